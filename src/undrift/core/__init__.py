@@ -1,0 +1,37 @@
+"""What a method may touch. Importing it costs nothing: no torch, no NumPy."""
+
+from undrift.core.method import Method, Phase, registry
+from undrift.core.params import (
+    BadParameters,
+    Count,
+    Fraction,
+    Natural,
+    NonNegative,
+    Positive,
+    Probability,
+    Range,
+)
+from undrift.core.problem import Constants, Oracle, Problem, Unsupported
+from undrift.core.struct import Message, Scratch, State, Vec
+
+__all__ = [
+    "BadParameters",
+    "Constants",
+    "Count",
+    "Fraction",
+    "Message",
+    "Method",
+    "Natural",
+    "NonNegative",
+    "Oracle",
+    "Phase",
+    "Positive",
+    "Probability",
+    "Problem",
+    "Range",
+    "Scratch",
+    "State",
+    "Unsupported",
+    "Vec",
+    "registry",
+]

@@ -1,0 +1,189 @@
+"""A method is its hyper-parameters and its phases of (send, work, merge)."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, dataclass_transform
+
+from undrift.core.params import THEORY, BadParameters, check, hints
+from undrift.core.struct import Message, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.random import Generator
+
+    from undrift.core.cohort import Cohort
+    from undrift.core.struct import Vec
+
+    class Local(Protocol):
+        """``f``: a client's own problem, as a method sees it."""
+
+        round: int
+        """The number of rounds completed before this one."""
+        steps: Any
+        """Local steps taken by the last ``descend``, per client."""
+
+        def grad(self, y: Vec, step: int | None = None) -> Vec:
+            """Gradient at ``y``: on all the client's data, or on the mini-batch of one local step."""
+
+        def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
+            """Repeat ``y = step(y, grad)`` for local steps ``start, start + 1, ...`` of this round.
+
+            Inside one step ``grad`` stays on one mini-batch. ``until(y)`` stops a client after the step that meets it.
+            """
+
+        def solve(self, v: Vec, lam: float) -> Vec:
+            r"""The minimiser of :math:`f_i(y) - \langle v, y\rangle + \frac{\lambda}{2}\|y\|^2`."""
+
+
+Reduction = Literal["mean", "sum", "stack", "pick"]
+Who = Literal["cohort", "all", "one"]
+
+registry: dict[str, type[Method]] = {}
+"""Every concrete method by name."""
+
+
+class Phase:
+    """One exchange with the server.
+
+    Nested in a method, a phase sees the method's hyper-parameters and states as its own.
+    """
+
+    who: Who = "cohort"
+    """Who takes part: the round's cohort, every client, or one client drawn from all."""
+    reduction: Reduction = "mean"
+    """What the server receives of the uploads: their mean, their sum, all of them, or that of one client at random."""
+
+    class Down(Message):
+        pass
+
+    class Up(Message):
+        pass
+
+    def __init__(self, method: Method):
+        self.method = method
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.method, name)
+
+    def send(self, s: Any) -> Message:
+        """What every participant receives."""
+        raise NotImplementedError
+
+    def work(self, me: Any, got: Any, f: Local) -> tuple[Any, Message]:
+        """What a client does with it: its new state, and what it sends back."""
+        raise NotImplementedError
+
+    def merge(self, s: Any, up: Any, cohort: Cohort) -> Any:
+        """The server's new state from the reduced uploads."""
+        raise NotImplementedError
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Method:
+    """A federated method. Subclasses become frozen dataclasses; their fields are the hyper-parameters.
+
+    Nested :class:`Phase` classes run in the order written; the method's own ``send``, ``work`` and ``merge``,
+    where it has them, are the last phase of the round.
+    """
+
+    abstract: ClassVar[bool] = True
+    title: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    participation: ClassVar[Literal["partial", "full"]] = "partial"
+    exact: ClassVar[bool] = False
+    """Reaches the minimiser on heterogeneous strongly convex problems with a constant step."""
+    equal_steps: ClassVar[bool] = False
+    """Every client must take the same number of local steps."""
+    affine: ClassVar[bool] = True
+    """On quadratics with exact gradients a round is an affine map of all the states."""
+    solves: ClassVar[bool] = False
+    """Needs the exact regularised minimiser of each client's problem."""
+    provisional: ClassVar[str] = ""
+    """Why the recursion is not certain to be its authors', where it is not."""
+
+    who: ClassVar[Who] = "cohort"
+    reduction: ClassVar[Reduction] = "mean"
+
+    class Server(State):
+        pass
+
+    class Client(State):
+        pass
+
+    class Down(Message):
+        pass
+
+    class Up(Message):
+        pass
+
+    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        cls.abstract = abstract
+        if not abstract:
+            registry[cls.__name__] = cls
+
+    def __post_init__(self) -> None:
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        problems = check(type(self).__name__, type(self), values, theory=True)
+        if not problems and not self.open_fields():
+            problems = {f"{k}": text for k, text in enumerate(self.conditions())}
+        if problems:
+            raise BadParameters(type(self).__name__, problems)
+
+    def conditions(self) -> Sequence[str]:
+        """What is wrong with the hyper-parameters taken together."""
+        return ()
+
+    def open_fields(self) -> list[str]:
+        """Hyper-parameters still to be set by theory."""
+        return [name for name in hints(type(self)) if getattr(self, name) == THEORY]
+
+    def server(self, x0: Vec) -> Any:
+        """The server's state before the first round."""
+        return self.Server(x=x0)  # type: ignore[call-arg]
+
+    def client(self, x0: Vec) -> Any:
+        """Every client's state before the first round."""
+        return self.Client()
+
+    def point(self, s: Any) -> Vec:
+        """The model the server stands for."""
+        return s.x
+
+    def local_steps(self, steps: Sequence[int], coin: Generator) -> Sequence[int]:
+        """Local steps of each client in a round; ``coin`` is common to all."""
+        return steps
+
+    def phases(self, steps: Sequence[int]) -> list[Any]:
+        """The exchanges of one round."""
+        nested = [self._phase(name) for name in phase_names(type(self))]
+        return nested + ([self] if hasattr(type(self), "work") else [])
+
+    def refuse(self, clients: int, cohort: int, steps: Sequence[int]) -> list[str]:
+        """Why this method cannot run in such a federation: one sentence per reason."""
+        name, reasons = type(self).__name__, []
+        if cohort > clients:
+            reasons.append(f"a cohort of {cohort} is more than the {clients} clients there are")
+        elif self.participation == "full" and cohort < clients:
+            reasons.append(f"{name} needs every client in every round: leave out cohort = {cohort}")
+        if self.equal_steps and len(set(steps)) > 1:
+            reasons.append(f"{name} needs the same number of local steps on every client")
+        if len(steps) != clients:
+            reasons.append(f"{len(steps)} numbers of local steps were given for {clients} clients")
+        return reasons
+
+    def _phase(self, name: str) -> Phase:
+        return getattr(type(self), name)(self)
+
+
+def phase_names(cls: type[Method]) -> list[str]:
+    """Nested phases in the order written, those of base classes first."""
+    names: dict[str, None] = {}
+    for base in reversed(cls.__mro__):
+        names |= {n: None for n, v in vars(base).items() if inspect.isclass(v) and issubclass(v, Phase)}
+    return list(names)

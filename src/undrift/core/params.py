@@ -1,0 +1,136 @@
+"""Hyper-parameters: their declared ranges, and one shape of complaint for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Union
+
+THEORY = "theory"
+"""A numeric hyper-parameter may be given as this word; the run replaces it by the prescribed value."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Numbers between ``low`` and ``high``; an end marked open is excluded."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        return above and below and math.isfinite(value)
+
+    def __str__(self) -> str:
+        low = f"{'>' if self.open_low else '>='} {self.low:g}"
+        high = f"{'<' if self.open_high else '<='} {self.high:g}"
+        return " and ".join(s for s, end in ((low, self.low), (high, self.high)) if math.isfinite(end)) or "finite"
+
+
+if typing.TYPE_CHECKING:
+    Positive = NonNegative = Fraction = Probability = float
+    Count = Natural = int
+else:
+    Positive = Annotated[float, Range(0, open_low=True)]
+    NonNegative = Annotated[float, Range(0)]
+    Fraction = Annotated[float, Range(0, 1)]
+    Probability = Annotated[float, Range(0, 1, open_low=True)]
+    Count = Annotated[int, Range(1)]
+    Natural = Annotated[int, Range(0)]
+
+
+class BadParameters(ValueError):
+    """One or more parameters of ``owner`` are wrong; ``problems`` maps a name to what is wrong with it."""
+
+    def __init__(self, owner: str, problems: Mapping[str, str]):
+        self.owner, self.problems = owner, dict(problems)
+        super().__init__("\n".join(f"{owner}: {text}" for text in problems.values()))
+
+
+def hints(cls: type) -> dict[str, Any]:
+    """Field name -> declared type, with its range."""
+    resolved = typing.get_type_hints(cls, include_extras=True)
+    return {f.name: resolved[f.name] for f in dataclasses.fields(cls)}
+
+
+def describe(hint: Any) -> str:
+    """What a field takes, in words."""
+    base, allowed = _parts(hint)
+    if isinstance(base, types.UnionType) or typing.get_origin(base) is Union:
+        return " or ".join(describe(h) for h in typing.get_args(base))
+    if typing.get_origin(base) is Literal:
+        return " or ".join(repr(v) for v in typing.get_args(base))
+    if typing.get_origin(base) is list:
+        return f"list of {describe(typing.get_args(base)[0])}"
+    word = {float: "number", int: "whole number", bool: "true or false", str: "text", type(None): "nothing"}
+    text = word.get(base, getattr(base, "__name__", str(base)))
+    return f"{text} {allowed}" if allowed else text
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether ``value`` is what ``hint`` declares. Nothing is coerced but int to float."""
+    base, allowed = _parts(hint)
+    origin = typing.get_origin(base)
+    if isinstance(base, types.UnionType) or origin is Union:
+        return any(fits(value, h) for h in typing.get_args(base))
+    if base is Any:
+        return True
+    if origin is Literal:
+        return any(type(value) is type(v) and value == v for v in typing.get_args(base))
+    if origin is list:
+        return isinstance(value, (list, tuple)) and all(fits(v, typing.get_args(base)[0]) for v in value)
+    if base is float:
+        ok = isinstance(value, (int, float)) and not isinstance(value, bool)
+    elif base is int:
+        ok = isinstance(value, int) and not isinstance(value, bool)
+    else:
+        ok = isinstance(value, base)
+    return ok and (allowed is None or value in allowed)
+
+
+def numeric(hint: Any) -> bool:
+    """Whether the field holds a number (and so may be left to theory)."""
+    base, _ = _parts(hint)
+    if isinstance(base, types.UnionType) or typing.get_origin(base) is Union:
+        return any(numeric(h) for h in typing.get_args(base))
+    return base in (float, int)
+
+
+def check(owner: str, cls: type, values: Mapping[str, Any], *, theory: bool = False) -> dict[str, str]:
+    """Problems of ``values`` as arguments of the dataclass ``cls``: unknown, missing and out-of-range ones."""
+    declared = hints(cls)
+    problems = {name: unknown("parameter", name, declared) for name in values if name not in declared}
+    for field in dataclasses.fields(cls):
+        if field.name not in values:
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+                problems[field.name] = f"{field.name} is missing: {describe(declared[field.name])}"
+            continue
+        value, hint = values[field.name], declared[field.name]
+        if theory and value == THEORY and numeric(hint):
+            continue
+        if not fits(value, hint):
+            problems[field.name] = f"{field.name} = {value!r} is not allowed: {describe(hint)}"
+    return problems
+
+
+def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
+    """The complaint about a name that does not exist, with the nearest one that does."""
+    names = list(allowed)
+    folded = {n.casefold(): n for n in names}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+    hint = f"did you mean {folded[near[0]]}? " if near else ""
+    return f"unknown {kind} {name!r}; {hint}allowed: {', '.join(names) or 'none'}"
+
+
+def _parts(hint: Any) -> tuple[Any, Range | None]:
+    if typing.get_origin(hint) is Annotated:
+        base, *notes = typing.get_args(hint)
+        return base, next((n for n in notes if isinstance(n, Range)), None)
+    return hint, None

@@ -1,0 +1,90 @@
+"""What a problem offers to engines, metrics and theory."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch import Tensor
+
+
+class Unsupported(TypeError):
+    """A problem was asked for something it does not have; the message says what and what to use instead."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Constants:
+    """Constants of a federation, ``None`` where a problem has none."""
+
+    L: float | None = None
+    """Smoothness of every f_i."""
+    mu: float | None = None
+    """Strong convexity of every f_i (0 when convex, negative when not)."""
+    L_mean: float | None = None
+    """Smoothness of f."""
+    mu_mean: float | None = None
+    """Strong convexity of f."""
+    delta_A: float | None = None
+    """Averaged Hessian dissimilarity."""
+    delta_B: float | None = None
+    """Bounded Hessian dissimilarity."""
+
+
+class Oracle(abc.ABC):
+    """The problems of some clients side by side; row c of every argument belongs to the c-th of them."""
+
+    @abc.abstractmethod
+    def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
+        """Gradients ``[C, d]`` at ``y [C, d]``, on all data or on the samples ``batch [C, B]``.
+
+        ``batch`` holds positions among each client's own samples, -1 for none.
+        """
+
+    def solve(self, v: Tensor, lam: float) -> Tensor:
+        """Row-wise minimisers of f_i(y) - <v, y> + (lam/2)|y|^2."""
+        raise Unsupported(
+            f"{type(self).__name__} has no exact local minimiser; use a quadratic, least-squares or logistic problem, "
+            "or a method whose local solver is gradient descent"
+        )
+
+
+class Problem(abc.ABC):
+    """f = mean of f_i over the clients, in flat coordinates."""
+
+    clients: int
+    dim: int
+    samples: list[int]
+    """Samples per client; mini-batches are drawn from them."""
+    dtype: torch.dtype
+    device: torch.device
+
+    @abc.abstractmethod
+    def at(self, members: np.ndarray | None = None) -> Oracle:
+        """The local problems of some clients (all when ``None``), their data gathered once."""
+
+    @abc.abstractmethod
+    def metrics(self, x: Tensor) -> dict[str, float]:
+        """``loss`` and ``grad_norm`` of f at ``x``; ``gap`` and ``distance`` where the optimum is known."""
+
+    @abc.abstractmethod
+    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
+        """The same problem in another precision or on another device."""
+
+    @property
+    def constants(self) -> Constants:
+        return Constants()
+
+    @property
+    def optimum(self) -> Any:
+        """The minimiser x* ``[d]`` in float64, or ``None`` where it is not known."""
+        return None
+
+    def start(self) -> Tensor:
+        """The default first point."""
+        import torch
+
+        return torch.zeros(self.dim, dtype=torch.float64)

@@ -1,0 +1,91 @@
+"""States and messages: small frozen records of flat vectors.
+
+What is not declared is not saved, not sent and not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Self, dataclass_transform
+
+if TYPE_CHECKING:
+    from torch import Tensor as Scratch
+    from torch import Tensor as Vec
+else:
+
+    class Vec:
+        """A flat vector: ``[d]`` for one client, ``[C, d]`` for a cohort."""
+
+    class Scratch:
+        """A vector kept between the phases of one round and forgotten at its end."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Struct:
+    """A frozen record whose annotated fields are vectors; a ``Scratch`` one may be absent (``None``).
+
+    Not ``dataclasses``: building a hundred of them would take a tenth of a second at every start of the command line.
+    """
+
+    vectors: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        kinds = {name: _kind(cls, name, note) for name, note in cls.__dict__.get("__annotations__", {}).items()}
+        cls.vectors = tuple(dict.fromkeys((*cls.vectors, *(n for n, k in kinds.items() if k == "Vec"))))
+        cls.scratch = tuple(dict.fromkeys((*cls.scratch, *(n for n, k in kinds.items() if k == "Scratch"))))
+        for name in cls.scratch:
+            setattr(cls, name, None)
+
+    def __init__(self, **fields: Any) -> None:
+        for name in self.vectors:
+            if name not in fields:
+                raise TypeError(f"{type(self).__qualname__}: {name} is missing")
+        for name in fields:
+            if name not in self.vectors and name not in self.scratch:
+                raise TypeError(f"{type(self).__qualname__} has no field {name}; it has {', '.join(self.names())}")
+        self.__dict__.update(fields)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"{type(self).__qualname__} is frozen; make a new one with replace({name}=...)")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__qualname__}({', '.join(f'{n}={v}' for n, v in self.items())})"
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Every declared field."""
+        return cls.vectors + cls.scratch
+
+    def items(self) -> list[tuple[str, Any]]:
+        """(name, vector) of every field that is present."""
+        return [(n, v) for n in self.names() if (v := getattr(self, n)) is not None]
+
+    def replace(self, **changes: Any) -> Self:
+        """The same record with some vectors changed."""
+        return type(self)(**{**self.__dict__, **changes})
+
+    def lasting(self) -> Self:
+        """The same record without its scratch vectors."""
+        return type(self)(**{n: getattr(self, n) for n in self.vectors})
+
+    def map(self, change: Callable[..., Any], *others: Struct) -> Self:
+        """The same record with ``change`` applied to each vector (and to those of ``others``)."""
+        return type(self)(**{n: change(v, *(getattr(o, n) for o in others)) for n, v in self.items()})
+
+
+def _kind(cls: type, name: str, note: Any) -> str:
+    kind = note if isinstance(note, str) else getattr(note, "__name__", str(note))
+    kind = kind.rsplit(".", 1)[-1]
+    if kind not in ("Vec", "Scratch"):
+        raise TypeError(f"{cls.__qualname__}.{name}: a field is a Vec or a Scratch, not {kind}")
+    return kind
+
+
+class State(Struct):
+    """What the server or a client remembers from round to round."""
+
+
+class Message(Struct):
+    """What travels: ``Down`` from the server, ``Up`` from a client."""

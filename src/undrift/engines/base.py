@@ -1,0 +1,172 @@
+"""What every engine does: the clock, the cohorts, the phases, the ledger. How a phase is carried out differs."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from undrift.core.cohort import Cohort, draw
+from undrift.core.method import Method
+from undrift.core.problem import Problem
+from undrift.core.streams import Streams
+from undrift.core.struct import State
+from undrift.engines.batches import Batches
+
+
+@dataclasses.dataclass
+class Ledger:
+    """What has been spent so far. Vectors are per participating client, bytes and gradients are totals."""
+
+    vectors_up: int = 0
+    vectors_down: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    gradients: int = 0
+    iterations: int = 0
+    syncs: int = 0
+
+
+class Engine(abc.ABC):
+    """Runs one method on one problem, phase by phase.
+
+    ``steps`` is the number of local steps, for all clients or one number each; ``cohort`` the number of clients
+    sampled per round (all when ``None``); ``batch`` the mini-batch size (all samples when ``None``).
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        problem: Problem,
+        *,
+        steps: int | Sequence[int] = 1,
+        cohort: int | None = None,
+        batch: int | None = None,
+        seed: int = 0,
+        x0: Tensor | None = None,
+    ):
+        n = problem.clients
+        self.method, self.problem = method, problem
+        self.steps = [steps] * n if isinstance(steps, int) else [int(k) for k in steps]
+        self.cohort = n if cohort is None else cohort
+        if reasons := method.refuse(n, self.cohort, self.steps):
+            raise ValueError("; ".join(reasons))
+        if open_fields := method.open_fields():
+            raise ValueError(f"{type(method).__name__}: {', '.join(open_fields)} must be set before an engine runs it")
+        self.streams = Streams(seed)
+        point = problem.start() if x0 is None else x0
+        self.x0 = point.to(problem.dtype).to(problem.device)
+        self.batches = None
+        if batch is not None:
+            self.batches = Batches(self.streams, problem.samples, batch, self.x0.device)
+        self.round = self.phase = 0
+        self.ledger = Ledger()
+        self.server: State = method.server(self.x0)
+        self.ends: Any = None
+
+    @property
+    def x(self) -> Tensor:
+        """The server's model."""
+        return self.method.point(self.server)
+
+    @property
+    def drift(self) -> float:
+        """Mean squared distance of the last local models to the server's."""
+        if self.ends is None:
+            return 0.0
+        return float((self.ends - self.x).square().sum(-1).mean())
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """One phase."""
+        coin = self.streams.at("coins", self.round)
+        steps = self.method.local_steps(self.steps, coin)
+        phases = self.method.phases(steps)
+        phase = phases[self.phase]
+        cohort = self._members(phase)
+        picked = None
+        if phase.reduction == "pick":
+            picked = int(self.streams.at("pick", self.round, step=self.phase).integers(cohort.size))
+        up = self.exchange(phase, cohort, [steps[i] for i in cohort.members], picked)
+        self.server = phase.merge(self.server, up, cohort)
+        self._book(phase, cohort, 1 if picked is not None else cohort.size)
+        self.phase += 1
+        if self.phase == len(phases):
+            self.phase = 0
+            self.round += 1
+            self.ledger.iterations += max(steps)
+            self.server = self.server.lasting()
+            self.forget()
+
+    def run_round(self) -> None:
+        """The phases left of this round."""
+        target = self.round + 1
+        while self.round < target:
+            self.advance()
+
+    @abc.abstractmethod
+    def exchange(self, phase: Any, cohort: Cohort, steps: list[int], picked: int | None) -> Any:
+        """Carry out ``send`` and ``work`` for the cohort; return the reduced uploads.
+
+        Books the gradients in the ledger, keeps the local models in ``ends``, and renews the clients' states.
+        ``picked`` is the position in the cohort of the only client that uploads, where the reduction is ``pick``.
+        """
+
+    @abc.abstractmethod
+    def forget(self) -> None:
+        """Drop the clients' scratch vectors at the end of a round."""
+
+    @abc.abstractmethod
+    def client_tensors(self) -> dict[str, Tensor]:
+        """The clients' states: ``client.NAME [N, d]``, and in mid-round ``scratch.NAME`` and ``scratch_members``."""
+
+    @abc.abstractmethod
+    def load_clients(self, tensors: dict[str, Tensor]) -> None:
+        """The inverse of ``client_tensors``."""
+
+    def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All that a continuation needs: tensors by name, and counters."""
+        tensors = {f"server.{name}": v for name, v in self.server.items()} | self.client_tensors()
+        return tensors, {"round": self.round, "phase": self.phase, **dataclasses.asdict(self.ledger)}
+
+    def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
+        """Continue from a snapshot; one that does not fit the method's declared states is refused."""
+        state, declared = self.method.Server, self.method.Client
+        required = {f"server.{n}" for n in state.vectors} | {f"client.{n}" for n in declared.vectors}
+        optional = {f"server.{n}" for n in state.scratch} | {f"scratch.{n}" for n in declared.scratch}
+        optional |= {"scratch_members"} if declared.scratch else set()
+        missing, extra = required - set(tensors), set(tensors) - required - optional
+        if missing or extra:
+            words = [f"missing {', '.join(sorted(missing))}"] * bool(missing)
+            words += [f"unknown {', '.join(sorted(extra))}"] * bool(extra)
+            raise ValueError(f"the saved state is not one of {type(self.method).__name__}: {'; '.join(words)}")
+        for name, tensor in tensors.items():
+            rows = {"server": (), "client": (self.problem.clients,)}.get(name.split(".")[0])
+            if rows is not None and tuple(tensor.shape) != (*rows, self.problem.dim):
+                raise ValueError(f"the saved {name} has shape {tuple(tensor.shape)}, not {(*rows, self.problem.dim)}")
+            if rows is not None and tensor.dtype != self.x0.dtype:
+                raise ValueError(f"the saved {name} is {tensor.dtype}, not {self.x0.dtype}")
+        device = self.x0.device
+        self.server = state(**{n: tensors[f"server.{n}"].to(device) for n in state.names() if f"server.{n}" in tensors})
+        self.load_clients({n: t.to(device) for n, t in tensors.items() if not n.startswith("server.")})
+        self.round, self.phase = counters["round"], counters["phase"]
+        self.ledger = Ledger(**{f.name: counters[f.name] for f in dataclasses.fields(Ledger)})
+
+    def _members(self, phase: Any) -> Cohort:
+        n = self.problem.clients
+        if phase.who == "one":
+            return draw(self.streams, "one", self.round, 1, n)
+        return draw(self.streams, "cohort", self.round, n if phase.who == "all" else self.cohort, n)
+
+    def _book(self, phase: Any, cohort: Cohort, uploads: int) -> None:
+        size = self.problem.dim * self.x0.element_size()
+        down, up = len(phase.Down.vectors), len(phase.Up.vectors)
+        self.ledger.vectors_down += down
+        self.ledger.vectors_up += up
+        self.ledger.bytes_down += down * size * cohort.size
+        self.ledger.bytes_up += up * size * uploads
+        self.ledger.syncs += 1

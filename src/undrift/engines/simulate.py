@@ -1,0 +1,159 @@
+"""The fast engine: the cohort side by side, every vector ``[C, d]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift.core.cohort import Cohort
+from undrift.core.problem import Oracle
+from undrift.core.struct import Struct
+from undrift.engines.base import Engine
+
+
+class Simulate(Engine):
+    """All clients of a cohort in one process, their vectors stacked."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        n = self.problem.clients
+        self.clients = self.method.client(self.x0).map(lambda v: v.expand(n, -1))
+        self._scratch: tuple[np.ndarray, dict[str, Tensor]] | None = None
+        self._owned = False
+
+    def exchange(self, phase: Any, cohort: Cohort, steps: list[int], picked: int | None) -> Any:
+        oracle = self.problem.at(None if cohort.full else cohort.members)
+        f = Stacked(self, oracle, cohort, steps)
+        me, up = phase.work(self._gather(cohort), phase.send(self.server), f)
+        self._scatter(cohort, me.map(f.rows))
+        self.ledger.gradients += f.gradients
+        if f.end is not None:
+            self.ends = f.end
+        return up.map(lambda v: _reduce(f.rows(v), phase.reduction, picked))
+
+    def forget(self) -> None:
+        self._scratch = None
+
+    def client_tensors(self) -> dict[str, Tensor]:
+        tensors = {f"client.{name}": v for name, v in self.clients.items()}
+        if self._scratch:
+            members, rows = self._scratch
+            tensors |= {f"scratch.{name}": v for name, v in rows.items()}
+            tensors["scratch_members"] = torch.from_numpy(members)
+        return tensors
+
+    def load_clients(self, tensors: dict[str, Tensor]) -> None:
+        declared = self.method.Client
+        self.clients = declared(**{n: tensors[f"client.{n}"] for n in declared.vectors})
+        self._owned = False
+        rows = {n: tensors[f"scratch.{n}"] for n in declared.scratch if f"scratch.{n}" in tensors}
+        self._scratch = (tensors["scratch_members"].cpu().numpy(), rows) if rows else None
+
+    def _gather(self, cohort: Cohort) -> Any:
+        """The cohort's states. Copies, unless the cohort is everyone: then nothing is ever written in place."""
+        me = self.clients
+        if not cohort.full:
+            index = torch.as_tensor(cohort.members, device=self.x0.device)
+            me = me.map(lambda v: v.index_select(0, index))
+        if self._scratch:
+            members, rows = self._scratch
+            if len(members) != cohort.size:
+                at = torch.as_tensor(np.searchsorted(members, cohort.members), device=self.x0.device)
+                rows = {name: v.index_select(0, at) for name, v in rows.items()}
+            me = me.replace(**rows)
+        return me
+
+    def _scatter(self, cohort: Cohort, me: Any) -> None:
+        kept = me.lasting()
+        if cohort.full:
+            self.clients, self._owned = kept, False
+        elif kept.vectors:
+            if not self._owned:
+                self.clients, self._owned = self.clients.map(lambda v: v.clone()), True
+            index = torch.as_tensor(cohort.members, device=self.x0.device)
+            for name, rows in kept.items():
+                getattr(self.clients, name).index_copy_(0, index, rows)
+        scratch = {name: v for name in me.scratch if (v := getattr(me, name)) is not None}
+        self._scratch = (cohort.members, scratch) if scratch else None
+
+
+class Stacked:
+    """``f`` for a whole cohort."""
+
+    def __init__(self, engine: Simulate, oracle: Oracle, cohort: Cohort, steps: list[int]):
+        self.round = engine.round
+        self.steps: Any = 0
+        self.gradients = 0
+        self.end: Any = None
+        self._engine, self._oracle, self._cohort, self._planned = engine, oracle, cohort, steps
+        self._calls = 0
+
+    def rows(self, v: Tensor) -> Tensor:
+        """One row per client, where a vector is still common to all."""
+        return v if v.dim() == 2 else v.expand(self._cohort.size, -1)
+
+    def grad(self, y: Tensor, step: int | None = None) -> Tensor:
+        self.gradients += self._cohort.size
+        return self._oracle.grad(self.rows(y), None if step is None else self._batch(step))
+
+    def solve(self, v: Tensor, lam: float) -> Tensor:
+        self.end = self._oracle.solve(self.rows(v), lam)
+        return self.end
+
+    def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
+        y = y.map(self.rows) if isinstance(y, Struct) else self.rows(y)
+        fewest, most = min(self._planned), max(self._planned)
+        planned = None
+        if until is not None or fewest < most:
+            planned = torch.tensor(self._planned, device=self._engine.x0.device).unsqueeze(-1)
+        stopped_at: Tensor | None = None
+        for j in range(start, most):
+            new = step(y, self._bound(j))
+            if planned is None:
+                y, active = new, self._cohort.size
+            elif stopped_at is None and until is None:
+                y = _where(planned > j, new, y) if j >= fewest else new
+                active = sum(k > j for k in self._planned)
+            else:
+                stopped_at = planned.clone() if stopped_at is None else stopped_at
+                going = stopped_at > j
+                active = int(going.sum())
+                y = _where(going, new, y)
+                stopped_at = torch.where(going & until(y), j + 1, stopped_at)  # type: ignore[misc]
+            self.gradients += self._calls * active
+            self._calls = 0
+            if stopped_at is not None and int(stopped_at.max()) <= j + 1:
+                break
+        taken = most if planned is None else planned if stopped_at is None else stopped_at
+        self.steps = taken - start
+        self.end = next(v for _, v in y.items()) if isinstance(y, Struct) else y
+        return y
+
+    def _bound(self, step: int) -> Callable[[Tensor], Tensor]:
+        batch = self._batch(step)
+
+        def grad(y: Tensor) -> Tensor:
+            self._calls += 1
+            return self._oracle.grad(y, batch)
+
+        return grad
+
+    def _batch(self, step: int) -> Tensor | None:
+        batches = self._engine.batches
+        return None if batches is None else batches.draw(self._cohort.members, self.round, step)
+
+
+def _where(mask: Tensor, new: Any, old: Any) -> Any:
+    if isinstance(new, Struct):
+        return new.map(lambda n, o: torch.where(mask, n, o), old)
+    return torch.where(mask, new, old)
+
+
+def _reduce(rows: Tensor, reduction: str, picked: int | None) -> Tensor:
+    if picked is not None:
+        return rows[picked]
+    return rows.mean(0) if reduction == "mean" else rows.sum(0) if reduction == "sum" else rows

@@ -1,0 +1,101 @@
+"""The reference engine: one client after the other, every message as bytes. Slow and obvious."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift.core.cohort import Cohort
+from undrift.core.problem import Oracle
+from undrift.core.struct import Struct
+from undrift.engines.base import Engine
+from undrift.engines.frames import decode, encode
+
+
+class Wire(Engine):
+    """Each client separately; ``frames_down`` and ``frames_up`` are the bytes that really travelled."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.clients = [self.method.client(self.x0) for _ in range(self.problem.clients)]
+        self.frames_down = self.frames_up = 0
+
+    def exchange(self, phase: Any, cohort: Cohort, steps: list[int], picked: int | None) -> Any:
+        down = encode(phase.send(self.server))
+        ends, uploads = [], []
+        for k, (i, planned) in enumerate(zip(cohort.members, steps, strict=True)):
+            self.frames_down += len(down)
+            f = One(self, self.problem.at(np.array([i])), int(i), planned)
+            self.clients[i], up = phase.work(self.clients[i], decode(phase.Down, down, self.x0), f)
+            self.ledger.gradients += f.gradients
+            if f.end is not None:
+                ends.append(f.end)
+            if picked is None or picked == k:
+                frame = encode(up)
+                self.frames_up += len(frame)
+                uploads.append(decode(phase.Up, frame, self.x0))
+        if ends:
+            self.ends = torch.stack(ends)
+        stacked = uploads[0].map(lambda *v: torch.stack(v), *uploads[1:])
+        reduce = {"mean": lambda v: v.mean(0), "sum": lambda v: v.sum(0), "stack": lambda v: v, "pick": lambda v: v[0]}
+        return stacked.map(reduce[phase.reduction])
+
+    def forget(self) -> None:
+        self.clients = [client.lasting() for client in self.clients]
+
+    def client_tensors(self) -> dict[str, Tensor]:
+        declared = self.method.Client
+        tensors = {f"client.{n}": torch.stack([getattr(c, n) for c in self.clients]) for n in declared.vectors}
+        holders = [i for i, c in enumerate(self.clients) if any(getattr(c, n) is not None for n in declared.scratch)]
+        if holders:
+            present = [n for n in declared.scratch if getattr(self.clients[holders[0]], n) is not None]
+            for n in present:
+                tensors[f"scratch.{n}"] = torch.stack([getattr(self.clients[i], n) for i in holders])
+            tensors["scratch_members"] = torch.tensor(holders)
+        return tensors
+
+    def load_clients(self, tensors: dict[str, Tensor]) -> None:
+        declared = self.method.Client
+        self.clients = [
+            declared(**{n: tensors[f"client.{n}"][i] for n in declared.vectors}) for i in range(self.problem.clients)
+        ]
+        for k, i in enumerate(tensors.get("scratch_members", torch.tensor([], dtype=torch.long)).tolist()):
+            scratch = {n: tensors[f"scratch.{n}"][k] for n in declared.scratch if f"scratch.{n}" in tensors}
+            self.clients[i] = self.clients[i].replace(**scratch)
+
+
+class One:
+    """``f`` for one client."""
+
+    def __init__(self, engine: Wire, oracle: Oracle, client: int, planned: int):
+        self.round = engine.round
+        self.steps = 0
+        self.gradients = 0
+        self.end: Any = None
+        self._engine, self._oracle, self._client, self._planned = engine, oracle, client, planned
+
+    def grad(self, y: Tensor, step: int | None = None) -> Tensor:
+        self.gradients += 1
+        return self._oracle.grad(y.unsqueeze(0), None if step is None else self._batch(step)).squeeze(0)
+
+    def solve(self, v: Tensor, lam: float) -> Tensor:
+        self.end = self._oracle.solve(v.unsqueeze(0), lam).squeeze(0)
+        return self.end
+
+    def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
+        self.steps = 0
+        for j in range(start, self._planned):
+            y = step(y, lambda z, j=j: self.grad(z, j))
+            self.steps += 1
+            if until is not None and bool(until(y)):
+                break
+        self.end = next(v for _, v in y.items()) if isinstance(y, Struct) else y
+        return y
+
+    def _batch(self, step: int) -> Tensor | None:
+        batches = self._engine.batches
+        return None if batches is None else batches.draw([self._client], self.round, step)

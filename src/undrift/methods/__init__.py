@@ -1,0 +1,27 @@
+"""Every method, one file each. A new file here is found by itself."""
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from undrift.core import Method, registry
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+
+__all__ = sorted(registry)
+
+
+def __getattr__(name: str) -> Any:
+    if name in registry:
+        return registry[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def find(name: str) -> type[Method] | None:
+    """The method called ``name``, whatever its capitals, dashes and underscores; DANE+ is DANEPlus."""
+    return {_fold(known): method for known, method in registry.items()}.get(_fold(name))
+
+
+def _fold(name: str) -> str:
+    return name.casefold().replace("+", "plus").replace("-", "").replace("_", "")

@@ -1,0 +1,190 @@
+"""The papers' inequalities: right-hand sides and Lyapunov coefficients.
+
+``distance2`` is |x0 - x*|^2, ``gap`` is f(x0) - f*, ``rounds`` and ``iterations`` count from 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from undrift.theory import fedcet
+
+
+class OneStep(NamedTuple):
+    """gap * (f(mean) - f*) + D+ <= contraction * D, D+ in expectation over the coin."""
+
+    gap: float
+    contraction: float
+
+
+# FedRecu (paper 000)
+
+
+def fedrecu_descent_convex(L: float, steps: int, lr: float) -> float:
+    """gamma of f(x_{k+1}) <= f(x_k) - gamma |grad f(x_k)|^2, convex f_i, alpha <= 8/(13 tau L) (Appendix C)."""
+    return lr * steps - lr**2 * L * ((3 * steps - 1) ** 2 / 8 + steps * (steps - 1) / 2)
+
+
+def fedrecu_descent_nonconvex(L: float, steps: int, lr: float) -> float:
+    """The same for any f_i, alpha <= 8/(17 tau L) (Appendix E); at least the paper's 13 alpha^2 L tau/8."""
+    return lr * steps - lr**2 * L * ((3 * steps - 1) ** 2 / 8 + steps * (steps - 1))
+
+
+def fedrecu_linear(mu: float, gamma: float) -> float:
+    """Remark 2: gap_{k+1} <= (1 - 2 mu gamma) gap_k, mu of f (strong convexity or PL)."""
+    return 1 - 2 * mu * gamma
+
+
+def fedrecu_average(L: float, steps: int, lr: float, rounds: int, gap: float) -> float:
+    """Theorem 2: mean_k |grad f(x_k)|^2 <= 8 gap/(13 alpha^2 L tau K)."""
+    return 8 * gap / (13 * lr**2 * L * steps * rounds)
+
+
+def fedrecu_convex_stochastic(
+    L: float, steps: int, lr: float, rounds: int, distance2: float, sigma: float = 0.0
+) -> float:
+    """Theorem 3: E f(mean_k x_k) - f* <= (distance2/K + 34 tau^2 alpha^2 sigma^2)/(2 alpha tau - 12 tau^2 L alpha^2)."""
+    at = lr * steps
+    return (distance2 / rounds + 34 * at**2 * sigma**2) / (2 * at - 12 * L * at**2)
+
+
+def fedrecu_nonconvex_stochastic(L: float, steps: int, lr: float, rounds: int, gap: float, sigma: float = 0.0) -> float:
+    """Theorem 4: mean_k E|grad f(x_k)|^2 <= 2 (gap/K + 22 tau^2 alpha^2 L sigma^2)/(alpha tau - 13 tau^2 L alpha^2)."""
+    at = lr * steps
+    return 2 * (gap / rounds + 22 * at**2 * L * sigma**2) / (at - 13 * L * at**2)
+
+
+# DANE and DANE+ (paper 001, Algorithm 1)
+
+
+def dane_decrease(mu: float, lam: float) -> float:
+    """(B.14): f(x+) <= f(x) - this |x+ - x|^2."""
+    return (mu + lam) / 2
+
+
+def dane(mu: float, lam: float, rounds: int, distance2: float) -> float:
+    """(B.15): f(x_R) - f* + (mu/2) |x_R - x*|^2 <= mu/(2 [(1 + mu/lam)^R - 1]) distance2; lam/(2R) at mu = 0."""
+    return _geometric(mu, lam, rounds) / 2 * distance2
+
+
+def daneplus(mu: float, lam: float, rounds: int, distance2: float, errors2: float = 0.0) -> float:
+    """Theorem 4, or Theorem 3 with ``errors2`` = sum_r e_r^2 of absolute local errors.
+
+    min_r f(x_r) - f* + (mu/2) mean_i |x_{i,R} - x*|^2 <= mu/((1 + mu/lam)^R - 1) distance2 + 2/(mu + lam) errors2.
+    """
+    return _geometric(mu, lam, rounds) * distance2 + 2 / (mu + lam) * errors2
+
+
+def daneplus_accuracy(mu: float, lam: float, round: int) -> float:
+    """Corollary 5: the local solver of round r = 0, 1, ... may stop at |grad F(y)|^2 <= this |y - x|^2."""
+    return lam * (mu + lam) / (8 * (round + 1) * (round + 2))
+
+
+def daneplus_nonconvex(delta_B: float, a: float, rounds: int, gap: float, errors2: float = 0.0) -> float:
+    """Theorem 1, lam = a delta_B: min_r |grad f(x_r)|^2 <= 4 (a+1)^2 delta_B gap/((a-1) R) + (2/R) sum_r e_r^2."""
+    return 4 * (a + 1) ** 2 * delta_B * gap / ((a - 1) * rounds) + 2 * errors2 / rounds
+
+
+def daneplus_dual_weight(mu: float, L: float, lam: float) -> float:
+    """(B.114): Phi = |x - x*|^2 + this mean_i |h_i - grad f_i(x*)|^2; Corollary 32 at lam = sqrt(mu L)."""
+    return (mu + L) / (lam**2 * (mu + L) + 2 * mu * L * lam)
+
+
+def daneplus_dual_rate(mu: float, L: float, lam: float) -> float:
+    """(B.115): Phi+ <= this Phi with m = lam; 1 - 2 sqrt(mu)/(sqrt(L) + mu/sqrt(L) + 2 sqrt(mu)) at lam = sqrt(mu L)."""
+    return max(lam * (mu + L) / (lam * (mu + L) + 2 * mu * L), (mu + L) / (2 * lam + mu + L))
+
+
+# FedRed (paper 001, Algorithms 2 and 3); x~ is the reference point, D = |x~ - x*|^2 + mean_i |x_i - x*|^2
+
+
+def fedred_exact_step(mu: float, eta: float) -> OneStep:
+    """(B.130) divided by (eta + mu/2)/2, at p = (lam + mu/2)/(eta + mu/2), eta >= lam >= delta_A."""
+    return OneStep(gap=2 / (eta + mu / 2), contraction=1 - mu / (2 * eta + mu))
+
+
+def fedred_exact(mu: float, eta: float, iterations: int, distance2: float) -> float:
+    """Theorem 7: E[f(average) - f*] + (mu/4) E[D_K] <= (mu/2)/((1 + mu/(2 eta))^K - 1) distance2.
+
+    The average weighs mean_i x_{i,k} by q^-k, q the contraction of ``fedred_exact_step``.
+    """
+    return _geometric(mu, 2 * eta, iterations) / 2 * distance2
+
+
+def fedred_exact_nonconvex(eta: float, iterations: int, gap: float) -> float:
+    """Theorem 6: E|grad f|^2 <= 150 eta gap/K at a uniform iterate."""
+    return 150 * eta * gap / iterations
+
+
+def fedred_gd_step(mu: float, eta: float) -> OneStep:
+    """(B.182) without noise, at p = (lam + mu/2)/(eta - mu/2), lam >= delta_A, eta >= L."""
+    return OneStep(gap=2 / (eta - mu / 2), contraction=1 - mu / (2 * eta - mu))
+
+
+def fedred_gd(
+    mu: float, eta: float, iterations: int, distance2: float, L: float | None = None, sigma: float = 0.0
+) -> float:
+    """Theorem 9 (B.178): the left side of ``fedred_exact`` <= (mu/2)/((1 + mu/(2 eta - 2 mu))^K - 1) distance2 + noise.
+
+    The noise is sigma^2/(2 (eta - L)); ``L`` is needed for sigma > 0 only.
+    """
+    noise = sigma**2 / (2 * (eta - L)) if L is not None and sigma else 0.0
+    return _geometric(mu, 2 * eta - 2 * mu, iterations) / 2 * distance2 + noise
+
+
+def fedred_gd_nonconvex(L: float, iterations: int, gap: float, sigma: float = 0.0) -> float:
+    """Theorem 8: E|grad f|^2 <= 96 L gap/K + 24 sqrt(L gap/K) sigma at a uniform iterate."""
+    return 96 * L * gap / iterations + 24 * math.sqrt(L * gap / iterations) * sigma
+
+
+# Scaffnew
+
+
+def scaffnew_weight(lr: float, p: float) -> float:
+    """Psi = sum_i |x_i - x*|^2 + (gamma/p)^2 sum_i |h_i - grad f_i(x*)|^2."""
+    return (lr / p) ** 2
+
+
+def scaffnew_rate(mu: float, lr: float, p: float) -> float:
+    """E Psi+ <= (1 - min(gamma mu, p^2)) Psi, gamma <= 1/L."""
+    return 1 - min(lr * mu, p**2)
+
+
+# FedCET (paper 004)
+
+
+def fedcet_distance2(
+    mu: float, L: float, steps: int, lr: float, c: float, rounds: int, distance2: float, dual2: float
+) -> float:
+    """Corollary 1: sum_i |x_i - x*|^2 after ``rounds``, from sums over clients of |x_i - x*|^2 and |d_i - d*_i|^2."""
+    return fedcet.rate(mu, L, steps, lr, c) ** rounds * (distance2 + fedcet.dual_weight(mu, steps, lr, c) * dual2)
+
+
+# FedSpeed (paper 003)
+
+
+def fedspeed_kappa(L: float, steps: int, lr: float, rho: float, alpha: float) -> float:
+    """Theorem 4.4: kappa = 1/2 - 3 alpha^2 L^2 rho^2 - 1536 eta_l^2 L^2 K, to be positive.
+
+    Either limit of ``steps.fedspeed_lr`` and ``steps.fedspeed_rho`` alone already takes all of the 1/2.
+    """
+    return 1 / 2 - 3 * (alpha * L * rho) ** 2 - 1536 * (lr * L) ** 2 * steps
+
+
+def fedspeed_floor(
+    L: float, steps: int, lr: float, rho: float, alpha: float, lam: float, sigma_local: float, sigma_global: float
+) -> float:
+    """Theorem 4.4: Phi, what remains of mean_t E|grad F|^2 as T grows."""
+    local, far = sigma_local**2, sigma_global**2
+    drift = 32 * lam * lr**2 * L**2 * steps * (16 * far + local)
+    ascent = lam * (alpha * L * rho) ** 2 * (3 * far + local)
+    return (drift + ascent) / fedspeed_kappa(L, steps, lr, rho, alpha)
+
+
+def _geometric(mu: float, lam: float, rounds: int) -> float:
+    """mu/((1 + mu/lam)^R - 1), and its limit lam/R at mu = 0."""
+    if mu == 0 or lam == 0:
+        return lam / rounds
+    x = rounds * math.log1p(mu / lam)
+    return mu * math.exp(-x) / -math.expm1(-x)

@@ -1,0 +1,209 @@
+"""Prescribed hyper-parameters, one function per rule of METHODS. Each returns the largest value its theorem allows.
+
+Symbols: ``L`` smoothness and ``mu`` strong convexity of every f_i, ``steps`` local steps (tau, K), ``fraction`` |S|/N.
+"""
+
+from __future__ import annotations
+
+import math
+
+STRICT = 0.999
+"""Factor applied where a theorem asks for "<"."""
+
+
+def gd(L_mean: float) -> float:
+    """lr = 1/L with L of f (METHODS 2.1)."""
+    return 1 / L_mean
+
+
+def fedavg(L: float, steps: int) -> float:
+    """lr = 1/(tau L): a convention, not a theorem. A round then moves about as far as one step of GD."""
+    return 1 / (steps * L)
+
+
+def fedrecu_convex(L: float, steps: int) -> float:
+    """FedRecu, Theorem 1 (convex, exact): alpha <= 8/(13 tau L)."""
+    return 8 / (13 * steps * L)
+
+
+def fedrecu_nonconvex(L: float, steps: int) -> float:
+    """FedRecu, Theorem 2 (nonconvex, exact): alpha <= 8/(17 tau L)."""
+    return 8 / (17 * steps * L)
+
+
+def fedrecu_convex_stochastic(L: float, steps: int) -> float:
+    """FedRecu, Theorem 3 (convex, stochastic): alpha < 1/(6 tau L).
+
+    The theorem's bound is infinite at the limit; its 1/K term is smallest at half of it.
+    """
+    return STRICT / (6 * steps * L)
+
+
+def fedrecu_nonconvex_stochastic(L: float, steps: int) -> float:
+    """FedRecu, Theorem 4 (nonconvex, stochastic): alpha < 1/(13 tau L); as for Theorem 3, half is the better guarantee."""
+    return STRICT / (13 * steps * L)
+
+
+def scaffold_convex(L: float, steps: int, server_lr: float = 1.0) -> float:
+    """SCAFFOLD (convex): eta_l <= 1/(81 L K eta_g), eta_g >= 1."""
+    return 1 / (81 * L * steps * server_lr)
+
+
+def scaffold_strongly_convex(L: float, mu: float, steps: int, server_lr: float = 1.0, fraction: float = 1.0) -> float:
+    """SCAFFOLD (strongly convex): eta_l <= min{1/(81 L K eta_g), |S|/(15 mu N K eta_g)}, eta_g >= 1."""
+    return min(scaffold_convex(L, steps, server_lr), fraction / (15 * mu * steps * server_lr))
+
+
+def scaffold_nonconvex(L: float, steps: int, server_lr: float = 1.0, fraction: float = 1.0) -> float:
+    """SCAFFOLD (nonconvex): eta_l <= (|S|/N)^{2/3} / (24 K L eta_g), eta_g >= 1."""
+    return math.pow(fraction, 2 / 3) / (24 * steps * L * server_lr)
+
+
+def fedlin_convex(L: float, steps: int) -> float:
+    """FedLin (convex, no compression): eta <= 1/(10 tau L)."""
+    return 1 / (10 * steps * L)
+
+
+def fedlin_nonconvex(L: float, steps: int) -> float:
+    """FedLin (nonconvex, no compression): eta <= 1/(26 tau L)."""
+    return 1 / (26 * steps * L)
+
+
+def fedtrack(L: float, steps: int) -> float:
+    """FedTrack: eta <= 1/(18 tau L)."""
+    return 1 / (18 * steps * L)
+
+
+def scaffnew_lr(L: float) -> float:
+    """Scaffnew: gamma <= 1/L."""
+    return 1 / L
+
+
+def scaffnew_p(mu: float, lr: float) -> float:
+    """Scaffnew: p^2 = gamma mu balances the rate 1 - min(gamma mu, p^2); p = 1/sqrt(kappa) at gamma = 1/L."""
+    return math.sqrt(lr * mu)
+
+
+def extra(L: float, steps: int) -> float:
+    """EXTRA: alpha = 1/(2 tau L).
+
+    tau = 1: half of Shi et al.'s bound 2 lambda_min((I + W)/2)/L = 1/L at W = J. tau = 2..5: no theorem; the round map
+    is stable on quadratics (tests). tau >= 6: with alpha L -> 0 the disagreement of a round has trace (3 - tau)/2 and
+    determinant 1/2, hence an eigenvalue <= -1 at any small step.
+    """
+    if steps >= 6:
+        raise ValueError(f"EXTRA with {steps} local steps is unstable however small lr is; use at most 5 local steps.")
+    return 1 / (2 * steps * L)
+
+
+def dane_lam(delta_A: float) -> float:
+    """DANE, Corollary 21 (convex, exact solver): lambda >= delta_A."""
+    return delta_A
+
+
+def daneplus_lam(delta: float) -> float:
+    """DANE+, Corollary 5 (convex): lambda = 2 delta_A. Corollary 2 (nonconvex): lambda = 2 delta_B."""
+    return 2 * delta
+
+
+def local_solver_lr(L: float, lam: float) -> float:
+    """DANE+: 1/(L + lambda), the smoothness of the local subproblem."""
+    return 1 / (L + lam)
+
+
+def daneplus_dual_lam(mu: float, L: float) -> float:
+    """DANE+ with control variate (B.82), Corollary 32: m = lambda = sqrt(mu L)."""
+    return math.sqrt(mu * L)
+
+
+def fedred_exact_eta(L: float) -> float:
+    """FedRed, exact solver, Section 4: eta = 2 L (Theorem 7 holds for any eta >= lambda)."""
+    return 2 * L
+
+
+def fedred_exact_eta_nonconvex(L: float, lam: float) -> float:
+    """FedRed, exact solver, Theorem 6 (nonconvex): eta = 2 L, and at least 4 lambda."""
+    return max(2 * L, 4 * lam)
+
+
+def fedred_exact_p(mu: float, eta: float, lam: float) -> float:
+    """FedRed, exact solver, Theorem 7 (convex): p = (lambda + mu/2)/(eta + mu/2)."""
+    return (lam + mu / 2) / (eta + mu / 2)
+
+
+def fedred_exact_p_nonconvex(eta: float, lam: float) -> float:
+    """FedRed, exact solver, Theorem 6 (nonconvex): p = lambda/eta."""
+    return lam / eta
+
+
+def fedred_gd_eta(L: float, mu: float, lam: float, noise: float = 0.0) -> float:
+    """FedRed-GD, Theorem 9 (convex): eta = L + sigma^2/eps, ``noise`` = sigma^2/eps.
+
+    The theorem's "eta > L" is for sigma > 0 only: Lemma 35 needs eta >= L. Its delta_A + mu <= L keeps p <= 1; where
+    it fails, L is replaced by lambda + mu, for which f_i is smooth too.
+    """
+    return max(L, lam + mu) + noise
+
+
+def fedred_gd_p(mu: float, eta: float, lam: float) -> float:
+    """FedRed-GD, Theorem 9 (convex): p = (lambda + mu/2)/(eta - mu/2)."""
+    return (lam + mu / 2) / (eta - mu / 2)
+
+
+def fedred_gd_eta_nonconvex(L: float, lam: float, sigma: float = 0.0, iterations: int = 0, gap: float = 1.0) -> float:
+    """FedRed-GD, Theorem 8 (nonconvex): eta = 3 L + sqrt(9 L^2 + L sigma^2 K/F0); 6 L without noise.
+
+    The theorem asks for delta_B <= L; where it fails, L is replaced by lambda, for which f_i is smooth too.
+    """
+    smooth = max(L, lam)
+    return 3 * smooth + math.sqrt(9 * smooth**2 + smooth * sigma**2 * iterations / gap)
+
+
+def fedred_gd_p_nonconvex(L: float, lam: float) -> float:
+    """FedRed-GD, Theorem 8 (nonconvex): p = delta_B/L, with lambda = delta_B."""
+    return lam / max(L, lam)
+
+
+def fedred_dual_m(p: float, eta: float) -> float:
+    """FedRed with control variate (B.116): m = p eta, the authors' default (Scaffnew's p/gamma); no theorem."""
+    return p * eta
+
+
+def fedspeed_lr(L: float, steps: int, lam: float) -> float:
+    """FedSpeed, Theorem 4.4: eta_l <= min{1/(32 sqrt(3K) L), 2 lambda}; kappa > 0 is asked besides (bounds)."""
+    return min(1 / (32 * math.sqrt(3 * steps) * L), 2 * lam)
+
+
+def fedspeed_rho(L: float, alpha: float) -> float:
+    """FedSpeed, Theorem 4.4: rho <= 1/(sqrt(6) alpha L); kappa > 0 is asked besides (bounds)."""
+    return 1 / (math.sqrt(6) * alpha * L)
+
+
+def fedspeed_steps(lr: float, lam: float) -> int:
+    """FedSpeed, Theorem 4.4: K >= lambda/eta_l."""
+    return math.ceil(lam / lr)
+
+
+def fedpd_eta(L: float) -> float:
+    """FedPD, oracle I: eta < (sqrt(5) - 1)/(4 L)."""
+    return STRICT * (math.sqrt(5) - 1) / (4 * L)
+
+
+def fedpd_eta_variance_reduced(L: float, local: int, period: int, batch: int) -> float:
+    """FedPD, oracle II: eta < 1/(3 (Q + sqrt(Q I/B)) L)."""
+    return STRICT / (3 * (local + math.sqrt(local * period / batch)) * L)
+
+
+def admm_penalty(L: float) -> float:
+    """FedDyn's alpha and FedADMM's rho = 1/eta of FedPD, to which both are equal at full participation."""
+    return 1 / fedpd_eta(L)
+
+
+def fedacg_lr(L: float, steps: int, lam: float, dissimilarity: float = 1.0) -> float:
+    """FedACG: eta <= (1 - lambda)^2 / (64 K L (B^2 + 1)), B the gradient dissimilarity."""
+    return (1 - lam) ** 2 / (64 * steps * L * (dissimilarity**2 + 1))
+
+
+def svrp_eta(mu: float, delta_A: float) -> float:
+    """SVRP (strongly convex): eta = mu/(2 delta_A^2), with p = 1/N."""
+    return mu / (2 * delta_A**2)

@@ -1,0 +1,1 @@
+"""Independent NumPy transcriptions of the federated methods; golden references, nothing here imports the package."""
