@@ -68,7 +68,7 @@ def fedavgm(fed, x0, rounds, *, eta_l, beta, steps, eta_g=1.0, cohorts=None, tra
     return np.stack(points)
 
 
-def _fedopt(fed, x0, rounds, rule, *, eta_l, eta_g, beta1, tau, v0, steps, cohorts, trace):
+def _fedopt(fed, x0, rounds, rule, *, eta_l, eta_g, steps, beta1=0.9, tau=1e-3, v0=None, cohorts=None, trace=None):
     """FedOpt (Reddi et al.): m <- beta1 m + (1-beta1) Delta; v <- rule(v, Delta^2); x <- x + eta_g m/(sqrt v + tau)."""
     x = np.array(x0, float)
     m = np.zeros(fed.d)
@@ -85,44 +85,31 @@ def _fedopt(fed, x0, rounds, rule, *, eta_l, eta_g, beta1, tau, v0, steps, cohor
     return np.stack(points)
 
 
-def fedadam(
-    fed, x0, rounds, *, eta_l, eta_g, beta1=0.9, beta2=0.99, tau=1e-3, v0=None, steps, cohorts=None, trace=None
-):
+def fedadam(fed, x0, rounds, *, beta2=0.99, **options):
     """v <- beta2 v + (1 - beta2) Delta^2, no bias correction, v_0 = tau^2 unless given."""
 
     def rule(v, square):
         return beta2 * v + (1 - beta2) * square
 
-    return _fedopt(
-        fed, x0, rounds, rule, eta_l=eta_l, eta_g=eta_g, beta1=beta1, tau=tau, v0=v0, steps=steps, cohorts=cohorts,
-        trace=trace,
-    )
+    return _fedopt(fed, x0, rounds, rule, **options)
 
 
-def fedyogi(
-    fed, x0, rounds, *, eta_l, eta_g, beta1=0.9, beta2=0.99, tau=1e-3, v0=None, steps, cohorts=None, trace=None
-):
+def fedyogi(fed, x0, rounds, *, beta2=0.99, **options):
     """v <- v - (1 - beta2) Delta^2 sign(v - Delta^2)."""
 
     def rule(v, square):
         return v - (1 - beta2) * square * np.sign(v - square)
 
-    return _fedopt(
-        fed, x0, rounds, rule, eta_l=eta_l, eta_g=eta_g, beta1=beta1, tau=tau, v0=v0, steps=steps, cohorts=cohorts,
-        trace=trace,
-    )
+    return _fedopt(fed, x0, rounds, rule, **options)
 
 
-def fedadagrad(fed, x0, rounds, *, eta_l, eta_g, beta1=0.0, tau=1e-3, v0=None, steps, cohorts=None, trace=None):
+def fedadagrad(fed, x0, rounds, *, beta1=0.0, **options):
     """v <- v + Delta^2."""
 
     def rule(v, square):
         return v + square
 
-    return _fedopt(
-        fed, x0, rounds, rule, eta_l=eta_l, eta_g=eta_g, beta1=beta1, tau=tau, v0=v0, steps=steps, cohorts=cohorts,
-        trace=trace,
-    )
+    return _fedopt(fed, x0, rounds, rule, beta1=beta1, **options)
 
 
 def fedcm(fed, x0, rounds, *, eta_l, alpha, steps, eta_g=1.0, cohorts=None, trace=None):

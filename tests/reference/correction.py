@@ -91,10 +91,10 @@ def fedlin(fed, x0, rounds, *, eta=None, tau, eta_bar=None, k_client=None, k_ser
         for i in range(n):
             eta_i = eta_bar / steps_of(tau, i) if eta_bar is not None else at(eta, i)
             xi = x.copy()
-            path = [xi.copy()]
+            path = [xi]
             for _ in range(steps_of(tau, i)):
                 xi = xi - eta_i * (fed.grad(i, xi) - fed.grad(i, x) + g)
-                path.append(xi.copy())
+                path.append(xi)
             ends.append(xi)
             paths.append(path)
         x = mean(ends)
@@ -197,9 +197,7 @@ def feddyn(fed, x0, rounds, *, eta_l=None, alpha, steps=None, cohorts=None, trac
     return np.stack(points)
 
 
-def feddc(
-    fed, x0, rounds, *, eta_l, alpha, steps, cohorts=None, variant="code", drift=True, eta_norm=None, trace=None
-):
+def feddc(fed, x0, rounds, *, eta_l, alpha, steps, cohorts=None, variant="code", drift=True, eta_norm=None, trace=None):
     """FedDC. variant "code": g_i+ = g_i - g - D/(K eta); "paper": g_i+ = -D/(K eta). drift=False keeps h_i = 0.
 
     eta in the normalisation is eta_norm, by default the first round's eta_l (the authors' code).
@@ -229,9 +227,7 @@ def feddc(
     return np.stack(points)
 
 
-def fedpd(
-    fed, x0, rounds, *, eta, eta1=None, steps=None, coins=None, start="own", oracle="I", gamma=None, trace=None
-):
+def fedpd(fed, x0, rounds, *, eta, eta1=None, steps=None, coins=None, start="own", oracle="I", gamma=None, trace=None):
     """FedPD; oracle I: Q steps of size eta1 on L_i (None: exact minimiser), II: full-gradient form with I = 1.
 
     coins (one per round, True = communicate, probability 1 - p); returns x0 and the points after each communication.

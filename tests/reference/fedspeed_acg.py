@@ -6,8 +6,22 @@ from .problem import at, cohort_of, mean, note, steps_of
 
 
 def fedspeed(
-    fed, x0, rounds, *, eta_l=None, lam, rho=0.0, alpha=1.0, steps=None, cohorts=None, server_dual="active",
-    correction=True, normalise=False, eps=1e-7, ghat0=None, trace=None,
+    fed,
+    x0,
+    rounds,
+    *,
+    eta_l=None,
+    lam,
+    rho=0.0,
+    alpha=1.0,
+    steps=None,
+    cohorts=None,
+    server_dual="active",
+    correction=True,
+    normalise=False,
+    eps=1e-7,
+    ghat0=None,
+    trace=None,
 ):
     """Algorithm 1, lines 4-16; steps=None solves the (unperturbed) local problem exactly.
 
@@ -42,9 +56,8 @@ def fedspeed(
                 uploads.append(xi)
             ends.append(xi)
             quasi.append(record)
-        if server_dual == "active" or not correction:
-            x_new = mean(uploads)  # line 16
-        else:
+        x_new = mean(uploads)  # line 16
+        if correction and server_dual == "all":
             x_new = mean(ends) - lam * mean(ghat)
         if trace is not None:
             trace.append({"x": x.copy(), "ends": np.stack(ends), "before": before, "after": ghat.copy(), "g": quasi})

@@ -146,9 +146,7 @@ def fedcet_learning_rate(mu, smoothness, tau, h_fraction=1e-3, start_fraction=0.
     """Algorithm 1 (learning-rate search) with h = h_fraction * alpha_0, alpha_0 = start_fraction * min{...}."""
     big = smoothness
     b = (1 + 2 / tau) ** (2 * tau - 2)
-    alpha = start_fraction * min(
-        1 / (2 * tau * big), mu**2 / (2 * tau * b * big**3), mu / (5 * tau * b * big**2)
-    )
+    alpha = start_fraction * min(1 / (2 * tau * big), mu**2 / (2 * tau * b * big**3), mu / (5 * tau * b * big**2))
     h = h_fraction * alpha
     while (
         1 - tau * mu * alpha + tau * big**2 * (tau * alpha - 2 / mu) * b * alpha > 0
@@ -177,8 +175,22 @@ def dane(fed, x0, rounds, *, lam):
 
 
 def dane_plus(
-    fed, x0, rounds, *, lam, solver="gd", mu=0.0, smoothness=None, control="anchor", m=None, h0=None,
-    average="avg", picks=None, steps=None, max_steps=10_000, trace=None,
+    fed,
+    x0,
+    rounds,
+    *,
+    lam,
+    solver="gd",
+    mu=0.0,
+    smoothness=None,
+    control="anchor",
+    m=None,
+    h0=None,
+    average="avg",
+    picks=None,
+    steps=None,
+    max_steps=10_000,
+    trace=None,
 ):
     """Algorithm 1 (DANE+). solver gd | fgd | exact; control "anchor" (1) or "dual" (B.82); average "avg" | "rand".
 
@@ -254,8 +266,20 @@ def _fedred(fed, x0, coins, local, control, m, h0, average, picks, reset_local, 
 
 
 def fedred(
-    fed, x0, coins, *, eta, lam, control="anchor", m=None, h0=None, average="avg", picks=None, reset_local=False,
-    x_local=None, trace=None,
+    fed,
+    x0,
+    coins,
+    *,
+    eta,
+    lam,
+    control="anchor",
+    m=None,
+    h0=None,
+    average="avg",
+    picks=None,
+    reset_local=False,
+    x_local=None,
+    trace=None,
 ):
     """Algorithm 2 (FedRed, exact local solver), one coin per iteration common to all clients; returns the xtilde."""
 
@@ -266,8 +290,20 @@ def fedred(
 
 
 def fedred_gd(
-    fed, x0, coins, *, eta, lam, control="anchor", m=None, h0=None, average="avg", picks=None, reset_local=False,
-    x_local=None, trace=None,
+    fed,
+    x0,
+    coins,
+    *,
+    eta,
+    lam,
+    control="anchor",
+    m=None,
+    h0=None,
+    average="avg",
+    picks=None,
+    reset_local=False,
+    x_local=None,
+    trace=None,
 ):
     """Algorithm 3 (FedRed-GD) in its closed form; control "anchor" (4) or "dual" (B.116) with m_k = m at coins."""
 

@@ -1,6 +1,7 @@
 """Small federations with exact gradients and exact regularised solves, and the helpers the references share."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -19,31 +20,31 @@ class Federation:
     def d(self):
         return len(self.quadratics[0][1])
 
-    @property
+    @cached_property
     def h_bar(self):
         return sum(h for h, _ in self.quadratics) / self.N
 
-    @property
+    @cached_property
     def x_star(self):
         return np.linalg.solve(self.h_bar, sum(q for _, q in self.quadratics) / self.N)
 
-    @property
+    @cached_property
     def mu(self):
         """Largest mu for which every f_i is mu-convex."""
         return min(np.linalg.eigvalsh(h)[0] for h, _ in self.quadratics)
 
-    @property
+    @cached_property
     def smoothness(self):
         """Smallest L for which every f_i is L-smooth."""
         return max(np.abs(np.linalg.eigvalsh(h)).max() for h, _ in self.quadratics)
 
-    @property
+    @cached_property
     def delta_a(self):
         """Averaged Hessian dissimilarity, paper 001 Definition 2: ||mean (H_i - H)^2||^(1/2)."""
         gaps = [h - self.h_bar for h, _ in self.quadratics]
         return float(np.sqrt(np.linalg.norm(sum(g @ g for g in gaps) / self.N, 2)))
 
-    @property
+    @cached_property
     def delta_b(self):
         """Bounded Hessian dissimilarity, paper 001 Definition 1: max ||H_i - H||."""
         return max(np.linalg.norm(h - self.h_bar, 2) for h, _ in self.quadratics)
@@ -83,10 +84,7 @@ def random_federation(N, d, mu, L, seed, spread=1.0, shift=1.0):
 
     common, q_common = hessian(), rng.standard_normal(d)
     return Federation(
-        [
-            ((1 - spread) * common + spread * hessian(), q_common + shift * rng.standard_normal(d))
-            for _ in range(N)
-        ]
+        [((1 - spread) * common + spread * hessian(), q_common + shift * rng.standard_normal(d)) for _ in range(N)]
     )
 
 
@@ -105,11 +103,11 @@ class LogisticFederation:
     def d(self):
         return self.data[0][0].shape[1]
 
-    @property
+    @cached_property
     def smoothness(self):
         return self.mu + max(np.linalg.norm(a, 2) ** 2 / (4 * len(b)) for a, b in self.data)
 
-    @property
+    @cached_property
     def x_star(self):
         x = np.zeros(self.d)
         for _ in range(60):
@@ -139,11 +137,11 @@ class LogisticFederation:
             r = self.grad(i, y) - v + lam * y
             step = np.linalg.solve(self.hessian(i, y) + lam * np.eye(self.d), r)
             t = 1.0
-            while t > 1e-6 and np.linalg.norm(
-                self.grad(i, y - t * step) - v + lam * (y - t * step)
-            ) > np.linalg.norm(r):
+            size, trial = np.linalg.norm(r), y - step
+            while t > 1e-6 and np.linalg.norm(self.grad(i, trial) - v + lam * trial) > size:
                 t /= 2
-            y = y - t * step
+                trial = y - t * step
+            y = trial
             if np.linalg.norm(step) <= 1e-15 * (1 + np.linalg.norm(y)):
                 break
         return y

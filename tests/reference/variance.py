@@ -47,8 +47,20 @@ def sonata(fed, x0, rounds, *, beta, alpha=1.0):
 
 
 def mime(
-    fed, x0, rounds, *, eta, steps, beta=0.0, beta2=0.99, eps=1e-3, eta_g=1.0, optimizer="momentum", lite=False,
-    cohorts=None, trace=None,
+    fed,
+    x0,
+    rounds,
+    *,
+    eta,
+    steps,
+    beta=0.0,
+    beta2=0.99,
+    eps=1e-3,
+    eta_g=1.0,
+    optimizer="momentum",
+    lite=False,
+    cohorts=None,
+    trace=None,
 ):
     """Mime (lite=False) / MimeLite: y <- y - eta U(g, s) with s frozen, then s <- V(c, s), c = mean_S grad.
 

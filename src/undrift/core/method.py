@@ -98,6 +98,8 @@ class Method:
     """Reaches the minimiser on heterogeneous strongly convex problems with a constant step."""
     equal_steps: ClassVar[bool] = False
     """Every client must take the same number of local steps."""
+    coordinatewise: ClassVar[bool] = False
+    """Treats coordinates one by one, so that rotating them matters."""
     affine: ClassVar[bool] = True
     """On quadratics with exact gradients a round is an affine map of all the states."""
     solves: ClassVar[bool] = False

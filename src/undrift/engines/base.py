@@ -85,7 +85,7 @@ class Engine(abc.ABC):
         """One phase."""
         coin = self.streams.at("coins", self.round)
         steps = self.method.local_steps(self.steps, coin)
-        phases = self.method.phases(steps)
+        phases = self.phases(steps)
         phase = phases[self.phase]
         cohort = self._members(phase)
         picked = None
@@ -101,6 +101,10 @@ class Engine(abc.ABC):
             self.ledger.iterations += max(steps)
             self.server = self.server.lasting()
             self.forget()
+
+    def phases(self, steps: Sequence[int]) -> list[Any]:
+        """The exchanges of a round with these local steps."""
+        return self.method.phases(steps)
 
     def run_round(self) -> None:
         """The phases left of this round."""

@@ -128,8 +128,8 @@ class Stacked:
             self._calls = 0
             if stopped_at is not None and int(stopped_at.max()) <= j + 1:
                 break
-        taken = most if planned is None else planned if stopped_at is None else stopped_at
-        self.steps = taken - start
+        taken = planned if stopped_at is None else stopped_at
+        self.steps = most - start if taken is None else (taken - start).to(self._engine.x0.dtype)
         self.end = next(v for _, v in y.items()) if isinstance(y, Struct) else y
         return y
 

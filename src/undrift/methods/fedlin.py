@@ -33,17 +33,17 @@ class FedLinTopK(FedLin):
     The first round is sent whole. Server-side compression stays exact; client-side leaves a floor that shrinks with lr.
 
     lr        eta, local step
+    k_server  entries the server sends back
     k_client  entries a client sends (all when absent)
-    k_server  entries the server sends back (all when absent)
     """
 
     title = "FedLin with sparse gradients and error feedback"
     paper = "Mitra et al., NeurIPS 2021"
-    exact = False
     affine = False
+    coordinatewise = True
 
+    k_server: Count | None
     k_client: Count | None = None
-    k_server: Count | None = None
 
     class Server(State):
         x: Vec

@@ -44,13 +44,13 @@ def fedrecu_average(L: float, steps: int, lr: float, rounds: int, gap: float) ->
 def fedrecu_convex_stochastic(
     L: float, steps: int, lr: float, rounds: int, distance2: float, sigma: float = 0.0
 ) -> float:
-    """Theorem 3: E f(mean_k x_k) - f* <= (distance2/K + 34 tau^2 alpha^2 sigma^2)/(2 alpha tau - 12 tau^2 L alpha^2)."""
+    """Theorem 3: E f(mean_k x_k) - f* <= (distance2/K + 34 (tau alpha sigma)^2)/(2 alpha tau - 12 L (tau alpha)^2)."""
     at = lr * steps
     return (distance2 / rounds + 34 * at**2 * sigma**2) / (2 * at - 12 * L * at**2)
 
 
 def fedrecu_nonconvex_stochastic(L: float, steps: int, lr: float, rounds: int, gap: float, sigma: float = 0.0) -> float:
-    """Theorem 4: mean_k E|grad f(x_k)|^2 <= 2 (gap/K + 22 tau^2 alpha^2 L sigma^2)/(alpha tau - 13 tau^2 L alpha^2)."""
+    """Theorem 4: mean_k E|grad f(x_k)|^2 <= 2 (gap/K + 22 L (tau alpha sigma)^2)/(alpha tau - 13 L (tau alpha)^2)."""
     at = lr * steps
     return 2 * (gap / rounds + 22 * at**2 * L * sigma**2) / (at - 13 * L * at**2)
 
@@ -92,7 +92,7 @@ def daneplus_dual_weight(mu: float, L: float, lam: float) -> float:
 
 
 def daneplus_dual_rate(mu: float, L: float, lam: float) -> float:
-    """(B.115): Phi+ <= this Phi with m = lam; 1 - 2 sqrt(mu)/(sqrt(L) + mu/sqrt(L) + 2 sqrt(mu)) at lam = sqrt(mu L)."""
+    """(B.115): Phi+ <= this Phi, m = lam; 1 - 2 sqrt(mu)/(sqrt(L) + mu/sqrt(L) + 2 sqrt(mu)) at lam = sqrt(mu L)."""
     return max(lam * (mu + L) / (lam * (mu + L) + 2 * mu * L), (mu + L) / (2 * lam + mu + L))
 
 

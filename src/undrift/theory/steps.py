@@ -40,7 +40,7 @@ def fedrecu_convex_stochastic(L: float, steps: int) -> float:
 
 
 def fedrecu_nonconvex_stochastic(L: float, steps: int) -> float:
-    """FedRecu, Theorem 4 (nonconvex, stochastic): alpha < 1/(13 tau L); as for Theorem 3, half is the better guarantee."""
+    """FedRecu, Theorem 4 (nonconvex, stochastic): alpha < 1/(13 tau L); see Theorem 3 about its half."""
     return STRICT / (13 * steps * L)
 
 
@@ -87,12 +87,12 @@ def scaffnew_p(mu: float, lr: float) -> float:
 def extra(L: float, steps: int) -> float:
     """EXTRA: alpha = 1/(2 tau L).
 
-    tau = 1: half of Shi et al.'s bound 2 lambda_min((I + W)/2)/L = 1/L at W = J. tau = 2..5: no theorem; the round map
-    is stable on quadratics (tests). tau >= 6: with alpha L -> 0 the disagreement of a round has trace (3 - tau)/2 and
-    determinant 1/2, hence an eigenvalue <= -1 at any small step.
+    tau = 1: half of Shi et al.'s bound 2 lambda_min((I + W)/2)/L = 1/L at W = J. tau = 2..6: no theorem; the round map
+    is stable on quadratics (tests), slow at 6. tau > 6: with alpha L -> 0 the map of the clients' disagreement over a
+    round has trace (3 - tau)/2 and determinant 1/2, hence an eigenvalue below -1.
     """
-    if steps >= 6:
-        raise ValueError(f"EXTRA with {steps} local steps is unstable however small lr is; use at most 5 local steps.")
+    if steps > 6:
+        raise ValueError(f"EXTRA with {steps} local steps has no safe lr, small ones diverge too; use at most 6 local steps.")
     return 1 / (2 * steps * L)
 
 

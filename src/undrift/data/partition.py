@@ -1,0 +1,126 @@
+"""Ways to split a labelled data set among clients.
+
+Every function returns one ascending index array per client; each sample belongs to exactly one client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike, NDArray
+
+Parts = list[NDArray[np.int64]]
+
+
+def iid(labels: ArrayLike, clients: int, rng: Generator, *, allow_empty: bool = False) -> Parts:
+    """Shuffled and cut into equal parts (sizes differ by at most one)."""
+    total = _total(labels, clients, allow_empty)
+    return _sorted(np.array_split(rng.permutation(total), clients))
+
+
+def dirichlet(labels: ArrayLike, clients: int, rng: Generator, beta: float, *, allow_empty: bool = False) -> Parts:
+    """Each class is shared out in proportions drawn from Dir(beta); clients have different sizes.
+
+    A client left with nothing takes one random sample from the client that then has most, unless ``allow_empty``.
+    """
+    _positive(beta)
+    total = _total(labels, clients, allow_empty)
+    owner = np.empty(total, dtype=np.int64)
+    for members in _classes(labels):
+        share = _dirichlet(rng, beta, clients, 1)[0]
+        cuts = np.rint(np.cumsum(share)[:-1] * len(members)).astype(np.int64)
+        for client, mine in enumerate(np.split(rng.permutation(members), cuts)):
+            owner[mine] = client
+    sizes = np.bincount(owner, minlength=clients)
+    for client in () if allow_empty else np.flatnonzero(sizes == 0):
+        donor = sizes.argmax()
+        owner[rng.choice(np.flatnonzero(owner == donor))] = client
+        sizes[donor] -= 1
+        sizes[client] = 1
+    return [np.flatnonzero(owner == client) for client in range(clients)]
+
+
+def dirichlet_balanced(
+    labels: ArrayLike, clients: int, rng: Generator, beta: float, *, allow_empty: bool = False
+) -> Parts:
+    """Clients of equal size (within one), each with class frequencies drawn from Dir(beta).
+
+    All clients ask for classes at once. A class asked for more often than it has samples is dealt at random among those
+    who asked, and they ask again among the classes that are left, so that every sample is used.
+    """
+    _positive(beta)
+    total = _total(labels, clients, allow_empty)
+    classes = _classes(labels)
+    prior = _dirichlet(rng, beta, len(classes), clients)
+    left = np.array([len(members) for members in classes])
+    wanted = np.full(clients, total // clients)
+    wanted[rng.permutation(clients)[: total % clients]] += 1
+    given = np.zeros((clients, len(classes)), dtype=np.int64)
+    while wanted.any():
+        chances = prior * (left > 0)
+        chances = np.where(chances.sum(1, keepdims=True) > 0, chances, left)
+        asked = rng.multinomial(wanted, chances / chances.sum(1, keepdims=True))
+        for k in np.flatnonzero(asked.sum(0) > left):
+            asked[:, k] = rng.multivariate_hypergeometric(asked[:, k], left[k])
+        given += asked
+        left -= asked.sum(0)
+        wanted -= asked.sum(1)
+    dealt = [np.split(rng.permutation(m), np.cumsum(given[:-1, k])) for k, m in enumerate(classes)]
+    return _sorted([np.concatenate(mine) for mine in zip(*dealt, strict=True)])
+
+
+def by_label(labels: ArrayLike, clients: int, rng: Generator, shards: int = 2, *, allow_empty: bool = False) -> Parts:
+    """Sorted by label, cut into equal contiguous shards, and ``shards`` random ones dealt to every client."""
+    total = _total(labels, clients, allow_empty)
+    if shards < 1:
+        raise ValueError(f"a client needs at least one shard; got shards = {shards}")
+    if clients * shards > total and not allow_empty:
+        raise ValueError(
+            f"{clients} clients of {shards} shards need {clients * shards} samples but there are {total}; "
+            "lower clients or shards"
+        )
+    pieces = np.array_split(np.concatenate([rng.permutation(m) for m in _classes(labels)]), clients * shards)
+    order = rng.permutation(clients * shards).reshape(clients, shards)
+    return _sorted([np.concatenate([pieces[k] for k in mine]) for mine in order])
+
+
+def label_counts(parts: Sequence[ArrayLike], labels: ArrayLike) -> NDArray[np.int64]:
+    """Samples per client and class ``[clients, classes]``, the classes in ascending order."""
+    names, which = np.unique(np.asarray(labels), return_inverse=True)
+    return np.stack([np.bincount(which[np.asarray(part, dtype=np.int64)], minlength=len(names)) for part in parts])
+
+
+def _total(labels: ArrayLike, clients: int, allow_empty: bool) -> int:
+    labels = np.asarray(labels)
+    if labels.ndim != 1 or not len(labels):
+        raise ValueError(f"labels must be a non-empty list, one per sample; got an array of shape {labels.shape}")
+    if clients < 1:
+        raise ValueError(f"a federation needs at least one client; got clients = {clients}")
+    if clients > len(labels) and not allow_empty:
+        raise ValueError(f"{clients} clients cannot share {len(labels)} samples; lower clients or allow empty ones")
+    return len(labels)
+
+
+def _positive(beta: float) -> None:
+    if not 0 < beta < np.inf:
+        raise ValueError(f"beta = {beta} is not allowed: the Dirichlet concentration is a finite number > 0")
+
+
+def _classes(labels: ArrayLike) -> list[NDArray[np.int64]]:
+    """Positions of each label, labels ascending."""
+    labels = np.asarray(labels)
+    return [np.flatnonzero(labels == name) for name in np.unique(labels)]
+
+
+def _dirichlet(rng: Generator, beta: float, size: int, draws: int) -> NDArray[np.float64]:
+    """Rows of Dir(beta); where a tiny beta underflows, its limit: all mass on one random entry."""
+    shares = rng.dirichlet(np.full(size, beta), draws)
+    lost = ~np.isclose(shares.sum(1), 1)
+    shares[lost] = np.eye(size)[rng.integers(size, size=draws)][lost]
+    return shares
+
+
+def _sorted(parts: Sequence[NDArray[np.int64]]) -> Parts:
+    return [np.sort(part) for part in parts]

@@ -1,0 +1,42 @@
+"""What is minimised. Names load their modules when first used: listing problems needs no torch."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from undrift.problems.catalog import find, registry
+
+if TYPE_CHECKING:
+    from undrift.problems.least_squares import LeastSquares
+    from undrift.problems.logistic import Logistic
+    from undrift.problems.quadratic import Quadratic
+    from undrift.problems.synthetic import fedcet_quadratic, fedred_quadratic, random_least_squares, random_quadratic
+
+_HOMES = {
+    "LeastSquares": "least_squares",
+    "Logistic": "logistic",
+    "Quadratic": "quadratic",
+    "fedcet_quadratic": "synthetic",
+    "fedred_quadratic": "synthetic",
+    "random_least_squares": "synthetic",
+    "random_quadratic": "synthetic",
+}
+
+__all__ = [
+    "LeastSquares",
+    "Logistic",
+    "Quadratic",
+    "fedcet_quadratic",
+    "fedred_quadratic",
+    "find",
+    "random_least_squares",
+    "random_quadratic",
+    "registry",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,81 @@
+"""Quadratics, with or without components to draw mini-batches from."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift.problems.form import Dense, Diagonal, Form, FormOracle
+from undrift.problems.resident import exact, pick, weights
+from undrift.problems.spectra import Matrix
+
+
+class Quadratic(Form):
+    r"""Clients with :math:`f_i(x) = \frac1m\sum_j \frac12 x^\top A_{ij}x - \langle q_{ij}, x\rangle + c_{ij}`.
+
+    ``q`` is ``[N, d]``, or ``[N, m, d]`` with m components per client. ``A`` has one axis more than ``q`` and is
+    symmetric, or it has the shape of ``q`` and its rows are diagonals. ``beta`` adds the nonconvex term
+    :math:`\beta\sum_k x_k^2/(1+x_k^2)` to every client. Arrays, tensors or nested lists.
+
+    >>> Quadratic([[2.0, 1.0], [2.0, 3.0]], [[2.0, 0.0], [0.0, 4.0]]).optimum.tolist()
+    [0.5, 1.0]
+    """
+
+    def __init__(self, A: Any, q: Any, c: Any = 0.0, *, beta: float = 0.0):
+        A, q, c = exact("A", A), exact("q", q), exact("c", c)
+        if q.ndim not in (2, 3) or 0 in q.shape:
+            raise ValueError(f"q has shape {list(q.shape)}; give [clients, d] or [clients, components, d]")
+        if A.shape not in (q.shape, (*q.shape, q.shape[-1])):
+            raise ValueError(
+                f"A has shape {list(A.shape)}, which does not go with q of shape {list(q.shape)}; "
+                f"give {[*q.shape, q.shape[-1]]}, or {list(q.shape)} for diagonals"
+            )
+        if A.ndim > q.ndim and not torch.allclose(A, A.mT, rtol=1e-9, atol=1e-9 * float(A.abs().max())):
+            raise ValueError("A is not symmetric; give (A + A') / 2, which defines the same function")
+        if c.ndim and c.shape != q.shape[:-1]:
+            raise ValueError(f"c has shape {list(c.shape)}; give a number or shape {list(q.shape[:-1])}")
+        if not 0 <= beta < float("inf"):
+            raise ValueError(f"beta = {beta} is not allowed: a finite number >= 0")
+        self.beta = float(beta)
+        self.components = (A, q) if q.ndim == 3 else None
+        self.H, self.q = (A.mean(1), q.mean(1)) if q.ndim == 3 else (A, q)
+        self.c = float(c.mean())
+        self.clients, self.dim = self.q.shape
+        self.samples = [q.shape[1] if q.ndim == 3 else 1] * self.clients
+        self._place(torch.float64, q.device)
+
+    @classmethod
+    def centred(cls, A: Any, b: Any, *, beta: float = 0.0) -> Self:
+        r""":math:`f_i(x) = \frac1m\sum_j \frac12 (x-b_{ij})^\top A_{ij}(x-b_{ij})`; ``b`` has the shape of ``q``."""
+        A, b = exact("A", A), exact("b", b)
+        q = (A @ b.unsqueeze(-1)).squeeze(-1) if A.ndim > b.ndim else A * b
+        return cls(A, q, 0.5 * (b * q).sum(-1), beta=beta)
+
+    def hessian(self, client: int) -> Matrix:
+        return self.H[client].cpu().numpy()
+
+    def _place(self, dtype: torch.dtype, device: torch.device) -> None:
+        self.device = device
+        self._H, self._q = self.H.to(device, dtype), self.q.to(device, dtype)
+        self._components = self.components and tuple(part.to(device, dtype) for part in self.components)
+
+    def _oracle(self, members: np.ndarray) -> FormOracle:
+        sample = self._components and Components(*(pick(part, members) for part in self._components))
+        kind = Dense if self.H.ndim == 3 else Diagonal
+        return kind(pick(self._H, members), pick(self._q, members), self.beta, sample)
+
+
+class Components:
+    """Mean gradients over the components of a mini-batch."""
+
+    def __init__(self, A: Tensor, q: Tensor):
+        self.A, self.q = A, q
+        self.rows = torch.arange(len(q), device=q.device).unsqueeze(1)
+
+    def __call__(self, y: Tensor, batch: Tensor) -> Tensor:
+        A, q, y = self.A[self.rows, batch], self.q[self.rows, batch], y.unsqueeze(1)
+        g = (A * y if A.ndim == q.ndim else (A @ y.unsqueeze(-1)).squeeze(-1)) - q
+        return torch.bmm(weights(batch, g.dtype).unsqueeze(1), g).squeeze(1)

@@ -1,0 +1,52 @@
+"""Words and numbers as they are printed. Imports nothing, so that ``list`` and ``show`` answer at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+NONE = "-"
+
+
+def clean(text: str) -> str:
+    r"""``text`` without what could command a terminal: unprintable characters are written as escapes.
+
+    >>> print(clean("a\x1b[31mb"))
+    a\x1b[31mb
+    """
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def small(value: float | None) -> str:
+    """A quantity that goes to zero."""
+    if value is None or math.isnan(value):
+        return NONE
+    return "0" if value <= 0 else f"{value:.1e}"
+
+
+def whole(value: float | None) -> str:
+    """A count, or the mean of some."""
+    return NONE if value is None or not math.isfinite(value) else f"{value:,.0f}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[str] = (), width: int = 100) -> str:
+    """Aligned columns under a rule, at most ``width`` wide: the last one that is text gives way.
+
+    ``right`` names the columns that are numbers.
+    """
+    cells = [[clean(str(cell)).replace("\n", " ") for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[k]) for row in cells) for k in range(len(head))]
+    texts = [k for k, name in enumerate(head) if name not in right]
+    excess = sum(widths) + 2 * (len(head) - 1) - width
+    if excess > 0 and texts:
+        widths[texts[-1]] = max(widths[texts[-1]] - excess, len(head[texts[-1]]), 4)
+    lines = ["  ".join(_fit(cell, w, head[k] in right) for k, (cell, w) in enumerate(zip(row, widths))) for row in cells]
+    rule = "  ".join("-" * w for w in widths)
+    return "\n".join(line.rstrip() for line in (lines[0], rule, *lines[1:]))
+
+
+def _fit(cell: str, width: int, right: bool) -> str:
+    if len(cell) > width:
+        cell = cell[: width - 3].rstrip() + "..."
+    return cell.rjust(width) if right else cell.ljust(width)

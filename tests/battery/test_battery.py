@@ -1,0 +1,13 @@
+"""QUALITY's battery on every registered method, with no per-method code."""
+
+import pytest
+
+from undrift.check import CHECKS
+from undrift.core import registry
+from undrift.methods import __all__ as names
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+@pytest.mark.parametrize("name", names)
+def test_battery(name, check):
+    check(registry[name])

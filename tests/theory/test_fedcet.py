@@ -1,0 +1,160 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from undrift.theory import bounds, fedcet
+
+KNOWN = [
+    (4.0, 4.0, 2, 0.01465),
+    (1.0, 10.0, 1, 4.99e-3),
+    (1.0, 10.0, 2, 6.25e-4),
+    (1.0, 10.0, 5, 6.77e-5),
+    (1.0, 10.0, 10, 1.88e-5),
+]
+
+curvatures = st.tuples(st.floats(1e-3, 1e3), st.floats(1, 50)).map(lambda t: (t[0], t[0] * t[1]))
+taus = st.integers(1, 20)
+
+
+def feasible(mu, L, tau, lr):
+    """(30), written out from Corollary 1 independently of Algorithm 1's arrangement."""
+    a, B2 = lr, tau**2 * (1 + 2 / tau) ** (2 * tau - 2)
+    excess = 2 / (tau * mu * a) - 1
+    first = 1 - tau * mu * a > 1 - (2 - tau * a * L) * tau * mu * a + excess * tau**2 * B2 * a**4 * L**4
+    return first and 1 - tau * mu * a > excess * B2 * L**2 * a**2
+
+
+@pytest.mark.parametrize("mu, L, tau, lr", KNOWN)
+def test_known_values(mu, L, tau, lr):
+    assert fedcet.search(mu, L, tau) == pytest.approx(lr, rel=2e-3)
+    assert fedcet.grid_search(mu, L, tau) == pytest.approx(lr, rel=2e-3)
+
+
+def test_first_by_hand():
+    assert fedcet.first(4.0, 4.0, 2) == pytest.approx(0.999 * min(1 / 16, 1 / 64, 1 / 160))
+    assert fedcet.first(1.0, 10.0, 1) == pytest.approx(0.999 * min(1 / 20, 1 / 2000, 1 / 500))
+    assert fedcet.first(8.0, 1.0, 1) == pytest.approx(0.999 / 2)
+
+
+def test_conditions_by_hand():
+    # tau = 2: B = 4; mu = 1, L = 2, alpha = 0.01: tau alpha - 2/mu = -1.98
+    A, C = fedcet.conditions(1.0, 2.0, 2, 0.01)
+    assert pytest.approx(1 - 0.02 - 2 * 4 * 4 * 0.01 * 1.98) == A
+    assert pytest.approx(0.96 * 0.02 - 8 * 16 * 4 * 1e-6 * 1.98) == C
+
+
+@pytest.mark.parametrize("tau, ratio", [(2, 0.64352), (3, 0.7982), (4, 0.8582), (5, 0.8885)])
+def test_step_of_the_published_curves(tau, ratio):
+    """The authors' code assumes mu = 2, L = 1.5 on Hessians 4I, so a round contracts by (1 - 4 alpha)^tau."""
+    assert (1 - 4 * fedcet.search(2.0, 1.5, tau)) ** tau == pytest.approx(ratio, abs=6e-5)
+
+
+def test_the_published_step_in_the_spec_is_one_of_the_grids():
+    assert fedcet.search(2.0, 1.5, 2) == pytest.approx(0.049457, abs=1e-6)
+    assert fedcet.grid_search(2.0, 1.5, 2) == pytest.approx(0.04944, abs=1e-6)
+
+
+@given(curvatures, taus)
+def test_feasible_below_and_not_above(curvature, tau):
+    mu, L = curvature
+    lr = fedcet.search(mu, L, tau)
+    assert all(feasible(mu, L, tau, lr * s) for s in (1e-3, 0.1, 0.5, 0.9, 1 - 1e-6))
+    assert not any(feasible(mu, L, tau, lr * s) for s in (1 + 1e-6, 1.1, 1.5))
+    assert lr < 2 / (tau * L) and fedcet.first(mu, L, tau) < lr
+
+
+@given(st.floats(0.05, 50), taus)
+def test_search_is_the_first_root_for_any_ratio(kappa, tau):
+    """Against NumPy's roots of A (quadratic) and C/alpha (cubic), mu > L included."""
+    mu, L, B = 1.0, kappa, (1 + 2 / tau) ** (2 * tau - 2)
+    A = np.roots([tau**2 * L**2 * B, -tau * mu - 2 * tau * L**2 * B / mu, 1])
+    C = np.roots([tau**4 * L**4 * B, -2 * tau**3 * L**4 * B / mu, -(tau**2) * L * mu, tau * mu])
+    real = [r.real for r in [*A, *C] if abs(r.imag) < 1e-9 * abs(r) and r.real > 0]
+    assert fedcet.search(mu, L, tau) == pytest.approx(min(real), rel=1e-7)
+
+
+@given(curvatures, taus)
+def test_conditions_are_the_rates_below_one(curvature, tau):
+    mu, L = curvature
+    for s in (0.3, 0.999, 1.001, 1.2):
+        lr = s * fedcet.search(mu, L, tau)
+        A, C = fedcet.conditions(mu, L, tau, lr)
+        rho1, rho2 = fedcet.rates(mu, L, tau, lr, fedcet.weight(mu, lr))
+        assert (A > 0, C > 0) == (rho2 < 1, rho1 < 1)
+        assert (A > 0 and C > 0) == feasible(mu, L, tau, lr)
+
+
+@settings(max_examples=30, deadline=None)
+@given(curvatures, taus)
+def test_grid_is_within_one_step(curvature, tau):
+    mu, L = curvature
+    h = 0.01 * fedcet.first(mu, L, tau)
+    assert 0 < fedcet.search(mu, L, tau) - fedcet.grid_search(mu, L, tau, h) <= h
+
+
+def test_default_grid_is_the_papers():
+    h = 0.001 * fedcet.first(1.0, 3.0, 4)
+    assert fedcet.grid_search(1.0, 3.0, 4) == fedcet.grid_search(1.0, 3.0, 4, h)
+    assert fedcet.grid_search(1.0, 3.0, 4) != fedcet.grid_search(1.0, 3.0, 4, 1.3 * h)
+
+
+def test_grid_refuses_a_start_that_is_infeasible():
+    with pytest.raises(ValueError, match="mu > L"):
+        fedcet.grid_search(100.0, 1.0, 1)
+
+
+def test_weight_and_rates_by_hand():
+    assert fedcet.weight(1.0, 0.1) == pytest.approx(1 / 8.2)
+    rho1, rho2 = fedcet.rates(1.0, 1.0, 1, 0.1, 1 / 8.2)
+    assert rho1 == pytest.approx((1 - 1.9 * 0.1 + 19 * 1e-4) / 0.9)
+    assert rho2 == pytest.approx((8.1 + 19 * 0.01 * 0.1) / (8.1 + 0.09))
+    # tau = 2, B = 4, mu = 1, L = 2, alpha = 0.01: tau alpha = 0.02, 2/(tau mu alpha) - 1 = 99
+    rho1, rho2 = fedcet.rates(1.0, 2.0, 2, 0.01, 0.1)
+    assert rho1 == pytest.approx((1 - 1.96 * 0.02 + 99 * 4 * 16 * 1.6e-7) / 0.98)
+    assert rho2 == pytest.approx((9.99 + 99 * 4 * 4 * 4e-4 * 0.02) / (9.99 + 0.98 * 0.02))
+    assert fedcet.rate(1.0, 2.0, 2, 0.01, 0.1) == max(rho1, rho2)
+    assert fedcet.dual_weight(1.0, 2, 0.01, 0.1) == pytest.approx(0.02 / 0.98 * (9.99 + 0.98 * 0.02))
+
+
+@pytest.mark.parametrize("tau", [1, 2, 4])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_corollary_1_on_quadratics(tau, share):
+    rng = np.random.default_rng(tau)
+    N, d, mu, L = 4, 3, 1.0, 1.6
+    Q = np.linalg.qr(rng.normal(size=(N, d, d)))[0]
+    H = Q @ (np.eye(d) * rng.uniform(mu, L, (N, 1, d))) @ Q.transpose(0, 2, 1)
+    b = rng.normal(size=(N, d)) * 5
+    best = np.linalg.solve(H.mean(0), b.mean(0))
+
+    def grad(x):
+        return np.einsum("nij,nj->ni", H, x) - b
+
+    lr = share * fedcet.search(mu, L, tau)
+    c = fedcet.weight(mu, lr)
+    dual = fedcet.dual_weight(mu, tau, lr, c)
+    rho1, rho2 = fedcet.rates(mu, L, tau, lr, c)
+    assert max(rho1, rho2) < 1
+
+    x, e = rng.normal(size=(N, d)), rng.normal(size=(N, d)) * 3
+    e -= e.mean(0)
+    x0, e0 = ((x - best) ** 2).sum(), ((e + grad(np.tile(best, (N, 1)))) ** 2).sum()
+    for k in range(1, 200):
+        before = ((x - best) ** 2).sum(), ((e + grad(np.tile(best, (N, 1)))) ** 2).sum()
+        for j in range(tau):
+            g = grad(x)
+            if j == tau - 1:
+                z = x - lr * (g + e)
+                e = e + c * (z - z.mean(0))
+            x = x - lr * (g + e)
+        after = ((x - best) ** 2).sum(), ((e + grad(np.tile(best, (N, 1)))) ** 2).sum()
+        assert after[0] + dual * after[1] <= rho1 * before[0] + rho2 * dual * before[1] + 1e-12
+        assert after[0] <= bounds.fedcet_distance2(mu, L, tau, lr, c, k, x0, e0)
+    assert math.sqrt(x0) > math.sqrt(after[0])
+
+
+def test_bound_by_hand():
+    rho, dual = fedcet.rate(1.0, 2.0, 2, 0.01, 0.1), fedcet.dual_weight(1.0, 2, 0.01, 0.1)
+    assert bounds.fedcet_distance2(1.0, 2.0, 2, 0.01, 0.1, 3, 5.0, 7.0) == pytest.approx(rho**3 * (5 + dual * 7))

@@ -1,0 +1,202 @@
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from undrift.core import Constants
+from undrift.theory import fedcet, has_rule, prescribe
+from undrift.theory.rules import RULES
+
+STRONG = Constants(L=10.0, mu=0.4, L_mean=8.0, mu_mean=0.5, delta_A=3.0, delta_B=4.0)
+CONVEX = Constants(L=10.0, mu=0.0, L_mean=8.0, mu_mean=0.0, delta_A=3.0, delta_B=4.0)
+NONCONVEX = Constants(L=10.0, mu=-2.0, L_mean=8.0, mu_mean=-1.0, delta_A=3.0, delta_B=4.0)
+SEARCHED = fedcet.search(0.4, 10.0, 5)
+EXACT, RAND = {"solver": "exact"}, {"average": "rand"}
+
+
+def ask(name, constants, *, steps=5, fraction=1.0, stochastic=False, **fields):
+    """All fields that have a rule and are not given are left to theory."""
+    asked = {**dict.fromkeys(RULES[name], "theory"), **fields}
+    return prescribe(name, constants, steps=steps, fields=asked, fraction=fraction, stochastic=stochastic)
+
+
+HAND = [
+    ("GD", STRONG, {}, {"lr": 1 / 8}),
+    ("GD", Constants(L=10.0), {}, {"lr": 1 / 10}),
+    ("FedAvg", NONCONVEX, {}, {"lr": 1 / 50}),
+    ("FedProx", CONVEX, {"mu": 2.0}, {"lr": 1 / 60}),
+    ("FedRecu", STRONG, {}, {"lr": 8 / 650}),
+    ("FedRecu", CONVEX, {}, {"lr": 8 / 650}),
+    ("FedRecu", NONCONVEX, {}, {"lr": 8 / 850}),
+    ("FedRecu", Constants(L=10.0), {}, {"lr": 8 / 850}),
+    ("FedRecu", CONVEX, {"stochastic": True}, {"lr": 0.999 / 300}),
+    ("FedRecu", NONCONVEX, {"stochastic": True}, {"lr": 0.999 / 650}),
+    ("FedCET", STRONG, {}, {"lr": SEARCHED, "c": 0.4 / (0.8 * SEARCHED + 8)}),
+    ("FedCET", STRONG, {"lr": 0.5}, {"c": 0.4 / 8.4}),
+    ("FedCET", STRONG, {"c": 0.01}, {"lr": SEARCHED}),
+    ("EXTRA", NONCONVEX, {}, {"lr": 1 / 100}),
+    ("Scaffold", CONVEX, {}, {"lr": 1 / 4050}),
+    ("Scaffold", CONVEX, {"fraction": 0.001, "server_lr": 2.0}, {"lr": 1 / 8100}),
+    ("Scaffold", CONVEX, {"server_lr": 0.5}, {"lr": 1 / 4050}),
+    ("Scaffold", STRONG, {"fraction": 0.5}, {"lr": 1 / 4050}),
+    ("Scaffold", STRONG, {"fraction": 0.003}, {"lr": 1e-4}),
+    ("Scaffold", STRONG, {"fraction": 0.003, "server_lr": 2.0}, {"lr": 5e-5}),
+    ("Scaffold", NONCONVEX, {"fraction": 1 / 8, "server_lr": 2.0}, {"lr": 1 / 9600}),
+    ("FedLin", CONVEX, {}, {"lr": 1 / 500}),
+    ("FedLin", NONCONVEX, {}, {"lr": 1 / 1300}),
+    ("FedLinTopK", CONVEX, {"k_client": 3}, {"lr": 1 / 500}),
+    ("FedTrack", STRONG, {}, {"lr": 1 / 900}),
+    ("Scaffnew", STRONG, {}, {"lr": 1 / 10, "p": 0.2}),
+    ("Scaffnew", STRONG, {"lr": 0.025}, {"p": 0.1}),
+    ("Scaffnew", STRONG, {"lr": 100.0}, {"p": 1.0}),
+    ("DANE", CONVEX, {}, {"lam": 3.0}),
+    ("DANEPlus", STRONG, {}, {"lam": 6.0, "lr": 1 / 16, "mu": 0.4}),
+    ("DANEPlus", STRONG, {"lam": 2}, {"lr": 1 / 12, "mu": 0.4}),
+    ("DANEPlus", STRONG, RAND, {"lam": 8.0, "lr": 1 / 18, "mu": 0.4}),
+    ("DANEPlus", NONCONVEX, {}, {"lam": 8.0, "lr": 1 / 18, "mu": 0.0}),
+    ("DANEPlus", Constants(L=10.0, delta_B=4.0), {}, {"lam": 8.0, "lr": 1 / 18, "mu": 0.0}),
+    ("DANEPlusDual", STRONG, {}, {"lam": 2.0, "m": 2.0, "lr": 1 / 12, "mu": 0.4}),
+    ("DANEPlusDual", STRONG, {"lam": 5.0}, {"m": 5.0, "lr": 1 / 15, "mu": 0.4}),
+    ("DANEPlusDual", STRONG, {"m": 5.0}, {"lam": 5.0, "lr": 1 / 15, "mu": 0.4}),
+    ("FedRed", STRONG, {}, {"eta": 10.0, "lam": 3.0, "p": 3.2 / 9.8}),
+    ("FedRed", STRONG, {"solver": "gd", "average": "avg"}, {"eta": 10.0, "lam": 3.0, "p": 3.2 / 9.8}),
+    ("FedRed", STRONG, {"eta": 20}, {"lam": 3.0, "p": 3.2 / 19.8}),
+    ("FedRed", STRONG, {"lam": 5.0}, {"eta": 10.0, "p": 5.2 / 9.8}),
+    ("FedRed", STRONG, {"lam": 20.0}, {"eta": 20.4, "p": 1.0}),
+    ("FedRed", STRONG, {"eta": 2.0}, {"lam": 3.0, "p": 1.0}),
+    ("FedRed", STRONG, {"p": 0.05}, {"eta": 10.0, "lam": 3.0}),
+    ("FedRed", STRONG, {"stochastic": True}, {"eta": 20.0, "lam": 3.0, "p": 3.2 / 19.8}),
+    ("FedRed", CONVEX, {}, {"eta": 10.0, "lam": 3.0, "p": 0.3}),
+    ("FedRed", STRONG, RAND, {"eta": 60.0, "lam": 4.0, "p": 0.4}),
+    ("FedRed", NONCONVEX, {}, {"eta": 60.0, "lam": 4.0, "p": 0.4}),
+    ("FedRed", NONCONVEX, {"eta": 7.0}, {"lam": 4.0, "p": 0.4}),
+    ("FedRed", STRONG, EXACT, {"eta": 20.0, "lam": 3.0, "p": 3.2 / 20.2}),
+    ("FedRed", STRONG, {**EXACT, "eta": 30.0}, {"lam": 3.0, "p": 3.2 / 30.2}),
+    ("FedRed", NONCONVEX, EXACT, {"eta": 20.0, "lam": 4.0, "p": 0.2}),
+    ("FedRed", NONCONVEX, {**EXACT, "lam": 6.0}, {"eta": 24.0, "p": 0.25}),
+    ("FedRed", STRONG, {**EXACT, **RAND}, {"eta": 20.0, "lam": 4.0, "p": 0.2}),
+    ("FedRedDual", CONVEX, {}, {"eta": 10.0, "lam": 3.0, "p": 0.3, "m": 3.0}),
+    ("FedRedDual", CONVEX, {"p": 0.05, "lam": 0.0}, {"eta": 10.0, "m": 0.5}),
+]
+
+
+@pytest.mark.parametrize("name, constants, given, by_hand", HAND)
+def test_value(name, constants, given, by_hand):
+    assert ask(name, constants, **given) == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_every_rule_has_a_hand_value():
+    assert {(name, field) for name, _, _, values in HAND for field in values} == {
+        (name, field) for name, fields in RULES.items() for field in fields
+    }
+
+
+def test_only_what_is_asked_comes_back():
+    fields = {"eta": 3.0, "lam": "theory", "p": 0.5, "solver": "gd", "average": "avg", "reset_local": True}
+    assert prescribe("FedRed", STRONG, steps=5, fields=fields) == {"lam": 3.0}
+    assert prescribe("FedAvg", Constants(), steps=5, fields={"lr": 0.1, "server_lr": 1.0}) == {}
+
+
+def test_has_rule():
+    assert has_rule("FedRed", "eta") and has_rule("FedCET", "c")
+    assert not has_rule("FedRed", "m") and not has_rule("Scaffold", "server_lr") and not has_rule("Nobody", "lr")
+
+
+@pytest.mark.parametrize("name, field", [("Scaffold", "server_lr"), ("FedProx", "mu"), ("Nobody", "lr")])
+def test_no_rule(name, field):
+    with pytest.raises(ValueError, match=f"^{name}: no theory prescribes {field}; give it as a number.$"):
+        prescribe(name, STRONG, steps=5, fields={field: "theory"})
+
+
+@pytest.mark.parametrize("name, constants, given, needs", [
+    ("GD", Constants(), {}, "needs L, but the problem does not know it"),
+    ("FedRecu", Constants(mu=1.0), {}, "needs L, but"),
+    ("FedAvg", Constants(L=0.0), {}, "needs L > 0, but the problem has L = 0"),
+    ("FedCET", Constants(L=1.0), {}, "needs mu, but"),
+    ("FedCET", CONVEX, {}, "needs mu > 0, but the problem has mu = 0"),
+    ("FedCET", CONVEX, {"lr": 0.1}, "needs mu > 0"),
+    ("Scaffnew", NONCONVEX, {}, "needs mu > 0, but the problem has mu = -2"),
+    ("DANEPlusDual", CONVEX, {}, "needs mu > 0"),
+    ("DANE", Constants(L=1.0, mu=0.1), {}, "needs delta_A, but"),
+    ("DANE", Constants(L=1.0, delta_A=0.1), {}, "needs mu, but"),
+    ("DANE", NONCONVEX, {}, "needs mu >= 0, but the problem has mu = -2"),
+    ("DANEPlus", Constants(L=1.0, mu=0.1, delta_B=1.0), {}, "needs delta_A, but"),
+    ("FedRed", Constants(L=1.0, mu=-0.1, delta_A=1.0), {}, "needs delta_B, but"),
+])  # fmt: skip
+def test_missing_constant(name, constants, given, needs):
+    with pytest.raises(ValueError) as error:
+        ask(name, constants, **given)
+    text = str(error.value)
+    assert text.startswith(f"{name}: theory for ") and needs in text and text.endswith("; give numbers instead.")
+
+
+def test_a_constant_that_is_not_needed_may_be_missing():
+    assert ask("DANEPlus", Constants(L=10.0, mu=0.4), lam=2.0)["lr"] == pytest.approx(1 / 12)
+    assert ask("FedRed", Constants(L=10.0, mu=0.4), lam=3.0)["p"] == pytest.approx(3.2 / 9.8)
+    assert ask("DANE", Constants(mu=0.0, delta_A=2.0)) == {"lam": 2.0}
+
+
+def test_equal_clients_leave_no_probability():
+    with pytest.raises(ValueError, match=r"^FedRed: theory gives p = 0, which is not a probability; give p"):
+        ask("FedRed", Constants(L=1.0, mu=0.0, delta_A=0.0, delta_B=0.0))
+
+
+def test_extra_refuses_many_steps():
+    with pytest.raises(ValueError, match="at most 6"):
+        ask("EXTRA", STRONG, steps=7)
+
+
+# Scaling every f_i by s scales gradients by s: a point moves alike iff steps scale by 1/s and prox weights by s.
+POWER = {"lr": -1, "eta": 1, "lam": 1, "m": 1, "c": 1, "mu": 1, "p": 0, "server_lr": 0}
+GIVEN = {"FedProx": {"mu": 0.3}, "Scaffold": {"server_lr": 1.7}}
+
+
+@given(
+    name=st.sampled_from(sorted(RULES)),
+    s=st.floats(1e-3, 1e3),
+    mu=st.floats(0.01, 1),
+    spread=st.floats(1, 100),
+    share=st.floats(0.01, 0.99),
+    sign=st.sampled_from([1, -1]),
+    steps=st.integers(1, 6),
+    fraction=st.floats(0.01, 1),
+    stochastic=st.booleans(),
+    solver=st.sampled_from(["gd", "exact"]),
+    average=st.sampled_from(["avg", "rand"]),
+)
+def test_scale_invariance(name, s, mu, spread, share, sign, steps, fraction, stochastic, solver, average):
+    if sign < 0 and name in ("FedCET", "Scaffnew", "DANE", "DANEPlusDual"):
+        sign = 1
+
+    def constants(scale):
+        L = mu * spread
+        return Constants(
+            L=scale * L,
+            mu=scale * sign * mu,
+            L_mean=scale * L * 0.9,
+            delta_A=scale * share * L / 2,
+            delta_B=scale * share * L,
+        )
+
+    numbers = GIVEN.get(name, {})
+    scaled = {field: value * s ** POWER[field] for field, value in numbers.items()}
+    rest = {"steps": steps, "fraction": fraction, "stochastic": stochastic, "solver": solver, "average": average}
+    before, after = ask(name, constants(1.0), **rest, **numbers), ask(name, constants(s), **rest, **scaled)
+    assert before and after == pytest.approx({f: v * s ** POWER[f] for f, v in before.items()}, rel=1e-9)
+    assert all(v > 0 for f, v in before.items() if f != "mu") and before.get("p", 1) <= 1
+
+
+def test_importing_loads_no_arrays():
+    code = "import sys, undrift.theory; print({'torch', 'numpy', 'scipy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_rules_name_fields_that_exist(name):
+    from undrift.methods import registry
+
+    assert set(RULES[name]) <= {field.name for field in dataclasses.fields(registry[name])}
