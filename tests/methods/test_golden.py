@@ -169,7 +169,7 @@ def test_extra_is_its_two_step_recursion(tau):
 
 
 def test_fast_gradient_descent_of_daneplus():
-    """Constant-momentum Nesterov steps; the accuracy rule is tested, and the answer taken, at the extrapolated point."""
+    """Constant-momentum Nesterov steps; the rule is tested, and the answer taken, at the extrapolated point."""
     lam, mu = 2.0, 0.7
     lr, q = 1 / (L + lam), np.sqrt((mu + lam) / (L + lam))
     got = points(um.DANEPlus(lam=lam, lr=lr, mu=mu, solver="fgd"), FED, X0, 6, steps=80)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, dataclass_transform
 
 from undrift.core.params import THEORY, BadParameters, check, hints
@@ -183,6 +184,7 @@ class Method:
         return getattr(type(self), name)(self)
 
 
+@cache
 def phase_names(cls: type[Method]) -> list[str]:
     """Nested phases in the order written, those of base classes first."""
     names: dict[str, None] = {}

@@ -61,6 +61,8 @@ class Problem(abc.ABC):
     """Samples per client; mini-batches are drawn from them."""
     dtype: torch.dtype
     device: torch.device
+    differentiates: bool = False
+    """Whether gradients come from automatic differentiation, not from a formula."""
 
     @abc.abstractmethod
     def at(self, members: np.ndarray | None = None) -> Oracle:

@@ -5,6 +5,7 @@ What is not declared is not saved, not sent and not counted.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Self, dataclass_transform
 
@@ -32,7 +33,7 @@ class Struct:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        kinds = {name: _kind(cls, name, note) for name, note in cls.__dict__.get("__annotations__", {}).items()}
+        kinds = {name: _kind(cls, name, note) for name, note in inspect.get_annotations(cls).items()}
         cls.vectors = tuple(dict.fromkeys((*cls.vectors, *(n for n, k in kinds.items() if k == "Vec"))))
         cls.scratch = tuple(dict.fromkeys((*cls.scratch, *(n for n, k in kinds.items() if k == "Scratch"))))
         for name in cls.scratch:

@@ -34,11 +34,11 @@ def dirichlet(labels: ArrayLike, clients: int, rng: Generator, beta: float, *, a
         for client, mine in enumerate(np.split(rng.permutation(members), cuts)):
             owner[mine] = client
     sizes = np.bincount(owner, minlength=clients)
-    for client in () if allow_empty else np.flatnonzero(sizes == 0):
-        donor = sizes.argmax()
-        owner[rng.choice(np.flatnonzero(owner == donor))] = client
+    for empty in [] if allow_empty else np.flatnonzero(sizes == 0).tolist():
+        donor = int(sizes.argmax())
+        owner[rng.choice(np.flatnonzero(owner == donor))] = empty
         sizes[donor] -= 1
-        sizes[client] = 1
+        sizes[empty] = 1
     return [np.flatnonzero(owner == client) for client in range(clients)]
 
 

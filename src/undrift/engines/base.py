@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,6 +68,8 @@ class Engine(abc.ABC):
         self.ledger = Ledger()
         self.server: State = method.server(self.x0)
         self.ends: Any = None
+        self._everyone = np.arange(n)
+        self._fixed: tuple[list[int], list[Any]] | None = None
 
     @property
     def x(self) -> Tensor:
@@ -80,19 +83,17 @@ class Engine(abc.ABC):
             return 0.0
         return float((self.ends - self.x).square().sum(-1).mean())
 
-    @torch.no_grad()
     def advance(self) -> None:
         """One phase."""
-        coin = self.streams.at("coins", self.round)
-        steps = self.method.local_steps(self.steps, coin)
-        phases = self.phases(steps)
+        steps, phases = self._plan()
         phase = phases[self.phase]
         cohort = self._members(phase)
         picked = None
         if phase.reduction == "pick":
             picked = int(self.streams.at("pick", self.round, step=self.phase).integers(cohort.size))
-        up = self.exchange(phase, cohort, [steps[i] for i in cohort.members], picked)
-        self.server = phase.merge(self.server, up, cohort)
+        with torch.no_grad() if self.problem.differentiates else torch.inference_mode():
+            up = self.exchange(phase, cohort, steps if cohort.full else [steps[i] for i in cohort.members], picked)
+            self.server = phase.merge(self.server, up, cohort)
         self._book(phase, cohort, 1 if picked is not None else cohort.size)
         self.phase += 1
         if self.phase == len(phases):
@@ -160,11 +161,21 @@ class Engine(abc.ABC):
         self.round, self.phase = counters["round"], counters["phase"]
         self.ledger = Ledger(**{f.name: counters[f.name] for f in dataclasses.fields(Ledger)})
 
+    def _plan(self) -> tuple[list[int], list[Any]]:
+        """The local steps and the phases of this round."""
+        if type(self.method).local_steps is Method.local_steps:
+            if self._fixed is None:
+                self._fixed = self.steps, self.phases(self.steps)
+            return self._fixed
+        steps = list(self.method.local_steps(self.steps, self.streams.at("coins", self.round)))
+        return steps, self.phases(steps)
+
     def _members(self, phase: Any) -> Cohort:
         n = self.problem.clients
         if phase.who == "one":
             return draw(self.streams, "one", self.round, 1, n)
-        return draw(self.streams, "cohort", self.round, n if phase.who == "all" else self.cohort, n)
+        size = n if phase.who == "all" else self.cohort
+        return Cohort(self._everyone, n, self.round) if size == n else draw(self.streams, "cohort", self.round, size, n)
 
     def _book(self, phase: Any, cohort: Cohort, uploads: int) -> None:
         size = self.problem.dim * self.x0.element_size()

@@ -107,33 +107,37 @@ class Stacked:
     def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
         y = y.map(self.rows) if isinstance(y, Struct) else self.rows(y)
         fewest, most = min(self._planned), max(self._planned)
-        planned = None
-        if until is not None or fewest < most:
-            planned = torch.tensor(self._planned, device=self._engine.x0.device).unsqueeze(-1)
-        stopped_at: Tensor | None = None
-        for j in range(start, most):
-            new = step(y, self._bound(j))
-            if planned is None:
-                y, active = new, self._cohort.size
-            elif stopped_at is None and until is None:
-                y = _where(planned > j, new, y) if j >= fewest else new
-                active = sum(k > j for k in self._planned)
-            else:
-                stopped_at = planned.clone() if stopped_at is None else stopped_at
-                going = stopped_at > j
-                active = int(going.sum())
-                y = _where(going, new, y)
-                stopped_at = torch.where(going & until(y), j + 1, stopped_at)  # type: ignore[misc]
-            self.gradients += self._calls * active
-            self._calls = 0
-            if stopped_at is not None and int(stopped_at.max()) <= j + 1:
-                break
-        taken = planned if stopped_at is None else stopped_at
-        self.steps = most - start if taken is None else (taken - start).to(self._engine.x0.dtype)
-        self.end = next(v for _, v in y.items()) if isinstance(y, Struct) else y
+        if until is None and fewest == most:
+            for j in range(start, most):
+                y = step(y, self._bound(j))
+            self._count(self._cohort.size)
+            self.steps = most - start
+        else:
+            y = self._masked(y, step, until, start, most)
+        self.end = getattr(y, y.vectors[0]) if isinstance(y, Struct) else y
         return y
 
+    def _masked(self, y: Any, step: Callable, until: Callable | None, start: int, most: int) -> Any:
+        """Clients that have taken their steps, or met ``until``, keep what they have."""
+        last = torch.tensor(self._planned, device=self._engine.x0.device).unsqueeze(-1)
+        for j in range(start, most):
+            going = last > j
+            y = _where(going, step(y, self._bound(j)), y)
+            self._count(int(going.sum()))
+            if until is not None:
+                last = torch.where(going & until(y), j + 1, last)
+                if int(last.max()) <= j + 1:
+                    break
+        self.steps = (last - start).to(self._engine.x0.dtype)
+        return y
+
+    def _count(self, active: int) -> None:
+        self.gradients += self._calls * active
+        self._calls = 0
+
     def _bound(self, step: int) -> Callable[[Tensor], Tensor]:
+        if self._engine.batches is None:
+            return self._full
         batch = self._batch(step)
 
         def grad(y: Tensor) -> Tensor:
@@ -141,6 +145,10 @@ class Stacked:
             return self._oracle.grad(y, batch)
 
         return grad
+
+    def _full(self, y: Tensor) -> Tensor:
+        self._calls += 1
+        return self._oracle.grad(y)
 
     def _batch(self, step: int) -> Tensor | None:
         batches = self._engine.batches

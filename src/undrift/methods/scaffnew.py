@@ -3,7 +3,9 @@ from undrift.methods.bases import RandomCommunication
 
 
 class Scaffnew(RandomCommunication):
-    """Every step: y_i <- y_i - lr (g_i(y_i) - h_i).  With probability p: x = mean_i y_i, h_i <- h_i + (p/lr) (x - y_i), y_i = x.
+    """Every step: y_i <- y_i - lr (g_i(y_i) - h_i).
+
+    With probability p, one coin for all: x = mean_i y_i;  h_i <- h_i + (p/lr) (x - y_i);  y_i = x.
 
     The mean arrives with the next round, so a client keeps its last y_i until then.
 

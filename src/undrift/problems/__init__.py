@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from undrift.problems.catalog import find, registry
+from undrift.problems.catalog import build, find, registry
 
 if TYPE_CHECKING:
     from undrift.problems.least_squares import LeastSquares
@@ -27,6 +27,7 @@ __all__ = [
     "LeastSquares",
     "Logistic",
     "Quadratic",
+    "build",
     "fedcet_quadratic",
     "fedred_quadratic",
     "find",

@@ -121,13 +121,16 @@ class LogisticRegression(Named):
         from undrift.problems.logistic import Logistic
 
         table = load(self.data, self.folder)
-        split, how = {
-            "iid": (partition.iid, ()),
-            "dirichlet": (partition.dirichlet, (self.beta,)),
-            "dirichlet-balanced": (partition.dirichlet_balanced, (self.beta,)),
-            "by-label": (partition.by_label, (self.shards,)),
-        }[self.partition]
-        parts = split(table.labels, self.clients, Streams(self.seed).at("data"), *how)
+        among = (table.labels, self.clients, Streams(self.seed).at("data"))
+        match self.partition:
+            case "iid":
+                parts = partition.iid(*among)
+            case "dirichlet":
+                parts = partition.dirichlet(*among, beta=self.beta)
+            case "dirichlet-balanced":
+                parts = partition.dirichlet_balanced(*among, beta=self.beta)
+            case "by-label":
+                parts = partition.by_label(*among, shards=self.shards)
         return Logistic(table.features, table.labels, parts, self.l2)
 
 
@@ -148,3 +151,12 @@ def find(name: str) -> tuple[type[Named], dict[str, Any]]:
     if kind == LogisticRegression.name and data:
         return LogisticRegression, {"data": data}
     raise ValueError(unknown("problem", name, [*registry, "logistic-DATASET"]))
+
+
+def build(name: str, **parameters: Any) -> Problem:
+    """A problem by name, with the parameters that differ from its defaults."""
+    kind, preset = find(name)
+    values = preset | parameters
+    if problems := check(name, kind, values):
+        raise BadParameters(name, problems)
+    return kind(**values).build()

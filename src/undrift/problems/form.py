@@ -1,4 +1,4 @@
-r"""Quadratics :math:`f_i(x) = \frac12 x^\top H_ix - \langle q_i, x\rangle + c_i`, plus :math:`\beta\sum_k x_k^2/(1+x_k^2)`."""
+r"""Quadratics :math:`\frac12 x^\top H_ix - \langle q_i, x\rangle + c_i`, plus :math:`\beta\sum_k x_k^2/(1+x_k^2)`."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Form(Resident):
         return None if self._solution is None else torch.from_numpy(self._solution[0])
 
     @cached_property
-    def constants(self) -> Constants:  # type: ignore[override]
+    def constants(self) -> Constants:
         low, high = _ends([spectrum(self.hessian(i)) for i in range(self.clients)])
         low_mean, high_mean = _ends([spectrum(self.mean_hessian)])
         # x^2 / (1 + x^2) has curvature 2 at 0 and -1/2 at 1, its extremes.
@@ -138,9 +138,8 @@ class Form(Resident):
 
     @cached_property
     def _gauge(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        best, span = self._solution or (None, None)
-        H, q = torch.from_numpy(self.mean_hessian).to(self.device), self.q.mean(0).to(self.device)
-        return H, q, *(None if a is None else torch.from_numpy(a).to(self.device) for a in (best, span))
+        best, span = (a if a is None else torch.from_numpy(a).to(self.device) for a in self._solution or (None, None))
+        return torch.from_numpy(self.mean_hessian).to(self.device), self.q.mean(0).to(self.device), best, span
 
 
 def bend(y: Tensor, beta: float) -> Tensor:

@@ -54,7 +54,7 @@ class Logistic(Resident):
         self._place(torch.float64, features.device)
 
     @cached_property
-    def optimum(self) -> Tensor | None:  # type: ignore[override]
+    def optimum(self) -> Tensor | None:
         """The minimiser to a gradient of 1e-13; ``None`` where l2 = 0 leaves none, or several."""
         pooled = self._pooled(self.rows)
         zero = torch.zeros(1, self.dim, dtype=torch.float64, device=self.rows.device)
@@ -65,7 +65,7 @@ class Logistic(Resident):
             return None
 
     @cached_property
-    def constants(self) -> Constants:  # type: ignore[override]
+    def constants(self) -> Constants:
         """``L`` bounds the curvature everywhere; ``delta_A`` and ``delta_B`` are local, at the optimum."""
         largest = [largest_eigenvalue(self._local(i).stack[0].cpu().numpy()) for i in range(self.clients)]
         pooled = self._pooled(self.rows)

@@ -28,7 +28,7 @@ class LogisticOracle(Oracle):
     def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
         if batch is not None:
             return self._on(y.unsqueeze(1), batch)
-        if self._apart:
+        if self._wasteful:
             return torch.cat([f.grad(row) for f, row in zip(self._apart, y.split(1), strict=True)])
         y = y.unsqueeze(1)
         share = torch.sigmoid(torch.bmm(y, self.stack.mT))
@@ -36,7 +36,7 @@ class LogisticOracle(Oracle):
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         """By Newton's method in float64, to a gradient of 1e-12 relative to the size of its terms."""
-        if self._apart:
+        if len(v) > 1 and (self._wasteful or self._large):
             return torch.cat([f.solve(row, lam) for f, row in zip(self._apart, v.split(1), strict=True)])
         precise = self if self.rows is self.exact else self._precise
         f = precise.regularised(v.double(), lam)
@@ -60,8 +60,8 @@ class LogisticOracle(Oracle):
         first, sizes = self._spans
         none = batch < 0
         rows = self.rows[torch.where(none, -1, first + batch)]
-        scale = self.weight * sizes / (~none).sum(1, keepdim=True).clamp(min=1)
-        share = scale.unsqueeze(1).to(y.dtype) * torch.sigmoid(torch.bmm(y, rows.mT))
+        scale = self.weight * sizes.to(y.dtype) / (~none).sum(1, keepdim=True).clamp(min=1)
+        share = scale.unsqueeze(1) * torch.sigmoid(torch.bmm(y, rows.mT))
         return torch.baddbmm(y, share, rows, beta=self.l2).squeeze(1)
 
     @cached_property
@@ -71,13 +71,17 @@ class LogisticOracle(Oracle):
 
     @cached_property
     def _apart(self) -> list[LogisticOracle]:
-        """The clients one by one, where padding would waste too much."""
-        clients = len(self.sizes)
-        return [self._of(self.rows, slice(c, c + 1)) for c in range(clients)] if self._wasteful else []
+        """The clients one by one."""
+        return [self._of(self.rows, slice(c, c + 1)) for c in range(len(self.sizes))]
 
-    @property
+    @cached_property
     def _wasteful(self) -> bool:
         return len(self.sizes) * int(self.sizes.max()) >= WASTE * int(self.sizes.sum())
+
+    @cached_property
+    def _large(self) -> bool:
+        """Whether clients keep a CPU busy on their own: then padding and waiting for the slowest only cost."""
+        return self.rows.device.type == "cpu" and int(self.sizes.max()) * self.rows.shape[1] > 1 << 16
 
     @cached_property
     def _precise(self) -> LogisticOracle:

@@ -25,19 +25,19 @@ class NotConverged(ValueError):
 def minimise(f: Smooth, y: Tensor, tolerance: Tensor, limit: int = 100) -> Tensor:
     """Row-wise minimisers: one more step from the first point with a gradient no longer than ``tolerance [C]``.
 
-    The last step, quadratically convergent, leaves only rounding errors. A finished row stays put, so that it does not
-    depend on its neighbours.
+    That step must be short: where the minimum is at infinity gradients vanish but steps do not. Quadratically
+    convergent, it leaves only rounding errors. A finished row stays put, so that it does not depend on its neighbours.
     """
     done = torch.zeros_like(tolerance, dtype=torch.bool)
     for _ in range(limit):
         grad, hess = f.derivatives(y)
-        small = grad.norm(dim=1) <= tolerance
         factor, failed = torch.linalg.cholesky_ex(hess)
         if failed.any():
             break
         step = -torch.cholesky_solve(grad.unsqueeze(-1), factor).squeeze(-1)
+        near = (grad.norm(dim=1) <= tolerance) & (step.norm(dim=1) <= 1e-4 * (1 + y.norm(dim=1)))
         y = y + _shorten(f, y, step, (grad * step).sum(1), ~done) * step
-        done |= small
+        done |= near
         if done.all():
             return y
     raise NotConverged("a logistic loss has no minimiser within reach; raise l2 or lam")

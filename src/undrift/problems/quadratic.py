@@ -40,7 +40,7 @@ class Quadratic(Form):
         if not 0 <= beta < float("inf"):
             raise ValueError(f"beta = {beta} is not allowed: a finite number >= 0")
         self.beta = float(beta)
-        self.components = (A, q) if q.ndim == 3 else None
+        self.components = (A, q) if q.ndim == 3 else ()
         self.H, self.q = (A.mean(1), q.mean(1)) if q.ndim == 3 else (A, q)
         self.c = float(c.mean())
         self.clients, self.dim = self.q.shape
@@ -60,10 +60,10 @@ class Quadratic(Form):
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
         self._H, self._q = self.H.to(device, dtype), self.q.to(device, dtype)
-        self._components = self.components and tuple(part.to(device, dtype) for part in self.components)
+        self._components = tuple(part.to(device, dtype) for part in self.components)
 
     def _oracle(self, members: np.ndarray) -> FormOracle:
-        sample = self._components and Components(*(pick(part, members) for part in self._components))
+        sample = Components(*(pick(part, members) for part in self._components)) if self._components else None
         kind = Dense if self.H.ndim == 3 else Diagonal
         return kind(pick(self._H, members), pick(self._q, members), self.beta, sample)
 

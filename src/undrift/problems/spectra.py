@@ -12,7 +12,7 @@ Matrix = NDArray[np.float64]
 
 def spectrum(hessian: Matrix) -> Matrix:
     """Eigenvalues."""
-    return np.linalg.eigvalsh(hessian) if hessian.ndim == 2 else hessian
+    return np.asarray(np.linalg.eigvalsh(hessian) if hessian.ndim == 2 else hessian, dtype=np.float64)
 
 
 def dissimilarity(hessian: Callable[[int], Matrix], mean: Matrix, clients: int) -> tuple[float, float]:

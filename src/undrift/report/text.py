@@ -41,7 +41,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[st
     excess = sum(widths) + 2 * (len(head) - 1) - width
     if excess > 0 and texts:
         widths[texts[-1]] = max(widths[texts[-1]] - excess, len(head[texts[-1]]), 4)
-    lines = ["  ".join(_fit(cell, w, head[k] in right) for k, (cell, w) in enumerate(zip(row, widths))) for row in cells]
+    lines = [
+        "  ".join(_fit(cell, w, head[k] in right) for k, (cell, w) in enumerate(zip(row, widths))) for row in cells
+    ]
     rule = "  ".join("-" * w for w in widths)
     return "\n".join(line.rstrip() for line in (lines[0], rule, *lines[1:]))
 

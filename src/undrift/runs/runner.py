@@ -37,7 +37,7 @@ class Run:
     @property
     def x(self) -> torch.Tensor:
         """The server's last model."""
-        return self.engine.x
+        return self.engine.x.clone()
 
     def plot(self, y: str = "gap", x: str = "round", ax: Axes | None = None) -> Axes:
         """Draw one recorded column against another."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path as File
 from typing import Any, Literal
 
 from undrift import methods
+from undrift.core.costs import placeholder
 from undrift.core.method import Method
 from undrift.core.params import THEORY, BadParameters, Count, Natural, Positive, check, hints, unknown
 from undrift.problems import catalog
@@ -75,6 +77,13 @@ class Spec(Settings):
         problem = {"name": self.problem_name, **dataclasses.asdict(self.problem)}
         return _plain(settings | {"problem": problem, "method": [self._table(e) for e in self.entries]})
 
+    def toml(self) -> str:
+        """The document as a file."""
+        document = self.document()
+        problem, tables = document.pop("problem"), document.pop("method")
+        parts = [("", document), ("\n[problem]\n", problem), *(("\n[[method]]\n", table) for table in tables)]
+        return "".join(head + "".join(_pair(key, value) for key, value in table.items()) for head, table in parts)
+
     def _table(self, entry: Entry) -> dict[str, Any]:
         own = {key: value for key, value in entry.given.items() if key in ("rounds", "steps")}
         values = {f.name: getattr(entry.method, f.name) for f in dataclasses.fields(entry.method)}
@@ -87,6 +96,7 @@ class Complaint:
 
     where: str
     text: str
+    line: int = 0
 
     def __str__(self) -> str:
         return f"{self.where}: {self.text}"
@@ -96,7 +106,7 @@ class BadSpec(ValueError):
     """A spec that cannot be run; ``complaints`` says everything that is wrong with it."""
 
     def __init__(self, complaints: Sequence[Complaint]):
-        self.complaints = list(dict.fromkeys(complaints))
+        self.complaints = sorted(dict.fromkeys(complaints), key=lambda c: c.line)
         super().__init__("\n".join(map(str, self.complaints)))
 
 
@@ -107,14 +117,11 @@ class Origin:
         self.source, self.lines = source, lines
         self.flags: dict[Path, str] = {}
 
-    def where(self, path: Path) -> str:
-        for k in range(len(path), 0, -1):
-            if path[:k] in self.flags:
-                return f"-s {self.flags[path[:k]]}"
-        return f"{self.source}:{line_of(self.lines, path)}"
-
     def complaint(self, path: Path, text: str) -> Complaint:
-        return Complaint(self.where(path), text)
+        if path in self.flags:
+            return Complaint(f"-s {self.flags[path]}", text)
+        line = line_of(self.lines, path)
+        return Complaint(f"{self.source}:{line}", text, line)
 
 
 def load(source: str | File, flags: Sequence[str] = ()) -> Spec:
@@ -123,8 +130,9 @@ def load(source: str | File, flags: Sequence[str] = ()) -> Spec:
     try:
         text = file.read_bytes().decode()
     except FileNotFoundError:
-        near = sorted(f.name for f in file.parent.glob("*.toml")) if file.parent.is_dir() else []
-        raise BadSpec([Complaint(str(source), unknown("file", file.name, near))]) from None
+        near = difflib.get_close_matches(file.name, [f.name for f in file.parent.glob("*.toml")], n=1, cutoff=0.5)
+        hint = f"; did you mean {file.parent / near[0]}?" if near else ""
+        raise BadSpec([Complaint(str(source), f"there is no such file{hint}")]) from None
     except UnicodeDecodeError as error:
         raise BadSpec([Complaint(str(source), f"not UTF-8 text (byte {error.start})")]) from None
     except OSError as error:
@@ -153,13 +161,14 @@ class Draft:
     def __init__(self, document: dict[str, Any], origin: Origin):
         self.document, self.origin = document, origin
         self.complaints: list[Complaint] = []
+        self.clients: int | None = None
 
     def finish(self, flags: Sequence[str]) -> Spec:
         for flag in flags:
             self.override(flag)
         settings = self.settings()
         problem_name, problem = self.problem()
-        entries = self.entries(settings, getattr(problem, "clients", None))
+        entries = self.entries(settings)
         if self.complaints:
             raise BadSpec(self.complaints)
         return Spec(**settings, problem=problem, problem_name=problem_name, entries=entries, origin=self.origin)
@@ -220,7 +229,9 @@ class Draft:
         good = {key: value for key, value in given.items() if key not in wrong}
         name, device, seeds = good.get("name"), good.get("device"), good.get("seeds", [0])
         if name is not None and not NAME.fullmatch(name):
-            wrong["name"] = f"name = {name!r} is not allowed: letters, digits and . _ -, not starting with one of these"
+            wrong["name"] = (
+                f"name = {name!r} is not allowed: letters, digits, . _ and -, starting with a letter or digit"
+            )
         if device is not None and not DEVICE.fullmatch(device):
             wrong["device"] = f"device = {device!r} is not allowed: cpu, cuda, cuda:0 (or another number) or mps"
         if not seeds or len(set(seeds)) < len(seeds):
@@ -232,7 +243,9 @@ class Draft:
     def problem(self) -> tuple[str, Any]:
         table = self.document.get("problem")
         if not isinstance(table, dict):
-            self.complain(("problem",), f"a table [problem] is missing; its name is one of {', '.join(catalog.registry)}")
+            self.complain(
+                ("problem",), f"a table [problem] is missing; its name is one of {', '.join(catalog.registry)}"
+            )
             return "", None
         name = table.get("name")
         if not isinstance(name, str):
@@ -247,6 +260,8 @@ class Draft:
         wrong = check(name, cls, values)
         for key in values.keys() - hints(cls).keys():
             wrong[key] = unknown(f"parameter of {cls.name}", key, hints(cls))
+        if "clients" in hints(cls) and "clients" not in wrong:
+            self.clients = values.get("clients", getattr(cls, "clients", None))
         if not wrong:
             try:
                 return name, cls(**values)
@@ -256,33 +271,46 @@ class Draft:
             self.complain(("problem", key), text)
         return "", None
 
-    def entries(self, settings: dict[str, Any], clients: int | None) -> tuple[Entry, ...]:
+    def entries(self, settings: dict[str, Any]) -> tuple[Entry, ...]:
         tables = self.document.get("method")
         if not tables or not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
             text = "write [[method]], with two brackets" if tables else "no methods: add a [[method]] with its name"
             self.complain(("method",), text)
             return ()
-        made = [self.entry(i, table, settings) for i, table in enumerate(tables)]
+        made = [self.entry(i, cls, settings) for i, cls in enumerate(self.classes())]
         labels: dict[str, int] = {}
         for i, entry in enumerate(made):
-            if entry is None:
-                continue
-            if labels.setdefault(entry.label, i) != i:
+            if entry and labels.setdefault(entry.label, i) != i:
                 self.complain(("method", i), f"two methods are called {entry.label!r}: give one another label")
-            if clients is not None:
-                self.refusals(i, entry, clients, settings.get("cohort", clients))
         return tuple(entry for entry in made if entry)
 
-    def entry(self, i: int, table: dict[str, Any], settings: dict[str, Any]) -> Entry | None:
-        cls = self.classes()[i]
+    def entry(self, i: int, cls: type[Method] | None, settings: dict[str, Any]) -> Entry | None:
+        table = self.document["method"][i]
         if cls is None:
-            known = methods.__all__
-            name = table.get("name")
-            text = f"name is missing: one of {', '.join(known)}" if name is None else unknown("method", str(name), known)
+            name, known = table.get("name"), methods.__all__
+            text = (
+                f"name is missing: one of {', '.join(known)}" if name is None else unknown("method", str(name), known)
+            )
             self.complain(("method", i, "name"), text)
             return None
         own = {key: value for key, value in table.items() if key in hints(Own)}
         values = {key: value for key, value in table.items() if key != "name" and key not in own}
+        wrong = self.wrong(cls, own, values)
+        try:
+            method = placeholder(cls) if wrong else cls(**values)
+        except BadParameters as error:
+            method, wrong = placeholder(cls), error.problems
+        for key, text in wrong.items():
+            self.complain(("method", i, key), text)
+        good = settings | {key: value for key, value in own.items() if key not in wrong}
+        steps = good.get("steps", 1)
+        self.refusals(i, method, steps, good)
+        if wrong:
+            return None
+        return Entry(method, good.get("label", cls.__name__), good.get("rounds", 1), steps, table)
+
+    def wrong(self, cls: type[Method], own: dict[str, Any], values: dict[str, Any]) -> dict[str, str]:
+        """Key -> what is wrong with it, in one [[method]]."""
         wrong = check("method", Own, own) | check(cls.__name__, cls, values, theory=True)
         for key in values.keys() - hints(cls).keys():
             wrong[key] = unknown(f"parameter of {cls.__name__}", key, [*hints(cls), *hints(Own)])
@@ -292,24 +320,17 @@ class Draft:
         label = own.get("label", cls.__name__)
         if "label" not in wrong and not (label and label.isprintable() and len(label) <= 40):
             wrong["label"] = f"label = {label!r} is not allowed: 1 to 40 printable characters"
-        if not wrong:
-            try:
-                method = cls(**values)
-            except BadParameters as error:
-                wrong = error.problems
-        for key, text in wrong.items():
-            self.complain(("method", i, key), text)
-        if wrong:
-            return None
-        rounds, steps = own.get("rounds", settings.get("rounds", 1)), own.get("steps", settings.get("steps", 1))
-        return Entry(method, label, rounds, steps, table)
+        return wrong
 
-    def refusals(self, i: int, entry: Entry, clients: int, cohort: int) -> None:
-        steps = [entry.steps] * clients if isinstance(entry.steps, int) else entry.steps
-        for reason in entry.method.refuse(clients, cohort, steps):
-            own = ("method", i, "steps")
-            steps_at = own if "steps" in entry.given else ("steps",)
-            self.complain(("cohort",) if "cohort" in reason else steps_at, reason)
+    def refusals(self, i: int, method: Method, steps: int | list[int], settings: dict[str, Any]) -> None:
+        """What the method itself refuses, where the number of clients is known."""
+        if self.clients is None:
+            return
+        each = [steps] * self.clients if isinstance(steps, int) else steps
+        own = ("method", i, "steps")
+        at: Path = own if "steps" in self.document["method"][i] else ("steps",)
+        for reason in method.refuse(self.clients, settings.get("cohort", self.clients), each):
+            self.complain(("cohort",) if "cohort" in reason else at, reason)
 
 
 def _plain(value: Any) -> Any:
@@ -319,3 +340,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
     return value
+
+
+def _pair(key: str, value: Any) -> str:
+    import tomli_w
+
+    if isinstance(value, list):
+        items = (tomli_w.dumps({"item": item}).removeprefix("item = ").strip() for item in value)
+        return f"{key} = [{', '.join(items)}]\n"
+    return tomli_w.dumps({key: value})

@@ -92,7 +92,9 @@ def extra(L: float, steps: int) -> float:
     round has trace (3 - tau)/2 and determinant 1/2, hence an eigenvalue below -1.
     """
     if steps > 6:
-        raise ValueError(f"EXTRA with {steps} local steps has no safe lr, small ones diverge too; use at most 6 local steps.")
+        raise ValueError(
+            f"EXTRA with {steps} local steps has no safe lr, small ones diverge too; use at most 6 local steps."
+        )
     return 1 / (2 * steps * L)
 
 

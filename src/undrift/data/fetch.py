@@ -1,0 +1,70 @@
+"""Official archives from their official places, kept only if their hash is right."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from http.client import HTTPException
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from undrift.data.cards import info
+from undrift.data.files import LARGEST, BadData, data_folder, digest, writing
+
+Progress = Callable[[str, int, int | None], None]
+"""Told the file, the bytes so far, and how many there will be where that is known."""
+
+_CHUNK = 1 << 18
+
+
+def fetch(
+    name: str,
+    folder: str | Path | None = None,
+    *,
+    base: str | None = None,
+    progress: Progress | None = None,
+    timeout: float = 30.0,
+) -> list[Path]:
+    """Download the files of an image set into ``folder`` (default: ``$UNDRIFT_DATA``) and return where they are.
+
+    A file that is there and right is not downloaded again. One that fails leaves nothing behind, and what was there
+    before stays. ``base`` is another address to take the files from; ``timeout`` is for each answer of the server.
+    """
+    card = info(name)
+    if not card.files:
+        raise ValueError(f"{name} needs no download: it comes with scikit-learn")
+    root, base = data_folder(folder), base or card.base
+    if urlsplit(base).scheme not in ("http", "https"):
+        raise ValueError(f"{base!r} is not a web address; it must start with https:// or http://")
+    paths = [root / file for file in card.files]
+    for path, md5 in zip(paths, card.files.values(), strict=True):
+        if not (path.is_file() and digest(path, "md5") == md5):
+            _download(f"{base.rstrip('/')}/{path.name}", path, md5, progress, timeout)
+    return paths
+
+
+def _download(url: str, path: Path, md5: str, progress: Progress | None, timeout: float) -> None:
+    total, done = hashlib.md5(usedforsecurity=False), 0
+    request = Request(url, headers={"User-Agent": "undrift"})
+    try:
+        with writing(path) as file, urlopen(request, timeout=timeout) as answer:
+            length = answer.headers.get("Content-Length", "")
+            size = int(length) if length.isdecimal() else None
+            while chunk := answer.read(_CHUNK):
+                file.write(chunk)
+                total.update(chunk)
+                done += len(chunk)
+                if progress:
+                    progress(path.name, done, size)
+                if done > LARGEST:
+                    raise BadData(f"{url} sends more than {LARGEST >> 20} MiB, which is not the official file")
+            if size is not None and done < size:
+                raise BadData(f"{url} broke off after {done} of {size} bytes; try again")
+            if total.hexdigest() != md5:
+                raise BadData(
+                    f"{url} gave a file with MD5 {total.hexdigest()}, but the official one has {md5}; "
+                    "it was not kept; try again or another address"
+                )
+    except (OSError, HTTPException) as error:
+        raise BadData(f"{url} could not be downloaded ({error}); try again or put the file at {path}") from error

@@ -1,0 +1,139 @@
+"""Reading and writing with care: where data lies, bounded reads, checked archives, writes in one step."""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import os
+import secrets
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO
+
+DATA = "UNDRIFT_DATA"
+"""The environment variable that names the data folder."""
+
+CACHE = "UNDRIFT_CACHE"
+"""The environment variable that names the folder of decoded images."""
+
+LARGEST = 1 << 30
+_BROKEN = (
+    OSError,
+    EOFError,
+    KeyError,
+    ValueError,
+    MemoryError,
+    RuntimeError,
+    zlib.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+)
+
+
+class BadData(ValueError):
+    """A data file that is missing, damaged or not what its name says; the message says why, and the remedy."""
+
+
+def data_folder(folder: str | Path | None) -> Path:
+    """``folder``, or else ``$UNDRIFT_DATA``."""
+    where = folder or os.environ.get(DATA)
+    if not where:
+        raise BadData(f"no data folder is named; give one, or set {DATA} to one")
+    return Path(where).expanduser()
+
+
+def cache_folder() -> Path:
+    """``$UNDRIFT_CACHE``, or else the place the system keeps caches in."""
+    if named := os.environ.get(CACHE):
+        return Path(named).expanduser()
+    try:
+        return Path(import_module("platformdirs").user_cache_dir("undrift"))
+    except ImportError:
+        return Path.home() / ".cache" / "undrift"
+
+
+def digest(path: Path, kind: str = "sha256") -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that becomes ``path`` when the block ends well, and disappears when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Every way in which ``path`` may turn out broken becomes one sentence."""
+    try:
+        yield
+    except BadData:
+        raise
+    except _BROKEN as error:
+        raise BadData(f"{path} cannot be read ({error or type(error).__name__}); fetch it again") from error
+
+
+def whole(file: IO[bytes], what: object) -> bytes:
+    """All of an unpacked file, unless it is larger than any file of the sets known here."""
+    content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise BadData(f"{what} unpacks to more than {LARGEST >> 20} MiB; fetch it again")
+    return content
+
+
+def tar_files(path: Path, wanted: Iterable[str]) -> dict[str, bytes]:
+    """The wanted files of a tar archive by their last name; nothing is unpacked to disk."""
+    missing, found = set(wanted), {}
+    with reading(path), tarfile.open(path) as archive:
+        for member in archive:
+            _refuse(path, member.name, plain=member.isfile() or member.isdir())
+            name = PurePosixPath(member.name).name
+            content = archive.extractfile(member) if name in missing else None
+            if content:
+                found[name] = whole(content, f"{path}: member {member.name!r}")
+                missing.remove(name)
+    if missing:
+        raise BadData(f"{path} lacks {', '.join(sorted(missing))}; fetch it again")
+    return found
+
+
+@contextmanager
+def zip_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """A zip archive to read from; nothing is unpacked to disk."""
+    with reading(path), zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            kind = stat.S_IFMT(entry.external_attr >> 16)
+            _refuse(path, entry.filename, plain=kind in (0, stat.S_IFREG, stat.S_IFDIR))
+            if entry.file_size > LARGEST:
+                raise BadData(f"{path}: member {entry.filename!r} unpacks to more than {LARGEST >> 20} MiB")
+        yield archive
+
+
+def _refuse(path: Path, member: str, *, plain: bool) -> None:
+    place = PureWindowsPath(member)  # knows both kinds of slash, and drives
+    if place.anchor or ".." in place.parts:
+        raise BadData(f"{path}: member {member!r} leaves the archive; do not use this file, fetch the official one")
+    if not plain:
+        raise BadData(f"{path}: member {member!r} is a link or device; do not use this file, fetch the official one")

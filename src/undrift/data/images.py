@@ -1,0 +1,190 @@
+"""Image sets: one door for all of them. Torch and the decoders are loaded on first use."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from undrift.core.params import unknown
+from undrift.data import archives, packed
+from undrift.data.cache import cached
+from undrift.data.cards import CARDS, Card, info
+from undrift.data.files import DATA, BadData, data_folder, digest
+from undrift.data.folder import read as read_folder
+from undrift.data.pixels import Labels, Pixels, check
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["BadData", "Card", "ImageSet", "Verified", "info", "load_images", "verify"]
+
+Reader = Callable[[Path], Pixels]
+_readers: Mapping[str, Mapping[str, Reader]] = {
+    "cifar10": {"cifar-10-binary.tar.gz": archives.cifar10, "cifar10.npz.xz": cached(packed.read)},
+    "cifar100": {"cifar-100-binary.tar.gz": archives.cifar100, "cifar100.npz.xz": cached(packed.read)},
+    "mnist": {
+        "train-images-idx3-ubyte.gz": archives.mnist,
+        "train-images-idx3-ubyte": archives.mnist,
+        "mnist.tar.xz": archives.mnist_tar,
+    },
+    "tiny-imagenet": {"tiny-imagenet-200.zip": cached(archives.tiny_imagenet)},
+}
+_pickled = {
+    "cifar10": ("cifar-10-python.tar.gz", "cifar-10-batches-py"),
+    "cifar100": ("cifar-100-python.tar.gz", "cifar-100-python"),
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images uint8 ``[n, C, H, W]`` and labels int64 ``[n]``, as they are: an experiment scales and normalises them.
+
+    ``note`` is to be said beside any accuracy measured on them ("JPEG q80").
+    """
+
+    images: Tensor
+    labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    classes: tuple[str, ...]
+    name: str
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verified:
+    """What a sound image set holds: images per class, their shape, and the SHA-256 of the files read."""
+
+    name: str
+    shape: tuple[int, ...]
+    train: Mapping[str, int]
+    test: Mapping[str, int]
+    hashes: Mapping[str, str]
+    note: str = ""
+
+
+def load_images(
+    name: str = "digits", folder: str | Path | None = None, subset: tuple[int, int] | None = None
+) -> ImageSet:
+    """The image set ``name``, from ``folder`` (default: ``$UNDRIFT_DATA``) unless it is the embedded ``digits``.
+
+    cifar10, cifar100, mnist and tiny-imagenet are read from their official archives, or from packs; any other name is
+    a sub-folder with ``train/CLASS/*`` and ``test/CLASS/*``. ``subset`` keeps that many train and test images, the
+    first ones of every class in equal numbers.
+
+    >>> load_images("digits", subset=(20, 10)).images.shape
+    torch.Size([20, 1, 8, 8])
+    """
+    pixels = _read(name, folder)
+    if subset:
+        pixels = _subset(pixels, *subset)
+    import torch
+
+    images, labels, test_images, test_labels = map(torch.from_numpy, pixels[:4])
+    return ImageSet(images, labels, test_images, test_labels, pixels.classes, name, pixels.note)
+
+
+def verify(name: str, folder: str | Path | None = None) -> Verified:
+    """Read every image, compare with what is known of the set, and complain about all that differs at once."""
+    pixels = _read(name, folder)
+    files = [] if name == "digits" else _files(_find(name, folder)[0])
+    counts = [np.bincount(labels, minlength=len(pixels.classes)) for labels in (pixels.labels, pixels.test_labels)]
+    if name in CARDS and (problems := list(_differences(CARDS[name], pixels, counts, files))):
+        raise BadData("\n".join(problems))
+    train, test = (dict(zip(pixels.classes, count.tolist(), strict=True)) for count in counts)
+    hashes = {file.name: digest(file) for file in files}
+    return Verified(name, pixels.images.shape[1:], train, test, hashes, pixels.note)
+
+
+def _read(name: str, folder: str | Path | None) -> Pixels:
+    if name == "digits":
+        return check(_digits(), name)
+    path, read = _find(name, folder)
+    return check(read(path), path)
+
+
+def _find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
+    """Where the set is, and what reads it."""
+    if Path(name).name != name or (name not in CARDS and not folder and not os.environ.get(DATA)):
+        raise ValueError(unknown("image set", name, CARDS))
+    root = data_folder(folder)
+    if not root.is_dir():
+        raise BadData(f"the data folder {root} does not exist; name another, or set {DATA} to one")
+    readers = _readers.get(name, {})
+    for file, read in readers.items():
+        if (root / file).is_file():
+            return root / file, read
+    if (root / name / "train").is_dir():
+        return root / name, read_folder
+    looked = f"looked for {', '.join([*readers, f'{name}/train'])} in {root}"
+    if name not in CARDS:
+        raise ValueError(f"{unknown('image set', name, CARDS)}; {looked}")
+    for file in _pickled.get(name, ()):
+        if (root / file).exists():
+            raise BadData(
+                f"{root / file} is pickled, so it is never opened; fetch the binary version, {next(iter(readers))}"
+            )
+    raise BadData(f"{name} is not there: {looked}; fetch it, or name another folder")
+
+
+def _digits() -> Pixels:
+    """Four fifths of scikit-learn's digits to train on, chosen by a fixed permutation; 0 to 16 becomes 0 to 255."""
+    from sklearn.datasets import load_digits
+
+    values, target = load_digits(return_X_y=True)
+    images = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    order = np.random.RandomState(0).permutation(len(images))  # the one generator that never changes
+    train, test = np.split(order, [len(order) * 4 // 5])
+    labels = target.astype(np.int64)
+    return Pixels(images[train], labels[train], images[test], labels[test], tuple("0123456789"))
+
+
+def _subset(pixels: Pixels, train: int, test: int) -> Pixels:
+    mine, other = _first(pixels.labels, train, "train"), _first(pixels.test_labels, test, "test")
+    return pixels._replace(
+        images=pixels.images[mine],
+        labels=pixels.labels[mine],
+        test_images=pixels.test_images[other],
+        test_labels=pixels.test_labels[other],
+    )
+
+
+def _first(labels: Labels, count: int, part: str) -> Labels:
+    """The first ``count`` positions when classes take turns, ascending."""
+    if not 1 <= count <= len(labels):
+        raise ValueError(f"a subset of {count} {part} images is not possible; give 1 to {len(labels)}")
+    order = np.argsort(labels, kind="stable")
+    turn = np.empty_like(order)
+    turn[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
+    return np.sort(np.lexsort((labels, turn))[:count])
+
+
+def _files(path: Path) -> list[Path]:
+    """The files a set is read from; a folder of images has too many to name."""
+    if path.is_dir():
+        return []
+    return archives.idx_files(path.parent) if "-idx" in path.name else [path]
+
+
+def _differences(card: Card, pixels: Pixels, counts: Sequence[Labels], files: Sequence[Path]) -> Iterator[str]:
+    for file in files:
+        official = card.files.get(file.name)
+        if official and official != (md5 := digest(file, "md5")):
+            yield f"{file} has MD5 {md5}, but the official file has {official}; fetch it again"
+    if pixels.images.shape[1:] != card.shape:
+        yield f"{card.name} has images of shape {pixels.images.shape[1:]}, but the official ones have {card.shape}"
+    if len(pixels.classes) != len(card.train):
+        yield f"{card.name} has {len(pixels.classes)} classes, but the official set has {len(card.train)}"
+        return
+    for part, count, known in zip(("train", "test"), counts, (card.train, card.test), strict=True):
+        if len(wrong := np.flatnonzero(count != np.array(known))):
+            k = wrong[0]
+            yield (
+                f"{card.name} has {count[k]} {part} images of class {pixels.classes[k]}, "
+                f"but the official set has {known[k]} ({len(wrong)} classes differ)"
+            )

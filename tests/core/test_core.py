@@ -1,0 +1,119 @@
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from undrift.core import BadParameters, Message, Method, Phase, Scratch, State, Vec, registry
+from undrift.core.cohort import draw
+from undrift.core.method import phase_names
+from undrift.core.params import check, describe, hints, unknown
+from undrift.core.streams import Streams
+from undrift.methods import DANEPlus, FedAvg, FedRecu, FedRed, Scaffold, find
+
+
+class Pair(State):
+    a: Vec
+    b: Scratch
+
+
+def test_records_hold_what_is_declared_and_nothing_else():
+    one = Pair(a=1)
+    assert (one.a, one.b, Pair.vectors, Pair.scratch) == (1, None, ("a",), ("b",))
+    assert one.replace(b=2).items() == [("a", 1), ("b", 2)]
+    assert one.replace(b=2).lasting().items() == [("a", 1)]
+    with pytest.raises(TypeError, match="a is missing"):
+        Pair(b=1)
+    with pytest.raises(TypeError, match="no field c; it has a, b"):
+        Pair(a=1, c=2)
+    with pytest.raises(AttributeError, match="frozen"):
+        one.a = 3
+    with pytest.raises(TypeError, match="a field is a Vec or a Scratch, not int"):
+        type("Bad", (Message,), {"__annotations__": {"n": int}})
+
+
+def test_hyper_parameters_complain_all_at_once():
+    with pytest.raises(BadParameters) as caught:
+        Scaffold(lr=-1, server_lr=0, option="III")
+    assert set(caught.value.problems) == {"lr", "server_lr", "option"}
+    assert "lr = -1 is not allowed: number > 0" in str(caught.value)
+    assert "'I' or 'II'" in str(caught.value)
+    with pytest.raises(BadParameters):
+        FedAvg(lr=float("nan"))
+    with pytest.raises(BadParameters):
+        FedAvg(lr=True)
+    assert FedAvg(lr="theory").open_fields() == ["lr"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        FedAvg(lr=1.0).lr = 2.0
+
+
+def test_unknown_names_suggest_the_nearest():
+    problems = check("FedAvg", FedAvg, {"lrr": 1.0})
+    assert "did you mean lr?" in problems["lrr"]
+    assert "missing" in problems["lr"]
+    assert "did you mean Scaffold?" in unknown("method", "scafold", registry)
+    assert describe(hints(DANEPlus)["solver"]) == "'gd' or 'fgd' or 'exact'"
+
+
+def test_names_are_found_however_they_are_written():
+    assert find("dane+") is find("DANE-Plus") is find("daneplus") is DANEPlus
+    assert find("fed_red") is FedRed
+    assert find("nothing") is None
+
+
+def test_phases_run_in_the_order_written():
+    assert phase_names(FedRecu) == ["Correct"]
+    first, second = FedRecu(lr=0.1).phases([3, 3])
+    assert isinstance(first, Phase)
+    assert first.lr == 0.1 and second.lr == 0.1
+    assert (first.Up.vectors, second.Up.vectors) == (("w",), ("v",))
+
+
+def test_a_method_of_a_user_is_registered_and_can_be_abstract():
+    class Mine(FedAvg):
+        """lr, server_lr"""
+
+    class Base(Method, abstract=True):
+        pass
+
+    try:
+        assert registry["Mine"] is Mine
+        assert "Base" not in registry
+    finally:
+        del registry["Mine"]
+
+
+def test_streams_are_pure_and_independent():
+    streams = Streams(7)
+    assert np.array_equal(streams.at("a", 1, 2, 3).random(5), Streams(7).at("a", 1, 2, 3).random(5))
+    places = [("a", 1, 2, 3), ("b", 1, 2, 3), ("a", 2, 2, 3), ("a", 1, 3, 3), ("a", 1, 2, 4)]
+    draws = [tuple(streams.at(*place).random(4)) for place in places] + [tuple(Streams(8).at(*places[0]).random(4))]
+    assert len(set(draws)) == len(draws)
+    many = np.concatenate([streams.at("a", r, c, s).random(20) for r in range(5) for c in range(5) for s in range(5)])
+    assert abs(many.mean() - 0.5) < 0.03 and len(np.unique(many)) == len(many)
+
+
+def test_cohorts_are_uniform_samples_without_replacement():
+    counts = np.zeros(10)
+    for r in range(2000):
+        cohort = draw(Streams(0), "cohort", r, 3, 10)
+        assert len(np.unique(cohort.members)) == 3 and (np.diff(cohort.members) > 0).all()
+        assert cohort.fraction == 0.3 and cohort.round == r
+        counts[cohort.members] += 1
+    assert np.abs(counts - 600).max() < 90
+    assert draw(Streams(0), "cohort", 0, 10, 10).full
+
+
+def test_impossible_federations_are_refused():
+    assert "every client" in FedRecu(lr=1).refuse(5, 2, [1] * 5)[0]
+    assert "same number of local steps" in FedRecu(lr=1).refuse(2, 2, [1, 2])[0]
+    assert "more than the 5 clients" in FedAvg(lr=1).refuse(5, 6, [1] * 5)[0]
+    assert "3 numbers of local steps" in FedAvg(lr=1).refuse(5, 5, [1] * 3)[0]
+    assert FedAvg(lr=1).refuse(5, 2, [1, 2, 3, 4, 5]) == []
+
+
+def test_methods_load_without_torch_or_numpy():
+    code = "import sys, undrift.methods, undrift.core.costs; print({'torch', 'numpy'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"

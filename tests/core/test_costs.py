@@ -1,0 +1,40 @@
+"""The table of METHODS 0.7: vectors stored and sent, read off the declarations.
+
+Where a cell differs from the table, the row says why.
+"""
+
+import pytest
+
+from undrift.core.costs import Costs, costs, placeholder
+from undrift.methods import find
+
+#       server client down up syncs
+TABLE = {
+    "GD": (1, 0, 1, 1, 1),
+    "FedAvg": (1, 0, 1, 1, 1),
+    "FedProx": (1, 0, 1, 1, 1),
+    "Scaffold": (2, 1, 2, 2, 1),
+    "FedLin": (1, 0, 2, 2, 2),
+    "FedLinTopK": (2, 1, 2, 2, 2),  # the table's "+1 EF" on either side
+    "FedTrack": (1, 0, 2, 2, 2),
+    "FedRecu": (1, 2, 2, 2, 2),
+    "FedCET": (1, 2, 1, 1, 1),
+    "EXTRA": (1, 2, 1, 1, 1),
+    "Scaffnew": (1, 2, 1, 1, 1),
+    "DANE": (1, 0, 2, 2, 2),
+    "DANEPlus": (1, 0, 2, 2, 2),
+    "DANEPlusDual": (1, 1, 1, 1, 1),
+    "FedRed": (1, 1, 2, 2, 2),  # the table's 3 are x_i and, within a round only, the reference point and h_i
+    "FedRedDual": (1, 2, 1, 1, 1),  # the table's third is the reference point, received with every round
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_declared_costs(name):
+    server, client, down, up, syncs = TABLE[name]
+    assert costs(placeholder(find(name))) == Costs(down=down, up=up, syncs=syncs, server=server, client=client)
+
+
+def test_fedrecu_with_one_local_step_needs_one_exchange():
+    found = costs(placeholder(find("FedRecu")), steps=1)
+    assert (found.down, found.up, found.syncs) == (1, 1, 1)

@@ -1,0 +1,148 @@
+"""Data sets by name: bundled, from a folder, compressed, and what is said about those that cannot be read."""
+
+import bz2
+import gzip
+import lzma
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn import datasets
+
+from undrift.data.datasets import load
+
+TEXT = b"2 1:0.5 3:-1\n1 2:4\n2 1:1e-3 # a comment\n"
+FEATURES = [[0.5, 0, -1], [0, 4, 0], [1e-3, 0, 0]]
+PACK = {"": bytes, ".xz": lzma.compress, ".bz2": bz2.compress, ".gz": gzip.compress}
+
+
+@pytest.mark.parametrize("packed", PACK)
+@pytest.mark.parametrize("text", ["", ".svmlight"])
+@pytest.mark.parametrize("inner", ["", "svmlight"])
+def test_files_are_found_and_read(tmp_path, inner, text, packed):
+    (tmp_path / inner).mkdir(exist_ok=True)
+    (tmp_path / inner / f"toy.t{text}{packed}").write_bytes(PACK[packed](TEXT))
+    table = load("toy.t", tmp_path)
+    assert table.name == "toy.t"
+    assert table.features.dtype == np.float64
+    np.testing.assert_array_equal(table.features, FEATURES)
+    assert table.labels.tolist() == [1, -1, 1]
+
+
+def test_folder_from_the_environment(tmp_path, monkeypatch):
+    (tmp_path / "toy").write_bytes(TEXT)
+    monkeypatch.setenv("UNDRIFT_DATA", str(tmp_path))
+    assert load("toy").labels.tolist() == [1, -1, 1]
+
+
+def test_missing_names_get_the_nearest_and_the_places(tmp_path):
+    (tmp_path / "svmlight").mkdir()
+    for name in ("a9a.svmlight.xz", "w8a.bz2", "phishing"):
+        (tmp_path / "svmlight" / name).touch()
+    with pytest.raises(ValueError) as caught:
+        load("a9b", tmp_path)
+    message = str(caught.value)
+    assert "did you mean a9a?" in message
+    assert "allowed: a9a, phishing, w8a, breast-cancer, digits" in message
+    assert str(tmp_path) in message and str(tmp_path / "svmlight") in message
+
+
+def test_names_of_a_flat_folder(tmp_path):
+    (tmp_path / "mushrooms.gz").touch()
+    with pytest.raises(ValueError, match="did you mean mushrooms"):
+        load("mushroom", tmp_path)
+
+
+def test_no_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("UNDRIFT_DATA", raising=False)
+    with pytest.raises(ValueError, match=r"unknown data set 'digit'; did you mean digits.*set UNDRIFT_DATA"):
+        load("digit")
+    with pytest.raises(ValueError, match="does not exist"):
+        load("a9a", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["../toy", "svmlight/toy", "", ".."])
+def test_names_are_not_paths(tmp_path, name):
+    (tmp_path / "toy").write_bytes(TEXT)
+    (tmp_path / "inner" / "svmlight").mkdir(parents=True)
+    (tmp_path / "inner" / "svmlight" / "toy").write_bytes(TEXT)
+    with pytest.raises(ValueError, match=r"plain name|unknown data set"):
+        load(name, tmp_path / "inner")
+
+
+WHOLE = lzma.compress(TEXT * 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    {
+        "toy.xz": WHOLE[: len(WHOLE) // 2],
+        "toy.svmlight.xz": WHOLE[:40] + bytes([WHOLE[40] ^ 1]) + WHOLE[41:],
+        "toy.gz": gzip.compress(TEXT)[:-9],
+        "toy.bz2": b"BZh91AY&SY" + b"x" * 40,
+        "toy": b"this is not svmlight\n",
+        "toy.svmlight": b"1 1:0.5\n-1 99999999999999999999:1\n",
+    }.items(),
+)
+def test_corrupt_files_get_one_sentence(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError) as caught:
+        load("toy", tmp_path)
+    message = str(caught.value)
+    assert str(tmp_path / name) in message and "cannot be read" in message and "\n" not in message
+
+
+@pytest.mark.parametrize(("text", "count"), [(b"1 1:1\n2 1:1\n3 1:1\n", 3), (b"1 1:1\n1 1:2\n", 1)])
+def test_two_labels_exactly(tmp_path, text, count):
+    (tmp_path / "toy").write_bytes(text)
+    with pytest.raises(ValueError, match=f"toy has {count} different labels"):
+        load("toy", tmp_path)
+
+
+def test_values_must_be_finite(tmp_path):
+    (tmp_path / "toy").write_bytes(b"1 1:nan\n-1 1:1\n")
+    with pytest.raises(ValueError, match="not finite"):
+        load("toy", tmp_path)
+
+
+def test_sets_too_wide_for_a_dense_array_are_refused_before_allocation(tmp_path):
+    (tmp_path / "toy").write_bytes(b"1 1:1\n-1 2000000000:1\n")
+    with pytest.raises(ValueError, match="as a dense array"):
+        load("toy", tmp_path)
+
+
+def test_breast_cancer():
+    table = load("breast-cancer")
+    target = datasets.load_breast_cancer().target
+    np.testing.assert_allclose(table.features.mean(0), 0, atol=1e-12)
+    np.testing.assert_allclose(table.features.std(0), 1, rtol=1e-12)
+    np.testing.assert_array_equal(table.labels, 2 * target - 1)
+
+
+def test_digits():
+    table, raw = load("digits"), datasets.load_digits()
+    np.testing.assert_array_equal(table.features * 16, raw.data)
+    np.testing.assert_array_equal(table.labels == 1, np.isin(raw.target, [1, 3, 5, 7, 9]))
+    assert set(table.labels) == {-1, 1}
+
+
+REAL = os.environ.get("UNDRIFT_DATA", "")
+real = pytest.mark.skipif(
+    not (REAL and (Path(REAL) / "svmlight").is_dir()), reason="UNDRIFT_DATA does not name a folder with svmlight sets"
+)
+SHAPES = {"a9a": (32561, 123), "a9a.t": (16281, 122), "mushrooms": (8124, 112), "phishing": (11055, 68)}
+
+
+@real
+@pytest.mark.parametrize("name", SHAPES)
+def test_real_sets(name):
+    table = load(name)
+    assert table.features.shape == SHAPES[name]
+    assert set(table.labels) == {-1.0, 1.0}
+
+
+@real
+def test_a_set_with_twenty_classes_is_refused():
+    with pytest.raises(ValueError, match=r"news20.* 20 different labels"):
+        load("news20")

@@ -1,0 +1,200 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from undrift.check.setting import example, least_squares, quadratic
+from undrift.core import Message, Method, State, Vec, registry
+from undrift.engines import Simulate, Wire
+from undrift.engines.frames import BadFrame, decode, encode
+from undrift.methods import GD, FedAvg, FedLin, FedRecu, Scaffold
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    name=st.sampled_from(sorted(registry)),
+    seed=st.integers(0, 1000),
+    clients=st.integers(1, 6),
+    dim=st.integers(1, 5),
+    batch=st.none() | st.integers(1, 12),
+    cohort=st.integers(1, 6),
+    steps=st.lists(st.integers(1, 5), min_size=6, max_size=6),
+)
+def test_engines_agree_on_any_federation(name, seed, clients, dim, batch, cohort, steps):
+    problem = least_squares(seed, clients=clients, rows=8, dim=dim)
+    method = example(registry[name], problem.constants, steps=3)
+    setting = {
+        "batch": None if method.solves else batch,
+        "cohort": None if method.participation == "full" else min(cohort, clients),
+        "steps": steps[0] if method.equal_steps else steps[:clients],
+        "seed": seed,
+    }
+    fast, slow = Simulate(method, problem, **setting), Wire(method, problem, **setting)
+    for _ in range(6):
+        fast.run_round()
+        slow.run_round()
+    scale = max(1.0, float(slow.x.abs().max()))
+    assert float((fast.x - slow.x).abs().max()) < 1e-11 * scale
+    assert fast.ledger == slow.ledger
+
+
+def test_float32_stays_float32_and_near():
+    problem = least_squares()
+    method = example(Scaffold, problem.constants)
+    single = Simulate(method, problem.to(torch.float32, torch.device("cpu")), steps=[1, 2, 3, 2, 1], batch=3)
+    double = Simulate(method, problem, steps=[1, 2, 3, 2, 1], batch=3)
+    for _ in range(50):
+        single.run_round()
+        double.run_round()
+    assert single.x.dtype == torch.float32 and all(v.dtype == torch.float32 for _, v in single.clients.items())
+    assert float((single.x - double.x).abs().max()) < 1e-5
+    assert single.ledger.bytes_up * 2 == double.ledger.bytes_up
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_cuda_follows_the_cpu():
+    problem = least_squares()
+    for name in sorted(registry):
+        method = example(registry[name], problem.constants)
+        cpu, gpu = (Simulate(method, problem.to(torch.float64, torch.device(d)), steps=3) for d in ("cpu", "cuda"))
+        for _ in range(20):
+            cpu.run_round()
+            gpu.run_round()
+        assert float((cpu.x - gpu.x.cpu()).abs().max()) < 1e-10, name
+
+
+def test_steps_taken_are_those_of_each_client():
+    """The control variate of SCAFFOLD divides by the client's own number of steps."""
+    problem = quadratic()
+    lr, steps = 0.01, [1, 2, 3, 4]
+    engine = Simulate(Scaffold(lr=lr), problem, steps=steps)
+    engine.run_round()
+    for i, k in enumerate(steps):
+        alone = Simulate(Scaffold(lr=lr), problem, steps=k)
+        alone.run_round()
+        assert torch.allclose(engine.clients.c[i], alone.clients.c[i], atol=1e-12)
+    assert engine.ledger.gradients == sum(steps)
+
+
+def test_gradients_are_counted_where_they_are_computed():
+    problem = quadratic()
+    counts = {"GD": (GD(lr=0.1), 4), "FedAvg": (FedAvg(lr=0.1), 12), "FedRecu": (FedRecu(lr=0.1), 12)}
+    counts["FedLin"] = (FedLin(lr=0.1), 16)
+    counts["Scaffold I"] = (Scaffold(lr=0.1, option="I"), 16)
+    for name, (method, expected) in counts.items():
+        for kind in (Simulate, Wire):
+            engine = kind(method, problem, steps=3)
+            engine.run_round()
+            assert engine.ledger.gradients == expected, (name, kind)
+
+
+def test_ledger_of_a_partial_cohort():
+    problem = least_squares()
+    engine = Wire(Scaffold(lr=0.01), problem, steps=2, cohort=3)
+    for _ in range(4):
+        engine.run_round()
+    vector = problem.dim * 8
+    assert (engine.ledger.vectors_up, engine.ledger.vectors_down) == (8, 8)
+    assert (engine.ledger.bytes_up, engine.ledger.bytes_down) == (4 * 3 * 2 * vector, 4 * 3 * 2 * vector)
+    assert engine.ledger.iterations == 8 and engine.ledger.syncs == 4
+
+
+class Toy(Method):
+    """Uploads each client's gradient; the server sees it reduced."""
+
+    class Server(State):
+        x: Vec
+
+    class Down(Message):
+        x: Vec
+
+    class Up(Message):
+        g: Vec
+
+    def send(self, s):
+        return self.Down(x=s.x)
+
+    def work(self, me, got, f):
+        return me, self.Up(g=f.grad(got.x))
+
+
+registry.pop("Toy")
+
+
+@pytest.mark.parametrize("engine", [Simulate, Wire])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "stack", "pick"])
+def test_reductions(engine, reduction):
+    problem = quadratic()
+    seen = {}
+
+    class Reduced(Toy, abstract=True):
+        def merge(self, s, up, cohort):
+            seen["g"], seen["cohort"] = up.g, cohort
+            return s
+
+    Reduced.reduction = reduction
+    machine = engine(Reduced(), problem, cohort=3, seed=2)
+    machine.run_round()
+    members = seen["cohort"].members
+    rows = problem.at(None).grad(torch.zeros(problem.clients, problem.dim, dtype=torch.float64))[members]
+    if reduction == "pick":
+        assert any(torch.allclose(seen["g"], row) for row in rows)
+        assert machine.ledger.bytes_up == problem.dim * 8
+    else:
+        expected = {"mean": rows.mean(0), "sum": rows.sum(0), "stack": rows}[reduction]
+        assert torch.allclose(seen["g"], expected, atol=1e-13)
+
+
+def test_frames_carry_the_declared_message_only():
+    up = Scaffold.Up(dy=torch.arange(3.0), dc=torch.ones(3))
+    like = torch.zeros(3)
+    back = decode(Scaffold.Up, encode(up), like)
+    assert torch.equal(back.dy, up.dy) and torch.equal(back.dc, up.dc)
+    for bad, reason in (
+        (encode(Scaffold.Down(x=like, c=like)), "fields"),
+        (encode(Scaffold.Up(dy=torch.zeros(4), dc=like)), "instead of torch.float32 [3]"),
+        (encode(Scaffold.Up(dy=like.double(), dc=like)), "float64"),
+        (b"", "not a safetensors frame"),
+        (encode(up)[:-1], "not a safetensors frame"),
+    ):
+        with pytest.raises(BadFrame, match=reason.replace("[", r"\[").replace("]", r"\]")):
+            decode(Scaffold.Up, bad, like)
+
+
+@settings(max_examples=300, deadline=None)
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_damaged_frame_is_refused_or_has_the_declared_form(place, bit):
+    like = torch.zeros(3)
+    frame = bytearray(encode(Scaffold.Up(dy=torch.arange(3.0), dc=torch.ones(3))))
+    frame[int(place * len(frame))] ^= 1 << bit
+    try:
+        got = decode(Scaffold.Up, bytes(frame), like)
+    except BadFrame:
+        return
+    assert got.dy.shape == got.dc.shape == (3,) and got.dy.dtype == torch.float32
+
+
+def test_a_method_left_to_theory_or_misplaced_does_not_start():
+    problem = quadratic()
+    with pytest.raises(ValueError, match="lr must be set"):
+        Simulate(FedAvg(lr="theory"), problem)
+    with pytest.raises(ValueError, match="FedRecu needs every client"):
+        Simulate(FedRecu(lr=0.1), problem, cohort=2)
+
+
+def test_mini_batches_are_drawn_without_replacement_and_shared_by_engines():
+    problem = least_squares()
+    engine = Simulate(FedAvg(lr=0.1), problem, batch=3)
+    batch = engine.batches.draw([0, 4], round=2, step=1)
+    assert batch.shape == (2, 3)
+    assert all(len(set(row)) == 3 and max(row) < 8 for row in batch.tolist())
+    assert torch.equal(batch[1], engine.batches.draw([4], round=2, step=1)[0])
+    assert not torch.equal(batch, engine.batches.draw([0, 4], round=2, step=2))
+    large = Simulate(FedAvg(lr=0.1), problem, batch=10).batches.draw([1], 0, 0)
+    assert large.tolist() == [[*range(8), -1, -1]]
+    whole = Simulate(FedAvg(lr=0.01), problem, batch=10, steps=2)
+    plain = Simulate(FedAvg(lr=0.01), problem, steps=2)
+    whole.run_round()
+    plain.run_round()
+    assert np.allclose(whole.x, plain.x, atol=1e-13)

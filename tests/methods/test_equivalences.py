@@ -1,0 +1,208 @@
+"""METHODS section 4: how methods reduce to one another, on the library's own code."""
+
+import numpy as np
+import pytest
+import torch
+
+import undrift.methods as um
+from tests.methods.world import federation, points, problem_of, start
+from undrift.engines import Simulate
+from undrift.problems.synthetic import random_quadratic
+
+SEEDS = range(3)
+
+
+def world(seed):
+    fed = federation(seed)
+    return fed, start(fed, seed + 10), fed.smoothness
+
+
+def close(a, b, tol):
+    np.testing.assert_allclose(a, b, rtol=0, atol=tol)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("tau", [1, 2, 3, 5, 10])
+def test_row_2_fedrecu_is_fedlin(seed, tau):
+    fed, x0, L = world(seed)
+    lr = 8 / (13 * tau * L)
+    close(points(um.FedRecu(lr=lr), fed, x0, 30, steps=tau), points(um.FedLin(lr=lr), fed, x0, 30, steps=tau), 1e-12)
+
+
+def test_row_2_holds_with_mini_batches():
+    """FedRecu reuses the mini-batch of x(k tau) in its first local step; so does our FedLin."""
+    from undrift.check.setting import least_squares
+
+    problem = least_squares()
+    lr = 1 / (10 * 3 * problem.constants.L)
+    a = Simulate(um.FedRecu(lr=lr), problem, steps=3, batch=2)
+    b = Simulate(um.FedLin(lr=lr), problem, steps=3, batch=2)
+    for _ in range(20):
+        a.run_round()
+        b.run_round()
+    close(a.x, b.x, 1e-12)
+    assert problem.metrics(a.x)["grad_norm"] > 1e-6
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_row_3_fedrecu_with_one_step_is_gd_in_one_exchange(seed):
+    fed, x0, L = world(seed)
+    close(points(um.FedRecu(lr=0.5 / L), fed, x0, 20), points(um.GD(lr=0.5 / L), fed, x0, 20), 1e-12)
+    engine = Simulate(um.FedRecu(lr=0.5 / L), problem_of(fed), steps=1)
+    engine.run_round()
+    assert (engine.ledger.vectors_up, engine.ledger.vectors_down, engine.ledger.syncs) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("tau", [1, 2, 5])
+def test_row_5_fedcet_invariants(tau):
+    fed, x0, L = world(0)
+    lr = 0.2 / (tau * L)
+    engine = Simulate(um.FedCET(lr=lr, c=0.4 / (tau * lr)), problem_of(fed), steps=tau, x0=torch.as_tensor(x0))
+    for _ in range(40):
+        engine.run_round()
+        close(engine.clients.d.sum(0), 0, 1e-10)
+    star = torch.as_tensor(fed.x_star)
+    duals = torch.as_tensor(np.stack([-fed.grad(i, fed.x_star) for i in range(fed.N)]))
+    still = Simulate(um.FedCET(lr=lr, c=0.4 / (tau * lr)), problem_of(fed), steps=tau, x0=star)
+    tensors = {"server.z": star, "client.z": star.repeat(fed.N, 1), "client.d": duals}
+    still.restore(tensors, still.snapshot()[1])
+    still.run_round()
+    close(still.x, star, 1e-12)
+    close(still.clients.d, duals, 1e-12)
+
+
+def test_row_5_fedcet_full_averaging_is_gd():
+    fed, x0, L = world(1)
+    lr = 0.5 / L
+    got = points(um.FedCET(lr=lr, c=1 / lr), fed, x0, 21)
+    close(got[1:], points(um.GD(lr=lr), fed, got[1], 20), 1e-10)
+
+
+@pytest.mark.parametrize("tau", [1, 2, 4])
+def test_row_6_fedcet_converges_with_the_searched_step(tau):
+    fed = federation(2, mu=2.0, L=3.0)
+    problem = problem_of(fed)
+    method = um.FedCET(lr="theory", c="theory")
+    from undrift.runs.runner import resolve
+
+    method = resolve(method, problem, steps=tau, cohort=None, batch=None)
+    engine = Simulate(method, problem, steps=tau)
+    first = problem.metrics(engine.x)["distance"]
+    for _ in range(3000):
+        engine.run_round()
+    assert problem.metrics(engine.x)["distance"] < 0.2 * first
+
+
+@pytest.mark.parametrize("tau", [2, 4])
+def test_row_6_fedcet_stability_limit_of_the_weight(tau):
+    """In the limit of small steps it is stable iff c lr < 4 / (tau + 2)."""
+    fed, _, L = world(0)
+    lr, limit = 1e-4 / L, 4 / (tau + 2)
+    for factor, grows in ((0.95, False), (1.05, True)):
+        engine = Simulate(um.FedCET(lr=lr, c=factor * limit / lr), problem_of(fed), steps=tau)
+        sizes = []
+        for _ in range(600):
+            engine.run_round()
+            sizes.append(float((engine.clients.z - engine.x).norm()))
+        assert (sizes[-1] > 100 * sizes[10]) == grows
+
+
+@pytest.mark.parametrize(("tau", "converges"), [(1, True), (2, True), (5, True), (8, False), (10, False)])
+def test_row_7_extra_and_local_updates(tau, converges):
+    problem = random_quadratic(clients=6, dim=5, mu=0.2, L=1.0, seed=1)
+    engine = Simulate(um.EXTRA(lr=0.1), problem, steps=tau)
+    first = problem.metrics(engine.x)["grad_norm"]
+    for _ in range(1500):
+        engine.run_round()
+        last = problem.metrics(engine.x)["grad_norm"]
+        if not last < 1e6 * first:
+            break
+    assert (last < 1e-9) if converges else (not last < 1e3 * first)
+
+
+def test_row_10_fedred_limits():
+    fed, x0, L = world(2)
+    lam = 1.7
+    exact = points(um.FedRed(eta=1e-12, lam=lam, p=1.0, solver="exact"), fed, x0, 15)
+    close(exact, points(um.DANE(lam=lam), fed, x0, 15), 1e-9)
+    for reset in (False, True):
+        one = points(um.FedRed(eta=L, lam=lam, p=1.0, reset_local=reset), fed, x0, 15)
+        close(one, points(um.GD(lr=1 / (L + lam)), fed, x0, 15), 1e-9)
+
+
+@pytest.mark.parametrize("p", [0.3, 0.7])
+def test_row_10_without_the_reference_prox(p):
+    fed, x0, L = world(0)
+    dual = points(um.FedRedDual(eta=L, lam=0.0, p=p, m=p * L, reset_local=True), fed, x0, 40, seed=5)
+    close(dual, points(um.Scaffnew(lr=1 / L, p=p), fed, x0, 40, seed=5), 1e-9)
+    red = Simulate(um.FedRed(eta=L, lam=0.0, p=p, reset_local=True), problem_of(fed), seed=5, x0=torch.as_tensor(x0))
+    x = torch.as_tensor(x0)
+    for _ in range(15):  # FedLin with as many local steps as the coin gave
+        before = red.ledger.iterations
+        red.run_round()
+        lin = Simulate(um.FedLin(lr=1 / L), problem_of(fed), steps=red.ledger.iterations - before, x0=x)
+        lin.run_round()
+        x = lin.x
+        close(red.x, x, 1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_row_16_scaffold(seed):
+    fed, x0, L = world(seed)
+    one = points(um.Scaffold(lr=0.2 / L, option="I"), fed, x0, 20, cohort=3)
+    close(one, points(um.Scaffold(lr=0.2 / L, option="II"), fed, x0, 20, cohort=3), 1e-10)
+    engine = Simulate(um.Scaffold(lr=0.1 / L), problem_of(fed), steps=4, x0=torch.as_tensor(x0))
+    y = np.tile(x0, (fed.N, 1))
+    means = np.zeros_like(y)
+    for _ in range(4):
+        g = np.stack([fed.grad(i, y[i]) for i in range(fed.N)])
+        means, y = means + g / 4, y - 0.1 / L * g
+    engine.run_round()
+    close(engine.clients.c, means, 1e-10)
+
+
+def test_row_16_scaffold_is_exact_with_partial_participation():
+    fed, _, L = world(1)
+    engine = Simulate(um.Scaffold(lr=0.05 / L), problem_of(fed), steps=4, cohort=2)
+    for _ in range(6000):
+        engine.run_round()
+    assert np.linalg.norm(engine.x.numpy() - fed.x_star) < 1e-10
+
+
+@pytest.mark.parametrize("method", [um.FedAvg, um.FedProx])
+def test_row_18_averaging_alone_is_biased(method):
+    fed, x0, L = world(0)
+    given = {"mu": 0.5} if method is um.FedProx else {}
+    end = points(method(lr=0.1 / L, **given), fed, x0, 800, steps=5)[-1]
+    assert np.linalg.norm(end - fed.x_star) > 1e-3
+
+
+def test_row_19_where_fedlin_may_compress():
+    fed, x0, L = world(0)
+    star = fed.x_star
+    server = points(um.FedLinTopK(lr=0.02 / L, k_server=2), fed, x0, 6000, steps=4)[-1]
+    assert np.linalg.norm(server - star) < 1e-9
+    floors = []
+    for lr in (0.02 / L, 0.002 / L):
+        trail = points(um.FedLinTopK(lr=lr, k_server=None, k_client=2), fed, x0, 8000, steps=4)
+        floors.append(np.linalg.norm(trail[-200:] - star, axis=1).mean())
+    assert floors[0] > 1e-4
+    assert floors[1] < 0.3 * floors[0]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fedavg_and_fedprox_reductions(seed):
+    fed, x0, L = world(seed)
+    close(points(um.FedAvg(lr=0.3 / L, server_lr=0.8), fed, x0, 20), points(um.GD(lr=0.24 / L), fed, x0, 20), 1e-12)
+    close(
+        points(um.FedProx(lr=0.1 / L, mu=0.0), fed, x0, 20, steps=4, cohort=3),
+        points(um.FedAvg(lr=0.1 / L), fed, x0, 20, steps=4, cohort=3),
+        1e-12,
+    )
+    close(points(um.Scaffnew(lr=0.3 / L, p=1.0), fed, x0, 20), points(um.GD(lr=0.3 / L), fed, x0, 20), 1e-12)
+
+
+def test_dane_solves_identical_clients_in_one_round():
+    fed, x0, _ = world(0)
+    same = type(fed)([fed.quadratics[0]] * 3)
+    close(points(um.DANE(lam=0.0), same, x0, 1)[1], same.x_star, 1e-10)

@@ -1,0 +1,135 @@
+"""Problems by name."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from undrift import problems
+from undrift.core.params import BadParameters, check, hints
+from undrift.core.streams import Streams
+from undrift.data import partition
+from undrift.data.datasets import load
+from undrift.problems import catalog
+
+BASE = {"fedred": {"dim": 30}, "logistic": {"partition": "dirichlet-balanced"}}
+CHANGES: dict[str, dict[str, Any]] = {
+    "quadratic": {"clients": 3, "dim": 4, "mu": 0.5, "L": 20.0, "heterogeneity": 0.5, "spread": 0.5, "seed": 1},
+    "fedred": {"kind": "convex", "clients": 3, "components": 4, "dim": 31, "seed": 1},
+    "fedcet": {"hessians": "different", "clients": 3, "samples": 4, "dim": 5, "seed": 1},
+    "least-squares": {"clients": 3, "rows": 40, "dim": 5, "seed": 1},
+    "logistic": {"data": "digits", "clients": 3, "partition": "iid", "beta": 0.1, "l2": 0.5, "seed": 1},
+}
+
+
+def test_listing_needs_neither_torch_nor_numpy():
+    script = (
+        "import sys, undrift.problems as p, undrift.problems.catalog as c\n"
+        "[(n, c.registry[n].title, c.registry[n]()) for n in p.registry]; p.find('logistic-a9a')\n"
+        "assert not {'torch', 'numpy', 'scipy', 'sklearn'} & set(sys.modules), 'heavy import'"
+    )
+    path = os.pathsep.join(p for p in sys.path if p)
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_public_names():
+    assert all(getattr(problems, name) is not None for name in problems.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Cubic'"):
+        _ = problems.Cubic
+
+
+@pytest.mark.parametrize("name", catalog.registry)
+def test_every_name_builds(name):
+    kind = catalog.registry[name]
+    assert kind.name == name and kind.title and "\n" not in kind.title
+    spec = kind(**BASE.get(name, {}))
+    problem = spec.build()
+    assert problem.clients == spec.clients
+    assert np.isfinite(problem.metrics(problem.start())["loss"])
+    assert check(name, kind, dataclasses.asdict(spec)) == {}
+
+
+@pytest.mark.parametrize("name", catalog.registry)
+def test_parameters_reach_the_problem(name):
+    changes, base = CHANGES[name], BASE.get(name, {})
+    assert changes.keys() == hints(catalog.registry[name]).keys() - {"folder", "shards"}
+    plain = _print(catalog.build(name, **base))
+    for field, value in changes.items():
+        assert _print(catalog.build(name, **{**base, field: value})) != plain, field
+
+
+def _print(problem):
+    return (problem.samples, problem.dim, problem.constants, problem.metrics(problem.start() + 1))
+
+
+def test_logistic_partitions_come_from_the_data_stream():
+    table = load("digits")
+    splits = {
+        "iid": partition.iid(table.labels, 7, Streams(5).at("data")),
+        "dirichlet": partition.dirichlet(table.labels, 7, Streams(5).at("data"), beta=0.4),
+        "dirichlet-balanced": partition.dirichlet_balanced(table.labels, 7, Streams(5).at("data"), beta=0.4),
+        "by-label": partition.by_label(table.labels, 7, Streams(5).at("data"), shards=3),
+    }
+    for name, parts in splits.items():
+        got = catalog.build("logistic-digits", clients=7, partition=name, beta=0.4, shards=3, seed=5)
+        want = problems.Logistic(table.features, table.labels, parts)
+        torch.testing.assert_close(got.rows, want.rows, rtol=0, atol=0)
+        assert got.samples == want.samples
+
+
+def test_shorthand():
+    assert catalog.find("logistic-german.numer_scale") == (catalog.LogisticRegression, {"data": "german.numer_scale"})
+    assert catalog.find("least-squares") == (catalog.RandomLeastSquares, {})
+    assert catalog.build("logistic-digits", clients=3).dim == 64
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("quadratics", "quadratic"), ("logistic-", "logistic"), ("fedre", "fedred")]
+)
+def test_unknown_names(name, near):
+    with pytest.raises(ValueError, match=f"unknown problem .*did you mean {near}"):
+        catalog.find(name)
+
+
+@pytest.mark.parametrize(
+    ("table", "wrong"),
+    [
+        ("clients = 0\nL = -1", {"clients", "L"}),
+        ("dim = 2.5\nheterogeneity = 2\nseed = -1", {"dim", "heterogeneity", "seed"}),
+        ("client = 3", {"client"}),
+        ("clients = 3\nmu = 0\nL = 2", set()),
+    ],
+)
+def test_tables_are_checked(table, wrong):
+    values = tomllib.loads(table)
+    assert set(check("quadratic", catalog.RandomQuadratic, values)) == wrong
+    if wrong:
+        with pytest.raises(BadParameters, match=sorted(wrong)[0]):
+            catalog.build("quadratic", **values)
+
+
+def test_direct_construction_is_checked():
+    with pytest.raises(BadParameters, match="partition"):
+        catalog.LogisticRegression(partition="random")
+    with pytest.raises(BadParameters, match="l2"):
+        catalog.LogisticRegression(l2=-1.0)
+
+
+REAL = os.environ.get("UNDRIFT_DATA", "")
+
+
+@pytest.mark.skipif(not (REAL and (Path(REAL) / "svmlight").is_dir()), reason="UNDRIFT_DATA has no svmlight folder")
+def test_real_logistic():
+    problem = catalog.build("logistic-phishing", clients=5, beta=0.5)
+    assert sum(problem.samples) == 11055 and problem.l2 == 1 / 11055
+    assert problem.metrics(problem.optimum)["grad_norm"] < 1e-13
+    v = torch.randn(5, problem.dim, dtype=torch.float64)
+    y = problem.at().solve(v, 0.1)
+    assert (problem.at().grad(y) + 0.1 * y - v).norm() < 1e-12

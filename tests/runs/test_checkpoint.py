@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+
+from undrift.check.setting import example, least_squares
+from undrift.engines import Simulate, Wire
+from undrift.methods import FedRecu, FedRed, Scaffold
+from undrift.runs.checkpoint import BadCheckpoint, restore, store
+
+
+@pytest.fixture
+def saved(tmp_path):
+    problem = least_squares()
+    engine = Simulate(example(FedRed, problem.constants), problem)
+    engine.run_round()
+    engine.advance()
+    file = tmp_path / "state.safetensors"
+    store(engine, file, "run-1")
+    return engine, file
+
+
+def fresh(engine):
+    return Simulate(engine.method, engine.problem)
+
+
+def test_every_damage_is_detected(saved):
+    engine, file = saved
+    content = file.read_bytes()
+    rng = np.random.default_rng(0)
+    undetected = 0
+    for _ in range(2000):
+        broken = bytearray(content)
+        broken[rng.integers(len(broken))] ^= 1 << rng.integers(8)
+        file.write_bytes(broken)
+        try:
+            restore(fresh(engine), file, "run-1")
+            undetected += 1
+        except BadCheckpoint:
+            pass
+    assert undetected == 0
+    for length in rng.integers(0, len(content), 50):
+        file.write_bytes(content[:length])
+        with pytest.raises(BadCheckpoint):
+            restore(fresh(engine), file, "run-1")
+
+
+def test_another_run_or_another_method_is_refused(saved):
+    engine, file = saved
+    with pytest.raises(BadCheckpoint, match="another run"):
+        restore(fresh(engine), file, "run-2")
+    other = Simulate(example(Scaffold, engine.problem.constants), engine.problem)
+    with pytest.raises(ValueError, match="not one of Scaffold"):
+        restore(other, file, "run-1")
+
+
+def test_a_failed_write_keeps_the_previous_one(saved, monkeypatch):
+    engine, file = saved
+    before = file.read_bytes()
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        store(engine, file, "run-1")
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("cls", [FedRecu, FedRed, Scaffold])
+def test_a_state_moves_between_engines(cls):
+    problem = least_squares()
+    method = example(cls, problem.constants)
+    fast, slow = Simulate(method, problem, steps=3), Wire(method, problem, steps=3)
+    fast.run_round()
+    fast.advance()
+    slow.restore(*fast.snapshot())
+    for engine in (fast, slow):
+        engine.run_round()
+        engine.run_round()
+    assert float((fast.x - slow.x).abs().max()) < 1e-12
