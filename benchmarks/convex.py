@@ -83,15 +83,15 @@ METHODS = {
 
 
 def interleaved(jobs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The median seconds of each job, taken in turns so that a busy machine slows all of them alike."""
+    """The median processor seconds of each job (one thread), taken in turns so that a busy machine slows all alike."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for name, job in jobs.items():
         job()
     for _ in range(repeats):
         for name, job in jobs.items():
-            started = time.perf_counter()
+            started = time.process_time()
             job()
-            times[name].append(time.perf_counter() - started)
+            times[name].append(time.process_time() - started)
     return {name: float(np.median(t)) for name, t in times.items()}
 
 

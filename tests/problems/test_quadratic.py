@@ -132,7 +132,7 @@ def test_least_squares_constants_and_frobenius():
     for rows, dim in ((6, 3), (3, 6)):
         A = rng.standard_normal((4, rows, dim))
         problem = LeastSquares(A, rng.standard_normal((4, rows)))
-        assert problem.constants.L == pytest.approx(max(np.linalg.norm(a, 2) ** 2 for a in A))
+        assert pytest.approx(max(np.linalg.norm(a, 2) ** 2 for a in A)) == problem.constants.L
         assert problem.constants.mu == (0 if dim > rows else pytest.approx(min(np.linalg.norm(a, -2) ** 2 for a in A)))
         assert problem.frobenius_L == pytest.approx(max(np.linalg.norm(a.T @ a, "fro") for a in A))
         stacked = np.linalg.lstsq(A.reshape(-1, dim), problem.b.reshape(-1).numpy(), rcond=None)[0]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gzip
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 from zipfile import ZipFile
 
 import numpy as np
@@ -84,8 +83,7 @@ def _records(path: Path, files: Mapping[str, bytes], names: Sequence[str], heads
 
 
 def _open(path: Path) -> bytes:
-    unpack: Callable[..., IO[bytes]] = gzip.open if path.suffix == ".gz" else open
-    with reading(path), unpack(path, "rb") as file:
+    with reading(path), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         return whole(file, path)
 
 

@@ -33,8 +33,8 @@ _cards = (
         name="digits",
         title="8 x 8 digits that come with scikit-learn",
         shape=(1, 8, 8),
-        train=(0,) * 10,
-        test=(0,) * 10,
+        train=(147, 147, 138, 150, 137, 153, 141, 139, 146, 139),
+        test=(31, 35, 39, 33, 44, 29, 40, 40, 28, 41),
     ),
     Card(
         name="mnist",

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from undrift.core.params import unknown
 from undrift.data import svmlight
 from undrift.data.bundled import bundled
-
-FOLDER = "UNDRIFT_DATA"
-"""The environment variable that names the data folder."""
+from undrift.data.files import FOLDER
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import lzma
 import os
 import secrets
@@ -16,7 +17,7 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
-DATA = "UNDRIFT_DATA"
+FOLDER = "UNDRIFT_DATA"
 """The environment variable that names the data folder."""
 
 CACHE = "UNDRIFT_CACHE"
@@ -43,9 +44,9 @@ class BadData(ValueError):
 
 def data_folder(folder: str | Path | None) -> Path:
     """``folder``, or else ``$UNDRIFT_DATA``."""
-    where = folder or os.environ.get(DATA)
+    where = folder or os.environ.get(FOLDER)
     if not where:
-        raise BadData(f"no data folder is named; give one, or set {DATA} to one")
+        raise BadData(f"no data folder is named; give one, or set {FOLDER} to one")
     return Path(where).expanduser()
 
 
@@ -92,10 +93,11 @@ def reading(path: Path) -> Iterator[None]:
     except BadData:
         raise
     except _BROKEN as error:
-        raise BadData(f"{path} cannot be read ({error or type(error).__name__}); fetch it again") from error
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise BadData(f"{path} cannot be read ({reason}); fetch it again") from error
 
 
-def whole(file: IO[bytes], what: object) -> bytes:
+def whole(file: IO[bytes] | io.BufferedIOBase, what: object) -> bytes:
     """All of an unpacked file, unless it is larger than any file of the sets known here."""
     content = file.read(LARGEST + 1)
     if len(content) > LARGEST:

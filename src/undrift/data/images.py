@@ -14,7 +14,7 @@ from undrift.core.params import unknown
 from undrift.data import archives, packed
 from undrift.data.cache import cached
 from undrift.data.cards import CARDS, Card, info
-from undrift.data.files import DATA, BadData, data_folder, digest
+from undrift.data.files import FOLDER, BadData, data_folder, digest
 from undrift.data.folder import read as read_folder
 from undrift.data.pixels import Labels, Pixels, check
 
@@ -110,11 +110,15 @@ def _read(name: str, folder: str | Path | None) -> Pixels:
 
 def _find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
     """Where the set is, and what reads it."""
-    if Path(name).name != name or (name not in CARDS and not folder and not os.environ.get(DATA)):
+    if (
+        Path(name).name != name
+        or name in ("", "..")
+        or (name not in CARDS and not folder and not os.environ.get(FOLDER))
+    ):
         raise ValueError(unknown("image set", name, CARDS))
     root = data_folder(folder)
     if not root.is_dir():
-        raise BadData(f"the data folder {root} does not exist; name another, or set {DATA} to one")
+        raise BadData(f"the data folder {root} does not exist; name another, or set {FOLDER} to one")
     readers = _readers.get(name, {})
     for file, read in readers.items():
         if (root / file).is_file():

@@ -32,7 +32,7 @@ class Pixels(NamedTuple):
 
 def decode(items: Sequence[Item], read: Callable[[Item], bytes], say: Callable[[Item], str], mode: str) -> Bytes:
     """JPEG or PNG files as ``[n, C, H, W]``, C being 1 for mode L and 3 for RGB; all must have the first one's size."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     out: Bytes = np.empty((0, 0, 0, 0), np.uint8)
     for k, item in enumerate(items):
@@ -52,7 +52,8 @@ def decode(items: Sequence[Item], read: Callable[[Item], bytes], say: Callable[[
         except BadData:
             raise
         except Exception as error:  # decoders fail in many ways on damaged files
-            raise BadData(f"{say(item)} is not a readable image ({error}); fetch it again") from error
+            reason = "neither JPEG nor PNG" if isinstance(error, UnidentifiedImageError) else error
+            raise BadData(f"{say(item)} is not a readable image ({reason}); fetch it again") from error
         out[k] = plane.reshape(*plane.shape[:2], -1).transpose(2, 0, 1)
     return out
 

@@ -4,9 +4,9 @@ from undrift.core import Message, Method, Phase, Positive, State, Vec
 class FedRecu(Method):
     """Two-step recursion in x that removes the gradient tracker; g_i(t) is the gradient at x_i(t), tau the local steps.
 
-    (4), t = k tau:             w_i = x_i(t-1) + lr g_i(t) - lr g_i(t-1);             x(t+1) = 2 x(t) - mean_i w_i
-    (5), between:               x_i(t+1) = 2 x_i(t) - x_i(t-1) - lr g_i(t) + lr g_i(t-1)
-    (3), t = (k+1) tau - 1:     v_i = the same;                                       x(t+1) = mean_i v_i
+    (4), t = k tau:             w_i = x_i(t-1) + lr (g_i(t) - g_i(t-1));              x(t+1) = 2 x(t) - mean_i w_i
+    (5), between:               x_i(t+1) = 2 x_i(t) - x_i(t-1) - lr (g_i(t) - g_i(t-1))
+    (3), t = (k+1) tau - 1:     v_i = the same;                                      x(t+1) = mean_i v_i
 
     A round starts at the common point x(k tau). tau = 1 is gradient descent, in one exchange. The first round
     starts from x(0) with x_i(-1) = x(0) and g_i(-1) = 0: any history with mean_i (x_i(-1) - lr g_i(-1)) = x(0)
@@ -44,7 +44,7 @@ class FedRecu(Method):
 
         def work(self, me, got, f):
             g = f.grad(got.x, step=0)
-            return self.Client(x=got.x, g=g), self.Up(w=me.x + self.lr * g - self.lr * me.g)
+            return self.Client(x=got.x, g=g), self.Up(w=me.x + self.lr * (g - me.g))
 
         def merge(self, s, up, cohort):
             return self.Server(x=2 * s.x - up.w)
@@ -72,7 +72,7 @@ class FedRecu(Method):
     def work(self, me, got, f):
         def step(y, grad):
             g = grad(y.x)
-            return self.Recursion(x=2 * y.x - y.before - self.lr * g + self.lr * y.g, before=y.x, g=g)
+            return self.Recursion(x=2 * y.x - y.before - self.lr * (g - y.g), before=y.x, g=g)
 
         end = f.descend(self.Recursion(x=got.x, before=me.x, g=me.g), step, start=1)
         return self.Client(x=end.before, g=end.g), self.Up(v=end.x)

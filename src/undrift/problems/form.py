@@ -138,8 +138,8 @@ class Form(Resident):
 
     @cached_property
     def _gauge(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        best, span = (a if a is None else torch.from_numpy(a).to(self.device) for a in self._solution or (None, None))
-        return torch.from_numpy(self.mean_hessian).to(self.device), self.q.mean(0).to(self.device), best, span
+        best, span = (a if a is None else torch.from_numpy(a).to(self.precise) for a in self._solution or (None, None))
+        return torch.from_numpy(self.mean_hessian).to(self.precise), self.q.mean(0).to(self.precise), best, span
 
 
 def bend(y: Tensor, beta: float) -> Tensor:

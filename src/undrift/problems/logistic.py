@@ -99,8 +99,8 @@ class Logistic(Resident):
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
-        self._exact = self.rows.to(device)
-        self._rows = self._exact.to(dtype)
+        self._exact = self.rows.to(self.precise)
+        self._rows = self._exact.to(dtype).to(device)
 
     def _oracle(self, members: np.ndarray) -> LogisticOracle:
         return LogisticOracle(self._rows, self._exact, self.first[members], self.sizes[members], self.weight, self.l2)
@@ -122,5 +122,5 @@ class Logistic(Resident):
     @cached_property
     def _gauge(self) -> tuple[LogisticOracle, Tensor | None, Tensor | None]:
         pooled = self._pooled(self._exact)
-        best = None if self.optimum is None else self.optimum.to(self.device)
+        best = None if self.optimum is None else self.optimum.to(self.precise)
         return pooled, best, None if best is None else pooled.stack[0] @ best

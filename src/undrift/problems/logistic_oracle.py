@@ -39,8 +39,8 @@ class LogisticOracle(Oracle):
         if len(v) > 1 and (self._wasteful or self._large):
             return torch.cat([f.solve(row, lam) for f, row in zip(self._apart, v.split(1), strict=True)])
         precise = self if self.rows is self.exact else self._precise
-        f = precise.regularised(v.double(), lam)
-        return minimise(f, torch.zeros_like(f.v), 1e-12 * f.size()).to(v.dtype)
+        f = precise.regularised(v.to(self.exact), lam)
+        return minimise(f, torch.zeros_like(f.v), 1e-12 * f.size()).to(v)
 
     def regularised(self, v: Tensor, lam: float) -> Regularised:
         return Regularised(self.stack, self.weight, self.l2 + lam, v)

@@ -23,6 +23,11 @@ class Resident(Problem):
     dtype: torch.dtype = torch.float64
     device: torch.device
 
+    @property
+    def precise(self) -> torch.device:
+        """Where float64 is: beside the run, or on the CPU where the device has none."""
+        return torch.device("cpu") if self.device.type == "mps" else self.device
+
     def at(self, members: np.ndarray | None = None) -> Oracle:
         if members is None or np.array_equal(members, np.arange(self.clients)):
             return self._everyone

@@ -1,0 +1,3 @@
+from undrift.cli import main
+
+main()

@@ -1,0 +1,141 @@
+"""``list`` and ``show``: what there is, read off the declarations."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any
+
+from undrift.cli.talk import refuse, result, result_json
+from undrift.core.costs import costs, placeholder
+from undrift.core.method import Method, registry
+from undrift.core.params import describe, hints, unknown
+from undrift.methods import find
+from undrift.report.text import NONE, table
+from undrift.theory.rules import has_rule
+
+
+def methods(as_json: bool) -> None:
+    rows = [facts(registry[name]) for name in sorted(registry, key=str.casefold)]
+    if as_json:
+        return result_json(rows)
+    head = ["name", "up", "down", "server", "client", "clients", "exact", "title"]
+    cells = [
+        [
+            row["name"] + " *" * bool(row["provisional"]),
+            row["vectors_up"],
+            row["vectors_down"],
+            row["stored_server"],
+            row["stored_client"],
+            "all" if row["participation"] == "full" else "some",
+            "yes" if row["exact"] else "no",
+            row["title"],
+        ]
+        for row in rows
+    ]
+    result(table(head, cells, right=head[1:5]))
+    result("\nup, down: vectors sent per client and round; server, client: vectors stored between rounds")
+    result("clients: all must take part in every round, or some may; exact: no bias on heterogeneous data")
+    if any(row["provisional"] for row in rows):
+        result("*: the recursion is not certain to be its authors'; see its page")
+    result("\nMore on one of them: undrift show FedRecu")
+
+
+def problems(as_json: bool) -> None:
+    from undrift.problems.catalog import registry as known
+
+    rows = [{"name": name, "title": kind.title, "parameters": parameters(kind)} for name, kind in known.items()]
+    if as_json:
+        return result_json(rows)
+    result(table(["name", "title"], [[row["name"], row["title"]] for row in rows]))
+    for row in rows:
+        result(f"\n{row['name']}")
+        result(_parameter_table(row["parameters"], theory=False))
+
+
+def show(name: str, as_json: bool) -> None:
+    cls = find(name)
+    if cls is None:
+        refuse([unknown("method", name, sorted(registry, key=str.casefold))])
+    row = facts(cls) | {
+        "update": inspect.getdoc(cls) or "",
+        "parameters": parameters(cls),
+        "source": inspect.getsource(cls),
+    }
+    if as_json:
+        return result_json(row)
+    result(f"{row['name']}: {row['title']}\n{row['paper']}")
+    if row["provisional"]:
+        result(f"Provisional: {row['provisional']}")
+    result(f"\n{row['update']}\n")
+    result(_parameter_table(row["parameters"], theory=True))
+    result(f"\nCosts        {_costs(row)}")
+    for k, text in enumerate(row["assumptions"]):
+        result(f"{'' if k else 'Assumptions':<12} {text}")
+    result(f"\nSource       {cls.__module__}\n\n{row['source'].rstrip()}")
+
+
+def facts(cls: type[Method]) -> dict[str, Any]:
+    """What a method declares."""
+    cost = costs(placeholder(cls))
+    return {
+        "name": cls.__name__,
+        "title": cls.title,
+        "paper": cls.paper,
+        "vectors_up": cost.up,
+        "vectors_down": cost.down,
+        "stored_server": cost.server,
+        "stored_client": cost.client,
+        "syncs": cost.syncs,
+        "participation": cls.participation,
+        "exact": cls.exact,
+        "provisional": cls.provisional,
+        "assumptions": assumptions(cls),
+    }
+
+
+def assumptions(cls: type[Method]) -> list[str]:
+    """What a federation must have, in words."""
+    full, equal = cls.participation == "full", cls.equal_steps
+    return [
+        "every client takes part in every round" if full else "any number of clients may take part in a round",
+        *["every client takes the same number of local steps"] * equal,
+        *["each client can minimise its own regularised problem exactly"] * cls.solves,
+    ]
+
+
+def parameters(cls: type) -> list[dict[str, Any]]:
+    """The fields of a method or of a problem."""
+    declared = hints(cls)
+    return [
+        {
+            "name": field.name,
+            "takes": describe(declared[field.name]),
+            "required": field.default is dataclasses.MISSING,
+            "default": None if field.default is dataclasses.MISSING else field.default,
+            "theory": has_rule(cls.__name__, field.name),
+        }
+        for field in dataclasses.fields(cls)
+    ]
+
+
+def _parameter_table(rows: list[dict[str, Any]], theory: bool) -> str:
+    head = ["parameter", "default", *["theory"] * theory, "takes"]
+    cells = []
+    for row in rows:
+        default = "required" if row["required"] else NONE if row["default"] is None else _toml(row["default"])
+        cells.append([row["name"], default, *["yes" if row["theory"] else "no"] * theory, row["takes"]])
+    return table(head, cells) if rows else "no parameters"
+
+
+def _toml(value: Any) -> str:
+    """A value as a spec would have it."""
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _costs(row: dict[str, Any]) -> str:
+    up, down, syncs = row["vectors_up"], row["vectors_down"], row["syncs"]
+    return (
+        f"{up} vector{'s' * (up > 1)} up, {down} down, per client and round ({syncs} exchange{'s' * (syncs > 1)}); "
+        f"{row['stored_server']} stored on the server, {row['stored_client']} on each client"
+    )

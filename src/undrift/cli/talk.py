@@ -1,0 +1,38 @@
+"""Results on standard output, talk on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import typer
+
+from undrift.report.text import clean
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+
+def result(text: str) -> None:
+    print(clean(text))
+
+
+def result_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def say(text: str = "") -> None:
+    print(clean(text), file=sys.stderr, flush=True)
+
+
+def refuse(complaints: Iterable[object], remedy: str = "") -> NoReturn:
+    """End with everything that is wrong with the input."""
+    texts = [str(complaint) for complaint in complaints]
+    for text in texts:
+        say(text)
+    if len(texts) > 1:
+        say(f"{len(texts)} problems; nothing was run.")
+    if remedy:
+        say(remedy)
+    raise typer.Exit(BAD_INPUT)
