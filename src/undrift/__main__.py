@@ -1,3 +1,5 @@
+import sys
+
 from undrift.cli import main
 
-main()
+sys.exit(main())

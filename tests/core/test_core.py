@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from undrift.core import BadParameters, Message, Method, Phase, Scratch, State, Vec, registry
-from undrift.core.cohort import draw
+from undrift.core.cohort import Sampling
+from undrift.core.method import Round
 from undrift.core.method import phase_names
 from undrift.core.params import check, describe, hints, unknown
 from undrift.core.streams import Streams
@@ -64,7 +65,7 @@ def test_names_are_found_however_they_are_written():
 
 def test_phases_run_in_the_order_written():
     assert phase_names(FedRecu) == ["Correct"]
-    first, second = FedRecu(lr=0.1).phases([3, 3])
+    first, second = FedRecu(lr=0.1).phases(Round(0, [3, 3], None))
     assert isinstance(first, Phase)
     assert first.lr == 0.1 and second.lr == 0.1
     assert (first.Up.vectors, second.Up.vectors) == (("w",), ("v",))
@@ -97,20 +98,20 @@ def test_streams_are_pure_and_independent():
 def test_cohorts_are_uniform_samples_without_replacement():
     counts = np.zeros(10)
     for r in range(2000):
-        cohort = draw(Streams(0), "cohort", r, 3, 10)
+        cohort = Sampling(3).draw(Streams(0), r, 10)
         assert len(np.unique(cohort.members)) == 3 and (np.diff(cohort.members) > 0).all()
         assert cohort.fraction == 0.3 and cohort.round == r
         counts[cohort.members] += 1
     assert np.abs(counts - 600).max() < 90
-    assert draw(Streams(0), "cohort", 0, 10, 10).full
+    assert Sampling(10).draw(Streams(0), 0, 10).full
 
 
 def test_impossible_federations_are_refused():
-    assert "every client" in FedRecu(lr=1).refuse(5, 2, [1] * 5)[0]
-    assert "same number of local steps" in FedRecu(lr=1).refuse(2, 2, [1, 2])[0]
-    assert "more than the 5 clients" in FedAvg(lr=1).refuse(5, 6, [1] * 5)[0]
-    assert "3 numbers of local steps" in FedAvg(lr=1).refuse(5, 5, [1] * 3)[0]
-    assert FedAvg(lr=1).refuse(5, 2, [1, 2, 3, 4, 5]) == []
+    assert "every client" in FedRecu(lr=1).refuse(5, Sampling(2), [1] * 5)[0]
+    assert "same number of local steps" in FedRecu(lr=1).refuse(2, Sampling(2), [1, 2])[0]
+    assert "more than the 5 clients" in FedAvg(lr=1).refuse(5, Sampling(6), [1] * 5)[0]
+    assert "3 numbers of local steps" in FedAvg(lr=1).refuse(5, Sampling(5), [1] * 3)[0]
+    assert FedAvg(lr=1).refuse(5, Sampling(2), [1, 2, 3, 4, 5]) == []
 
 
 def test_methods_load_without_torch_or_numpy():

@@ -55,7 +55,7 @@ def complaint(name, folder):
     with pytest.raises(ValueError) as caught:
         load_images(name, folder)
     message = str(caught.value)
-    assert "\n" not in message and "0x" not in message
+    assert "\n" not in message and "object at 0x" not in message
     return message
 
 
@@ -315,8 +315,8 @@ def test_other_source_is_another_entry(tmp_path, decodes):
 
 
 def test_damaged_entries_are_made_again(tmp_path, decodes):
-    _, images, labels, split = write_pack(tmp_path)
-    load_images("cifar10", tmp_path)
+    write_pack(tmp_path)
+    first = load_images("cifar10", tmp_path)
     (entry,) = entries()
     sound = entry.read_bytes()
     random = np.random.default_rng(0)
@@ -326,9 +326,13 @@ def test_damaged_entries_are_made_again(tmp_path, decodes):
         flips.append(sound[:at] + bytes([sound[at] ^ 1 << random.integers(8)]) + sound[at + 1 :])
     for content in [*cuts, *flips, sound + b"more"]:
         entry.write_bytes(content)
-        is_set(load_images("cifar10", tmp_path), *in_order(images, labels, split), 7, tolerance=3)
-        assert entry.read_bytes() == sound
-    assert entries() == [entry]
+        decodes.clear()
+        again = load_images("cifar10", tmp_path)
+        assert len(decodes) == 10
+        assert torch.equal(first.images, again.images) and torch.equal(first.labels, again.labels)
+        assert (first.classes, first.note) == (again.classes, again.note)
+        load_images("cifar10", tmp_path)
+        assert len(decodes) == 10 and entries() == [entry]
 
 
 def test_failed_decoding_leaves_no_entry(tmp_path):

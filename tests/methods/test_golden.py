@@ -7,7 +7,6 @@ import torch
 import undrift.methods as um
 from tests.methods.world import cohorts, coins, federation, points, problem_of, start
 from tests.reference import averaging, correction, papers
-from undrift.core.cohort import draw
 from undrift.core.streams import Streams
 from undrift.engines import Simulate
 
@@ -77,7 +76,7 @@ CASES = {
         {"steps": 60},
         lambda: papers.dane_plus(
             FED, X0, ROUNDS, lam=2.0, smoothness=L, max_steps=60, average="rand",
-            picks=[int(draw(Streams(SEED), "one", r, 1, FED.N).members[0]) for r in range(ROUNDS)],
+            picks=[int(Streams(SEED).at("one", r).integers(FED.N)) for r in range(ROUNDS)],
         ),
     ),
     "dane+-dual": (

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from tests.reference.problem import Federation, random_federation
-from undrift.core.cohort import draw
+from undrift.core.cohort import Sampling
 from undrift.core.streams import Streams
 from undrift.engines import Simulate
 from undrift.problems.quadratic import Quadratic
@@ -29,7 +29,7 @@ def points(method, fed, x0, rounds, **setting) -> np.ndarray:
 
 
 def cohorts(seed, rounds, size, total):
-    return [draw(Streams(seed), "cohort", r, size, total).members.tolist() for r in range(rounds)]
+    return [Sampling(size).draw(Streams(seed), r, total).members.tolist() for r in range(rounds)]
 
 
 def coins(seed, rounds, p):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,13 +17,14 @@ from undrift.check.setting import (
     RoundMap,
     example,
     least_squares,
+    phases,
     quadratic,
     quadratics,
     random_clients,
     uneven,
 )
 from undrift.core.cohort import Cohort
-from undrift.core.method import Method
+from undrift.core.method import Method, Round
 from undrift.core.struct import Struct
 from undrift.engines import Engine, Simulate, Wire
 from undrift.problems.quadratic import Quadratic
@@ -52,7 +53,7 @@ def affine(cls: type[Method]) -> None:
     m, b = step.matrix()
     error = np.abs(step(state) - (m @ state + b)).max()
     expect(error < 1e-8 * max(1.0, np.abs(m).max()), f"a round is declared affine but is not (error {error:.1e})")
-    if step.engine.steps != step.engine.method.local_steps(step.engine.steps, np.random.default_rng(0)):
+    if cls.local_steps is not Method.local_steps:
         step = RoundMap(step.engine.method, problem, rounds=MANY)
         m, b = step.matrix()
     values = np.linalg.eigvals(m)
@@ -134,7 +135,7 @@ def traffic(cls: type[Method]) -> None:
     engine = Wire(method, problem, **uneven(method, problem.clients))
     for _ in range(5):
         engine.run_round()
-    vectors = [(len(p.Down.vectors), len(p.Up.vectors)) for p in method.phases([STEPS])]
+    vectors = [(len(p.Down.vectors), len(p.Up.vectors)) for p in phases(method)]
     frames = 5 * problem.clients * len(vectors)
     most = frames * (16 + 96 * max(n for pair in vectors for n in pair))
     for way, real, payload in (
@@ -152,7 +153,7 @@ def resumption(cls: type[Method]) -> None:
     whole = Simulate(method, problem, **setting)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "state.safetensors"
-        for _ in range(3 * len(method.phases([STEPS]))):
+        for _ in range(3 * len(phases(method))):
             whole.advance()
             store(whole, file, "battery")
             resumed = Simulate(method, problem, **setting)
@@ -267,8 +268,8 @@ def _expect_equal(one: Engine, other: Engine) -> None:
 class _Twice(Simulate):
     """Does everything twice and compares."""
 
-    def phases(self, steps: Sequence[int]) -> list[Any]:
-        return [_Watched(phase) for phase in super().phases(steps)]
+    def phases(self, method: Method, now: Round) -> list[Any]:
+        return [_Watched(phase) for phase in super().phases(method, now)]
 
 
 class _Watched:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from undrift.core.method import Method
+from undrift.core.method import Method, Round
 from undrift.core.params import THEORY, fits, hints, numeric
 from undrift.core.problem import Constants, Problem
 from undrift.engines import Engine, Simulate
@@ -66,7 +66,12 @@ def uneven(method: Method, clients: int) -> dict[str, Any]:
 
 def random_clients(method: Method) -> bool:
     """Whether some phase draws single clients, so that renaming the clients changes the run."""
-    return any(p.who == "one" or p.reduction == "pick" for p in method.phases([STEPS]))
+    return any(p.who == "one" or p.reduction == "pick" for p in phases(method))
+
+
+def phases(method: Method) -> list[Any]:
+    """The exchanges of the first round."""
+    return method.phases(Round(0, [STEPS], np.random.default_rng(0)))
 
 
 class RoundMap:

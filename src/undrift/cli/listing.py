@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from typing import Any
 
-from undrift.cli.talk import refuse, result, result_json
+from undrift.cli.talk import OK, refuse, result, result_json
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
 from undrift.core.params import describe, hints, unknown
@@ -15,10 +15,11 @@ from undrift.report.text import NONE, table
 from undrift.theory.rules import has_rule
 
 
-def methods(as_json: bool) -> None:
+def methods(as_json: bool) -> int:
     rows = [facts(registry[name]) for name in sorted(registry, key=str.casefold)]
     if as_json:
-        return result_json(rows)
+        result_json(rows)
+        return OK
     head = ["name", "up", "down", "server", "client", "clients", "exact", "title"]
     cells = [
         [
@@ -39,21 +40,24 @@ def methods(as_json: bool) -> None:
     if any(row["provisional"] for row in rows):
         result("*: the recursion is not certain to be its authors'; see its page")
     result("\nMore on one of them: undrift show FedRecu")
+    return OK
 
 
-def problems(as_json: bool) -> None:
+def problems(as_json: bool) -> int:
     from undrift.problems.catalog import registry as known
 
     rows = [{"name": name, "title": kind.title, "parameters": parameters(kind)} for name, kind in known.items()]
     if as_json:
-        return result_json(rows)
+        result_json(rows)
+        return OK
     result(table(["name", "title"], [[row["name"], row["title"]] for row in rows]))
     for row in rows:
         result(f"\n{row['name']}")
         result(_parameter_table(row["parameters"], theory=False))
+    return OK
 
 
-def show(name: str, as_json: bool) -> None:
+def show(name: str, as_json: bool) -> int:
     cls = find(name)
     if cls is None:
         refuse([unknown("method", name, sorted(registry, key=str.casefold))])
@@ -63,7 +67,8 @@ def show(name: str, as_json: bool) -> None:
         "source": inspect.getsource(cls),
     }
     if as_json:
-        return result_json(row)
+        result_json(row)
+        return OK
     result(f"{row['name']}: {row['title']}\n{row['paper']}")
     if row["provisional"]:
         result(f"Provisional: {row['provisional']}")
@@ -73,6 +78,7 @@ def show(name: str, as_json: bool) -> None:
     for k, text in enumerate(row["assumptions"]):
         result(f"{'' if k else 'Assumptions':<12} {text}")
     result(f"\nSource       {cls.__module__}\n\n{row['source'].rstrip()}")
+    return OK
 
 
 def facts(cls: type[Method]) -> dict[str, Any]:

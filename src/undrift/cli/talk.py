@@ -7,11 +7,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-import typer
-
 from undrift.report.text import clean
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def result(text: str) -> None:
@@ -35,4 +33,4 @@ def refuse(complaints: Iterable[object], remedy: str = "") -> NoReturn:
         say(f"{len(texts)} problems; nothing was run.")
     if remedy:
         say(remedy)
-    raise typer.Exit(BAD_INPUT)
+    raise SystemExit(BAD_INPUT)

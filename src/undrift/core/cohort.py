@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from undrift.core.params import BadParameters, Count, Range, check
 from undrift.core.streams import Streams
 
 if TYPE_CHECKING:
     import numpy as np
+
+    Share = float
+else:
+    from typing import Annotated
+
+    Share = Annotated[float, Range(0, 1, open_high=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,6 +25,8 @@ class Cohort:
     members: np.ndarray
     total: int
     round: int
+    steps: float = 1.0
+    """Local steps of its members, on average."""
 
     @property
     def size(self) -> int:
@@ -33,11 +42,54 @@ class Cohort:
         return self.size / self.total
 
 
-def draw(streams: Streams, stream: str, round: int, size: int, total: int) -> Cohort:
-    """``size`` of ``total`` clients, without replacement."""
-    import numpy as np
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How a cohort is drawn.
 
-    if size == total:
-        return Cohort(np.arange(total), total, round)
-    members = streams.at(stream, round).choice(total, size, replace=False, shuffle=False)
-    return Cohort(np.sort(members), total, round)
+    size      clients per round; with bernoulli sampling, how many on average
+    sampling  fixed: that many without replacement; bernoulli: each client by its own coin, redrawn while none is in
+    pool      only so many clients are candidates at a time
+    renew     rounds after which a new pool is drawn
+    dropout   probability that a sampled client does not take part after all; one always does
+    """
+
+    size: Count
+    sampling: Literal["fixed", "bernoulli"] = "fixed"
+    pool: Count | None = None
+    renew: Count = 1
+    dropout: Share = 0.0
+
+    def __post_init__(self) -> None:
+        if problems := check("cohort", Sampling, vars(self)):
+            raise BadParameters("cohort", problems)
+
+    def refuse(self, clients: int) -> list[str]:
+        """Why such cohorts cannot be drawn from ``clients``."""
+        if self.pool is not None and self.pool > clients:
+            return [f"a pool of {self.pool} is more than the {clients} clients there are"]
+        candidates = self.pool or clients
+        if self.size > candidates:
+            among = "clients there are" if self.pool is None else "candidates of the pool"
+            return [f"a cohort of {self.size} is more than the {candidates} {among}"]
+        return []
+
+    def always_full(self, clients: int) -> bool:
+        return self.size == clients and not self.dropout
+
+    def draw(self, streams: Streams, round: int, total: int) -> Cohort:
+        """The cohort of a round: a pure function of the seed and the round."""
+        import numpy as np
+
+        candidates = np.arange(total)
+        if self.pool is not None:
+            candidates = streams.at("pool", round // self.renew).choice(total, self.pool, replace=False)
+        rng = streams.at("cohort", round)
+        members = candidates[:0]
+        if self.sampling == "fixed":
+            members = rng.choice(candidates, self.size, replace=False)
+        while not len(members):
+            members = candidates[rng.random(len(candidates)) < self.size / len(candidates)]
+        if self.dropout:
+            staying = members[streams.at("dropout", round).random(len(members)) >= self.dropout]
+            members = staying if len(staying) else members[:1]
+        return Cohort(np.sort(members), total, round)

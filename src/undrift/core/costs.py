@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from undrift.core.method import Method
+from undrift.core.method import Method, Round
 from undrift.core.params import THEORY
 
 
@@ -22,7 +22,7 @@ class Costs:
 
 def costs(method: Method, steps: int = 2) -> Costs:
     """The declared costs of ``method`` with ``steps`` local steps."""
-    phases = method.phases([steps])
+    phases = method.phases(Round(0, [steps], None))
     return Costs(
         down=sum(len(p.Down.vectors) for p in phases),
         up=sum(len(p.Up.vectors) for p in phases),

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, dataclass_transform
 
 from undrift.core.params import THEORY, BadParameters, check, hints
 from undrift.core.struct import Message, State
@@ -14,9 +14,7 @@ from undrift.core.struct import Message, State
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.random import Generator
-
-    from undrift.core.cohort import Cohort
+    from undrift.core.cohort import Cohort, Sampling
     from undrift.core.struct import Vec
 
     class Local(Protocol):
@@ -24,8 +22,10 @@ if TYPE_CHECKING:
 
         round: int
         """The number of rounds completed before this one."""
+        blocks: int
+        """How often the method asked its local work to be repeated before communicating."""
         steps: Any
-        """Local steps taken by the last ``descend``, per client."""
+        """Local steps taken by the last ``descend`` or ``sgd``, per client."""
 
         def grad(self, y: Vec, step: int | None = None) -> Vec:
             """Gradient at ``y``: on all the client's data, or on the mini-batch of one local step."""
@@ -36,8 +36,25 @@ if TYPE_CHECKING:
             Inside one step ``grad`` stays on one mini-batch. ``until(y)`` stops a client after the step that meets it.
             """
 
+        def sgd(self, x: Vec, lr: float, direction: Callable, prox: float = 0.0) -> Vec:
+            """Local steps ``y = y - lr * (direction(y, grad) + prox * (y - x))`` from ``y = x``.
+
+            Weight decay and gradient clipping, where the run asks for them, happen here.
+            """
+
         def solve(self, v: Vec, lam: float) -> Vec:
             r"""The minimiser of :math:`f_i(y) - \langle v, y\rangle + \frac{\lambda}{2}\|y\|^2`."""
+
+
+class Round(NamedTuple):
+    """A round about to begin."""
+
+    number: int
+    """Rounds completed before it."""
+    steps: Sequence[int]
+    """Local steps asked of each client."""
+    coin: Any
+    """A generator of random numbers common to all clients, the same whenever this round is asked."""
 
 
 Reduction = Literal["mean", "sum", "stack", "pick"]
@@ -103,6 +120,8 @@ class Method:
     """Treats coordinates one by one, so that rotating them matters."""
     affine: ClassVar[bool] = True
     """On quadratics with exact gradients a round is an affine map of all the states."""
+    weighted: ClassVar[bool] = False
+    """May weigh the clients by their number of samples."""
     solves: ClassVar[bool] = False
     """Needs the exact regularised minimiser of each client's problem."""
     provisional: ClassVar[str] = ""
@@ -158,22 +177,26 @@ class Method:
         """The model the server stands for."""
         return s.x
 
-    def local_steps(self, steps: Sequence[int], coin: Generator) -> Sequence[int]:
-        """Local steps of each client in a round; ``coin`` is common to all."""
-        return steps
+    def local_steps(self, now: Round) -> Sequence[int]:
+        """Local steps of each client in a round."""
+        return now.steps
 
-    def phases(self, steps: Sequence[int]) -> list[Any]:
+    def blocks(self, now: Round) -> int:
+        """How often the local work is repeated before communicating."""
+        return 1
+
+    def phases(self, now: Round) -> list[Any]:
         """The exchanges of one round."""
         nested = [self._phase(name) for name in phase_names(type(self))]
         return nested + ([self] if hasattr(type(self), "work") else [])
 
-    def refuse(self, clients: int, cohort: int, steps: Sequence[int]) -> list[str]:
+    def refuse(self, clients: int, cohort: Sampling, steps: Sequence[int], weights: str = "uniform") -> list[str]:
         """Why this method cannot run in such a federation: one sentence per reason."""
-        name, reasons = type(self).__name__, []
-        if cohort > clients:
-            reasons.append(f"a cohort of {cohort} is more than the {clients} clients there are")
-        elif self.participation == "full" and cohort < clients:
-            reasons.append(f"{name} needs every client in every round: leave out cohort = {cohort}")
+        name, reasons = type(self).__name__, cohort.refuse(clients)
+        if not reasons and self.participation == "full" and not cohort.always_full(clients):
+            reasons.append(f"{name} needs every client in every round: leave out the cohort of {cohort.size}")
+        if weights != "uniform" and not self.weighted:
+            reasons.append(f"{name} is defined for uniform means: leave out weights = {weights!r}")
         if self.equal_steps and len(set(steps)) > 1:
             reasons.append(f"{name} needs the same number of local steps on every client")
         if len(steps) != clients:

@@ -7,6 +7,7 @@ maps and gathers once, which gives exactly what applying the operations one afte
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -135,8 +136,15 @@ class Normalise:
             raise ValueError(
                 f"images to normalise are uint8 [n, {len(self.mean)}, H, W]; got {images.dtype} {list(images.shape)}"
             )
-        mean, std = (torch.tensor(v, device=images.device)[:, None, None] for v in (self.mean, self.std))
-        return (images / 255 - mean) / std
+        return (images / 255 - _channels(self.mean, images.device)) / _channels(self.std, images.device)
+
+
+@functools.cache
+def _channels(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """One constant per channel, moved to the device once: a CUDA graph may not copy from the host."""
+    import torch
+
+    return torch.tensor(values, device=device)[:, None, None]
 
 
 @dataclasses.dataclass(frozen=True)

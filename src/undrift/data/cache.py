@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undrift.data.files import cache_folder, digest, writing
-from undrift.data.pixels import Pixels
+from undrift.data.pixels import Pixels, check
 
 _ARRAYS = ("images", "labels", "test_images", "test_labels")
 _VERSION = 1
@@ -25,7 +25,7 @@ def cached(read: Callable[[Path], Pixels]) -> Callable[[Path], Pixels]:
         path = cache_folder() / f"{source.name.split('.')[0]}-{digest(source)}-{_VERSION}.safetensors"
         if kept := _load(path):
             return kept
-        pixels = read(source)
+        pixels = check(read(source), source)
         try:
             _store(path, pixels)
         except OSError as error:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from undrift.data.cards import info
-from undrift.data.files import LARGEST, BadData, data_folder, digest, writing
+from undrift.data.files import LARGEST, BadData, brief, data_folder, digest, writing
 
 Progress = Callable[[str, int, int | None], None]
 """Told the file, the bytes so far, and how many there will be where that is known."""
@@ -67,4 +67,4 @@ def _download(url: str, path: Path, md5: str, progress: Progress | None, timeout
                     "it was not kept; try again or another address"
                 )
     except (OSError, HTTPException) as error:
-        raise BadData(f"{url} could not be downloaded ({error}); try again or put the file at {path}") from error
+        raise BadData(f"{url} could not be downloaded ({brief(error)}); try again or put the file at {path}") from error

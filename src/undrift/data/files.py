@@ -42,6 +42,12 @@ class BadData(ValueError):
     """A data file that is missing, damaged or not what its name says; the message says why, and the remedy."""
 
 
+def brief(error: BaseException) -> str:
+    """The first line of what an error says, safe to print."""
+    line = str(error).strip().partition("\n")[0] or type(error).__name__
+    return "".join(c if c.isprintable() else "?" for c in line)
+
+
 def data_folder(folder: str | Path | None) -> Path:
     """``folder``, or else ``$UNDRIFT_DATA``."""
     where = folder or os.environ.get(FOLDER)
@@ -93,8 +99,7 @@ def reading(path: Path) -> Iterator[None]:
     except BadData:
         raise
     except _BROKEN as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise BadData(f"{path} cannot be read ({reason}); fetch it again") from error
+        raise BadData(f"{path} cannot be read ({brief(error)}); fetch it again") from error
 
 
 def whole(file: IO[bytes] | io.BufferedIOBase, what: object) -> bytes:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from undrift.data.files import BadData
+from undrift.data.files import BadData, brief
 
 Item = TypeVar("Item")
 Bytes = NDArray[np.uint8]
@@ -52,7 +52,7 @@ def decode(items: Sequence[Item], read: Callable[[Item], bytes], say: Callable[[
         except BadData:
             raise
         except Exception as error:  # decoders fail in many ways on damaged files
-            reason = "neither JPEG nor PNG" if isinstance(error, UnidentifiedImageError) else error
+            reason = "neither JPEG nor PNG" if isinstance(error, UnidentifiedImageError) else brief(error)
             raise BadData(f"{say(item)} is not a readable image ({reason}); fetch it again") from error
         out[k] = plane.reshape(*plane.shape[:2], -1).transpose(2, 0, 1)
     return out

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.cohort import Cohort, draw
-from undrift.core.method import Method
+from undrift.core.cohort import Cohort, Sampling
+from undrift.core.method import Method, Round
 from undrift.core.problem import Problem
 from undrift.core.streams import Streams
 from undrift.core.struct import State
 from undrift.engines.batches import Batches
+from undrift.engines.local import Options
 
 
 @dataclasses.dataclass
@@ -36,7 +37,8 @@ class Engine(abc.ABC):
     """Runs one method on one problem, phase by phase.
 
     ``steps`` is the number of local steps, for all clients or one number each; ``cohort`` the number of clients
-    sampled per round (all when ``None``); ``batch`` the mini-batch size (all samples when ``None``).
+    sampled per round, or how they are sampled (all when ``None``); ``batch`` the mini-batch size (all samples when
+    ``None``); ``options`` are those of :class:`undrift.engines.local.Options`.
     """
 
     def __init__(
@@ -45,17 +47,20 @@ class Engine(abc.ABC):
         problem: Problem,
         *,
         steps: int | Sequence[int] = 1,
-        cohort: int | None = None,
+        cohort: int | Sampling | None = None,
         batch: int | None = None,
         seed: int = 0,
         x0: Tensor | None = None,
+        **options: Any,
     ):
         n = problem.clients
-        self.method, self.problem = method, problem
+        self.method, self.problem, self.options = method, problem, Options(**options)
         self.steps = [steps] * n if isinstance(steps, int) else [int(k) for k in steps]
-        self.cohort = n if cohort is None else cohort
-        if reasons := method.refuse(n, self.cohort, self.steps):
+        self.cohort = cohort if isinstance(cohort, Sampling) else Sampling(n if cohort is None else cohort)
+        if reasons := method.refuse(n, self.cohort, self.steps, self.options.weights):
             raise ValueError("; ".join(reasons))
+        if self.options.decay != 1 and not hasattr(method, "lr"):
+            raise ValueError(f"{type(method).__name__} has no lr to decay")
         if open_fields := method.open_fields():
             raise ValueError(f"{type(method).__name__}: {', '.join(open_fields)} must be set before an engine runs it")
         self.streams = Streams(seed)
@@ -69,7 +74,10 @@ class Engine(abc.ABC):
         self.server: State = method.server(self.x0)
         self.ends: Any = None
         self._everyone = np.arange(n)
-        self._fixed: tuple[list[int], list[Any]] | None = None
+        self._fixed: tuple[list[int], list[Any], int] | None = None
+        self._weights = None
+        if self.options.weights == "samples":
+            self._weights = torch.tensor(problem.samples, dtype=self.x0.dtype, device=self.x0.device)
 
     @property
     def x(self) -> Tensor:
@@ -85,9 +93,9 @@ class Engine(abc.ABC):
 
     def advance(self) -> None:
         """One phase."""
-        steps, phases = self._plan()
+        steps, phases, self.blocks = self._plan()
         phase = phases[self.phase]
-        cohort = self._members(phase)
+        cohort = self._members(phase, steps)
         picked = None
         if phase.reduction == "pick":
             picked = int(self.streams.at("pick", self.round, step=self.phase).integers(cohort.size))
@@ -99,13 +107,13 @@ class Engine(abc.ABC):
         if self.phase == len(phases):
             self.phase = 0
             self.round += 1
-            self.ledger.iterations += max(steps)
+            self.ledger.iterations += max(steps) * self.blocks
             self.server = self.server.lasting()
             self.forget()
 
-    def phases(self, steps: Sequence[int]) -> list[Any]:
-        """The exchanges of a round with these local steps."""
-        return self.method.phases(steps)
+    def phases(self, method: Method, now: Round) -> list[Any]:
+        """The exchanges of a round."""
+        return method.phases(now)
 
     def run_round(self) -> None:
         """The phases left of this round."""
@@ -161,21 +169,40 @@ class Engine(abc.ABC):
         self.round, self.phase = counters["round"], counters["phase"]
         self.ledger = Ledger(**{f.name: counters[f.name] for f in dataclasses.fields(Ledger)})
 
-    def _plan(self) -> tuple[list[int], list[Any]]:
-        """The local steps and the phases of this round."""
-        if type(self.method).local_steps is Method.local_steps:
-            if self._fixed is None:
-                self._fixed = self.steps, self.phases(self.steps)
+    def _plan(self) -> tuple[list[int], list[Any], int]:
+        """The local steps, phases and blocks of this round."""
+        method = self.method
+        kind = type(method)
+        random = (kind.local_steps, kind.phases, kind.blocks) != (Method.local_steps, Method.phases, Method.blocks)
+        if self._fixed is not None:
             return self._fixed
-        steps = list(self.method.local_steps(self.steps, self.streams.at("coins", self.round)))
-        return steps, self.phases(steps)
+        if self.options.decay != 1:
+            method = dataclasses.replace(method, lr=method.lr * self.options.decay**self.round)  # type: ignore
+        coin = self.streams.at("coins", self.round) if random else None
+        now = Round(self.round, list(method.local_steps(Round(self.round, self.steps, coin))), coin)
+        plan = list(now.steps), self.phases(method, now), method.blocks(now)
+        if not random and self.options.decay == 1:
+            self._fixed = plan
+        return plan
 
-    def _members(self, phase: Any) -> Cohort:
+    def _members(self, phase: Any, steps: list[int]) -> Cohort:
         n = self.problem.clients
         if phase.who == "one":
-            return draw(self.streams, "one", self.round, 1, n)
-        size = n if phase.who == "all" else self.cohort
-        return Cohort(self._everyone, n, self.round) if size == n else draw(self.streams, "cohort", self.round, size, n)
+            who = self.streams.at("one", self.round).integers(n, size=1)
+            return Cohort(who, n, self.round, steps[who[0]])
+        if phase.who == "all" or self.cohort.always_full(n):
+            return Cohort(self._everyone, n, self.round, sum(steps) / n)
+        cohort = self.cohort.draw(self.streams, self.round, n)
+        return dataclasses.replace(cohort, steps=sum(steps[i] for i in cohort.members) / cohort.size)
+
+    def reduce(self, rows: Tensor, reduction: str, cohort: Cohort, picked: int | None) -> Tensor:
+        """Uploads ``[C, d]`` of a cohort as the server receives them."""
+        if picked is not None:
+            return rows[picked]
+        if reduction == "mean" and self._weights is not None:
+            weights = self._weights[torch.from_numpy(cohort.members).to(rows.device)]
+            return (weights / weights.sum()) @ rows
+        return rows.mean(0) if reduction == "mean" else rows.sum(0) if reduction == "sum" else rows
 
     def _book(self, phase: Any, cohort: Cohort, uploads: int) -> None:
         size = self.problem.dim * self.x0.element_size()

@@ -13,6 +13,7 @@ from undrift.core.cohort import Cohort
 from undrift.core.problem import Oracle
 from undrift.core.struct import Struct
 from undrift.engines.base import Engine
+from undrift.engines.local import Descent
 
 
 class Simulate(Engine):
@@ -33,7 +34,7 @@ class Simulate(Engine):
         self.ledger.gradients += f.gradients
         if f.end is not None:
             self.ends = f.end
-        return up.map(lambda v: _reduce(f.rows(v), phase.reduction, picked))
+        return up.map(lambda v: self.reduce(f.rows(v), phase.reduction, cohort, picked))
 
     def forget(self) -> None:
         self._scratch = None
@@ -81,16 +82,16 @@ class Simulate(Engine):
         self._scratch = (cohort.members, scratch) if scratch else None
 
 
-class Stacked:
+class Stacked(Descent):
     """``f`` for a whole cohort."""
 
     def __init__(self, engine: Simulate, oracle: Oracle, cohort: Cohort, steps: list[int]):
-        self.round = engine.round
+        self.round, self.blocks, self.options = engine.round, engine.blocks, engine.options
         self.steps: Any = 0
         self.gradients = 0
         self.end: Any = None
         self._engine, self._oracle, self._cohort, self._planned = engine, oracle, cohort, steps
-        self._calls = 0
+        self._calls = self._drawn = 0
 
     def rows(self, v: Tensor) -> Tensor:
         """One row per client, where a vector is still common to all."""
@@ -98,7 +99,8 @@ class Stacked:
 
     def grad(self, y: Tensor, step: int | None = None) -> Tensor:
         self.gradients += self._cohort.size
-        return self._oracle.grad(self.rows(y), None if step is None else self._batch(step))
+        y = self.rows(y)
+        return self._treated(y, self._oracle.grad(y, None if step is None else self._batch(step)))
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         self.end = self._oracle.solve(self.rows(v), lam)
@@ -114,6 +116,7 @@ class Stacked:
             self.steps = most - start
         else:
             y = self._masked(y, step, until, start, most)
+        self._drawn += most
         self.end = getattr(y, y.vectors[0]) if isinstance(y, Struct) else y
         return y
 
@@ -138,17 +141,17 @@ class Stacked:
     def _bound(self, step: int) -> Callable[[Tensor], Tensor]:
         if self._engine.batches is None:
             return self._full
-        batch = self._batch(step)
+        batch = self._batch(self._drawn + step)
 
         def grad(y: Tensor) -> Tensor:
             self._calls += 1
-            return self._oracle.grad(y, batch)
+            return self._treated(y, self._oracle.grad(y, batch))
 
         return grad
 
     def _full(self, y: Tensor) -> Tensor:
         self._calls += 1
-        return self._oracle.grad(y)
+        return self._treated(y, self._oracle.grad(y))
 
     def _batch(self, step: int) -> Tensor | None:
         batches = self._engine.batches
@@ -159,9 +162,3 @@ def _where(mask: Tensor, new: Any, old: Any) -> Any:
     if isinstance(new, Struct):
         return new.map(lambda n, o: torch.where(mask, n, o), old)
     return torch.where(mask, new, old)
-
-
-def _reduce(rows: Tensor, reduction: str, picked: int | None) -> Tensor:
-    if picked is not None:
-        return rows[picked]
-    return rows.mean(0) if reduction == "mean" else rows.sum(0) if reduction == "sum" else rows

@@ -13,6 +13,7 @@ from undrift.core.cohort import Cohort
 from undrift.core.problem import Oracle
 from undrift.core.struct import Struct
 from undrift.engines.base import Engine
+from undrift.engines.local import Descent
 from undrift.engines.frames import decode, encode
 
 
@@ -40,9 +41,10 @@ class Wire(Engine):
                 uploads.append(decode(phase.Up, frame, self.x0))
         if ends:
             self.ends = torch.stack(ends)
-        stacked = uploads[0].map(lambda *v: torch.stack(v), *uploads[1:])
-        reduce = {"mean": lambda v: v.mean(0), "sum": lambda v: v.sum(0), "stack": lambda v: v, "pick": lambda v: v[0]}
-        return stacked.map(reduce[phase.reduction])
+        only = None if picked is None else 0
+        return uploads[0].map(
+            lambda *v: self.reduce(torch.stack(v), phase.reduction, cohort, only), *uploads[1:]
+        )
 
     def forget(self) -> None:
         self.clients = [client.lasting() for client in self.clients]
@@ -68,19 +70,20 @@ class Wire(Engine):
             self.clients[i] = self.clients[i].replace(**scratch)
 
 
-class One:
+class One(Descent):
     """``f`` for one client."""
 
     def __init__(self, engine: Wire, oracle: Oracle, client: int, planned: int):
-        self.round = engine.round
-        self.steps = 0
+        self.round, self.blocks, self.options = engine.round, engine.blocks, engine.options
+        self.steps = self._drawn = 0
         self.gradients = 0
         self.end: Any = None
         self._engine, self._oracle, self._client, self._planned = engine, oracle, client, planned
 
     def grad(self, y: Tensor, step: int | None = None) -> Tensor:
         self.gradients += 1
-        return self._oracle.grad(y.unsqueeze(0), None if step is None else self._batch(step)).squeeze(0)
+        g = self._oracle.grad(y.unsqueeze(0), None if step is None else self._batch(step)).squeeze(0)
+        return self._treated(y, g)
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         self.end = self._oracle.solve(v.unsqueeze(0), lam).squeeze(0)
@@ -89,10 +92,11 @@ class One:
     def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
         self.steps = 0
         for j in range(start, self._planned):
-            y = step(y, lambda z, j=j: self.grad(z, j))
+            y = step(y, lambda z, j=self._drawn + j: self.grad(z, j))
             self.steps += 1
             if until is not None and bool(until(y)):
                 break
+        self._drawn += self._planned
         self.end = next(v for _, v in y.items()) if isinstance(y, Struct) else y
         return y
 

@@ -1,12 +1,6 @@
 """What several methods share: an anchor gradient before the local work, and random communication."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from undrift.core import Message, Method, Phase, Probability, Scratch, State, Vec
-
-if TYPE_CHECKING:
-    from numpy.random import Generator
 
 
 class AnchorGradient(Method, abstract=True):
@@ -26,8 +20,6 @@ class AnchorGradient(Method, abstract=True):
         g: Scratch
 
     class Anchor(Phase):
-        who = "all"
-
         class Down(Message):
             x: Vec
 
@@ -64,5 +56,5 @@ class RandomCommunication(Method, abstract=True):
     participation = "full"
     equal_steps = True
 
-    def local_steps(self, steps: Sequence[int], coin: "Generator") -> Sequence[int]:
-        return [int(coin.geometric(self.p))] * len(steps)
+    def local_steps(self, now):
+        return [int(now.coin.geometric(self.p))] * len(now.steps)

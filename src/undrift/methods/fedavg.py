@@ -9,6 +9,7 @@ class FedAvg(Method):
     """
 
     title = "Federated averaging"
+    weighted = True
     paper = "McMahan et al., AISTATS 2017"
 
     lr: Positive
@@ -27,7 +28,7 @@ class FedAvg(Method):
         return self.Down(x=s.x)
 
     def work(self, me, got, f):
-        y = f.descend(got.x, lambda y, grad: y - self.lr * grad(y))
+        y = f.sgd(got.x, self.lr, lambda y, grad: grad(y))
         return me, self.Up(dy=y - got.x)
 
     def merge(self, s, up, cohort):

@@ -50,7 +50,7 @@ class FedCET(Method):
     def work(self, me, got, f):
         d = me.d + self.c * (me.z - got.z)
         x = me.z - self.c * self.lr * (me.z - got.z)
-        z = f.descend(x, lambda x, grad: x - self.lr * (grad(x) + d))
+        z = f.sgd(x, self.lr, lambda x, grad: grad(x) + d)
         return self.Client(z=z, d=d), self.Up(z=z)
 
     def merge(self, s, up, cohort):

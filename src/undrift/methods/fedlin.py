@@ -22,7 +22,7 @@ class FedLin(AnchorGradient):
             return me.replace(x=got.x, g=g), self.Up(g=g)
 
     def work(self, me, got, f):
-        y = f.descend(me.x, lambda y, grad: y - self.lr * (grad(y) - me.g + got.g))
+        y = f.sgd(me.x, self.lr, lambda y, grad: grad(y) - me.g + got.g)
         return me, self.Up(y=y)
 
 

@@ -16,5 +16,5 @@ class FedProx(FedAvg):
     mu: NonNegative
 
     def work(self, me, got, f):
-        y = f.descend(got.x, lambda y, grad: y - self.lr * (grad(y) + self.mu * (y - got.x)))
+        y = f.sgd(got.x, self.lr, lambda y, grad: grad(y) + self.mu * (y - got.x))
         return me, self.Up(dy=y - got.x)

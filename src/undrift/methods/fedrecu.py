@@ -63,8 +63,8 @@ class FedRecu(Method):
     def client(self, x0):
         return self.Client(x=x0, g=0 * x0)
 
-    def phases(self, steps):
-        return super().phases(steps)[: 1 if steps[0] == 1 else 2]
+    def phases(self, now):
+        return super().phases(now)[: 1 if now.steps[0] == 1 else 2]
 
     def send(self, s):
         return self.Down(x=s.x)

@@ -40,7 +40,7 @@ class Scaffnew(RandomCommunication):
 
     def work(self, me, got, f):
         h = me.h + self.p / self.lr * (got.x - me.y)
-        y = f.descend(got.x, lambda y, grad: y - self.lr * (grad(y) - h))
+        y = f.sgd(got.x, self.lr, lambda y, grad: grad(y) - h)
         return self.Client(y=y, h=h), self.Up(y=y)
 
     def merge(self, s, up, cohort):

@@ -47,7 +47,7 @@ class Scaffold(Method):
         return self.Down(x=s.x, c=s.c)
 
     def work(self, me, got, f):
-        y = f.descend(got.x, lambda y, grad: y - self.lr * (grad(y) - me.c + got.c))
+        y = f.sgd(got.x, self.lr, lambda y, grad: grad(y) - me.c + got.c)
         if self.option == "I":
             c = f.grad(got.x)
         else:

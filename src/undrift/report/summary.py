@@ -22,16 +22,15 @@ class Summary:
     """One method. ``rounds``, ``vectors`` and ``gradients`` are those to the target, ``None`` if a seed missed it."""
 
     label: str
-    seeds: int
-    metric: str
-    final: float | None
-    reached: int
-    rounds: float | None
-    vectors: float | None
-    gradients: float | None
-    seconds: float
+    seeds: int = 0
+    metric: str = "gap"
+    final: float | None = None
+    reached: int = 0
+    rounds: float | None = None
+    vectors: float | None = None
+    gradients: float | None = None
+    seconds: float = 0.0
     status: str = ""
-    note: str = ""
 
 
 def curves(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, Curve]]:
@@ -107,5 +106,5 @@ def _first(curve: Curve, column: str, level: float) -> dict[str, Any] | None:
 
 
 def _end(summary: Summary) -> str:
-    missed = f"{summary.reached} of {summary.seeds} seeds reached it" if 0 < summary.reached < summary.seeds else ""
-    return summary.note or missed or summary.status or NONE
+    some = 0 < summary.reached < summary.seeds
+    return f"{summary.reached} of {summary.seeds} seeds reached it" if some else summary.status

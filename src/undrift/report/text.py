@@ -30,6 +30,11 @@ def whole(value: float | None) -> str:
     return NONE if value is None or not math.isfinite(value) else f"{value:,.0f}"
 
 
+def count(number: int, thing: str) -> str:
+    """"1 seed", "2 seeds"."""
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[str] = (), width: int = 100) -> str:
     """Aligned columns under a rule, at most ``width`` wide: the last one that is text gives way.
 

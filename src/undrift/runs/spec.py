@@ -11,6 +11,7 @@ from pathlib import Path as File
 from typing import Any, Literal
 
 from undrift import methods
+from undrift.core.cohort import Sampling
 from undrift.core.costs import placeholder
 from undrift.core.method import Method
 from undrift.core.params import THEORY, BadParameters, Count, Natural, Positive, check, hints, unknown
@@ -329,7 +330,7 @@ class Draft:
         each = [steps] * self.clients if isinstance(steps, int) else steps
         own = ("method", i, "steps")
         at: Path = own if "steps" in self.document["method"][i] else ("steps",)
-        for reason in method.refuse(self.clients, settings.get("cohort", self.clients), each):
+        for reason in method.refuse(self.clients, Sampling(settings.get("cohort", self.clients)), each):
             self.complain(("cohort",) if "cohort" in reason else at, reason)
 
 

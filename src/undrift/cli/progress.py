@@ -1,0 +1,100 @@
+"""How a run goes: a live bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from undrift.cli.talk import say
+from undrift.report.text import clean, small, whole
+
+if TYPE_CHECKING:
+    from undrift.runs.folder import Outcome
+
+LINES = 10
+"""Lines per method where there is no terminal."""
+
+
+class Progress(Protocol):
+    def begin(self, title: str, rounds: int) -> None: ...
+    def row(self, row: dict[str, Any]) -> None: ...
+    def end(self, outcome: Outcome) -> None: ...
+    def close(self) -> None: ...
+
+
+def progress(lines: int = LINES) -> Progress:
+    """``lines`` per method, or a bar where standard error is a terminal."""
+    return Bar() if sys.stderr.isatty() else Lines(lines)
+
+
+class Lines:
+    def __init__(self, lines: int):
+        self.lines = lines
+        self.title, self.step, self.next = "", 1, 1
+        self.last: dict[str, Any] = {}
+
+    def begin(self, title: str, rounds: int) -> None:
+        self.title, self.step = title, max(rounds // max(self.lines, 1), 1)
+        self.next, self.last = self.step, {}
+
+    def row(self, row: dict[str, Any]) -> None:
+        self.last = row
+        if self.lines and row["round"] >= self.next:
+            self.next = row["round"] + self.step
+            say(f"{self.title:<16} {status(row)}")
+
+    def end(self, outcome: Outcome) -> None:
+        say(f"{self.title:<16} {ending(outcome, self.last)}")
+
+    def close(self) -> None:
+        pass
+
+
+class Bar:
+    """Round, gap, drift, vectors, seconds per round and the time that is left; colours unless NO_COLOR is set."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.console = Console(stderr=True, highlight=False)
+        self.bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[status]}", markup=False),
+            TimeRemainingColumn(compact=True),
+            console=self.console,
+            transient=True,
+        )
+        self.task: Any = None
+        self.title, self.began = "", 0.0
+        self.last: dict[str, Any] = {}
+        self.bar.start()
+
+    def begin(self, title: str, rounds: int) -> None:
+        self.title, self.began, self.last = clean(title), time.perf_counter(), {}
+        self.task = self.bar.add_task(f"{self.title:<16}", total=rounds, status="")
+
+    def row(self, row: dict[str, Any]) -> None:
+        self.last = row
+        pace = (time.perf_counter() - self.began) / row["round"] if row["round"] else 0.0
+        self.bar.update(self.task, completed=row["round"], status=f"{status(row)}  {1000 * pace:.1f} ms/round")
+
+    def end(self, outcome: Outcome) -> None:
+        self.bar.remove_task(self.task)
+        self.console.print(clean(f"{self.title:<16} {ending(outcome, self.last)}"), markup=False)
+
+    def close(self) -> None:
+        self.bar.stop()
+
+
+def status(row: dict[str, Any]) -> str:
+    """A row in a few words."""
+    quality = f"gap {small(row['gap'])}" if row.get("gap") is not None else f"loss {row['loss']:.6g}"
+    return f"round {row['round']}  {quality}  drift {small(row['drift'])}  vectors {whole(row['vectors'])}"
+
+
+def ending(outcome: Outcome, row: dict[str, Any]) -> str:
+    words = {"done": "all rounds run", "reached": "target reached"}.get(outcome.status, outcome.status)
+    return f"{words}: {status(row)}  {row['seconds']:.1f} s" if row else f"{words}: {outcome.note}"

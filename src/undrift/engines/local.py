@@ -1,0 +1,79 @@
+"""Local stochastic gradient steps, with the options that training runs use."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+from torch import Tensor
+
+from undrift.core.params import BadParameters, Fraction, NonNegative, Positive, check
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How local gradients are treated and uploads are weighed.
+
+    weight_decay  adds weight_decay * y to every local gradient
+    clip          largest norm of a gradient (over all its coordinates)
+    clip_scope    task: the gradient of the loss is clipped, what a method adds to it is not;
+                  reference: a method's linear corrections are clipped with it, as in the papers' codes
+    decay         factor on lr after every round
+    weights       uniform, or samples: clients count by their number of samples
+    """
+
+    weight_decay: NonNegative = 0.0
+    clip: Positive | None = None
+    clip_scope: Literal["task", "reference"] = "task"
+    decay: Fraction = 1.0
+    weights: Literal["uniform", "samples"] = "uniform"
+
+    def __post_init__(self) -> None:
+        if problems := check("options", Options, vars(self)):
+            raise BadParameters("options", problems)
+
+    @property
+    def plain(self) -> bool:
+        """Whether gradients are used as they come."""
+        return not self.weight_decay and self.clip is None
+
+    def clipped(self, v: Tensor) -> Tensor:
+        if self.clip is None:
+            return v
+        norm = v.norm(dim=-1, keepdim=True)
+        return v * (self.clip / norm.clamp(min=self.clip))
+
+    def treated(self, y: Tensor, g: Tensor) -> Tensor:
+        """The gradient a method sees: clipped, then with weight decay."""
+        return self.clipped(g) + self.weight_decay * y if self.weight_decay else self.clipped(g)
+
+
+class Descent:
+    """The part of ``f`` that every engine shares."""
+
+    options: Options
+    _raw = False
+
+    def sgd(self, x: Tensor, lr: float, direction: Callable, prox: float = 0.0) -> Any:
+        options = self.options
+        if options.clip is not None and options.clip_scope == "reference":
+            # As in the reference codes: of a proximal term only the linear part is clipped.
+            def step(y: Tensor, grad: Callable) -> Tensor:
+                v = options.clipped(direction(y, grad) - prox * x)
+                return y - lr * (v + (options.weight_decay + prox) * y)
+
+            self._raw = True
+            try:
+                return self.descend(x, step)
+            finally:
+                self._raw = False
+        if prox:
+            return self.descend(x, lambda y, grad: y - lr * (direction(y, grad) + prox * (y - x)))
+        return self.descend(x, lambda y, grad: y - lr * direction(y, grad))
+
+    def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
+        raise NotImplementedError
+
+    def _treated(self, y: Tensor, g: Tensor) -> Tensor:
+        return g if self._raw or self.options.plain else self.options.treated(y, g)
