@@ -206,3 +206,181 @@ def test_dane_solves_identical_clients_in_one_round():
     fed, x0, _ = world(0)
     same = type(fed)([fed.quadratics[0]] * 3)
     close(points(um.DANE(lam=0.0), same, x0, 1)[1], same.x_star, 1e-10)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_row_12_four_names_of_one_recursion(seed):
+    fed, x0, L = world(seed)
+    lr, lam = 0.1 / L, 2.5
+    speed = points(um.FedSpeed(lr=lr, lam=lam, rho=0.0), fed, x0, 30, steps=5)
+    close(points(um.FedSpeed(lr=lr, lam=lam, alpha=0.0), fed, x0, 30, steps=5), speed, 1e-10)
+    close(points(um.FedDyn(lr=lr, alpha=1 / lam), fed, x0, 30, steps=5), speed, 1e-10)
+    close(points(um.FedPD(lr=lr, eta=lam, from_server=True), fed, x0, 30, steps=5), speed, 1e-10)
+    close(points(um.FedADMM(lr=lr, rho=1 / lam, rule="delta"), fed, x0, 30, steps=5), speed, 1e-10)
+    close(
+        points(um.FedSpeed(lr=lr, lam=lam, rho=0.0, server_dual="all"), fed, x0, 30, steps=5, cohort=3),
+        points(um.FedDyn(lr=lr, alpha=1 / lam), fed, x0, 30, steps=5, cohort=3),
+        1e-10,
+    )
+
+
+def test_row_12_on_logistic_regression():
+    from undrift.problems import build
+
+    problem = build("logistic", data="breast-cancer", clients=6, partition="dirichlet", beta=0.3, l2=0.01)
+    L = problem.constants.L
+    lr, lam = 0.3 / L, 3.0
+    methods = [
+        um.FedSpeed(lr=lr, lam=lam, rho=0.0),
+        um.FedDyn(lr=lr, alpha=1 / lam),
+        um.FedPD(lr=lr, eta=lam, from_server=True),
+        um.FedADMM(lr=lr, rho=1 / lam),
+    ]
+    engines = [Simulate(m, problem, steps=5) for m in methods]
+    for _ in range(40):
+        for engine in engines:
+            engine.run_round()
+        for engine in engines[1:]:
+            close(engine.x, engines[0].x, 1e-10)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_row_13_fedspeed_identities(seed):
+    """One round from a random correction: the moving averages (2) and (3), from the gradients along the path."""
+    fed, x0, L = world(seed)
+    lr, lam, K, rho, alpha = 0.1 / L, 2.5, 6, 0.05, 0.7
+    dual = np.random.default_rng(seed).normal(size=(fed.N, fed.d))
+    method = um.FedSpeed(lr=lr, lam=lam, rho=rho, alpha=alpha, normalise=False)
+    engine = Simulate(method, problem_of(fed), steps=K, x0=torch.as_tensor(x0))
+    start_state = {"server.x": torch.as_tensor(x0), "server.g": torch.zeros(fed.d, dtype=torch.float64)}
+    engine.restore(start_state | {"client.g": torch.as_tensor(dual)}, engine.snapshot()[1])
+    engine.run_round()
+    weights = lr / lam * (1 - lr / lam) ** np.arange(K - 1, -1, -1)
+    gamma = 1 - (1 - lr / lam) ** K
+    for i in range(fed.N):
+        y, total = x0, np.zeros(fed.d)
+        for k in range(K):
+            g1 = fed.grad(i, y)
+            g = (1 - alpha) * g1 + alpha * fed.grad(i, y + rho * g1)
+            total = total + weights[k] * g
+            y = y - lr * (g - dual[i] + (y - x0) / lam)
+        close(engine.ends[i] - torch.as_tensor(x0), -lam * total + gamma * lam * dual[i], 1e-12)
+        close(engine.clients.g[i], (1 - gamma) * dual[i] + total, 1e-12)
+
+
+def test_row_14_fedadmm_keeps_its_invariant():
+    fed, x0, L = world(0)
+    rho = 0.6
+    engine = Simulate(um.FedADMM(lr=0.1 / L, rho=rho, rule="all"), problem_of(fed), steps=4, cohort=2)
+    for _ in range(30):
+        engine.run_round()
+        close(engine.x, (engine.clients.w + engine.clients.y / rho).mean(0), 1e-10)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_row_15_momentum(seed):
+    fed, x0, L = world(seed)
+    lr = 0.1 / L
+    partial = {"steps": 4, "cohort": 3}
+    average = points(um.FedAvg(lr=lr), fed, x0, 20, **partial)
+    close(points(um.FedACG(lr=lr, lam=0.0, beta=0.0), fed, x0, 20, **partial), average, 1e-10)
+    close(points(um.FedAvgM(lr=lr, beta=0.0), fed, x0, 20, **partial), average, 1e-10)
+    close(points(um.FedCM(lr=lr, alpha=1.0), fed, x0, 20, **partial), average, 1e-10)
+    prox = points(um.FedProx(lr=lr, mu=0.4), fed, x0, 20, **partial)
+    close(points(um.FedACG(lr=lr, lam=0.0, beta=0.4), fed, x0, 20, **partial), prox, 1e-10)
+    theta, m, heavy, h = x0, 0 * x0, x0, 0 * x0
+    nesterov, ball = [x0], [x0]
+    for _ in range(20):
+        m = 0.8 * m - lr * fed.mean_grad(theta + 0.8 * m)
+        theta = theta + m
+        h = 0.8 * h - lr * fed.mean_grad(heavy)
+        heavy = heavy + h
+        nesterov.append(theta)
+        ball.append(heavy)
+    close(points(um.FedACG(lr=lr, lam=0.8, beta=0.3), fed, x0, 20), nesterov, 1e-10)
+    close(points(um.FedAvgM(lr=lr, beta=0.8), fed, x0, 20), ball, 1e-10)
+    engine = Simulate(um.FedACG(lr=lr, lam=0.8), problem_of(fed), x0=torch.as_tensor(x0), **partial)
+    for _ in range(10):
+        engine.run_round()
+        close(engine.x, engine.ends.mean(0), 1e-10)
+
+
+def test_row_16_scaffold_m_without_momentum_is_scaffold():
+    fed, x0, L = world(0)
+    lr, K = 0.1 / L, 4
+    partial = {"steps": K, "cohort": 3}
+    close(
+        points(um.ScaffoldM(lr=lr, gamma=K * lr, beta=1.0), fed, x0, 25, **partial),
+        points(um.Scaffold(lr=lr), fed, x0, 25, **partial),
+        1e-10,
+    )
+
+
+def test_row_17_svrp_is_daneplus_and_celgd_walks_like_fedlin():
+    fed, x0, L = world(1)
+    lam = 2.0
+    close(
+        points(um.SVRP(eta=1 / lam, p=1.0), fed, x0, 20, seed=4),
+        points(um.DANEPlus(lam=lam, lr=1.0, solver="exact", average="rand"), fed, x0, 20, seed=4),
+        1e-9,
+    )
+    walk = Simulate(um.CELGD(lr=0.2 / L), problem_of(fed), steps=5, seed=4, x0=torch.as_tensor(x0))
+    from undrift.core.streams import Streams
+
+    lin = Simulate(um.FedLin(lr=0.2 / L), problem_of(fed), steps=5, x0=torch.as_tensor(x0))
+    lin.run_round()
+    walk.run_round()
+    close(walk.x, lin.ends[int(Streams(4).at("one", 0).integers(fed.N))], 1e-9)
+
+
+def test_mimemvr_renewed_first_is_fedlin():
+    fed, x0, L = world(0)
+    lr = 0.1 / L
+    lin = points(um.FedLin(lr=lr), fed, x0, 25, steps=4)
+    close(points(um.MimeMVR(lr=lr, a=0.4, fresh=True), fed, x0, 25, steps=4), lin, 1e-9)
+    close(points(um.MimeMVR(lr=lr, a=1.0), fed, x0, 25, steps=4), lin, 1e-9)
+
+
+def test_fedopt_with_large_tau_is_fedavg():
+    fed, x0, L = world(0)
+    tau = 1e9
+    adam = um.FedAdam(lr=0.1 / L, beta1=0.0, beta2=1.0, tau=tau, server_lr=2 * tau)  # v stays tau^2: half the step
+    close(points(adam, fed, x0, 15, steps=3), points(um.FedAvg(lr=0.1 / L), fed, x0, 15, steps=3), 1e-6)
+
+
+def test_accelerated_server_serves_any_client_rule():
+    """X + ACG: the client rule of FedProx under the server of FedACG."""
+    from undrift.core import Positive, registry
+    from undrift.methods.fedacg import AcceleratedServer
+
+    class ProxACG(AcceleratedServer):
+        lr: Positive
+        mu: Positive
+
+        def work(self, me, got, f):
+            return me, self.Up(dy=f.sgd(got.x, self.lr, lambda y, grad: grad(y), prox=self.mu) - got.x)
+
+    registry.pop("ProxACG")
+    fed, x0, L = world(0)
+    close(
+        points(ProxACG(lr=0.1 / L, mu=0.4, lam=0.8), fed, x0, 15, steps=4, cohort=3),
+        points(um.FedACG(lr=0.1 / L, beta=0.4, lam=0.8), fed, x0, 15, steps=4, cohort=3),
+        1e-12,
+    )
+
+
+def test_inexact_dane_keeps_its_promise():
+    """|y - y*| <= gamma |x - y*| for every client, in every round."""
+    fed, x0, L = world(0)
+    lam, gamma = 1.5, 0.3
+    method = um.InexactDANE(lam=lam, lr=1 / (L + lam), mu=fed.mu, gamma=gamma)
+    engine = Simulate(method, problem_of(fed), steps=1000, x0=torch.as_tensor(x0))
+    for _ in range(8):
+        x = engine.x.numpy().copy()
+        engine.run_round()
+        g = [fed.grad(i, x) for i in range(fed.N)]
+        for i in range(fed.N):
+            best = fed.solve(i, g[i] - sum(g) / fed.N + lam * x, lam)
+            assert np.linalg.norm(engine.ends[i].numpy() - best) <= gamma * np.linalg.norm(x - best) + 1e-12
+    exact = points(um.InexactDANE(lam=lam, lr=1.0, solver="exact"), fed, x0, 10)
+    close(exact, points(um.DANE(lam=lam), fed, x0, 10), 1e-12)

@@ -48,3 +48,19 @@ def gap(fed, x):
     """f(x) - f*, without cancellation."""
     e = x - fed.x_star
     return 0.5 * e @ fed.h_bar @ e
+
+
+ROUNDS, SEED, P = 25, 3, 0.4
+FED = federation()
+X0 = start(FED)
+L = FED.smoothness
+FEW = cohorts(SEED, ROUNDS, 3, FED.N)
+FLIPS = coins(SEED, ROUNDS, P)
+UNEVEN = [1, 4, 2, 3, 2]
+
+
+def agree(method, setting, expected):
+    """The library's points on ``FED`` are the transcription's, and they move."""
+    got = points(method, FED, X0, ROUNDS, seed=SEED, **setting)
+    np.testing.assert_allclose(got, expected[: ROUNDS + 1], rtol=0, atol=1e-11 * max(1.0, np.abs(expected).max()))
+    assert np.abs(got[-1] - got[0]).max() > 1e-3

@@ -72,7 +72,7 @@ def test_a_batch_is_the_mean_of_its_samples_and_minus_one_is_none(case, y):
     close(f.grad(y, holes), want)
 
 
-@pytest.mark.parametrize("members", [[0], [2], [1, 2], [2, 0], [1, 1, 0]])
+@pytest.mark.parametrize("members", [[0], [2], [1, 2], [2, 0], [1, 1, 0], [0, 0, 2]])
 def test_some_clients(case, members):
     f, y = case.problem.at(np.array(members)), points(case, 1)[members]
     close(f.grad(y), torch.stack([case.grad(i, row) for i, row in zip(members, y, strict=True)]))
@@ -164,6 +164,7 @@ def test_deltas_are_those_of_the_hessians(case):
 
 
 def test_float32(case, y):
+    case.problem.at().grad(y)
     problem = case.problem.to(torch.float32, CPU)
     f, single = problem.at(), y.float()
     batch = torch.zeros(problem.clients, 1, dtype=torch.int64)

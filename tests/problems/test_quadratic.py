@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from undrift.problems import LeastSquares, Quadratic, random_quadratic
+from undrift.problems.form import Dense
+from undrift.problems.least_squares import Wide
 
 
 def test_diagonal_and_dense_agree():
@@ -137,6 +139,11 @@ def test_least_squares_constants_and_frobenius():
         assert problem.frobenius_L == pytest.approx(max(np.linalg.norm(a.T @ a, "fro") for a in A))
         stacked = np.linalg.lstsq(A.reshape(-1, dim), problem.b.reshape(-1).numpy(), rcond=None)[0]
         np.testing.assert_allclose(problem.optimum, stacked, atol=1e-12)
+
+
+def test_least_squares_go_through_the_smaller_matrix():
+    for rows, dim, kind in ((6, 3, Dense), (3, 3, Dense), (3, 6, Wide)):
+        assert type(LeastSquares(np.ones((2, rows, dim)), np.ones((2, rows))).at()) is kind
 
 
 def test_solve_reuses_the_factor_of_one_lam_only():

@@ -35,8 +35,8 @@ def test_known_values(mu, L, tau, lr):
 
 def test_first_by_hand():
     assert fedcet.first(4.0, 4.0, 2) == pytest.approx(0.999 * min(1 / 16, 1 / 64, 1 / 160))
-    assert fedcet.first(1.0, 10.0, 1) == pytest.approx(0.999 * min(1 / 20, 1 / 2000, 1 / 500))
-    assert fedcet.first(8.0, 1.0, 1) == pytest.approx(0.999 / 2)
+    assert fedcet.first(1.0, 10.0, 2) == pytest.approx(0.999 * min(1 / 40, 1 / 16000, 1 / 4000))
+    assert fedcet.first(20.0, 1.0, 3) == pytest.approx(0.999 / 6)
 
 
 def test_conditions_by_hand():

@@ -17,6 +17,7 @@ HAND = [
     (steps.scaffold_convex(1.5, 2), 1 / 243),
     (steps.scaffold_convex(1.5, 2, server_lr=4.0), 1 / 972),
     (steps.scaffold_strongly_convex(1.5, 1.0, 2), 1 / 243),
+    (steps.scaffold_strongly_convex(1.0, 6.0, 2), 1 / 180),
     (steps.scaffold_strongly_convex(1.5, 1.0, 2, fraction=0.1), 0.1 / 30),
     (steps.scaffold_strongly_convex(1.5, 1.0, 2, server_lr=2.0, fraction=0.1), 0.1 / 60),
     (steps.scaffold_nonconvex(2.0, 10), 1 / 480),

@@ -21,6 +21,7 @@ from undrift.check.setting import (
     quadratic,
     quadratics,
     random_clients,
+    random_rounds,
     uneven,
 )
 from undrift.core.cohort import Cohort
@@ -53,7 +54,7 @@ def affine(cls: type[Method]) -> None:
     m, b = step.matrix()
     error = np.abs(step(state) - (m @ state + b)).max()
     expect(error < 1e-8 * max(1.0, np.abs(m).max()), f"a round is declared affine but is not (error {error:.1e})")
-    if cls.local_steps is not Method.local_steps:
+    if random_rounds(step.engine.method):
         step = RoundMap(step.engine.method, problem, rounds=MANY)
         m, b = step.matrix()
     values = np.linalg.eigvals(m)

@@ -25,7 +25,7 @@ def quadratics(seed: int = 0, clients: int = 4, dim: int = 3) -> tuple[np.ndarra
     rng = np.random.default_rng(seed)
     frames = np.linalg.qr(rng.normal(size=(clients, dim, dim)))[0]
     hessians = np.einsum("nij,nj,nkj->nik", frames, rng.uniform(1, 4, (clients, dim)), frames)
-    return hessians, np.einsum("nij,nj->ni", hessians, 5 * rng.normal(size=(clients, dim)))
+    return hessians, np.einsum("nij,nj->ni", hessians, 20 * rng.normal(size=(clients, dim)))
 
 
 def quadratic(seed: int = 0) -> Problem:
@@ -67,6 +67,13 @@ def uneven(method: Method, clients: int) -> dict[str, Any]:
 def random_clients(method: Method) -> bool:
     """Whether some phase draws single clients, so that renaming the clients changes the run."""
     return any(p.who == "one" or p.reduction == "pick" for p in phases(method))
+
+
+def random_rounds(method: Method) -> bool:
+    """Whether a round depends on its number: on coins, or on which client was drawn."""
+    cls = type(method)
+    plain = (cls.local_steps, cls.phases, cls.blocks) == (Method.local_steps, Method.phases, Method.blocks)
+    return not plain or random_clients(method)
 
 
 def phases(method: Method) -> list[Any]:

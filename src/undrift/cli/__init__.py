@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         return asked.work(asked)
     except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -57,7 +57,6 @@ def common_target(folders: Sequence[Folder]) -> float | None:
 
 
 def draw(rows: list[Row], folders: Sequence[Folder], target: float | None, plot: Path) -> int:
-    from undrift import methods  # noqa: F401, so that the figure knows which are exact
     from undrift.report.figures import panels, save
 
     try:

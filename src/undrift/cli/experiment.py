@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from undrift.cli.talk import say
@@ -13,12 +15,18 @@ from undrift.core.method import Method
 from undrift.core.params import THEORY
 from undrift.core.problem import Problem, Unsupported
 from undrift.runs.folder import Outcome
-from undrift.runs.spec import BadSpec, Complaint, Entry, Spec
+from undrift.runs.spec import BadSpec, Complaint, Entry, Spec, values
 from undrift.theory.rules import has_rule
 
 if TYPE_CHECKING:
     from undrift.cli.progress import Progress
     from undrift.engines import Engine
+
+
+STEPS = (("lr", "smaller"), ("eta", "larger"), ("lam", "larger"))
+"""What tames a method that diverges."""
+SMALL = 1_000_000
+"""Numbers in the data of a problem that one thread handles fastest."""
 
 
 class Stopped(Exception):
@@ -35,11 +43,14 @@ class Experiment:
 
     def perform(self, record: Callable[[dict[str, Any]], None], progress: Progress, stop: Stop) -> Iterator[Outcome]:
         """Run it all; each row goes to ``record`` as soon as it is measured."""
-        for seed in self.spec.seeds:
-            for entry, method in zip(self.spec.entries, self.methods, strict=True):
+        seeds, entries = self.spec.seeds, self.spec.entries
+        width = max(len(entry.label) for entry in entries)
+        runs = [(seed, *pair) for seed in seeds for pair in zip(entries, self.methods, strict=True)]
+        with threads(self.problem):
+            for seed, entry, method in runs:
                 if stop.asked:
                     return
-                progress.begin(entry.label + f", seed {seed}" * (len(self.spec.seeds) > 1), entry.rounds)
+                progress.begin(f"{entry.label:<{width}}" + f" seed {seed}" * (len(seeds) > 1), entry.rounds)
                 outcome = self.one(entry, method, seed, record, progress, stop)
                 progress.end(outcome)
                 yield outcome
@@ -82,7 +93,7 @@ class Experiment:
             status, note = "failed", str(error)
         if status == "diverged":
             note = f"in round {last['round']}: {remedy(entry.method)}"
-        return Outcome(entry.label, name, seed, status, dataclasses.asdict(method), note)
+        return Outcome(entry.label, name, seed, status, values(method), note)
 
 
 class Stop:
@@ -154,8 +165,22 @@ def make(spec: Spec) -> Experiment:
 
 def remedy(method: Method) -> str:
     """What to try when a method diverges."""
-    name, values = type(method).__name__, dataclasses.asdict(method)
-    tries = [f"a {how} {field}" for field, how in (("lr", "smaller"), ("eta", "larger"), ("lam", "larger")) if field in values]
-    if by_theory := [f for f, value in values.items() if value != THEORY and has_rule(name, f)]:
+    given = values(method)
+    tries = [f"a {how} {field}" for field, how in STEPS if field in given]
+    if by_theory := [f for f, value in given.items() if value != THEORY and has_rule(type(method).__name__, f)]:
         tries.append(" and ".join(f'{field} = "theory"' for field in by_theory))
     return f"try {', or '.join(tries)}" if tries else "try fewer local steps"
+
+
+@contextmanager
+def threads(problem: Problem) -> Iterator[None]:
+    """One thread for a small problem, unless OMP_NUM_THREADS says otherwise: more would only wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    if "OMP_NUM_THREADS" not in os.environ and problem.dim * max(sum(problem.samples), problem.clients) < SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

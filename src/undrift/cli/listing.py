@@ -46,7 +46,9 @@ def methods(as_json: bool) -> int:
 def problems(as_json: bool) -> int:
     from undrift.problems.catalog import registry as known
 
-    rows = [{"name": name, "title": kind.title, "parameters": parameters(kind)} for name, kind in known.items()]
+    rows: list[dict[str, Any]] = [
+        {"name": name, "title": kind.title, "parameters": parameters(kind)} for name, kind in known.items()
+    ]
     if as_json:
         result_json(rows)
         return OK

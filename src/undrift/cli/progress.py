@@ -23,29 +23,30 @@ class Progress(Protocol):
     def close(self) -> None: ...
 
 
-def progress(lines: int = LINES) -> Progress:
-    """``lines`` per method, or a bar where standard error is a terminal."""
-    return Bar() if sys.stderr.isatty() else Lines(lines)
+def progress(quiet: bool = False) -> Progress:
+    """A bar where standard error is a terminal, else lines; if ``quiet``, nothing that stays."""
+    return Bar(quiet) if sys.stderr.isatty() else Lines(quiet)
 
 
 class Lines:
-    def __init__(self, lines: int):
-        self.lines = lines
+    def __init__(self, quiet: bool):
+        self.quiet = quiet
         self.title, self.step, self.next = "", 1, 1
         self.last: dict[str, Any] = {}
 
     def begin(self, title: str, rounds: int) -> None:
-        self.title, self.step = title, max(rounds // max(self.lines, 1), 1)
+        self.title, self.step = title, max(rounds // LINES, 1)
         self.next, self.last = self.step, {}
 
     def row(self, row: dict[str, Any]) -> None:
         self.last = row
-        if self.lines and row["round"] >= self.next:
+        if not self.quiet and row["round"] >= self.next:
             self.next = row["round"] + self.step
-            say(f"{self.title:<16} {status(row)}")
+            say(f"{self.title}  {status(row)}")
 
     def end(self, outcome: Outcome) -> None:
-        say(f"{self.title:<16} {ending(outcome, self.last)}")
+        if not self.quiet:
+            say(f"{self.title}  {ending(outcome, self.last)}")
 
     def close(self) -> None:
         pass
@@ -54,7 +55,7 @@ class Lines:
 class Bar:
     """Round, gap, drift, vectors, seconds per round and the time that is left; colours unless NO_COLOR is set."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: bool) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -67,6 +68,7 @@ class Bar:
             console=self.console,
             transient=True,
         )
+        self.quiet = quiet
         self.task: Any = None
         self.title, self.began = "", 0.0
         self.last: dict[str, Any] = {}
@@ -74,7 +76,7 @@ class Bar:
 
     def begin(self, title: str, rounds: int) -> None:
         self.title, self.began, self.last = clean(title), time.perf_counter(), {}
-        self.task = self.bar.add_task(f"{self.title:<16}", total=rounds, status="")
+        self.task = self.bar.add_task(self.title, total=rounds, status="")
 
     def row(self, row: dict[str, Any]) -> None:
         self.last = row
@@ -83,7 +85,8 @@ class Bar:
 
     def end(self, outcome: Outcome) -> None:
         self.bar.remove_task(self.task)
-        self.console.print(clean(f"{self.title:<16} {ending(outcome, self.last)}"), markup=False)
+        if not self.quiet:
+            self.console.print(clean(f"{self.title}  {ending(outcome, self.last)}"), markup=False)
 
     def close(self) -> None:
         self.bar.stop()

@@ -35,8 +35,12 @@ class Range:
 
 
 if typing.TYPE_CHECKING:
-    Positive = NonNegative = Fraction = Probability = float
-    Count = Natural = int
+    Positive = float
+    NonNegative = float
+    Fraction = float
+    Probability = float
+    Count = int
+    Natural = int
 else:
     Positive = Annotated[float, Range(0, open_low=True)]
     NonNegative = Annotated[float, Range(0)]

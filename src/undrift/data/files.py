@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO
+from typing import IO, cast
 
 FOLDER = "UNDRIFT_DATA"
 """The environment variable that names the data folder."""
@@ -92,14 +92,14 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Every way in which ``path`` may turn out broken becomes one sentence."""
+def reading(what: object) -> Iterator[None]:
+    """Every way in which a file may turn out broken becomes one sentence about ``what``."""
     try:
         yield
     except BadData:
         raise
     except _BROKEN as error:
-        raise BadData(f"{path} cannot be read ({brief(error)}); fetch it again") from error
+        raise BadData(f"{what} cannot be read ({brief(error)}); fetch it again") from error
 
 
 def whole(file: IO[bytes] | io.BufferedIOBase, what: object) -> bytes:
@@ -121,6 +121,7 @@ def tar_files(path: Path, wanted: Iterable[str]) -> dict[str, bytes]:
             if content:
                 found[name] = whole(content, f"{path}: member {member.name!r}")
                 missing.remove(name)
+        _to_the_end(cast(IO[bytes], archive.fileobj))
     if missing:
         raise BadData(f"{path} lacks {', '.join(sorted(missing))}; fetch it again")
     return found
@@ -128,14 +129,22 @@ def tar_files(path: Path, wanted: Iterable[str]) -> dict[str, bytes]:
 
 @contextmanager
 def zip_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """A zip archive to read from; nothing is unpacked to disk."""
+    """A zip archive to read from, every member of which is sound; nothing is unpacked to disk."""
     with reading(path), zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
             kind = stat.S_IFMT(entry.external_attr >> 16)
             _refuse(path, entry.filename, plain=kind in (0, stat.S_IFREG, stat.S_IFDIR))
             if entry.file_size > LARGEST:
                 raise BadData(f"{path}: member {entry.filename!r} unpacks to more than {LARGEST >> 20} MiB")
+            with reading(f"{path}: member {entry.filename!r}"), archive.open(entry) as member:
+                _to_the_end(member)
         yield archive
+
+
+def _to_the_end(file: IO[bytes]) -> None:
+    """Read what is left: checksums are compared at the end."""
+    while file.read(1 << 20):
+        pass
 
 
 def _refuse(path: Path, member: str, *, plain: bool) -> None:

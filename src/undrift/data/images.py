@@ -110,11 +110,8 @@ def _read(name: str, folder: str | Path | None) -> Pixels:
 
 def _find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
     """Where the set is, and what reads it."""
-    if (
-        Path(name).name != name
-        or name in ("", "..")
-        or (name not in CARDS and not folder and not os.environ.get(FOLDER))
-    ):
+    plain = Path(name).name == name and name not in ("", "..")
+    if not plain or not (name in CARDS or folder or os.environ.get(FOLDER)):
         raise ValueError(unknown("image set", name, CARDS))
     root = data_folder(folder)
     if not root.is_dir():

@@ -28,17 +28,19 @@ class LocalSolver(Method, abstract=True):
             return f.solve(h + self.lam * x, self.lam)
         q = (self.lr * (self.mu + self.lam)) ** 0.5
         momentum = (1 - q) / (1 + q) if self.solver == "fgd" else 0.0
-        accuracy = self.lam * (self.mu + self.lam) / (8 * (f.round + 1) * (f.round + 2))
 
         def step(s, grad):
             y = s.v - self.lr * s.g
             v = y + momentum * (y - s.y) if momentum else y
             return self.Iterate(v=v, y=y, g=grad(v) - h + self.lam * (v - x))
 
-        def close(s):
-            return norm2(s.g) <= accuracy * norm2(s.v - x)
+        close = self.accurate(f, x, g) if self.stop else None
+        return f.descend(self.Iterate(v=x, y=x, g=g), step, until=close).v
 
-        return f.descend(self.Iterate(v=x, y=x, g=g), step, until=close if self.stop else None).v
+    def accurate(self, f, x, g):
+        """The test that ends the local solver."""
+        ratio = self.lam * (self.mu + self.lam) / (8 * (f.round + 1) * (f.round + 2))
+        return lambda s: norm2(s.g) <= ratio * norm2(s.v - x)
 
 
 class DANEPlus(LocalSolver, AnchorGradient):

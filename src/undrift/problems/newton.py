@@ -22,8 +22,8 @@ class NotConverged(ValueError):
     """Newton's method met a function without a minimiser it can reach."""
 
 
-def minimise(f: Smooth, y: Tensor, tolerance: Tensor, limit: int = 100) -> Tensor:
-    """Row-wise minimisers: one more step from the first point with a gradient no longer than ``tolerance [C]``.
+def minimise(f: Smooth, y: Tensor, tolerance: Tensor, limit: int = 300) -> Tensor:
+    """Row-wise minimisers: one more step from where the gradient is within ``tolerance [C]`` and the rounding of y.
 
     That step must be short: where the minimum is at infinity gradients vanish but steps do not. Quadratically
     convergent, it leaves only rounding errors. A finished row stays put, so that it does not depend on its neighbours.
@@ -35,7 +35,8 @@ def minimise(f: Smooth, y: Tensor, tolerance: Tensor, limit: int = 100) -> Tenso
         if failed.any():
             break
         step = -torch.cholesky_solve(grad.unsqueeze(-1), factor).squeeze(-1)
-        near = (grad.norm(dim=1) <= tolerance) & (step.norm(dim=1) <= 1e-4 * (1 + y.norm(dim=1)))
+        rounding = 1e-15 * hess.norm(dim=(1, 2)) * y.norm(dim=1)
+        near = (grad.norm(dim=1) <= tolerance + rounding) & (step.norm(dim=1) <= 1e-4 * (1 + y.norm(dim=1)))
         y = y + _shorten(f, y, step, (grad * step).sum(1), ~done) * step
         done |= near
         if done.all():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,8 @@ WORDS = {
 LOGARITHMIC = {"gap", "grad_norm", "distance", "drift"}
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#8C6D31", "#000000")
 """Told apart by colour-blind readers too (Okabe and Ito, with three more)."""
-BIASED = "#888888"
+MARKS = "osD^vPX<>"
+BIASED, DASHES = "#888888", ((0, (4, 1.5)), (0, (1, 1)), (0, (6, 1, 1, 1)))
 
 
 def curve(
@@ -86,8 +88,6 @@ def _draw(
             if y in LOGARITHMIC:
                 values[values <= 0] = np.nan
             ax.plot(at, values, label="_" if k else _plain(label), alpha=1 / len(seeds) ** 0.5, **styles[label])
-            if target is not None and values[-1] <= target:
-                ax.plot(at[-1], values[-1], "o", markersize=5, color=styles[label]["color"], label="_", zorder=4)
     if y in LOGARITHMIC:
         ax.set_yscale("log")
         if target is not None:
@@ -100,17 +100,20 @@ def _draw(
 
 
 def _styles(labels: Iterable[str], methods: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """A colour per label; what is known to be biased is grey and dashed, as the background to the others."""
-    from undrift.core.method import registry
+    """A colour and a mark per label, so that curves on top of each other are all seen; biased methods are grey."""
+    from undrift.methods import registry
 
-    styles, colours = {}, 0
+    styles: dict[str, dict[str, Any]] = {}
+    greys, colours = count(), count()
     for label in labels:
         known = registry.get(methods.get(label) or "")
         if known is not None and not known.exact:
-            styles[label] = {"color": BIASED, "linewidth": 2.2, "linestyle": (0, (4, 1.5)), "zorder": 2}
+            dash = DASHES[next(greys) % len(DASHES)]
+            styles[label] = {"color": BIASED, "linewidth": 2.2, "linestyle": dash, "zorder": 2}
         else:
-            styles[label] = {"color": COLOURS[colours % len(COLOURS)], "linewidth": 1.7, "zorder": 3}
-            colours += 1
+            k = next(colours)
+            mark = {"marker": MARKS[k % len(MARKS)], "markersize": 5, "markevery": (0.06 + 0.023 * (k % 6), 0.14)}
+            styles[label] = {"color": COLOURS[k % len(COLOURS)], "linewidth": 1.5, "zorder": 3, **mark}
     return styles
 
 

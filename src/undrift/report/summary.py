@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from undrift.report.text import NONE, small, table, whole
+from undrift.report.text import NONE, plain, small, table, whole
 
 RELATIVE = 1e-6
 """Default target, as a part of the first gap."""
@@ -57,21 +57,34 @@ def goal(target: float | None, column: str) -> str:
     return f"{column} <= {target:g}" if target is not None else f"{column} <= {RELATIVE:g} of the first"
 
 
-def print_summaries(summaries: Sequence[Summary], target: float | None) -> str:
-    """The table of some summaries, and what its columns mean."""
+def print_summaries(
+    summaries: Sequence[Summary],
+    target: float | None,
+    last: tuple[str, Mapping[str, str]] | None = None,
+    legend: bool = True,
+) -> str:
+    """The table of some summaries, and what its columns mean; ``last`` replaces its last column."""
     column = summaries[0].metric if summaries else "gap"
     seeds = max((s.seeds for s in summaries), default=1)
-    head = ["method", *SPENT, f"final {column}", "seconds", "outcome"]
+    title, cells = last or ("outcome", {s.label: _end(s) for s in summaries})
+    head = ["method", *["seeds"] * (seeds > 1), *SPENT, f"final {column}", "seconds", title]
     rows = [
-        [s.label, whole(s.rounds), whole(s.vectors), whole(s.gradients), small(s.final), f"{s.seconds:.1f}", _end(s)]
+        [
+            s.label,
+            *[str(s.seeds)] * (seeds > 1),
+            *(whole(spent) for spent in (s.rounds, s.vectors, s.gradients)),
+            small(s.final) if column == "gap" else plain(s.final),
+            f"{s.seconds:.1f}",
+            cells.get(s.label, ""),
+        ]
         for s in summaries
     ]
-    mean = f", mean of {seeds} seeds" if seeds > 1 else ""
-    legend = (
+    mean = ", mean over seeds" if seeds > 1 else ""
+    meaning = (
         f"rounds, vectors and gradients: spent until {goal(target, column)}{mean} ({NONE} if never)\n"
         "vectors: of model size, up and down, per client; gradients: of all clients together"
     )
-    return f"{table(head, rows, right=head[1:-1])}\n\n{legend}"
+    return table(head, rows, right=head[1:-1]) + f"\n\n{meaning}" * legend
 
 
 def _summary(label: str, seeds: list[Curve], column: str, target: float | None) -> Summary:
@@ -90,7 +103,7 @@ def _summary(label: str, seeds: list[Curve], column: str, target: float | None) 
         rounds=mean("round"),
         vectors=mean("vectors"),
         gradients=mean("gradients"),
-        seconds=sum(curve[-1].get("seconds") or 0.0 for curve in seeds),
+        seconds=sum(curve[-1].get("seconds") or 0.0 for curve in seeds) / len(seeds),
     )
 
 

@@ -25,13 +25,18 @@ def small(value: float | None) -> str:
     return "0" if value <= 0 else f"{value:.1e}"
 
 
+def plain(value: float | None) -> str:
+    """Any number."""
+    return NONE if value is None or math.isnan(value) else f"{value:.6g}"
+
+
 def whole(value: float | None) -> str:
     """A count, or the mean of some."""
     return NONE if value is None or not math.isfinite(value) else f"{value:,.0f}"
 
 
 def count(number: int, thing: str) -> str:
-    """"1 seed", "2 seeds"."""
+    """ "1 seed", "2 seeds"."""
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
@@ -46,9 +51,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[st
     excess = sum(widths) + 2 * (len(head) - 1) - width
     if excess > 0 and texts:
         widths[texts[-1]] = max(widths[texts[-1]] - excess, len(head[texts[-1]]), 4)
-    lines = [
-        "  ".join(_fit(cell, w, head[k] in right) for k, (cell, w) in enumerate(zip(row, widths))) for row in cells
-    ]
+    lines = ["  ".join(_fit(row[k], widths[k], name in right) for k, name in enumerate(head)) for row in cells]
     rule = "  ".join("-" * w for w in widths)
     return "\n".join(line.rstrip() for line in (lines[0], rule, *lines[1:]))
 

@@ -24,6 +24,7 @@ FILES = {
     "gap.png": "the curves",
 }
 COMPLETE = "summary.json"
+NEEDED = {"label", "seed", "round", "vectors", "gradients"}
 Row = dict[str, Any]
 
 
@@ -130,7 +131,7 @@ class Folder:
         rows = []
         for number, line in enumerate(lines[:-1], 1):
             row = _parsed(line)
-            if not isinstance(row, dict) or not (isinstance(row.get("label"), str) and "round" in row and "seed" in row):
+            if not (isinstance(row, dict) and row.keys() >= NEEDED and isinstance(row["label"], str)):
                 raise BadFolder(f"{path}:{number}: not a row of metrics")
             rows.append(row)
         return rows

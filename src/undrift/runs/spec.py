@@ -21,6 +21,7 @@ from undrift.theory.rules import has_rule
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
+LABEL = re.compile(r"[^<>&]{1,40}")
 WORD = re.compile(r"[A-Za-z][\w.+-]*")
 
 
@@ -87,8 +88,7 @@ class Spec(Settings):
 
     def _table(self, entry: Entry) -> dict[str, Any]:
         own = {key: value for key, value in entry.given.items() if key in ("rounds", "steps")}
-        values = {f.name: getattr(entry.method, f.name) for f in dataclasses.fields(entry.method)}
-        return {"name": type(entry.method).__name__, "label": entry.label, **own, **values}
+        return {"name": type(entry.method).__name__, "label": entry.label, **own, **values(entry.method)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,6 +156,11 @@ def parse(text: str, source: str = "spec", flags: Sequence[str] = ()) -> Spec:
     return Draft(document, Origin(source, lines)).finish(flags)
 
 
+def values(method: Method) -> dict[str, Any]:
+    """The hyper-parameters of a method."""
+    return {name: getattr(method, name) for name in hints(type(method))}
+
+
 class Draft:
     """A parsed document on its way to a spec; complaints gather until ``finish``."""
 
@@ -206,8 +211,8 @@ class Draft:
             fields = {i: [*hints(cls), "rounds", "steps"] for i, cls in enumerate(self.classes()) if cls}
             if found := [i for i, names in fields.items() if path[1] in names]:
                 return [("method", i, path[1]) for i in found]
-            allowed = dict.fromkeys(name for names in fields.values() for name in names)
-            self.complaints.append(Complaint(f"-s {flag}", unknown("parameter of the methods", path[1], allowed)))
+            known = dict.fromkeys(name for names in fields.values() for name in names)
+            self.complaints.append(Complaint(f"-s {flag}", unknown("parameter of the methods", path[1], known)))
             return []
         if len(path) == 1 and path[0] not in ("problem", "method"):
             return [path]
@@ -244,9 +249,7 @@ class Draft:
     def problem(self) -> tuple[str, Any]:
         table = self.document.get("problem")
         if not isinstance(table, dict):
-            self.complain(
-                ("problem",), f"a table [problem] is missing; its name is one of {', '.join(catalog.registry)}"
-            )
+            self.complain(("problem",), f"[problem] is missing; its name is one of {', '.join(catalog.registry)}")
             return "", None
         name = table.get("name")
         if not isinstance(name, str):
@@ -289,10 +292,8 @@ class Draft:
         table = self.document["method"][i]
         if cls is None:
             name, known = table.get("name"), methods.__all__
-            text = (
-                f"name is missing: one of {', '.join(known)}" if name is None else unknown("method", str(name), known)
-            )
-            self.complain(("method", i, "name"), text)
+            missing = f"name is missing: one of {', '.join(known)}"
+            self.complain(("method", i, "name"), missing if name is None else unknown("method", str(name), known))
             return None
         own = {key: value for key, value in table.items() if key in hints(Own)}
         values = {key: value for key, value in table.items() if key != "name" and key not in own}
@@ -319,8 +320,8 @@ class Draft:
             if value == THEORY and key not in wrong and not has_rule(cls.__name__, key):
                 wrong[key] = f"no theory prescribes {key} of {cls.__name__}: give it as a number"
         label = own.get("label", cls.__name__)
-        if "label" not in wrong and not (label and label.isprintable() and len(label) <= 40):
-            wrong["label"] = f"label = {label!r} is not allowed: 1 to 40 printable characters"
+        if "label" not in wrong and not (label.isprintable() and LABEL.fullmatch(label)):
+            wrong["label"] = f"label = {label!r} is not allowed: 1 to 40 printable characters, none of < > &"
         return wrong
 
     def refusals(self, i: int, method: Method, steps: int | list[int], settings: dict[str, Any]) -> None:

@@ -1,0 +1,200 @@
+"""``demo``: client drift, and what it costs to undo it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from undrift.cli.talk import FAILED, INTERRUPTED, OK, result, say
+from undrift.report.chart import chart
+from undrift.report.summary import curves, print_summaries, summarise
+from undrift.runs.folder import Folder, Row
+from undrift.runs.spec import Entry, Spec, parse
+
+CANCER = """\
+# Regularised logistic regression on the Wisconsin breast cancer data (569 samples, 30 features, comes with
+# scikit-learn), split unevenly among ten clients. Condition number 177.
+name = "breast-cancer"
+rounds = 250
+steps = 10
+target = 1e-10
+
+[problem]
+name = "logistic"
+data = "breast-cancer"
+clients = 10
+partition = "dirichlet"
+beta = 0.3
+seed = 1
+l2 = 0.05
+
+# One step size for the four methods that share their local steps: 0.9/L, fourteen times what theory grants FedRecu.
+[[method]]
+name = "FedAvg"
+lr = 0.1
+
+[[method]]
+name = "Scaffold"
+label = "SCAFFOLD"
+lr = 0.1
+
+[[method]]
+name = "FedRecu"
+lr = 0.1
+
+[[method]]
+name = "FedCET"
+lr = 0.1
+c = 1.0          # c lr = 1/steps, as in practice; the lr of its theory is 80,000 times smaller
+
+[[method]]
+name = "Scaffnew"
+lr = "theory"
+p = "theory"
+
+[[method]]
+name = "DANEPlus"
+label = "DANE+"
+lam = "theory"
+lr = "theory"
+mu = "theory"
+
+[[method]]
+name = "FedRed"
+eta = "theory"
+lam = "theory"
+p = "theory"
+"""
+QUADRATIC = """\
+# Ten clients with different quadratics of condition number 32.
+name = "quadratic"
+rounds = 150
+steps = 10
+target = 1e-10
+
+[problem]
+name = "quadratic"
+clients = 10
+dim = 30
+L = 100.0
+heterogeneity = 0.1
+
+# One step size for the four methods that share their local steps: 0.2/L.
+[[method]]
+name = "FedAvg"
+lr = 0.002
+
+[[method]]
+name = "Scaffold"
+label = "SCAFFOLD"
+lr = 0.002
+
+[[method]]
+name = "FedRecu"
+lr = 0.002
+
+[[method]]
+name = "FedCET"
+lr = 0.002
+c = 50.0         # c lr = 1/steps, as in practice
+
+[[method]]
+name = "Scaffnew"
+lr = "theory"
+p = "theory"
+
+[[method]]
+name = "DANEPlus"
+label = "DANE+"
+lam = "theory"
+lr = "theory"
+mu = "theory"
+
+[[method]]
+name = "FedRed"
+eta = "theory"
+lam = "theory"
+p = "theory"
+"""
+SPECS = {
+    "Logistic regression, breast cancer data, 10 clients": CANCER,
+    "Quadratic, 10 clients": QUADRATIC,
+}
+CHART = ("FedAvg", "FedCET")
+TARGET = 1e-10
+
+
+def demo(out: Path) -> int:
+    say("One moment: loading torch. Then seven methods on two federations, some seconds in all.")
+    runs = {}
+    try:
+        for title, text in SPECS.items():
+            spec = parse(text)
+            rows = perform(spec, text, out)
+            if rows is None:
+                say("Interrupted.")
+                return INTERRUPTED
+            runs[title] = rows
+            tell(title, spec, rows)
+        draw(runs, out / "demo.png")
+    except OSError as error:
+        say(f"{error.filename or out}: {error.strerror or error}")
+        return FAILED
+    legend(out)
+    return OK
+
+
+def perform(spec: Spec, text: str, out: Path) -> list[Row] | None:
+    """Run one of the specs into a folder of its own; nothing if the user stops it."""
+    from undrift.cli.experiment import Stop, make
+    from undrift.cli.progress import progress
+    from undrift.runs.environment import environment
+
+    experiment, folder, bar = make(spec), Folder(out / spec.name), progress(quiet=True)
+    folder.start(spec, environment(), [])
+    (out / f"{spec.name}.toml").write_text(text)
+    try:
+        with Stop() as stop:
+            outcomes = list(experiment.perform(folder.append, bar, stop))
+    finally:
+        bar.close()
+        folder.close()
+    if stop.asked:
+        return None
+    folder.finish(outcomes)
+    return folder.rows()
+
+
+def tell(title: str, spec: Spec, rows: list[Row]) -> None:
+    settings = {entry.label: words(entry) for entry in spec.entries}
+    result(f"\n{title}\n")
+    result(print_summaries(summarise(rows, TARGET), TARGET, last=("settings", settings), legend=False))
+    if title == next(iter(SPECS)):
+        found = curves(rows)
+        points = {name: [(row["round"], row["gap"]) for row in found[name][0]] for name in CHART}
+        result(f"\nf(x) - f* of {CHART[0]} and of {CHART[1]}, at the same step size\n\n{chart(points)}")
+
+
+def words(entry: Entry) -> str:
+    """What was set by hand and what theory set."""
+    values: dict[str, Any] = {k: v for k, v in entry.given.items() if k not in ("name", "label", "rounds", "steps")}
+    theory = [key for key in values if key in entry.method.open_fields()]
+    hand = [f"{key} = {value:g}" for key, value in values.items() if key not in theory]
+    return ", ".join(hand + [f"theory: {', '.join(theory)}"] * bool(theory))
+
+
+def draw(runs: dict[str, list[Row]], path: Path) -> None:
+    from undrift.report.figures import panels, save
+
+    save(panels(runs, TARGET), path)
+
+
+def legend(out: Path) -> None:
+    result(
+        "\nrounds, vectors and gradients: spent until f(x) - f* <= 1e-10 (- if never); vectors of model size, up and\n"
+        "down, per client; gradients of all clients together. FedAvg stalls where its clients' drift balances.\n"
+        "FedRecu, FedCET and SCAFFOLD take steps larger than their theory grants, and stay exact."
+    )
+    say(f"\nPicture: {out / 'demo.png'}")
+    say(f"Next:    undrift run {out / 'breast-cancer.toml'} -s problem.beta=0.1")
+    say("         undrift show FedCET")

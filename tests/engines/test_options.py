@@ -1,0 +1,170 @@
+"""Weight decay, clipping, decay of lr, data weights, sampling."""
+
+import numpy as np
+import pytest
+import torch
+
+from undrift.check.setting import least_squares, quadratic
+from undrift.core import BadParameters
+from undrift.core.cohort import Sampling
+from undrift.core.streams import Streams
+from undrift.engines import Simulate, Wire
+from undrift.methods import FedAvg, FedDyn, FedRecu, FedRed, FedSpeed, Scaffold
+
+EVERY = pytest.mark.parametrize("engine", [Simulate, Wire])
+
+
+def gradients(problem, y):
+    return problem.at(None).grad(y)
+
+
+def clipped(v, most):
+    return v * (most / np.maximum(np.linalg.norm(v, axis=-1, keepdims=True), most))
+
+
+@EVERY
+def test_clip_then_decay_on_the_task_gradient(engine):
+    problem = quadratic()
+    machine = engine(FedAvg(lr=0.01), problem, steps=3, clip=5.0, weight_decay=0.1)
+    machine.run_round()
+    y = np.zeros((problem.clients, problem.dim))
+    for _ in range(3):
+        g = gradients(problem, torch.as_tensor(y)).numpy()
+        y = y - 0.01 * (clipped(g, 5.0) + 0.1 * y)
+    assert np.allclose(machine.x, y.mean(0), atol=1e-13)
+    assert not np.allclose(machine.x, 0)
+
+
+@EVERY
+def test_the_reference_scope_clips_linear_corrections_too(engine):
+    """FedDyn as in the reference codes: clip(g - d_i - alpha x), then (weight_decay + alpha) y."""
+    problem = quadratic()
+    alpha, lr, most, decay = 0.5, 0.01, 4.0, 0.1
+    machine = engine(
+        FedDyn(lr=lr, alpha=alpha), problem, steps=3, clip=most, clip_scope="reference", weight_decay=decay,
+        x0=torch.ones(problem.dim),
+    )  # fmt: skip
+    x, d, h = np.ones(problem.dim), np.zeros((problem.clients, problem.dim)), np.zeros(problem.dim)
+    for _ in range(4):
+        machine.run_round()
+        y = np.tile(x, (problem.clients, 1))
+        for _ in range(3):
+            g = gradients(problem, torch.as_tensor(y)).numpy()
+            y = y - lr * (clipped(g - d - alpha * x, most) + (decay + alpha) * y)
+        d = d - alpha * (y - x)
+        h = h - alpha * (y - x).mean(0)
+        x = y.mean(0) - h / alpha
+    assert np.allclose(machine.x, x, atol=1e-12)
+
+
+def test_scopes_differ_only_when_the_clip_binds():
+    problem = quadratic()
+
+    def end(**options):
+        machine = Simulate(FedSpeed(lr=0.01, lam=2.0), problem, steps=3, **options)
+        for _ in range(3):
+            machine.run_round()
+        return machine.x
+
+    assert torch.allclose(end(clip=1e6), end(), atol=1e-13)
+    assert torch.allclose(end(clip=1e6, clip_scope="reference"), end(), atol=1e-12)
+    assert not torch.allclose(end(clip=1.0, clip_scope="reference"), end(clip=1.0), atol=1e-4)
+
+
+def test_recursions_see_treated_gradients_everywhere():
+    """FedRecu and FedLin stay one recursion under weight decay: it is part of every gradient."""
+    from undrift.methods import FedLin
+
+    problem = quadratic()
+    a, b = (Simulate(cls(lr=0.01), problem, steps=4, weight_decay=0.3) for cls in (FedRecu, FedLin))
+    for _ in range(10):
+        a.run_round()
+        b.run_round()
+    assert torch.allclose(a.x, b.x, atol=1e-11)
+
+
+@EVERY
+def test_lr_decays_from_round_to_round(engine):
+    problem = quadratic()
+    machine = engine(FedAvg(lr=0.05), problem, steps=1, decay=0.5)
+    x = torch.zeros(problem.dim, dtype=torch.float64)
+    for r in range(5):
+        machine.run_round()
+        x = x - 0.05 * 0.5**r * gradients(problem, x.expand(problem.clients, -1)).mean(0)
+        assert torch.allclose(machine.x, x, atol=1e-13)
+    with pytest.raises(ValueError, match="FedRed has no lr to decay"):
+        engine(FedRed(eta=1, lam=1, p=0.5), problem, decay=0.5)
+
+
+class Uneven:
+    """A problem whose clients hold different numbers of samples."""
+
+    def __init__(self, problem, samples):
+        self.__dict__.update(problem.__dict__)
+        self._problem, self.samples = problem, samples
+
+    def __getattr__(self, name):
+        return getattr(self._problem, name)
+
+
+@EVERY
+def test_clients_may_count_by_their_samples(engine):
+    problem = Uneven(quadratic(), [1, 2, 3, 10])
+    machine = engine(FedAvg(lr=0.01), problem, cohort=3, weights="samples", seed=1)
+    machine.run_round()
+    members = Sampling(3).draw(Streams(1), 0, 4).members
+    weights = np.array([1, 2, 3, 10])[members]
+    g = gradients(problem, torch.zeros(4, problem.dim, dtype=torch.float64)).numpy()[members]
+    assert np.allclose(machine.x, -0.01 * (weights @ g) / weights.sum(), atol=1e-13)
+    with pytest.raises(ValueError, match="Scaffold is defined for uniform means"):
+        engine(Scaffold(lr=0.1), problem, weights="samples")
+
+
+def test_bernoulli_cohorts_vary_in_size_and_are_never_empty():
+    sampling = Sampling(2, sampling="bernoulli")
+    sizes = [sampling.draw(Streams(0), r, 10).size for r in range(3000)]
+    assert min(sizes) == 1 and max(sizes) > 4
+    expected = 2 / (1 - 0.8**10)  # conditioned on not being empty
+    assert abs(np.mean(sizes) - expected) < 0.1
+
+
+def test_pools_renew_and_dropouts_leave():
+    sampling = Sampling(3, pool=5, renew=10)
+    seen = [{int(i) for r in range(10 * k, 10 * k + 10) for i in sampling.draw(Streams(0), r, 50).members}
+            for k in range(20)]  # fmt: skip
+    assert all(len(pool) <= 5 for pool in seen)
+    assert len(set().union(*seen)) > 30
+    sizes = [Sampling(4, dropout=0.5).draw(Streams(0), r, 8).size for r in range(2000)]
+    assert min(sizes) == 1 and abs(np.mean(sizes) - (2 + 1 / 16)) < 0.1
+
+
+def test_impossible_samplings_are_refused():
+    with pytest.raises(BadParameters, match="dropout"):
+        Sampling(3, dropout=1.0)
+    assert "pool of 9" in Sampling(3, pool=9).refuse(5)[0]
+    assert "candidates of the pool" in Sampling(3, pool=2).refuse(5)[0]
+    with pytest.raises(ValueError, match="needs every client"):
+        Simulate(FedRecu(lr=0.1), least_squares(), cohort=Sampling(5, dropout=0.1))
+
+
+def test_scaffold_with_random_cohorts_is_still_exact():
+    problem = quadratic()
+    machine = Simulate(Scaffold(lr=0.02), problem, steps=3, cohort=Sampling(2, sampling="bernoulli", dropout=0.2))
+    for _ in range(6000):
+        machine.run_round()
+    assert float((machine.x - problem.optimum).norm()) < 1e-8
+
+
+def test_engines_agree_with_all_options_together():
+    problem = least_squares()
+    setting = {
+        "steps": [1, 3, 2, 2, 1], "batch": 3, "clip": 2.0, "clip_scope": "reference", "weight_decay": 0.01,
+        "decay": 0.99, "cohort": Sampling(3, sampling="bernoulli", dropout=0.2),
+    }  # fmt: skip
+    for method in (FedSpeed(lr=0.02), Scaffold(lr=0.02), FedDyn(lr=0.02)):
+        fast, slow = Simulate(method, problem, **setting), Wire(method, problem, **setting)
+        for _ in range(50):
+            fast.run_round()
+            slow.run_round()
+        assert float((fast.x - slow.x).abs().max()) < 1e-12
+        assert fast.ledger == slow.ledger
