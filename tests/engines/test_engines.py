@@ -186,15 +186,28 @@ def test_a_method_left_to_theory_or_misplaced_does_not_start():
 def test_mini_batches_are_drawn_without_replacement_and_shared_by_engines():
     problem = least_squares()
     engine = Simulate(FedAvg(lr=0.1), problem, batch=3)
-    batch = engine.batches.draw([0, 4], round=2, step=1)
+    (batch,) = engine.batches.draw([0, 4], round=2, step=1)
     assert batch.shape == (2, 3)
     assert all(len(set(row)) == 3 and max(row) < 8 for row in batch.tolist())
-    assert torch.equal(batch[1], engine.batches.draw([4], round=2, step=1)[0])
-    assert not torch.equal(batch, engine.batches.draw([0, 4], round=2, step=2))
-    large = Simulate(FedAvg(lr=0.1), problem, batch=10).batches.draw([1], 0, 0)
+    assert torch.equal(batch[1], engine.batches.draw([4], round=2, step=1)[0][0])
+    assert not torch.equal(batch, engine.batches.draw([0, 4], round=2, step=2)[0])
+    large = Simulate(FedAvg(lr=0.1), problem, batch=10).batches.draw([1], 0, 0)[0]
     assert large.tolist() == [[*range(8), -1, -1]]
     whole = Simulate(FedAvg(lr=0.01), problem, batch=10, steps=2)
     plain = Simulate(FedAvg(lr=0.01), problem, steps=2)
     whole.run_round()
     plain.run_round()
     assert np.allclose(whole.x, plain.x, atol=1e-13)
+
+
+def test_epochs_run_through_every_sample_once():
+    problem = least_squares()
+    engine = Simulate(FedAvg(lr=0.1), problem, batch=3, epochs=2)
+    assert engine.steps == [6] * 5  # 8 samples are three batches
+    steps = [engine.batches.draw([2], round=1, step=j)[0][0].tolist() for j in range(6)]
+    first, second = sum(steps[:3], []), sum(steps[3:], [])
+    for epoch in (first, second):
+        assert sorted(i for i in epoch if i >= 0) == list(range(8)) and epoch.count(-1) == 1
+    assert first != second
+    with pytest.raises(ValueError, match="epochs need mini-batches"):
+        Simulate(FedAvg(lr=0.1), problem, epochs=2)

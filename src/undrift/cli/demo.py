@@ -15,7 +15,7 @@ CANCER = """\
 # Regularised logistic regression on the Wisconsin breast cancer data (569 samples, 30 features, comes with
 # scikit-learn), split unevenly among ten clients. Condition number 177.
 name = "breast-cancer"
-rounds = 250
+rounds = 300
 steps = 10
 target = 1e-10
 

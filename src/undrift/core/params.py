@@ -133,6 +133,11 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}; {hint}allowed: {', '.join(names) or 'none'}"
 
 
+def fold(name: str) -> str:
+    """A name without its capitals, dashes and underscores; DANE+ is daneplus."""
+    return name.casefold().replace("+", "plus").replace("-", "").replace("_", "")
+
+
 def _parts(hint: Any) -> tuple[Any, Range | None]:
     if typing.get_origin(hint) is Annotated:
         base, *notes = typing.get_args(hint)

@@ -41,8 +41,12 @@ class Oracle(abc.ABC):
     def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
         """Gradients ``[C, d]`` at ``y [C, d]``, on all data or on the samples ``batch [C, B]``.
 
-        ``batch`` holds positions among each client's own samples, -1 for none.
+        ``batch`` holds positions among each client's own samples, -1 for none. Where the problem has an
+        ``augmentation``, what it drew for the C * B samples follows as a third argument.
         """
+
+    def begin(self, start: Tensor, previous: Tensor | None) -> None:
+        """Local training sets out from ``start [C, d]``; ``previous`` are the clients' last local models."""
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         """Row-wise minimisers of f_i(y) - <v, y> + (lam/2)|y|^2."""
@@ -61,6 +65,10 @@ class Problem(abc.ABC):
     """Samples per client; mini-batches are drawn from them."""
     dtype: torch.dtype
     device: torch.device
+    augmentation: Any = None
+    """Random changes to samples: ``draw(rng, n)`` decides them, the oracle applies them."""
+    remembers: bool = False
+    """Whether the local loss looks at a client's last local model, which the engine then keeps."""
     differentiates: bool = False
     """Whether gradients come from automatic differentiation, not from a formula."""
 

@@ -38,7 +38,8 @@ class Engine(abc.ABC):
 
     ``steps`` is the number of local steps, for all clients or one number each; ``cohort`` the number of clients
     sampled per round, or how they are sampled (all when ``None``); ``batch`` the mini-batch size (all samples when
-    ``None``); ``options`` are those of :class:`undrift.engines.local.Options`.
+    ``None``); ``epochs`` takes the place of ``steps`` and means as many passes over a client's samples;
+    ``options`` are those of :class:`undrift.engines.local.Options`.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Engine(abc.ABC):
         steps: int | Sequence[int] = 1,
         cohort: int | Sampling | None = None,
         batch: int | None = None,
+        epochs: int | None = None,
         seed: int = 0,
         x0: Tensor | None = None,
         **options: Any,
@@ -56,6 +58,10 @@ class Engine(abc.ABC):
         n = problem.clients
         self.method, self.problem, self.options = method, problem, Options(**options)
         self.steps = [steps] * n if isinstance(steps, int) else [int(k) for k in steps]
+        if epochs is not None:
+            if batch is None:
+                raise ValueError("epochs need mini-batches: give batch, or steps instead of epochs")
+            self.steps = [epochs * -(-count // batch) for count in problem.samples]
         self.cohort = cohort if isinstance(cohort, Sampling) else Sampling(n if cohort is None else cohort)
         if reasons := method.refuse(n, self.cohort, self.steps, self.options.weights):
             raise ValueError("; ".join(reasons))
@@ -68,7 +74,7 @@ class Engine(abc.ABC):
         self.x0 = point.to(problem.dtype).to(problem.device)
         self.batches = None
         if batch is not None:
-            self.batches = Batches(self.streams, problem.samples, batch, self.x0.device)
+            self.batches = Batches(self.streams, problem, batch, epochs is not None)
         self.round = self.phase = 0
         self.ledger = Ledger()
         self.server: State = method.server(self.x0)
@@ -135,7 +141,10 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def client_tensors(self) -> dict[str, Tensor]:
-        """The clients' states: ``client.NAME [N, d]``, and in mid-round ``scratch.NAME`` and ``scratch_members``."""
+        """The clients' states: ``client.NAME [N, d]``, in mid-round ``scratch.NAME`` and ``scratch_members``;
+
+        and ``client_previous`` where the problem remembers the clients' last local models.
+        """
 
     @abc.abstractmethod
     def load_clients(self, tensors: dict[str, Tensor]) -> None:
@@ -150,6 +159,7 @@ class Engine(abc.ABC):
         """Continue from a snapshot; one that does not fit the method's declared states is refused."""
         state, declared = self.method.Server, self.method.Client
         required = {f"server.{n}" for n in state.vectors} | {f"client.{n}" for n in declared.vectors}
+        required |= {"client_previous"} if self.problem.remembers else set()
         optional = {f"server.{n}" for n in state.scratch} | {f"scratch.{n}" for n in declared.scratch}
         optional |= {"scratch_members"} if declared.scratch else set()
         missing, extra = required - set(tensors), set(tensors) - required - optional
@@ -158,7 +168,8 @@ class Engine(abc.ABC):
             words += [f"unknown {', '.join(sorted(extra))}"] * bool(extra)
             raise ValueError(f"the saved state is not one of {type(self.method).__name__}: {'; '.join(words)}")
         for name, tensor in tensors.items():
-            rows = {"server": (), "client": (self.problem.clients,)}.get(name.split(".")[0])
+            many = (self.problem.clients,)
+            rows = {"server": (), "client": many, "client_previous": many}.get(name.split(".")[0])
             if rows is not None and tuple(tensor.shape) != (*rows, self.problem.dim):
                 raise ValueError(f"the saved {name} has shape {tuple(tensor.shape)}, not {(*rows, self.problem.dim)}")
             if rows is not None and tensor.dtype != self.x0.dtype:

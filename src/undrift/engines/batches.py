@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from undrift.core.problem import Problem
 from undrift.core.streams import Streams
 
 
 class Batches:
-    """``size`` samples of a client's own, without replacement, anew at each local step."""
+    """``size`` samples of a client's own at each local step, without replacement.
 
-    def __init__(self, streams: Streams, samples: list[int], size: int, device: torch.device):
-        self.streams, self.samples, self.size, self.device = streams, samples, size, device
+    Drawn anew at each step, or in epochs: then the steps run through a fresh shuffle of all samples each time.
+    """
 
-    def draw(self, members: Iterable[int], round: int, step: int) -> Tensor:
-        """Positions ``[C, size]`` among each client's samples; -1 fills the rows of clients that have fewer."""
-        rows = []
-        for client in members:
-            n = self.samples[client]
-            row = np.full(self.size, -1)
-            if n <= self.size:
-                row[:n] = np.arange(n)
-            else:
-                row[:] = self.streams.at("batches", round, int(client), step).choice(n, self.size, replace=False)
-            rows.append(row)
-        return torch.from_numpy(np.stack(rows)).to(self.device)
+    def __init__(self, streams: Streams, problem: Problem, size: int, epochs: bool):
+        self.streams, self.problem, self.size, self.epochs = streams, problem, size, epochs
+
+    def draw(self, members: Sequence[int], round: int, step: int) -> tuple[Any, ...]:
+        """Positions ``[C, size]`` among each client's samples, -1 where there are fewer; then the augmentation's draws."""
+        positions = np.stack([self._row(int(client), round, step) for client in members])
+        batch = (torch.from_numpy(positions).to(self.problem.device),)
+        if (augmentation := self.problem.augmentation) is None:
+            return batch
+        rngs = [self.streams.at("augment", round, int(client), step) for client in members]
+        draws = [augmentation.draw(rng, self.size) for rng in rngs]
+        return *batch, type(draws[0]).join(draws).to(self.problem.device)
+
+    def _row(self, client: int, round: int, step: int) -> np.ndarray:
+        n = self.problem.samples[client]
+        row = np.full(self.size, -1)
+        if self.epochs:
+            epoch, place = divmod(step, -(-n // self.size))
+            order = self.streams.at("batches", round, client, epoch).permutation(n)
+            chosen = order[place * self.size : (place + 1) * self.size]
+        elif n <= self.size:
+            chosen = np.arange(n)
+        else:
+            chosen = self.streams.at("batches", round, client, step).choice(n, self.size, replace=False)
+        row[: len(chosen)] = chosen
+        return row

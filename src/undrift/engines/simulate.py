@@ -25,6 +25,7 @@ class Simulate(Engine):
         self.clients = self.method.client(self.x0).map(lambda v: v.expand(n, -1))
         self._scratch: tuple[np.ndarray, dict[str, Tensor]] | None = None
         self._owned = False
+        self.previous = self.x0.repeat(n, 1) if self.problem.remembers else None
 
     def exchange(self, phase: Any, cohort: Cohort, steps: list[int], picked: int | None) -> Any:
         oracle = self.problem.at(None if cohort.full else cohort.members)
@@ -34,6 +35,8 @@ class Simulate(Engine):
         self.ledger.gradients += f.gradients
         if f.end is not None:
             self.ends = f.end
+            if self.previous is not None:
+                self.previous[torch.from_numpy(cohort.members)] = f.end
         return up.map(lambda v: self.reduce(f.rows(v), phase.reduction, cohort, picked))
 
     def forget(self) -> None:
@@ -45,12 +48,13 @@ class Simulate(Engine):
             members, rows = self._scratch
             tensors |= {f"scratch.{name}": v for name, v in rows.items()}
             tensors["scratch_members"] = torch.from_numpy(members)
-        return tensors
+        return tensors if self.previous is None else {**tensors, "client_previous": self.previous.clone()}
 
     def load_clients(self, tensors: dict[str, Tensor]) -> None:
         declared = self.method.Client
         self.clients = declared(**{n: tensors[f"client.{n}"] for n in declared.vectors})
         self._owned = False
+        self.previous = tensors.get("client_previous")
         rows = {n: tensors[f"scratch.{n}"] for n in declared.scratch if f"scratch.{n}" in tensors}
         self._scratch = (tensors["scratch_members"].cpu().numpy(), rows) if rows else None
 
@@ -100,7 +104,8 @@ class Stacked(Descent):
     def grad(self, y: Tensor, step: int | None = None) -> Tensor:
         self.gradients += self._cohort.size
         y = self.rows(y)
-        return self._treated(y, self._oracle.grad(y, None if step is None else self._batch(step)))
+        self._oracle.begin(y, self._previous)
+        return self._treated(y, self._oracle.grad(y, *(() if step is None else self._batch(step))))
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         self.end = self._oracle.solve(self.rows(v), lam)
@@ -108,6 +113,7 @@ class Stacked(Descent):
 
     def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
         y = y.map(self.rows) if isinstance(y, Struct) else self.rows(y)
+        self._oracle.begin(_first(y), self._previous)
         fewest, most = min(self._planned), max(self._planned)
         if until is None and fewest == most:
             for j in range(start, most):
@@ -117,7 +123,7 @@ class Stacked(Descent):
         else:
             y = self._masked(y, step, until, start, most)
         self._drawn += most
-        self.end = getattr(y, y.vectors[0]) if isinstance(y, Struct) else y
+        self.end = _first(y)
         return y
 
     def _masked(self, y: Any, step: Callable, until: Callable | None, start: int, most: int) -> Any:
@@ -145,7 +151,7 @@ class Stacked(Descent):
 
         def grad(y: Tensor) -> Tensor:
             self._calls += 1
-            return self._treated(y, self._oracle.grad(y, batch))
+            return self._treated(y, self._oracle.grad(y, *batch))
 
         return grad
 
@@ -153,9 +159,19 @@ class Stacked(Descent):
         self._calls += 1
         return self._treated(y, self._oracle.grad(y))
 
-    def _batch(self, step: int) -> Tensor | None:
+    def _batch(self, step: int) -> tuple[Any, ...]:
         batches = self._engine.batches
-        return None if batches is None else batches.draw(self._cohort.members, self.round, step)
+        return () if batches is None else batches.draw(self._cohort.members, self.round, step)
+
+    @property
+    def _previous(self) -> Tensor | None:
+        previous = self._engine.previous
+        return None if previous is None else previous[torch.from_numpy(self._cohort.members)]
+
+
+def _first(y: Any) -> Tensor:
+    """The iterate itself, where local work carries more than that."""
+    return getattr(y, y.vectors[0]) if isinstance(y, Struct) else y
 
 
 def _where(mask: Tensor, new: Any, old: Any) -> Any:

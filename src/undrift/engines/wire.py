@@ -23,6 +23,7 @@ class Wire(Engine):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.clients = [self.method.client(self.x0) for _ in range(self.problem.clients)]
+        self.previous = [self.x0] * self.problem.clients if self.problem.remembers else None
         self.frames_down = self.frames_up = 0
 
     def exchange(self, phase: Any, cohort: Cohort, steps: list[int], picked: int | None) -> Any:
@@ -35,6 +36,8 @@ class Wire(Engine):
             self.ledger.gradients += f.gradients
             if f.end is not None:
                 ends.append(f.end)
+                if self.previous is not None:
+                    self.previous[i] = f.end
             if picked is None or picked == k:
                 frame = encode(up)
                 self.frames_up += len(frame)
@@ -58,6 +61,8 @@ class Wire(Engine):
             for n in present:
                 tensors[f"scratch.{n}"] = torch.stack([getattr(self.clients[i], n) for i in holders])
             tensors["scratch_members"] = torch.tensor(holders)
+        if self.previous is not None:
+            tensors["client_previous"] = torch.stack(self.previous)
         return tensors
 
     def load_clients(self, tensors: dict[str, Tensor]) -> None:
@@ -65,6 +70,8 @@ class Wire(Engine):
         self.clients = [
             declared(**{n: tensors[f"client.{n}"][i] for n in declared.vectors}) for i in range(self.problem.clients)
         ]
+        if self.previous is not None:
+            self.previous = list(tensors["client_previous"])
         for k, i in enumerate(tensors.get("scratch_members", torch.tensor([], dtype=torch.long)).tolist()):
             scratch = {n: tensors[f"scratch.{n}"][k] for n in declared.scratch if f"scratch.{n}" in tensors}
             self.clients[i] = self.clients[i].replace(**scratch)
@@ -82,8 +89,16 @@ class One(Descent):
 
     def grad(self, y: Tensor, step: int | None = None) -> Tensor:
         self.gradients += 1
-        g = self._oracle.grad(y.unsqueeze(0), None if step is None else self._batch(step)).squeeze(0)
-        return self._treated(y, g)
+        self._begin(y)
+        return self._gradient(y, step)
+
+    def _gradient(self, y: Tensor, step: int | None) -> Tensor:
+        batch = () if step is None else self._batch(step)
+        return self._treated(y, self._oracle.grad(y.unsqueeze(0), *batch).squeeze(0))
+
+    def _begin(self, y: Tensor) -> None:
+        previous = self._engine.previous
+        self._oracle.begin(y.unsqueeze(0), None if previous is None else previous[self._client].unsqueeze(0))
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         self.end = self._oracle.solve(v.unsqueeze(0), lam).squeeze(0)
@@ -91,15 +106,24 @@ class One(Descent):
 
     def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
         self.steps = 0
+        self._begin(_first(y))
         for j in range(start, self._planned):
-            y = step(y, lambda z, j=self._drawn + j: self.grad(z, j))
+            y = step(y, lambda z, j=self._drawn + j: self._counted(z, j))
             self.steps += 1
             if until is not None and bool(until(y)):
                 break
         self._drawn += self._planned
-        self.end = next(v for _, v in y.items()) if isinstance(y, Struct) else y
+        self.end = _first(y)
         return y
 
-    def _batch(self, step: int) -> Tensor | None:
+    def _counted(self, y: Tensor, step: int) -> Tensor:
+        self.gradients += 1
+        return self._gradient(y, step)
+
+    def _batch(self, step: int) -> tuple[Any, ...]:
         batches = self._engine.batches
-        return None if batches is None else batches.draw([self._client], self.round, step)
+        return () if batches is None else batches.draw([self._client], self.round, step)
+
+
+def _first(y: Any) -> Tensor:
+    return getattr(y, y.vectors[0]) if isinstance(y, Struct) else y

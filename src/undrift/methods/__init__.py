@@ -5,6 +5,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from undrift.core import Method, registry
+from undrift.core.params import fold
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
@@ -19,9 +20,5 @@ def __getattr__(name: str) -> Any:
 
 
 def find(name: str) -> type[Method] | None:
-    """The method called ``name``, whatever its capitals, dashes and underscores; DANE+ is DANEPlus."""
-    return {_fold(known): method for known, method in registry.items()}.get(_fold(name))
-
-
-def _fold(name: str) -> str:
-    return name.casefold().replace("+", "plus").replace("-", "").replace("_", "")
+    """The method called ``name``, however it is written."""
+    return {fold(known): method for known, method in registry.items()}.get(fold(name))

@@ -38,6 +38,8 @@ def chart(series: Mapping[str, Points], width: int = 60, x: str = "rounds") -> s
             grid[round(sum(depths) / len(depths))][column] = mark
         if curve:
             names[round((top - curve[-1][1]) / decades)].append(f"  {mark} {name}")
+    while not "".join(grid[-1]).strip():
+        grid.pop()
     lines = []
     for k, cells in enumerate(grid):
         label = "" if k % 2 else f"1e{top - k * decades:+03d}"

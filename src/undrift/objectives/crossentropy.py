@@ -1,0 +1,17 @@
+from undrift.objectives.base import Objective
+
+
+class CrossEntropy(Objective):
+    """sum_j w_j (-log softmax(s_j)_{y_j}), s_j the logits of sample j."""
+
+    title = "Cross-entropy"
+    paper = "the loss of every method unless another is named"
+
+    def loss(self, local, batch, others):
+        return weighted_cross_entropy(local(batch.x), batch)
+
+
+def weighted_cross_entropy(logits, batch):
+    """Cross-entropy of ``logits``, samples counted by their weights."""
+    picked = logits.log_softmax(-1).gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1)
+    return -(batch.weights * picked).sum()

@@ -1,0 +1,31 @@
+"""Tables and numbers as they are printed."""
+
+import math
+
+from undrift.report.text import clean, count, plain, small, table, whole
+
+
+def test_nothing_printed_can_command_a_terminal():
+    assert clean("a\x1b[31mb\x07\r\u202ec\nd é") == "a\\x1b[31mb\\x07\\r\\u202ec\nd é"
+
+
+def test_columns_are_aligned():
+    assert table(["name", "n"], [["a", 5], ["long", 100]], right=["n"]).splitlines() == [
+        "name    n",
+        "----  ---",
+        "a       5",
+        "long  100",
+    ]
+
+
+def test_the_last_text_gives_way():
+    text = table(["name", "n", "title"], [["a", 1, "x" * 200], ["b\x1b", 2, "line\nbreak"]], right=["n"], width=40)
+    assert max(map(len, text.splitlines())) == 40
+    assert "x..." in text and "b\\x1b" in text and "line break" in text
+
+
+def test_numbers():
+    assert [small(v) for v in (None, math.nan, 0.0, -1e-18, 1.234e-11)] == ["-", "-", "0", "0", "1.2e-11"]
+    assert [whole(v) for v in (None, math.inf, 3.0, 12345.6)] == ["-", "-", "3", "12,346"]
+    assert [plain(v) for v in (None, 0.25)] == ["-", "0.25"]
+    assert [count(n, "seed") for n in (0, 1, 2)] == ["0 seeds", "1 seed", "2 seeds"]
