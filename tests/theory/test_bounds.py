@@ -92,15 +92,16 @@ HAND = [
     (bounds.fedred_gd_step(2.0, 3.0).contraction, 0.5),
     (bounds.fedred_gd(2.0, 4.0, 2, 10.0), 8.0),
     (bounds.fedred_gd(0.0, 2.0, 4, 10.0), 5.0),
-    (bounds.fedred_gd(2.0, 4.0, 2, 10.0, L=3.0, sigma=2.0), 10.0),
-    (bounds.fedred_gd_nonconvex(2.0, 8, 1.0), 24.0),
-    (bounds.fedred_gd_nonconvex(2.0, 8, 1.0, sigma=3.0), 60.0),
+    (bounds.fedred_gd(2.0, 4.0, 2, 10.0, L=2.0), 8.0),
+    (bounds.fedred_gd(2.0, 4.0, 2, 10.0, L=2.0, sigma=2.0), 9.0),
+    (bounds.fedred_gd_nonconvex(2.0, 8, 4.0), 96.0),
+    (bounds.fedred_gd_nonconvex(2.0, 8, 4.0, sigma=3.0), 168.0),
     (bounds.scaffnew_weight(0.5, 0.25), 4.0),
     (bounds.scaffnew_rate(0.1, 0.5, 0.5), 0.95),
     (bounds.scaffnew_rate(1.0, 0.5, 0.5), 0.75),
     (bounds.fedspeed_kappa(2.0, 3, 0.001, 0.1, 0.5), 0.5 - 0.03 - 0.018432),
-    (bounds.fedspeed_floor(2.0, 3, 0.01, 0.0, 0.5, 10.0, 2.0, 1.0) * (0.5 - 1.8432), 7.68),
-    (bounds.fedspeed_floor(2.0, 3, 0.0, 0.1, 0.5, 10.0, 2.0, 1.0) * 0.47, 0.7),
+    (bounds.fedspeed_floor(2.0, 3, 0.01, 0.0, 0.5, 10.0, 2.0, 3.0) * (0.5 - 1.8432), 56.832),
+    (bounds.fedspeed_floor(2.0, 3, 0.0, 0.1, 0.5, 10.0, 2.0, 3.0) * 0.47, 3.1),
 ]
 
 
@@ -285,7 +286,7 @@ def fedred_step(f, x, Y, eta, lam, exact):
 def fedred_numbers(f, exact):
     lam = f.delta_A
     if exact:
-        eta = steps.fedred_exact_eta(f.L)
+        eta = steps.fedred_exact_eta(f.L, lam)
         return eta, lam, steps.fedred_exact_p(f.mu, eta, lam), bounds.fedred_exact_step(f.mu, eta)
     eta = steps.fedred_gd_eta(f.L, f.mu, lam)
     return eta, lam, steps.fedred_gd_p(f.mu, eta, lam), bounds.fedred_gd_step(f.mu, eta)

@@ -75,6 +75,7 @@ HAND = [
     ("FedRed", NONCONVEX, {"eta": 7.0}, {"lam": 4.0, "p": 0.4}),
     ("FedRed", STRONG, EXACT, {"eta": 20.0, "lam": 3.0, "p": 3.2 / 20.2}),
     ("FedRed", STRONG, {**EXACT, "eta": 30.0}, {"lam": 3.0, "p": 3.2 / 30.2}),
+    ("FedRed", STRONG, {**EXACT, "lam": 30.0}, {"eta": 30.0, "p": 1.0}),
     ("FedRed", NONCONVEX, EXACT, {"eta": 20.0, "lam": 4.0, "p": 0.2}),
     ("FedRed", NONCONVEX, {**EXACT, "lam": 6.0}, {"eta": 24.0, "p": 0.25}),
     ("FedRed", STRONG, {**EXACT, **RAND}, {"eta": 20.0, "lam": 4.0, "p": 0.2}),
@@ -98,6 +99,12 @@ def test_only_what_is_asked_comes_back():
     fields = {"eta": 3.0, "lam": "theory", "p": 0.5, "solver": "gd", "average": "avg", "reset_local": True}
     assert prescribe("FedRed", STRONG, steps=5, fields=fields) == {"lam": 3.0}
     assert prescribe("FedAvg", Constants(), steps=5, fields={"lr": 0.1, "server_lr": 1.0}) == {}
+
+
+def test_exact_gradients_and_everyone_unless_said():
+    fields = {"lr": "theory"}
+    assert prescribe("Scaffold", NONCONVEX, steps=5, fields=fields) == {"lr": pytest.approx(1 / 1200)}
+    assert prescribe("FedRecu", NONCONVEX, steps=5, fields=fields) == {"lr": pytest.approx(8 / 850)}
 
 
 def test_has_rule():
@@ -131,6 +138,13 @@ def test_missing_constant(name, constants, given, needs):
         ask(name, constants, **given)
     text = str(error.value)
     assert text.startswith(f"{name}: theory for ") and needs in text and text.endswith("; give numbers instead.")
+
+
+def test_the_complaint_names_what_was_left_to_theory():
+    with pytest.raises(
+        ValueError, match=r"^FedRed: theory for lam, p needs delta_A, but the problem does not know it; "
+    ):
+        prescribe("FedRed", Constants(L=1.0, mu=0.0), steps=5, fields={"eta": 2.0, "lam": "theory", "p": "theory"})
 
 
 def test_a_constant_that_is_not_needed_may_be_missing():

@@ -179,14 +179,12 @@ def purity(cls: type[Method]) -> None:
     problem = least_squares()
     method = example(cls, problem.constants)
     setting = uneven(method, problem.clients)
-    before = (torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate())  # type: ignore[union-attr]
+    before = _generators()
     engine = _Twice(method, problem, **setting)
     for _ in range(3):
         engine.run_round()
-    after = (torch.get_rng_state(), np.random.get_state()[1], random.getstate())  # type: ignore[union-attr]
-    expect(torch.equal(before[0], after[0]), "torch's global generator was used")
-    expect(np.array_equal(before[1], after[1]), "NumPy's global generator was used")
-    expect(before[2] == after[2], "Python's global generator was used")
+    for name, state in _generators().items():
+        expect(state == before[name], f"{name}'s global generator was used")
 
 
 def documented(cls: type[Method]) -> None:
@@ -298,6 +296,15 @@ class _Watched:
             _unchanged(argument, copy, "merge changed its arguments")
         _unchanged(first, second, "merge called twice gives two results")
         return second
+
+
+def _generators() -> dict[str, Any]:
+    numpy = np.random.get_state(legacy=False)["state"]
+    return {
+        "torch": torch.get_rng_state().tolist(),
+        "NumPy": (numpy["key"].tolist(), numpy["pos"]),
+        "Python": random.getstate(),
+    }
 
 
 def _clone(record: Struct) -> Any:

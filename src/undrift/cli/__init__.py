@@ -48,7 +48,7 @@ def commands() -> Parser:
 
     verb = verbs.add_parser("demo", description=DEMO, help="see client drift, and methods without it, in seconds")
     verb.add_argument("--out", type=Path, default=Path("demo"), metavar="FOLDER", help="default: demo")
-    verb.set_defaults(work=demo)
+    verb.set_defaults(work=demo_verb)
 
     verb = verbs.add_parser("run", description=RUN, help="run every method of a spec with every seed")
     verb.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
@@ -56,24 +56,24 @@ def commands() -> Parser:
     verb.add_argument("--out", type=Path, default=Path("runs"), metavar="FOLDER", help="root of run folders: runs")
     verb.add_argument("--overwrite", action="store_true", help="replace an earlier run of the same name")
     json_option(verb)
-    verb.set_defaults(work=run)
+    verb.set_defaults(work=run_verb)
 
     verb = verbs.add_parser("list", description=LIST, help="list the methods, or the named problems")
     verb.add_argument("kind", choices=("methods", "problems"), help="methods or problems", metavar="methods|problems")
     json_option(verb)
-    verb.set_defaults(work=list_)
+    verb.set_defaults(work=list_verb)
 
     verb = verbs.add_parser("show", description=SHOW, help="show a method: update, parameters, costs, source")
     verb.add_argument("method", metavar="METHOD", help="a name from: undrift list methods")
     json_option(verb)
-    verb.set_defaults(work=show)
+    verb.set_defaults(work=show_verb)
 
     verb = verbs.add_parser("compare", description=COMPARE, help="compare recorded runs")
     verb.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or its name in runs/")
     verb.add_argument("--target", type=positive, metavar="GAP", help="default: the specs', else 1e-6 of the first gap")
     verb.add_argument("--plot", type=Path, metavar="FILE", help="also draw the curves (.png, .pdf or .svg)")
     json_option(verb)
-    verb.set_defaults(work=compare)
+    verb.set_defaults(work=compare_verb)
     return parser
 
 
@@ -90,31 +90,31 @@ SHOW = "Show a method: its update, hyper-parameters, costs, assumptions and sour
 COMPARE = "What each method of some runs needed to reach a target, as means over seeds."
 
 
-def demo(asked: argparse.Namespace) -> int:
+def demo_verb(asked: argparse.Namespace) -> int:
     from undrift.cli.demo import demo
 
     return demo(asked.out)
 
 
-def run(asked: argparse.Namespace) -> int:
+def run_verb(asked: argparse.Namespace) -> int:
     from undrift.cli.run import run
 
     return run(asked.spec, asked.changes, asked.out, asked.overwrite, asked.json)
 
 
-def list_(asked: argparse.Namespace) -> int:
+def list_verb(asked: argparse.Namespace) -> int:
     from undrift.cli import listing
 
     return listing.problems(asked.json) if asked.kind == "problems" else listing.methods(asked.json)
 
 
-def show(asked: argparse.Namespace) -> int:
+def show_verb(asked: argparse.Namespace) -> int:
     from undrift.cli.listing import show
 
     return show(asked.method, asked.json)
 
 
-def compare(asked: argparse.Namespace) -> int:
+def compare_verb(asked: argparse.Namespace) -> int:
     from undrift.cli.compare import compare
 
     return compare(asked.runs, asked.target, asked.plot, asked.json)

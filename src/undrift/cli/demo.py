@@ -191,9 +191,10 @@ def draw(runs: dict[str, list[Row]], path: Path) -> None:
 
 def legend(out: Path) -> None:
     result(
-        "\nrounds, vectors and gradients: spent until f(x) - f* <= 1e-10 (- if never); vectors of model size, up and\n"
-        "down, per client; gradients of all clients together. FedAvg stalls where its clients' drift balances.\n"
-        "FedRecu, FedCET and SCAFFOLD take steps larger than their theory grants, and stay exact."
+        "\nrounds, vectors and gradients: spent until f(x) - f* <= 1e-10 (- if never)\n"
+        "vectors: of model size, up and down, per client; gradients: of all clients together\n\n"
+        "FedAvg stalls where the drifts of its clients balance. SCAFFOLD, FedRecu and FedCET take the same\n"
+        "step, larger than their theory grants, and stay exact; FedCET sends half as much."
     )
     say(f"\nPicture: {out / 'demo.png'}")
     say(f"Next:    undrift run {out / 'breast-cancer.toml'} -s problem.beta=0.1")

@@ -90,9 +90,9 @@ class Experiment:
             if last.get("round") != engine.round:
                 watch(runner.measure(engine) | {"seconds": last.get("seconds", 0.0)})
         except Unsupported as error:
-            status, note = "failed", str(error)
+            status, note = "failed", f"failed: {error}"
         if status == "diverged":
-            note = f"in round {last['round']}: {remedy(entry.method)}"
+            note = f"diverged in round {last['round']}: {remedy(entry.method)}"
         return Outcome(entry.label, name, seed, status, values(method), note)
 
 

@@ -100,4 +100,4 @@ def status(row: dict[str, Any]) -> str:
 
 def ending(outcome: Outcome, row: dict[str, Any]) -> str:
     words = {"done": "all rounds run", "reached": "target reached"}.get(outcome.status, outcome.status)
-    return f"{words}: {status(row)}  {row['seconds']:.1f} s" if row else f"{words}: {outcome.note}"
+    return f"{words}: {status(row)}  {row['seconds']:.1f} s" if row else outcome.note

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from undrift.cli.talk import FAILED, INTERRUPTED, OK, refuse, result, result_json, say
@@ -49,15 +50,13 @@ def perform(spec: Spec, folder: Folder, as_json: bool) -> int:
     folder.start(spec, environment(spec.device), chosen)
     bar, outcomes = progress(), []
     try:
-        with Stop() as stop:
+        with Stop() as stop, suppress(KeyboardInterrupt):
             for outcome in experiment.perform(folder.append, bar, stop):
                 outcomes.append(outcome)
-                folder.log(f"{outcome.label}, seed {outcome.seed}: {outcome.status} {outcome.note}".rstrip())
-    except KeyboardInterrupt:
-        stop.asked = True
+                folder.log(f"{outcome.label}, seed {outcome.seed}: {outcome.note or outcome.status}")
     finally:
         bar.close()
-    if stop.asked:
+    if len(outcomes) < len(spec.entries) * len(spec.seeds) or outcomes[-1].status == "stopped":
         return interrupted(folder)
     folder.finish(outcomes)
     draw(folder, spec)
@@ -128,4 +127,4 @@ def together(statuses: list[str]) -> str:
 def notes(outcomes: Sequence[Outcome]) -> list[str]:
     """What went wrong and what to try, once per method."""
     first = {outcome.label: outcome for outcome in reversed(outcomes) if outcome.note}
-    return [f"\n{label} {o.status} {o.note}" for label, o in reversed(first.items())]
+    return [f"\n{label} {outcome.note}" for label, outcome in reversed(first.items())]

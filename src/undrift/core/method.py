@@ -101,6 +101,7 @@ class Phase:
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
     """A federated method. Subclasses become frozen dataclasses; their fields are the hyper-parameters.
 
@@ -167,7 +168,7 @@ class Method:
 
     def server(self, x0: Vec) -> Any:
         """The server's state before the first round."""
-        return self.Server(x=x0)  # type: ignore[call-arg]
+        return self.Server(x=x0)
 
     def client(self, x0: Vec) -> Any:
         """Every client's state before the first round."""
@@ -187,7 +188,7 @@ class Method:
 
     def phases(self, now: Round) -> list[Any]:
         """The exchanges of one round."""
-        nested = [self._phase(name) for name in phase_names(type(self))]
+        nested = [self._phase(name) for name in phase_names(type(self))]  # type: ignore[arg-type]
         return nested + ([self] if hasattr(type(self), "work") else [])
 
     def refuse(self, clients: int, cohort: Sampling, steps: Sequence[int], weights: str = "uniform") -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 if TYPE_CHECKING:
     from torch import Tensor as Scratch
@@ -21,7 +21,6 @@ else:
         """A vector kept between the phases of one round and forgotten at its end."""
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Struct:
     """A frozen record whose annotated fields are vectors; a ``Scratch`` one may be absent (``None``).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,14 @@ class Batches:
     def __init__(self, streams: Streams, problem: Problem, size: int, epochs: bool):
         self.streams, self.problem, self.size, self.epochs = streams, problem, size, epochs
 
-    def draw(self, members: Sequence[int], round: int, step: int) -> tuple[Any, ...]:
+    def draw(self, members: Iterable[int], round: int, step: int) -> tuple[Any, ...]:
         """Positions ``[C, size]`` among each client's samples, -1 where there are fewer; then the augmentation's draws."""
-        positions = np.stack([self._row(int(client), round, step) for client in members])
+        members = [int(client) for client in members]
+        positions = np.stack([self._row(client, round, step) for client in members])
         batch = (torch.from_numpy(positions).to(self.problem.device),)
         if (augmentation := self.problem.augmentation) is None:
             return batch
-        rngs = [self.streams.at("augment", round, int(client), step) for client in members]
+        rngs = [self.streams.at("augment", round, client, step) for client in members]
         draws = [augmentation.draw(rng, self.size) for rng in rngs]
         return *batch, type(draws[0]).join(draws).to(self.problem.device)
 

@@ -64,7 +64,7 @@ class DANEPlus(LocalSolver, AnchorGradient):
     average: Literal["avg", "rand"] = "avg"
 
     @property
-    def who(self):
+    def who(self):  # type: ignore[override]
         return "one" if self.average == "rand" else "all"
 
     def work(self, me, got, f):

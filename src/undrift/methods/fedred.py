@@ -18,7 +18,7 @@ class DoublyRegularised(Method, abstract=True):
     average: Literal["avg", "rand"] = "avg"
 
     @property
-    def reduction(self):
+    def reduction(self):  # type: ignore[override]
         return "pick" if self.average == "rand" else "mean"
 
     def local(self, f, y, x, h):

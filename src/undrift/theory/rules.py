@@ -151,7 +151,7 @@ def exact(ask: Ask) -> bool:
 def fedred_eta(ask: Ask) -> float:
     lam = ask["lam"]
     if exact(ask):
-        return steps.fedred_exact_eta(ask.L) if ask.averaged else steps.fedred_exact_eta_nonconvex(ask.L, lam)
+        return (steps.fedred_exact_eta if ask.averaged else steps.fedred_exact_eta_nonconvex)(ask.L, lam)
     if ask.averaged:
         return steps.fedred_gd_eta(ask.L, ask.mu, lam, noise=ask.L if ask.stochastic else 0.0)  # eps = sigma^2/L
     return steps.fedred_gd_eta_nonconvex(ask.L, lam)  # with noise too: (B.223) holds for any eta > 3L

@@ -118,9 +118,9 @@ def daneplus_dual_lam(mu: float, L: float) -> float:
     return math.sqrt(mu * L)
 
 
-def fedred_exact_eta(L: float) -> float:
-    """FedRed, exact solver, Section 4: eta = 2 L (Theorem 7 holds for any eta >= lambda)."""
-    return 2 * L
+def fedred_exact_eta(L: float, lam: float) -> float:
+    """FedRed, exact solver, Section 4 and Theorem 7 (convex): eta = 2 L, and at least lambda."""
+    return max(2 * L, lam)
 
 
 def fedred_exact_eta_nonconvex(L: float, lam: float) -> float:

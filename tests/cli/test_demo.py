@@ -1,0 +1,65 @@
+"""``demo`` shows what it promises, and its specs can be run."""
+
+import re
+
+import pytest
+
+from undrift.cli import main
+from undrift.cli.demo import SPECS
+from undrift.runs.folder import Folder
+from undrift.runs.spec import load, parse
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    """The folder and what was printed."""
+    import contextlib
+    import io
+
+    place = tmp_path_factory.mktemp("demo")
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        assert main(["demo", "--out", str(place / "here")]) == 0
+    return place / "here", out.getvalue(), err.getvalue()
+
+
+def test_fedavg_stalls_and_the_others_are_exact(shown):
+    place, out, _ = shown
+    for text in SPECS.values():
+        spec = parse(text)
+        last = {row["label"]: row for row in Folder(place / spec.name).rows()}
+        assert last.pop("FedAvg")["gap"] > 1e-5
+        assert set(last) == {"SCAFFOLD", "FedRecu", "FedCET", "Scaffnew", "DANE+", "FedRed"}
+        assert all(row["gap"] <= 1e-10 for row in last.values())
+        rows = [row["gap"] for row in Folder(place / spec.name).rows() if row["label"] == "FedAvg"]
+        assert rows[-1] == pytest.approx(rows[len(rows) // 2], rel=1e-2)
+    assert len(re.findall(r"^FedAvg +- +- +- ", out, re.MULTILINE)) == 2
+
+
+def test_the_table_the_chart_the_picture_and_the_next_command(shown):
+    place, out, err = shown
+    assert (place / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert "o FedAvg" in out and "* FedCET" in out and "theory: lr, p" in out and "lr = 0.1, c = 1" in out
+    assert f"undrift run {place / 'breast-cancer.toml'}" in err and str(place / "demo.png") in err
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_the_specs_are_left_for_the_reader(shown):
+    place, *_ = shown
+    for text in SPECS.values():
+        spec = parse(text)
+        assert load(place / f"{spec.name}.toml").document() == spec.document()
+        assert Folder(place / spec.name).state(spec) == "same"
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--out", str(tmp_path / "file")]) == 1
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_the_example_of_the_readme_is_a_good_spec():
+    from pathlib import Path
+
+    spec = load(Path(__file__).parents[2] / "examples" / "first.toml")
+    assert spec.problem_name == "logistic" and len(spec.entries) == 4

@@ -1,0 +1,99 @@
+"""``list`` and ``show`` tell what the methods declare."""
+
+import inspect
+import json
+
+import pytest
+
+from undrift.cli import main
+from undrift.core.method import registry
+from undrift.methods import FedCET, FedTrack, Scaffold
+from undrift.problems.catalog import registry as problems
+
+
+def told(capsys, *words):
+    assert main(words) == 0
+    done = capsys.readouterr()
+    assert done.err == ""
+    return done.out
+
+
+def refused(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    done = capsys.readouterr()
+    assert done.out == ""
+    return done.err
+
+
+def test_methods_as_json_carry_every_declaration(capsys):
+    rows = {row["name"]: row for row in json.loads(told(capsys, "list", "methods", "--json"))}
+    assert set(rows) == set(registry)
+    assert all(row["title"] and row["paper"] for row in rows.values())
+    assert all(type(row["exact"]) is bool and row["participation"] in ("full", "partial") for row in rows.values())
+    scaffold = rows["Scaffold"]
+    assert (scaffold["vectors_up"], scaffold["vectors_down"], scaffold["syncs"]) == (2, 2, 1)
+    assert (scaffold["stored_server"], scaffold["stored_client"]) == (2, 1)
+    assert scaffold["exact"] and scaffold["participation"] == "partial" and scaffold["provisional"] == ""
+    fedcet = rows["FedCET"]
+    assert (fedcet["vectors_up"], fedcet["vectors_down"], fedcet["stored_client"]) == (1, 1, 2)
+    assert fedcet["assumptions"] == [
+        "every client takes part in every round",
+        "every client takes the same number of local steps",
+    ]
+    assert not rows["FedAvg"]["exact"]
+    assert rows["FedTrack"]["provisional"] == FedTrack.provisional != ""
+    assert any("exactly" in text for text in rows["DANE"]["assumptions"])
+
+
+def test_the_tables_name_everything_and_fit(capsys):
+    for kind, known in (("methods", registry), ("problems", problems)):
+        text = told(capsys, "list", kind)
+        assert all(any(line.startswith(name) for line in text.splitlines()) for name in known)
+        assert max(map(len, text.splitlines())) <= 100
+    assert "FedTrack *" in told(capsys, "list", "methods")
+
+
+def test_problems_as_json_carry_their_parameters(capsys):
+    rows = {row["name"]: row for row in json.loads(told(capsys, "list", "problems", "--json"))}
+    beta = next(p for p in rows["logistic"]["parameters"] if p["name"] == "beta")
+    assert (beta["takes"], beta["default"], beta["required"]) == ("number > 0", 1.0, False)
+
+
+def test_the_page_of_a_method(capsys):
+    page = told(capsys, "show", "fed-cet")
+    assert FedCET.title in page and FedCET.paper in page
+    assert inspect.getdoc(FedCET) in page and inspect.getsource(FedCET) in page + "\n"
+    assert "lr         required  yes     number > 0" in page
+    assert "1 vector up, 1 down, per client and round (1 exchange)" in page
+    assert "every client takes part in every round" in page
+    assert "Provisional: " + FedTrack.provisional in told(capsys, "show", "FedTrack")
+
+
+def test_the_page_as_json(capsys):
+    page = json.loads(told(capsys, "show", "Scaffold", "--json"))
+    assert page["source"] == inspect.getsource(Scaffold)
+    theory = {p["name"]: p["theory"] for p in page["parameters"]}
+    assert theory == {"lr": True, "server_lr": False, "option": False}
+    assert next(p for p in page["parameters"] if p["name"] == "option")["takes"] == "'I' or 'II'"
+
+
+def test_every_method_has_a_page(capsys):
+    for name in registry:
+        assert name in told(capsys, "show", name)
+
+
+def test_what_does_not_exist_is_refused_with_the_nearest(capsys):
+    assert "did you mean Scaffold?" in refused(capsys, "show", "Scafold")
+    assert "did you mean list?" in refused(capsys, "lst")
+    assert "methods" in refused(capsys, "list", "method")
+    assert "\x1b" not in refused(capsys, "show", "\x1b[2Jx")
+    assert "\x1b" not in refused(capsys, "\x1b[2Jx")
+    assert "\x1b" not in refused(capsys, "show", "FedAvg", "--\x1b[2Jx")
+
+
+def test_without_words_there_is_help(capsys):
+    assert main([]) == 2
+    text = capsys.readouterr().out
+    assert all(verb in text for verb in ("demo", "run", "list", "show", "compare", "Exit codes"))

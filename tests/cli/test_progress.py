@@ -1,0 +1,62 @@
+"""Progress: lines where there is no terminal, a bar where there is one."""
+
+import io
+
+from undrift.cli.progress import Bar, Lines, progress
+from undrift.runs.folder import Outcome
+
+DONE = Outcome("A", "FedAvg", 0, "done", {})
+
+
+def row(k):
+    return {"round": k, "loss": 1.0, "gap": 10.0**-k, "drift": 0.5, "vectors": 2 * k, "seconds": 0.1 * k}
+
+
+def test_ten_lines_and_an_end(capsys):
+    lines = progress()
+    assert isinstance(lines, Lines)
+    lines.begin("A", 100)
+    for k in range(101):
+        lines.row(row(k))
+    lines.end(DONE)
+    out, err = capsys.readouterr()
+    assert out == "" and len(err.splitlines()) == 11
+    assert err.splitlines()[0] == "A  round 10  gap 1.0e-10  drift 5.0e-01  vectors 20"
+    assert err.splitlines()[-1].startswith("A  all rounds run: round 100")
+
+
+def test_a_problem_without_optimum_shows_its_loss(capsys):
+    lines = Lines(quiet=False)
+    lines.begin("A", 1)
+    lines.row({k: v for k, v in row(1).items() if k != "gap"})
+    assert "loss 1 " in capsys.readouterr().err
+
+
+def test_quiet_says_nothing(capsys):
+    lines = progress(quiet=True)
+    lines.begin("A", 5)
+    lines.row(row(5))
+    lines.end(DONE)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_bar_shows_it_all_and_takes_labels_as_they_are(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    bar = progress()
+    assert isinstance(bar, Bar)
+    bar.begin("[red]A\x07", 9)
+    bar.row(row(3))
+    bar.bar.refresh()
+    bar.end(DONE)
+    bar.close()
+    text = terminal.getvalue()
+    assert "[red]A\\x07" in text and "\x07" not in text
+    assert all(word in text for word in ("round 3", "gap 1.0e-03", "drift", "vectors 6", "ms/round"))
+    assert "\x1b[31m" not in text and "all rounds run" in text

@@ -1,0 +1,162 @@
+"""``run`` from a spec to a folder and a table."""
+
+import json
+import re
+import tomllib
+
+import pytest
+import torch
+
+import undrift as ud
+from undrift.cli import main
+from undrift.core.problem import Unsupported
+from undrift.runs import runner
+from undrift.runs.folder import Folder
+
+
+def outcome(capsys, *words):
+    try:
+        code = main(["run", *words])
+    except SystemExit as end:
+        code = end.code
+    return code, *capsys.readouterr()
+
+
+def test_a_run_leaves_a_folder_and_a_table(place, capsys):
+    code, out, err = outcome(capsys, "spec.toml", "-s", "seeds=[0, 1]")
+    assert code == 0
+    assert {f.name for f in (place / "runs/mine").iterdir()} == {
+        "spec.toml", "environment.json", "metrics.jsonl", "metrics.parquet", "summary.json", "log.txt", "gap.png",
+    }  # fmt: skip
+    rows = Folder(place / "runs/mine").rows()
+    assert len(rows) == 2 * 2 * 13
+    assert {(row["label"], row["method"], row["seed"]) for row in rows} == {
+        (label, method, seed) for label, method in (("FedAvg", "FedAvg"), ("SCAFFOLD", "Scaffold")) for seed in (0, 1)
+    }
+    assert "SCAFFOLD" in out and "final gap" in out and "round" not in err.splitlines()[0]
+    assert "SCAFFOLD seed 1  all rounds run" in err and "Kept in runs/mine" in err
+
+
+def test_what_is_recorded_is_what_the_library_computes(place, capsys):
+    outcome(capsys, "spec.toml", "-s", "every=5")
+    rows = [row for row in Folder(place / "runs/mine").rows() if row["label"] == "SCAFFOLD"]
+    run = ud.run(ud.Scaffold(lr=0.02), "quadratic", clients=4, dim=5, rounds=12, steps=3, every=5)
+    assert [row["round"] for row in rows] == [0, 5, 10, 12] == list(run.history["round"])
+    assert [row["gap"] for row in rows] == list(run.history["gap"])
+
+
+def test_results_as_json(place, capsys):
+    code, out, _ = outcome(capsys, "spec.toml", "--json", "-s", "target=1e-2", "-s", "rounds=200")
+    answer = json.loads(out)
+    fedavg, scaffold = answer["methods"]
+    assert code == 0 and answer["target"] == 1e-2 and answer["folder"] == "runs/mine"
+    assert fedavg["rounds"] is None and fedavg["status"] == "all rounds run"
+    assert scaffold["rounds"] < 200 and scaffold["status"] == "target reached" and scaffold["final"] <= 1e-2
+    assert scaffold["vectors"] == 4 * scaffold["rounds"] and scaffold["gradients"] == 12 * scaffold["rounds"]
+    assert answer["runs"][0]["values"] == {"lr": 0.02, "server_lr": 1.0}
+
+
+def test_theory_sets_what_is_left_to_it(place, capsys):
+    outcome(capsys, "spec.toml", "-s", "method.lr=theory")
+    folder = Folder(place / "runs/mine")
+    text = folder.file("spec.toml").read_text()
+    used = folder.outcomes()[1].values["lr"]
+    assert f"# SCAFFOLD: lr = {used:.6g} (theory)" in text
+    assert tomllib.loads(text)["method"][1]["lr"] == "theory"
+
+
+def test_the_same_spec_is_not_run_twice(place, capsys):
+    _, first, _ = outcome(capsys, "spec.toml")
+    before = (place / "runs/mine/metrics.jsonl").stat().st_mtime_ns
+    code, again, err = outcome(capsys, "spec.toml")
+    assert code == 0 and again == first and "holds this run already" in err
+    assert (place / "runs/mine/metrics.jsonl").stat().st_mtime_ns == before
+    assert outcome(capsys, "spec.toml", "--overwrite")[0] == 0
+    assert (place / "runs/mine/metrics.jsonl").stat().st_mtime_ns > before
+
+
+def test_another_spec_of_the_same_name_is_refused(place, capsys):
+    outcome(capsys, "spec.toml")
+    before = (place / "runs/mine/metrics.jsonl").read_text()
+    code, out, err = outcome(capsys, "spec.toml", "-s", "rounds=3")
+    assert code == 2 and out == "" and "another spec's run" in err and "--overwrite" in err
+    assert (place / "runs/mine/metrics.jsonl").read_text() == before
+    assert outcome(capsys, "spec.toml", "-s", "rounds=3", "--overwrite")[0] == 0
+    assert outcome(capsys, "spec.toml", "-s", "rounds=4", "-s", "name=other")[0] == 0
+
+
+def test_a_bad_spec_runs_nothing(place, capsys):
+    text = (place / "spec.toml").read_text()
+    (place / "spec.toml").write_text(text.replace("steps = 3", "cohort = 2").replace('"FedAvg"', '"FedRecu"'))
+    code, out, err = outcome(capsys, "spec.toml", "-s", "method.lrr=1", "-s", "roundz=2")
+    assert code == 2 and out == "" and not (place / "runs").exists()
+    assert err.splitlines()[0].startswith("-s method.lrr=1: unknown parameter")
+    assert err.splitlines()[1].startswith("-s roundz=2: unknown key")
+    assert err.splitlines()[2].startswith("spec.toml:3: FedRecu needs every client")
+    assert err.splitlines()[3] == "3 problems; nothing was run."
+
+
+def test_theory_that_the_problem_does_not_support_is_told_before_running(place, capsys):
+    text = (place / "spec.toml").read_text().replace('"FedAvg"\nlr = 0.02', '"Scaffnew"\nlr = 0.02\np = "theory"')
+    (place / "spec.toml").write_text(text)
+    code, out, err = outcome(capsys, "spec.toml", "-s", "problem.mu=0.0", "-s", "problem.clients=1")
+    assert code == 2 and out == "" and not (place / "runs").exists()
+    assert re.search(r"^spec.toml:11: Scaffnew: theory for p needs mu > 0", err, re.MULTILINE)
+
+
+def test_a_device_that_is_not_there_is_told_before_running(place, capsys):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    code, out, err = outcome(capsys, "spec.toml", "-s", "device=cuda")
+    assert code == 2 and out == "" and not (place / "runs").exists()
+    assert "-s device=cuda: device = 'cuda' is not on this machine" in err
+
+
+def test_an_unknown_data_set_is_told_at_its_table(place, capsys):
+    text = (place / "spec.toml").read_text()
+    changed = text.replace('"quadratic"', '"logistic"').replace("dim = 5", 'data = "brest-cancer"')
+    (place / "spec.toml").write_text(changed)
+    code, _, err = outcome(capsys, "spec.toml")
+    assert code == 2 and "spec.toml:4: " in err and "did you mean breast-cancer?" in err
+
+
+def test_a_method_that_diverges_does_not_stop_the_others(place, capsys):
+    text = (place / "spec.toml").read_text().replace('"FedAvg"\nlr = 0.02', '"FedAvg"\nlr = 5.0')
+    (place / "spec.toml").write_text(text)
+    code, out, _ = outcome(capsys, "spec.toml")
+    assert code == 0
+    assert re.search(r'FedAvg diverged in round \d: try a smaller lr, or lr = "theory"', out)
+    assert next(line for line in out.splitlines() if line.startswith("SCAFFOLD")).endswith("all rounds run")
+
+
+def test_when_all_diverge_the_exit_code_says_so(place, capsys):
+    code, out, _ = outcome(capsys, "spec.toml", "-s", "method.lr=5.0")
+    assert code == 1 and out.count("diverged") == 4
+    assert outcome(capsys, "spec.toml", "-s", "method.lr=5.0")[0] == 1
+
+
+def test_a_method_the_problem_cannot_serve_fails_alone(place, capsys, monkeypatch):
+    prepare = runner.prepare
+
+    def picky(method, *args, **kwargs):
+        if type(method).__name__ == "FedAvg":
+            raise Unsupported("there is no such minimiser")
+        return prepare(method, *args, **kwargs)
+
+    monkeypatch.setattr(runner, "prepare", picky)
+    code, out, _ = outcome(capsys, "spec.toml")
+    assert code == 0 and "FedAvg failed: there is no such minimiser" in out
+    assert {row["label"] for row in Folder(place / "runs/mine").rows()} == {"SCAFFOLD"}
+
+
+def test_a_root_that_cannot_be_written_is_told(place, capsys):
+    (place / "runs").write_text("a file")
+    code, out, err = outcome(capsys, "spec.toml")
+    assert code in (1, 2) and out == "" and "runs" in err and "Traceback" not in err
+
+
+def test_cohorts_batches_and_the_wire(place, capsys):
+    flags = ["cohort=2", "engine=wire", "rounds=4", "dtype=float32"]
+    code, *_ = outcome(capsys, "spec.toml", *[word for flag in flags for word in ("-s", flag)], "--out", "deep/er")
+    assert code == 0 and (place / "deep/er/mine/gap.png").exists()
+    assert Folder(place / "deep/er/mine").rows()[-1]["gradients"] == 4 * 2 * 3

@@ -1,0 +1,77 @@
+"""What answers at once: no command that only talks may load torch or NumPy."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROBE = """
+import sys
+from undrift.cli import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as end:
+    code = end.code
+heavy = [name for name in ("torch", "numpy", "rich", "matplotlib", "sklearn") if name in sys.modules]
+print("loaded:", heavy, file=sys.stderr)
+sys.exit(code)
+"""
+BAD = """\
+name = "x"
+rounds = -1
+[problem]
+name = "logistic"
+[[method]]
+name = "Scafold"
+"""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """A folder with a bad spec and a finished run."""
+    from undrift.runs.folder import Folder, Outcome
+    from undrift.runs.spec import parse
+
+    root = tmp_path_factory.mktemp("start")
+    (root / "bad.toml").write_text(BAD)
+    good = BAD.replace("-1", "1").replace("Scafold", "FedAvg") + "lr = 0.1\n"
+    (root / "good.toml").write_text(good)
+    folder = Folder(root / "runs" / "x")
+    folder.start(parse(good), {}, [])
+    folder.append(
+        {"label": "FedAvg", "method": "FedAvg", "seed": 0, "round": 0, "vectors": 0, "gradients": 0, "gap": 1}
+    )
+    folder.finish([Outcome("FedAvg", "FedAvg", 0, "done", {"lr": 0.1})])
+    return root
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("--help", 0),
+        ("--version", 0),
+        ("run --help", 0),
+        ("list methods", 0),
+        ("list methods --json", 0),
+        ("list problems", 0),
+        ("show FedCET", 0),
+        ("show FedCT", 2),
+        ("nonsense", 2),
+        ("run bad.toml", 2),
+        ("run missing.toml", 2),
+        ("run good.toml -s method.lr=-1", 2),
+        ("run good.toml", 0),
+        ("compare x", 0),
+    ],
+)
+def test_nothing_heavy_is_loaded(command, code, places):
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *command.split()], cwd=places, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stderr.splitlines()[-1] == "loaded: []"
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "undrift", "list", "nothing"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == "" and "methods" in done.stderr
