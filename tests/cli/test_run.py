@@ -155,7 +155,7 @@ def test_a_root_that_cannot_be_written_is_told(place, capsys):
     assert code in (1, 2) and out == "" and "runs" in err and "Traceback" not in err
 
 
-def test_cohorts_batches_and_the_wire(place, capsys):
+def test_cohorts_and_the_wire(place, capsys):
     flags = ["cohort=2", "engine=wire", "rounds=4", "dtype=float32"]
     code, *_ = outcome(capsys, "spec.toml", *[word for flag in flags for word in ("-s", flag)], "--out", "deep/er")
     assert code == 0 and (place / "deep/er/mine/gap.png").exists()

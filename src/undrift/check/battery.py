@@ -212,6 +212,8 @@ def battery(cls: type[Method]) -> dict[str, str]:
             check(cls)
         except Failure as failure:
             failures[name] = str(failure)
+        except Exception as error:  # whatever a user's file does, the other checks still run
+            failures[name] = f"it stops with {type(error).__name__}: {error}"
     return failures
 
 

@@ -8,7 +8,7 @@ class EXTRA(Method):
     and every iteration x_i <- x_i - lr (g_i(x_i) + d_i).  The mean arrives with the next round;
     until then a client keeps q_i = d_i + u_i / (2 lr).
 
-    The gain 1/(2 lr) is K/2 times too large for K local steps: stable for K < 6 only.
+    The gain 1/(2 lr) is K/2 times too large for K local steps: stable for K <= 6 only, and at 6 it barely contracts.
 
     lr  alpha, local step
     """

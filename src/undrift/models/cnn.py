@@ -19,8 +19,9 @@ def cnn_paper(channels: int, size: int, classes: int, *, dropout: float = 0.25) 
 
 
 def cnn_small(channels: int, size: int, classes: int, *, widths: Sequence[int] = (8, 16), hidden: int = 32) -> Net:
-    """Small enough for proofs on a CPU."""
-    return _convolutional(channels, size, classes, widths, kernel=5, padding=0, hidden=hidden)
+    """Small enough for proofs on a CPU: 5x5 convolutions, or padded 3x3 ones where images are smaller than 16x16."""
+    kernel, padding = (5, 0) if size >= 16 else (3, 1)
+    return _convolutional(channels, size, classes, widths, kernel=kernel, padding=padding, hidden=hidden)
 
 
 def _convolutional(

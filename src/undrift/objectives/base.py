@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, dataclass_transform
 
 from undrift.core.params import BadParameters, check
@@ -53,8 +54,13 @@ class Objective:
 
     def __post_init__(self) -> None:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
-        if problems := check(type(self).__name__, type(self), values):
+        problems = check(type(self).__name__, type(self), values)
+        if problems := problems or {f"{k}": text for k, text in enumerate(self.conditions())}:
             raise BadParameters(type(self).__name__, problems)
+
+    def conditions(self) -> Sequence[str]:
+        """What is wrong with the fields taken together."""
+        return ()
 
     def loss(self, local: Any, batch: Batch, others: Others) -> Tensor:
         """The loss of one client's mini-batch, a scalar.

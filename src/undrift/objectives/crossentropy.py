@@ -15,3 +15,9 @@ def weighted_cross_entropy(logits, batch):
     """Cross-entropy of ``logits``, samples counted by their weights."""
     picked = logits.log_softmax(-1).gather(-1, batch.labels.unsqueeze(-1)).squeeze(-1)
     return -(batch.weights * picked).sum()
+
+
+def weighted_divergence(p, q, batch):
+    """KL(softmax(p) || softmax(q)), samples counted by their weights; the gradient is that of both."""
+    log_p, log_q = p.log_softmax(-1), q.log_softmax(-1)
+    return (batch.weights * (log_p.exp() * (log_p - log_q)).sum(-1)).sum()

@@ -14,7 +14,8 @@ from torch.func import functional_call, grad, vmap
 from undrift.core.problem import Oracle, Problem
 from undrift.models.flat import Spec, flatten, unflatten
 from undrift.models.net import Net, refuse_batch_statistics
-from undrift.objectives import Batch, CrossEntropy, Objective, Others
+from undrift.objectives.base import Batch, Objective, Others
+from undrift.objectives.crossentropy import CrossEntropy
 
 if TYPE_CHECKING:
     from undrift.data.augment import Draws, Pipeline
@@ -30,6 +31,7 @@ class Neural(Problem):
     ``parts`` are the clients' sample numbers (a sample may occur twice). ``pipeline`` normalises, and augments training
     samples of mini-batches; without it images are scaled to [0, 1]. ``stacked`` runs the cohort's networks as one
     (``torch.func.vmap``), else one after another: by default stacked on a GPU and for networks without convolutions.
+    The network is in evaluation mode throughout: a module's own dropout does nothing.
     """
 
     differentiates = True
@@ -46,11 +48,6 @@ class Neural(Problem):
     ):
         refuse_batch_statistics(module)
         self.objective = CrossEntropy() if objective is None else objective
-        if {"features", "blocks"} & set(self.objective.needs) and not isinstance(module, Net):
-            raise ValueError(
-                f"{type(self.objective).__name__} looks inside the network; make it an undrift.models.Net "
-                "(trunk, pool and head), or use another objective"
-            )
         self.net = copy.deepcopy(module).eval()
         vector, self.spec = flatten(self.net)
         self._init = vector.double()
@@ -60,11 +57,14 @@ class Neural(Problem):
         self.parts = [np.asarray(part, dtype=np.int64) for part in parts]
         self.clients, self.dim, self.samples = len(parts), self.spec.dim, [len(part) for part in parts]
         self.classes = len(data.classes)
-        self._refuse()
+        self._x, self._y, self._test_x, self._test_y = data.images, data.labels, data.test_images, data.test_labels
         self._place(torch.float32, torch.device("cpu"))
+        self._refuse_objective()
+        self._refuse_data()
+        self._refuse_network()
 
     def start(self) -> Tensor:
-        return self._init
+        return self._init.clone()
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         twin = copy.copy(self)
@@ -77,14 +77,19 @@ class Neural(Problem):
     @torch.no_grad()
     def metrics(self, x: Tensor) -> dict[str, float]:
         """On the test samples: mean cross-entropy, and the shares classified right at once and among the best five."""
-        weights, total = unflatten(x.detach(), self.spec), torch.zeros(3, dtype=torch.float64, device=self.device)
+        model = self.bound(x.detach().to(self.device, self.dtype))
+        total = torch.zeros(3, dtype=torch.float64, device=self.device)
         for images, labels in zip(self._test_x.split(PASS), self._test_y.split(PASS), strict=True):
-            logits = functional_call(self.net, weights, (self.prepare(images),))
+            logits = model(self.prepare(images)).double()
             loss = nn.functional.cross_entropy(logits, labels, reduction="sum")
             best = logits.topk(min(5, self.classes), dim=-1).indices == labels.unsqueeze(-1)
-            total += torch.stack([loss, best[:, 0].sum(), best.any(-1).sum()])
+            total += torch.stack([loss, best[:, 0].sum(), best.sum()])
         loss, top1, top5 = (total / len(self._test_y)).tolist()
         return {"loss": loss, "accuracy": top1, "top5": top5}
+
+    def bound(self, weights: Tensor) -> Bound:
+        """The network with these weights ``[d]``."""
+        return Bound(self.net, unflatten(weights, self.spec))
 
     def prepare(self, images: Tensor, draws: Draws | None = None) -> Tensor:
         """uint8 images as the network sees them."""
@@ -107,33 +112,47 @@ class Neural(Problem):
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.dtype, self.device = dtype, device
-        self._x, self._y = self.data.images.to(device), self.data.labels.to(device)
-        self._test_x, self._test_y = self.data.test_images.to(device), self.data.test_labels.to(device)
-        self._buffers_to(device)
+        self._x, self._y = self._x.to(device), self._y.to(device)
+        self._test_x, self._test_y = self._test_x.to(device), self._test_y.to(device)
+        if any(True for _ in self.net.buffers()):  # weights always come with the call
+            self.net = copy.deepcopy(self.net).to(device, dtype)
 
-    def _buffers_to(self, device: torch.device) -> None:
-        """Weights always come with the call; only a module's buffers live with it."""
-        self.net = copy.deepcopy(self.net).to(device) if any(True for _ in self.net.buffers()) else self.net
+    def _refuse_objective(self) -> None:
+        name, needs = type(self.objective).__name__, self.objective.needs
+        if {"features", "blocks"} & set(needs) and not isinstance(self.net, Net):
+            raise ValueError(
+                f"{name} looks inside the network; make it an undrift.models.Net (trunk, pool and head), "
+                "or use another objective"
+            )
+        if "blocks" in needs and not len(self.net.trunk):  # type: ignore[arg-type]
+            raise ValueError(f"{name} needs a network of several blocks; this one is a single layer")
 
-    def _refuse(self) -> None:
-        if any(len(part) == 0 for part in self.parts):
-            empty = next(i for i, part in enumerate(self.parts) if len(part) == 0)
-            raise ValueError(f"client {empty} has no samples; use another partition or fewer clients")
-        last = max(int(part.max()) for part in self.parts)
-        if last >= len(self.data.labels):
-            raise ValueError(f"a client holds sample {last}, but there are {len(self.data.labels)} samples")
-        for labels in (self.data.labels, self.data.test_labels):
-            if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
-                wrong = int(labels.max()) if int(labels.max()) >= self.classes else int(labels.min())
-                raise ValueError(f"a label is {wrong}, but there are {self.classes} classes, numbered from 0")
+    def _refuse_data(self) -> None:
+        if not self.parts:
+            raise ValueError("a federation needs at least one client")
+        total = len(self._y)
+        for client, part in enumerate(self.parts):
+            if not len(part):
+                raise ValueError(f"client {client} has no samples; use another partition or fewer clients")
+            if wrong := _outside(int(part.min()), int(part.max()), total):
+                raise ValueError(f"client {client} holds sample {wrong}, but samples are numbered 0 to {total - 1}")
+        if not len(self._test_y):
+            raise ValueError("there are no test images, on which a model is judged")
+        for labels in (self._y, self._test_y):
+            if wrong := _outside(int(labels.min()), int(labels.max()), self.classes):
+                raise ValueError(f"a label is {wrong}, but classes are numbered 0 to {self.classes - 1}")
+
+    def _refuse_network(self) -> None:
+        images = self.prepare(self._x[:2])
         try:
-            self.dtype, self.device = torch.float32, torch.device("cpu")
             with torch.no_grad():
-                logits = self.net(self.prepare(self.data.images[:2]))
-        except RuntimeError as error:
-            raise ValueError(f"the network does not take images of shape {list(self.data.images.shape[1:])}: {error}") from error
-        if logits.shape[-1] != self.classes:
-            raise ValueError(f"the network has {logits.shape[-1]} outputs, but there are {self.classes} classes")
+                logits = self.bound(self._init.to(self.dtype))(images)
+        except Exception as error:  # a user's module may fail in any way
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"the network does not take images of shape {list(images.shape[1:])}: {reason}") from error
+        if tuple(logits.shape) != (len(images), self.classes):
+            outputs = " x ".join(map(str, logits.shape[1:]))
+            raise ValueError(f"the network has {outputs} outputs, but there are {self.classes} classes")
 
 
 class Bound:
@@ -169,57 +188,76 @@ class NeuralOracle(Oracle):
         parts = [torch.from_numpy(problem.parts[i]) for i in members]
         self.counts = [len(part) for part in parts]
         self.rows = nn.utils.rnn.pad_sequence(parts, batch_first=True).to(problem.device)
-        needs = problem.objective.needs
-        self.label_counts = problem.label_counts(members) if "label_counts" in needs else None
-        self.looks_back = "global" in needs
+        self.needs = problem.objective.needs
+        self.label_counts = problem.label_counts(members) if "label_counts" in self.needs else None
         self.start: Tensor | None = None
         self.previous: Tensor | None = None
 
     def begin(self, start: Tensor, previous: Tensor | None) -> None:
-        self.start = start.detach() if self.looks_back else None
+        self.start = start.detach() if "global" in self.needs else None
         self.previous = None if previous is None else previous.detach()
 
     def grad(self, y: Tensor, batch: Tensor | None = None, draws: Draws | None = None) -> Tensor:
+        given = {"global": self.start, "previous": self.previous}
+        if any(need in self.needs and model is None for need, model in given.items()):
+            name = type(self.problem.objective).__name__
+            raise RuntimeError(f"{name} compares the local model with others; give them to begin() first")
         if batch is None:
             return torch.stack([self._full(c, y[c]) for c in range(len(y))])
         problem = self.problem
-        present = batch >= 0
         samples = self.rows.gather(1, batch.clamp(min=0))
         x = problem.prepare(problem._x[samples.reshape(-1)], draws)
         x = x.reshape(*samples.shape, *x.shape[1:])
-        weights = present.to(y.dtype)
-        weights = weights / weights.sum(1, keepdim=True)
-        arguments = (x, problem._y[samples], weights, self.start, self.previous, self.label_counts)
+        present = (batch >= 0).to(y.dtype)
+        weights = present / present.sum(1, keepdim=True)
+        arguments: tuple[Any, ...] = (x, problem._y[samples], weights, *self._others)
         if problem.stacked:
             dims = tuple(None if a is None else 0 for a in arguments)
             return vmap(grad(self.loss), in_dims=(0, *dims), randomness="error")(y, *arguments)
-        return torch.stack([self._one(c, y[c], *(None if a is None else a[c] for a in arguments)) for c in range(len(y))])
+        return torch.stack([self._one(y[c], *_row(arguments, c)) for c in range(len(y))])
 
     def loss(
-        self, y: Tensor, x: Tensor, labels: Tensor, weights: Tensor,
-        start: Tensor | None, previous: Tensor | None, counts: Tensor | None,
-    ) -> Tensor:  # fmt: skip
+        self,
+        y: Tensor,
+        x: Tensor,
+        labels: Tensor,
+        weights: Tensor,
+        start: Tensor | None = None,
+        previous: Tensor | None = None,
+        label_counts: Tensor | None = None,
+    ) -> Tensor:
         """One client's loss as a function of its weights."""
-        others = Others(*(None if v is None else self._bound(v) for v in (start, previous)), counts)
-        return self.problem.objective.loss(self._bound(y), Batch(x, labels, weights), others)
+        bound = self.problem.bound
+        received, before = (None if v is None else bound(v) for v in (start, previous))
+        return self.problem.objective.loss(bound(y), Batch(x, labels, weights), Others(received, before, label_counts))
 
-    def _bound(self, vector: Tensor) -> Bound:
-        return Bound(self.problem.net, unflatten(vector, self.problem.spec))
+    @property
+    def _others(self) -> tuple[Tensor | None, ...]:
+        return self.start, self.previous, self.label_counts
 
-    def _one(self, client: int, y: Tensor, *arguments: Any) -> Tensor:
+    def _one(self, y: Tensor, *arguments: Any) -> Tensor:
         with torch.enable_grad():
             leaf = y.detach().requires_grad_()
             return torch.autograd.grad(self.loss(leaf, *arguments), leaf)[0]
 
     def _full(self, client: int, y: Tensor) -> Tensor:
+        """Over all samples, none of them augmented; an objective that compares samples does so within each pass."""
         problem, n = self.problem, self.counts[client]
-        others = [None if v is None else v[client] for v in (self.start, self.previous, self.label_counts)]
         total = torch.zeros_like(y)
         for samples in self.rows[client, :n].split(PASS):
-            weights = torch.full((len(samples),), 1 / n, dtype=y.dtype, device=y.device)
-            x = problem.prepare(problem._x[samples])
-            total += self._one(client, y, x, problem._y[samples], weights, *others)
+            weights = y.new_full((len(samples),), 1 / len(samples))
+            x, labels = problem.prepare(problem._x[samples]), problem._y[samples]
+            total += len(samples) / n * self._one(y, x, labels, weights, *_row(self._others, client))
         return total
+
+
+def _row(arguments: Sequence[Tensor | None], client: int) -> list[Tensor | None]:
+    return [None if a is None else a[client] for a in arguments]
+
+
+def _outside(low: int, high: int, count: int) -> str:
+    """The number that is not one of 0 to ``count`` - 1, if there is one."""
+    return str(low) if low < 0 else str(high) if high >= count else ""
 
 
 __all__ = ["Bound", "Neural", "NeuralOracle", "Spec"]
