@@ -1,6 +1,17 @@
-"""Running: one method on one problem, recorded."""
+"""Running: one method on one problem, recorded. Names are found on first use: reading a spec needs no torch."""
 
-from undrift.runs.history import History
-from undrift.runs.runner import Run, run
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from undrift.runs.history import History
+    from undrift.runs.runner import Run, run
 
 __all__ = ["History", "Run", "run"]
+_homes = {"History": "history", "Run": "runner", "run": "runner"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_homes[name]}"), name)
