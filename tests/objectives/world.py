@@ -1,0 +1,29 @@
+"""A small federation of digits: unequal clients, fewer samples than a batch on some, crops, flips and rotations."""
+
+import torch
+from torch import nn
+
+from undrift.core.streams import Streams
+from undrift.data import partition
+from undrift.data.augment import Augmentation, Normalise, Pipeline
+from undrift.data.images import load_images
+from undrift.models import Net
+from undrift.models.net import seeded
+from undrift.problems.neural import Neural
+
+DIGITS = load_images("digits", subset=(60, 30))
+PARTS = partition.dirichlet(DIGITS.labels.numpy(), 6, Streams(1).at("data"), beta=0.3)
+PIPELINE = Pipeline(Augmentation(padding=1, flip=True, rotation=15), Normalise((0.3,), (0.4,)))
+CPU = torch.device("cpu")
+
+
+def network(seed: int = 0) -> Net:
+    with seeded(seed):
+        first = nn.Sequential(nn.Conv2d(1, 3, 3), nn.GroupNorm(1, 3), nn.ReLU(), nn.MaxPool2d(2))
+        second = nn.Sequential(nn.Flatten(), nn.Linear(27, 8), nn.Tanh())
+        return Net([first, second], nn.Linear(8, 6), nn.Linear(6, 10))
+
+
+def federation(objective=None, dtype=torch.float64, **options) -> Neural:
+    settings = {"pipeline": PIPELINE, "objective": objective, **options}
+    return Neural(network(), DIGITS, PARTS, **settings).to(dtype, CPU)
