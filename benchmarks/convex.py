@@ -85,7 +85,7 @@ METHODS = {
 def interleaved(jobs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """The median processor seconds of each job (one thread), taken in turns so that a busy machine slows all alike."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
-    for name, job in jobs.items():
+    for job in jobs.values():
         job()
     for _ in range(repeats):
         for name, job in jobs.items():

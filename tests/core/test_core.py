@@ -7,8 +7,7 @@ import pytest
 
 from undrift.core import BadParameters, Message, Method, Phase, Scratch, State, Vec, registry
 from undrift.core.cohort import Sampling
-from undrift.core.method import Round
-from undrift.core.method import phase_names
+from undrift.core.method import Round, phase_names
 from undrift.core.params import check, describe, hints, unknown
 from undrift.core.streams import Streams
 from undrift.methods import DANEPlus, FedAvg, FedRecu, FedRed, Scaffold, find

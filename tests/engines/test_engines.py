@@ -205,7 +205,7 @@ def test_epochs_run_through_every_sample_once():
     engine = Simulate(FedAvg(lr=0.1), problem, batch=3, epochs=2)
     assert engine.steps == [6] * 5  # 8 samples are three batches
     steps = [engine.batches.draw([2], round=1, step=j)[0][0].tolist() for j in range(6)]
-    first, second = sum(steps[:3], []), sum(steps[3:], [])
+    first, second = ([i for step in epoch for i in step] for epoch in (steps[:3], steps[3:]))
     for epoch in (first, second):
         assert sorted(i for i in epoch if i >= 0) == list(range(8)) and epoch.count(-1) == 1
     assert first != second

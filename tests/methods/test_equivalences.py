@@ -269,7 +269,7 @@ def test_row_13_fedspeed_identities(seed):
 
 
 def test_row_14_fedadmm_keeps_its_invariant():
-    fed, x0, L = world(0)
+    fed, _, L = world(0)
     rho = 0.6
     engine = Simulate(um.FedADMM(lr=0.1 / L, rho=rho, rule="all"), problem_of(fed), steps=4, cohort=2)
     for _ in range(30):

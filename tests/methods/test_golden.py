@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import undrift.methods as um
-from tests.methods.world import FED, FEW, FLIPS, L, P, ROUNDS, SEED, UNEVEN, X0, agree, points, problem_of
+from tests.methods.world import FED, FEW, FLIPS, ROUNDS, SEED, UNEVEN, X0, L, P, agree, points, problem_of
 from tests.reference import averaging, correction, papers
 from undrift.core.streams import Streams
 from undrift.engines import Simulate

@@ -3,7 +3,7 @@
 import pytest
 
 import undrift.methods as um
-from tests.methods.world import FED, FEW, L, ROUNDS, SEED, UNEVEN, X0, agree
+from tests.methods.world import FED, FEW, ROUNDS, SEED, UNEVEN, X0, L, agree
 from tests.reference import averaging, correction, fedspeed_acg, variance
 from undrift.core.streams import Streams
 

@@ -19,11 +19,13 @@ def cohort(method):
     return None if method.participation == "full" else 3
 
 
-def both(method, objective, dtype, rounds=5):
+def both(method, objective, dtype, **options):
     """The cohort as one network, against one client after the other."""
-    fast = Simulate(method, federation(objective, dtype, stacked=True), cohort=cohort(method), **SETTING)
-    slow = Wire(method, federation(objective, dtype, stacked=False), cohort=cohort(method), **SETTING)
-    for _ in range(rounds):
+    fast, slow = (
+        kind(method, federation(objective, dtype, stacked=stacked, **options), cohort=cohort(method), **SETTING)
+        for kind, stacked in ((Simulate, True), (Wire, False))
+    )
+    for _ in range(5):
         fast.run_round()
         slow.run_round()
     return fast, slow
@@ -48,16 +50,18 @@ def test_engines_agree(method, objective):
         assert float((tensor - other[name]).abs().max()) < 1e-9, name
 
 
+@pytest.mark.parametrize("method", METHODS[2:], ids=lambda m: type(m).__name__)
 @every
-def test_engines_agree_in_single_precision(objective):
-    """A gradient sums some hundred products, each rounded to 6e-8 of weights and gradients of about 1: the two orders of
+def test_engines_agree_in_single_precision(method, objective):
+    """Within 1e-5, on a smooth network (near a kink a rounding picks another side, and 1e-3 was seen).
 
-    summation differ by about 1e-6 in each of the 15 steps, whose length lr = 0.1 hardly stretches. That is 1.5e-6 in
-    all; the bound leaves room for clients near a kink, where a rounding picks another pixel of a pool.
+    Weights and gradients are of size 1 and rounded to 6e-8. A gradient sums some hundred products, so that another
+    order of summation changes it by about 6e-7; the 15 steps of length 0.1 add that up to 1e-6. FedRecu, whose
+    recursion adds up differences of gradients within a round, has three times that.
     """
-    fast, slow = both(Scaffold(lr=0.1), objective, torch.float32)
+    fast, slow = both(method, objective, torch.float32, smooth=True)
     assert fast.x.dtype == torch.float32
-    assert float((fast.x - slow.x).abs().max()) < 2e-5
+    assert float((fast.x - slow.x).abs().max()) < 1e-5
 
 
 @everywhere

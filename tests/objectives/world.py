@@ -17,13 +17,15 @@ PIPELINE = Pipeline(Augmentation(padding=1, flip=True, rotation=15), Normalise((
 CPU = torch.device("cpu")
 
 
-def network(seed: int = 0) -> Net:
+def network(seed: int = 0, smooth: bool = False) -> Net:
+    """``smooth``: without the kinks of ReLU and max-pooling, where a rounding may pick another side."""
+    bend, pool = (nn.Softplus(), nn.AvgPool2d(2)) if smooth else (nn.ReLU(), nn.MaxPool2d(2))
     with seeded(seed):
-        first = nn.Sequential(nn.Conv2d(1, 3, 3), nn.GroupNorm(1, 3), nn.ReLU(), nn.MaxPool2d(2))
+        first = nn.Sequential(nn.Conv2d(1, 3, 3), nn.GroupNorm(1, 3), bend, pool)
         second = nn.Sequential(nn.Flatten(), nn.Linear(27, 8), nn.Tanh())
         return Net([first, second], nn.Linear(8, 6), nn.Linear(6, 10))
 
 
-def federation(objective=None, dtype=torch.float64, **options) -> Neural:
+def federation(objective=None, dtype=torch.float64, smooth=False, **options) -> Neural:
     settings = {"pipeline": PIPELINE, "objective": objective, **options}
-    return Neural(network(), DIGITS, PARTS, **settings).to(dtype, CPU)
+    return Neural(network(smooth=smooth), DIGITS, PARTS, **settings).to(dtype, CPU)

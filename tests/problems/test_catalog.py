@@ -26,7 +26,19 @@ CHANGES: dict[str, dict[str, Any]] = {
     "fedcet": {"hessians": "different", "clients": 3, "samples": 4, "dim": 5, "seed": 1},
     "least-squares": {"clients": 3, "rows": 40, "dim": 5, "seed": 1},
     "logistic": {"data": "digits", "clients": 3, "partition": "iid", "beta": 0.1, "l2": 0.5, "seed": 1},
+    "images": {
+        "train": 500,
+        "test": 100,
+        "model": "mlp",
+        "hidden": 16,
+        "projection": 7,
+        "clients": 3,
+        "partition": "iid",
+        "beta": 0.1,
+        "seed": 1,
+    },
 }
+ELSEWHERE = {"images": {"data", "augment"}}
 
 
 def test_listing_needs_neither_torch_nor_numpy():
@@ -59,7 +71,7 @@ def test_every_name_builds(name):
 @pytest.mark.parametrize("name", catalog.registry)
 def test_parameters_reach_the_problem(name):
     changes, base = CHANGES[name], BASE.get(name, {})
-    assert changes.keys() == hints(catalog.registry[name]).keys() - {"folder", "shards"}
+    assert changes.keys() == hints(catalog.registry[name]).keys() - {"folder", "shards"} - ELSEWHERE.get(name, set())
     plain = _print(catalog.build(name, **base))
     for field, value in changes.items():
         assert _print(catalog.build(name, **{**base, field: value})) != plain, field
@@ -87,11 +99,12 @@ def test_logistic_partitions_come_from_the_data_stream():
 def test_shorthand():
     assert catalog.find("logistic-german.numer_scale") == (catalog.LogisticRegression, {"data": "german.numer_scale"})
     assert catalog.find("least-squares") == (catalog.RandomLeastSquares, {})
+    assert catalog.find("images-tiny-imagenet") == (catalog.Images, {"data": "tiny-imagenet"})
     assert catalog.build("logistic-digits", clients=3).dim == 64
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("quadratics", "quadratic"), ("logistic-", "logistic"), ("fedre", "fedred")]
+    ("name", "near"), [("quadratics", "quadratic"), ("logistic-", "logistic"), ("fedre", "fedred"), ("image", "images")]
 )
 def test_unknown_names(name, near):
     with pytest.raises(ValueError, match=f"unknown problem .*did you mean {near}"):

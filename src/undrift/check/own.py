@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 
 from undrift.core.method import Method
 from undrift.methods import registry
@@ -112,7 +114,7 @@ def _line_in(error: BaseException, file: Path) -> str:
     return f":{lines[-1]}" if lines else ""
 
 
-def _frames(error: BaseException):  # type: ignore[no-untyped-def]
+def _frames(error: BaseException) -> Iterator[TracebackType]:
     frame = error.__traceback__
     while frame is not None:
         yield frame

@@ -22,7 +22,7 @@ class Batches:
         self.streams, self.problem, self.size, self.epochs = streams, problem, size, epochs
 
     def draw(self, members: Iterable[int], round: int, step: int) -> tuple[Any, ...]:
-        """Positions ``[C, size]`` among each client's samples, -1 where there are fewer; then the augmentation's draws."""
+        """Positions ``[C, size]`` among each client's samples, -1 for none; then what the augmentation drew."""
         members = [int(client) for client in members]
         positions = np.stack([self._row(client, round, step) for client in members])
         batch = (torch.from_numpy(positions).to(self.problem.device),)

@@ -13,8 +13,8 @@ from undrift.core.cohort import Cohort
 from undrift.core.problem import Oracle
 from undrift.core.struct import Struct
 from undrift.engines.base import Engine
-from undrift.engines.local import Descent
 from undrift.engines.frames import decode, encode
+from undrift.engines.local import Descent
 
 
 class Wire(Engine):
@@ -45,9 +45,7 @@ class Wire(Engine):
         if ends:
             self.ends = torch.stack(ends)
         only = None if picked is None else 0
-        return uploads[0].map(
-            lambda *v: self.reduce(torch.stack(v), phase.reduction, cohort, only), *uploads[1:]
-        )
+        return uploads[0].map(lambda *v: self.reduce(torch.stack(v), phase.reduction, cohort, only), *uploads[1:])
 
     def forget(self) -> None:
         self.clients = [client.lasting() for client in self.clients]

@@ -2,7 +2,7 @@ from undrift.core import Fraction, Message, Method, Phase, Positive, State, Vec
 
 
 class CELGD(Method):
-    """v <- mean_S grad f_i(x) + (1 - beta) (v - mean_S grad f_i(x-)), x- the previous point; at first mean_S grad f_i(x).
+    """v <- mean_S grad f_i(x) + (1 - beta) (v - mean_S grad f_i(x-)), x- the previous point; at first the mean alone.
 
     Then one client m, drawn from all, walks K steps from w = x, u = v, each on one mini-batch:
     w+ = w - lr u;  u <- u + g_m(w+) - g_m(w);  and x <- w.  K = 1 is a step along v.

@@ -2,7 +2,7 @@ from undrift.core import Count, Fraction, Message, Method, Positive, State, Vec
 
 
 class PrimalDual(Method, abstract=True):
-    """y_i from the oracle on f_i(y) + <l_i, y - x> + |y - x|^2 / (2 eta);  l_i += (y_i - x) / eta;  x_i = y_i + eta l_i.
+    """The oracle minimises f_i(y) + <l_i, y - x> + |y - x|^2 / (2 eta);  l_i += (y_i - x) / eta;  x_i = y_i + eta l_i.
 
     With probability 1 - p, one coin for all, x <- mean_i x_i; with probability p every client goes on from its own x_i.
     """

@@ -10,12 +10,14 @@ from undrift.problems.catalog import build, find, registry
 if TYPE_CHECKING:
     from undrift.problems.least_squares import LeastSquares
     from undrift.problems.logistic import Logistic
+    from undrift.problems.neural import Neural
     from undrift.problems.quadratic import Quadratic
     from undrift.problems.synthetic import fedcet_quadratic, fedred_quadratic, random_least_squares, random_quadratic
 
 _HOMES = {
     "LeastSquares": "least_squares",
     "Logistic": "logistic",
+    "Neural": "neural",
     "Quadratic": "quadratic",
     "fedcet_quadratic": "synthetic",
     "fedred_quadratic": "synthetic",
@@ -26,6 +28,7 @@ _HOMES = {
 __all__ = [
     "LeastSquares",
     "Logistic",
+    "Neural",
     "Quadratic",
     "build",
     "fedcet_quadratic",

@@ -9,6 +9,9 @@ from undrift.core.params import BadParameters, Count, Fraction, Natural, NonNega
 
 if TYPE_CHECKING:
     from undrift.core.problem import Problem
+    from undrift.data.partition import Parts
+    from undrift.objectives import Objective
+    from undrift.problems.neural import Neural
 
 
 class Named:
@@ -115,26 +118,91 @@ class LogisticRegression(Named):
     seed: Natural = 0
 
     def build(self) -> Problem:
-        from undrift.core.streams import Streams
-        from undrift.data import partition
         from undrift.data.datasets import load
         from undrift.problems.logistic import Logistic
 
         table = load(self.data, self.folder)
-        among = (table.labels, self.clients, Streams(self.seed).at("data"))
-        match self.partition:
-            case "iid":
-                parts = partition.iid(*among)
-            case "dirichlet":
-                parts = partition.dirichlet(*among, beta=self.beta)
-            case "dirichlet-balanced":
-                parts = partition.dirichlet_balanced(*among, beta=self.beta)
-            case "by-label":
-                parts = partition.by_label(*among, shards=self.shards)
-        return Logistic(table.features, table.labels, parts, self.l2)
+        return Logistic(table.features, table.labels, _split(self, table.labels), self.l2)
 
 
-_ALL = (RandomQuadratic, FedRedQuadratic, FedCETQuadratic, RandomLeastSquares, LogisticRegression)
+@dataclasses.dataclass(frozen=True)
+class Images(Named):
+    """``train`` and ``test`` keep that many images, ``hidden`` is the width of the hidden layers of mlp and cnn-small,
+
+    ``projection`` adds MOON's (true: to 256 features), ``beta`` and ``shards`` are those of the partitions, and the
+    partitions and augmentations with a paper's name are its code's. ``seed`` decides the split and the first weights.
+    """
+
+    name = "images"
+    title = "a neural network on images: digits, MNIST, CIFAR, Tiny-ImageNet or a folder"
+
+    data: str = "digits"
+    folder: str | None = None
+    train: Count | None = None
+    test: Count | None = None
+    model: Literal["linear", "mlp", "cnn", "cnn-paper", "cnn-small", "resnet18", "resnet18-3x3"] = "cnn-small"
+    hidden: Count | None = None
+    projection: bool | Count = False
+    clients: Count = 20
+    partition: Literal[
+        "iid", "dirichlet", "dirichlet-balanced", "by-label", "fedspeed", "feddyn", "fedacg", "fedrecu"
+    ] = "dirichlet"
+    beta: Positive = 0.6
+    shards: Count = 2
+    augment: Literal["none", "fedspeed", "fedacg", "fedrecu"] = "none"
+    seed: Natural = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        problems = {}
+        if self.hidden is not None and self.model not in ("mlp", "cnn-small"):
+            problems["hidden"] = f"hidden = {self.hidden} is for mlp and cnn-small; leave it out for {self.model}"
+        if self.augment != "none" and self.data not in ("cifar10", "cifar100", "tiny-imagenet"):
+            known = "cifar10, cifar100 and tiny-imagenet"
+            problems["augment"] = f"augment = {self.augment!r} is made for {known}; leave it out for {self.data}"
+        if problems:
+            raise BadParameters(self.name, problems)
+
+    def build(self, objective: Objective | None = None) -> Neural:
+        from undrift.data.augment import presets
+        from undrift.data.images import load_images
+        from undrift.models import build, with_projection
+        from undrift.problems.neural import Neural
+
+        images = load_images(self.data, self.folder)
+        if self.train or self.test:
+            sizes = self.train or len(images.labels), self.test or len(images.test_labels)
+            images = load_images(self.data, self.folder, sizes)
+        channels, height, width = images.images.shape[1:]
+        if height != width:
+            raise ValueError(f"the networks here take square images; those of {self.data} are {height} x {width}")
+        options = {"hidden": (self.hidden,) * 2 if self.model == "mlp" else self.hidden} if self.hidden else {}
+        net = build(self.model, channels, height, len(images.classes), seed=self.seed, **options)
+        if self.projection:
+            net = with_projection(net, 256 if self.projection is True else self.projection, seed=self.seed)
+        pipeline = None if self.augment == "none" else presets[self.augment](self.data)
+        return Neural(net, images, _split(self, images.labels.numpy()), pipeline=pipeline, objective=objective)
+
+
+def _split(problem: LogisticRegression | Images, labels: Any) -> Parts:
+    from undrift.core.streams import Streams
+    from undrift.data import paper_partitions, partition
+
+    among = (labels, problem.clients, Streams(problem.seed).at("data"))
+    match problem.partition:
+        case "iid":
+            return partition.iid(*among)
+        case "dirichlet":
+            return partition.dirichlet(*among, beta=problem.beta)
+        case "dirichlet-balanced":
+            return partition.dirichlet_balanced(*among, beta=problem.beta)
+        case "by-label":
+            return partition.by_label(*among, shards=problem.shards)
+        case paper:
+            return getattr(paper_partitions, paper)(*among, beta=problem.beta)
+
+
+_ALL = (RandomQuadratic, FedRedQuadratic, FedCETQuadratic, RandomLeastSquares, LogisticRegression, Images)
 registry: dict[str, type[Named]] = {kind.name: kind for kind in _ALL}
 """Every named problem."""
 
@@ -142,15 +210,15 @@ registry: dict[str, type[Named]] = {kind.name: kind for kind in _ALL}
 def find(name: str) -> tuple[type[Named], dict[str, Any]]:
     """The parameters a name stands for and those it sets: ``logistic-a9a`` is ``logistic`` with ``data = "a9a"``.
 
-    >>> find("logistic-a9a")[1]
-    {'data': 'a9a'}
+    >>> find("images-cifar10")[1]
+    {'data': 'cifar10'}
     """
     if name in registry:
         return registry[name], {}
     kind, _, data = name.partition("-")
-    if kind == LogisticRegression.name and data:
-        return LogisticRegression, {"data": data}
-    raise ValueError(unknown("problem", name, [*registry, "logistic-DATASET"]))
+    if data and kind in (LogisticRegression.name, Images.name):
+        return registry[kind], {"data": data}
+    raise ValueError(unknown("problem", name, [*registry, "logistic-DATASET", "images-DATASET"]))
 
 
 def build(name: str, **parameters: Any) -> Problem:

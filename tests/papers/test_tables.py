@@ -1,0 +1,119 @@
+"""The papers' tables: every difference from print is explained, and nothing is explained that agrees."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from undrift.core.costs import placeholder
+from undrift.core.problem import Constants
+from undrift.methods import find
+from undrift.papers import document, items, render, table
+from undrift.papers.tables import AT, NC, SC, order, rule, step_rule, vectors_held
+from undrift.theory import bounds, has_rule, prescribe, steps
+
+ROWS = [(item, row) for item in items() for row in table(item).rows]
+
+
+def disagreeing(item):
+    return {row.names for row in table(item).rows if not row.agrees}
+
+
+@pytest.mark.parametrize(("item", "row"), ROWS, ids=[f"{item}:{'-'.join(row.names)}" for item, row in ROWS])
+def test_a_row_is_explained_exactly_when_it_differs(item, row):
+    assert row.agrees != bool(row.why)
+    assert row.agrees or row.source
+
+
+def test_the_page_is_current():
+    page = Path(__file__).parents[2] / "docs" / "tables.md"
+    assert page.read_text(encoding="utf-8") == document(), "renew docs/tables.md: the command is on its first lines"
+
+
+@pytest.mark.parametrize("item", items())
+def test_both_styles_show_every_cell(item):
+    computed = [row for row in table(item).rows if row.source]
+    for text in (render(item), render(item, "text")):
+        assert all(name in text for row in table(item).rows for name in row.names)
+        assert all(c.printed in text and c.ours in text for row in computed for c in row.cells)
+
+
+def test_an_unknown_table_is_named_with_the_nearest():
+    with pytest.raises(ValueError, match="did you mean fedred/table-1"):
+        render("fedred/table1")
+
+
+def test_neither_torch_nor_numpy_is_loaded_and_no_room_needs_papers():
+    code = """
+import sys, undrift, undrift.core, undrift.methods, undrift.theory
+assert "undrift.papers" not in sys.modules
+from undrift.papers import document
+document()
+assert not {"torch", "numpy"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "vectors"),
+    [
+        ("FedRecu", 3),  # x(t), x(t-1) and the gradient there
+        ("FedLin", 3),  # y, g_i(x) and g(x)
+        ("Scaffold", 4),  # y, c_i, c, and x for the upload
+        ("FedAvg", 2),  # y, and x for the upload
+        ("GD", 0),
+    ],
+)
+def test_vectors_a_local_step_needs(name, vectors):
+    assert vectors_held(placeholder(find(name))) == vectors
+
+
+def test_step_rules_are_read_off_the_rules():
+    assert step_rule("FedRecu", "nonconvex", "EG") == "8/(17τL)"
+    assert step_rule("FedRecu", "nonconvex", "SG") == "< 1/(13τL)"
+    assert step_rule("Scaffold", "convex", "SG") == "1/(81τL)"
+
+
+def test_orders_are_fitted():
+    found = order(lambda a: 3 * a.delta_A**2 / (a.mu * a.L) * a.log, AT[SC])
+    assert found.powers == {"delta_A": 2, "mu": -1, "L": -1} and found.log
+    assert str(found) == "3 δ_A²/(L μ) log(R0²/ε)"
+    assert str(order(lambda a: (a.L / a.mu) ** 0.5, AT[SC])) == "√(L/μ)"
+    with pytest.raises(ValueError, match="not a power of L"):
+        order(lambda a: a.L + 1e6, AT[SC])
+
+
+def test_another_rule_would_show(monkeypatch):
+    before = disagreeing("fedrecu/table-2")
+    monkeypatch.setattr(steps, "fedlin_convex", lambda L, tau: 1 / (11 * tau * L))
+    assert disagreeing("fedrecu/table-2") - before == {("convex", "FedLin (Mitra et al. 2021b)")}
+
+
+def test_another_bound_would_show(monkeypatch):
+    before, dane = disagreeing("fedred/table-1"), bounds.dane
+    monkeypatch.setattr(bounds, "dane", lambda mu, lam, rounds, far: dane(mu, lam**2, rounds, far))
+    new = disagreeing("fedred/table-1") - before
+    assert new == {("DANE (this work)", SC), ("DANE (this work)", "convex")}
+
+
+def test_another_exchange_would_show(monkeypatch):
+    """FedRecu with both of its exchanges at tau = 1."""
+    monkeypatch.delattr(find("FedRecu"), "phases")
+    changed = [row.cells[1] for row in table("fedrecu/table-1").rows if not row.cells[1].same]
+    assert changed == [("2 / 1", "2 / 2", False)]
+
+
+def test_what_the_explanations_say():
+    """Corollary 21 for SONATA, the condition number of SVRP's subproblem, Theorem 3's infinite limit."""
+    assert not any(has_rule("SONATA", field) for field in ("beta", "alpha"))
+    L, mu, delta = 50.0, 0.3, 4.0
+    eta = steps.svrp_eta(mu, delta)
+    condition = (L + 1 / eta) / (mu + 1 / eta)
+    assert condition == pytest.approx((L * mu + 2 * delta**2) / (mu**2 + 2 * delta**2))
+    with pytest.raises(ZeroDivisionError):
+        bounds.fedrecu_convex_stochastic(1.0, 1, 1 / 6, 1, 1.0)
+    with pytest.raises(ValueError, match="mu"):
+        rule("DANE", AT[NC])
+    with pytest.raises(ValueError, match="mu > 0"):
+        prescribe("Scaffnew", Constants(L=1.0, mu=0.0), steps=1, fields={"p": "theory", "lr": 1.0})
