@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint types bench clean
+.PHONY: demo test test-slow lint types mutants bench clean
 
 $(VENV)/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,9 @@ lint: $(VENV)/installed
 
 types: $(VENV)/installed
 	$(BIN)/mypy
+
+mutants: $(VENV)/installed  ## flip a sign or drop a term in 24 methods, one at a time: the tests notice
+	$(BIN)/python benchmarks/mutants.py
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/convex.py

@@ -15,9 +15,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from undrift.core import Problem
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, FedLin, FedRecu, Scaffold
-from undrift.problems.quadratic import Quadratic
+from undrift.problems import Quadratic, random_least_squares
 
 
 def quadratics(clients: int, dim: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -118,15 +119,14 @@ def against_numpy(clients: int, dim: int, steps: int, rounds: int, repeats: int)
     return rows
 
 
-def against_wire(clients: int, dim: int, steps: int, rounds: int, repeats: int) -> list[dict]:
-    problem = Quadratic(*quadratics(clients, dim))
+def against_wire(problem: Problem, what: str, steps: int, rounds: int, repeats: int) -> list[dict]:
     rows = []
     for name, (cls, _) in METHODS.items():
         fast, slow = (kind(cls(lr=0.02 / steps), problem, steps=steps) for kind in (Simulate, Wire))
         jobs = {kind: (lambda e=e: [e.run_round() for _ in range(rounds)]) for kind, e in
                 (("simulate", fast), ("wire", slow))}  # fmt: skip
         seconds = interleaved(jobs, repeats)
-        rows.append({"what": f"wire / simulate, N={clients}, d={dim}", "method": name, "rounds": rounds, **seconds})
+        rows.append({"what": f"wire / simulate, {what}", "method": name, "rounds": rounds, **seconds})
         rows[-1]["ratio"] = seconds["wire"] / seconds["simulate"]
     return rows
 
@@ -138,7 +138,9 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = against_numpy(20, 10, steps=10, rounds=50, repeats=15)
     rows += against_numpy(100, 1000, steps=4, rounds=2, repeats=5)
-    rows += against_wire(200, 100, steps=10, rounds=1, repeats=5)
+    ten_rows = random_least_squares(clients=200, rows=10, dim=100)
+    rows += against_wire(ten_rows, "N=200, d=100, 10 rows each", steps=10, rounds=1, repeats=5)
+    rows += against_wire(Quadratic(*quadratics(200, 100)), "N=200, d=100, dense", steps=10, rounds=1, repeats=5)
     if arguments.json:
         print(json.dumps(rows, indent=1))
         return
@@ -146,7 +148,7 @@ def main() -> None:
     for row in rows:
         other = "numpy" if "numpy" in row else "wire"
         per = {k: 1e3 * row[k] / row["rounds"] for k in ("simulate", other)}
-        print(f"{row['what']:34s} {row['method']:9s} ratio {row['ratio']:6.2f}   "
+        print(f"{row['what']:44s} {row['method']:9s} ratio {row['ratio']:6.2f}   "
               f"ms per round: simulate {per['simulate']:8.3f}  {other} {per[other]:8.3f}")  # fmt: skip
 
 

@@ -84,6 +84,7 @@ WHOLE = lzma.compress(TEXT * 100)
         "toy": b"this is not svmlight\n",
         "toy.svmlight": b"1 1:0.5\n-1 99999999999999999999:1\n",
     }.items(),
+    ids=str.split("xz svmlight-xz gz bz2 text index"),
 )
 def test_corrupt_files_get_one_sentence(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)

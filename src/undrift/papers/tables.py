@@ -602,10 +602,10 @@ def fedred_complexities() -> Table:
             "Guarantees are ours throughout: in expectation where a method throws coins or draws single clients.",
             "Not derived, as undrift has no bound or rule: the rounds of Scaffold, FedDyn, InexactDane, MimeMVR and "
             "CE-LGD, Scaffnew's without μ, and DANE+'s nonconvex local steps (Corollary 2).",
-            "Where δ_A < μ, DANE's bound asks for log(R0²/ε)/log(1 + μ/δ_A) rounds, more than the printed δ_A/μ log; and "
+            "Where δ_A < μ, DANE's bound asks for log(R0²/ε)/log(1 + μ/δ_A) rounds, more than the printed δ_A/μ log; "
             "FedRed's local steps stop growing at 2L/μ.",
-            "Two printed cells are mended: MimeMVR's sum, which the text at hand has in one denominator, and DANE's local "
-            "steps, of which it has the footnote's letter only.",
+            "Two printed cells are mended: MimeMVR's sum, which the text at hand has in one denominator, and DANE's "
+            "local steps, of which it has the footnote's letter only.",
             "Caption: δ_A and δ_B are defined in (3) and (2), not in (2) and (1). Footnote g says Scaffold where it "
             "means Scaffnew, twice.",
         ),

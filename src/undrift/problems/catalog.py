@@ -169,8 +169,9 @@ class Images(Named):
         from undrift.models import build, with_projection
         from undrift.problems.neural import Neural
 
-        images = load_images(self.data, self.folder)
-        if self.train or self.test:
+        both = (self.train, self.test) if self.train and self.test else None
+        images = load_images(self.data, self.folder, both)
+        if not both and (self.train or self.test):
             sizes = self.train or len(images.labels), self.test or len(images.test_labels)
             images = load_images(self.data, self.folder, sizes)
         channels, height, width = images.images.shape[1:]

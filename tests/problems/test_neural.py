@@ -1,0 +1,439 @@
+"""Neural networks as a problem: gradients, metrics, precision, and what is refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tests.objectives.world import CPU, DIGITS, PARTS, PIPELINE, federation, network
+from undrift import problems
+from undrift.core.params import BadParameters
+from undrift.core.problem import Unsupported
+from undrift.data import paper_partitions, partition
+from undrift.data.augment import Augmentation, Pipeline
+from undrift.engines import Simulate
+from undrift.methods import FedAvg
+from undrift.models import build, flatten, unflatten
+from undrift.objectives import MOON, FedDecorr, FedLC, FedMLB, FedNTD
+from undrift.problems import Neural, catalog, neural
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def close(got, want, tol=1e-12):
+    torch.testing.assert_close(got, want, rtol=tol, atol=tol)
+
+
+def points(problem, clients=None, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shift = torch.randn(clients or problem.clients, problem.dim, dtype=torch.float64, generator=generator)
+    return (problem.start() + 0.1 * shift).to(problem.dtype)
+
+
+def seen(images):
+    return ((images / 255 - 0.3) / 0.4).double()
+
+
+def by_module(y, images, labels, net=None):
+    """A plain torch step on a module: zero_grad, forward, backward."""
+    net = (network() if net is None else net).double()
+    net.load_state_dict(unflatten(y, flatten(net)[1]), strict=False)  # tied weights and buffers have one name
+    net.zero_grad()
+    cross_entropy(net(seen(images)), labels).backward()
+    return torch.cat([p.grad.reshape(-1) for p in net.parameters()])
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_mini_batch_gradients_are_those_of_a_module(stacked):
+    problem = federation(stacked=stacked)
+    members = np.array([3, 0])
+    batch = torch.tensor([[4, 0, 7, -1], [2, -1, -1, 1]])
+    y = points(problem, 2)
+    got = problem.at(members).grad(y, batch)
+    for row, (client, chosen) in enumerate(zip(members, ([4, 0, 7], [2, 1]), strict=True)):
+        samples = torch.from_numpy(PARTS[client][chosen])
+        close(got[row], by_module(y[row], DIGITS.images[samples], DIGITS.labels[samples]))
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_training_samples_are_augmented_as_drawn(stacked):
+    problem = federation(stacked=stacked)
+    y, batch = points(problem, 2), torch.tensor([[4, 0, 7], [2, 1, 0]])
+    draws = [PIPELINE.augmentation.draw(np.random.default_rng(k), 3) for k in range(2)]
+    got = problem.at(np.array([3, 0])).grad(y, batch, type(draws[0]).join(draws).to("cpu"))
+    for row, client in enumerate((3, 0)):
+        samples = torch.from_numpy(PARTS[client][batch[row]])
+        changed = PIPELINE.augmentation.apply(DIGITS.images[samples], draws[row].to("cpu"))
+        assert not torch.equal(changed, DIGITS.images[samples])
+        close(got[row], by_module(y[row], changed, DIGITS.labels[samples]))
+
+
+@pytest.mark.parametrize("size", [512, 4])
+def test_full_gradients_are_those_of_all_samples_however_many_pass_at_once(size, monkeypatch):
+    monkeypatch.setattr(neural, "PASS", size)
+    problem = federation()
+    y = points(problem)
+    got = problem.at().grad(y)
+    for i, part in enumerate(PARTS):
+        close(got[i], by_module(y[i], DIGITS.images[part], DIGITS.labels[part]))
+
+
+@pytest.mark.parametrize("objective", [None, MOON(), FedMLB(), FedLC(), FedNTD()], ids=str)
+def test_full_gradient_is_the_average_of_batches(objective):
+    problem = federation(objective)
+    f, y = problem.at(np.array([3])), points(problem, 1)
+    f.begin(points(problem, 1, seed=1), points(problem, 1, seed=2) if problem.remembers else None)
+    order = np.random.default_rng(0).permutation(len(PARTS[3]))
+    batches = [torch.from_numpy(chosen).unsqueeze(0) for chosen in np.array_split(order, 4)]
+    want = sum(batch.shape[1] / len(order) * f.grad(y, batch) for batch in batches)
+    close(f.grad(y), want)
+
+
+def test_an_objective_that_compares_samples_does_so_within_a_pass(monkeypatch):
+    """FedDecorr's full gradient is a weighted mean of those of its passes, like a mean over mini-batches."""
+    monkeypatch.setattr(neural, "PASS", 5)
+    problem = federation(FedDecorr(beta=2.0))
+    f, y, n = problem.at(np.array([3])), points(problem, 1), len(PARTS[3])
+    want = sum(
+        len(chosen) / n * f.grad(y, chosen.unsqueeze(0)) for chosen in torch.arange(n).split(5)
+    )  # fmt: skip
+    close(f.grad(y), want)
+
+
+def test_gradients_leave_everything_else_alone():
+    problem = federation(MOON())
+    f, y = problem.at(), points(problem)
+    start = points(problem, seed=1).requires_grad_()
+    f.begin(start, start)
+    kept, random = y.clone(), torch.get_rng_state()
+    weights = [p.clone() for p in problem.net.parameters()]
+    with torch.no_grad():
+        first = f.grad(y, torch.zeros(problem.clients, 1, dtype=torch.int64))
+    assert not first.requires_grad and start.grad is None
+    close(y, kept, 0)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(p, w) and p.grad is None for p, w in zip(problem.net.parameters(), weights, strict=True))
+    with pytest.raises(Unsupported, match="has no exact local minimiser"):
+        f.solve(y, 1.0)
+
+
+def test_a_module_given_is_copied():
+    net = network()
+    problem = Neural(net, DIGITS, PARTS)
+    before = problem.start()
+    with torch.no_grad():
+        for p in net.parameters():
+            p.zero_()
+    net.train()
+    close(problem.start(), before, 0)
+    assert not problem.net.training
+
+
+def test_start_is_the_networks_and_pure():
+    problem = federation()
+    start = problem.start()
+    assert start.dtype == torch.float64
+    close(start.float(), flatten(network())[0], 0)
+    start.zero_()
+    close(problem.start().float(), flatten(network())[0], 0)
+    other = problem.to(torch.float32, CPU)
+    assert other.start().dtype == torch.float64
+    close(other.start(), problem.start(), 0)
+
+
+def test_metrics_are_those_of_a_loop():
+    problem = federation()
+    x = points(problem)[0]
+    net = network().double()
+    net.load_state_dict(unflatten(x, problem.spec))
+    loss = right = near = 0.0
+    with torch.no_grad():
+        for image, label in zip(DIGITS.test_images, DIGITS.test_labels, strict=True):
+            s = net(seen(image.unsqueeze(0)))[0].tolist()
+            order = sorted(range(10), key=lambda c: -s[c])
+            loss += np.log(np.sum(np.exp(s))) - s[int(label)]
+            right += order[0] == int(label)
+            near += int(label) in order[:5]
+    n = len(DIGITS.test_labels)
+    got = problem.metrics(x)
+    assert got == pytest.approx({"loss": loss / n, "accuracy": right / n, "top5": near / n}, rel=1e-12)
+    assert 0 < got["accuracy"] < got["top5"] < 1
+
+
+def test_metrics_do_not_depend_on_the_pass(monkeypatch):
+    problem = federation()
+    whole = problem.metrics(problem.start())
+    monkeypatch.setattr(neural, "PASS", 7)
+    assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-12)
+
+
+def test_few_classes_have_a_smaller_top_five():
+    few = dataclasses.replace(
+        DIGITS, classes=("a", "b", "c"), labels=DIGITS.labels % 3, test_labels=DIGITS.test_labels % 3
+    )
+    problem = Neural(build("linear", 1, 8, 3), few, PARTS)
+    assert problem.metrics(problem.start())["top5"] == 1
+
+
+def test_evaluation_is_neither_augmented_nor_random():
+    problem, random = federation(), torch.get_rng_state()
+    still = federation(pipeline=Pipeline(Augmentation(), PIPELINE.normalise))
+    x = points(problem)[0]
+    assert problem.metrics(x) == problem.metrics(x) == still.metrics(x)
+    assert torch.equal(torch.get_rng_state(), random)
+    close(problem.at().grad(points(problem)), still.at().grad(points(problem)), 0)
+
+
+def test_without_a_pipeline_bytes_become_unit_floats():
+    problem = Neural(network(), DIGITS, PARTS)
+    ready = problem.prepare(DIGITS.images)
+    assert ready.dtype == torch.float32 and float(ready.min()) == 0 and float(ready.max()) == 1
+    assert problem.augmentation is None
+
+
+def test_precision():
+    double = federation()
+    single = double.to(torch.float32, CPU)
+    assert (double.dtype, single.dtype) == (torch.float64, torch.float32) and single is not double
+    y, batch = points(double), torch.zeros(6, 1, dtype=torch.int64)
+    for arguments in ((), (batch,)):
+        got, want = single.at().grad(y.float(), *arguments), double.at().grad(y, *arguments)
+        assert got.dtype == torch.float32 and want.dtype == torch.float64
+        close(got.double(), want, 2e-5)
+    back = single.to(torch.float64, CPU)
+    close(back.at().grad(y), double.at().grad(y), 0)
+    assert single._x.data_ptr() == double._x.data_ptr()
+    assert single.metrics(double.start()) == pytest.approx(double.metrics(double.start()), rel=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("objective", [None, MOON(), FedMLB(), FedLC(), FedNTD(), FedDecorr()], ids=str)
+def test_cuda_follows_the_cpu(objective):
+    problem = federation(objective)
+    moved = problem.to(torch.float64, torch.device("cuda"))
+    assert moved.stacked and not problem.stacked
+    runs = [Simulate(FedAvg(lr=0.1), p, steps=2, batch=5, cohort=3) for p in (problem, moved)]
+    for _ in range(3):
+        for run in runs:
+            run.run_round()
+    assert float((runs[0].x - runs[1].x.cpu()).abs().max()) < 1e-9
+    assert moved.metrics(runs[0].x) == pytest.approx(problem.metrics(runs[0].x), rel=1e-9)
+
+
+def test_networks_without_convolutions_are_stacked():
+    assert Neural(build("mlp", 1, 8, 10, hidden=(4,)), DIGITS, PARTS).stacked
+    assert not Neural(network(), DIGITS, PARTS).stacked and Neural(network(), DIGITS, PARTS, stacked=True).stacked
+
+
+class Own(nn.Module):
+    """A user's module: a buffer, tied weights, and dropout that would be random in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
+        self.second.weight = self.first.weight
+        self.head = nn.Linear(64, 10)
+        self.register_buffer("scale", torch.tensor(0.5))
+
+    def forward(self, x):
+        h = nn.functional.dropout(self.first(x.flatten(1)).tanh(), 0.5, self.training)
+        return self.head(self.second(h) * self.scale)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_users_module(stacked):
+    torch.manual_seed(0)
+    net = Own()
+    problem = Neural(net, DIGITS, PARTS, pipeline=PIPELINE, stacked=stacked).to(torch.float64, CPU)
+    assert problem.dim == 64 * 64 + 650 and problem.net.scale.dtype == torch.float64
+    y = points(problem)
+    got = problem.at().grad(y, torch.tensor([[0, 1]] * 6))
+    for i, part in enumerate(PARTS):
+        close(got[i], by_module(y[i], DIGITS.images[part[:2]], DIGITS.labels[part[:2]], net.eval()))
+    engine = Simulate(FedAvg(lr=0.1), problem, steps=2, batch=4)
+    before = problem.metrics(engine.x)["loss"]
+    for _ in range(3):
+        engine.run_round()
+    assert problem.metrics(engine.x)["loss"] < before
+
+
+@pytest.mark.parametrize("objective", [MOON(), FedMLB(), FedDecorr()], ids=str)
+def test_a_users_module_has_no_inside(objective):
+    name = type(objective).__name__
+    with pytest.raises(ValueError, match=f"{name} looks inside the network; make it an undrift.models.Net"):
+        Neural(Own(), DIGITS, PARTS, objective=objective)
+    for other in (FedLC(), FedNTD()):
+        f = Neural(Own(), DIGITS, PARTS, objective=other).at()
+        y = flatten(Own())[0].repeat(6, 1)
+        f.begin(y, None)
+        assert f.grad(y, torch.zeros(6, 1, dtype=torch.int64)).isfinite().all()
+
+
+def test_objectives_say_what_they_lack():
+    with pytest.raises(ValueError, match="FedMLB needs a network of several blocks; this one is a single layer"):
+        Neural(build("linear", 1, 8, 10), DIGITS, PARTS, objective=FedMLB())
+    problem = federation(MOON())
+    with pytest.raises(RuntimeError, match="MOON compares the local model with others; give them to begin"):
+        problem.at().grad(points(problem))
+
+
+def images(**changes):
+    return dataclasses.replace(DIGITS, **changes)
+
+
+WRONG = {
+    "batch normalisation": (
+        lambda: (nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(64, 10)), DIGITS, PARTS),
+        "the BatchNorm2d at '0' keeps statistics of its batches, .* use GroupNorm instead",
+    ),
+    "outputs": (
+        lambda: (build("linear", 1, 8, 7), DIGITS, PARTS),
+        "the network has 7 outputs, but there are 10 classes",
+    ),
+    "outputs of another shape": (
+        lambda: (nn.Conv2d(1, 10, 8), DIGITS, PARTS),
+        "the network has 10 x 1 x 1 outputs, but there are 10 classes",
+    ),
+    "label": (
+        lambda: (network(), images(labels=DIGITS.labels + 1), PARTS),
+        "a label is 10, but classes are numbered 0 to 9",
+    ),
+    "test label": (
+        lambda: (network(), images(test_labels=DIGITS.test_labels - 1), PARTS),
+        "a label is -1, but classes are numbered 0 to 9",
+    ),
+    "sample": (
+        lambda: (network(), DIGITS, [*PARTS, np.array([3, 60])]),
+        "client 6 holds sample 60, but samples are numbered 0 to 59",
+    ),
+    "negative sample": (
+        lambda: (network(), DIGITS, [np.array([-1])]),
+        "client 0 holds sample -1, but samples are numbered 0 to 59",
+    ),
+    "empty client": (
+        lambda: (network(), DIGITS, [PARTS[0], np.array([], dtype=int)]),
+        "client 1 has no samples; use another partition or fewer clients",
+    ),
+    "no clients": (lambda: (network(), DIGITS, []), "a federation needs at least one client"),
+    "no test images": (
+        lambda: (network(), images(test_images=DIGITS.test_images[:0], test_labels=DIGITS.test_labels[:0]), PARTS),
+        "there are no test images, on which a model is judged",
+    ),
+    "image shape": (
+        lambda: (build("mlp", 1, 28, 10), DIGITS, PARTS),
+        r"the network does not take images of shape \[1, 8, 8\]: mat1 and mat2",
+    ),
+    "channels": (
+        lambda: (build("cnn", 3, 32, 10), DIGITS, PARTS),
+        r"the network does not take images of shape \[1, 8, 8\]: .*expected input.*3 channels",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_refused_in_one_sentence(what):
+    make, sentence = WRONG[what]
+    with pytest.raises(ValueError, match=sentence) as error:
+        Neural(*make())
+    assert "\n" not in str(error.value)
+
+
+def test_more_clients_than_samples():
+    with pytest.raises(ValueError, match="61 clients cannot share 60 samples; lower clients"):
+        catalog.Images(clients=61, train=60).build()
+
+
+# -- by name ---------------------------------------------------------------------------------------------------------
+
+
+def test_images_by_name():
+    problem = catalog.build("images", clients=5, train=200, test=50, hidden=16)
+    assert type(problem) is problems.Neural and problem.clients == 5 and sum(problem.samples) == 200
+    assert len(problem._test_y) == 50 and problem.net.head.in_features == 16
+    close(problem.start().float(), flatten(build("cnn-small", 1, 8, 10, hidden=16))[0], 0)
+    assert catalog.build("images-digits", clients=5, test=50).samples != problem.samples
+    assert catalog.Images(seed=3, train=200).build().start().ne(catalog.Images(train=200).build().start()).any()
+
+
+def test_images_take_an_objective():
+    plain, projected = catalog.Images(train=60), catalog.Images(train=60, projection=True)
+    assert type(plain.build().objective).__name__ == "CrossEntropy"
+    problem = projected.build(MOON(mu=2.0))
+    assert problem.objective == MOON(mu=2.0) and problem.remembers
+    assert problem.net.head.in_features == 256
+    assert catalog.Images(train=60, projection=32).build().net.head.in_features == 32
+
+
+@pytest.mark.parametrize("name", ["fedspeed", "feddyn", "fedacg", "fedrecu"])
+def test_papers_partitions_by_name(name):
+    from undrift.core.streams import Streams
+
+    problem = catalog.Images(partition=name, clients=4, beta=2.0, seed=7, train=300).build()
+    want = getattr(paper_partitions, name)(problem.data.labels.numpy(), 4, Streams(7).at("data"), beta=2.0)
+    assert all(np.array_equal(a, b) for a, b in zip(problem.parts, want, strict=True))
+    shards = catalog.Images(partition="by-label", clients=4, shards=3, train=300).build()
+    want = partition.by_label(problem.data.labels.numpy(), 4, Streams(0).at("data"), shards=3)
+    assert all(np.array_equal(a, b) for a, b in zip(shards.parts, want, strict=True))
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp", "cnn-small"])
+def test_models_that_digits_can_take(model):
+    problem = catalog.Images(model=model, train=60, clients=3).build()
+    assert problem.metrics(problem.start())["loss"] == pytest.approx(np.log(10), abs=0.3)
+
+
+def test_a_folder_of_images(tmp_path):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 6), ("test", 2)):
+        for k, name in enumerate(("dark", "light")):
+            (tmp_path / "mine" / part / name).mkdir(parents=True)
+            for j in range(count):
+                pixels = rng.integers(0, 100, (12, 12, 3)) + 150 * k
+                Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "mine" / part / name / f"{j}.png")
+    problem = catalog.build("images-mine", folder=str(tmp_path), clients=2, partition="iid")
+    assert problem.classes == 2 and problem.samples == [6, 6]
+    engine = Simulate(FedAvg(lr=0.5), problem, steps=5)
+    for _ in range(10):
+        engine.run_round()
+    assert problem.metrics(engine.x)["accuracy"] == 1
+
+
+def test_bad_parameters_of_images():
+    with pytest.raises(BadParameters, match="hidden = 8 is for mlp and cnn-small; leave it out for resnet18"):
+        catalog.Images(hidden=8, model="resnet18")
+    with pytest.raises(BadParameters, match="augment = 'fedspeed' is made for cifar10"):
+        catalog.Images(augment="fedspeed")
+    with pytest.raises(BadParameters, match="model = 'vgg' is not allowed"):
+        catalog.Images(model="vgg")
+    with pytest.raises(BadParameters, match="projection"):
+        catalog.Images(projection=0)
+    with pytest.raises(ValueError, match="a subset of 5000 train images is not possible; give 1 to 1437"):
+        catalog.Images(train=5000).build()
+    with pytest.raises(ValueError, match="8x8 images are too small for 3 convolutions of 5x5"):
+        catalog.Images(model="cnn").build()
+
+
+@pytest.mark.parametrize("preset", ["fedspeed", "fedacg", "fedrecu"])
+def test_papers_augmentations_by_name(preset, monkeypatch):
+    """Without CIFAR-10 here: digits in its shape."""
+    from undrift.data import augment, images
+
+    grown = DIGITS.images.repeat(1, 3, 4, 4)
+    cifar = dataclasses.replace(DIGITS, images=grown, test_images=grown[:30])
+    monkeypatch.setattr(images, "load_images", lambda *_: cifar)
+    problem = catalog.Images(data="cifar10", augment=preset, clients=2, partition="iid").build()
+    assert problem.pipeline == augment.presets[preset]("cifar10") and problem.augmentation.flip
+    engine = Simulate(FedAvg(lr=0.1), problem, steps=1, batch=4)
+    engine.run_round()
+    assert engine.x.isfinite().all() and engine.x.ne(engine.x0).any()
