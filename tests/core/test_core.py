@@ -64,7 +64,7 @@ def test_names_are_found_however_they_are_written():
 
 def test_phases_run_in_the_order_written():
     assert phase_names(FedRecu) == ["Correct"]
-    first, second = FedRecu(lr=0.1).phases(Round(0, [3, 3], None))
+    first, second = FedRecu(lr=0.1).phases(Round(0, [3, 3]))
     assert isinstance(first, Phase)
     assert first.lr == 0.1 and second.lr == 0.1
     assert (first.Up.vectors, second.Up.vectors) == (("w",), ("v",))

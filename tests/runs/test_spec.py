@@ -41,7 +41,7 @@ def test_a_good_spec_is_read():
     spec = parse(GOOD)
     scaffold, fedavg = spec.entries
     assert (spec.name, spec.rounds, spec.seeds, spec.target, spec.cohort) == ("first", 20, [0, 1], 1e-8, None)
-    assert (spec.engine, spec.dtype, spec.device, spec.every) == ("simulate", "float64", "cpu", 1)
+    assert (spec.engine, spec.dtype, spec.device, spec.every) == ("simulate", None, "cpu", 1)
     assert spec.problem.clients == 4
     assert (scaffold.label, scaffold.method.lr, scaffold.steps, scaffold.rounds) == ("SCAFFOLD", "theory", 5, 20)
     assert (fedavg.label, fedavg.method.lr, fedavg.steps, fedavg.rounds) == ("FedAvg", 0.01, 3, 7)

@@ -71,14 +71,16 @@ def random_clients(method: Method) -> bool:
 
 def random_rounds(method: Method) -> bool:
     """Whether a round depends on its number: on coins, or on which client was drawn."""
-    cls = type(method)
-    plain = (cls.local_steps, cls.phases, cls.blocks) == (Method.local_steps, Method.phases, Method.blocks)
-    return not plain or random_clients(method)
+    now = Round(0, [STEPS], lambda: np.random.default_rng(0))
+    method.local_steps(now)
+    method.phases(now)
+    method.blocks(now)
+    return not now.alike or random_clients(method)
 
 
 def phases(method: Method) -> list[Any]:
     """The exchanges of the first round."""
-    return method.phases(Round(0, [STEPS], np.random.default_rng(0)))
+    return method.phases(Round(0, [STEPS], lambda: np.random.default_rng(0)))
 
 
 class RoundMap:

@@ -22,7 +22,7 @@ class Costs:
 
 def costs(method: Method, steps: int = 2) -> Costs:
     """The declared costs of ``method`` with ``steps`` local steps."""
-    phases = method.phases(Round(0, [steps], None))
+    phases = method.phases(Round(0, [steps]))
     return Costs(
         down=sum(len(p.Down.vectors) for p in phases),
         up=sum(len(p.Up.vectors) for p in phases),

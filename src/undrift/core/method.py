@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, dataclass_transform
 
 from undrift.core.params import THEORY, BadParameters, check, hints
 from undrift.core.struct import Message, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from undrift.core.cohort import Cohort, Sampling
     from undrift.core.struct import Vec
 
@@ -46,15 +44,25 @@ if TYPE_CHECKING:
             r"""The minimiser of :math:`f_i(y) - \langle v, y\rangle + \frac{\lambda}{2}\|y\|^2`."""
 
 
-class Round(NamedTuple):
-    """A round about to begin."""
+class Round:
+    """A round about to begin; ``steps`` are the local steps asked of each client."""
 
-    number: int
-    """Rounds completed before it."""
-    steps: Sequence[int]
-    """Local steps asked of each client."""
-    coin: Any
-    """A generator of random numbers common to all clients, the same whenever this round is asked."""
+    def __init__(self, number: int, steps: Sequence[int], draw: Callable[[], Any] | None = None):
+        self._number, self.steps, self._draw = number, steps, draw
+        self.alike = True
+        """Whether nothing was asked that tells this round from the others."""
+
+    @property
+    def number(self) -> int:
+        """Rounds completed before it."""
+        self.alike = False
+        return self._number
+
+    @property
+    def coin(self) -> Any:
+        """A generator of random numbers common to all clients, the same whenever this round is asked."""
+        self.alike = False
+        return self._draw() if self._draw else None
 
 
 Reduction = Literal["mean", "sum", "stack", "pick"]

@@ -29,23 +29,29 @@ class Struct:
 
     vectors: tuple[str, ...] = ()
     scratch: tuple[str, ...] = ()
+    _whole: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         kinds = {name: _kind(cls, name, note) for name, note in inspect.get_annotations(cls).items()}
         cls.vectors = tuple(dict.fromkeys((*cls.vectors, *(n for n, k in kinds.items() if k == "Vec"))))
         cls.scratch = tuple(dict.fromkeys((*cls.scratch, *(n for n, k in kinds.items() if k == "Scratch"))))
+        cls._whole = frozenset(cls.vectors)
         for name in cls.scratch:
             setattr(cls, name, None)
 
     def __init__(self, **fields: Any) -> None:
+        if fields.keys() != self._whole:
+            self._refuse(fields)
+        self.__dict__.update(fields)
+
+    def _refuse(self, fields: dict[str, Any]) -> None:
         for name in self.vectors:
             if name not in fields:
                 raise TypeError(f"{type(self).__qualname__}: {name} is missing")
         for name in fields:
             if name not in self.vectors and name not in self.scratch:
                 raise TypeError(f"{type(self).__qualname__} has no field {name}; it has {', '.join(self.names())}")
-        self.__dict__.update(fields)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"{type(self).__qualname__} is frozen; make a new one with replace({name}=...)")
@@ -68,11 +74,13 @@ class Struct:
 
     def lasting(self) -> Self:
         """The same record without its scratch vectors."""
-        return type(self)(**{n: getattr(self, n) for n in self.vectors})
+        return type(self)(**{n: getattr(self, n) for n in self.vectors}) if self.scratch else self
 
     def map(self, change: Callable[..., Any], *others: Struct) -> Self:
         """The same record with ``change`` applied to each vector (and to those of ``others``)."""
-        return type(self)(**{n: change(v, *(getattr(o, n) for o in others)) for n, v in self.items()})
+        if others:
+            return type(self)(**{n: change(v, *(getattr(o, n) for o in others)) for n, v in self.items()})
+        return type(self)(**{n: change(v) for n, v in self.__dict__.items() if v is not None})
 
 
 def _kind(cls: type, name: str, note: Any) -> str:

@@ -182,17 +182,15 @@ class Engine(abc.ABC):
 
     def _plan(self) -> tuple[list[int], list[Any], int]:
         """The local steps, phases and blocks of this round."""
-        method = self.method
-        kind = type(method)
-        random = (kind.local_steps, kind.phases, kind.blocks) != (Method.local_steps, Method.phases, Method.blocks)
         if self._fixed is not None:
             return self._fixed
+        method = self.method
         if self.options.decay != 1:
             method = dataclasses.replace(method, lr=method.lr * self.options.decay**self.round)  # type: ignore
-        coin = self.streams.at("coins", self.round) if random else None
-        now = Round(self.round, list(method.local_steps(Round(self.round, self.steps, coin))), coin)
-        plan = list(now.steps), self.phases(method, now), method.blocks(now)
-        if not random and self.options.decay == 1:
+        now = Round(self.round, self.steps, lambda: self.streams.at("coins", self.round))
+        now.steps = list(method.local_steps(now))
+        plan = now.steps, self.phases(method, now), method.blocks(now)
+        if now.alike and self.options.decay == 1:
             self._fixed = plan
         return plan
 

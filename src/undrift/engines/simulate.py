@@ -82,8 +82,9 @@ class Simulate(Engine):
             index = torch.as_tensor(cohort.members, device=self.x0.device)
             for name, rows in kept.items():
                 getattr(self.clients, name).index_copy_(0, index, rows)
-        scratch = {name: v for name in me.scratch if (v := getattr(me, name)) is not None}
-        self._scratch = (cohort.members, scratch) if scratch else None
+        self._scratch = None
+        if scratch := {name: v for name in me.scratch if (v := getattr(me, name)) is not None}:
+            self._scratch = cohort.members, scratch
 
 
 class Stacked(Descent):

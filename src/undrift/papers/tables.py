@@ -162,7 +162,7 @@ def vectors_held(method: Method) -> int:
     """Vectors a client needs during a local step, found by following one round with symbols for vectors."""
     x0: Any = Symbol()
     s, me, most = method.server(x0), method.client(x0), 0
-    for phase in method.phases(Round(0, [2], None)):
+    for phase in method.phases(Round(0, [2])):
         reads: set[tuple[str, str]] = set()
         f = SymbolicLocal(reads)
         new, up = phase.work(Reads("me", me, reads), Reads("got", phase.send(s), reads), f)
@@ -574,7 +574,7 @@ def refused(name: str, at: At) -> bool:
 def guarantee(name: str) -> str:
     """In expectation where coins are thrown or single clients drawn."""
     method = placeholder(registry[name])
-    drawn = any(p.who == "one" or p.reduction == "pick" for p in method.phases(Round(0, [2], None)))
+    drawn = any(p.who == "one" or p.reduction == "pick" for p in method.phases(Round(0, [2])))
     return "in expectation" if drawn or type(method).local_steps is not Method.local_steps else "deterministic"
 
 

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import io
 import json
 import math
 import os
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
+from undrift.data.files import writing
 from undrift.runs.spec import Spec
 
 FILES = {
     "spec.toml": "what was run, with every default written out",
-    "environment.json": "versions and hardware",
+    "environment.json": "versions and hardware, and what is to be said of the data",
     "metrics.jsonl": "one row per evaluation, appended as the run goes",
     "metrics.parquet": "the same rows as columns, once the run is over",
     "summary.json": "how each method ended, once the run is over",
     "log.txt": "what was said",
     "gap.png": "the curves",
+    "accuracy.png": "the curves, where the optimum is not known",
+    "loss.png": "the curves, where there is no accuracy either",
 }
 COMPLETE = "summary.json"
+CHECKPOINTS = "checkpoints"
+"""What an unfinished run continues from; gone once it is finished."""
+ENDED = f"{CHECKPOINTS}/outcomes.jsonl"
 NEEDED = {"label", "seed", "round", "vectors", "gradients"}
 Row = dict[str, Any]
 
@@ -44,14 +53,17 @@ class Outcome:
     values: Mapping[str, Any]
     """The hyper-parameters it ran with."""
     note: str = ""
+    model: str = ""
+    """The SHA-256 of the last model."""
 
 
 class Folder:
-    """``ROOT/NAME``. Rows and log lines are on disk as soon as they are given."""
+    """``ROOT/NAME``. Rows and log lines are on disk as soon as they are given; a write that fails leaves no trace."""
 
     def __init__(self, path: Path):
         self.path = path
-        self._open: dict[str, TextIO] = {}
+        self._open: dict[str, io.FileIO] = {}
+        self._held: int | None = None
 
     @property
     def name(self) -> str:
@@ -68,7 +80,7 @@ class Folder:
             return "new"
         if not self.file("spec.toml").is_file():
             raise BadFolder(f"{self.path} holds something else than a run; choose another name or --out")
-        if self.document() != spec.document():
+        if self.document() != spec.document() or any(self._differs(*source) for source in spec.sources.items()):
             return "other"
         return "same" if self.file(COMPLETE).is_file() else "unfinished"
 
@@ -81,43 +93,88 @@ class Folder:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadFolder(f"{self.file('spec.toml')} cannot be read: {error}") from None
 
+    @property
+    def note(self) -> str:
+        """What is to be said beside any accuracy."""
+        try:
+            return str(json.loads(self.file("environment.json").read_text()).get("note", ""))
+        except (OSError, ValueError, AttributeError):
+            return ""
+
     def start(self, spec: Spec, environment: Mapping[str, Any], comments: list[str]) -> None:
         """Make the folder, or empty it of an earlier run; other files in it stay."""
         self.path.mkdir(parents=True, exist_ok=True)
-        for name in FILES:
+        self._lock()
+        self._tidy()
+        for name in (*FILES, ENDED):
             self.file(name).unlink(missing_ok=True)
+        self._clear()
         head = "".join(f"# {comment}\n" for comment in comments)
         self.write("environment.json", json.dumps(environment, indent=2) + "\n")
+        for name, content in spec.sources.items():
+            self.write(name, content)
         self.write("spec.toml", head + spec.toml())
 
-    def write(self, name: str, text: str) -> None:
+    def resume(self) -> None:
+        """Go on with an unfinished run: what a crash left half-written is removed."""
+        self._lock()
+        self._tidy()
+        for name in ("metrics.jsonl", "log.txt", ENDED):
+            with suppress(FileNotFoundError):
+                whole, newline, _ = self.file(name).read_bytes().rpartition(b"\n")
+                if _:
+                    self.write(name, whole + newline)
+
+    def write(self, name: str, content: str | bytes) -> None:
         """A whole file at once: no reader ever sees a part of it."""
-        temporary = self.file(f".{name}.{os.getpid()}")
-        try:
-            temporary.write_text(text)
-            temporary.replace(self.file(name))
-        finally:
-            temporary.unlink(missing_ok=True)
+        with _named(self.file(name)), writing(self.file(name)) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
 
     def append(self, row: Mapping[str, Any]) -> None:
-        self._line("metrics.jsonl", json.dumps({key: _finite(value) for key, value in row.items()}))
+        self._line("metrics.jsonl", _json(row))
 
     def log(self, text: str) -> None:
         self._line("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
 
+    def ended(self, outcome: Outcome) -> None:
+        """One method is through with one seed."""
+        self.settle()
+        self.file(CHECKPOINTS).mkdir(exist_ok=True)
+        self._line(ENDED, json.dumps(dataclasses.asdict(outcome)))
+
+    def settle(self) -> None:
+        """Rows given so far outlive even the machine."""
+        if file := self._open.get("metrics.jsonl"):
+            os.fsync(file.fileno())
+
+    def keep(self, label: str, seed: int, last: int) -> None:
+        """Forget the rows of one method and seed after the round ``last``."""
+        rows = self.rows() if self.file("metrics.jsonl").exists() else []
+        kept = [row for row in rows if (row["label"], row["seed"]) != (label, seed) or row["round"] <= last]
+        if len(kept) < len(rows):
+            if file := self._open.pop("metrics.jsonl", None):
+                file.close()
+            self.write("metrics.jsonl", "".join(f"{_json(row)}\n" for row in kept))
+
     def finish(self, outcomes: list[Outcome]) -> None:
         """The rows as Parquet, and the mark that the run is over."""
-        self.close()
         import pyarrow
         from pyarrow import parquet
 
-        parquet.write_table(pyarrow.Table.from_pylist(self.rows()), self.file("metrics.parquet"))
+        columns = io.BytesIO()
+        parquet.write_table(pyarrow.Table.from_pylist(self.rows()), columns)
+        self.write("metrics.parquet", columns.getvalue())
         self.write(COMPLETE, json.dumps([dataclasses.asdict(outcome) for outcome in outcomes], indent=2) + "\n")
+        self._clear()
+        self.close()
 
     def close(self) -> None:
         for file in self._open.values():
             file.close()
         self._open.clear()
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     def rows(self) -> list[Row]:
         """Every recorded row. A last line cut short by a crash is left out."""
@@ -137,24 +194,85 @@ class Folder:
         return rows
 
     def outcomes(self) -> list[Outcome]:
-        """How the methods ended; nothing before the run is over."""
+        """How the methods ended; of an unfinished run, those that have."""
+        path = self.file(COMPLETE) if self.file(COMPLETE).is_file() else self.file(ENDED)
         try:
-            return [Outcome(**entry) for entry in json.loads(self.file(COMPLETE).read_text())]
+            text = path.read_text()
+            found = json.loads(text) if path.name == COMPLETE else map(json.loads, text.split("\n")[:-1])
+            return [Outcome(**entry) for entry in found]
         except FileNotFoundError:
             return []
         except (ValueError, TypeError):
-            raise BadFolder(f"{self.file(COMPLETE)} cannot be read") from None
+            raise BadFolder(f"{path} cannot be read") from None
 
     def _line(self, name: str, text: str) -> None:
-        file = self._open.get(name)
-        if file is None:
-            file = self._open[name] = self.file(name).open("a")
-        file.write(text + "\n")
-        file.flush()
+        with _named(self.file(name)):
+            file = self._open.get(name)
+            if file is None:
+                file = self._open[name] = io.FileIO(self.file(name), "a")
+            line, size = f"{text}\n".encode(), file.seek(0, os.SEEK_END)
+            try:
+                if file.write(line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                file.truncate(size)
+                raise
+
+    def _differs(self, name: str, content: bytes) -> bool:
+        return not self.file(name).is_file() or self.file(name).read_bytes() != content
+
+    def _lock(self) -> None:
+        """One process at a time; the lock of a process that dies is gone."""
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            return
+        if self._held is None:
+            self._held = os.open(self.path, os.O_RDONLY)
+            try:
+                fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.close()
+                raise BadFolder(f"{self.path} is in use: another undrift is running it") from None
+            except OSError:  # a file system without locks
+                pass
+
+    def _tidy(self) -> None:
+        """Remove what a crash in the middle of a write left."""
+        for folder in (self.path, self.file(CHECKPOINTS)):
+            _remove(folder.glob(".*.part"))
+
+    def _clear(self) -> None:
+        """Remove the checkpoints, and their folder if nothing else is in it."""
+        if file := self._open.pop(ENDED, None):
+            file.close()
+        _remove([self.file(ENDED), *self.file(CHECKPOINTS).glob("*.safetensors")])
+        with suppress(OSError):
+            self.file(CHECKPOINTS).rmdir()
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+class _named:
+    """An error about a file says which."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(self.path)
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+def _json(row: Mapping[str, Any]) -> str:
+    """A row on one line; what is not finite is nothing."""
+    return json.dumps({key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()})
 
 
 def _parsed(line: str) -> Any:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import undrift
 from undrift.core.method import Method, registry
+from undrift.core.params import hints
 
 
 def own() -> ModuleType:
@@ -24,13 +27,32 @@ def own() -> ModuleType:
 
 def load(file: Path) -> list[type[Method]]:
     """The methods ``file`` defines; ``own().BadFile`` says what is wrong with it."""
-    before = dict(registry)
+    bad, found, wrong = own().BadFile, [], None
+    with _aside() as taken:
+        try:
+            found = own().load(file)
+            for cls in found:
+                hints(cls)
+        except bad as error:
+            wrong = error
+        except Exception as error:  # an annotation may say anything
+            wrong = bad(f"{file}: {type(error).__name__}: {error}")
+    if taken:
+        wrong = bad(f"{file}: {taken[0]} is a method of undrift already: choose another name")
+    if wrong:
+        raise wrong
+    return found
+
+
+@contextmanager
+def _aside() -> Iterator[list[str]]:
+    """Leaves the registry as it was, and the folder of the file too; tells which known names were taken."""
+    before, compiles, taken = dict(registry), sys.dont_write_bytecode, list[str]()
+    sys.dont_write_bytecode = True
     try:
-        found = own().load(file)
+        yield taken
     finally:
-        taken = [name for name, known in before.items() if registry.get(name) is not known]
+        sys.dont_write_bytecode = compiles
+        taken += [name for name, known in before.items() if registry.get(name) is not known]
         registry.clear()
         registry.update(before)
-        if taken:
-            raise own().BadFile(f"{file}: {taken[0]} is a method of undrift already: choose another name")
-    return found
