@@ -1,20 +1,20 @@
-"""Carries a checked spec out: every method with every seed, on one problem."""
+"""Carries a checked spec out: every method with every seed."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from undrift.cli.talk import say
+from undrift.cli.stop import Stop
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.params import THEORY
 from undrift.core.problem import Problem, Unsupported
-from undrift.runs.folder import Outcome
+from undrift.runs.folder import Folder, Outcome
 from undrift.runs.spec import BadSpec, Complaint, Entry, Spec, values
 from undrift.theory.rules import has_rule
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from undrift.cli.progress import Progress
     from undrift.engines import Engine
 
+__all__ = ["Experiment", "Stop", "Task", "make"]
 
 STEPS = (("lr", "smaller"), ("eta", "larger"), ("lam", "larger"))
 """What tames a method that diverges."""
@@ -29,110 +30,91 @@ SMALL = 1_000_000
 """Numbers in the data of a problem that one thread handles fastest."""
 
 
-class Stopped(Exception):
-    """The user has asked for an end, and the round is over."""
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A method that has all its values, and the problem it is run on."""
+
+    entry: Entry
+    method: Method
+    problem: Problem
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A spec whose problem is built and whose methods have all their values."""
+    """A spec that is ready to run."""
 
     spec: Spec
-    problem: Problem
-    methods: list[Method]
+    tasks: list[Task]
 
-    def perform(self, record: Callable[[dict[str, Any]], None], progress: Progress, stop: Stop) -> Iterator[Outcome]:
-        """Run it all; each row goes to ``record`` as soon as it is measured."""
-        seeds, entries = self.spec.seeds, self.spec.entries
-        width = max(len(entry.label) for entry in entries)
-        runs = [(seed, *pair) for seed in seeds for pair in zip(entries, self.methods, strict=True)]
-        with threads(self.problem):
-            for seed, entry, method in runs:
-                if stop.asked:
-                    return
-                progress.begin(f"{entry.label:<{width}}" + f" seed {seed}" * (len(seeds) > 1), entry.rounds)
-                outcome = self.one(entry, method, seed, record, progress, stop)
-                progress.end(outcome)
-                yield outcome
+    @property
+    def note(self) -> str:
+        """What is to be said beside any accuracy."""
+        return getattr(getattr(self.tasks[0].problem, "data", None), "note", "")
 
-    def one(
-        self,
-        entry: Entry,
-        method: Method,
-        seed: int,
-        record: Callable[[dict[str, Any]], None],
-        progress: Progress,
-        stop: Stop,
-    ) -> Outcome:
+    def engine(self, task: Task, seed: int) -> Engine:
         from undrift.runs import runner
 
-        name, spec = type(method).__name__, self.spec
-        last: dict[str, Any] = {}
+        return runner.prepare(task.method, task.problem, seed=seed, **self.spec.setting(task.entry))
 
-        def watch(row: dict[str, float]) -> None:
+    def perform(self, folder: Folder, progress: Progress, stop: Stop, pause: float | None = None) -> Iterator[Outcome]:
+        """Run what is left to run. Rows and outcomes go to the folder; ``pause`` is the time between checkpoints."""
+        ended = {(outcome.label, outcome.seed): outcome for outcome in folder.outcomes()}
+        seeds, width = self.spec.seeds, max(len(task.entry.label) for task in self.tasks)
+        with threads(self.tasks[0].problem):
+            for seed in seeds:
+                for k, task in enumerate(self.tasks):
+                    label = task.entry.label
+                    if before := ended.get((label, seed)):
+                        yield before
+                        continue
+                    if stop.asked:
+                        return
+                    progress.begin(f"{label:<{width}}" + f" seed {seed}" * (len(seeds) > 1), task.entry.rounds)
+                    outcome = self.one(k, seed, folder, progress, stop, pause)
+                    progress.end(outcome)
+                    yield outcome
+
+    def one(
+        self, k: int, seed: int, folder: Folder, progress: Progress, stop: Stop, pause: float | None = None
+    ) -> Outcome:
+        """The k-th method with one seed, from where it was left."""
+        from undrift.cli.trial import PAUSE, Trial, shelf
+
+        spec, task = self.spec, self.tasks[k]
+        name, label, last = type(task.method).__name__, task.entry.label, dict[str, Any]()
+        checkpoints = shelf(folder, spec.identity, k, label, seed)
+
+        def watch(row: dict[str, Any]) -> None:
             last.update(row)
-            record({"label": entry.label, "method": name, "seed": seed, **row})
+            folder.append({"label": label, "method": name, "seed": seed, **row})
             progress.row(row)
 
-        def close(row: dict[str, float]) -> bool:
+        def close(row: dict[str, Any]) -> bool:
             return spec.target is not None and row.get("gap", float("inf")) <= spec.target
 
-        note = ""
+        note = model = ""
         try:
-            engine = runner.prepare(
-                method, self.problem, steps=entry.steps, cohort=spec.cohort, batch=spec.batch, seed=seed,
-                dtype=spec.dtype, device=spec.device, engine=spec.engine,
-            )  # fmt: skip
-            steered = cast("Engine", Steered(engine, stop))
-            _, status = runner.record(steered, entry.rounds, every=spec.every, until=close, watch=watch)
-        except Stopped:
-            status = "stopped"
-            if last.get("round") != engine.round:
-                watch(runner.measure(engine) | {"seconds": last.get("seconds", 0.0)})
+            trial = Trial(self.engine(task, seed), task.entry.rounds, spec.every, watch)
+            trial.resume(folder, checkpoints, label, seed)
+            status = trial.run(stop, close, PAUSE if pause is None else pause)
+            model = trial.fingerprint()
         except Unsupported as error:
             status, note = "failed", f"failed: {error}"
+        except Exception as error:
+            if task.entry.file is None or isinstance(error, OSError):
+                raise
+            status, note = "failed", f"failed: {type(error).__name__}{_place(error, task.entry.file)}: {error}"
         if status == "diverged":
-            note = f"diverged in round {last['round']}: {remedy(entry.method)}"
-        return Outcome(entry.label, name, seed, status, values(method), note)
-
-
-class Stop:
-    """Ctrl-C while it is entered: once sets ``asked``, twice ends at once."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def __enter__(self) -> Stop:
-        self.before = signal.signal(signal.SIGINT, self.heard)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        signal.signal(signal.SIGINT, self.before)
-
-    def heard(self, *signal: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        say("\nStopping after this round; Ctrl-C again stops now.")
-
-
-class Steered:
-    """An engine that ends after the round in which it was asked to."""
-
-    def __init__(self, engine: Engine, stop: Stop):
-        self._engine, self._stop = engine, stop
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def run_round(self) -> None:
-        if self._stop.asked:
-            raise Stopped
-        self._engine.run_round()
+            note = f"diverged in round {last['round']}: {remedy(task.entry.method)}"
+        outcome = Outcome(label, name, seed, status, values(task.method), note, model)
+        if status != "stopped":
+            folder.ended(outcome)
+            checkpoints.clear()
+        return outcome
 
 
 def make(spec: Spec) -> Experiment:
-    """Build the problem and let theory set what was left to it. Raises :class:`BadSpec` before anything is run."""
+    """Build what is to be solved and let theory set what was left to it. Raises :class:`BadSpec` if it cannot be run."""
     import torch
 
     from undrift.runs.runner import resolve
@@ -140,27 +122,55 @@ def make(spec: Spec) -> Experiment:
     say_where = spec.origin.complaint
     if spec.device.startswith("cuda") and not torch.cuda.is_available():
         raise BadSpec([say_where(("device",), f"device = {spec.device!r} is not on this machine; use 'cpu'")])
-    try:
-        problem = spec.problem.build().to(getattr(torch, spec.dtype), torch.device(spec.device))
-    except (ValueError, OSError, RuntimeError) as error:
-        raise BadSpec([say_where(("problem",), str(error))]) from None
-    methods: list[Method] = []
     complaints: list[Complaint] = []
+    problems = build(spec, complaints)
+    tasks: list[Task] = []
     for i, entry in enumerate(spec.entries):
+        problem = problems.get(entry.objective)
+        if problem is None:
+            continue
         try:
-            method = resolve(entry.method, problem, steps=entry.steps, cohort=spec.cohort, batch=spec.batch)
+            setting = {"steps": entry.steps, "epochs": entry.epochs, "cohort": spec.cohort, "batch": spec.batch}
+            method = resolve(entry.method, problem, **setting)
         except ValueError as error:
             field = next(iter(entry.method.open_fields()), "name")
             complaints.append(say_where(("method", i, field), str(error)))
             continue
-        n = problem.clients
-        steps = [entry.steps] * n if isinstance(entry.steps, int) else entry.steps
-        cohort = Sampling(spec.cohort or n)
-        complaints += [say_where(("method", i), reason) for reason in method.refuse(n, cohort, steps)]
-        methods.append(method)
+        reasons = method.refuse(
+            problem.clients, spec.cohort or Sampling(problem.clients), steps(spec, entry, problem), spec.weights
+        )
+        complaints += [say_where(("method", i), reason) for reason in reasons]
+        tasks.append(Task(entry, method, problem))
     if complaints:
         raise BadSpec(complaints)
-    return Experiment(spec, problem, methods)
+    return Experiment(spec, tasks)
+
+
+def build(spec: Spec, complaints: list[Complaint]) -> dict[Any, Problem]:
+    """Objective -> the problem with it: each is built once, for all methods and seeds."""
+    import torch
+
+    problems: dict[Any, Problem] = {}
+    for i, entry in enumerate(spec.entries):
+        objective = entry.objective
+        if objective in problems:
+            continue
+        try:
+            problem = spec.problem.build(*[objective] * (objective is not None))
+            dtype = problem.dtype if spec.dtype is None else getattr(torch, spec.dtype)
+            problems[objective] = problem.to(dtype, torch.device(spec.device))
+        except (ValueError, OSError, RuntimeError) as error:
+            about = objective is not None and type(objective).__name__ in str(error)
+            own = ("method", i, "objective") if "objective" in entry.given else ("objective",)
+            complaints.append(spec.origin.complaint(own if about else ("problem",), str(error)))
+    return problems
+
+
+def steps(spec: Spec, entry: Entry, problem: Problem) -> list[int]:
+    """Local steps of each client."""
+    if entry.epochs is not None and spec.batch is not None:
+        return [entry.epochs * -(-count // spec.batch) for count in problem.samples]
+    return [entry.steps] * problem.clients if isinstance(entry.steps, int) else entry.steps
 
 
 def remedy(method: Method) -> str:
@@ -184,3 +194,13 @@ def threads(problem: Problem) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _place(error: BaseException, file: str) -> str:
+    """Where in the user's file it happened."""
+    lines, trace = [], error.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename).name == Path(file).name:
+            lines.append(trace.tb_lineno)
+        trace = trace.tb_next
+    return f" ({file}:{lines[-1]})" if lines else ""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from undrift.core.params import BadParameters, Fraction, NonNegative, Positive, check
@@ -41,12 +42,17 @@ class Options:
     def clipped(self, v: Tensor) -> Tensor:
         if self.clip is None:
             return v
-        norm = v.norm(dim=-1, keepdim=True)
-        return v * (self.clip / norm.clamp(min=self.clip))
+        return v * self._scale(v)
 
     def treated(self, y: Tensor, g: Tensor) -> Tensor:
         """The gradient a method sees: clipped, then with weight decay."""
-        return self.clipped(g) + self.weight_decay * y if self.weight_decay else self.clipped(g)
+        if not self.weight_decay:
+            return self.clipped(g)
+        return torch.add(self.clipped(g), y, alpha=self.weight_decay)
+
+    def _scale(self, v: Tensor) -> Tensor:
+        assert self.clip is not None
+        return self.clip / v.norm(dim=-1, keepdim=True).clamp(min=self.clip)
 
 
 class Descent:
@@ -60,8 +66,9 @@ class Descent:
         if options.clip is not None and options.clip_scope == "reference":
             # As in the reference codes: of a proximal term only the linear part is clipped.
             def step(y: Tensor, grad: Callable) -> Tensor:
-                v = options.clipped(direction(y, grad) - prox * x)
-                return y - lr * (v + (options.weight_decay + prox) * y)
+                v = direction(y, grad)
+                v = options.clipped(v - prox * x if prox else v)
+                return torch.sub(y, torch.add(v, y, alpha=options.weight_decay + prox), alpha=lr)
 
             self._raw = True
             try:
@@ -69,8 +76,8 @@ class Descent:
             finally:
                 self._raw = False
         if prox:
-            return self.descend(x, lambda y, grad: y - lr * (direction(y, grad) + prox * (y - x)))
-        return self.descend(x, lambda y, grad: y - lr * direction(y, grad))
+            return self.descend(x, lambda y, grad: torch.sub(y, direction(y, grad) + prox * (y - x), alpha=lr))
+        return self.descend(x, lambda y, grad: torch.sub(y, direction(y, grad), alpha=lr))
 
     def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
         raise NotImplementedError

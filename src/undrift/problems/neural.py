@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from undrift.core.problem import Oracle, Problem
+from undrift.data.augment import Draws
 from undrift.models.flat import Spec, flatten, unflatten
 from undrift.models.net import Net, refuse_batch_statistics
 from undrift.objectives.base import Batch, Objective, Others
 from undrift.objectives.crossentropy import CrossEntropy
+from undrift.problems.captured import Captured, capture
 
 if TYPE_CHECKING:
-    from undrift.data.augment import Draws, Pipeline
+    from undrift.data.augment import Pipeline
     from undrift.data.images import ImageSet
 
 PASS = 512
@@ -30,8 +32,11 @@ class Neural(Problem):
 
     ``parts`` are the clients' sample numbers (a sample may occur twice). ``pipeline`` normalises, and augments training
     samples of mini-batches; without it images are scaled to [0, 1]. ``stacked`` runs the cohort's networks as one
-    (``torch.func.vmap``), else one after another: by default stacked on a GPU and for networks without convolutions.
+    (``torch.func.vmap``), else one after another: by default stacked for networks without convolutions.
     The network is in evaluation mode throughout: a module's own dropout does nothing.
+
+    On a GPU the cohort's gradient is captured as a CUDA graph, its loss compiled unless ``compiled`` is false.
+    ``precision`` says how its products are computed there: f32, tf32, or bf16 (weights and updates stay float32).
     """
 
     differentiates = True
@@ -45,8 +50,11 @@ class Neural(Problem):
         pipeline: Pipeline | None = None,
         objective: Objective | None = None,
         stacked: bool | None = None,
+        precision: Literal["f32", "tf32", "bf16"] = "f32",
+        compiled: bool = True,
     ):
         refuse_batch_statistics(module)
+        self.precision, self.compiled = precision, compiled
         self.objective = CrossEntropy() if objective is None else objective
         self.net = copy.deepcopy(module).eval()
         vector, self.spec = flatten(self.net)
@@ -102,7 +110,7 @@ class Neural(Problem):
     def stacked(self) -> bool:
         if self._stacked is not None:
             return self._stacked
-        return self.device.type == "cuda" or not any(isinstance(m, nn.Conv2d) for m in self.net.modules())
+        return not any(isinstance(m, nn.Conv2d) for m in self.net.modules())
 
     def label_counts(self, members: np.ndarray) -> Tensor:
         """``[C, classes]``"""
@@ -116,6 +124,9 @@ class Neural(Problem):
         self._test_x, self._test_y = self._test_x.to(device), self._test_y.to(device)
         if any(True for _ in self.net.buffers()):  # weights always come with the call
             self.net = copy.deepcopy(self.net).to(device, dtype)
+        self._captured: dict[tuple[int, ...], Captured | None] = {}
+        if device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision != "f32"
 
     def _refuse_objective(self) -> None:
         name, needs = type(self.objective).__name__, self.objective.needs
@@ -206,15 +217,35 @@ class NeuralOracle(Oracle):
             return torch.stack([self._full(c, y[c]) for c in range(len(y))])
         problem = self.problem
         samples = self.rows.gather(1, batch.clamp(min=0))
-        x = problem.prepare(problem._x[samples.reshape(-1)], draws)
-        x = x.reshape(*samples.shape, *x.shape[1:])
         present = (batch >= 0).to(y.dtype)
         weights = present / present.sum(1, keepdim=True)
-        arguments: tuple[Any, ...] = (x, problem._y[samples], weights, *self._others)
+        chance = (None,) * 3 if draws is None else (draws.offsets, draws.flips, draws.angles)
+        inputs = (samples, weights, *chance, *self._others)
+        if problem.device.type == "cuda" and (captured := self._capture(y, inputs)):
+            return captured(y, inputs)
+        arguments = self._arguments(*inputs)
         if problem.stacked:
             dims = tuple(None if a is None else 0 for a in arguments)
             return vmap(grad(self.loss), in_dims=(0, *dims), randomness="error")(y, *arguments)
         return torch.stack([self._one(y[c], *_row(arguments, c)) for c in range(len(y))])
+
+    def _arguments(self, samples: Tensor, weights: Tensor, *rest: Any) -> tuple[Any, ...]:
+        """What ``loss`` takes beside the weights, for all clients."""
+        problem, chance, others = self.problem, rest[:3], rest[3:]
+        draws = None if chance[0] is None else Draws(*chance)
+        x = problem.prepare(problem._x[samples.reshape(-1)], draws)
+        return x.reshape(*samples.shape, *x.shape[1:]), problem._y[samples], weights, *others
+
+    def _capture(self, y: Tensor, inputs: tuple[Any, ...]) -> Captured | None:
+        """This gradient as a CUDA graph, recorded once for every shape of mini-batch."""
+        problem = self.problem
+        key = tuple(inputs[0].shape)
+        if key not in problem._captured:
+            autocast = torch.bfloat16 if problem.precision == "bf16" else None
+            problem._captured[key] = capture(
+                self._arguments, self.loss, inputs, y, compiled=problem.compiled, autocast=autocast
+            )
+        return problem._captured[key]
 
     def loss(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from undrift.data.files import writing
 from undrift.report.summary import Curve, curves, metric
 
 if TYPE_CHECKING:
@@ -22,12 +24,17 @@ WORDS = {
     "grad_norm": "‖∇f(x)‖",
     "distance": "‖x − x*‖",
     "loss": "f(x)",
+    "accuracy": "test accuracy, %",
+    "top5": "test accuracy among five, %",
+    "drift": "mean squared distance of the local models",
     "bytes_up": "bytes uploaded",
     "gradients": "gradients, all clients",
     "iterations": "local iterations",
     "seconds": "seconds",
 }
 LOGARITHMIC = {"gap", "grad_norm", "distance", "drift"}
+SHARES = {"accuracy", "top5"}
+"""Drawn as percent, and as moving averages if asked."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#8C6D31", "#000000")
 """Told apart by colour-blind readers too (Okabe and Ito, with three more)."""
 MARKS = "osD^vPX<>"
@@ -35,28 +42,44 @@ BIASED, DASHES = "#888888", ((0, (4, 1.5)), (0, (1, 1)), (0, (6, 1, 1, 1)))
 
 
 def curve(
-    history: Mapping[str, np.ndarray], y: str, x: str = "round", label: str | None = None, ax: Axes | None = None
+    history: Mapping[str, np.ndarray],
+    y: str,
+    x: str = "round",
+    label: str | None = None,
+    ax: Axes | None = None,
+    smooth: int = 1,
 ) -> Axes:
-    """Draw column ``y`` against column ``x``; quantities that shrink to zero get a logarithmic axis."""
+    """Draw column ``y`` against column ``x``; quantities that shrink to zero get a logarithmic axis.
+
+    An accuracy is drawn as the mean of the last ``smooth`` rows.
+    """
     if ax is None:
         import matplotlib.pyplot as plt
 
         _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-    values = np.array(history[y], dtype=float)
+    ax.plot(history[x], drawn(history[y], y, smooth), label=label)
     if y in LOGARITHMIC:
-        values[values <= 0] = np.nan
         ax.set_yscale("log")
-    ax.plot(history[x], values, label=label)
     ax.set_xlabel(WORDS.get(x, x))
-    ax.set_ylabel(WORDS.get(y, y))
+    ax.set_ylabel(axis(y, smooth))
     ax.grid(True, alpha=0.3)
     if label:
         ax.legend(frameon=False, fontsize="small")
     return ax
 
 
-def panels(runs: Mapping[str, Sequence[Mapping[str, Any]]], target: float | None = None) -> Figure:
-    """Title -> recorded rows; one line of panels each: against rounds, and against vectors sent."""
+def panels(
+    runs: Mapping[str, Sequence[Mapping[str, Any]]],
+    target: float | None = None,
+    *,
+    y: str | None = None,
+    smooth: int = 1,
+    note: str = "",
+) -> Figure:
+    """Title -> recorded rows; one line of panels each: against rounds, and against vectors sent.
+
+    ``y`` is the column that is drawn, by default the one a table would judge by, and what ``target`` is about.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.5, 0.6 + 3.4 * len(runs)), layout="constrained")
@@ -64,34 +87,72 @@ def panels(runs: Mapping[str, Sequence[Mapping[str, Any]]], target: float | None
     labels = dict.fromkeys(row["label"] for rows in runs.values() for row in rows)
     styles = _styles(labels, {row["label"]: row.get("method") for rows in runs.values() for row in rows})
     for (left, right), (title, rows) in zip(axes, runs.items(), strict=True):
-        column = metric(rows)
+        judged = metric(rows)
+        column = y or judged
         for ax, x in ((left, "round"), (right, "vectors")):
-            _draw(ax, curves(rows), x, column, styles, target)
-        left.set_ylabel(WORDS[column])
+            _draw(ax, curves(rows), x, column, styles, target if column == judged else None, smooth)
+        left.set_ylabel(_plain(axis(column, smooth, note)))
         left.set_title(_plain(title), loc="left", fontsize=11, fontweight="bold")
     handles, names = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right upper", frameon=False, fontsize=9.5, handlelength=1.8)
     return figure
 
 
+def axis(y: str, smooth: int = 1, note: str = "") -> str:
+    """What an axis shows."""
+    if y not in SHARES:
+        return WORDS.get(y, y)
+    details = [note] * bool(note) + [f"mean of the last {smooth} rows"] * (smooth > 1)
+    return WORDS[y] + f" ({'; '.join(details)})" * bool(details)
+
+
+def drawn(values: Sequence[Any] | np.ndarray, y: str, smooth: int = 1) -> np.ndarray:
+    """A column as it is drawn: gaps where there is nothing to draw, percent for shares.
+
+    >>> drawn([0.5, 0.75, 1.0], "accuracy", smooth=2).tolist()
+    [50.0, 62.5, 87.5]
+    """
+    found = np.array([np.nan if value is None else value for value in values], dtype=float)
+    if y in LOGARITHMIC:
+        found[found <= 0] = np.nan
+    if y not in SHARES:
+        return found
+    return np.array([100 * found[max(k - smooth, 0) : k].mean() for k in range(1, len(found) + 1)])
+
+
+def image(figure: Figure, kind: str = "png") -> bytes:
+    """The figure as a file of that kind holds it."""
+    content = io.BytesIO()
+    figure.savefig(content, format=kind, dpi=150, facecolor="white")
+    return content.getvalue()
+
+
 def save(figure: Figure, path: Path) -> None:
-    figure.savefig(path, dpi=150, facecolor="white")
+    """Write the figure in one step."""
+    content = image(figure, path.suffix[1:].lower())
+    with writing(path) as file:
+        file.write(content)
 
 
 def _draw(
-    ax: Axes, runs: dict[str, dict[int, Curve]], x: str, y: str, styles: dict[str, dict[str, Any]], target: float | None
+    ax: Axes,
+    runs: dict[str, dict[int, Curve]],
+    x: str,
+    y: str,
+    styles: dict[str, dict[str, Any]],
+    target: float | None,
+    smooth: int,
 ) -> None:
     for label, seeds in runs.items():
         for k, rows in enumerate(seeds.values()):
-            at = [row[x] for row in rows]
-            values = np.array([np.nan if row.get(y) is None else row[y] for row in rows], dtype=float)
-            if y in LOGARITHMIC:
-                values[values <= 0] = np.nan
-            ax.plot(at, values, label="_" if k else _plain(label), alpha=1 / len(seeds) ** 0.5, **styles[label])
+            values = drawn([row.get(y) for row in rows], y, smooth)
+            shade = 1 / len(seeds) ** 0.5
+            ax.plot([row[x] for row in rows], values, label="_" if k else _plain(label), alpha=shade, **styles[label])
     if y in LOGARITHMIC:
         ax.set_yscale("log")
-        if target is not None:
-            ax.axhline(target, color="#bbbbbb", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+    if target is not None:
+        level = 100 * target if y in SHARES else target
+        ax.axhline(level, color="#bbbbbb", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
     ax.set_xlabel(WORDS[x])
     ax.set_xlim(left=0)
     ax.spines[["top", "right"]].set_visible(False)

@@ -7,11 +7,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from undrift.report.text import NONE, plain, small, table, whole
+from undrift.report.text import NONE, percent, plain, small, table, whole
 
 RELATIVE = 1e-6
 """Default target, as a part of the first gap."""
-SPENT = ("rounds", "vectors", "gradients")
+SPENT = {"rounds": "round", "vectors": "vectors", "gradients": "gradients"}
+"""What a run spends, and the column it is in."""
+NUMBER = {"gap": small, "accuracy": percent, "loss": plain}
 
 Curve = list[dict[str, Any]]
 """The rows of one method with one seed."""
@@ -25,10 +27,14 @@ class Summary:
     seeds: int = 0
     metric: str = "gap"
     final: float | None = None
+    loss: float | None = None
+    drift: float | None = None
     reached: int = 0
     rounds: float | None = None
     vectors: float | None = None
     gradients: float | None = None
+    total: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+    """The same, spent in all."""
     seconds: float = 0.0
     status: str = ""
 
@@ -42,8 +48,14 @@ def curves(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, Curve]]:
 
 
 def metric(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The column to judge by: the gap where the optimum is known, else the loss."""
-    return "gap" if any(row.get("gap") is not None for row in rows) else "loss"
+    """The column to judge by: the gap where the optimum is known, else the accuracy, else the loss."""
+    rows = list(rows)
+    return next((name for name in ("gap", "accuracy") if any(row.get(name) is not None for row in rows)), "loss")
+
+
+def aim(document: Mapping[str, Any], column: str) -> float | None:
+    """The target of a spec that is about ``column``."""
+    return document.get("target_accuracy" if column == "accuracy" else "target")
 
 
 def summarise(rows: Sequence[Mapping[str, Any]], target: float | None = None) -> list[Summary]:
@@ -54,6 +66,8 @@ def summarise(rows: Sequence[Mapping[str, Any]], target: float | None = None) ->
 
 def goal(target: float | None, column: str) -> str:
     """The target in words."""
+    if column == "accuracy" and target is not None:
+        return f"accuracy >= {percent(target)}"
     return f"{column} <= {target:g}" if target is not None else f"{column} <= {RELATIVE:g} of the first"
 
 
@@ -62,60 +76,79 @@ def print_summaries(
     target: float | None,
     last: tuple[str, Mapping[str, str]] | None = None,
     legend: bool = True,
+    note: str = "",
 ) -> str:
-    """The table of some summaries, and what its columns mean; ``last`` replaces its last column."""
+    """The table of some summaries, and what its columns mean.
+
+    ``last`` replaces its last column; ``note`` stands beside every accuracy.
+    """
     column = summaries[0].metric if summaries else "gap"
     seeds = max((s.seeds for s in summaries), default=1)
+    aimed, judged = target is not None or column == "gap", column == "accuracy"
     title, cells = last or ("outcome", {s.label: _end(s) for s in summaries})
-    head = ["method", *["seeds"] * (seeds > 1), *SPENT, f"final {column}", "seconds", title]
+    final = f"final {column}" + f" ({note})" * bool(judged and note)
+    head = ["method", *["seeds"] * (seeds > 1), *SPENT, final, *["loss", "drift"] * judged, "seconds", title]
     rows = [
         [
             s.label,
             *[str(s.seeds)] * (seeds > 1),
-            *(whole(spent) for spent in (s.rounds, s.vectors, s.gradients)),
-            small(s.final) if column == "gap" else plain(s.final),
+            *(whole(getattr(s, name) if aimed else s.total.get(name)) for name in SPENT),
+            NUMBER[column](s.final),
+            *[plain(s.loss), small(s.drift)] * judged,
             f"{s.seconds:.1f}",
             cells.get(s.label, ""),
         ]
         for s in summaries
     ]
+    until = f"until {goal(target, column)}" if aimed else "in all"
     mean = ", mean over seeds" if seeds > 1 else ""
-    meaning = (
-        f"rounds, vectors and gradients: spent until {goal(target, column)}{mean} ({NONE} if never)\n"
-        "vectors: of model size, up and down, per client; gradients: of all clients together"
-    )
-    return table(head, rows, right=head[1:-1]) + f"\n\n{meaning}" * legend
+    never = f" ({NONE} if never)" if aimed else ""
+    meaning = [
+        f"rounds, vectors and gradients: spent {until}{mean}{never}",
+        "vectors: of model size, up and down, per client; gradients: of all clients together",
+        *["accuracy and loss: on the test images; drift: mean squared distance of the last local models"] * judged,
+    ]
+    return "\n".join([table(head, rows, right=head[1:-1]), *["", *meaning] * legend])
 
 
 def _summary(label: str, seeds: list[Curve], column: str, target: float | None) -> Summary:
     hits = [hit for curve in seeds if (hit := _first(curve, column, _level(curve, column, target)))]
-    ends = [end for curve in seeds if (end := curve[-1].get(column)) is not None]
-
-    def mean(key: str) -> float | None:
-        return sum(hit[key] for hit in hits) / len(hits) if len(hits) == len(seeds) else None
-
+    ends = [curve[-1] for curve in seeds]
+    spent = {name: _mean(hits, key) if len(hits) == len(seeds) else None for name, key in SPENT.items()}
     return Summary(
         label=label,
         seeds=len(seeds),
         metric=column,
-        final=sum(ends) / len(ends) if len(ends) == len(seeds) else None,
+        final=_mean(ends, column),
+        loss=_mean(ends, "loss"),
+        drift=_mean(ends, "drift"),
         reached=len(hits),
-        rounds=mean("round"),
-        vectors=mean("vectors"),
-        gradients=mean("gradients"),
-        seconds=sum(curve[-1].get("seconds") or 0.0 for curve in seeds) / len(seeds),
+        rounds=spent["rounds"],
+        vectors=spent["vectors"],
+        gradients=spent["gradients"],
+        total={name: _mean(ends, key) for name, key in SPENT.items()},
+        seconds=sum(end.get("seconds") or 0.0 for end in ends) / len(ends),
     )
+
+
+def _mean(rows: Curve, column: str) -> float | None:
+    """``None`` if a row lacks the value."""
+    found = [value for row in rows if (value := row.get(column)) is not None]
+    return sum(found) / len(found) if len(found) == len(rows) else None
 
 
 def _level(curve: Curve, column: str, target: float | None) -> float:
     if target is not None:
         return target
     first = curve[0].get(column)
-    return RELATIVE * first if column == "gap" and first is not None else -math.inf
+    return RELATIVE * first if column == "gap" and first is not None else math.nan
 
 
 def _first(curve: Curve, column: str, level: float) -> dict[str, Any] | None:
-    return next((row for row in curve if (value := row.get(column)) is not None and value <= level), None)
+    values = ((row, row.get(column)) for row in curve)
+    if column == "accuracy":
+        return next((row for row, value in values if value is not None and value >= level), None)
+    return next((row for row, value in values if value is not None and value <= level), None)
 
 
 def _end(summary: Summary) -> str:

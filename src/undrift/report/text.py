@@ -35,6 +35,36 @@ def whole(value: float | None) -> str:
     return NONE if value is None or not math.isfinite(value) else f"{value:,.0f}"
 
 
+def percent(value: float | None) -> str:
+    """A share."""
+    return NONE if value is None or math.isnan(value) else f"{100 * value:.2f} %"
+
+
+def duration(seconds: float) -> str:
+    """How long something takes.
+
+    >>> duration(0.5), duration(75), duration(7300)
+    ('0.5 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, left = divmod(round(seconds), 60)
+    return f"{minutes} min {left} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def size(number: float) -> str:
+    """Bytes.
+
+    >>> size(0), size(1500), size(44.7e6)
+    ('0 B', '1.5 kB', '44.7 MB')
+    """
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while number >= 999.95 and len(units) > 1:
+        number /= 1000
+        units.pop(0)
+    return f"{number:.0f} {units[0]}" if units[0] == "B" else f"{number:.1f} {units[0]}"
+
+
 def count(number: int, thing: str) -> str:
     """ "1 seed", "2 seeds"."""
     return f"{number} {thing}{'s' * (number != 1)}"

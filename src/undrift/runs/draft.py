@@ -261,7 +261,9 @@ class Draft(Document):
         return isinstance(name, str) and file is not None
 
     def inside(self, file: Any) -> bool:
-        if not isinstance(file, str) or not file.endswith(".py") or not file.isprintable() or File(file).is_absolute():
+        if not (isinstance(file, str) and file.isprintable() and file.endswith(".py")):
+            return False
+        if File(file).is_absolute() or ".." in File(file).parts:
             return False
         return (self.folder / file).resolve().is_relative_to(self.folder.resolve())
 

@@ -10,8 +10,8 @@ import math
 import os
 import time
 import tomllib
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,6 +62,8 @@ class Folder:
 
     def __init__(self, path: Path):
         self.path = path
+        self.left: dict[tuple[str, int], set[int]] = {}
+        """Rounds that a run which is resumed has rows of, by label and seed."""
         self._open: dict[str, io.FileIO] = {}
         self._held: int | None = None
 
@@ -121,9 +123,11 @@ class Folder:
         self._tidy()
         for name in ("metrics.jsonl", "log.txt", ENDED):
             with suppress(FileNotFoundError):
-                whole, newline, _ = self.file(name).read_bytes().rpartition(b"\n")
-                if _:
+                whole, newline, torn = self.file(name).read_bytes().rpartition(b"\n")
+                if torn:
                     self.write(name, whole + newline)
+        for row in self.rows() if self.file("metrics.jsonl").exists() else []:
+            self.left.setdefault((row["label"], row["seed"]), set()).add(row["round"])
 
     def write(self, name: str, content: str | bytes) -> None:
         """A whole file at once: no reader ever sees a part of it."""
@@ -145,16 +149,16 @@ class Folder:
     def settle(self) -> None:
         """Rows given so far outlive even the machine."""
         if file := self._open.get("metrics.jsonl"):
-            os.fsync(file.fileno())
+            with _named(self.file("metrics.jsonl")):
+                os.fsync(file.fileno())
 
     def keep(self, label: str, seed: int, last: int) -> None:
         """Forget the rows of one method and seed after the round ``last``."""
-        rows = self.rows() if self.file("metrics.jsonl").exists() else []
-        kept = [row for row in rows if (row["label"], row["seed"]) != (label, seed) or row["round"] <= last]
-        if len(kept) < len(rows):
+        if max(self.left.get((label, seed), ()), default=-1) > last:
+            rows = (row for row in self.rows() if (row["label"], row["seed"]) != (label, seed) or row["round"] <= last)
             if file := self._open.pop("metrics.jsonl", None):
                 file.close()
-            self.write("metrics.jsonl", "".join(f"{_json(row)}\n" for row in kept))
+            self.write("metrics.jsonl", "".join(f"{_json(row)}\n" for row in rows))
 
     def finish(self, outcomes: list[Outcome]) -> None:
         """The rows as Parquet, and the mark that the run is over."""
@@ -251,18 +255,14 @@ class Folder:
             self.file(CHECKPOINTS).rmdir()
 
 
-class _named:
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
     """An error about a file says which."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(self.path)
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def _remove(files: Iterable[Path]) -> None:

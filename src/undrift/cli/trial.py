@@ -1,0 +1,99 @@
+"""One method with one seed, round by round: rows are measured, checkpoints kept, and an old one taken up."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from undrift.cli.talk import say
+from undrift.runs.folder import CHECKPOINTS, Folder
+from undrift.runs.runner import DIVERGED, measure
+
+if TYPE_CHECKING:
+    from undrift.cli.stop import Stop
+    from undrift.engines import Engine
+    from undrift.runs.checkpoint import Shelf
+
+PAUSE = 10.0
+"""Seconds from one checkpoint to the next."""
+SHARE = 20
+"""Of the time that a checkpoint takes, at least so many times is spent on rounds before the next."""
+
+Row = dict[str, Any]
+
+
+class Trial:
+    """An engine on its way to ``rounds``; every ``every`` rounds a row goes to ``watch``."""
+
+    def __init__(self, engine: Engine, rounds: int, every: int, watch: Callable[[Row], None]):
+        self.engine, self.rounds, self.every, self.watch = engine, rounds, every, watch
+        self.seconds = 0.0
+        self.limit: float | None = None
+        self.keep: Callable[[], None] = lambda: None
+
+    def run(self, stop: Stop, until: Callable[[Row], bool], pause: float = PAUSE) -> str:
+        """The status it ends with, as :func:`undrift.runs.runner.record` has it; or ``stopped``."""
+        engine, stored = self.engine, time.perf_counter()
+        if self.limit is None:
+            self.limit = DIVERGED * max(_size(self._measure()), 1e-300)
+        while engine.round < self.rounds:
+            if stop.asked:
+                self.keep()
+                return "stopped"
+            started = time.perf_counter()
+            engine.run_round()
+            self.seconds += time.perf_counter() - started
+            if engine.round % self.every == 0 or engine.round == self.rounds:
+                row = self._measure()
+                if not math.isfinite(row["loss"]) or not _size(row) <= self.limit:
+                    return "diverged"
+                if until(row):
+                    return "reached"
+            if (began := time.perf_counter()) - stored >= pause:
+                self.keep()
+                stored = time.perf_counter()
+                pause = max(pause, SHARE * (stored - began))
+        return "done"
+
+    def resume(self, folder: Folder, shelf: Shelf, label: str, seed: int) -> None:
+        """Take up the newest sound checkpoint, if there is one, and keep checkpoints from now on."""
+        measured = folder.left.get((label, seed), set())
+        notes = shelf.restore(self.engine, lambda round: measured.issuperset(self.grid(round)), say)
+        if notes is not None:
+            self.seconds, self.limit = notes["seconds"], notes["limit"]
+            say(f"{label}, seed {seed}: goes on from round {self.engine.round}")
+        folder.keep(label, seed, last=-1 if notes is None else self.engine.round)
+
+        def keep() -> None:
+            folder.settle()
+            shelf.store(self.engine, seconds=self.seconds, limit=self.limit)
+
+        self.keep = keep
+
+    def grid(self, last: int) -> set[int]:
+        """The rounds up to ``last`` after which a row is measured."""
+        return {*range(0, last + 1, self.every)} | ({last} if last == self.rounds else set())
+
+    def fingerprint(self) -> str:
+        """The SHA-256 of the model."""
+        return hashlib.sha256(self.engine.x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+
+    def _measure(self) -> Row:
+        row = measure(self.engine) | {"seconds": self.seconds}
+        self.watch(row)
+        return row
+
+
+def shelf(folder: Folder, identity: str, position: int, label: str, seed: int) -> Shelf:
+    """Where the checkpoints of one method and seed lie."""
+    from undrift.runs.checkpoint import Shelf
+
+    return Shelf(folder.file(CHECKPOINTS), f"{position}-{seed}", f"{identity} {label!r} {seed}")
+
+
+def _size(row: Row) -> float:
+    """What must not blow up: the gradient, or the loss where the gradient is not measured."""
+    return row.get("grad_norm", abs(row["loss"]))
