@@ -24,7 +24,7 @@ from undrift.runs.runner import prepare, record
 
 METHODS = {
     "FedAvg": (FedAvg(lr=0.1), 0.998),
-    "FedSpeed": (FedSpeed(lr=0.1, lam=10.0, rho=0.1, alpha=1.0), 0.9995),
+    "FedSpeed": (FedSpeed(lr=0.1, lam=10.0, rho=0.1, alpha=1.0, server_dual="all"), 0.9995),
     "SCAFFOLD": (Scaffold(lr=0.1), 0.998),
     "FedDyn": (FedDyn(lr=0.1, alpha=0.1), 0.9995),
 }

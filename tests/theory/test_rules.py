@@ -24,6 +24,8 @@ def ask(name, constants, *, steps=5, fraction=1.0, stochastic=False, **fields):
 
 
 HAND = [
+    ("FedPD", STRONG, {}, {"eta": 0.999 * (5**0.5 - 1) / 40, "lr": 1 / 50}),
+    ("FedPDVR", NONCONVEX, {}, {"eta": 0.999 * (5**0.5 - 1) / 40, "gamma": 1 / 10}),
     ("GD", STRONG, {}, {"lr": 1 / 8}),
     ("GD", Constants(L=10.0), {}, {"lr": 1 / 10}),
     ("FedAvg", NONCONVEX, {}, {"lr": 1 / 50}),
@@ -164,7 +166,7 @@ def test_extra_refuses_many_steps():
 
 
 # Scaling every f_i by s scales gradients by s: a point moves alike iff steps scale by 1/s and prox weights by s.
-POWER = {"lr": -1, "eta": 1, "lam": 1, "m": 1, "c": 1, "mu": 1, "p": 0, "server_lr": 0}
+POWER = {"gamma": -1, "lr": -1, "eta": 1, "lam": 1, "m": 1, "c": 1, "mu": 1, "p": 0, "server_lr": 0}
 GIVEN = {"FedProx": {"mu": 0.3}, "Scaffold": {"server_lr": 1.7}}
 
 
@@ -196,10 +198,11 @@ def test_scale_invariance(name, s, mu, spread, share, sign, steps, fraction, sto
         )
 
     numbers = GIVEN.get(name, {})
-    scaled = {field: value * s ** POWER[field] for field, value in numbers.items()}
+    power = POWER | ({"eta": -1} if name.startswith("FedPD") else {})
+    scaled = {field: value * s ** power[field] for field, value in numbers.items()}
     rest = {"steps": steps, "fraction": fraction, "stochastic": stochastic, "solver": solver, "average": average}
     before, after = ask(name, constants(1.0), **rest, **numbers), ask(name, constants(s), **rest, **scaled)
-    assert before and after == pytest.approx({f: v * s ** POWER[f] for f, v in before.items()}, rel=1e-9)
+    assert before and after == pytest.approx({f: v * s ** power[f] for f, v in before.items()}, rel=1e-9)
     assert all(v > 0 for f, v in before.items() if f != "mu") and before.get("p", 1) <= 1
 
 

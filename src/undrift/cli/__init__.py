@@ -15,7 +15,8 @@ from typing import NoReturn
 
 EPILOG = """\
 Results go to standard output, talk and progress to standard error.
-Exit codes: 0 all is well; 1 every method failed or diverged; 2 bad input, nothing was run; 130 interrupted."""
+Exit codes: 0 all is well; 1 it failed (a run: every method did); 2 bad input,
+nothing was run; 130 interrupted."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,39 +56,86 @@ def commands() -> Parser:
     verb.add_argument("-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET)
     verb.add_argument("--out", type=Path, default=Path("runs"), metavar="FOLDER", help="root of run folders: runs")
     verb.add_argument("--overwrite", action="store_true", help="replace an earlier run of the same name")
+    verb.add_argument("--check", action="store_true", help="run two rounds of each, write nothing, say what it takes")
+    pause_option(verb)
     json_option(verb)
     verb.set_defaults(work=run_verb)
 
-    verb = verbs.add_parser("list", description=LIST, help="list the methods, or the named problems")
-    verb.add_argument("kind", choices=("methods", "problems"), help="methods or problems", metavar="methods|problems")
+    verb = verbs.add_parser("resume", description=RESUME, help="go on with a run that was interrupted")
+    verb.add_argument("run", metavar="RUN", help="folder of a run, or its name in runs/")
+    pause_option(verb)
     json_option(verb)
-    verb.set_defaults(work=list_verb)
-
-    verb = verbs.add_parser("show", description=SHOW, help="show a method: update, parameters, costs, source")
-    verb.add_argument("method", metavar="METHOD", help="a name from: undrift list methods")
-    json_option(verb)
-    verb.set_defaults(work=show_verb)
+    verb.set_defaults(work=resume_verb)
 
     verb = verbs.add_parser("compare", description=COMPARE, help="compare recorded runs")
     verb.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or its name in runs/")
-    verb.add_argument("--target", type=positive, metavar="GAP", help="default: the specs', else 1e-6 of the first gap")
+    verb.add_argument("--target", type=positive, metavar="VALUE", help=TARGET)
     verb.add_argument("--plot", type=Path, metavar="FILE", help="also draw the curves (.png, .pdf or .svg)")
+    verb.add_argument("--y", metavar="COLUMN", help="what to draw: gap, accuracy, loss, drift, grad_norm or distance")
+    verb.add_argument("--smooth", type=natural, metavar="ROWS", help="draw accuracies as means of so many rows: 10")
     json_option(verb)
     verb.set_defaults(work=compare_verb)
+
+    verb = verbs.add_parser("list", description=LIST, help="list the methods, objectives or named problems")
+    verb.add_argument("kind", choices=KINDS, help=", ".join(KINDS), metavar="|".join(KINDS))
+    json_option(verb)
+    verb.set_defaults(work=list_verb)
+
+    verb = verbs.add_parser("show", description=SHOW, help="show a method or an objective: formula, parameters, source")
+    verb.add_argument("name", metavar="NAME", help="from: undrift list methods, or: undrift list objectives")
+    json_option(verb)
+    verb.set_defaults(work=show_verb)
+
+    verb = verbs.add_parser("tables", description=TABLES, help="the papers' tables, printed values beside ours")
+    verb.add_argument("item", nargs="?", metavar="ITEM", help="default: all of them")
+    json_option(verb)
+    verb.set_defaults(work=tables_verb)
+
+    verb = verbs.add_parser("new", description=NEW, help="start a method of your own")
+    verb.add_argument("kind", choices=("method",), metavar="method", help="what to start: a method")
+    verb.add_argument("name", metavar="NAME", help="its name, with a capital letter: Mine")
+    verb.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER", help="where: the folder you are in")
+    verb.set_defaults(work=new_verb)
+
+    verb = verbs.add_parser("check", description=CHECK, help="check the methods of a file")
+    verb.add_argument("file", type=Path, metavar="FILE", help="a Python file with your methods; it is run")
+    json_option(verb)
+    verb.set_defaults(work=check_verb)
+
+    verb = verbs.add_parser("data", description=DATA, help="fetch, describe or verify image sets")
+    verb.add_argument("what", choices=("fetch", "info", "verify"), metavar="fetch|info|verify", help="what to do")
+    verb.add_argument("name", nargs="?", metavar="NAME", help="of an image set: digits, mnist, cifar10, ...")
+    verb.add_argument("--folder", type=Path, metavar="FOLDER", help="where the data are: $UNDRIFT_DATA")
+    json_option(verb)
+    verb.set_defaults(work=data_verb)
     return parser
 
 
+VERBS = ("demo", "run", "resume", "compare", "list", "show", "tables", "new", "check", "data")
+KINDS = ("methods", "objectives", "problems")
 DEMO = """\
 FedAvg stalls at its bias; the corrected methods reach a gap of 1e-10, on real data and on a quadratic.
 Takes seconds and downloads nothing. The picture, the specs and the recorded runs go to a folder."""
 RUN = """\
 Run every method of a spec with every seed. The results go to a folder of the spec's name: spec.toml,
-environment.json, metrics.jsonl, metrics.parquet, summary.json, log.txt and gap.png.
-Ctrl-C ends the run after the current round and keeps what was measured; twice stops at once."""
-SET = "change the spec: rounds=50, problem.clients=20, or method.lr=0.05 for every method with an lr"
-LIST = "List the methods with what they cost, or the named problems with their parameters."
-SHOW = "Show a method: its update, hyper-parameters, costs, assumptions and source."
+environment.json, metrics.jsonl, metrics.parquet, summary.json, log.txt and gap.png or accuracy.png.
+Ctrl-C ends the run after the current round; the same command, or undrift resume, goes on from there.
+Ctrl-C twice stops at once."""
+RESUME = """\
+Go on with a run that was interrupted, killed or ran out of disk, from its last checkpoints.
+The result is the same as if it had never stopped."""
+SET = "change the spec: rounds=50, problem.clients=20, cohort.size=5, or method.lr=0.05 for every method with an lr"
+LIST = "List the methods with what they cost, the local objectives, or the named problems with their parameters."
+SHOW = "Show a method (update, hyper-parameters, costs, assumptions, source) or a local objective."
 COMPARE = "What each method of some runs needed to reach a target, as means over seeds."
+TARGET = "a gap, or for networks an accuracy such as 0.8; default: the specs', else 1e-6 of the first gap"
+TABLES = "Tables of the papers: the printed values, and those computed from the methods and theory as they are here."
+NEW = "Write a file with a small method that works, to be changed into your own."
+CHECK = "Run the checks that every method here passes on each method of a file: does it do what it declares?"
+DATA = """\
+fetch   download an image set from its official place; a file that is there and right is kept
+info    what the set is, and where it comes from
+verify  read every image and compare with what is known of the set"""
 
 
 def demo_verb(asked: argparse.Namespace) -> int:
@@ -99,25 +147,55 @@ def demo_verb(asked: argparse.Namespace) -> int:
 def run_verb(asked: argparse.Namespace) -> int:
     from undrift.cli.run import run
 
-    return run(asked.spec, asked.changes, asked.out, asked.overwrite, asked.json)
+    return run(asked.spec, asked.changes, asked.out, asked.overwrite, asked.check, asked.checkpoint, asked.json)
 
 
-def list_verb(asked: argparse.Namespace) -> int:
-    from undrift.cli import listing
+def resume_verb(asked: argparse.Namespace) -> int:
+    from undrift.cli.run import resume
 
-    return listing.problems(asked.json) if asked.kind == "problems" else listing.methods(asked.json)
-
-
-def show_verb(asked: argparse.Namespace) -> int:
-    from undrift.cli.listing import show
-
-    return show(asked.method, asked.json)
+    return resume(asked.run, asked.checkpoint, asked.json)
 
 
 def compare_verb(asked: argparse.Namespace) -> int:
     from undrift.cli.compare import compare
 
-    return compare(asked.runs, asked.target, asked.plot, asked.json)
+    return compare(asked.runs, asked.target, asked.plot, asked.y, asked.smooth, asked.json)
+
+
+def list_verb(asked: argparse.Namespace) -> int:
+    from undrift.cli import listing
+
+    return getattr(listing, asked.kind)(asked.json)
+
+
+def show_verb(asked: argparse.Namespace) -> int:
+    from undrift.cli.listing import show
+
+    return show(asked.name, asked.json)
+
+
+def tables_verb(asked: argparse.Namespace) -> int:
+    from undrift.cli.tables import tables
+
+    return tables(asked.item, asked.json)
+
+
+def new_verb(asked: argparse.Namespace) -> int:
+    from undrift.cli.own import new
+
+    return new(asked.name, asked.out)
+
+
+def check_verb(asked: argparse.Namespace) -> int:
+    from undrift.cli.own import check
+
+    return check(asked.file, asked.json)
+
+
+def data_verb(asked: argparse.Namespace) -> int:
+    from undrift.cli import data
+
+    return getattr(data, asked.what)(asked.name, asked.folder, asked.json)
 
 
 class Parser(argparse.ArgumentParser):
@@ -137,18 +215,34 @@ def json_option(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
+def pause_option(verb: argparse.ArgumentParser) -> None:
+    help = "time between checkpoints: 10"
+    verb.add_argument("--checkpoint", type=seconds, metavar="SECONDS", help=help)
+
+
 def nearest(word: str) -> None:
     """Refuse a verb that does not exist, with the nearest one that does."""
-    verbs = ("demo", "run", "list", "show", "compare")
-    if word not in verbs:
+    if word not in VERBS:
         from undrift.cli.talk import refuse
         from undrift.core.params import unknown
 
-        refuse([unknown("command", word, verbs)])
+        refuse([unknown("command", word, VERBS)])
+
+
+def seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError
+    return value
 
 
 def positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
+    if not (value := seconds(text)):
+        raise ValueError
+    return value
+
+
+def natural(text: str) -> int:
+    if (value := int(text)) < 1:
         raise ValueError
     return value

@@ -7,17 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from undrift.cli.places import missing, place
 from undrift.cli.run import with_outcomes
 from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
-from undrift.core.params import unknown
-from undrift.report.summary import print_summaries, summarise
+from undrift.report.summary import aim, metric, print_summaries, summarise
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 
-ROOT = Path("runs")
 PLOTS = (".png", ".pdf", ".svg")
 
 
-def compare(names: Sequence[str], target: float | None, plot: Path | None, as_json: bool) -> int:
+COLUMNS = ("gap", "accuracy", "loss", "drift", "grad_norm", "distance")
+SMOOTH = 10
+
+
+def compare(
+    names: Sequence[str], target: float | None, plot: Path | None, y: str | None, smooth: int | None, as_json: bool
+) -> int:
     complaints = [text for name in names if (text := missing(name))]
     if plot is not None and plot.suffix.lower() not in PLOTS:
         complaints.append(f"--plot {plot}: give a name that ends in {', '.join(PLOTS)}")
@@ -26,41 +31,29 @@ def compare(names: Sequence[str], target: float | None, plot: Path | None, as_js
     folders = list({path.resolve(): Folder(path) for path in map(place, names)}.values())
     try:
         rows, outcomes = gather(folders)
-        goal = target if target is not None else common_target(folders)
+        column = metric(rows)
+        goal = target if target is not None else common([aim(folder.document(), column) for folder in folders])
+        window = smooth or common([folder.document().get("smooth") for folder in folders]) or SMOOTH
     except BadFolder as error:
         refuse([error])
     if not rows:
         refuse([f"{', '.join(names)}: nothing was recorded"])
-    summaries = with_outcomes(summarise(rows, goal), outcomes)
+    if column == "accuracy" and goal is not None and goal > 1:
+        refuse([f"--target {goal:g}: these runs are judged by their accuracy, which is at most 1"])
+    if y is not None and all(row.get(y) is None for row in rows):
+        refuse([f"--y {y}: was not measured in these runs"])
+    summaries, note = with_outcomes(summarise(rows, goal), outcomes), common([folder.note for folder in folders]) or ""
     if as_json:
-        result_json({"target": goal, "methods": [dataclasses.asdict(s) for s in summaries]})
+        result_json({"target": goal, "note": note, "methods": [dataclasses.asdict(s) for s in summaries]})
     else:
-        result(print_summaries(summaries, goal))
-    return draw(rows, folders, goal, plot) if plot else OK
-
-
-def gather(folders: Sequence[Folder]) -> tuple[list[Row], list[Outcome]]:
-    """All rows and outcomes; labels tell the run where there are several."""
-    rows: list[Row] = []
-    outcomes: list[Outcome] = []
-    for folder in folders:
-        prefix = f"{folder.name}: " if len(folders) > 1 else ""
-        rows += [row | {"label": prefix + row["label"]} for row in folder.rows()]
-        outcomes += [dataclasses.replace(o, label=prefix + o.label) for o in folder.outcomes()]
-    return rows, outcomes
-
-
-def common_target(folders: Sequence[Folder]) -> float | None:
-    """The target of the specs, where they have one and the same."""
-    targets: set[Any] = {folder.document().get("target") for folder in folders}
-    return targets.pop() if len(targets) == 1 else None
-
-
-def draw(rows: list[Row], folders: Sequence[Folder], target: float | None, plot: Path) -> int:
+        result(print_summaries(summaries, goal, note=note))
+    if plot is None:
+        return OK
     from undrift.report.figures import panels, save
 
     try:
-        save(panels({", ".join(folder.name for folder in folders): rows}, target), plot)
+        title = ", ".join(folder.name for folder in folders)
+        save(panels({title: rows}, goal, y=y, smooth=window, note=note), plot)
     except OSError as error:
         say(f"{plot}: {error.strerror or error}")
         return FAILED
@@ -68,16 +61,19 @@ def draw(rows: list[Row], folders: Sequence[Folder], target: float | None, plot:
     return OK
 
 
-def place(name: str) -> Path:
-    path = Path(name)
-    return path if path.exists() or len(path.parts) > 1 else ROOT / name
+def gather(folders: Sequence[Folder]) -> tuple[list[Row], list[Outcome]]:
+    """All rows and outcomes; labels tell the run, and what is to be said of its data, where there are several."""
+    rows: list[Row] = []
+    outcomes: list[Outcome] = []
+    same = common([folder.note for folder in folders]) is not None
+    for folder in folders:
+        about = f" ({folder.note})" if folder.note and not same else ""
+        prefix = f"{folder.name}{about}: " if len(folders) > 1 else ""
+        rows += [row | {"label": prefix + row["label"]} for row in folder.rows()]
+        outcomes += [dataclasses.replace(o, label=prefix + o.label) for o in folder.outcomes()]
+    return rows, outcomes
 
 
-def missing(name: str) -> str:
-    """What is wrong with a name, if it is not that of a run."""
-    path = place(name)
-    if path.is_dir():
-        return ""
-    root = path.parent
-    near = sorted(f.name for f in root.iterdir() if f.is_dir()) if root.is_dir() else []
-    return f"{unknown('run', name, near)} (in {root})"
+def common(values: Sequence[Any]) -> Any:
+    """The one value of all, ``None`` where they differ."""
+    return values[0] if len(set(values)) == 1 else None

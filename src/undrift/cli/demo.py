@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.cli.talk import FAILED, INTERRUPTED, OK, result, say
+from undrift.core.params import hints
 from undrift.report.chart import chart
 from undrift.report.summary import curves, print_summaries, summarise
 from undrift.runs.folder import Folder, Row
@@ -155,13 +156,13 @@ def perform(spec: Spec, text: str, out: Path) -> list[Row] | None:
     (out / f"{spec.name}.toml").write_text(text)
     try:
         with Stop() as stop:
-            outcomes = list(experiment.perform(folder.append, bar, stop))
+            outcomes = list(experiment.perform(folder, bar, stop))
+        if stop.asked:
+            return None
+        folder.finish(outcomes)
     finally:
         bar.close()
         folder.close()
-    if stop.asked:
-        return None
-    folder.finish(outcomes)
     return folder.rows()
 
 
@@ -177,7 +178,7 @@ def tell(title: str, spec: Spec, rows: list[Row]) -> None:
 
 def words(entry: Entry) -> str:
     """What was set by hand and what theory set."""
-    values: dict[str, Any] = {k: v for k, v in entry.given.items() if k not in ("name", "label", "rounds", "steps")}
+    values: dict[str, Any] = {k: v for k, v in entry.given.items() if k in hints(type(entry.method))}
     theory = [key for key in values if key in entry.method.open_fields()]
     hand = [f"{key} = {value:g}" for key, value in values.items() if key not in theory]
     return ", ".join(hand + [f"theory: {', '.join(theory)}"] * bool(theory))

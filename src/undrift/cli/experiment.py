@@ -26,8 +26,8 @@ __all__ = ["Experiment", "Stop", "Task", "make"]
 
 STEPS = (("lr", "smaller"), ("eta", "larger"), ("lam", "larger"))
 """What tames a method that diverges."""
-SMALL = 1_000_000
-"""Numbers in the data of a problem that one thread handles fastest."""
+SMALL = 5_000_000
+"""Parameters times samples of a gradient of all clients that one thread handles fastest."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +56,26 @@ class Experiment:
 
         return runner.prepare(task.method, task.problem, seed=seed, **self.spec.setting(task.entry))
 
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """One thread for small gradients, unless OMP_NUM_THREADS is set: more would only wait for each other."""
+        import torch
+
+        before, problem, cohort = torch.get_num_threads(), self.tasks[0].problem, self.spec.cohort
+        samples = self.spec.batch or sum(problem.samples) / problem.clients or 1
+        size = problem.dim * samples * (cohort.size if cohort else problem.clients)
+        if "OMP_NUM_THREADS" not in os.environ and size < SMALL:
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
     def perform(self, folder: Folder, progress: Progress, stop: Stop, pause: float | None = None) -> Iterator[Outcome]:
         """Run what is left to run. Rows and outcomes go to the folder; ``pause`` is the time between checkpoints."""
         ended = {(outcome.label, outcome.seed): outcome for outcome in folder.outcomes()}
         seeds, width = self.spec.seeds, max(len(task.entry.label) for task in self.tasks)
-        with threads(self.tasks[0].problem):
+        with self.threads():
             for seed in seeds:
                 for k, task in enumerate(self.tasks):
                     label = task.entry.label
@@ -114,7 +129,7 @@ class Experiment:
 
 
 def make(spec: Spec) -> Experiment:
-    """Build what is to be solved and let theory set what was left to it. Raises :class:`BadSpec` if it cannot be run."""
+    """Build what is to be solved and let theory set what is left to it; :class:`BadSpec` if that is not possible."""
     import torch
 
     from undrift.runs.runner import resolve
@@ -130,8 +145,8 @@ def make(spec: Spec) -> Experiment:
         if problem is None:
             continue
         try:
-            setting = {"steps": entry.steps, "epochs": entry.epochs, "cohort": spec.cohort, "batch": spec.batch}
-            method = resolve(entry.method, problem, **setting)
+            most = max(steps(spec, entry, problem))
+            method = resolve(entry.method, problem, steps=most, cohort=spec.cohort, batch=spec.batch)
         except ValueError as error:
             field = next(iter(entry.method.open_fields()), "name")
             complaints.append(say_where(("method", i, field), str(error)))
@@ -180,20 +195,6 @@ def remedy(method: Method) -> str:
     if by_theory := [f for f, value in given.items() if value != THEORY and has_rule(type(method).__name__, f)]:
         tries.append(" and ".join(f'{field} = "theory"' for field in by_theory))
     return f"try {', or '.join(tries)}" if tries else "try fewer local steps"
-
-
-@contextmanager
-def threads(problem: Problem) -> Iterator[None]:
-    """One thread for a small problem, unless OMP_NUM_THREADS says otherwise: more would only wait for each other."""
-    import torch
-
-    before = torch.get_num_threads()
-    if "OMP_NUM_THREADS" not in os.environ and problem.dim * max(sum(problem.samples), problem.clients) < SMALL:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _place(error: BaseException, file: str) -> str:

@@ -11,8 +11,20 @@ from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
 from undrift.core.params import describe, hints, unknown
 from undrift.methods import find
+from undrift.objectives import Objective
+from undrift.objectives import find as find_objective
+from undrift.objectives.base import registry as losses
 from undrift.report.text import NONE, table
 from undrift.theory.rules import has_rule
+
+NEEDS = {
+    "global": "the model local training starts from",
+    "previous": "the client's last local model",
+    "features": "the network's features",
+    "blocks": "the network's blocks",
+    "label_counts": "the client's samples per class",
+}
+"""What an objective may need, in words."""
 
 
 def methods(as_json: bool) -> int:
@@ -59,28 +71,46 @@ def problems(as_json: bool) -> int:
     return OK
 
 
-def show(name: str, as_json: bool) -> int:
-    cls = find(name)
-    if cls is None:
-        refuse([unknown("method", name, sorted(registry, key=str.casefold))])
-    row = facts(cls) | {
-        "update": inspect.getdoc(cls) or "",
-        "parameters": parameters(cls),
-        "source": inspect.getsource(cls),
-    }
+def objectives(as_json: bool) -> int:
+    rows = [_objective(losses[name]) for name in sorted(losses, key=str.casefold)]
     if as_json:
-        result_json(row)
+        result_json(rows)
         return OK
-    result(f"{row['name']}: {row['title']}\n{row['paper']}")
-    if row["provisional"]:
-        result(f"Provisional: {row['provisional']}")
-    result(f"\n{row['update']}\n")
-    result(_parameter_table(row["parameters"], theory=True))
-    result(f"\nCosts        {_costs(row)}")
-    for k, text in enumerate(row["assumptions"]):
-        result(f"{'' if k else 'Assumptions':<12} {text}")
-    result(f"\nSource       {cls.__module__}\n\n{row['source'].rstrip()}")
+    head = ["name", "needs", "title"]
+    result(table(head, [[row["name"], ", ".join(row["needs"]) or NONE, row["title"]] for row in rows]))
+    result("\nneeds: what it looks at besides the local model; any method runs with any objective, on images")
+    result("\nMore on one of them: undrift show FedLC")
     return OK
+
+
+def show(name: str, as_json: bool) -> int:
+    objective = find_objective(name)
+    cls: Any = objective or find(name)
+    if cls is None:
+        refuse([unknown("method or objective", name, sorted([*registry, *losses], key=str.casefold))])
+    page = (_objective if objective else facts)(cls)
+    page |= {"update": inspect.getdoc(cls) or "", "parameters": parameters(cls), "source": inspect.getsource(cls)}
+    if as_json:
+        result_json(page)
+        return OK
+    result(f"{page['name']}: {page['title']}\n{page['paper']}")
+    if page.get("provisional"):
+        result(f"Provisional: {page['provisional']}")
+    result(f"\n{page['update']}\n")
+    result(_parameter_table(page["parameters"], theory=objective is None))
+    if objective:
+        result(f"\nNeeds        {', '.join(NEEDS[need] for need in page['needs']) or 'the local model only'}")
+        result(f"Use          objective = {_toml(page['name'])} in a spec whose problem is images")
+    else:
+        result(f"\nCosts        {_costs(page)}")
+        for k, text in enumerate(page["assumptions"]):
+            result(f"{'' if k else 'Assumptions':<12} {text}")
+    result(f"\nSource       {cls.__module__}\n\n{page['source'].rstrip()}")
+    return OK
+
+
+def _objective(cls: type[Objective]) -> dict[str, Any]:
+    return {"name": cls.__name__, "title": cls.title, "paper": cls.paper, "needs": list(cls.needs)}
 
 
 def facts(cls: type[Method]) -> dict[str, Any]:

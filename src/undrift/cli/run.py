@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from undrift.cli.places import missing, place
 from undrift.cli.talk import FAILED, INTERRUPTED, OK, refuse, result, result_json, say
@@ -13,6 +14,9 @@ from undrift.report.summary import Summary, aim, metric, print_summaries, summar
 from undrift.report.text import count
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
 from undrift.runs.spec import BadSpec, Spec, load
+
+if TYPE_CHECKING:
+    from undrift.cli.experiment import Experiment
 
 ENDS = {"done": "all rounds run", "reached": "target reached", "stopped": "stopped by you"}
 
@@ -27,7 +31,9 @@ def run(
 
             return rehearse(spec, as_json)
         folder = Folder(root / spec.name)
-        state = "new" if overwrite and folder.state(spec) else folder.state(spec)
+        state = folder.state(spec)
+        if overwrite:
+            return perform(spec, folder, False, pause, as_json)
         if state == "other":
             remedy = "Use --overwrite to replace it, or another name: -s name=NAME"
             refuse([f"{folder.path} holds another spec's run"], remedy)
@@ -61,6 +67,9 @@ def refusing() -> Iterator[None]:
         yield
     except (BadSpec, BadFolder) as error:
         refuse(getattr(error, "complaints", [error]))
+    except OSError as error:
+        say(f"{error.filename}: {error.strerror or error}")
+        raise SystemExit(FAILED) from None
 
 
 def perform(spec: Spec, folder: Folder, again: bool, pause: float | None, as_json: bool) -> int:
@@ -70,11 +79,7 @@ def perform(spec: Spec, folder: Folder, again: bool, pause: float | None, as_jso
     say(f"{spec.name}: {count(len(spec.entries), 'method')} on {spec.problem_name}, {count(len(spec.seeds), 'seed')}")
     experiment = make(spec)
     try:
-        if again:
-            folder.resume()
-            say(f"Goes on in {folder.path}: {len(folder.outcomes())} of {len(spec.entries) * len(spec.seeds)} are done.")
-        else:
-            begin(folder, experiment)
+        (go_on if again else begin)(folder, experiment)
         outcomes = work(folder, experiment, pause)
         if outcomes is None:
             return interrupted(folder)
@@ -87,3 +92,124 @@ def perform(spec: Spec, folder: Folder, again: bool, pause: float | None, as_jso
     code = report(folder, as_json)
     say(f"\nKept in {folder.path}: {', '.join(name for name in FILES if folder.file(name).exists())}")
     return code
+
+
+def go_on(folder: Folder, experiment: Experiment) -> None:
+    """A folder that holds a part of the run."""
+    from undrift.runs.environment import environment
+
+    folder.resume()
+    spec, before = experiment.spec, folder.environment
+    say(f"Goes on in {folder.path}: {len(folder.outcomes())} of {len(spec.entries) * len(spec.seeds)} are done.")
+    now = {key: value for key, value in environment(spec.device).items() if before.get(key, value) != value}
+    if now:
+        changes = ", ".join(f"{key} was {before[key]} and is {value}" for key, value in now.items())
+        say(f"Since it began, {changes}: its numbers may differ from those of a run without a break.")
+        folder.log(f"goes on where {changes}")
+
+
+def begin(folder: Folder, experiment: Experiment) -> None:
+    """An empty folder for a new run."""
+    from undrift.runs.environment import environment
+
+    chosen = [
+        f"{task.entry.label}: {', '.join(f'{f} = {getattr(task.method, f):.6g}' for f in fields)} (theory)"
+        for task in experiment.tasks
+        if (fields := task.entry.method.open_fields())
+    ]
+    about = {"note": experiment.note} if experiment.note else {}
+    folder.start(experiment.spec, environment(experiment.spec.device) | about, chosen)
+
+
+def work(folder: Folder, experiment: Experiment, pause: float | None) -> list[Outcome] | None:
+    """How every method ended with every seed; ``None`` if the user stopped it."""
+    from undrift.cli.experiment import Stop
+    from undrift.cli.progress import progress
+
+    bar, outcomes = progress(note=experiment.note), []
+    try:
+        with Stop() as stop, suppress(KeyboardInterrupt):
+            for outcome in experiment.perform(folder, bar, stop, pause):
+                outcomes.append(outcome)
+                folder.log(f"{outcome.label}, seed {outcome.seed}: {outcome.note or outcome.status}")
+    finally:
+        bar.close()
+    spec = experiment.spec
+    whole = len(outcomes) == len(spec.entries) * len(spec.seeds) and outcomes[-1].status != "stopped"
+    return outcomes if whole else None
+
+
+def interrupted(folder: Folder) -> int:
+    folder.log("interrupted")
+    rows = folder.rows() if folder.file("metrics.jsonl").exists() else []
+    say(f"Interrupted. Kept: {count(len(rows), 'row')} in {folder.file('metrics.jsonl')}.")
+    say(f"Go on: undrift resume {folder.path}" + f". See them: undrift compare {folder.path}" * bool(rows))
+    return INTERRUPTED
+
+
+def broken(folder: Folder, error: OSError) -> int:
+    """The folder cannot be written any more."""
+    say(f"{error.filename or folder.path}: {error.strerror or error}")
+    if folder.file("spec.toml").is_file():
+        say(f"What was measured before is kept. Once there is room to write: undrift resume {folder.path}")
+    return FAILED
+
+
+def draw(folder: Folder, spec: Spec) -> None:
+    from undrift.report.figures import image, panels
+
+    rows = folder.rows() if folder.file("metrics.jsonl").exists() else []
+    if rows:
+        column, title = metric(rows), f"{spec.name}: {spec.problem_name}"
+        figure = panels({title: rows}, aim(spec.document(), column), smooth=spec.smooth, note=folder.note)
+        folder.write(f"{column}.png", image(figure))
+
+
+def report(folder: Folder, as_json: bool) -> int:
+    """The table of a finished run, on standard output; the exit code."""
+    rows, outcomes = folder.rows(), folder.outcomes()
+    target = aim(folder.document(), metric(rows))
+    summaries = with_outcomes(summarise(rows, target), outcomes)
+    if as_json:
+        result_json(
+            {
+                "name": folder.name,
+                "folder": str(folder.path),
+                "target": target,
+                "note": folder.note,
+                "methods": [dataclasses.asdict(s) for s in summaries],
+                "runs": [dataclasses.asdict(outcome) for outcome in outcomes],
+            }
+        )
+    else:
+        result(print_summaries(summaries, target, note=folder.note))
+        for note in notes(outcomes):
+            result(note)
+    return FAILED if all(o.status in ("diverged", "failed") for o in outcomes) else OK
+
+
+def with_outcomes(summaries: list[Summary], outcomes: Sequence[Outcome]) -> list[Summary]:
+    """The summaries with how each method ended; a method without a single row is added."""
+    known = {s.label: s for s in summaries}
+    ends: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        known.setdefault(outcome.label, Summary(outcome.label))
+        ends.setdefault(outcome.label, []).append(outcome.status)
+    return [dataclasses.replace(s, status=together(ends.get(label, []))) for label, s in known.items()]
+
+
+def together(statuses: list[str]) -> str:
+    """How some seeds ended, in a few words."""
+    counts: dict[str, int] = {}
+    for status in statuses:
+        counts[status] = counts.get(status, 0) + 1
+    words = [ENDS.get(status, status) for status in counts]
+    if len(counts) < 2:
+        return words[0] if words else "unfinished"
+    return ", ".join(f"{word} ({count})" for word, count in zip(words, counts.values(), strict=True))
+
+
+def notes(outcomes: Sequence[Outcome]) -> list[str]:
+    """What went wrong and what to try, once per method."""
+    first = {outcome.label: outcome for outcome in reversed(outcomes) if outcome.note}
+    return [f"\n{label} {outcome.note}" for label, outcome in reversed(first.items())]

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from undrift.runs.checkpoint import Shelf
 
 PAUSE = 10.0
-"""Seconds from one checkpoint to the next."""
+"""Seconds from one checkpoint to the next; 0 is after every round."""
 SHARE = 20
-"""Of the time that a checkpoint takes, at least so many times is spent on rounds before the next."""
+"""Otherwise, at least so many times as long as a checkpoint takes is spent on rounds before the next."""
 
 Row = dict[str, Any]
 
@@ -55,7 +55,7 @@ class Trial:
             if (began := time.perf_counter()) - stored >= pause:
                 self.keep()
                 stored = time.perf_counter()
-                pause = max(pause, SHARE * (stored - began))
+                pause = pause and max(pause, SHARE * (stored - began))
         return "done"
 
     def resume(self, folder: Folder, shelf: Shelf, label: str, seed: int) -> None:

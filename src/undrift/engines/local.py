@@ -67,8 +67,9 @@ class Descent:
             # As in the reference codes: of a proximal term only the linear part is clipped.
             def step(y: Tensor, grad: Callable) -> Tensor:
                 v = direction(y, grad)
-                v = options.clipped(v - prox * x if prox else v)
-                return torch.sub(y, torch.add(v, y, alpha=options.weight_decay + prox), alpha=lr)
+                v = torch.sub(v, x, alpha=prox) if prox else v
+                kept = (1 - lr * (options.weight_decay + prox)) * y
+                return torch.addcmul(kept, v, options._scale(v), value=-lr)
 
             self._raw = True
             try:

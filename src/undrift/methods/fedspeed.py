@@ -67,7 +67,8 @@ class FedSpeed(Method):
                 return g1 - me.g
             scale = self.rho / (g1.norm(dim=-1, keepdim=True) + 1e-7) if self.normalise else self.rho
             g2 = grad(y + scale * g1)
-            return (1 - self.alpha) * g1 + self.alpha * g2 - me.g
+            g = g2 if self.alpha == 1 else (1 - self.alpha) * g1 + self.alpha * g2
+            return g - me.g
 
         y = f.sgd(got.x, self.lr, direction, prox=1 / self.lam if self.prox else 0.0)
         if not self.correct:

@@ -78,10 +78,12 @@ class Folder:
         """What is in the folder, as seen from ``spec``."""
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             raise BadFolder(f"{self.path} is not a folder; choose another name or --out")
-        if not self.path.exists() or not any(self.path.iterdir()):
+        if not self.path.exists():
             return "new"
         if not self.file("spec.toml").is_file():
-            raise BadFolder(f"{self.path} holds something else than a run; choose another name or --out")
+            if self._strangers(spec):
+                raise BadFolder(f"{self.path} holds something else than a run; choose another name or --out")
+            return "new"
         if self.document() != spec.document() or any(self._differs(*source) for source in spec.sources.items()):
             return "other"
         return "same" if self.file(COMPLETE).is_file() else "unfinished"
@@ -96,12 +98,17 @@ class Folder:
             raise BadFolder(f"{self.file('spec.toml')} cannot be read: {error}") from None
 
     @property
+    def environment(self) -> dict[str, Any]:
+        """Where it was run."""
+        try:
+            return dict(json.loads(self.file("environment.json").read_text()))
+        except (OSError, ValueError, TypeError):
+            return {}
+
+    @property
     def note(self) -> str:
         """What is to be said beside any accuracy."""
-        try:
-            return str(json.loads(self.file("environment.json").read_text()).get("note", ""))
-        except (OSError, ValueError, AttributeError):
-            return ""
+        return str(self.environment.get("note", ""))
 
     def start(self, spec: Spec, environment: Mapping[str, Any], comments: list[str]) -> None:
         """Make the folder, or empty it of an earlier run; other files in it stay."""
@@ -221,6 +228,11 @@ class Folder:
             except OSError:
                 file.truncate(size)
                 raise
+
+    def _strangers(self, spec: Spec) -> bool:
+        """Whether there is more than what :meth:`start` leaves when it is cut short."""
+        ours = {"environment.json", *(Path(name).parts[0] for name in spec.sources)}
+        return any(file.name not in ours and file.suffix != ".part" for file in self.path.iterdir())
 
     def _differs(self, name: str, content: bytes) -> bool:
         return not self.file(name).is_file() or self.file(name).read_bytes() != content

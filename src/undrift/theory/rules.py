@@ -193,6 +193,8 @@ RULES: dict[str, dict[str, Rule]] = {
         "lr": lambda ask: steps.scaffnew_lr(ask.L),
         "p": lambda ask: ask.probability(steps.scaffnew_p(ask.strong, ask["lr"])),
     },
+    "FedPD": {"eta": lambda ask: steps.fedpd_eta(ask.L), "lr": lambda ask: steps.fedavg(ask.L, ask.steps)},
+    "FedPDVR": {"eta": lambda ask: steps.fedpd_eta(ask.L), "gamma": lambda ask: 1 / ask.L},
     "DANE": {"lam": dane_lam},
     "DANEPlus": {"lam": lambda ask: steps.daneplus_lam(ask.delta), **LOCAL_SOLVER},
     "DANEPlusDual": {"lam": daneplus_dual_lam, "m": lambda ask: ask["lam"], **LOCAL_SOLVER},

@@ -1,0 +1,114 @@
+"""``run --check``: two rounds of every method, and what all of them would take. Nothing is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+from undrift.cli.experiment import Experiment, Task, make, remedy
+from undrift.cli.talk import FAILED, OK, result, result_json, say
+from undrift.report.text import count, duration, size, table, whole
+from undrift.runs.spec import Spec
+
+if TYPE_CHECKING:
+    from undrift.engines import Engine
+
+ROUNDS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """What one method needs; times are for one seed."""
+
+    label: str
+    parameters: int
+    state_bytes: int
+    """Memory of what the clients remember: clients x vectors x parameters x bytes of a number."""
+    vectors: float = math.nan
+    """Sent and received per client and round."""
+    round_seconds: float = math.nan
+    row_seconds: float = math.nan
+    full_seconds: float = math.nan
+    problem: str = ""
+
+
+def rehearse(spec: Spec, as_json: bool) -> int:
+    say(f"{spec.name}: {ROUNDS} rounds of {count(len(spec.entries), 'method')} on {spec.problem_name}, nothing is kept")
+    experiment = make(spec)
+    with experiment.threads():
+        needs = [need(experiment, task) for task in experiment.tasks]
+    seconds = len(spec.seeds) * sum(n.full_seconds for n in needs if not n.problem)
+    most = max(n.state_bytes for n in needs)
+    if as_json:
+        result_json({"seconds": seconds, "state_bytes": most, "methods": [_finite(n) for n in needs]})
+    else:
+        result(show(needs))
+        seeds = count(len(spec.seeds), "seed")
+        result(f"\nIn all: about {duration(seconds)} for {seeds}, {size(most)} of client states at a time.")
+    return FAILED if any(n.problem for n in needs) else OK
+
+
+def need(experiment: Experiment, task: Task) -> Need:
+    """Run two rounds and look."""
+    problem, spec, entry = task.problem, experiment.spec, task.entry
+    vectors = len(task.method.Client.vectors) + problem.remembers
+    what = Need(entry.label, problem.dim, problem.clients * vectors * problem.dim * problem.dtype.itemsize)
+    try:
+        engine = experiment.engine(task, spec.seeds[0])
+        rounds = [_time(engine.run_round) for _ in range(min(ROUNDS, entry.rounds))]
+        measured, loss = _measure(engine)
+    except Exception as error:
+        return dataclasses.replace(what, problem=f"fails: {error}")
+    ledger = engine.ledger
+    return dataclasses.replace(
+        what,
+        vectors=(ledger.vectors_up + ledger.vectors_down) / len(rounds),
+        round_seconds=rounds[-1],  # the first one warms up
+        row_seconds=measured,
+        full_seconds=entry.rounds * rounds[-1] + (1 + -(-entry.rounds // spec.every)) * measured,
+        problem="" if math.isfinite(loss) else f"diverges: {remedy(entry.method)}",
+    )
+
+
+def show(needs: list[Need]) -> str:
+    head = ["method", "parameters", "client states", "vectors", "s/round", "s/row", "all rounds", "outcome"]
+    cells = [
+        [
+            n.label,
+            whole(n.parameters),
+            size(n.state_bytes),
+            whole(n.vectors),
+            f"{n.round_seconds:.3g}",
+            f"{n.row_seconds:.3g}",
+            "-" if n.problem else duration(n.full_seconds),
+            n.problem or "runs",
+        ]
+        for n in needs
+    ]
+    legend = (
+        "client states: memory of what all clients remember; vectors: per client and round, up and down\n"
+        "s/round, s/row: seconds to train a round and to measure a row; all rounds: at that pace, with one seed"
+    )
+    return f"{table(head, cells, right=head[1:-1])}\n\n{legend}"
+
+
+def _time(work: Any) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _measure(engine: Engine) -> tuple[float, float]:
+    """Seconds, and the loss."""
+    from undrift.runs.runner import measure
+
+    row: dict[str, float] = {}
+    return _time(lambda: row.update(measure(engine))), row["loss"]
+
+
+def _finite(need: Need) -> dict[str, Any]:
+    """JSON knows no numbers that are none."""
+    found = dataclasses.asdict(need)
+    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in found.items()}

@@ -1,0 +1,266 @@
+"""Interrupted runs end as if they had never stopped."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from undrift.check.setting import example, quadratic
+from undrift.cli import experiment, main
+from undrift.cli.stop import Stop
+from undrift.core.method import registry
+from undrift.runs.folder import Folder
+from undrift.runs.spec import values
+
+MANY = """\
+name = "mine"
+rounds = 100
+steps = 3
+every = 3
+batch = 2
+seeds = [3, 4]
+decay = 0.99
+[cohort]
+size = 4
+dropout = 0.3
+[problem]
+name = "least-squares"
+clients = 6
+rows = 8
+[[method]]
+name = "Scaffold"
+lr = 0.02
+[[method]]
+name = "Mime"
+lr = 0.02
+beta = 0.5
+rounds = 61
+[[method]]
+name = "FedAvg"
+lr = 9.0
+"""
+
+
+def kill(place, times, seed):
+    (place / "spec.toml").write_text(MANY)
+    script = Path(__file__).with_name("killing.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(times), str(seed)], cwd=place, capture_output=True, text=True, timeout=1200
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.split()[-1])
+
+
+def test_killed_at_random_instants(tmp_path):
+    assert kill(tmp_path, 10, seed=0) >= 1
+
+
+@pytest.mark.slow
+def test_killed_at_two_hundred_random_instants(tmp_path):
+    assert kill(tmp_path, 200, seed=1) >= 5
+
+
+class Soon(Stop):
+    """Somebody presses Ctrl-C so many rounds later."""
+
+    rounds = 5
+
+    def __init__(self):
+        self.calls = 0
+
+    @property
+    def asked(self):
+        self.calls += 1
+        return self.calls > self.rounds
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    """Stop every run after so many rounds; ``None`` lets it run."""
+
+    def after(rounds):
+        monkeypatch.setattr(experiment, "Stop", Stop if rounds is None else type("Then", (Soon,), {"rounds": rounds}))
+
+    return after
+
+
+def rows(path):
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in Folder(Path(path)).rows()]
+
+
+def whole(spec):
+    """What a run without a break measures and ends with."""
+    main(["run", spec, "--out", "whole"])
+    return rows("whole/mine"), Folder(Path("whole/mine")).outcomes()
+
+
+@pytest.fixture
+def many(place, capsys):
+    (place / "spec.toml").write_text(MANY)
+    expected = whole("spec.toml")
+    capsys.readouterr()
+    return place / "runs/mine", expected
+
+
+def test_a_run_stopped_every_few_rounds(many, capsys, stopping):
+    path, (expected, outcomes) = many
+    stopping(13)
+    codes = [main(["run", "spec.toml"])]
+    while codes[-1] == 130:
+        assert rows(path) == expected[: len(rows(path))]
+        codes.append(main(["resume", "mine"]))
+    assert len(codes) > 20 and codes[-1] == 0
+    assert rows(path) == expected and Folder(path).outcomes() == outcomes
+    assert not (path / "checkpoints").exists()
+    assert "Go on: undrift resume runs/mine" in capsys.readouterr().err
+
+
+def test_every_method_goes_on_where_it_stopped(place, capsys, stopping):
+    """The drift of the last local models too, which no checkpoint holds."""
+    constants = quadratic().constants
+    chosen = {name: values(example(cls, constants)) for name, cls in registry.items()}
+    tables = [{"name": name, **{k: v for k, v in own.items() if v is not None}} for name, own in chosen.items()]
+    document = {"name": "mine", "rounds": 6, "steps": 2, "problem": {"name": "quadratic", "clients": 5, "dim": 4}}
+    (place / "spec.toml").write_text(tomli_w.dumps(document | {"method": tables}))
+    expected, outcomes = whole("spec.toml")
+    stopping(1)
+    code = main(["run", "spec.toml"])
+    while code == 130:
+        code = main(["resume", "mine"])
+    assert code == 0 and rows("runs/mine") == expected and Folder(Path("runs/mine")).outcomes() == outcomes
+
+
+def test_what_is_finished_is_not_redone(many, capsys, stopping, monkeypatch):
+    path, (expected, outcomes) = many
+    stopping(105)
+    assert main(["run", "spec.toml"]) == 130
+    assert [o.label for o in Folder(path).outcomes()] == ["Scaffold"]
+    stopping(None)
+    made = []
+    engine = experiment.Experiment.engine
+    monkeypatch.setattr(
+        experiment.Experiment, "engine", lambda self, task, seed: made.append(seed) or engine(self, task, seed)
+    )
+    capsys.readouterr()
+    assert main(["run", "spec.toml"]) == 0
+    assert len(made) == 5 and rows(path) == expected
+    err = capsys.readouterr().err
+    assert "Goes on in runs/mine: 1 of 6 are done." in err and "Mime, seed 3: goes on from round 4" in err
+
+
+def checkpoints(path):
+    return sorted((path / "checkpoints").glob("*.safetensors"), key=lambda f: int(f.stem.split("-")[-1]))
+
+
+def damage(file):
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_passed_over(many, capsys, stopping):
+    path, (expected, _) = many
+    stopping(20)
+    main(["run", "spec.toml", "--checkpoint", "0"])
+    assert [f.name for f in checkpoints(path)] == ["0-3-19.safetensors", "0-3-20.safetensors"]
+    damage(checkpoints(path)[-1])
+    stopping(None)
+    capsys.readouterr()
+    assert main(["resume", "runs/mine"]) == 0
+    err = capsys.readouterr().err
+    assert "0-3-20.safetensors: damaged" in err and "goes on from round 19" in err
+    assert rows(path) == expected
+
+
+def test_without_a_sound_checkpoint_it_begins_anew(many, capsys, stopping):
+    path, (expected, _) = many
+    stopping(20)
+    main(["run", "spec.toml", "--checkpoint", "0"])
+    for file in checkpoints(path):
+        damage(file)
+    stopping(None)
+    capsys.readouterr()
+    assert main(["resume", "runs/mine"]) == 0
+    err = capsys.readouterr().err
+    assert err.count("passed over") == 2 and "goes on from" not in err
+    assert rows(path) == expected
+
+
+def test_rows_that_are_lost_are_measured_again(many, capsys, stopping):
+    """A checkpoint is good only with the rows before it; a line cut short is none."""
+    path, (expected, _) = many
+    stopping(20)
+    main(["run", "spec.toml", "--checkpoint", "0"])
+    metrics = path / "metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join(lines[:-1]) + lines[-1][:30])
+    stopping(None)
+    assert main(["resume", "runs/mine"]) == 0
+    assert "the rows measured before it are not all there" in capsys.readouterr().err
+    assert rows(path) == expected
+
+
+def test_a_checkpoint_of_another_run_is_not_taken(many, capsys, stopping):
+    path, _ = many
+    stopping(20)
+    main(["run", "spec.toml"])
+    (alien,) = checkpoints(path)
+    main(["run", "spec.toml", "-s", "batch=3", "--overwrite"])
+    (own,) = checkpoints(path)
+    assert own.name == alien.name
+    content = own.read_bytes()
+    main(["run", "spec.toml", "--overwrite"])
+    own.write_bytes(content)
+    capsys.readouterr()
+    main(["resume", "mine"])
+    assert "belongs to another run; passed over" in capsys.readouterr().err
+
+
+def test_finished_and_missing_runs(many, capsys):
+    main(["run", "spec.toml"])
+    capsys.readouterr()
+    assert main(["resume", "mine"]) == 0
+    out, err = capsys.readouterr()
+    assert "is finished" in err and "Scaffold" in out
+    for name, words in (("mne", "did you mean mine?"), ("whole", "no spec.toml")):
+        with pytest.raises(SystemExit) as end:
+            main(["resume", name])
+        assert end.value.code == 2 and words in capsys.readouterr().err
+
+
+def test_another_environment_is_told(many, capsys, stopping):
+    path, _ = many
+    stopping(5)
+    main(["run", "spec.toml"])
+    text = (path / "environment.json").read_text()
+    (path / "environment.json").write_text(text.replace('"torch": "', '"torch": "0.'))
+    capsys.readouterr()
+    main(["resume", "mine"])
+    assert "Since it began, torch was 0." in capsys.readouterr().err
+
+
+def test_two_processes_do_not_share_a_folder(many, capsys, stopping):
+    path, _ = many
+    stopping(5)
+    main(["run", "spec.toml"])
+    before = (path / "metrics.jsonl").read_bytes()
+    other = Folder(path)
+    other.resume()
+    for words in (["resume", "mine"], ["run", "spec.toml"], ["run", "spec.toml", "--overwrite"]):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert end.value.code == 2 and "in use" in capsys.readouterr().err
+    assert (path / "metrics.jsonl").read_bytes() == before
+    other.close()
+    assert main(["resume", "mine"]) == 130
+
+
+def test_a_run_diverges_where_the_library_says(many):
+    """The first row decides, whether or not there was a break."""
+    _, (expected, outcomes) = many
+    fedavg = [o for o in outcomes if o.label == "FedAvg"]
+    assert {o.status for o in fedavg} == {"diverged"} and os.path.exists("whole/mine/gap.png")
+    assert max(row["round"] for row in expected if row["label"] == "FedAvg") < 100
