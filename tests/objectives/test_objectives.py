@@ -100,7 +100,7 @@ def close(got, want, tol=1e-12):
     torch.testing.assert_close(got, want, rtol=tol, atol=tol)
 
 
-@pytest.mark.parametrize(("objective", "written_out"), FORMS, ids=str)
+@pytest.mark.parametrize(("objective", "written_out"), FORMS, ids=lambda v: getattr(v, "__name__", str(v)))
 @pytest.mark.parametrize("n", [1, 2, N])
 def test_loss_and_gradient_are_those_written_out(objective, written_out, n):
     at, y = place(n=n), point()

@@ -218,9 +218,8 @@ def test_precision():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("objective", [None, MOON(), FedMLB(), FedLC(), FedNTD(), FedDecorr()], ids=str)
 def test_cuda_follows_the_cpu(objective):
-    problem = federation(objective)
+    problem = federation(objective, compiled=False)
     moved = problem.to(torch.float64, torch.device("cuda"))
-    assert moved.stacked and not problem.stacked
     runs = [Simulate(FedAvg(lr=0.1), p, steps=2, batch=5, cohort=3) for p in (problem, moved)]
     for _ in range(3):
         for run in runs:

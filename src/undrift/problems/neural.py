@@ -56,7 +56,7 @@ class Neural(Problem):
         refuse_batch_statistics(module)
         self.precision, self.compiled = precision, compiled
         self.objective = CrossEntropy() if objective is None else objective
-        self.net = copy.deepcopy(module).eval()
+        self.net = copy.deepcopy(module).train(False)
         vector, self.spec = flatten(self.net)
         self._init = vector.double()
         self.data, self.pipeline, self._stacked = data, pipeline, stacked

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from undrift.data.files import writing
 from undrift.engines import Engine
+from undrift.runs.folder import named
 
 KEPT = 2
 """Checkpoints of one run: should the newest be damaged, there is another."""
@@ -30,7 +31,7 @@ def store(engine: Engine, path: Path, identity: str, **notes: Any) -> None:
     header = {"identity": identity, "counters": json.dumps(counters), "notes": json.dumps(notes)}
     header["digest"] = _digest(tensors, header)
     content = save(tensors, metadata=header)
-    with writing(path) as file:
+    with named(path), writing(path) as file:
         file.write(content)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import io
 import json
 import math
@@ -138,7 +137,7 @@ class Folder:
 
     def write(self, name: str, content: str | bytes) -> None:
         """A whole file at once: no reader ever sees a part of it."""
-        with _named(self.file(name)), writing(self.file(name)) as file:
+        with named(self.file(name)), writing(self.file(name)) as file:
             file.write(content.encode() if isinstance(content, str) else content)
 
     def append(self, row: Mapping[str, Any]) -> None:
@@ -156,7 +155,7 @@ class Folder:
     def settle(self) -> None:
         """Rows given so far outlive even the machine."""
         if file := self._open.get("metrics.jsonl"):
-            with _named(self.file("metrics.jsonl")):
+            with named(self.file("metrics.jsonl")):
                 os.fsync(file.fileno())
 
     def keep(self, label: str, seed: int, last: int) -> None:
@@ -217,14 +216,14 @@ class Folder:
             raise BadFolder(f"{path} cannot be read") from None
 
     def _line(self, name: str, text: str) -> None:
-        with _named(self.file(name)):
+        with named(self.file(name)):
             file = self._open.get(name)
             if file is None:
                 file = self._open[name] = io.FileIO(self.file(name), "a")
             line, size = f"{text}\n".encode(), file.seek(0, os.SEEK_END)
             try:
-                if file.write(line) < len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                while line:
+                    line = line[file.write(line) :]
             except OSError:
                 file.truncate(size)
                 raise
@@ -268,7 +267,7 @@ class Folder:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def named(path: Path) -> Iterator[None]:
     """An error about a file says which."""
     try:
         yield

@@ -1,0 +1,101 @@
+"""Folders that cannot be written: a sentence, exit code 1, and nothing half-written."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from undrift.cli import main
+from undrift.runs.folder import Folder
+
+LIMITED = """
+import resource, sys
+from undrift.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+try:
+    code = main(sys.argv[2:])
+except SystemExit as end:
+    code = end.code
+sys.exit(code)
+"""
+
+
+def limited(place, most, *words):
+    """A command in a process that can write files of so many bytes only, as if the disk were full."""
+    return subprocess.run(
+        [sys.executable, "-c", LIMITED, str(most), *words], cwd=place, capture_output=True, text=True, timeout=120
+    )
+
+
+def bare(folder):
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in folder.rows()]
+
+
+def test_a_full_disk_ends_the_run_and_keeps_the_rows(place, capsys):
+    done = limited(place, 5000, "run", "spec.toml", "-s", "rounds=200")
+    assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
+    assert "runs/mine/metrics.jsonl: File too large" in done.stderr and "undrift resume runs/mine" in done.stderr
+    folder = Folder(place / "runs/mine")
+    text = folder.file("metrics.jsonl").read_text()
+    assert 4000 < len(text) <= 5000 and text.endswith("}\n")
+    assert [row["round"] for row in folder.rows()] == list(range(text.count("\n")))
+    assert not list(folder.path.rglob(".*"))
+    assert main(["resume", "mine"]) == 0
+    assert main(["run", "spec.toml", "-s", "rounds=200", "--out", "whole"]) == 0
+    assert bare(folder) == bare(Folder(place / "whole/mine"))
+
+
+def test_no_room_for_a_checkpoint(place):
+    words = ["-s", "problem.dim=300", "-s", "every=12", "--checkpoint", "0"]
+    done = limited(place, 6000, "run", "spec.toml", *words)
+    assert done.returncode == 1 and "File too large" in done.stderr and "checkpoints" in done.stderr
+    assert "Traceback" not in done.stderr
+    left = {str(f.relative_to(place / "runs/mine")) for f in (place / "runs/mine").rglob("*")}
+    assert left == {"spec.toml", "environment.json", "metrics.jsonl", "checkpoints"}
+
+
+def test_no_room_at_all_leaves_nothing_that_is_in_the_way(place, capsys):
+    began = time.monotonic()
+    done = limited(place, 10, "run", "spec.toml")
+    assert done.returncode == 1 and "environment.json: File too large" in done.stderr
+    assert time.monotonic() - began < 60
+    assert not list((place / "runs/mine").iterdir())
+    assert main(["run", "spec.toml"]) == 0
+
+
+UNPRIVILEGED = """
+import os, sys
+from undrift.cli import main
+main(["run", "spec.toml"])  # loads all that is needed while it can be read
+if os.geteuid() == 0:
+    os.seteuid(65534)
+sys.exit(main(["run", "spec.toml", "--out", sys.argv[1]]))
+"""
+
+
+@pytest.fixture
+def readonly():
+    """A folder that only root may write."""
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o555)
+    yield place
+    place.chmod(0o755)
+    place.rmdir()
+
+
+def test_a_folder_that_is_read_only(place, readonly):
+    words = [sys.executable, "-c", UNPRIVILEGED, str(readonly)]
+    done = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.endswith(f"{readonly}/mine: Permission denied\n")
+    assert not list(readonly.iterdir())
+
+
+def test_a_figure_is_written_whole_or_not_at_all(place, capsys):
+    main(["run", "spec.toml"])
+    done = limited(place, 5000, "compare", "mine", "--plot", "curves.png")
+    assert done.returncode == 1 and "curves.png: File too large" in done.stderr
+    assert {f.name for f in place.iterdir()} == {"spec.toml", "runs"}

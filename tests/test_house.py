@@ -1,0 +1,93 @@
+"""The rooms import one way, nothing unsafe is in the tree, and the public names are the documented ones."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import undrift
+
+SRC = Path(undrift.__file__).parent
+ALLOWED = {
+    "core": set(),
+    "methods": {"core"},
+    "objectives": {"core"},
+    "theory": {"core"},
+    "models": {"core"},
+    "data": {"core"},
+    "problems": {"core", "data", "models", "objectives"},
+    "engines": {"core"},
+    "report": {"core", "runs"},
+    "runs": {"core", "methods", "objectives", "problems", "engines", "theory", "report", "check"},
+    "check": {"core", "methods", "problems", "engines", "theory", "runs"},
+    "papers": {"core", "methods", "theory", "problems", "data", "models", "runs", "report"},
+    "cli": {"core", "methods", "objectives", "theory", "models", "data", "problems", "engines", "report", "runs",
+            "check", "papers"},
+}  # fmt: skip
+
+
+def imports(file: Path) -> set[str]:
+    """Rooms a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] + [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "undrift" and len(parts) > 1 and (SRC / parts[1]).is_dir():
+                found.add(parts[1])
+    return found
+
+
+def test_rooms_import_one_way():
+    rooms = {p.name for p in SRC.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert rooms == set(ALLOWED)
+    wrong = {}
+    for room, allowed in ALLOWED.items():
+        for file in (SRC / room).rglob("*.py"):
+            if extra := imports(file) - allowed - {room}:
+                wrong[str(file.relative_to(SRC))] = sorted(extra)
+    assert wrong == {}
+
+
+def test_nothing_unsafe_is_called():
+    """No pickle, no torch.load, no eval, no object collectives."""
+    calls = {"eval", "exec", "all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"}
+    wrong = []
+    for file in SRC.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [a.name for a in node.names] + [getattr(node, "module", None) or ""]
+                if any(n.split(".")[0] in ("pickle", "cloudpickle", "dill", "joblib", "marshal") for n in names):
+                    wrong.append(f"{file.name}:{node.lineno} imports {names}")
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                owner = getattr(getattr(node.func, "value", None), "id", "")
+                if name in calls or (owner, name) in {("torch", "load"), ("torch", "save"), ("yaml", "load")}:
+                    wrong.append(f"{file.name}:{node.lineno} calls {owner}.{name}")
+                if any(k.arg == "allow_pickle" and getattr(k.value, "value", True) for k in node.keywords):
+                    wrong.append(f"{file.name}:{node.lineno} allows pickle")
+    assert wrong == []
+
+
+def test_public_names_exist_and_load_lazily():
+    for name in dir(undrift):
+        assert getattr(undrift, name) is not None
+    code = "import sys, undrift; undrift.FedRecu; print({'torch', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_readme_speaks_of_things_that_exist():
+    readme = (SRC.parent.parent / "README.md").read_text()
+    for name in ("ud.run", "ud.FedRecu", "ud.Scaffold", "ud.Simulate", "ud.problems"):
+        assert name in readme
+        assert getattr(undrift, name.removeprefix("ud."))
+    run = undrift.run(undrift.FedRecu(lr="theory"), "logistic-breast-cancer", clients=10, rounds=3, steps=10)
+    for column in ("gap", "loss", "grad_norm", "distance", "drift", "vectors_up", "bytes_up", "gradients", "seconds"):
+        assert len(run.history[column]) == 4
+    axes = run.plot("gap", x="vectors")
+    assert axes.get_xlabel().startswith("vectors")
