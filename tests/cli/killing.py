@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import torch
@@ -27,8 +28,8 @@ def go(*words):
         return pid
     code = 70
     try:
-        sys.stdout = sys.stderr = open(os.devnull, "w")
-        code = main([*words, "--checkpoint", "0"])
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+            code = main([*words, "--checkpoint", "0"])
     finally:
         os._exit(code)
 
@@ -57,7 +58,7 @@ def loop(kills, rng):
             finished += 1
     assert rest(go("run", "spec.toml")) == 0
     compare()
-    print(finished + 1, file=sys.__stdout__)
+    print(finished + 1)
 
 
 def compare():

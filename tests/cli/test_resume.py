@@ -148,7 +148,7 @@ def again(ready, k, folder):
 
 
 def test_what_is_finished_is_not_redone(many, capsys, stopping, monkeypatch):
-    path, (expected, outcomes) = many
+    path, (expected, _) = many
     stopping(45)
     assert main(["run", "spec.toml"]) == 130
     assert [o.label for o in Folder(path).outcomes()] == ["Scaffold"]

@@ -50,18 +50,19 @@ def test_engines_agree(method, objective):
         assert float((tensor - other[name]).abs().max()) < 1e-9, name
 
 
-@pytest.mark.parametrize("method", METHODS[2:], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("method", [Scaffold(lr=0.1), FedRecu(lr=0.1)], ids=lambda m: type(m).__name__)
 @every
 def test_engines_agree_in_single_precision(method, objective):
     """Within 1e-5, on a smooth network (near a kink a rounding picks another side, and 1e-3 was seen).
 
     Weights and gradients are of size 1 and rounded to 6e-8. A gradient sums some hundred products, so that another
     order of summation changes it by about 6e-7; the 15 steps of length 0.1 add that up to 1e-6. FedRecu, whose
-    recursion adds up differences of gradients within a round, has three times that.
+    recursion adds up differences of gradients within a round, has three times that. FedDecorr divides by a feature's
+    spread over at most 7 samples, where 0.1 is common: ten times more.
     """
     fast, slow = both(method, objective, torch.float32, smooth=True)
     assert fast.x.dtype == torch.float32
-    assert float((fast.x - slow.x).abs().max()) < 1e-5
+    assert float((fast.x - slow.x).abs().max()) < (1e-4 if objective == FedDecorr() else 1e-5)
 
 
 @everywhere

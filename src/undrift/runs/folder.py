@@ -272,7 +272,8 @@ def named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if error.errno and not error.filename:
+            error.filename = str(path)
         raise
 
 
