@@ -13,10 +13,10 @@ from undrift.runs.folder import Folder
 FLAGS = ["-s", "rounds=10000000", "-s", "every=3"]
 
 
-def started(place):
+def started(place, *words, rows=20):
     """A run that would take hours, once it has recorded some rows."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "undrift", "run", "spec.toml", *FLAGS],
+        [sys.executable, "-m", "undrift", *(words or ("run", "spec.toml", *FLAGS))],
         cwd=place,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -25,26 +25,39 @@ def started(place):
     )
     metrics = place / "runs/mine/metrics.jsonl"
     deadline = time.monotonic() + 90
-    while not (metrics.exists() and metrics.read_text().count("\n") > 20):
+    while not (metrics.exists() and metrics.read_text().count("\n") > rows):
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
         time.sleep(0.05)
     return process
 
 
-def test_once_finishes_the_round_and_keeps_what_was_measured(place):
+def test_once_finishes_the_round_and_the_run_goes_on_later(place):
     process = started(place)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    rows = Folder(place / "runs/mine").rows()
+    folder = Folder(place / "runs/mine")
+    rows = folder.rows()
     assert process.returncode == 130 and out == ""
-    assert "Stopping after this round" in err and f"Kept: {len(rows)} rows" in err and "--overwrite" in err
-    assert [row["round"] for row in rows[:-1]] == [3 * k for k in range(len(rows) - 1)]
-    assert 0 < rows[-1]["round"] - rows[-2]["round"] <= 3
-    assert {row["label"] for row in rows} == {"FedAvg"}
-    again = subprocess.run(
-        [sys.executable, "-m", "undrift", "run", "spec.toml", *FLAGS], cwd=place, capture_output=True, text=True
-    )
-    assert again.returncode == 2 and "unfinished" in again.stderr
+    assert "Stopping after this round" in err and f"Kept: {len(rows)} rows" in err
+    assert "Go on: undrift resume runs/mine" in err
+    assert [row["round"] for row in rows] == [3 * k for k in range(len(rows))]
+    reached = newest(place)
+    assert rows[-1]["round"] <= reached < rows[-1]["round"] + 3
+    for words in (("resume", "mine"), ("run", "spec.toml", *FLAGS)):
+        before = len(folder.rows())
+        process = started(place, *words, rows=before + 5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 130 and f"FedAvg, seed 0: goes on from round {reached}" in err
+        rows = folder.rows()
+        assert len(rows) > before and [row["round"] for row in rows] == [3 * k for k in range(len(rows))]
+        assert {row["label"] for row in rows} == {"FedAvg"}
+        reached = newest(place)
+
+
+def newest(place):
+    """The round of the newest checkpoint."""
+    return max(int(file.stem.split("-")[-1]) for file in (place / "runs/mine/checkpoints").glob("*.safetensors"))
 
 
 def test_twice_stops_now(place):

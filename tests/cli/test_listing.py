@@ -5,9 +5,11 @@ import json
 
 import pytest
 
-from undrift.cli import main
+from undrift.cli import VERBS, main
 from undrift.core.method import registry
 from undrift.methods import FedCET, FedTrack, Scaffold
+from undrift.objectives import MOON
+from undrift.objectives.base import registry as objectives
 from undrift.problems.catalog import registry as problems
 
 
@@ -48,7 +50,7 @@ def test_methods_as_json_carry_every_declaration(capsys):
 
 
 def test_the_tables_name_everything_and_fit(capsys):
-    for kind, known in (("methods", registry), ("problems", problems)):
+    for kind, known in (("methods", registry), ("problems", problems), ("objectives", objectives)):
         text = told(capsys, "list", kind)
         assert all(any(line.startswith(name) for line in text.splitlines()) for name in known)
         assert max(map(len, text.splitlines())) <= 100
@@ -71,6 +73,25 @@ def test_the_page_of_a_method(capsys):
     assert "Provisional: " + FedTrack.provisional in told(capsys, "show", "FedTrack")
 
 
+def test_objectives_and_their_pages(capsys):
+    rows = {row["name"]: row for row in json.loads(told(capsys, "list", "objectives", "--json"))}
+    assert set(rows) == set(objectives) and all(row["title"] and row["paper"] for row in rows.values())
+    assert rows["MOON"]["needs"] == ["features", "global", "previous"] and rows["CrossEntropy"]["needs"] == []
+    page = told(capsys, "show", "moon")
+    assert MOON.paper in page and inspect.getdoc(MOON) in page and inspect.getsource(MOON) in page + "\n"
+    assert "the client's last local model" in page and "tau        0.5      number > 0" in page
+    assert 'objective = "MOON"' in page and "Costs" not in page
+    fields = json.loads(told(capsys, "show", "FedNTD", "--json"))["parameters"]
+    assert [field["name"] for field in fields] == ["beta", "tau", "form"]
+    for name in objectives:
+        assert name in told(capsys, "show", name)
+
+
+def test_images_are_among_the_problems(capsys):
+    rows = {row["name"]: row for row in json.loads(told(capsys, "list", "problems", "--json"))}
+    assert {"data", "model", "clients", "partition"} <= {p["name"] for p in rows["images"]["parameters"]}
+
+
 def test_the_page_as_json(capsys):
     page = json.loads(told(capsys, "show", "Scaffold", "--json"))
     assert page["source"] == inspect.getsource(Scaffold)
@@ -86,6 +107,7 @@ def test_every_method_has_a_page(capsys):
 
 def test_what_does_not_exist_is_refused_with_the_nearest(capsys):
     assert "did you mean Scaffold?" in refused(capsys, "show", "Scafold")
+    assert "did you mean FedLC?" in refused(capsys, "show", "FedCL")
     assert "did you mean list?" in refused(capsys, "lst")
     assert "methods" in refused(capsys, "list", "method")
     assert "\x1b" not in refused(capsys, "show", "\x1b[2Jx")
@@ -96,4 +118,4 @@ def test_what_does_not_exist_is_refused_with_the_nearest(capsys):
 def test_without_words_there_is_help(capsys):
     assert main([]) == 2
     text = capsys.readouterr().out
-    assert all(verb in text for verb in ("demo", "run", "list", "show", "compare", "Exit codes"))
+    assert all(verb in text for verb in (*VERBS, "Exit codes"))

@@ -60,3 +60,30 @@ def test_the_bar_shows_it_all_and_takes_labels_as_they_are(monkeypatch):
     assert "[red]A\\x07" in text and "\x07" not in text
     assert all(word in text for word in ("round 3", "gap 1.0e-03", "drift", "vectors 6", "ms/round"))
     assert "\x1b[31m" not in text and "all rounds run" in text
+
+
+def test_an_accuracy_is_percent_with_what_is_to_be_said_of_the_data(capsys):
+    lines = progress(note="JPEG q80")
+    lines.begin("A", 1)
+    lines.row({k: v for k, v in row(1).items() if k != "gap"} | {"accuracy": 0.5})
+    lines.end(DONE)
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "A  round 1  accuracy 50.00 % (JPEG q80)  loss 1  drift 5.0e-01  vectors 2"
+    assert "accuracy 50.00 % (JPEG q80)" in told[1]
+
+
+def test_the_pace_of_a_run_that_is_resumed_counts_from_there(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr("sys.stderr", Terminal())
+    clock = iter([100.0, 100.0, 101.0])
+    monkeypatch.setattr("undrift.cli.progress.time.perf_counter", lambda: next(clock))
+    bar = Bar(quiet=False)
+    bar.bar.stop()
+    bar.begin("A", 100)
+    bar.row(row(50))
+    bar.row(row(60))
+    (task,) = bar.bar.tasks
+    assert task.fields["status"].endswith("100.0 ms/round") and task.completed == 60

@@ -36,6 +36,9 @@ def places(tmp_path_factory):
     (root / "bad.toml").write_text(BAD)
     good = BAD.replace("-1", "1").replace("Scafold", "FedAvg") + "lr = 0.1\n"
     (root / "good.toml").write_text(good)
+    (root / "net.toml").write_text(good.replace('"logistic"', '"images"'))
+    (root / "own.toml").write_text(good.replace('name = "FedAvg"', 'file = "own.py"\nname = "Own"'))
+    (root / "own.py").write_text("from undrift.methods.fedavg import FedAvg\n\n\nclass Own(FedAvg):\n    pass\n")
     folder = Folder(root / "runs" / "x")
     folder.start(parse(good), {}, [])
     folder.append(
@@ -56,6 +59,22 @@ def places(tmp_path_factory):
         ("list problems", 0),
         ("show FedCET", 0),
         ("show FedCT", 2),
+        ("list objectives", 0),
+        ("list objectives --json", 0),
+        ("show MOON", 0),
+        ("tables", 0),
+        ("new method Mine --out own", 0),
+        ("new method FedAvg", 2),
+        ("check missing.py", 2),
+        ("data info", 0),
+        ("data info cifar10", 0),
+        ("data info cifar11", 2),
+        ("data fetch cifar11", 2),
+        ("resume missing", 2),
+        ("resume x", 0),
+        ("run net.toml -s problem.clients=0", 2),
+        ("run net.toml -s objective=MON", 2),
+        ("run own.toml -s method.lr=-1", 2),
         ("nonsense", 2),
         ("run bad.toml", 2),
         ("run missing.toml", 2),

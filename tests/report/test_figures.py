@@ -1,6 +1,9 @@
 """Figures: what is drawn, not how it looks."""
 
-from undrift.report.figures import panels, save
+import numpy as np
+import pytest
+
+from undrift.report.figures import curve, panels, save
 
 
 def rows(label, method, seed=0, rounds=5, column="gap"):
@@ -37,3 +40,39 @@ def test_biased_methods_are_grey_and_no_two_others_look_the_same():
 def test_the_loss_has_a_linear_axis():
     figure = panels({"one": rows("A", "FedAvg", column="loss")})
     assert figure.axes[0].get_yscale() == "linear" and figure.axes[0].get_ylabel() == "f(x)"
+
+
+def test_accuracies_are_percent_and_smoothed_as_the_axis_says():
+    data = [row | {"accuracy": 0.1 * row["round"]} for row in rows("A", "FedAvg", column="loss")]
+    plain, smooth = panels({"one": data}), panels({"one": data}, 0.3, smooth=3, note="JPEG q80")
+    assert list(lines(plain.axes[0])[0].get_ydata()) == pytest.approx([0, 10, 20, 30, 40])
+    assert plain.axes[0].get_ylabel() == "test accuracy, %"
+    assert list(lines(smooth.axes[0])[0].get_ydata()) == pytest.approx([0, 5, 10, 20, 30])
+    assert smooth.axes[0].get_ylabel() == "test accuracy, % (JPEG q80; mean of the last 3 rows)"
+    (target,) = (line for line in smooth.axes[0].lines if line.get_color() == "#bbbbbb")
+    assert list(target.get_ydata()) == [30, 30]
+
+
+def test_only_where_there_is_an_optimum_are_methods_biased():
+    data = [row | {"accuracy": 0.5} for row in rows("A", "FedAvg", column="loss")]
+    assert lines(panels({"one": data}).axes[0])[0].get_color() != "#888888"
+
+
+def test_another_column_is_neither_smoothed_nor_aimed_at():
+    data = [row | {"drift": 0.1 * row["round"]} for row in rows("A", "FedAvg")]
+    figure = panels({"one": data}, 1e-3, y="drift", smooth=3)
+    assert figure.axes[0].get_yscale() == "log"
+    values = lines(figure.axes[0])[0].get_ydata()
+    assert list(values[1:]) == pytest.approx([0.1, 0.2, 0.3, 0.4]) and values[0] != values[0]
+    assert not [line for line in figure.axes[0].lines if line.get_color() == "#bbbbbb"]
+
+
+def test_one_curve_of_a_history():
+    ax = curve({"round": np.arange(4), "accuracy": np.array([0.0, 0.5, 1.0, 1.0])}, "accuracy", smooth=2)
+    assert list(ax.lines[0].get_ydata()) == [0, 25, 75, 100] and "mean of the last 2 rows" in ax.get_ylabel()
+
+
+def test_a_figure_that_cannot_be_drawn_leaves_no_file(tmp_path):
+    with pytest.raises(ValueError):
+        save(panels({"one": rows("A", "FedAvg")}), tmp_path / "x.exe")
+    assert not list(tmp_path.iterdir())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from undrift.report.summary import print_summaries, summarise
+from undrift.report.summary import aim, metric, print_summaries, summarise
 
 
 def rows(label, seed, gaps, column="gap"):
@@ -44,3 +44,28 @@ def test_the_loss_where_the_optimum_is_not_known():
 
 def test_labels_cannot_command_the_terminal():
     assert "\x1b" not in print_summaries(summarise(rows("A\x1b[2J", 0, [1.0])), None)
+
+
+def test_an_accuracy_is_reached_from_below_and_is_percent():
+    found = summarise(rows("A", 0, [0.1, 0.6, 0.5, 0.7], "accuracy") + rows("A", 1, [0.1, 0.2, 0.8], "accuracy"), 0.6)
+    (s,) = found
+    assert (s.metric, s.reached, s.rounds, s.final) == ("accuracy", 2, 1.5, 0.75)
+    text = print_summaries(found, 0.6, note="JPEG q80")
+    assert "  accuracy (JPEG q80)" in text and "75.00 %" in text and "accuracy >= 60.00 %" in text
+
+
+def test_the_gap_comes_first_then_the_accuracy_then_the_loss():
+    both = [row | {"loss": 1.0, "accuracy": 0.5} for row in rows("A", 0, [1.0])]
+    assert metric(both) == "gap"
+    assert metric([row | {"gap": None} for row in both]) == "accuracy"
+    assert metric(rows("A", 0, [1.0], "loss")) == "loss"
+    spec = {"target": 1e-3, "target_accuracy": 0.5}
+    assert (aim(spec, "gap"), aim(spec, "accuracy"), aim({}, "loss")) == (1e-3, 0.5, None)
+
+
+def test_without_a_goal_what_was_spent_in_all():
+    found = summarise(rows("A", 0, [0.1, 0.2, 0.3], "accuracy") + rows("B", 0, [0.1, 0.4], "accuracy"))
+    assert [s.rounds for s in found] == [None, None]
+    assert found[0].total == {"rounds": 2, "vectors": 4, "gradients": 100}
+    lines = print_summaries(found, None).splitlines()
+    assert lines[2].split()[:4] == ["A", "2", "4", "100"] and "spent in all" in lines[5]

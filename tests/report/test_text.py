@@ -2,7 +2,7 @@
 
 import math
 
-from undrift.report.text import clean, count, plain, small, table, whole
+from undrift.report.text import clean, count, duration, percent, plain, size, small, table, whole
 
 
 def test_nothing_printed_can_command_a_terminal():
@@ -29,3 +29,15 @@ def test_numbers():
     assert [whole(v) for v in (None, math.inf, 3.0, 12345.6)] == ["-", "-", "3", "12,346"]
     assert [plain(v) for v in (None, 0.25)] == ["-", "0.25"]
     assert [count(n, "seed") for n in (0, 1, 2)] == ["0 seeds", "1 seed", "2 seeds"]
+
+
+def test_shares_times_and_sizes():
+    assert [percent(v) for v in (None, math.nan, 0.87312, 1.0)] == ["-", "-", "87.31 %", "100.00 %"]
+    assert [duration(v) for v in (0.04, 59.9, 60, 3599.6, 90000)] == [
+        "0.0 s",
+        "59.9 s",
+        "1 min 0 s",
+        "1 h 0 min",
+        "25 h 0 min",
+    ]
+    assert [size(v) for v in (999, 1000, 999_960, 4.47e9, 5e15)] == ["999 B", "1.0 kB", "1.0 MB", "4.5 GB", "5000.0 TB"]

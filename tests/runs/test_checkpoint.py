@@ -4,7 +4,7 @@ import pytest
 from undrift.check.setting import example, least_squares
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedRecu, FedRed, Scaffold
-from undrift.runs.checkpoint import BadCheckpoint, restore, store
+from undrift.runs.checkpoint import BadCheckpoint, Shelf, restore, store
 
 
 @pytest.fixture
@@ -74,3 +74,46 @@ def test_a_state_moves_between_engines(cls):
         engine.run_round()
         engine.run_round()
     assert float((fast.x - slow.x).abs().max()) < 1e-12
+
+
+def test_notes_travel_with_the_state(saved):
+    engine, file = saved
+    store(engine, file, "run-1", seconds=1.5, limit=float("inf"))
+    assert restore(fresh(engine), file, "run-1") == {"seconds": 1.5, "limit": float("inf")}
+
+
+def test_a_shelf_keeps_two_of_its_own(saved, tmp_path):
+    engine, _ = saved
+    mine, other = Shelf(tmp_path / "c", "1-0", "a"), Shelf(tmp_path / "c", "11-0", "b")
+    other.store(engine)
+    rounds = []
+    for k in range(4):
+        engine.run_round()
+        rounds.append(engine.round)
+        mine.store(engine, k=k)
+    assert [round for round, _ in mine.files()] == rounds[:-3:-1]
+    assert len(other.files()) == 1
+    told = []
+    assert mine.restore(fresh(engine), lambda _: True, told.append) == {"k": 3} and told == []
+    mine.clear()
+    assert mine.files() == [] and len(other.files()) == 1
+    assert mine.restore(fresh(engine), lambda _: True, told.append) is None
+
+
+def test_a_shelf_passes_over_what_is_not_sound(saved, tmp_path):
+    engine, _ = saved
+    shelf = Shelf(tmp_path / "c", "0-0", "a")
+    for k in range(2):
+        engine.run_round()
+        shelf.store(engine, k=k)
+    (last, newest), (before, _) = shelf.files()
+    told = []
+    twin = fresh(engine)
+    assert shelf.restore(twin, lambda round: round < last, told.append) == {"k": 0} and twin.round == before
+    assert "rows" in told.pop()
+    newest.write_bytes(newest.read_bytes()[:-1])
+    twin = fresh(engine)
+    assert shelf.restore(twin, lambda _: True, told.append) == {"k": 0} and twin.round == before
+    assert "cannot be read" in told.pop() and not told
+    assert Shelf(tmp_path / "c", "0-0", "b").restore(fresh(engine), lambda _: True, told.append) is None
+    assert "belongs to another run" in told[-1]

@@ -128,3 +128,97 @@ def test_the_environment_names_versions_and_nobody():
     text = json.dumps(found)
     assert os.uname().nodename not in text
     assert os.path.expanduser("~") not in text and os.getcwd() not in text
+
+
+def test_going_on_removes_what_a_crash_left_half_written(folder, spec):
+    folder.start(spec, {}, [])
+    folder.append(ROW)
+    folder.append(ROW | {"round": 1})
+    folder.ended(Outcome("FedAvg", "FedAvg", 0, "done", {}))
+    folder.log("hello")
+    folder.close()
+    for name in ("metrics.jsonl", "checkpoints/outcomes.jsonl", "log.txt"):
+        with folder.file(name).open("a") as file:
+            file.write('{"label": "Fed')
+    for name in (".metrics.jsonl.0123abcd.part", "checkpoints/.0-0-5.safetensors.0123abcd.part"):
+        folder.file(name).write_text("half")
+    again = Folder(folder.path)
+    again.resume()
+    again.append(ROW | {"round": 2})
+    assert [row["round"] for row in again.rows()] == [0, 1, 2]
+    assert again.left == {("FedAvg", 0): {0, 1}}
+    assert [outcome.status for outcome in again.outcomes()] == ["done"]
+    assert not [f for f in again.path.rglob("*") if f.suffix == ".part"]
+    assert again.file("log.txt").read_text().endswith("hello\n")
+
+
+def test_rows_after_a_round_are_forgotten_and_no_others(folder, spec):
+    folder.start(spec, {}, [])
+    for seed in (0, 1):
+        for k in range(4):
+            folder.append(ROW | {"seed": seed, "round": k, "gap": 1 / 3**k})
+    folder.close()
+    whole = folder.file("metrics.jsonl").read_text().splitlines()
+    folder.resume()
+    folder.keep("FedAvg", 1, last=1)
+    assert folder.file("metrics.jsonl").read_text().splitlines() == whole[:6]
+    folder.append(ROW | {"seed": 1, "round": 2})
+    folder.keep("FedAvg", 0, last=3)
+    assert [(row["seed"], row["round"]) for row in folder.rows()][-2:] == [(1, 1), (1, 2)]
+
+
+def test_a_finished_run_has_no_checkpoints(folder, spec):
+    folder.start(spec, {}, [])
+    folder.append(ROW)
+    folder.ended(Outcome("FedAvg", "FedAvg", 0, "done", {}))
+    folder.file("checkpoints/0-0-5.safetensors").write_bytes(b"state")
+    folder.finish([Outcome("FedAvg", "FedAvg", 0, "done", {})])
+    assert not folder.file("checkpoints").exists()
+
+
+def test_one_process_at_a_time(folder, spec):
+    folder.start(spec, {}, [])
+    other = Folder(folder.path)
+    for begin in (other.resume, lambda: other.start(spec, {}, [])):
+        with pytest.raises(BadFolder, match="in use"):
+            begin()
+    folder.close()
+    other.resume()
+
+
+def test_a_start_that_was_cut_short_is_not_in_the_way(folder, spec):
+    folder.path.mkdir(parents=True)
+    folder.file("environment.json").write_text("{}")
+    folder.file(".spec.toml.0123abcd.part").write_text("na")
+    assert folder.state(spec) == "new"
+    folder.start(spec, {}, [])
+    assert {f.name for f in folder.path.iterdir()} == {"environment.json", "spec.toml"}
+
+
+def test_a_line_that_does_not_fit_leaves_no_part(folder, spec, monkeypatch):
+    folder.start(spec, {}, [])
+    folder.append(ROW)
+    file = folder._open["metrics.jsonl"]
+
+    class Full:
+        def write(self, line):
+            if len(line) < 20:
+                raise OSError(28, "No space left on device")
+            return file.write(line[:20])
+
+        def __getattr__(self, name):
+            return getattr(file, name)
+
+    folder._open["metrics.jsonl"] = Full()
+    with pytest.raises(OSError, match="No space") as caught:
+        folder.append(ROW | {"round": 1})
+    assert caught.value.filename == str(folder.file("metrics.jsonl"))
+    assert folder.rows() == [ROW] and folder.file("metrics.jsonl").read_text().endswith("}\n")
+
+
+def test_what_is_to_be_said_of_the_data(folder, spec):
+    assert folder.note == ""
+    folder.start(spec, {"note": "JPEG q80"}, [])
+    assert folder.note == "JPEG q80"
+    folder.file("environment.json").write_text("[")
+    assert folder.note == "" and folder.environment == {}

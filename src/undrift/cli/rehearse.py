@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from undrift.engines import Engine
 
 ROUNDS = 2
+COHORTS = 100
+"""Cohorts that an average one is estimated from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Need:
     row_seconds: float = math.nan
     full_seconds: float = math.nan
     problem: str = ""
+    """What is wrong: ``fails: ...`` or ``diverges: ...``."""
 
 
 def rehearse(spec: Spec, as_json: bool) -> int:
@@ -62,14 +65,25 @@ def need(experiment: Experiment, task: Task) -> Need:
     except Exception as error:
         return dataclasses.replace(what, problem=f"fails: {error}")
     ledger = engine.ledger
+    pace = rounds[-1] * typical(engine, len(rounds) - 1)  # of the last round: the first one warms up
     return dataclasses.replace(
         what,
         vectors=(ledger.vectors_up + ledger.vectors_down) / len(rounds),
-        round_seconds=rounds[-1],  # the first one warms up
+        round_seconds=pace,
         row_seconds=measured,
-        full_seconds=entry.rounds * rounds[-1] + (1 + -(-entry.rounds // spec.every)) * measured,
+        full_seconds=entry.rounds * pace + (1 + -(-entry.rounds // spec.every)) * measured,
         problem="" if math.isfinite(loss) else f"diverges: {remedy(entry.method)}",
     )
+
+
+def typical(engine: Engine, round: int) -> float:
+    """How much more local work an average round takes than ``round``: cohorts differ where clients do."""
+    n = engine.problem.clients
+
+    def work(round: int) -> int:
+        return sum(engine.steps[i] for i in engine.cohort.draw(engine.streams, round, n).members)
+
+    return sum(map(work, range(COHORTS))) / COHORTS / work(round)
 
 
 def show(needs: list[Need]) -> str:
@@ -83,7 +97,7 @@ def show(needs: list[Need]) -> str:
             f"{n.round_seconds:.3g}",
             f"{n.row_seconds:.3g}",
             "-" if n.problem else duration(n.full_seconds),
-            n.problem or "runs",
+            n.problem.partition(":")[0] or "runs",
         ]
         for n in needs
     ]
@@ -91,7 +105,8 @@ def show(needs: list[Need]) -> str:
         "client states: memory of what all clients remember; vectors: per client and round, up and down\n"
         "s/round, s/row: seconds to train a round and to measure a row; all rounds: at that pace, with one seed"
     )
-    return f"{table(head, cells, right=head[1:-1])}\n\n{legend}"
+    troubles = "".join(f"\n\n{n.label} {n.problem}" for n in needs if n.problem)
+    return f"{table(head, cells, right=head[1:-1])}\n\n{legend}{troubles}"
 
 
 def _time(work: Any) -> float:

@@ -43,6 +43,7 @@ class Simulate(Engine):
         self._scratch = None
 
     def client_tensors(self) -> dict[str, Tensor]:
+        self._owned = False  # what is handed out is not written to again
         tensors = {f"client.{name}": v for name, v in self.clients.items()}
         if self._scratch:
             members, rows = self._scratch
@@ -54,7 +55,7 @@ class Simulate(Engine):
         declared = self.method.Client
         self.clients = declared(**{n: tensors[f"client.{n}"] for n in declared.vectors})
         self._owned = False
-        self.previous = tensors.get("client_previous")
+        self.previous = tensors["client_previous"].clone() if self.problem.remembers else None
         rows = {n: tensors[f"scratch.{n}"] for n in declared.scratch if f"scratch.{n}" in tensors}
         self._scratch = (tensors["scratch_members"].cpu().numpy(), rows) if rows else None
 

@@ -19,8 +19,8 @@ def cnn_paper(channels: int, size: int, classes: int, *, dropout: float = 0.25) 
 
 
 def cnn_small(channels: int, size: int, classes: int, *, widths: Sequence[int] = (8, 16), hidden: int = 32) -> Net:
-    """Small enough for proofs on a CPU: 5x5 convolutions, or padded 3x3 ones where images are smaller than 16x16."""
-    kernel, padding = (5, 0) if size >= 16 else (3, 1)
+    """Small enough for proofs on a CPU: 5x5 convolutions, or padded 3x3 ones where images are too small for those."""
+    kernel, padding = (5, 0) if _side(size, len(widths), 5, 0) > 0 else (3, 1)
     return _convolutional(channels, size, classes, widths, kernel=kernel, padding=padding, hidden=hidden)
 
 
@@ -35,12 +35,19 @@ def _convolutional(
     hidden: int,
     dropout: float = 0.0,
 ) -> Net:
-    side = size
-    trunk = []
-    for inner, outer in pairwise([channels, *widths]):
-        trunk.append(nn.Sequential(nn.Conv2d(inner, outer, kernel, padding=padding), nn.ReLU(), nn.MaxPool2d(2)))
-        side = (side + 2 * padding - kernel + 1) // 2
-        if side < 1:
-            raise ValueError(f"{size}x{size} images are too small for {len(widths)} convolutions of {kernel}x{kernel}")
+    side = _side(size, len(widths), kernel, padding)
+    if side < 1:
+        raise ValueError(f"{size}x{size} images are too small for {len(widths)} convolutions of {kernel}x{kernel}")
+    trunk = [
+        nn.Sequential(nn.Conv2d(inner, outer, kernel, padding=padding), nn.ReLU(), nn.MaxPool2d(2))
+        for inner, outer in pairwise([channels, *widths])
+    ]
     trunk.append(nn.Sequential(nn.Flatten(), nn.Linear(widths[-1] * side**2, hidden), nn.ReLU()))
     return Net(trunk, nn.Identity(), nn.Linear(hidden, classes), dropout)
+
+
+def _side(size: int, layers: int, kernel: int, padding: int) -> int:
+    """What is left of a side after so many convolutions and poolings; not positive where it is too small for them."""
+    for _ in range(layers):
+        size = (size + 2 * padding - kernel + 1) // 2
+    return size

@@ -130,7 +130,8 @@ class Images(Named):
     """``train`` and ``test`` keep that many images, ``hidden`` is the width of the hidden layers of mlp and cnn-small,
 
     ``projection`` adds MOON's (true: to 256 features), ``beta`` and ``shards`` are those of the partitions, and the
-    partitions and augmentations with a paper's name are its code's. ``seed`` decides the split and the first weights.
+    partitions and augmentations with a paper's name are its code's. ``precision`` is that of products on a GPU. ``seed``
+    decides the split and the first weights.
     """
 
     name = "images"
@@ -150,6 +151,7 @@ class Images(Named):
     beta: Positive = 0.6
     shards: Count = 2
     augment: Literal["none", "fedspeed", "fedacg", "fedrecu"] = "none"
+    precision: Literal["f32", "tf32", "bf16"] = "f32"
     seed: Natural = 0
 
     def __post_init__(self) -> None:
@@ -177,12 +179,17 @@ class Images(Named):
         channels, height, width = images.images.shape[1:]
         if height != width:
             raise ValueError(f"the networks here take square images; those of {self.data} are {height} x {width}")
-        options = {"hidden": (self.hidden,) * 2 if self.model == "mlp" else self.hidden} if self.hidden else {}
+        options: dict[str, Any] = {}
+        if self.hidden:
+            options["hidden"] = (self.hidden,) * 2 if self.model == "mlp" else self.hidden
+        if self.model == "resnet18-3x3":
+            options["init"] = "torch"  # FedACG's code leaves torch's own initialisation
         net = build(self.model, channels, height, len(images.classes), seed=self.seed, **options)
         if self.projection:
             net = with_projection(net, 256 if self.projection is True else self.projection, seed=self.seed)
         pipeline = None if self.augment == "none" else presets[self.augment](self.data)
-        return Neural(net, images, _split(self, images.labels.numpy()), pipeline=pipeline, objective=objective)
+        parts = _split(self, images.labels.numpy())
+        return Neural(net, images, parts, pipeline=pipeline, objective=objective, precision=self.precision)
 
 
 def _split(problem: LogisticRegression | Images, labels: Any) -> Parts:

@@ -240,7 +240,7 @@ class NeuralOracle(Oracle):
     def _capture(self, y: Tensor, inputs: tuple[Any, ...]) -> Captured | None:
         """This gradient as a CUDA graph, recorded once for every shape of mini-batch."""
         problem = self.problem
-        key = tuple(inputs[0].shape)
+        key = (*inputs[0].shape, *(given is None for given in inputs))
         if key not in problem._captured:
             autocast = torch.bfloat16 if problem.precision == "bf16" else None
             problem._captured[key] = capture(

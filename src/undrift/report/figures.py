@@ -85,7 +85,8 @@ def panels(
     figure = Figure(figsize=(10.5, 0.6 + 3.4 * len(runs)), layout="constrained")
     axes = figure.subplots(len(runs), 2, sharey="row", squeeze=False)
     labels = dict.fromkeys(row["label"] for rows in runs.values() for row in rows)
-    styles = _styles(labels, {row["label"]: row.get("method") for rows in runs.values() for row in rows})
+    aiming = [rows for rows in runs.values() if metric(rows) == "gap"]
+    styles = _styles(labels, {row["label"]: row.get("method") for rows in aiming for row in rows})
     for (left, right), (title, rows) in zip(axes, runs.items(), strict=True):
         judged = metric(rows)
         column = y or judged
@@ -161,7 +162,10 @@ def _draw(
 
 
 def _styles(labels: Iterable[str], methods: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """A colour and a mark per label, so that curves on top of each other are all seen; biased methods are grey."""
+    """A colour and a mark per label, so that curves on top of each other are all seen.
+
+    Biased methods are grey where ``methods`` tells them, which is where an optimum is to be reached.
+    """
     from undrift.methods import registry
 
     styles: dict[str, dict[str, Any]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from undrift.report.text import NONE, percent, plain, small, table, whole
@@ -13,7 +13,7 @@ RELATIVE = 1e-6
 """Default target, as a part of the first gap."""
 SPENT = {"rounds": "round", "vectors": "vectors", "gradients": "gradients"}
 """What a run spends, and the column it is in."""
-NUMBER = {"gap": small, "accuracy": percent, "loss": plain}
+NUMBER: dict[str, Callable[[float | None], str]] = {"gap": small, "accuracy": percent, "loss": plain}
 
 Curve = list[dict[str, Any]]
 """The rows of one method with one seed."""
@@ -86,7 +86,7 @@ def print_summaries(
     seeds = max((s.seeds for s in summaries), default=1)
     aimed, judged = target is not None or column == "gap", column == "accuracy"
     title, cells = last or ("outcome", {s.label: _end(s) for s in summaries})
-    final = f"final {column}" + f" ({note})" * bool(judged and note)
+    final = "accuracy" + f" ({note})" * bool(note) if judged else f"final {column}"
     head = ["method", *["seeds"] * (seeds > 1), *SPENT, final, *["loss", "drift"] * judged, "seconds", title]
     rows = [
         [
@@ -94,7 +94,7 @@ def print_summaries(
             *[str(s.seeds)] * (seeds > 1),
             *(whole(getattr(s, name) if aimed else s.total.get(name)) for name in SPENT),
             NUMBER[column](s.final),
-            *[plain(s.loss), small(s.drift)] * judged,
+            *[plain(s.loss, 4), small(s.drift)] * judged,
             f"{s.seconds:.1f}",
             cells.get(s.label, ""),
         ]
@@ -106,7 +106,8 @@ def print_summaries(
     meaning = [
         f"rounds, vectors and gradients: spent {until}{mean}{never}",
         "vectors: of model size, up and down, per client; gradients: of all clients together",
-        *["accuracy and loss: on the test images; drift: mean squared distance of the last local models"] * judged,
+        *["accuracy and loss: at the end, on the test images; drift: mean squared distance of the local models"]
+        * judged,
     ]
     return "\n".join([table(head, rows, right=head[1:-1]), *["", *meaning] * legend])
 

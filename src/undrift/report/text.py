@@ -25,9 +25,9 @@ def small(value: float | None) -> str:
     return "0" if value <= 0 else f"{value:.1e}"
 
 
-def plain(value: float | None) -> str:
+def plain(value: float | None, digits: int = 6) -> str:
     """Any number."""
-    return NONE if value is None or math.isnan(value) else f"{value:.6g}"
+    return NONE if value is None or math.isnan(value) else f"{value:.{digits}g}"
 
 
 def whole(value: float | None) -> str:

@@ -27,20 +27,20 @@ def own() -> ModuleType:
 
 def load(file: Path) -> list[type[Method]]:
     """The methods ``file`` defines; ``own().BadFile`` says what is wrong with it."""
-    bad, found, wrong = own().BadFile, [], None
+    whole, wrong, found = file.absolute(), "", []  # a whole path is what tracebacks have
     with _aside() as taken:
         try:
-            found = own().load(file)
+            found = own().load(whole)
             for cls in found:
                 hints(cls)
-        except bad as error:
-            wrong = error
+        except own().BadFile as error:
+            wrong = str(error).replace(str(whole), str(file))
         except Exception as error:  # an annotation may say anything
-            wrong = bad(f"{file}: {type(error).__name__}: {error}")
+            wrong = f"{file}: {type(error).__name__}: {error}"
     if taken:
-        wrong = bad(f"{file}: {taken[0]} is a method of undrift already: choose another name")
+        wrong = f"{file}: {taken[0]} is a method of undrift already: choose another name"
     if wrong:
-        raise wrong
+        raise own().BadFile(wrong)
     return found
 
 

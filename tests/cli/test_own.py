@@ -1,0 +1,126 @@
+"""``new`` and ``check``, and a method of one's own in a spec."""
+
+import json
+
+import pytest
+from tests.cli.test_resume import Soon
+
+from undrift.check import CHECKS
+from undrift.cli import experiment, main
+from undrift.core.method import registry
+from undrift.runs.folder import Folder
+
+OWN = """\
+[[method]]
+file = "mine.py"
+name = "Mine"
+lr = 0.02
+"""
+
+
+@pytest.fixture(autouse=True)
+def unchanged():
+    known = dict(registry)
+    yield
+    assert registry == known
+
+
+def told(capsys, *words):
+    try:
+        code = main(words)
+    except SystemExit as end:
+        code = end.code
+    return code, *capsys.readouterr()
+
+
+def test_a_new_file_passes_every_check_and_the_next_command_is_said(place, capsys):
+    code, out, err = told(capsys, "new", "method", "Mine", "--out", "deep/er")
+    assert code == 0 and out == "deep/er/mine.py\n" and "undrift check deep/er/mine.py" in err
+    code, out, err = told(capsys, "check", "deep/er/mine.py")
+    assert code == 0 and "file = 'mine.py', name = 'Mine'" in err
+    lines = out.splitlines()
+    assert lines[0] == "Mine" and lines[-1] == f"{len(CHECKS)} checks passed, 0 failed"
+    assert [line.split()[:2] for line in lines[1:-1]] == [["passed", f"{name}:"] for name in CHECKS]
+
+
+def test_names_that_cannot_be_taken(place, capsys):
+    told(capsys, "new", "method", "Mine")
+    before = (place / "mine.py").read_text()
+    for name, words in (("Mine", "exists already"), ("mine", "capital"), ("FedAvg", "already"), ("../A", "capital")):
+        code, out, err = told(capsys, "new", "method", name)
+        assert code == 2 and out == "" and words in err
+    assert (place / "mine.py").read_text() == before
+    assert told(capsys, "new", "objective", "Mine")[0] == 2
+    (place / "file").write_text("")
+    code, _, err = told(capsys, "new", "method", "Other", "--out", "file")
+    assert code == 1 and "file" in err
+
+
+def test_what_is_wrong_is_said_in_words(place, capsys):
+    told(capsys, "new", "method", "Mine")
+    text = (place / "mine.py").read_text()
+    (place / "mine.py").write_text(text.replace("grad(y) - me.c + got.c", "grad(y) + me.c - got.c"))
+    code, out, _ = told(capsys, "check", "mine.py")
+    assert code == 1
+    failed = [line.split()[1] for line in out.splitlines() if line.startswith("  FAILED")]
+    assert {"affine:", "exactness:"} <= set(failed) and "errors grow from round to round" in out
+    code, out, err = told(capsys, "check", "mine.py", "--json")
+    assert code == 1 and set(json.loads(out)["Mine"]) == {name.rstrip(":") for name in failed}
+    assert "  FAILED  affine" in err
+    (place / "mine.py").write_text(text.replace("y = f.sgd", "y = undefined; y = f.sgd"))
+    code, out, _ = told(capsys, "check", "mine.py")
+    assert code == 1 and "it stops with NameError" in out and "passed  documented" in out
+
+
+def test_every_method_of_a_file_is_checked(place, capsys):
+    told(capsys, "new", "method", "Mine")
+    text = (place / "mine.py").read_text()
+    (place / "mine.py").write_text(text + "\n\nclass Other(Mine):\n    exact = False\n")
+    code, out, _ = told(capsys, "check", "mine.py", "--json")
+    answer = json.loads(out)
+    assert code == 1 and answer["Mine"] == {} and set(answer["Other"]) == {"exactness", "documented"}
+
+
+def test_files_that_cannot_be_loaded(place, capsys):
+    code, out, err = told(capsys, "check", "nothing.py")
+    assert code == 2 and out == "" and err == "nothing.py: there is no such file\n"
+    (place / "bad.py").write_text("x = 1\ny = 1 / 0\n")
+    code, out, err = told(capsys, "check", "bad.py")
+    assert code == 2 and out == "" and err == "bad.py:2: ZeroDivisionError: division by zero\n"
+
+
+def test_a_spec_with_a_method_of_ones_own(place, capsys):
+    told(capsys, "new", "method", "Mine")
+    (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN)
+    assert told(capsys, "run", "spec.toml")[0] == 0
+    rows = {}
+    for row in Folder(place / "runs/mine").rows():
+        rows.setdefault(row["label"], []).append(row["gap"])
+    assert rows["Mine"] == pytest.approx(rows["SCAFFOLD"], rel=1e-12) and rows["Mine"] != rows["FedAvg"]
+    assert (place / "runs/mine/mine.py").read_bytes() == (place / "mine.py").read_bytes()
+    assert "holds this run already" in told(capsys, "run", "spec.toml")[2]
+    (place / "mine.py").write_text((place / "mine.py").read_text() + "\n# changed\n")
+    code, _, err = told(capsys, "run", "spec.toml")
+    assert code == 2 and "another spec's run" in err
+
+
+def test_a_run_goes_on_without_the_file_it_came_from(place, capsys, monkeypatch):
+    told(capsys, "new", "method", "Mine")
+    (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN)
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "Stop", type("Then", (Soon,), {"rounds": 30}))
+        assert told(capsys, "run", "spec.toml")[0] == 130
+    (place / "mine.py").unlink()
+    code, out, err = told(capsys, "resume", "mine")
+    assert code == 0 and "Mine, seed 0: goes on from round" in err and "Mine" in out
+
+
+def test_a_method_that_fails_in_a_run_fails_alone(place, capsys):
+    told(capsys, "new", "method", "Mine")
+    text = (place / "mine.py").read_text()
+    (place / "mine.py").write_text(text.replace("y = f.sgd", "y = undefined; y = f.sgd"))
+    (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN)
+    code, out, err = told(capsys, "run", "spec.toml")
+    line = text[: text.index("y = f.sgd")].count("\n") + 1
+    assert code == 0 and f"Mine failed: NameError (mine.py:{line}): name 'undefined'" in out and "Traceback" not in err
+    assert {row["label"] for row in Folder(place / "runs/mine").rows() if row["round"]} == {"FedAvg", "SCAFFOLD"}

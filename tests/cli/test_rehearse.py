@@ -1,0 +1,102 @@
+"""``run --check``: two rounds of everything, nothing written."""
+
+import json
+
+import pytest
+
+from undrift.cli import main
+from undrift.engines import Engine
+
+
+def told(capsys, *words):
+    try:
+        code = main(["run", "spec.toml", "--check", *words])
+    except SystemExit as end:
+        code = end.code
+    return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How many rounds were run."""
+    rounds, run_round = [], Engine.run_round
+    monkeypatch.setattr(Engine, "run_round", lambda self: rounds.append(self.round) or run_round(self))
+    return rounds
+
+
+def test_what_it_would_take(place, capsys, counted):
+    code, out, err = told(capsys, "--json", "-s", "rounds=1000000", "-s", "problem.dim=50", "-s", "seeds=[0, 1, 2]")
+    answer = json.loads(out)
+    fedavg, scaffold = answer["methods"]
+    assert code == 0 and counted == [0, 1, 0, 1] and "nothing is kept" in err
+    assert fedavg["parameters"] == 50 and fedavg["state_bytes"] == 0
+    assert scaffold["state_bytes"] == 4 * 1 * 50 * 8 == answer["state_bytes"]
+    assert (fedavg["vectors"], scaffold["vectors"]) == (2, 4)
+    assert scaffold["full_seconds"] == pytest.approx(
+        1e6 * scaffold["round_seconds"] + (1e6 + 1) * scaffold["row_seconds"]
+    )
+    assert answer["seconds"] == pytest.approx(3 * (fedavg["full_seconds"] + scaffold["full_seconds"]))
+    assert [f.name for f in place.iterdir()] == ["spec.toml"]
+
+
+def test_the_table(place, capsys):
+    code, out, _ = told(capsys, "-s", "rounds=1")
+    lines = out.splitlines()
+    assert code == 0 and lines[0].split()[:3] == ["method", "parameters", "client"]
+    assert lines[3].startswith("SCAFFOLD") and "160 B" in lines[3] and lines[3].endswith("runs")
+    assert lines[-1].startswith("In all: about 0.") and "160 B of client states" in lines[-1]
+
+
+def test_what_diverges_or_fails_is_told(place, capsys, monkeypatch):
+    code, out, _ = told(capsys, "-s", "method.lr=1e300")
+    assert code == 1 and "diverges: try a smaller lr" in out
+
+    def broken(self):
+        raise ValueError("there is no such round")
+
+    monkeypatch.setattr(Engine, "run_round", broken)
+    code, out, err = told(capsys)
+    assert code == 1 and "fails: there is no such round" in out and "Traceback" not in err
+
+
+def test_a_bad_spec_is_refused_as_ever(place, capsys):
+    code, out, err = told(capsys, "-s", "rounds=0")
+    assert code == 2 and out == "" and "rounds = 0 is not allowed" in err
+
+
+def test_what_an_objective_remembers_counts(place, capsys):
+    (place / "spec.toml").write_text(
+        """\
+name = "net"
+rounds = 3
+steps = 1
+batch = 8
+[problem]
+name = "images"
+train = 60
+test = 20
+model = "linear"
+clients = 3
+[[method]]
+name = "FedAvg"
+lr = 0.1
+objective = "MOON"
+"""
+    )
+    code, out, _ = told(capsys, "--json")
+    (need,) = json.loads(out)["methods"]
+    assert code == 0 and need["state_bytes"] == 3 * 1 * need["parameters"] * 4
+
+
+def test_the_pace_is_that_of_an_average_cohort(place):
+    from undrift.cli.experiment import make
+    from undrift.cli.rehearse import typical
+    from undrift.runs.spec import load
+
+    experiment = make(load("spec.toml"))
+    assert typical(experiment.engine(experiment.tasks[0], 0), 1) == 1
+    uneven = make(load("spec.toml", ["steps=[1, 1, 1, 13]", "cohort=1"]))
+    engine = uneven.engine(uneven.tasks[0], 0)
+    drawn = [engine.steps[engine.cohort.draw(engine.streams, k, 4).members[0]] for k in range(100)]
+    short, long = drawn.index(1), drawn.index(13)
+    assert typical(engine, short) == pytest.approx(13 * typical(engine, long)) == pytest.approx(sum(drawn) / 100)
