@@ -38,7 +38,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "seed": 1,
     },
 }
-ELSEWHERE = {"images": {"data", "augment"}}
+ELSEWHERE = {"images": {"data", "augment", "precision"}}
 
 
 def test_listing_needs_neither_torch_nor_numpy():
@@ -146,3 +146,7 @@ def test_real_logistic():
     v = torch.randn(5, problem.dim, dtype=torch.float64)
     y = problem.at().solve(v, 0.1)
     assert (problem.at().grad(y) + 0.1 * y - v).norm() < 1e-12
+
+
+def test_precision_reaches_the_network():
+    assert catalog.build("images", precision="bf16").precision == "bf16"
