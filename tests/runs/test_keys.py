@@ -2,8 +2,12 @@
 
 import dataclasses
 import tomllib
+from pathlib import Path
 
 import pytest
+import tomli_w
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from undrift.core.cohort import Sampling
 from undrift.core.method import registry
@@ -275,3 +279,39 @@ def test_a_spec_that_is_wrong_runs_no_file(place):
         f"{', '.join(['lr', 'server_lr', *hints(Training)])}"
     ]
     assert (place / "ran").exists()
+
+
+@pytest.mark.parametrize("file", sorted((Path(__file__).parents[2] / "examples").glob("*.toml")), ids=lambda f: f.name)
+def test_the_examples_are_good_specs(file):
+    spec = load(file)
+    assert spec.name == file.stem and parse(spec.toml()).identity == spec.identity
+
+
+def paths(value, at=()):
+    """Every path of a document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield (*at, key)
+        yield from paths(inner, (*at, key))
+
+
+scalars = st.one_of(st.integers(-3, 200), st.floats(allow_nan=False), st.booleans(), st.text(max_size=4))
+anything = st.one_of(scalars, st.lists(scalars, max_size=2), st.dictionaries(st.text(max_size=4), scalars, max_size=2))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_whatever_stands_in_a_spec_it_is_good_or_refused(data):
+    document = tomllib.loads(data.draw(st.sampled_from([IMAGES, CONVEX, OWN])))
+    for _ in range(data.draw(st.integers(1, 3))):
+        *parents, last = data.draw(st.sampled_from(list(paths(document))))
+        table = document
+        for part in parents:
+            table = table[part]
+        table[last] = data.draw(anything)
+    try:
+        spec = parse(tomli_w.dumps(document), "s.toml")
+    except BadSpec as refusal:
+        assert refusal.complaints and all(str(c).startswith("s.toml") for c in refusal.complaints)
+    else:
+        assert parse(spec.toml()).identity == spec.identity

@@ -67,6 +67,8 @@ def refusing() -> Iterator[None]:
         yield
     except (BadSpec, BadFolder) as error:
         refuse(getattr(error, "complaints", [error]))
+    except BrokenPipeError:
+        raise
     except OSError as error:
         say(f"{error.filename}: {error.strerror or error}")
         raise SystemExit(FAILED) from None

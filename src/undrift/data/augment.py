@@ -124,27 +124,29 @@ def _rotated(rows: Tensor, cols: Tensor, degrees: Tensor, height: int, width: in
 
 @dataclasses.dataclass(frozen=True)
 class Normalise:
-    """Bytes to float32: divided by 255, minus ``mean``, over ``std``, per channel."""
+    """Bytes to floating point: divided by 255, minus ``mean``, over ``std``, per channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    def __call__(self, images: Tensor) -> Tensor:
+    def __call__(self, images: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         import torch
 
         if images.dtype != torch.uint8 or images.shape[-3] != len(self.mean):
             raise ValueError(
                 f"images to normalise are uint8 [n, {len(self.mean)}, H, W]; got {images.dtype} {list(images.shape)}"
             )
-        return (images / 255 - _channels(self.mean, images.device)) / _channels(self.std, images.device)
+        dtype = dtype or torch.float32
+        mean, std = (_channels(values, images.device, dtype) for values in (self.mean, self.std))
+        return (images.to(dtype) / 255 - mean) / std
 
 
 @functools.cache
-def _channels(values: tuple[float, ...], device: torch.device) -> Tensor:
+def _channels(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
     """One constant per channel, moved to the device once: a CUDA graph may not copy from the host."""
     import torch
 
-    return torch.tensor(values, device=device)[:, None, None]
+    return torch.tensor(values, device=device, dtype=dtype)[:, None, None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,10 +161,10 @@ class Pipeline:
     normalise: Normalise
     fill: Literal["black", "mean"] = "black"
 
-    def __call__(self, images: Tensor, draws: Draws) -> Tensor:
+    def __call__(self, images: Tensor, draws: Draws, dtype: torch.dtype | None = None) -> Tensor:
         if self.fill == "mean":
-            return self.augmentation.apply(self.normalise(images), draws)
-        return self.normalise(self.augmentation.apply(images, draws))
+            return self.augmentation.apply(self.normalise(images, dtype), draws)
+        return self.normalise(self.augmentation.apply(images, draws), dtype)
 
 
 def fedrecu(dataset: str = "cifar10") -> Pipeline:

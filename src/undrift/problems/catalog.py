@@ -130,8 +130,8 @@ class Images(Named):
     """``train`` and ``test`` keep that many images, ``hidden`` is the width of the hidden layers of mlp and cnn-small,
 
     ``projection`` adds MOON's (true: to 256 features), ``beta`` and ``shards`` are those of the partitions, and the
-    partitions and augmentations with a paper's name are its code's. ``precision`` is that of products on a GPU. ``seed``
-    decides the split and the first weights.
+    partitions and augmentations with a paper's name are its code's. ``precision`` is that of products on a GPU;
+    ``seed`` decides the split and the first weights.
     """
 
     name = "images"

@@ -104,8 +104,9 @@ class Neural(Problem):
         """uint8 images as the network sees them."""
         if self.pipeline is None:
             return images.to(self.dtype) / 255
-        ready = self.pipeline.normalise(images) if draws is None else self.pipeline(images, draws)
-        return ready.to(self.dtype)
+        if draws is None:
+            return self.pipeline.normalise(images, self.dtype)
+        return self.pipeline(images, draws, self.dtype)
 
     @property
     def stacked(self) -> bool:

@@ -10,7 +10,7 @@ from undrift import methods
 from undrift.core.method import Method
 from undrift.core.params import hints, unknown
 from undrift.runs.locate import Path
-from undrift.runs.spec import Complaint, Origin, Settings, Training
+from undrift.runs.spec import SETTINGS, TRAINING, Complaint, Origin
 
 WORD = re.compile(r"[A-Za-z][\w.+-]*")
 SHORT = {"cohort": "size", "objective": "name"}
@@ -78,14 +78,14 @@ class Document:
             return [("method", i, name) for i in found]
         if len(path) == 1 and top not in ("problem", "method"):
             return [path]
-        allowed = ["method.FIELD", "problem.PARAMETER", "cohort.FIELD", "objective.FIELD", *hints(Settings)]
+        allowed = ["method.FIELD", "problem.PARAMETER", "cohort.FIELD", "objective.FIELD", *SETTINGS]
         self.complaints.append(Complaint(f"-s {flag}", unknown("key", ".".join(path), allowed)))
         return []
 
     def fields(self, i: int) -> list[str]:
         """What can be set of the i-th method, as far as it is known."""
         cls = self.known(i)
-        return [*hints(cls), *hints(Training)] if cls else list(hints(Training)) if "file" in self.tables[i] else []
+        return [*hints(cls), *TRAINING] if cls else list(TRAINING) if "file" in self.tables[i] else []
 
     def lay(self, i: int, cls: type[Method]) -> None:
         """Hand the i-th method, now that its file is loaded, what flags say of it."""

@@ -16,7 +16,7 @@ from undrift.core.params import THEORY, BadParameters, check, describe, fits, fo
 from undrift.problems import catalog
 from undrift.runs.document import SHORT, Document, Values
 from undrift.runs.locate import Path
-from undrift.runs.spec import BadSpec, Entry, Origin, Settings, Spec, Training
+from undrift.runs.spec import SETTINGS, TRAINING, BadSpec, Entry, Origin, Settings, Spec, Training
 from undrift.theory.rules import has_rule
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -92,8 +92,8 @@ class Draft(Document):
         """The values that are right, and the defaults of the others."""
         given = {key: value for key, value in self.document.items() if key not in ("problem", "method", *SHORT)}
         wrong = check("spec", Settings, given)
-        for key in given.keys() - hints(Settings).keys():
-            wrong[key] = unknown("key", key, [*hints(Settings), "problem", "method"])
+        for key in given.keys() - set(SETTINGS):
+            wrong[key] = unknown("key", key, [*SETTINGS, "problem", "method"])
         good = {key: value for key, value in given.items() if key not in wrong}
         name, device, seeds = good.get("name"), good.get("device"), good.get("seeds", [0])
         if name is not None and not NAME.fullmatch(name):
@@ -212,7 +212,7 @@ class Draft(Document):
             self.complain(("method", i, "label"), text)
         if cls is None:
             return None
-        method = self.method(i, cls, {k: v for k, v in table.items() if k not in hints(Training) and k not in OWN})
+        method = self.method(i, cls, {k: v for k, v in table.items() if k not in TRAINING and k not in OWN})
         self.refusals(i, method, settings | training)
         if len(self.complaints) > before or "rounds" not in training:
             return None
@@ -220,14 +220,14 @@ class Draft(Document):
 
     def training(self, i: int, settings: Values) -> Values:
         """How the i-th method trains: as the top says, but for what its own table says."""
-        own = {key: value for key, value in self.tables[i].items() if key in hints(Training) and key != "objective"}
+        own = {key: value for key, value in self.tables[i].items() if key in TRAINING and key != "objective"}
         wrong = {key: text for key, text in check("method", Training, own).items() if key in own}
         for key, text in wrong.items():
             self.complain(("method", i, key), text)
         self.pace(("method", i), own, settings)
         if "objective" in self.tables[i]:
             own["objective"] = self.objective(self.tables[i], ("method", i))
-        top = {key: value for key, value in settings.items() if key in hints(Training)}
+        top = {key: value for key, value in settings.items() if key in TRAINING}
         pace = {"steps": 1} if "epochs" in own else {"epochs": None} if "steps" in own else {}
         return top | pace | {key: value for key, value in own.items() if key not in wrong}
 
@@ -236,7 +236,7 @@ class Draft(Document):
         wrong = check(cls.__name__, cls, values, theory=True)
         for key, value in values.items():
             if key not in hints(cls):
-                wrong[key] = unknown(f"parameter of {cls.__name__}", key, [*hints(cls), *hints(Training), "label"])
+                wrong[key] = unknown(f"parameter of {cls.__name__}", key, [*hints(cls), *TRAINING, "label"])
             elif value == THEORY and key not in wrong and not has_rule(cls.__name__, key):
                 wrong[key] = f"no theory prescribes {key} of {cls.__name__}: give it as a number"
         if not wrong:

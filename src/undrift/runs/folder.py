@@ -171,6 +171,8 @@ class Folder:
         import pyarrow
         from pyarrow import parquet
 
+        if not self.file("metrics.jsonl").exists():
+            self.write("metrics.jsonl", "")
         columns = io.BytesIO()
         parquet.write_table(pyarrow.Table.from_pylist(self.rows()), columns)
         self.write("metrics.parquet", columns.getvalue())

@@ -59,6 +59,10 @@ class Settings(Training):
     """Rows that a point of an accuracy curve is the mean of."""
 
 
+TRAINING, SETTINGS = (tuple(f.name for f in dataclasses.fields(part)) for part in (Training, Settings))
+"""The keys of the two."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry(Training):
     """One [[method]], with what it takes from the top of the spec."""
@@ -91,7 +95,7 @@ class Spec(Settings):
 
     def document(self) -> dict[str, Any]:
         """The spec with every default written out, as TOML holds it."""
-        top = {name: getattr(self, name) for name in ("name", *hints(Settings))}
+        top = {name: getattr(self, name) for name in ("name", *SETTINGS)}
         problem = {"name": self.problem_name, **dataclasses.asdict(self.problem)}
         document = top | {"problem": problem, "method": [self._table(e) for e in self.entries]}
         if self.epochs is not None:
@@ -116,7 +120,7 @@ class Spec(Settings):
         return total.hexdigest()
 
     def _table(self, entry: Entry) -> dict[str, Any]:
-        own = {name: getattr(entry, name) for name in hints(Training) if name in entry.given}
+        own = {name: getattr(entry, name) for name in TRAINING if name in entry.given}
         head = {"name": type(entry.method).__name__, "label": entry.label, "file": entry.file}
         return {**head, **own, **values(entry.method)}
 
