@@ -17,7 +17,7 @@ ALLOWED = {
     "data": {"core"},
     "problems": {"core", "data", "models", "objectives"},
     "engines": {"core"},
-    "report": {"core", "runs"},
+    "report": {"core", "methods", "runs"},
     "runs": {"core", "methods", "objectives", "problems", "engines", "theory", "report", "check"},
     "check": {"core", "methods", "problems", "engines", "theory", "runs"},
     "papers": {"core", "methods", "theory", "problems", "data", "models", "runs", "report"},

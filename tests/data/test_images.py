@@ -361,7 +361,7 @@ def test_failed_write_leaves_no_entry_and_still_loads(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     write_pack(tmp_path)
-    monkeypatch.setattr("undrift.data.files.os.fsync", full)
+    monkeypatch.setattr("undrift.core.files.os.fsync", full)
     with pytest.warns(UserWarning, match="could not be kept in .* No space left"):
         assert len(load_images("cifar10", tmp_path).images) == 7
     assert entries() == []

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from undrift.check import own
 from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
 from undrift.report.text import count
-from undrift.runs.own import load, own
+from undrift.runs.own import load
 
 
 def new(name: str, folder: Path) -> int:
     """Write the file of a method to start from."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = own().write(name, folder)
-    except own().BadFile as error:
+        file = own.write(name, folder)
+    except own.BadFile as error:
         refuse([error])
     except OSError as error:
         say(f"{error.filename or folder}: {error.strerror or error}")
@@ -28,7 +29,7 @@ def check(file: Path, as_json: bool) -> int:
     """Put every method of a file through the battery."""
     try:
         found = load(file)
-    except own().BadFile as error:
+    except own.BadFile as error:
         refuse([error])
     say("One moment: loading torch.")
     failed = {cls.__name__: examine(cls, as_json) for cls in found}

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from undrift.data.files import cache_folder, digest, writing
+from undrift.core.files import writing
+from undrift.data.files import cache_folder, digest
 from undrift.data.pixels import Pixels, check
 
 _ARRAYS = ("images", "labels", "test_images", "test_labels")

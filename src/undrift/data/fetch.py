@@ -9,8 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+from undrift.core.files import writing
 from undrift.data.cards import info
-from undrift.data.files import LARGEST, BadData, brief, data_folder, digest, writing
+from undrift.data.files import LARGEST, BadData, brief, data_folder, digest
 
 Progress = Callable[[str, int, int | None], None]
 """Told the file, the bytes so far, and how many there will be where that is known."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undrift.data.files import writing
+from undrift.core.files import writing
 from undrift.report.summary import Curve, curves, metric
 
 if TYPE_CHECKING:

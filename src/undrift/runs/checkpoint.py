@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
-from undrift.data.files import writing
+from undrift.core.files import writing
 from undrift.engines import Engine
 from undrift.runs.folder import named
 

@@ -183,14 +183,15 @@ class Draft(Document):
 
     def loaded(self, i: int) -> type[Method] | None:
         """The class of the i-th method, from the file it names."""
-        from undrift.runs.own import load, own
+        from undrift.check.own import BadFile
+        from undrift.runs.own import load
 
         table = self.tables[i]
         if "file" not in table:
             return None
         try:
             found = {fold(cls.__name__): cls for cls in load(self.folder / table["file"])}
-        except own().BadFile as error:
+        except BadFile as error:
             self.complain(("method", i, "file"), str(error))
             return None
         if cls := found.get(fold(str(table.get("name")))):

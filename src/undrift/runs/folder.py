@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from undrift.data.files import writing
+from undrift.core.files import writing
 from undrift.runs.spec import Spec
 
 FILES = {

@@ -5,42 +5,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 
-import undrift
+from undrift.check import own
 from undrift.core.method import Method, registry
 from undrift.core.params import hints
 
 
-def own() -> ModuleType:
-    """``undrift.check.own`` alone: importing it through its package would load torch."""
-    name = "undrift.check.own"
-    if name not in sys.modules:
-        spec = spec_from_file_location(name, Path(undrift.__file__).parent / "check" / "own.py")
-        assert spec and spec.loader
-        sys.modules[name] = module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
 def load(file: Path) -> list[type[Method]]:
-    """The methods ``file`` defines; ``own().BadFile`` says what is wrong with it."""
+    """The methods ``file`` defines; ``BadFile`` says what is wrong with it."""
     whole, wrong, found = file.absolute(), "", []  # a whole path is what tracebacks have
     with _aside() as taken:
         try:
-            found = own().load(whole)
+            found = own.load(whole)
             for cls in found:
                 hints(cls)
-        except own().BadFile as error:
+        except own.BadFile as error:
             wrong = str(error).replace(str(whole), str(file))
         except Exception as error:  # an annotation may say anything
             wrong = f"{file}: {type(error).__name__}: {error}"
     if taken:
         wrong = f"{file}: {taken[0]} is a method of undrift already: choose another name"
     if wrong:
-        raise own().BadFile(wrong)
+        raise own.BadFile(wrong)
     return found
 
 
