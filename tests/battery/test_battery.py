@@ -1,4 +1,4 @@
-"""QUALITY's battery on every registered method, with no per-method code."""
+"""The battery on every registered method, with no per-method code."""
 
 import pytest
 

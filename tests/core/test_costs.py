@@ -1,6 +1,6 @@
-"""The table of METHODS 0.7: vectors stored and sent, read off the declarations.
+"""Vectors stored and sent, read off the declarations, against a table written by hand from the papers.
 
-Where a cell differs from the table, the row says why.
+Where a cell differs from that table, the row says why.
 """
 
 import pytest

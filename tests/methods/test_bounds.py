@@ -1,4 +1,4 @@
-"""METHODS section 4, rows 4, 8, 9, 11, 17 and FedCET's rate: the papers' inequalities on the library's own runs."""
+"""The papers' inequalities on the library's own runs (rows 4, 8, 9, 11, 17 of the test matrix, and FedCET's rate)."""
 
 import numpy as np
 import pytest

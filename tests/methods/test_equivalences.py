@@ -1,4 +1,4 @@
-"""METHODS section 4: how methods reduce to one another, on the library's own code."""
+"""How methods reduce to one another, on the library's own code; rows are those of tests/reference/test_reference.py."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""GD, FedAvg, FedProx and the server-side optimisers (METHODS section 2)."""
+"""GD, FedAvg, FedProx and the server-side optimisers."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Drift correction, primal-dual and gradient-tracking baselines (METHODS section 3), one explicit loop each."""
+"""Drift correction, primal-dual and gradient-tracking baselines, one explicit loop each."""
 
 import numpy as np
 

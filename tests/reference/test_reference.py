@@ -1,4 +1,4 @@
-"""The test matrix of METHODS section 4 (rows 1-19), checked purely between the independent references."""
+"""The test matrix (rows 1-19): what must hold between methods, checked purely between the independent references."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""InexactDANE, SONATA, Mime, MimeLite, MimeMVR, CE-LGD and SVRP (METHODS 3.11-3.16); re-exported by correction.py."""
+"""InexactDANE, SONATA, Mime, MimeLite, MimeMVR, CE-LGD and SVRP; re-exported by correction.py."""
 
 import numpy as np
 

@@ -135,7 +135,7 @@ def dane_lam(ask: Ask) -> float:
 
 
 def fedlin_lr(ask: Ask) -> float:
-    """Also for FedLinTopK, whose constants under compression could not be confirmed (METHODS 5)."""
+    """Also for FedLinTopK, whose constants under compression could not be confirmed."""
     return (steps.fedlin_convex if ask.convex else steps.fedlin_nonconvex)(ask.L, ask.steps)
 
 

@@ -1,4 +1,4 @@
-"""Prescribed hyper-parameters, one function per rule of METHODS. Each returns the largest value its theorem allows.
+"""Prescribed hyper-parameters, one function per rule. Each returns the largest value its theorem allows.
 
 Symbols: ``L`` smoothness and ``mu`` strong convexity of every f_i, ``steps`` local steps (tau, K), ``fraction`` |S|/N.
 """
@@ -12,7 +12,7 @@ STRICT = 0.999
 
 
 def gd(L_mean: float) -> float:
-    """lr = 1/L with L of f (METHODS 2.1)."""
+    """lr = 1/L with L of f."""
     return 1 / L_mean
 
 
