@@ -25,7 +25,7 @@ _homes = {
     "Scratch": "undrift.core",
     "Problem": "undrift.core",
 }
-_rooms = ("core", "data", "engines", "methods", "problems", "report", "theory")
+_rooms = ("core", "data", "engines", "methods", "models", "objectives", "problems", "report", "theory")
 
 
 def __getattr__(name: str) -> Any:
