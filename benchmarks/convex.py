@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from undrift.core import Problem
 from undrift.engines import Simulate, Wire
@@ -136,15 +137,16 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    threadpool_limits(1)
     rows = against_numpy(20, 10, steps=10, rounds=50, repeats=15)
-    rows += against_numpy(100, 1000, steps=4, rounds=2, repeats=5)
+    rows += against_numpy(100, 1000, steps=4, rounds=2, repeats=9)
     ten_rows = random_least_squares(clients=200, rows=10, dim=100)
     rows += against_wire(ten_rows, "N=200, d=100, 10 rows each", steps=10, rounds=1, repeats=5)
     rows += against_wire(Quadratic(*quadratics(200, 100)), "N=200, d=100, dense", steps=10, rounds=1, repeats=5)
     if arguments.json:
         print(json.dumps(rows, indent=1))
         return
-    print(f"torch {torch.__version__}, numpy {np.__version__}, one thread each way where settable")
+    print(f"torch {torch.__version__}, numpy {np.__version__}, one thread each")
     for row in rows:
         other = "numpy" if "numpy" in row else "wire"
         per = {k: 1e3 * row[k] / row["rounds"] for k in ("simulate", other)}
