@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from undrift.core.params import BadParameters, Fraction, NonNegative, Positive, check
+from undrift.core.struct import Struct
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Options:
     def clipped(self, v: Tensor) -> Tensor:
         if self.clip is None:
             return v
-        return v * self._scale(v)
+        return v * self.scale(v)
 
     def treated(self, y: Tensor, g: Tensor) -> Tensor:
         """The gradient a method sees: clipped, then with weight decay."""
@@ -50,7 +51,8 @@ class Options:
             return self.clipped(g)
         return torch.add(self.clipped(g), y, alpha=self.weight_decay)
 
-    def _scale(self, v: Tensor) -> Tensor:
+    def scale(self, v: Tensor) -> Tensor:
+        """What clipping multiplies each row by."""
         assert self.clip is not None
         return self.clip / v.norm(dim=-1, keepdim=True).clamp(min=self.clip)
 
@@ -69,7 +71,7 @@ class Descent:
                 v = direction(y, grad)
                 v = torch.sub(v, x, alpha=prox) if prox else v
                 kept = (1 - lr * (options.weight_decay + prox)) * y
-                return torch.addcmul(kept, v, options._scale(v), value=-lr)
+                return torch.addcmul(kept, v, options.scale(v), value=-lr)
 
             self._raw = True
             try:
@@ -85,3 +87,8 @@ class Descent:
 
     def _treated(self, y: Tensor, g: Tensor) -> Tensor:
         return g if self._raw or self.options.plain else self.options.treated(y, g)
+
+
+def iterate(y: Any) -> Tensor:
+    """The iterate itself, where local work carries more than that."""
+    return getattr(y, y.vectors[0]) if isinstance(y, Struct) else y

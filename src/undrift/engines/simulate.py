@@ -13,7 +13,7 @@ from undrift.core.cohort import Cohort
 from undrift.core.problem import Oracle
 from undrift.core.struct import Struct
 from undrift.engines.base import Engine
-from undrift.engines.local import Descent
+from undrift.engines.local import Descent, iterate
 
 
 class Simulate(Engine):
@@ -115,7 +115,7 @@ class Stacked(Descent):
 
     def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
         y = y.map(self.rows) if isinstance(y, Struct) else self.rows(y)
-        self._oracle.begin(_first(y), self._previous)
+        self._oracle.begin(iterate(y), self._previous)
         fewest, most = min(self._planned), max(self._planned)
         if until is None and fewest == most:
             for j in range(start, most):
@@ -125,7 +125,7 @@ class Stacked(Descent):
         else:
             y = self._masked(y, step, until, start, most)
         self._drawn += most
-        self.end = _first(y)
+        self.end = iterate(y)
         return y
 
     def _masked(self, y: Any, step: Callable, until: Callable | None, start: int, most: int) -> Any:
@@ -169,11 +169,6 @@ class Stacked(Descent):
     def _previous(self) -> Tensor | None:
         previous = self._engine.previous
         return None if previous is None else previous[torch.from_numpy(self._cohort.members)]
-
-
-def _first(y: Any) -> Tensor:
-    """The iterate itself, where local work carries more than that."""
-    return getattr(y, y.vectors[0]) if isinstance(y, Struct) else y
 
 
 def _where(mask: Tensor, new: Any, old: Any) -> Any:

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from undrift.core.cohort import Cohort
 from undrift.core.problem import Oracle
-from undrift.core.struct import Struct
 from undrift.engines.base import Engine
 from undrift.engines.frames import decode, encode
-from undrift.engines.local import Descent
+from undrift.engines.local import Descent, iterate
 
 
 class Wire(Engine):
@@ -104,14 +103,14 @@ class One(Descent):
 
     def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
         self.steps = 0
-        self._begin(_first(y))
+        self._begin(iterate(y))
         for j in range(start, self._planned):
             y = step(y, lambda z, j=self._drawn + j: self._counted(z, j))
             self.steps += 1
             if until is not None and bool(until(y)):
                 break
         self._drawn += self._planned
-        self.end = _first(y)
+        self.end = iterate(y)
         return y
 
     def _counted(self, y: Tensor, step: int) -> Tensor:
@@ -121,7 +120,3 @@ class One(Descent):
     def _batch(self, step: int) -> tuple[Any, ...]:
         batches = self._engine.batches
         return () if batches is None else batches.draw([self._client], self.round, step)
-
-
-def _first(y: Any) -> Tensor:
-    return getattr(y, y.vectors[0]) if isinstance(y, Struct) else y
