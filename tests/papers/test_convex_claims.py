@@ -38,8 +38,8 @@ def test_fedcet_figure_1(mu, L, factor):
 def test_fedred_figure_1(kind, accuracy):
     """d = 1000, eta = L and GD's step 1/L: about 20 times fewer communications, gradients within 1.5 times GD's.
 
-    The paper prints neither lambda nor the accuracy. lambda = p eta at p = 0.05 saves 9 to 17 times only; lambda = 1 and
-    p = 0.035 were picked from about twenty pairs, and are below what the theory asks for.
+    The paper prints neither lambda nor the accuracy. lambda = p eta at p = 0.05 saves 9 to 17 times only; lambda = 1
+    and p = 0.035 were picked from about twenty pairs, and are below what the theory asks for.
     """
     problem = fedred_quadratic(kind=kind)
     L, delta, mu = problem.constants.L, problem.constants.delta_A, max(problem.constants.mu, 0.0)
