@@ -1,96 +1,179 @@
-"""FedSpeed's setting (a) on one GPU: CIFAR-10, Dirichlet 0.6, 100 clients, 10 per round, ResNet-18-GN (7x7 stem).
+"""FedSpeed's two settings on one GPU: CIFAR-10, Dirichlet 0.6, ResNet-18-GN (7x7 stem), against a plain PyTorch loop.
 
-    UNDRIFT_DATA=FOLDER python benchmarks/gpu.py --rounds 100 --precision bf16 [--json FILE]
+    UNDRIFT_DATA=FOLDER python benchmarks/gpu.py [CASE ...] [--rounds 100] [--json FILE] [--picture FILE]
 
-Everything is included: augmentation, local steps, server step, evaluation every ``--every`` rounds.
+(a) 100 clients, 10 per round, 5 local epochs of batch 50; (b) 500 clients, 10 per round, 2 local epochs of batch 20.
+Everything is included: augmentation, local steps, server step, evaluation every 10 rounds. The warm-up (capture and
+compilation, in the first round) is reported beside it. The plain loop runs two rounds of FedAvg in setting (a), one
+client after another: module, autograd, clipping, SGD.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from undrift.core.streams import Streams
 from undrift.data.augment import fedspeed as pipeline
-from undrift.data.images import load_images
+from undrift.data.images import ImageSet, load_images
 from undrift.data.paper_partitions import fedspeed as partition
-from undrift.methods import FedAvg, FedDyn, FedSpeed, Scaffold
+from undrift.engines.batches import Batches
+from undrift.methods import FedAvg, FedSpeed, Method, Scaffold
 from undrift.models import build
 from undrift.problems.neural import Neural
 from undrift.runs.runner import prepare, record
 
-METHODS = {
-    "FedAvg": (FedAvg(lr=0.1), 0.998),
-    "FedSpeed": (FedSpeed(lr=0.1, lam=10.0, rho=0.1, alpha=1.0, server_dual="all"), 0.9995),
-    "SCAFFOLD": (Scaffold(lr=0.1), 0.998),
-    "FedDyn": (FedDyn(lr=0.1, alpha=0.1), 0.9995),
-}
 SETTINGS = {
     "a": {"clients": 100, "cohort": 10, "batch": 50, "epochs": 5},
     "b": {"clients": 500, "cohort": 10, "batch": 20, "epochs": 2},
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--every", type=int, default=10)
-    parser.add_argument("--precision", default="bf16", choices=("f32", "tf32", "bf16"))
-    parser.add_argument("--setting", default="a", choices=SETTINGS)
-    parser.add_argument("--methods", nargs="+", default=["FedAvg", "FedSpeed"], choices=METHODS)
-    parser.add_argument("--eager", action="store_true", help="capture, but do not compile")
-    parser.add_argument("--json")
-    asked = parser.parse_args()
-    setting = dict(SETTINGS[asked.setting])
-    data = load_images("cifar10")
-    parts = partition(data.labels.numpy(), setting.pop("clients"), Streams(0).at("data"), 0.6)
-    net = build("resnet18", 3, 32, 10)
-    results = {}
-    for name in asked.methods:
-        method, decay = METHODS[name]
-        problem = Neural(
-            net, data, parts, pipeline=pipeline("cifar10"), precision=asked.precision, compiled=not asked.eager
-        )
-        started = time.perf_counter()
-        engine = prepare(
-            method, problem, device="cuda", weight_decay=1e-3, clip=10.0, clip_scope="reference", decay=decay, **setting
-        )
-        engine.run_round()
-        torch.cuda.synchronize()
-        warm_up = time.perf_counter() - started
-        rows = []
-        started = time.perf_counter()
+class Case(NamedTuple):
+    setting: str
+    method: Method
+    decay: float
+    precision: str
+    store: str = "auto"
+    must: float | None = None
+    """Seconds per round that are asked for."""
 
-        def watch(row, rows=rows, name=name, started=started):
-            rows.append({**row, "wall": time.perf_counter() - started})
-            print(f"{name:9s} round {row['round']:5d}  accuracy {100 * row['accuracy']:6.2f}  loss {row['loss']:.4f}  "
-                  f"drift {row['drift']:.3g}", flush=True)  # fmt: skip
 
-        record(engine, asked.rounds, every=asked.every, watch=watch)
-        torch.cuda.synchronize()
-        wall = time.perf_counter() - started
-        per_round = wall / (asked.rounds - 1)
-        best = max(row["accuracy"] for row in rows)
-        way = next(iter(engine.problem._captured.values()), None)
-        results[name] = {
-            "seconds_per_round": per_round, "warm_up": warm_up, "best": best, "last": rows[-1]["accuracy"],
-            "way": getattr(way, "way", "step by step"), "gib": torch.cuda.max_memory_allocated() / 2**30, "rows": rows,
-        }  # fmt: skip
-        torch.cuda.reset_peak_memory_stats()
-        del engine, problem
-        torch.cuda.empty_cache()
-    print(f"\nsetting ({asked.setting}), {asked.precision}, torch {torch.__version__}, {torch.cuda.get_device_name()}, "
-          f"{asked.rounds} rounds, evaluation every {asked.every}; data: {data.note or 'original'}")  # fmt: skip
-    print("method     s/round  warm-up s  way        GiB   last %   best %")
+SPEED = FedSpeed(lr=0.1, lam=10.0, rho=0.1, alpha=1.0, server_dual="all")
+CASES = {
+    "fedavg-bf16": Case("a", FedAvg(lr=0.1), 0.998, "bf16", must=0.25),
+    "fedspeed-bf16": Case("a", SPEED, 0.9995, "bf16", must=0.5),
+    "fedavg-f32": Case("a", FedAvg(lr=0.1), 0.998, "f32", must=0.6),
+    "fedavg-tf32": Case("a", FedAvg(lr=0.1), 0.998, "tf32", must=0.6),
+    "scaffold-b": Case("b", Scaffold(lr=0.1), 0.998, "bf16", must=0.06),
+    "scaffold-b-host": Case("b", Scaffold(lr=0.1), 0.998, "bf16", store="host"),
+}
+
+
+def problem(setting: str, data: ImageSet, precision: str) -> Neural:
+    parts = partition(data.labels.numpy(), SETTINGS[setting]["clients"], Streams(0).at("data"), 0.6)
+    return Neural(build("resnet18", 3, 32, 10), data, parts, pipeline=pipeline("cifar10"), precision=precision)
+
+
+def measure(case: Case, data: ImageSet, rounds: int) -> dict[str, Any]:
+    setting = {key: value for key, value in SETTINGS[case.setting].items() if key != "clients"}
+    torch.cuda.reset_peak_memory_stats()
+    started = time.perf_counter()
+    engine = prepare(
+        case.method, problem(case.setting, data, case.precision), device="cuda", store=case.store,
+        weight_decay=1e-3, clip=10.0, clip_scope="reference", decay=case.decay, **setting,
+    )  # fmt: skip
+    engine.run_round()
+    torch.cuda.synchronize()
+    warm_up, started = time.perf_counter() - started, time.perf_counter()
+    history, _ = record(engine, 1 + rounds, every=10)
+    torch.cuda.synchronize()
+    spent = time.perf_counter() - started
+    captured = next(iter(engine.problem._captured.values()))  # type: ignore[attr-defined]
+    return {
+        "seconds": spent / rounds, "warm_up": warm_up, "accuracy": float(history["accuracy"][-1]), "must": case.must,
+        "way": captured.way, "gib": torch.cuda.max_memory_allocated() / 2**30, "precision": case.precision,
+        "rounds": history["round"].tolist(), "accuracies": history["accuracy"].tolist(),
+    }  # fmt: skip
+
+
+def plain(data: ImageSet, precision: str, rounds: int = 2) -> float:
+    """Seconds per round of FedAvg in setting (a) as one would write it by hand."""
+    task = problem("a", data, precision).to(torch.float32, torch.device("cuda"))
+    setting = SETTINGS["a"]
+    batches = Batches(Streams(0), task, setting["batch"], epochs=True)
+    server = build("resnet18", 3, 32, 10).cuda()
+
+    def client(number: int, round: int) -> nn.Module:
+        net = copy.deepcopy(server)
+        rows = torch.from_numpy(task.parts[number]).cuda()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=1e-3)
+        for step in range(setting["epochs"] * -(-len(rows) // setting["batch"])):
+            positions, draws = batches.draw([number], round, step)
+            chosen = rows[positions[0][positions[0] >= 0]]
+            with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+                loss = nn.functional.cross_entropy(net(task.prepare(task._x[chosen], draws)), task._y[chosen])
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 10.0)
+            optimizer.step()
+        return net
+
+    def one_round(round: int) -> None:
+        members = Streams(0).at("cohort", round).choice(setting["clients"], setting["cohort"], replace=False)
+        nets = [dict(client(int(i), round).named_parameters()) for i in members]
+        with torch.no_grad():
+            for name, weight in server.named_parameters():
+                weight.copy_(torch.stack([net[name] for net in nets]).mean(0))
+
+    one_round(0)
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    for round in range(1, 1 + rounds):
+        one_round(round)
+    torch.cuda.synchronize()
+    return (time.perf_counter() - started) / rounds
+
+
+def table(results: dict[str, dict[str, Any]], loops: dict[str, float]) -> Iterator[str]:
+    yield "| case | s per round | asked | times a plain loop | warm-up s | way | GPU GiB | accuracy |"
+    yield "|---|---|---|---|---|---|---|---|"
     for name, r in results.items():
-        print(f"{name:9s} {r['seconds_per_round']:8.3f} {r['warm_up']:9.1f}  {r['way']:9s} {r['gib']:5.1f} "
-              f"{100 * r['last']:8.2f} {100 * r['best']:8.2f}")  # fmt: skip
+        must = "" if r["must"] is None else f"<= {r['must']}"
+        loop = loops.get(r["precision"]) if name.startswith("fedavg") else None
+        ratio = "" if loop is None else f"{loop / r['seconds']:.0f} ({loop:.2f} s)"
+        yield (
+            f"| {name} | {r['seconds']:.3f} | {must} | {ratio} | {r['warm_up']:.0f} | {r['way']} | {r['gib']:.1f} "
+            f"| {100 * r['accuracy']:.2f} % |"
+        )
+
+
+def draw(results: dict[str, dict[str, Any]], loops: dict[str, float], place: str) -> None:
+    import matplotlib.pyplot as plt
+
+    bars = {f"plain PyTorch loop, FedAvg (a) {p}": s for p, s in loops.items()}
+    bars |= {f"undrift, {name}": r["seconds"] for name, r in results.items()}
+    figure, ax = plt.subplots(figsize=(7.5, 0.42 * len(bars) + 1), layout="constrained")
+    shown = ax.barh(list(bars), list(bars.values()), color=["#9aa5b1" if "plain" in b else "#1f6feb" for b in bars])
+    ax.bar_label(shown, [f" {s:.3g} s" for s in bars.values()])
+    ax.set(xscale="log", xlabel="seconds per round (one NVIDIA H200; everything included)")
+    ax.invert_yaxis()
+    ax.margins(x=0.15)
+    ax.spines[["top", "right"]].set_visible(False)
+    figure.savefig(place, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--no-loop", action="store_true", help="leave the plain loop out")
+    parser.add_argument("--json")
+    parser.add_argument("--picture")
+    asked = parser.parse_args()
+    data = load_images("cifar10")
+    results: dict[str, dict[str, Any]] = {}
+    for name in asked.cases or CASES:
+        results[name] = measure(CASES[name], data, asked.rounds)
+        print(name, {key: value for key, value in results[name].items() if key != "rounds"}, flush=True)
+        torch.cuda.empty_cache()
+    precisions = dict.fromkeys(r["precision"] for n, r in results.items() if n.startswith("fedavg"))
+    loops = {} if asked.no_loop else {p: plain(data, p) for p in precisions}
+    print(f"\ntorch {torch.__version__}, {torch.cuda.get_device_name()}, {asked.rounds} rounds; "
+          f"data: {data.note or 'original'}\n")  # fmt: skip
+    print("\n".join(table(results, loops)))
     if asked.json:
-        with open(asked.json, "w") as file:
-            json.dump(results, file)
+        Path(asked.json).write_text(json.dumps({"cases": results, "loops": loops}))
+    if asked.picture:
+        draw(results, loops, asked.picture)
 
 
 if __name__ == "__main__":

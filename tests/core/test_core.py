@@ -105,6 +105,36 @@ def test_cohorts_are_uniform_samples_without_replacement():
     assert Sampling(10).draw(Streams(0), 0, 10).full
 
 
+def test_one_generator_moved_along_a_stream_draws_what_new_ones_would():
+    streams = Streams(7)
+    at = streams.along("batches")
+    for place in [(0, 0, 0), (3, 1, 2), (2**40, 99_999, 5), (3, 1, 2)]:
+        moved, new = at(*place), streams.at("batches", *place)
+        assert moved.integers(1000, dtype=np.uint32) == new.integers(1000, dtype=np.uint32)  # leaves half a word behind
+        assert moved.permutation(20).tolist() == new.permutation(20).tolist()
+
+
+@pytest.mark.parametrize("total", [50, 10_001, 30_000])
+@pytest.mark.parametrize("sampling", ["fixed", "bernoulli"])
+@pytest.mark.parametrize("pool", [None, 40])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_cohorts_are_drawn_from_the_list_of_all_clients(total, sampling, pool, dropout):
+    """Without writing the list out; here it is."""
+    streams, kind = Streams(4), Sampling(20, sampling, pool, 2, dropout)
+    for number in range(4):
+        listed = np.arange(total)
+        if pool is not None:
+            listed = streams.at("pool", number // 2).choice(listed, pool, replace=False)
+        rng = streams.at("cohort", number)
+        if sampling == "fixed":
+            members = rng.choice(listed, 20, replace=False)
+        else:
+            members = listed[rng.random(len(listed)) < 20 / len(listed)]
+        if dropout:
+            members = members[streams.at("dropout", number).random(len(members)) >= dropout]
+        assert kind.draw(streams, number, total).members.tolist() == sorted(members.tolist())
+
+
 def test_impossible_federations_are_refused():
     assert "every client" in FedRecu(lr=1).refuse(5, Sampling(2), [1] * 5)[0]
     assert "same number of local steps" in FedRecu(lr=1).refuse(2, Sampling(2), [1, 2])[0]

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from undrift.check.setting import example, least_squares, quadratic
 from undrift.core import Message, Method, State, Vec, registry
+from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
 from undrift.engines.frames import BadFrame, decode, encode
 from undrift.methods import GD, FedAvg, FedLin, FedRecu, Scaffold
@@ -199,6 +200,36 @@ def test_mini_batches_are_drawn_without_replacement_and_shared_by_engines():
     whole.run_round()
     plain.run_round()
     assert np.allclose(whole.x, plain.x, atol=1e-13)
+
+
+def test_batches_are_drawn_at_their_own_place_of_the_stream():
+    """In any order, whatever was drawn before: from (seed, round, client, step) alone."""
+    problem = least_squares()
+    drawn, epochs = (Simulate(FedAvg(lr=0.1), problem, batch=3, seed=5, **e).batches for e in ({}, {"epochs": 2}))
+    for round, client, step in [(2, 1, 4), (0, 0, 0), (2, 1, 5), (2, 1, 1), (2, 3, 4), (1, 1, 5)]:
+        want = Streams(5).at("batches", round, client, step).choice(8, 3, replace=False)
+        assert drawn.draw([client], round, step)[0][0].tolist() == want.tolist()
+        epoch, place = divmod(step, 3)
+        order = Streams(5).at("batches", round, client, epoch).permutation(8)[3 * place : 3 * place + 3].tolist()
+        assert epochs.draw([client], round, step)[0][0].tolist() == order + [-1] * (3 - len(order))
+
+
+def test_a_phase_of_one_client_stays_one_in_a_full_federation():
+    """Its local steps and their mean are that client's."""
+    seen = []
+
+    class Lonely(Toy, abstract=True):
+        who = "one"
+
+        def merge(self, s, up, cohort):
+            seen.append((cohort.members.tolist(), cohort.steps))
+            return s
+
+    machine = Simulate(Lonely(), quadratic(), steps=[1, 2, 3, 4])
+    for _ in range(6):
+        machine.run_round()
+    assert all(steps == members[0] + 1 and len(members) == 1 for members, steps in seen)
+    assert len({members[0] for members, _ in seen}) > 1 and machine.ledger.iterations == 24
 
 
 def test_epochs_run_through_every_sample_once():

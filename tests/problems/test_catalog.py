@@ -19,13 +19,28 @@ from undrift.data import partition
 from undrift.data.datasets import load
 from undrift.problems import catalog
 
-BASE = {"fedred": {"dim": 30}, "logistic": {"partition": "dirichlet-balanced"}}
+BASE = {
+    "fedred": {"dim": 30},
+    "logistic": {"partition": "dirichlet-balanced"},
+    "softmax-synthetic": {"clients": 4, "samples": 6, "features": 4, "classes": 3},
+}
 CHANGES: dict[str, dict[str, Any]] = {
     "quadratic": {"clients": 3, "dim": 4, "mu": 0.5, "L": 20.0, "heterogeneity": 0.5, "spread": 0.5, "seed": 1},
     "fedred": {"kind": "convex", "clients": 3, "components": 4, "dim": 31, "seed": 1},
     "fedcet": {"hessians": "different", "clients": 3, "samples": 4, "dim": 5, "seed": 1},
     "least-squares": {"clients": 3, "rows": 40, "dim": 5, "seed": 1},
     "logistic": {"data": "digits", "clients": 3, "partition": "iid", "beta": 0.1, "l2": 0.5, "seed": 1},
+    "softmax-synthetic": {
+        "clients": 3,
+        "samples": 4,
+        "features": 5,
+        "classes": 2,
+        "alpha": 5.0,
+        "beta": 0.0,
+        "sizes": "lognormal",
+        "l2": 0.5,
+        "seed": 1,
+    },
     "images": {
         "train": 500,
         "test": 100,

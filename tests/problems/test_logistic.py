@@ -75,8 +75,8 @@ def test_accuracy():
 
 def test_unequal_clients_are_padded_only_while_it_is_cheap():
     padded, apart = logistic((3, 8, 5)).problem.at(), logistic((1, 1, 40, 1, 1, 2)).problem.at()
-    assert padded.stack.shape == (3, 8, 4) and not padded._wasteful
-    assert apart._wasteful
+    assert padded.stack.shape == (3, 8, 4) and not padded.held.wasteful
+    assert apart.held.wasteful
     apart.grad(torch.zeros(6, 4, dtype=torch.float64))
     apart.solve(torch.zeros(6, 4, dtype=torch.float64), 1.0)
     assert "stack" not in vars(apart)

@@ -159,3 +159,17 @@ def test_centred_losses_are_zero_at_their_centres():
     for A in (np.array([[3.0, 1.0]]), np.array([[[3.0, 1.0], [1.0, 2.0]]])):
         at = Quadratic.centred(A, b).metrics(torch.as_tensor(b[0]))
         assert at["loss"] == pytest.approx(0, abs=1e-14) and at["distance"] == pytest.approx(0, abs=1e-14)
+
+
+def test_only_what_is_used_is_gathered():
+    """Of a cohort's data, the samples are not copied for full gradients, nor the Hessians for mini-batches."""
+    rng = np.random.default_rng(0)
+    tall, wide = (LeastSquares(rng.random((4, *shape)), rng.random((4, shape[0]))) for shape in ((5, 3), (2, 3)))
+    parts = Quadratic(np.ones((4, 2, 3)), rng.random((4, 2, 3)))
+    for problem, full in ((tall, {"H", "q", "minus_q"}), (parts, {"H", "q", "minus_q"}), (wide, {"A", "minus_b"})):
+        y = torch.zeros(2, 3, dtype=torch.float64)
+        stochastic, exact = problem.at(np.array([0, 2])), problem.at(np.array([0, 2]))
+        stochastic.grad(y, torch.tensor([[0], [1]]))
+        exact.grad(y)
+        assert {"H", "A", "q", "minus_q", "minus_b"} & vars(stochastic).keys() == set()
+        assert {"H", "A", "q", "minus_q", "minus_b"} & vars(exact).keys() == full

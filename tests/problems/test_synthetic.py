@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from undrift.problems import fedcet_quadratic, fedred_quadratic, random_least_squares, random_quadratic
+from undrift.problems import (
+    fedcet_quadratic,
+    fedprox_softmax,
+    fedred_quadratic,
+    random_least_squares,
+    random_quadratic,
+)
 
 
 @pytest.mark.parametrize("heterogeneity", [0.0, 1.0])
@@ -124,3 +130,53 @@ def test_seeds(make):
 def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def _clients(problem):
+    """Features and labels of each client."""
+    ends = np.cumsum(problem.samples)[:-1]
+    return np.split(problem.table.rows[:-1, :-1].numpy(), ends), np.split(problem.table.labels[:-1].numpy(), ends)
+
+
+def test_fedprox_features_have_the_stated_moments():
+    problem = fedprox_softmax(clients=600, samples=40, features=8, beta=3.0)
+    features, labels = _clients(problem)
+    centres = np.stack([x.mean(0) for x in features])
+    np.testing.assert_allclose(centres.mean(1).std(), np.sqrt(9 + 1 / 8), rtol=0.1)
+    np.testing.assert_allclose((centres - centres.mean(1, keepdims=True)).std(), np.sqrt(7 / 8), rtol=0.1)
+    spread = np.mean([x.var(0, ddof=1) for x in features], axis=0)
+    np.testing.assert_allclose(spread, np.arange(1, 9) ** -1.2, rtol=0.05)
+    assert set(np.concatenate(labels)) == set(range(10)) and problem.dim == 90
+
+
+def test_fedprox_labels_come_from_a_linear_model_of_each_client():
+    """Two classes: a client's samples can be separated, all of them together cannot."""
+    problem = fedprox_softmax(clients=40, samples=6, features=8, classes=2)
+    for x, y in zip(*_clients(problem), strict=True):
+        side = np.where(y == 1, 1.0, -1.0)
+        weights = np.linalg.pinv(np.hstack([x, np.ones((6, 1))])) @ side
+        assert ((np.hstack([x, np.ones((6, 1))]) @ weights) * side > 0).all()
+    assert problem.metrics(problem.optimum)["accuracy"] < 0.95
+
+
+def test_a_large_alpha_leaves_a_client_the_classes_with_its_largest_and_its_smallest_weights():
+    def variety(alpha):
+        _, labels = _clients(fedprox_softmax(clients=50, samples=100, alpha=alpha, features=20, beta=0.0))
+        return max(len(set(y)) for y in labels)
+
+    assert variety(1e8) <= 2 < variety(0.0)
+
+
+def test_fedprox_sizes():
+    sizes = np.array(fedprox_softmax(clients=300, samples=5, features=2, sizes="lognormal").samples) - 5
+    assert sizes.min() >= 0 and abs(np.log(sizes[sizes > 0]).mean() - 4) < 0.5 and np.log(sizes[sizes > 0]).std() > 1
+    with pytest.raises(ValueError, match="sizes = 'power'"):
+        fedprox_softmax(sizes="power")
+
+
+def test_fedprox_is_a_pure_function_also_beyond_what_is_drawn_at_once():
+    first, again, other = (fedprox_softmax(clients=1100, samples=2, features=3, seed=s).table for s in (0, 0, 1))
+    assert torch.equal(first.rows, again.rows) and torch.equal(first.labels, again.labels)
+    assert not torch.equal(first.rows, other.rows)
+    rows = first.rows[:-1]
+    assert len(rows.unique(dim=0)) == len(rows) == 2200

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from undrift.core.problem import Problem
-from undrift.problems import LeastSquares, Logistic, Quadratic
+from undrift.problems import LeastSquares, Logistic, Quadratic, Softmax
 
 
 @dataclass
@@ -93,6 +93,20 @@ def logistic(sizes: tuple[int, ...] = (3, 8, 5), l2: float | None = None) -> Cas
     return Case(Logistic(a, y, parts, l2), sample)
 
 
+def softmax(sizes: tuple[int, ...] = (3, 8, 5), classes: int = 3, l2: float = 0.05) -> Case:
+    rng = np.random.default_rng(7)
+    total = sum(sizes)
+    a, labels = 2 * rng.standard_normal((total, 2)), rng.integers(classes, size=total)
+    parts = np.split(rng.permutation(total), np.cumsum(sizes)[:-1])
+
+    def sample(i, j, x):
+        k = parts[i][j]
+        scores = [x[3 * c] * a[k, 0] + x[3 * c + 1] * a[k, 1] + x[3 * c + 2] for c in range(classes)]
+        return -torch.log_softmax(torch.stack(scores), 0)[labels[k]] + l2 / 2 * (x @ x)
+
+    return Case(Softmax(a, labels, parts, l2, classes), sample)
+
+
 def _t(values) -> torch.Tensor:
     return torch.as_tensor(values, dtype=torch.float64)
 
@@ -109,4 +123,7 @@ ZOO: dict[str, Callable[[], Case]] = {
     "logistic": logistic,
     "logistic of equal sizes": lambda: logistic((5, 5, 5, 5)),
     "logistic of wasteful sizes": lambda: logistic((1, 1, 40, 1, 1, 2)),
+    "softmax": softmax,
+    "softmax of equal sizes": lambda: softmax((5, 5, 5, 5)),
+    "softmax of wasteful sizes": lambda: softmax((1, 1, 40, 1, 1, 2), classes=4),
 }

@@ -67,6 +67,13 @@ def test_another_column_is_neither_smoothed_nor_aimed_at():
     assert not [line for line in figure.axes[0].lines if line.get_color() == "#bbbbbb"]
 
 
+def test_a_curve_with_nothing_to_draw_is_left_out(tmp_path):
+    nothing = [row | {"gap": 0.0} for row in rows("B", "Scaffold")]
+    figure = panels({"one": rows("A", "FedAvg") + nothing})
+    assert [line.get_label() for line in lines(figure.axes[0])] == ["A"]
+    save(figure, tmp_path / "x.png")
+
+
 def test_one_curve_of_a_history():
     ax = curve({"round": np.arange(4), "accuracy": np.array([0.0, 0.5, 1.0, 1.0])}, "accuracy", smooth=2)
     assert list(ax.lines[0].get_ydata()) == [0, 25, 75, 100] and "mean of the last 2 rows" in ax.get_ylabel()

@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = commands()
         if words and not words[0].startswith("-"):
             nearest(words[0])
-        asked = parser.parse_args(words)
+        asked = parser.parse_args(words, argparse.Namespace(words=words))
         if not hasattr(asked, "work"):
             parser.print_help()
             return 2
@@ -58,12 +58,16 @@ def commands() -> Parser:
     verb.add_argument("--overwrite", action="store_true", help="replace an earlier run of the same name")
     verb.add_argument("--check", action="store_true", help="run two rounds of each, write nothing, say what it takes")
     pause_option(verb)
+    store_option(verb)
+    log_option(verb)
     json_option(verb)
     verb.set_defaults(work=run_verb)
 
     verb = verbs.add_parser("resume", description=RESUME, help="go on with a run that was interrupted")
     verb.add_argument("run", metavar="RUN", help="folder of a run, or its name in runs/")
     pause_option(verb)
+    store_option(verb)
+    log_option(verb)
     json_option(verb)
     verb.set_defaults(work=resume_verb)
 
@@ -76,6 +80,13 @@ def commands() -> Parser:
     json_option(verb)
     verb.set_defaults(work=compare_verb)
 
+    verb = verbs.add_parser("report", description=REPORT, help="make one HTML file of recorded runs")
+    verb.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or its name in runs/")
+    verb.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: RUN/report.html, or report.html")
+    verb.add_argument("--target", type=positive, metavar="VALUE", help=TARGET)
+    json_option(verb)
+    verb.set_defaults(work=report_verb)
+
     verb = verbs.add_parser("list", description=LIST, help="list the methods, objectives or named problems")
     verb.add_argument("kind", choices=KINDS, help=", ".join(KINDS), metavar="|".join(KINDS))
     json_option(verb)
@@ -85,6 +96,26 @@ def commands() -> Parser:
     verb.add_argument("name", metavar="NAME", help="from: undrift list methods, or: undrift list objectives")
     json_option(verb)
     verb.set_defaults(work=show_verb)
+
+    verb = verbs.add_parser("reproduce", description=REPRODUCE, help="the papers' tables and figures")
+    verb.add_argument("items", nargs="*", metavar="ITEM", help="PAPER, PAPER/ITEM, PAPER/ITEM/PANEL or all")
+    verb.add_argument("--list", action="store_true", help="show the items and what they would take")
+    verb.add_argument("--quick", action="store_true", help="less of everything: minutes on two cores, no comparison")
+    verb.add_argument("--seeds", type=natural, default=1, metavar="N", help="seeds 0 to N - 1: 1")
+    verb.add_argument("--device", default="cpu", metavar="DEVICE", help="for networks: cpu, cuda, cuda:0 ...: cpu")
+    verb.add_argument("--precision", choices=("f32", "tf32", "bf16"), help="of products: bf16 on a GPU, else f32")
+    verb.add_argument("--rounds", type=natural, metavar="N", help="stop every run after so many")
+    verb.add_argument("--only", default="", metavar="LABEL,...", help="only these methods")
+    verb.add_argument("--minutes", type=positive, metavar="M", help="stop cleanly after so long; the next call goes on")
+    verb.add_argument("--jobs", type=natural, default=1, metavar="N", help="processes that share the work: 1")
+    verb.add_argument("--worker", type=natural, help=argparse.SUPPRESS)
+    verb.add_argument("--out", type=Path, default=Path("reproductions"), metavar="FOLDER", help="reproductions")
+    verb.add_argument("--kept", action="store_true", help="run nothing: pages from the runs that are kept")
+    verb.add_argument("--pages", type=Path, metavar="FOLDER", help="where the pages go: FOLDER/pages of --out")
+    verb.add_argument("--pack", type=Path, metavar="FILE", help="put the rows of all kept runs into one file")
+    verb.add_argument("--unpack", type=Path, metavar="FILE", help="first take over the runs of such a file")
+    json_option(verb)
+    verb.set_defaults(work=reproduce_verb)
 
     verb = verbs.add_parser("tables", description=TABLES, help="the papers' tables, printed values beside ours")
     verb.add_argument("item", nargs="?", metavar="ITEM", help="default: all of them")
@@ -111,7 +142,7 @@ def commands() -> Parser:
     return parser
 
 
-VERBS = ("demo", "run", "resume", "compare", "list", "show", "tables", "new", "check", "data")
+VERBS = ("demo", "run", "resume", "compare", "report", "list", "show", "reproduce", "tables", "new", "check", "data")
 KINDS = ("methods", "objectives", "problems")
 DEMO = """\
 FedAvg stalls at its bias; the corrected methods reach a gap of 1e-10, on real data and on a quadratic.
@@ -128,7 +159,14 @@ SET = "change the spec: rounds=50, problem.clients=20, cohort.size=5, or method.
 LIST = "List the methods with what they cost, the local objectives, or the named problems with their parameters."
 SHOW = "Show a method (update, hyper-parameters, costs, assumptions, source) or a local objective."
 COMPARE = "What each method of some runs needed to reach a target, as means over seeds."
+REPORT = """\
+One HTML file of recorded runs, finished or not: curves to explore, tables, who holds what, specs and machines.
+It is about 5 MB, most of it the charts' library, and needs no network."""
 TARGET = "a gap, or for networks an accuracy such as 0.8; default: the specs', else 1e-6 of the first gap"
+REPRODUCE = """\
+Run what a table or figure of the papers shows, and write a page that compares: their numbers beside ours, what was
+open, and a verdict. Runs are kept by what decides them: what is there is not run again, an item that needs the same
+run takes it, and one that was interrupted goes on. Start with: undrift reproduce --list"""
 TABLES = "Tables of the papers: the printed values, and those computed from the methods and theory as they are here."
 NEW = "Write a file with a small method that works, to be changed into your own."
 CHECK = "Run the checks that every method here passes on each method of a file: does it do what it declares?"
@@ -147,19 +185,26 @@ def demo_verb(asked: argparse.Namespace) -> int:
 def run_verb(asked: argparse.Namespace) -> int:
     from undrift.cli.run import run
 
-    return run(asked.spec, asked.changes, asked.out, asked.overwrite, asked.check, asked.checkpoint, asked.json)
+    how = (asked.checkpoint, asked.store, asked.json, asked.logs)
+    return run(asked.spec, asked.changes, asked.out, asked.overwrite, asked.check, *how)
 
 
 def resume_verb(asked: argparse.Namespace) -> int:
     from undrift.cli.run import resume
 
-    return resume(asked.run, asked.checkpoint, asked.json)
+    return resume(asked.run, asked.checkpoint, asked.store, asked.json, asked.logs)
 
 
 def compare_verb(asked: argparse.Namespace) -> int:
     from undrift.cli.compare import compare
 
     return compare(asked.runs, asked.target, asked.plot, asked.y, asked.smooth, asked.json)
+
+
+def report_verb(asked: argparse.Namespace) -> int:
+    from undrift.cli.report import report
+
+    return report(asked.runs, asked.out, asked.target, asked.json)
 
 
 def list_verb(asked: argparse.Namespace) -> int:
@@ -172,6 +217,20 @@ def show_verb(asked: argparse.Namespace) -> int:
     from undrift.cli.listing import show
 
     return show(asked.name, asked.json)
+
+
+def reproduce_verb(asked: argparse.Namespace) -> int:
+    from undrift.cli.reproduce import Asked, reproduce
+    from undrift.reproduce.perform import Options
+
+    only = [label.strip() for label in asked.only.split(",") if label.strip()]
+    options = Options(asked.quick, asked.seeds, asked.device, asked.precision, asked.rounds, only)
+    return reproduce(
+        Asked(
+            asked.words, asked.items, options, asked.out, asked.pages, asked.minutes, asked.jobs, asked.worker, asked.pack,
+            asked.unpack, asked.kept, asked.list, asked.json,
+        )
+    )  # fmt: skip
 
 
 def tables_verb(asked: argparse.Namespace) -> int:
@@ -218,6 +277,18 @@ def json_option(verb: argparse.ArgumentParser) -> None:
 def pause_option(verb: argparse.ArgumentParser) -> None:
     help = "time between checkpoints: 10"
     verb.add_argument("--checkpoint", type=seconds, metavar="SECONDS", help=help)
+
+
+def store_option(verb: argparse.ArgumentParser) -> None:
+    places = ("auto", "device", "host", "file")
+    help = "where client states are kept: device, host (memory beside a GPU) or file; auto: the first with room"
+    verb.add_argument("--store", choices=places, default="auto", metavar="PLACE", help=help)
+
+
+def log_option(verb: argparse.ArgumentParser) -> None:
+    names = ("tensorboard", "mlflow")
+    help = "tell every row to tensorboard (RUN/tensorboard) or mlflow too; may be given twice"
+    verb.add_argument("--log", dest="logs", action="append", choices=names, default=[], metavar="LOGGER", help=help)
 
 
 def nearest(word: str) -> None:

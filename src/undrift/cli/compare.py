@@ -65,13 +65,23 @@ def gather(folders: Sequence[Folder]) -> tuple[list[Row], list[Outcome]]:
     """All rows and outcomes; labels tell the run, and what is to be said of its data, where there are several."""
     rows: list[Row] = []
     outcomes: list[Outcome] = []
-    same = common([folder.note for folder in folders]) is not None
-    for folder in folders:
-        about = f" ({folder.note})" if folder.note and not same else ""
-        prefix = f"{folder.name}{about}: " if len(folders) > 1 else ""
+    for folder, prefix in zip(folders, prefixes(folders), strict=True):
         rows += [row | {"label": prefix + row["label"]} for row in folder.rows()]
         outcomes += [dataclasses.replace(o, label=prefix + o.label) for o in folder.outcomes()]
     return rows, outcomes
+
+
+def prefixes(folders: Sequence[Folder]) -> list[str]:
+    """What labels of each run begin with."""
+    same = common([folder.note for folder in folders]) is not None
+    notes = [f" ({folder.note})" if folder.note and not same else "" for folder in folders]
+    return [f"{name}{note}: " * (len(folders) > 1) for name, note in zip(titles(folders), notes, strict=True)]
+
+
+def titles(folders: Sequence[Folder]) -> list[str]:
+    """Of the runs; their paths, where two have the same name."""
+    found = [folder.name for folder in folders]
+    return found if len(set(found)) == len(found) else [str(folder.path) for folder in folders]
 
 
 def common(values: Sequence[Any]) -> Any:

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undrift.cli.stop import Stop
+from undrift.cli.talk import say
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.params import THEORY
 from undrift.core.problem import Problem, Unsupported
-from undrift.runs.folder import Folder, Outcome
+from undrift.report.text import count, size, whole
+from undrift.runs.folder import CHECKPOINTS, Folder, Outcome
 from undrift.runs.spec import BadSpec, Complaint, Entry, Spec, values
 from undrift.theory.rules import has_rule
 
 if TYPE_CHECKING:
     from undrift.cli.progress import Progress
     from undrift.engines import Engine
+    from undrift.engines.room import Needs
 
 __all__ = ["Experiment", "Stop", "Task", "make"]
 
 STEPS = (("lr", "smaller"), ("eta", "larger"), ("lam", "larger"))
 """What tames a method that diverges."""
-SMALL = 5_000_000
-"""Parameters times samples of a gradient of all clients that one thread handles fastest."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Task:
     entry: Entry
     method: Method
     problem: Problem
+    needs: Needs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +46,23 @@ class Experiment:
 
     spec: Spec
     tasks: list[Task]
+    store: str = "auto"
+
+    @property
+    def takes(self) -> str:
+        """What the method with the largest client states needs in memory, and where those go."""
+        from undrift.engines.room import where
+
+        task = max(self.tasks, key=lambda task: task.needs.states)
+        needs, problem = task.needs, task.problem
+        factors = count(needs.vectors, "vector"), count(problem.clients, "client"), f"{whole(problem.dim)} numbers"
+        free = f" ({size(needs.free)} free)" if needs.free is not None else ""
+        states = f"{' x '.join(factors)} = {size(needs.states)}, {where(needs.place, problem.device)}{free}"
+        of = f" of {task.entry.label}" if len(self.tasks) > 1 else ""
+        return (
+            f"Client states{of}: {states if needs.states else 'none'}; "
+            f"model: {size(needs.model)}; the cohort at work: about {size(needs.work)}"
+        )
 
     @property
     def note(self) -> str:
@@ -54,22 +72,12 @@ class Experiment:
     def engine(self, task: Task, seed: int) -> Engine:
         from undrift.runs import runner
 
-        return runner.prepare(task.method, task.problem, seed=seed, **self.spec.setting(task.entry))
+        return runner.prepare(task.method, task.problem, seed=seed, store=self.store, **self.spec.setting(task.entry))
 
-    @contextmanager
-    def threads(self) -> Iterator[None]:
-        """One thread for small gradients, unless OMP_NUM_THREADS is set: more would only wait for each other."""
-        import torch
+    def threads(self) -> AbstractContextManager[None]:
+        from undrift.runs.threads import threads
 
-        before, problem, cohort = torch.get_num_threads(), self.tasks[0].problem, self.spec.cohort
-        samples = self.spec.batch or sum(problem.samples) / problem.clients or 1
-        size = problem.dim * samples * (cohort.size if cohort else problem.clients)
-        if "OMP_NUM_THREADS" not in os.environ and size < SMALL:
-            torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+        return threads(self.tasks[0].problem, self.spec.batch, self.spec.cohort)
 
     def perform(self, folder: Folder, progress: Progress, stop: Stop, pause: float | None = None) -> Iterator[Outcome]:
         """Run what is left to run. Rows and outcomes go to the folder; ``pause`` is the time between checkpoints."""
@@ -93,11 +101,13 @@ class Experiment:
         self, k: int, seed: int, folder: Folder, progress: Progress, stop: Stop, pause: float | None = None
     ) -> Outcome:
         """The k-th method with one seed, from where it was left."""
-        from undrift.cli.trial import PAUSE, Trial, shelf
+        from undrift.engines.room import where
+        from undrift.runs.checkpoint import Shelf
+        from undrift.runs.trial import PAUSE, Trial
 
         spec, task = self.spec, self.tasks[k]
         name, label, last = type(task.method).__name__, task.entry.label, dict[str, Any]()
-        checkpoints = shelf(folder, spec.identity, k, label, seed)
+        checkpoints = Shelf(folder.file(CHECKPOINTS), f"{k}-{seed}", f"{spec.identity} {label!r} {seed}")
 
         def watch(row: dict[str, Any]) -> None:
             last.update(row)
@@ -109,9 +119,12 @@ class Experiment:
 
         note = model = ""
         try:
-            trial = Trial(self.engine(task, seed), task.entry.rounds, spec.every, watch)
-            trial.resume(folder, checkpoints, label, seed)
-            status = trial.run(stop, close, PAUSE if pause is None else pause)
+            engine = self.engine(task, seed)
+            if (found := getattr(engine, "needs", task.needs)).place != task.needs.place:
+                say(f"{label}: client states go {where(found.place, task.problem.device)}: free memory has changed")
+            trial = Trial(engine, task.entry.rounds, spec.every, watch)
+            trial.resume(folder, checkpoints, label, seed, say)
+            status = trial.run(close, stop, PAUSE if pause is None else pause)
             model = trial.fingerprint()
         except Unsupported as error:
             status, note = "failed", f"failed: {error}"
@@ -128,15 +141,21 @@ class Experiment:
         return outcome
 
 
-def make(spec: Spec) -> Experiment:
-    """Build what is to be solved and let theory set what is left to it; :class:`BadSpec` if that is not possible."""
+def make(spec: Spec, store: str = "auto") -> Experiment:
+    """Build what is to be solved and let theory set what is left to it; :class:`BadSpec` if that is not possible.
+
+    ``store`` is where the clients' states are to be kept.
+    """
     import torch
 
+    from undrift.engines.room import NoRoom, plan
     from undrift.runs.runner import resolve
 
     say_where = spec.origin.complaint
     if spec.device.startswith("cuda") and not torch.cuda.is_available():
         raise BadSpec([say_where(("device",), f"device = {spec.device!r} is not on this machine; use 'cpu'")])
+    if store != "auto" and spec.engine != "simulate":
+        raise BadSpec([Complaint(f"--store {store}", f"the engine {spec.engine} has one place for client states")])
     complaints: list[Complaint] = []
     problems = build(spec, complaints)
     tasks: list[Task] = []
@@ -155,10 +174,18 @@ def make(spec: Spec) -> Experiment:
             problem.clients, spec.cohort or Sampling(problem.clients), steps(spec, entry, problem), spec.weights
         )
         complaints += [say_where(("method", i), reason) for reason in reasons]
-        tasks.append(Task(entry, method, problem))
+        try:
+            place = store if spec.engine == "simulate" else "device"
+            needs = plan(method, problem, spec.cohort or Sampling(problem.clients), place)
+        except NoRoom as error:
+            complaints.append(say_where(("problem",), f"{entry.label}: {error}"))
+            continue
+        except ValueError as error:
+            raise BadSpec([Complaint(f"--store {store}", str(error))]) from None
+        tasks.append(Task(entry, method, problem, needs))
     if complaints:
         raise BadSpec(complaints)
-    return Experiment(spec, tasks)
+    return Experiment(spec, tasks, store)
 
 
 def build(spec: Spec, complaints: list[Complaint]) -> dict[Any, Problem]:

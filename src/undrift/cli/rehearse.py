@@ -27,7 +27,11 @@ class Need:
     label: str
     parameters: int
     state_bytes: int
-    """Memory of what the clients remember: clients x vectors x parameters x bytes of a number."""
+    """Of what the clients remember: clients x vectors x parameters x bytes of a number."""
+    place: str
+    """Where those are kept: device, host or file."""
+    work_bytes: int
+    """Memory of the cohort at work, about."""
     vectors: float = math.nan
     """Sent and received per client and round."""
     round_seconds: float = math.nan
@@ -37,9 +41,10 @@ class Need:
     """What is wrong: ``fails: ...`` or ``diverges: ...``."""
 
 
-def rehearse(spec: Spec, as_json: bool) -> int:
+def rehearse(spec: Spec, store: str, as_json: bool) -> int:
     say(f"{spec.name}: {ROUNDS} rounds of {count(len(spec.entries), 'method')} on {spec.problem_name}, nothing is kept")
-    experiment = make(spec)
+    experiment = make(spec, store)
+    say(experiment.takes)
     with experiment.threads():
         needs = [need(experiment, task) for task in experiment.tasks]
     seconds = len(spec.seeds) * sum(n.full_seconds for n in needs if not n.problem)
@@ -56,8 +61,7 @@ def rehearse(spec: Spec, as_json: bool) -> int:
 def need(experiment: Experiment, task: Task) -> Need:
     """Run two rounds and look."""
     problem, spec, entry = task.problem, experiment.spec, task.entry
-    vectors = len(task.method.Client.vectors) + problem.remembers
-    what = Need(entry.label, problem.dim, problem.clients * vectors * problem.dim * problem.dtype.itemsize)
+    what = Need(entry.label, problem.dim, task.needs.states, task.needs.place, task.needs.work)
     try:
         engine = experiment.engine(task, spec.seeds[0])
         rounds = [_time(engine.run_round) for _ in range(min(ROUNDS, entry.rounds))]
@@ -92,7 +96,7 @@ def show(needs: list[Need]) -> str:
         [
             n.label,
             whole(n.parameters),
-            size(n.state_bytes),
+            size(n.state_bytes) + f", {n.place}" * (n.place != "device"),
             whole(n.vectors),
             f"{n.round_seconds:.3g}",
             f"{n.row_seconds:.3g}",
@@ -102,7 +106,7 @@ def show(needs: list[Need]) -> str:
         for n in needs
     ]
     legend = (
-        "client states: memory of what all clients remember; vectors: per client and round, up and down\n"
+        "client states: what all clients remember; vectors: per client and round, up and down\n"
         "s/round, s/row: seconds to train a round and to measure a row; all rounds: at that pace, with one seed"
     )
     troubles = "".join(f"\n\n{n.label} {n.problem}" for n in needs if n.problem)
@@ -117,7 +121,7 @@ def _time(work: Any) -> float:
 
 def _measure(engine: Engine) -> tuple[float, float]:
     """Seconds, and the loss."""
-    from undrift.runs.runner import measure
+    from undrift.runs.trial import measure
 
     row: dict[str, float] = {}
     return _time(lambda: row.update(measure(engine))), row["loss"]

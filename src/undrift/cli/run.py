@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from undrift.cli.places import missing, place
 from undrift.cli.talk import FAILED, INTERRUPTED, OK, refuse, result, result_json, say
@@ -22,29 +23,32 @@ ENDS = {"done": "all rounds run", "reached": "target reached", "stopped": "stopp
 
 
 def run(
-    source: str, changes: Sequence[str], root: Path, overwrite: bool, check: bool, pause: float | None, as_json: bool
-) -> int:
+    source: str, changes: Sequence[str], root: Path, overwrite: bool, check: bool, pause: float | None, store: str,
+    as_json: bool, logs: Sequence[str] = (),
+) -> int:  # fmt: skip
     with refusing():
+        loggable(logs)
         spec = load(source, changes)
         if check:
             from undrift.cli.rehearse import rehearse
 
-            return rehearse(spec, as_json)
+            return rehearse(spec, store, as_json)
         folder = Folder(root / spec.name)
         state = folder.state(spec)
         if overwrite:
-            return perform(spec, folder, False, pause, as_json)
+            return perform(spec, folder, False, pause, store, as_json, logs)
         if state == "other":
             remedy = "Use --overwrite to replace it, or another name: -s name=NAME"
             refuse([f"{folder.path} holds another spec's run"], remedy)
         if state == "same":
             say(f"{folder.path} holds this run already; --overwrite runs it again.")
             return report(folder, as_json)
-        return perform(spec, folder, state == "unfinished", pause, as_json)
+        return perform(spec, folder, state == "unfinished", pause, store, as_json, logs)
 
 
-def resume(name: str, pause: float | None, as_json: bool) -> int:
+def resume(name: str, pause: float | None, store: str, as_json: bool, logs: Sequence[str] = ()) -> int:
     with refusing():
+        loggable(logs)
         folder = Folder(place(name))
         if wrong := missing(name):
             refuse([wrong])
@@ -57,7 +61,15 @@ def resume(name: str, pause: float | None, as_json: bool) -> int:
         if state == "same":
             say(f"{folder.path} is finished.")
             return report(folder, as_json)
-        return perform(spec, folder, True, pause, as_json)
+        return perform(spec, folder, True, pause, store, as_json, logs)
+
+
+def loggable(logs: Sequence[str]) -> None:
+    if logs:
+        from undrift.runs.loggers import missing
+
+        if wrong := missing(logs):
+            refuse(wrong)
 
 
 @contextmanager
@@ -74,14 +86,22 @@ def refusing() -> Iterator[None]:
         raise SystemExit(FAILED) from None
 
 
-def perform(spec: Spec, folder: Folder, again: bool, pause: float | None, as_json: bool) -> int:
+def perform(
+    spec: Spec, folder: Folder, again: bool, pause: float | None, store: str, as_json: bool, logs: Sequence[str] = ()
+) -> int:
     """Run what is left of a spec."""
     from undrift.cli.experiment import make
 
     say(f"{spec.name}: {count(len(spec.entries), 'method')} on {spec.problem_name}, {count(len(spec.seeds), 'seed')}")
-    experiment = make(spec)
+    experiment = make(spec, store)
+    say(experiment.takes)
     try:
         (go_on if again else begin)(folder, experiment)
+        share(folder, experiment)
+        if logs:
+            from undrift.runs.loggers import Log
+
+            folder.listeners.append(Log(folder, logs, say))
         outcomes = work(folder, experiment, pause)
         if outcomes is None:
             return interrupted(folder)
@@ -121,6 +141,14 @@ def begin(folder: Folder, experiment: Experiment) -> None:
     ]
     about = {"note": experiment.note} if experiment.note else {}
     folder.start(experiment.spec, environment(experiment.spec.device) | about, chosen)
+
+
+def share(folder: Folder, experiment: Experiment) -> None:
+    """Who holds what, where samples have classes."""
+    problem: Any = experiment.tasks[0].problem
+    if hasattr(problem, "label_counts") and not folder.file("partition.json").exists():
+        counts = problem.label_counts(range(problem.clients)).long().tolist()
+        folder.write("partition.json", json.dumps({"classes": list(problem.data.classes), "counts": counts}) + "\n")
 
 
 def work(folder: Folder, experiment: Experiment, pause: float | None) -> list[Outcome] | None:

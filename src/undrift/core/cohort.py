@@ -80,15 +80,16 @@ class Sampling:
         """The cohort of a round: a pure function of the seed and the round."""
         import numpy as np
 
-        candidates = np.arange(total)
+        pool = None
         if self.pool is not None:
-            candidates = streams.at("pool", round // self.renew).choice(total, self.pool, replace=False)
+            pool = streams.at("pool", round // self.renew).choice(total, self.pool, replace=False)
+        candidates = self.pool or total
         rng = streams.at("cohort", round)
-        members = candidates[:0]
-        if self.sampling == "fixed":
-            members = rng.choice(candidates, self.size, replace=False)
+        members = rng.choice(candidates, self.size, replace=False) if self.sampling == "fixed" else np.arange(0)
         while not len(members):
-            members = candidates[rng.random(len(candidates)) < self.size / len(candidates)]
+            members = np.flatnonzero(rng.random(candidates) < self.size / candidates)
+        if pool is not None:
+            members = pool[members]
         if self.dropout:
             staying = members[streams.at("dropout", round).random(len(members)) >= self.dropout]
             members = staying if len(staying) else members[:1]

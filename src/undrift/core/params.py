@@ -8,6 +8,7 @@ import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, Union
 
 THEORY = "theory"
@@ -58,10 +59,15 @@ class BadParameters(ValueError):
         super().__init__("\n".join(f"{owner}: {text}" for text in problems.values()))
 
 
-def hints(cls: type) -> dict[str, Any]:
+def hints(cls: type) -> Mapping[str, Any]:
     """Field name -> declared type, with its range."""
+    return _hints(cls)
+
+
+@cache
+def _hints(cls: Any) -> Mapping[str, Any]:
     resolved = typing.get_type_hints(cls, include_extras=True)
-    return {f.name: resolved[f.name] for f in dataclasses.fields(cls)}
+    return types.MappingProxyType({f.name: resolved[f.name] for f in dataclasses.fields(cls)})
 
 
 def describe(hint: Any) -> str:

@@ -67,6 +67,8 @@ class Problem(abc.ABC):
     device: torch.device
     augmentation: Any = None
     """Random changes to samples: ``draw(rng, n)`` decides them, the oracle applies them."""
+    together: int | None = None
+    """How many clients are best worked on side by side, each group of them on one thread; ``None``: all there are."""
     remembers: bool = False
     """Whether the local loss looks at a client's last local model, which the engine then keeps."""
     differentiates: bool = False

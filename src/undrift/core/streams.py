@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,21 @@ class Streams:
         from numpy.random import Generator, Philox
 
         return Generator(Philox(key=_key(self.seed, stream), counter=[0, step, client, round]))
+
+    def along(self, stream: str) -> Callable[[int, int, int], Generator]:
+        """``at`` of one stream by (round, client, step), always the same generator moved to another place: cheaper."""
+        from numpy.random import Generator, Philox
+
+        bits = Philox(key=_key(self.seed, stream))
+        state, generator = bits.state, Generator(bits)
+        counter = state["state"]["counter"]
+
+        def move(round: int, client: int, step: int) -> Generator:
+            counter[1:] = step, client, round
+            bits.state = state
+            return generator
+
+        return move
 
 
 @cache

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.random import Generator
 
 from undrift.core.params import unknown
+from undrift.core.upload import upload
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +44,8 @@ class Draws:
         """As tensors on ``device``."""
         import torch
 
-        return Draws(*(torch.as_tensor(getattr(self, f.name), device=device) for f in dataclasses.fields(self)))
+        values = [np.asarray(getattr(self, f.name)) for f in dataclasses.fields(self)]
+        return Draws(*(upload(v, torch.device(device)) for v in values))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -92,7 +92,7 @@ def load_images(
 def verify(name: str, folder: str | Path | None = None) -> Verified:
     """Read every image, compare with what is known of the set, and complain about all that differs at once."""
     pixels = _read(name, folder)
-    files = [] if name == "digits" else _files(_find(name, folder)[0])
+    files = [] if name == "digits" else _files(find(name, folder)[0])
     counts = [np.bincount(labels, minlength=len(pixels.classes)) for labels in (pixels.labels, pixels.test_labels)]
     if name in CARDS and (problems := list(_differences(CARDS[name], pixels, counts, files))):
         raise BadData("\n".join(problems))
@@ -104,12 +104,12 @@ def verify(name: str, folder: str | Path | None = None) -> Verified:
 def _read(name: str, folder: str | Path | None) -> Pixels:
     if name == "digits":
         return check(_digits(), name)
-    path, read = _find(name, folder)
+    path, read = find(name, folder)
     return check(read(path), path)
 
 
-def _find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
-    """Where the set is, and what reads it."""
+def find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
+    """Where the set is, and what reads it; an error says why there is none."""
     plain = Path(name).name == name and name not in ("", "..")
     if not plain or not (name in CARDS or folder or os.environ.get(FOLDER)):
         raise ValueError(unknown("image set", name, CARDS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from undrift.core.method import Method, Round
 from undrift.core.problem import Problem
 from undrift.core.streams import Streams
 from undrift.core.struct import State
+from undrift.core.upload import upload
 from undrift.engines.batches import Batches
 from undrift.engines.local import Options
 
@@ -31,6 +32,15 @@ class Ledger:
     gradients: int = 0
     iterations: int = 0
     syncs: int = 0
+
+
+class Plan(NamedTuple):
+    """A round: the local steps of every client and the most of them, its phases, and how often local work repeats."""
+
+    steps: Sequence[int]
+    most: int
+    phases: list[Any]
+    blocks: int
 
 
 class Engine(abc.ABC):
@@ -80,7 +90,8 @@ class Engine(abc.ABC):
         self.server: State = method.server(self.x0)
         self.ends: Any = None
         self._everyone = np.arange(n)
-        self._fixed: tuple[list[int], list[Any], int] | None = None
+        self._fixed: Plan | None = None
+        self._most = max(self.steps)
         self._weights = None
         if self.options.weights == "samples":
             self._weights = torch.tensor(problem.samples, dtype=self.x0.dtype, device=self.x0.device)
@@ -99,21 +110,21 @@ class Engine(abc.ABC):
 
     def advance(self) -> None:
         """One phase."""
-        steps, phases, self.blocks = self._plan()
-        phase = phases[self.phase]
-        cohort = self._members(phase, steps)
+        plan = self._plan()
+        phase, self.blocks = plan.phases[self.phase], plan.blocks
+        cohort, steps = self._members(phase, plan)
         picked = None
         if phase.reduction == "pick":
             picked = int(self.streams.at("pick", self.round, step=self.phase).integers(cohort.size))
         with torch.no_grad() if self.problem.differentiates else torch.inference_mode():
-            up = self.exchange(phase, cohort, steps if cohort.full else [steps[i] for i in cohort.members], picked)
+            up = self.exchange(phase, cohort, steps, picked)
             self.server = phase.merge(self.server, up, cohort)
         self._book(phase, cohort, 1 if picked is not None else cohort.size)
         self.phase += 1
-        if self.phase == len(phases):
+        if self.phase == len(plan.phases):
             self.phase = 0
             self.round += 1
-            self.ledger.iterations += max(steps) * self.blocks
+            self.ledger.iterations += plan.most * self.blocks
             self.server = self.server.lasting()
             self.forget()
 
@@ -146,13 +157,18 @@ class Engine(abc.ABC):
         and ``client_previous`` where the problem remembers the clients' last local models.
         """
 
+    def client_parts(self) -> dict[str, Any]:
+        """The same for reading before the next phase; a vector of all clients may be a sequence of its blocks."""
+        return self.client_tensors()
+
     @abc.abstractmethod
     def load_clients(self, tensors: dict[str, Tensor]) -> None:
-        """The inverse of ``client_tensors``."""
+        """The inverse of ``client_tensors``; ``tensors`` are copied, from whatever device."""
 
-    def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All that a continuation needs: tensors by name, and counters."""
-        tensors = {f"server.{name}": v for name, v in self.server.items()} | self.client_tensors()
+    def snapshot(self, lasting: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+        """All that a continuation needs: tensors by name, and counters. If not ``lasting``, see ``client_parts``."""
+        tensors = {f"server.{name}": v for name, v in self.server.items()}
+        tensors |= self.client_tensors() if lasting else self.client_parts()
         return tensors, {"round": self.round, "phase": self.phase, **dataclasses.asdict(self.ledger)}
 
     def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
@@ -175,41 +191,44 @@ class Engine(abc.ABC):
             if rows is not None and tensor.dtype != self.x0.dtype:
                 raise ValueError(f"the saved {name} is {tensor.dtype}, not {self.x0.dtype}")
         device = self.x0.device
-        self.server = state(**{n: tensors[f"server.{n}"].to(device) for n in state.names() if f"server.{n}" in tensors})
-        self.load_clients({n: t.to(device) for n, t in tensors.items() if not n.startswith("server.")})
+        server = {n: tensors[f"server.{n}"] for n in state.names() if f"server.{n}" in tensors}
+        self.server = state(**{n: v.to(device, copy=True) for n, v in server.items()})
+        self.load_clients(tensors)
         self.round, self.phase = counters["round"], counters["phase"]
         self.ledger = Ledger(**{f.name: counters[f.name] for f in dataclasses.fields(Ledger)})
 
-    def _plan(self) -> tuple[list[int], list[Any], int]:
-        """The local steps, phases and blocks of this round."""
+    def _plan(self) -> Plan:
         if self._fixed is not None:
             return self._fixed
         method = self.method
         if self.options.decay != 1:
             method = dataclasses.replace(method, lr=method.lr * self.options.decay**self.round)  # type: ignore
         now = Round(self.round, self.steps, lambda: self.streams.at("coins", self.round))
-        now.steps = list(method.local_steps(now))
-        plan = now.steps, self.phases(method, now), method.blocks(now)
+        now.steps = method.local_steps(now)
+        most = self._most if now.steps is self.steps else max(now.steps)
+        plan = Plan(now.steps, most, self.phases(method, now), method.blocks(now))
         if now.alike and self.options.decay == 1:
             self._fixed = plan
         return plan
 
-    def _members(self, phase: Any, steps: list[int]) -> Cohort:
+    def _members(self, phase: Any, plan: Plan) -> tuple[Cohort, list[int]]:
+        """Who takes part in a phase, and their local steps."""
         n = self.problem.clients
         if phase.who == "one":
-            who = self.streams.at("one", self.round).integers(n, size=1)
-            return Cohort(who, n, self.round, steps[who[0]])
-        if phase.who == "all" or self.cohort.always_full(n):
-            return Cohort(self._everyone, n, self.round, sum(steps) / n)
-        cohort = self.cohort.draw(self.streams, self.round, n)
-        return dataclasses.replace(cohort, steps=sum(steps[i] for i in cohort.members) / cohort.size)
+            cohort = Cohort(self.streams.at("one", self.round).integers(n, size=1), n, self.round)
+        elif phase.who == "all" or self.cohort.always_full(n):
+            return Cohort(self._everyone, n, self.round, sum(plan.steps) / n), list(plan.steps)
+        else:
+            cohort = self.cohort.draw(self.streams, self.round, n)
+        steps = [plan.steps[i] for i in cohort.members.tolist()]
+        return dataclasses.replace(cohort, steps=sum(steps) / cohort.size), steps
 
     def reduce(self, rows: Tensor, reduction: str, cohort: Cohort, picked: int | None) -> Tensor:
         """Uploads ``[C, d]`` of a cohort as the server receives them."""
         if picked is not None:
             return rows[picked]
         if reduction == "mean" and self._weights is not None:
-            weights = self._weights[torch.from_numpy(cohort.members).to(rows.device)]
+            weights = self._weights.index_select(0, upload(cohort.members, rows.device))
             return (weights / weights.sum()) @ rows
         return rows.mean(0) if reduction == "mean" else rows.sum(0) if reduction == "sum" else rows
 

@@ -49,7 +49,9 @@ class Options:
         """The gradient a method sees: clipped, then with weight decay."""
         if not self.weight_decay:
             return self.clipped(g)
-        return torch.add(self.clipped(g), y, alpha=self.weight_decay)
+        if self.clip is None:
+            return torch.add(g, y, alpha=self.weight_decay)
+        return self.clipped(g).add_(y, alpha=self.weight_decay)
 
     def scale(self, v: Tensor) -> Tensor:
         """What clipping multiplies each row by."""
@@ -71,16 +73,24 @@ class Descent:
                 v = direction(y, grad)
                 v = torch.sub(v, x, alpha=prox) if prox else v
                 kept = (1 - lr * (options.weight_decay + prox)) * y
-                return torch.addcmul(kept, v, options.scale(v), value=-lr)
+                return kept.addcmul_(v, options.scale(v), value=-lr)
 
             self._raw = True
             try:
                 return self.descend(x, step)
             finally:
                 self._raw = False
-        if prox:
-            return self.descend(x, lambda y, grad: torch.sub(y, direction(y, grad) + prox * (y - x), alpha=lr))
-        return self.descend(x, lambda y, grad: torch.sub(y, direction(y, grad), alpha=lr))
+        own = None
+
+        def down(y: Tensor, grad: Callable) -> Tensor:
+            nonlocal own
+            v = direction(y, grad)
+            v = torch.add(v, y - x, alpha=prox) if prox else v
+            # What the last step made is nobody else's: to write over it spares a pass through memory.
+            own = y.sub_(v, alpha=lr) if y is own else torch.sub(y, v, alpha=lr)
+            return own
+
+        return self.descend(x, down)
 
     def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
         raise NotImplementedError

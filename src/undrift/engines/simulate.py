@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,99 +13,132 @@ from torch import Tensor
 from undrift.core.cohort import Cohort
 from undrift.core.problem import Oracle
 from undrift.core.struct import Struct
+from undrift.core.upload import upload
 from undrift.engines.base import Engine
+from undrift.engines.groups import Halted, grouped
 from undrift.engines.local import Descent, iterate
+from undrift.engines.room import folder, plan
+from undrift.engines.store import Apart, Rows, Store
+
+PREVIOUS = "previous model"
+"""The clients' last local models beside what a method declares; no field can have that name."""
 
 
 class Simulate(Engine):
-    """All clients of a cohort in one process, their vectors stacked."""
+    """All clients of a cohort in one process, their vectors stacked.
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    ``store`` says where the vectors of all clients are kept: on the ``device``, in memory beside the GPU (``host``), in
+    a ``file``, or in the first of these with room for them (``auto``). The numbers are the same.
+    """
+
+    def __init__(self, *args: Any, store: str = "auto", **kwargs: Any):
         super().__init__(*args, **kwargs)
-        n = self.problem.clients
-        self.clients = self.method.client(self.x0).map(lambda v: v.expand(n, -1))
+        self.needs = plan(self.method, self.problem, self.cohort, store)
+        start = dict(self.method.client(self.x0).lasting().items())
+        start |= {PREVIOUS: self.x0} if self.problem.remembers else {}
+        start = {name: v if v.any() else torch.zeros_like(v) for name, v in start.items()}  # 0 * x0 has negative zeros
+        n, place = self.problem.clients, self.needs.place
+        self.store = Store(start, n) if place == "device" else Apart(start, n, folder() if place == "file" else None)
         self._scratch: tuple[np.ndarray, dict[str, Tensor]] | None = None
-        self._owned = False
-        self.previous = self.x0.repeat(n, 1) if self.problem.remembers else None
+
+    @property
+    def clients(self) -> Any:
+        """What the clients remember: a record of vectors ``[N, d]``."""
+        return self.method.Client(**{name: v for name, v in self.store.tensors().items() if name != PREVIOUS})
 
     def exchange(self, phase: Any, cohort: Cohort, steps: list[int], picked: int | None) -> Any:
-        oracle = self.problem.at(None if cohort.full else cohort.members)
-        f = Stacked(self, oracle, cohort, steps)
-        me, up = phase.work(self._gather(cohort), phase.send(self.server), f)
-        self._scatter(cohort, me.map(f.rows))
+        members = None if cohort.full else cohort.members
+        mine = self.store.gather(members)
+        self.store.expect(self._next)
+        f = Stacked(self, self.problem.at(members), cohort, steps, mine.pop(PREVIOUS, None))
+        work = phase.work if self.problem.together is None else grouped(phase.work, self.problem.together)
+        me, up = work(self._me(mine, cohort), phase.send(self.server), f)
+        self._keep(me, f, members)
         self.ledger.gradients += f.gradients
-        if f.end is not None:
-            self.ends = f.end
-            if self.previous is not None:
-                self.previous[torch.from_numpy(cohort.members)] = f.end
         return up.map(lambda v: self.reduce(f.rows(v), phase.reduction, cohort, picked))
 
     def forget(self) -> None:
         self._scratch = None
 
     def client_tensors(self) -> dict[str, Tensor]:
-        self._owned = False  # what is handed out is not written to again
-        tensors = {f"client.{name}": v for name, v in self.clients.items()}
-        if self._scratch:
-            members, rows = self._scratch
-            tensors |= {f"scratch.{name}": v for name, v in rows.items()}
-            tensors["scratch_members"] = torch.from_numpy(members)
-        return tensors if self.previous is None else {**tensors, "client_previous": self.previous.clone()}
+        return _saved(self.store.tensors()) | self._scratch_tensors()
+
+    def client_parts(self) -> dict[str, Tensor | Rows]:
+        return _saved(self.store.rows()) | self._scratch_tensors()
 
     def load_clients(self, tensors: dict[str, Tensor]) -> None:
-        declared = self.method.Client
-        self.clients = declared(**{n: tensors[f"client.{n}"] for n in declared.vectors})
-        self._owned = False
-        self.previous = tensors["client_previous"].clone() if self.problem.remembers else None
-        rows = {n: tensors[f"scratch.{n}"] for n in declared.scratch if f"scratch.{n}" in tensors}
-        self._scratch = (tensors["scratch_members"].cpu().numpy(), rows) if rows else None
+        self.store.load({name: tensors[saved] for saved, name in _saved({n: n for n in self.store.names}).items()})
+        names = [name for name in self.method.Client.scratch if f"scratch.{name}" in tensors]
+        rows = {name: tensors[f"scratch.{name}"].to(self.x0.device, copy=True) for name in names}
+        self._scratch = (tensors["scratch_members"].cpu().numpy().copy(), rows) if rows else None
 
-    def _gather(self, cohort: Cohort) -> Any:
-        """The cohort's states. Copies, unless the cohort is everyone: then nothing is ever written in place."""
-        me = self.clients
-        if not cohort.full:
-            index = torch.as_tensor(cohort.members, device=self.x0.device)
-            me = me.map(lambda v: v.index_select(0, index))
-        if self._scratch:
+    def _scratch_tensors(self) -> dict[str, Any]:
+        if self._scratch is None:
+            return {}
+        members, rows = self._scratch
+        return {f"scratch.{name}": v for name, v in rows.items()} | {"scratch_members": torch.from_numpy(members)}
+
+    def _next(self) -> np.ndarray:
+        """Who takes part in the next round."""
+        if self.cohort.always_full(self.problem.clients):
+            return self._everyone
+        return self.cohort.draw(self.streams, self.round + 1, self.problem.clients).members
+
+    def _me(self, mine: dict[str, Tensor], cohort: Cohort) -> Any:
+        if self._scratch is not None:
             members, rows = self._scratch
             if len(members) != cohort.size:
-                at = torch.as_tensor(np.searchsorted(members, cohort.members), device=self.x0.device)
+                at = upload(np.searchsorted(members, cohort.members), self.x0.device)
                 rows = {name: v.index_select(0, at) for name, v in rows.items()}
-            me = me.replace(**rows)
-        return me
+            mine |= rows
+        return self.method.Client(**mine)
 
-    def _scatter(self, cohort: Cohort, me: Any) -> None:
-        kept = me.lasting()
-        if cohort.full:
-            self.clients, self._owned = kept, False
-        elif kept.vectors:
-            if not self._owned:
-                self.clients, self._owned = self.clients.map(lambda v: v.clone()), True
-            index = torch.as_tensor(cohort.members, device=self.x0.device)
-            for name, rows in kept.items():
-                getattr(self.clients, name).index_copy_(0, index, rows)
+    def _keep(self, me: Any, f: Stacked, members: np.ndarray | None) -> None:
+        lasting = {name: f.rows(getattr(me, name)) for name in me.vectors}
+        if f.end is not None:
+            self.ends = f.end
+            if self.problem.remembers:
+                lasting[PREVIOUS] = f.end
+        if lasting:
+            self.store.scatter(members, lasting)
         self._scratch = None
-        if scratch := {name: v for name in me.scratch if (v := getattr(me, name)) is not None}:
-            self._scratch = cohort.members, scratch
+        if scratch := {name: f.rows(v) for name in me.scratch if (v := getattr(me, name)) is not None}:
+            self._scratch = f.cohort.members, scratch
 
 
 class Stacked(Descent):
     """``f`` for a whole cohort."""
 
-    def __init__(self, engine: Simulate, oracle: Oracle, cohort: Cohort, steps: list[int]):
+    def __init__(
+        self, engine: Simulate, oracle: Oracle, cohort: Cohort, steps: list[int], previous: Tensor | None = None
+    ):
         self.round, self.blocks, self.options = engine.round, engine.blocks, engine.options
         self.steps: Any = 0
         self.gradients = 0
         self.end: Any = None
-        self._engine, self._oracle, self._cohort, self._planned = engine, oracle, cohort, steps
+        self.cohort = cohort
+        self._engine, self._oracle, self._planned, self._previous = engine, oracle, steps, previous
         self._calls = self._drawn = 0
+
+    def part(self, rows: slice, halted: Callable[[], bool]) -> Group:
+        """``f`` for some of the clients; it raises :class:`Halted` at the next step once ``halted()``."""
+        cohort = dataclasses.replace(self.cohort, members=self.cohort.members[rows])
+        previous = None if self._previous is None else self._previous[rows]
+        engine = self._engine
+        return Group(halted, engine, engine.problem.at(cohort.members), cohort, self._planned[rows], previous)
+
+    def join(self, parts: Sequence[Stacked]) -> None:
+        """What its parts have done."""
+        self.gradients = sum(part.gradients for part in parts)
+        if parts[0].end is not None:
+            self.end = torch.cat([part.end for part in parts])
 
     def rows(self, v: Tensor) -> Tensor:
         """One row per client, where a vector is still common to all."""
-        return v if v.dim() == 2 else v.expand(self._cohort.size, -1)
+        return v if v.dim() == 2 else v.expand(self.cohort.size, -1)
 
     def grad(self, y: Tensor, step: int | None = None) -> Tensor:
-        self.gradients += self._cohort.size
+        self.gradients += self.cohort.size
         y = self.rows(y)
         self._oracle.begin(y, self._previous)
         return self._treated(y, self._oracle.grad(y, *(() if step is None else self._batch(step))))
@@ -120,7 +154,7 @@ class Stacked(Descent):
         if until is None and fewest == most:
             for j in range(start, most):
                 y = step(y, self._bound(j))
-            self._count(self._cohort.size)
+            self._count(self.cohort.size)
             self.steps = most - start
         else:
             y = self._masked(y, step, until, start, most)
@@ -130,11 +164,12 @@ class Stacked(Descent):
 
     def _masked(self, y: Any, step: Callable, until: Callable | None, start: int, most: int) -> Any:
         """Clients that have taken their steps, or met ``until``, keep what they have."""
-        last = torch.tensor(self._planned, device=self._engine.x0.device).unsqueeze(-1)
+        planned = np.array(self._planned)
+        last = upload(planned, self._engine.x0.device).unsqueeze(-1)
         for j in range(start, most):
             going = last > j
             y = _where(going, step(y, self._bound(j)), y)
-            self._count(int(going.sum()))
+            self._count(int(going.sum()) if until is not None else int((planned > j).sum()))
             if until is not None:
                 last = torch.where(going & until(y), j + 1, last)
                 if int(last.max()) <= j + 1:
@@ -163,12 +198,25 @@ class Stacked(Descent):
 
     def _batch(self, step: int) -> tuple[Any, ...]:
         batches = self._engine.batches
-        return () if batches is None else batches.draw(self._cohort.members, self.round, step)
+        return () if batches is None else batches.draw(self.cohort.members, self.round, step)
 
-    @property
-    def _previous(self) -> Tensor | None:
-        previous = self._engine.previous
-        return None if previous is None else previous[torch.from_numpy(self._cohort.members)]
+
+class Group(Stacked):
+    """``f`` for some clients of a cohort, while others work."""
+
+    def __init__(self, halted: Callable[[], bool], *args: Any):
+        super().__init__(*args)
+        self._halted = halted
+
+    def _bound(self, step: int) -> Callable[[Tensor], Tensor]:
+        if self._halted():
+            raise Halted
+        return super()._bound(step)
+
+
+def _saved(vectors: dict[str, Any]) -> dict[str, Any]:
+    """By the names of a snapshot."""
+    return {"client_previous" if name == PREVIOUS else f"client.{name}": v for name, v in vectors.items()}
 
 
 def _where(mask: Tensor, new: Any, old: Any) -> Any:

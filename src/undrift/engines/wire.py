@@ -64,6 +64,7 @@ class Wire(Engine):
 
     def load_clients(self, tensors: dict[str, Tensor]) -> None:
         declared = self.method.Client
+        tensors = {name: v.to(self.x0.device, copy=True) for name, v in tensors.items()}
         self.clients = [
             declared(**{n: tensors[f"client.{n}"][i] for n in declared.vectors}) for i in range(self.problem.clients)
         ]

@@ -12,14 +12,23 @@ if TYPE_CHECKING:
     from undrift.problems.logistic import Logistic
     from undrift.problems.neural import Neural
     from undrift.problems.quadratic import Quadratic
-    from undrift.problems.synthetic import fedcet_quadratic, fedred_quadratic, random_least_squares, random_quadratic
+    from undrift.problems.softmax import Softmax
+    from undrift.problems.synthetic import (
+        fedcet_quadratic,
+        fedprox_softmax,
+        fedred_quadratic,
+        random_least_squares,
+        random_quadratic,
+    )
 
 _HOMES = {
     "LeastSquares": "least_squares",
     "Logistic": "logistic",
     "Neural": "neural",
     "Quadratic": "quadratic",
+    "Softmax": "softmax",
     "fedcet_quadratic": "synthetic",
+    "fedprox_softmax": "synthetic",
     "fedred_quadratic": "synthetic",
     "random_least_squares": "synthetic",
     "random_quadratic": "synthetic",
@@ -30,8 +39,10 @@ __all__ = [
     "Logistic",
     "Neural",
     "Quadratic",
+    "Softmax",
     "build",
     "fedcet_quadratic",
+    "fedprox_softmax",
     "fedred_quadratic",
     "find",
     "random_least_squares",

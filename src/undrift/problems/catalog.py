@@ -102,6 +102,29 @@ class RandomLeastSquares(Named):
 
 
 @dataclasses.dataclass(frozen=True)
+class SyntheticSoftmax(Named):
+    """``alpha`` makes the clients' models differ, ``beta`` their features; ``sizes`` is lognormal in FedProx's code."""
+
+    name = "softmax-synthetic"
+    title = "FedProx's Synthetic(alpha, beta): softmax regression on clients with models of their own"
+
+    clients: Count = 30
+    samples: Count = 50
+    features: Count = 60
+    classes: Count = 10
+    alpha: NonNegative = 1.0
+    beta: NonNegative = 1.0
+    sizes: Literal["equal", "lognormal"] = "equal"
+    l2: NonNegative | None = None
+    seed: Natural = 0
+
+    def build(self) -> Problem:
+        from undrift.problems.synthetic import fedprox_softmax
+
+        return fedprox_softmax(**self._values())
+
+
+@dataclasses.dataclass(frozen=True)
 class LogisticRegression(Named):
     """``beta`` is the concentration of the Dirichlet partitions, ``shards`` those per client of ``by-label``."""
 
@@ -210,7 +233,15 @@ def _split(problem: LogisticRegression | Images, labels: Any) -> Parts:
             return getattr(paper_partitions, paper)(*among, beta=problem.beta)
 
 
-_ALL = (RandomQuadratic, FedRedQuadratic, FedCETQuadratic, RandomLeastSquares, LogisticRegression, Images)
+_ALL = (
+    RandomQuadratic,
+    FedRedQuadratic,
+    FedCETQuadratic,
+    RandomLeastSquares,
+    LogisticRegression,
+    SyntheticSoftmax,
+    Images,
+)
 registry: dict[str, type[Named]] = {kind.name: kind for kind in _ALL}
 """Every named problem."""
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from undrift.core.problem import Constants, Oracle, Unsupported
-from undrift.problems.resident import Resident
+from undrift.problems.resident import Resident, pick
 from undrift.problems.spectra import Matrix, dissimilarity, spectrum
 
 Sampler = Callable[[Tensor, Tensor], Tensor]
@@ -20,10 +20,14 @@ Sampler = Callable[[Tensor, Tensor], Tensor]
 
 
 class FormOracle(Oracle):
-    """Gradients and minimisers; ``sample`` serves the mini-batches, without it every batch is all the data."""
+    """Gradients and minimisers; ``sample`` serves the mini-batches, without it every batch is all the data.
 
-    def __init__(self, q: Tensor, beta: float, sample: Sampler | None):
-        self.q, self.beta, self.sample = q, beta, sample
+    ``q [N, d]`` is that of all clients; what belongs to ``members`` is gathered when it is first needed.
+    """
+
+    def __init__(self, members: np.ndarray, q: Tensor, beta: float, sample: Sampler | None):
+        self.members, self.beta, self.sample = members, beta, sample
+        self._q = q
         self._factor: tuple[float, Tensor] | None = None
 
     def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
@@ -40,6 +44,10 @@ class FormOracle(Oracle):
             self._factor = lam, factor(self.hessians(), lam)
         return back(self._factor[1], self.q + v)
 
+    @cached_property
+    def q(self) -> Tensor:
+        return pick(self._q, self.members)
+
     @abc.abstractmethod
     def full(self, y: Tensor) -> Tensor:
         """H y - q."""
@@ -49,32 +57,37 @@ class FormOracle(Oracle):
         """H, ``[C, d]`` or ``[C, d, d]``."""
 
 
-class Diagonal(FormOracle):
-    """Hessians are the rows of ``H [C, d]``."""
+class Explicit(FormOracle):
+    """``H`` is that of all clients."""
 
-    def __init__(self, H: Tensor, q: Tensor, beta: float = 0.0, sample: Sampler | None = None):
-        super().__init__(q, beta, sample)
-        self.H, self.minus_q = H, -q
+    def __init__(self, members: np.ndarray, H: Tensor, q: Tensor, beta: float = 0.0, sample: Sampler | None = None):
+        super().__init__(members, q, beta, sample)
+        self._H = H
+
+    @cached_property
+    def H(self) -> Tensor:
+        return pick(self._H, self.members)
+
+    @cached_property
+    def minus_q(self) -> Tensor:
+        return -self.q
+
+    def hessians(self) -> Tensor:
+        return self.H
+
+
+class Diagonal(Explicit):
+    """Hessians are the rows of ``H [N, d]``."""
 
     def full(self, y: Tensor) -> Tensor:
         return torch.addcmul(self.minus_q, self.H, y)
 
-    def hessians(self) -> Tensor:
-        return self.H
 
-
-class Dense(FormOracle):
-    """Hessians ``H [C, d, d]``, symmetric: a row vector times H is the faster product on a CPU."""
-
-    def __init__(self, H: Tensor, q: Tensor, beta: float = 0.0, sample: Sampler | None = None):
-        super().__init__(q, beta, sample)
-        self.H, self.minus_q = H, -q.unsqueeze(1)
+class Dense(Explicit):
+    """Hessians ``H [N, d, d]``, symmetric: a row vector times H is the faster product on a CPU."""
 
     def full(self, y: Tensor) -> Tensor:
-        return torch.baddbmm(self.minus_q, y.unsqueeze(1), self.H).squeeze(1)
-
-    def hessians(self) -> Tensor:
-        return self.H
+        return torch.baddbmm(self.minus_q.unsqueeze(1), y.unsqueeze(1), self.H).squeeze(1)
 
 
 class Form(Resident):
@@ -90,9 +103,13 @@ class Form(Resident):
     def hessian(self, client: int) -> Matrix:
         """H_i, exact: ``[d, d]``, or ``[d]`` when diagonal."""
 
+    @abc.abstractmethod
+    def mean(self) -> Tensor:
+        """The mean of the H_i, exact."""
+
     @cached_property
     def mean_hessian(self) -> Matrix:
-        return np.asarray(sum(self.hessian(i) for i in range(self.clients)) / self.clients)
+        return self.mean().cpu().numpy()
 
     @property
     def optimum(self) -> Tensor | None:

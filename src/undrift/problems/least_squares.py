@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from undrift.problems.form import Dense, Form, FormOracle
+from undrift.problems.held import Held
 from undrift.problems.resident import exact, pick, weights
 from undrift.problems.spectra import Matrix
 
@@ -35,6 +37,10 @@ class LeastSquares(Form):
     def hessian(self, client: int) -> Matrix:
         return (self.A[client].T @ self.A[client]).cpu().numpy()
 
+    def mean(self) -> Tensor:
+        rows = self.A.flatten(0, 1)
+        return rows.T @ rows / self.clients
+
     @property
     def frobenius_L(self) -> float:
         """max_i |A_i'A_i|_F, the smoothness constant that FedRecu's authors used."""
@@ -47,32 +53,39 @@ class LeastSquares(Form):
         self._gram = torch.bmm(self.A.mT, self.A).to(device, dtype) if columns <= rows else None
 
     def _oracle(self, members: np.ndarray) -> FormOracle:
-        sample = Rows(pick(self._A, members), pick(self._b, members))
+        sample = Rows(members, self._A, self._b)
         if self._gram is None:
-            return Wide(sample, pick(self._q, members))
-        return Dense(pick(self._gram, members), pick(self._q, members), sample=sample)
+            return Wide(members, self._A, self._b, self._q, sample)
+        return Dense(members, self._gram, self._q, sample=sample)
 
 
 class Rows:
-    """Gradients over the rows of a mini-batch, scaled to stand for all rows."""
+    """Gradients over the rows of a mini-batch, from those of all clients, scaled to stand for all of a client's."""
 
-    def __init__(self, A: Tensor, b: Tensor):
-        self.A, self.b = A, b
-        self.clients = torch.arange(len(b), device=b.device).unsqueeze(1)
+    def __init__(self, members: np.ndarray, A: Tensor, b: Tensor):
+        self.A, self.b, self.held = A.flatten(0, 1), b.flatten(), Held.blocks(members, b.shape[1])
 
     def __call__(self, y: Tensor, batch: Tensor) -> Tensor:
-        A, b = self.A[self.clients, batch], self.b[self.clients, batch]
+        A, b = self.held.drawn(self.A, batch), self.held.drawn(self.b, batch)
         residual = (A @ y.unsqueeze(-1)).squeeze(-1) - b
-        weight = self.b.shape[1] * weights(batch, y.dtype)
+        weight = self.held.most * weights(batch, y.dtype)
         return torch.bmm((weight * residual).unsqueeze(1), A).squeeze(1)
 
 
 class Wide(FormOracle):
     """Fewer rows than columns: gradients through A, and A'A only for ``solve``."""
 
-    def __init__(self, rows: Rows, q: Tensor):
-        super().__init__(q, 0.0, rows)
-        self.A, self.minus_b = rows.A, -rows.b.unsqueeze(1)
+    def __init__(self, members: np.ndarray, A: Tensor, b: Tensor, q: Tensor, rows: Rows):
+        super().__init__(members, q, 0.0, rows)
+        self._A, self._b = A, b
+
+    @cached_property
+    def A(self) -> Tensor:
+        return pick(self._A, self.members)
+
+    @cached_property
+    def minus_b(self) -> Tensor:
+        return -pick(self._b, self.members).unsqueeze(1)
 
     def full(self, y: Tensor) -> Tensor:
         return torch.bmm(torch.baddbmm(self.minus_b, y.unsqueeze(1), self.A.mT), self.A).squeeze(1)

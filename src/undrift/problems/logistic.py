@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from undrift.core.problem import Constants
+from undrift.problems.held import Held, owned
 from undrift.problems.logistic_oracle import LogisticOracle, divergence
 from undrift.problems.newton import NotConverged, minimise
 from undrift.problems.resident import Resident, exact
@@ -34,16 +35,10 @@ class Logistic(Resident):
             )
         if not bool((labels.abs() == 1).all()):
             raise ValueError("labels must be -1 or +1; map the two classes to them")
-        owned = [torch.as_tensor(np.asarray(part, dtype=np.int64), device=features.device) for part in parts]
-        if not owned or not all(len(part) for part in owned):
-            raise ValueError("a client has no samples; give every client at least one")
-        order = torch.cat(owned)
-        if int(order.min()) < 0 or int(order.max()) >= len(labels) or len(order.unique()) != len(order):
-            raise ValueError(f"parts must hold different positions from 0 to {len(labels) - 1}, each at most once")
-        self.clients, self.dim = len(owned), features.shape[1]
-        self.samples = [len(part) for part in owned]
-        self.sizes = np.array(self.samples)
-        self.first = np.cumsum(self.sizes) - self.sizes
+        numbers, self.held = owned(parts, len(labels))
+        order = torch.from_numpy(numbers).to(features.device)
+        self.clients, self.dim = len(self.held), features.shape[1]
+        self.samples = self.held.sizes.tolist()
         self.total = len(order)
         self.weight = self.clients / self.total
         self.l2 = 1 / self.total if l2 is None else float(l2)
@@ -103,15 +98,14 @@ class Logistic(Resident):
         self._rows = self._exact.to(dtype).to(device)
 
     def _oracle(self, members: np.ndarray) -> LogisticOracle:
-        return LogisticOracle(self._rows, self._exact, self.first[members], self.sizes[members], self.weight, self.l2)
+        return LogisticOracle(self._rows, self._exact, self.held[members], self.weight, self.l2)
 
     def _local(self, client: int) -> LogisticOracle:
-        one = slice(client, client + 1)
-        return LogisticOracle(self.rows, self.rows, self.first[one], self.sizes[one], self.weight, self.l2)
+        return LogisticOracle(self.rows, self.rows, self.held[client : client + 1], self.weight, self.l2)
 
     def _pooled(self, rows: Tensor) -> LogisticOracle:
         """f as the problem of one client with all samples."""
-        return LogisticOracle(rows, rows, np.array([0]), np.array([self.total]), 1 / self.total, self.l2)
+        return LogisticOracle(rows, rows, Held(np.array([0]), np.array([self.total])), 1 / self.total, self.l2)
 
     def _hessian(self, f: LogisticOracle) -> Matrix:
         """At the optimum."""

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import numpy as np
 import torch
 from scipy.special import roots_sh_jacobi
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from undrift.core.problem import Oracle
+from undrift.problems.held import Held
 from undrift.problems.newton import minimise
 
-WASTE = 4
-"""Clients are padded to the size of the largest while that takes less than this many times the room."""
 _NODES, _WEIGHTS = (torch.from_numpy(part) for part in roots_sh_jacobi(6, 2, 1))
 
 
 class LogisticOracle(Oracle):
-    """Client c holds ``sizes[c]`` of ``rows`` (each -label * features, the last one zero) from ``first[c]`` on."""
+    """Clients hold ``rows``, each -label * features, the last one zero."""
 
-    def __init__(self, rows: Tensor, exact: Tensor, first: np.ndarray, sizes: np.ndarray, weight: float, l2: float):
-        self.rows, self.exact, self.weight, self.l2 = rows, exact, weight, l2
-        self.first, self.sizes = first, sizes
+    def __init__(self, rows: Tensor, exact: Tensor, held: Held, weight: float, l2: float):
+        self.rows, self.exact, self.held, self.weight, self.l2 = rows, exact, held, weight, l2
 
     def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
         if batch is not None:
             return self._on(y.unsqueeze(1), batch)
-        if self._wasteful:
+        if self.held.wasteful:
             return torch.cat([f.grad(row) for f, row in zip(self._apart, y.split(1), strict=True)])
         y = y.unsqueeze(1)
         share = torch.sigmoid(torch.bmm(y, self.stack.mT))
@@ -36,7 +33,7 @@ class LogisticOracle(Oracle):
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         """By Newton's method in float64, to a gradient of 1e-12 relative to the size of its terms."""
-        if len(v) > 1 and (self._wasteful or self._large):
+        if len(v) > 1 and (self.held.wasteful or self._large):
             return torch.cat([f.solve(row, lam) for f, row in zip(self._apart, v.split(1), strict=True)])
         precise = self if self.rows is self.exact else self._precise
         f = precise.regularised(v.to(self.exact), lam)
@@ -47,48 +44,31 @@ class LogisticOracle(Oracle):
 
     @cached_property
     def stack(self) -> Tensor:
-        """The clients' rows ``[C, m, d]``, padded with zeros; a view where no padding is needed."""
-        clients, m = len(self.sizes), int(self.sizes.max())
-        start, end = int(self.first[0]), int(self.first[0]) + clients * m
-        if np.array_equal(self.first, np.arange(start, end, m)) and (self.sizes == m).all():
-            return self.rows[start:end].view(clients, m, -1)
-        place = np.arange(m)
-        index = np.where(place < self.sizes[:, None], self.first[:, None] + place, -1)
-        return self.rows[torch.as_tensor(index, device=self.rows.device)]
+        """The clients' rows ``[C, m, d]``, padded with zeros."""
+        return self.held.stack(self.rows)
 
     def _on(self, y: Tensor, batch: Tensor) -> Tensor:
-        first, sizes = self._spans
-        none = batch < 0
-        rows = self.rows[torch.where(none, -1, first + batch)]
-        scale = self.weight * sizes.to(y.dtype) / (~none).sum(1, keepdim=True).clamp(min=1)
+        rows, (_, sizes) = self.held.drawn(self.rows, batch), self.held.spans(y.device)
+        scale = self.weight * sizes.to(y.dtype) / (batch >= 0).sum(1, keepdim=True).clamp(min=1)
         share = scale.unsqueeze(1) * torch.sigmoid(torch.bmm(y, rows.mT))
         return torch.baddbmm(y, share, rows, beta=self.l2).squeeze(1)
 
     @cached_property
-    def _spans(self) -> tuple[Tensor, Tensor]:
-        first, sizes = (torch.as_tensor(part, device=self.rows.device) for part in (self.first, self.sizes))
-        return first.unsqueeze(1), sizes.unsqueeze(1)
-
-    @cached_property
     def _apart(self) -> list[LogisticOracle]:
         """The clients one by one."""
-        return [self._of(self.rows, slice(c, c + 1)) for c in range(len(self.sizes))]
-
-    @cached_property
-    def _wasteful(self) -> bool:
-        return len(self.sizes) * int(self.sizes.max()) >= WASTE * int(self.sizes.sum())
+        return [self._of(self.rows, slice(c, c + 1)) for c in range(len(self.held))]
 
     @cached_property
     def _large(self) -> bool:
         """Whether clients keep a CPU busy on their own: then padding and waiting for the slowest only cost."""
-        return self.rows.device.type == "cpu" and int(self.sizes.max()) * self.rows.shape[1] > 1 << 16
+        return self.rows.device.type == "cpu" and self.held.most * self.rows.shape[1] > 1 << 16
 
     @cached_property
     def _precise(self) -> LogisticOracle:
         return self._of(self.exact, slice(None))
 
     def _of(self, rows: Tensor, which: slice) -> LogisticOracle:
-        return LogisticOracle(rows, self.exact, self.first[which], self.sizes[which], self.weight, self.l2)
+        return LogisticOracle(rows, self.exact, self.held[which], self.weight, self.l2)
 
 
 class Regularised:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -15,9 +17,11 @@ from undrift.core.problem import Oracle, Problem
 from undrift.data.augment import Draws
 from undrift.models.flat import Spec, flatten, unflatten
 from undrift.models.net import Net, refuse_batch_statistics
+from undrift.models.taps import with_taps
 from undrift.objectives.base import Batch, Objective, Others
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.captured import Captured, capture
+from undrift.problems.dense import dense
 
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
 
 PASS = 512
 """Samples per forward pass where a gradient or a metric is over all of them."""
+NEAR = 600_000
+"""Numbers that a core keeps near itself: clients run side by side while all their weights are fewer."""
+FEW = 2_000_000
+"""Weights up to which a CPU gains by keeping the channels of a pixel together, in what it computes with them."""
 
 
 class Neural(Problem):
@@ -58,6 +66,7 @@ class Neural(Problem):
         self.objective = CrossEntropy() if objective is None else objective
         self.net = copy.deepcopy(module).train(False)
         vector, self.spec = flatten(self.net)
+        self.dense = dense(self.net, self.spec) if type(self.objective) is CrossEntropy else None
         self._init = vector.double()
         self.data, self.pipeline, self._stacked = data, pipeline, stacked
         self.augmentation = None if pipeline is None else pipeline.augmentation
@@ -98,21 +107,40 @@ class Neural(Problem):
 
     def bound(self, weights: Tensor) -> Bound:
         """The network with these weights ``[d]``."""
-        return Bound(self.net, unflatten(weights, self.spec))
+        return Bound(self.own_net(), unflatten(weights, self.spec))
+
+    def own_net(self) -> nn.Module:
+        """This thread's copy of the network: to call it with other weights is to change it for a moment."""
+        if not hasattr(self._copies, "net"):
+            self._copies.net = copy.deepcopy(self.net)
+        return self._copies.net
 
     def prepare(self, images: Tensor, draws: Draws | None = None) -> Tensor:
         """uint8 images as the network sees them."""
         if self.pipeline is None:
-            return images.to(self.dtype) / 255
-        if draws is None:
-            return self.pipeline.normalise(images, self.dtype)
-        return self.pipeline(images, draws, self.dtype)
+            x = images.to(self.dtype) / 255
+        elif draws is None:
+            x = self.pipeline.normalise(images, self.dtype)
+        else:
+            x = self.pipeline(images, draws, self.dtype)
+        return x.contiguous(memory_format=self._layout)
 
     @property
     def stacked(self) -> bool:
         if self._stacked is not None:
             return self._stacked
-        return not any(isinstance(m, nn.Conv2d) for m in self.net.modules())
+        return not self._convolutional
+
+    @property
+    def _convolutional(self) -> bool:
+        return any(isinstance(m, nn.Conv2d) for m in self.net.modules())
+
+    @property
+    def together(self) -> int | None:  # type: ignore[override]
+        """On a CPU a network is trained to the end before the next, so that its weights stay near the processor."""
+        if self._stacked or self.device.type != "cpu":
+            return None
+        return max(1, NEAR // self.dim) if self.stacked else 1
 
     def label_counts(self, members: np.ndarray) -> Tensor:
         """``[C, classes]``"""
@@ -126,6 +154,9 @@ class Neural(Problem):
         self._test_x, self._test_y = self._test_x.to(device), self._test_y.to(device)
         if any(True for _ in self.net.buffers()):  # weights always come with the call
             self.net = copy.deepcopy(self.net).to(device, dtype)
+        self._copies = threading.local()
+        last = device.type == "cpu" and self._convolutional and self.dim < FEW
+        self._layout = torch.channels_last if last else torch.contiguous_format
         self._captured: dict[tuple[int, ...], Captured | None] = {}
         if device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision != "f32"
@@ -197,7 +228,7 @@ class NeuralOracle(Oracle):
     """Gradients by automatic differentiation, for all clients at once or one after another."""
 
     def __init__(self, problem: Neural, members: np.ndarray):
-        self.problem = problem
+        self.problem, self.net = problem, problem.own_net()
         parts = [torch.from_numpy(problem.parts[i]) for i in members]
         self.counts = [len(part) for part in parts]
         self.rows = nn.utils.rnn.pad_sequence(parts, batch_first=True).to(problem.device)
@@ -225,8 +256,14 @@ class NeuralOracle(Oracle):
         inputs = (samples, weights, *chance, *self._others)
         if problem.device.type == "cuda" and (captured := self._capture(y, inputs)):
             return captured(y, inputs)
-        arguments = self._arguments(*inputs)
-        if problem.stacked:
+        return self._gradients(y, *self._arguments(*inputs))
+
+    def _gradients(self, y: Tensor, *arguments: Any) -> Tensor:
+        if self.problem.dense is not None:
+            return self.problem.dense.gradients(y, *arguments[:3])
+        if len(y) == 1:
+            return self._one(y[0], *_row(arguments, 0)).unsqueeze(0)
+        if self.problem.stacked:
             dims = tuple(None if a is None else 0 for a in arguments)
             return vmap(grad(self.loss), in_dims=(0, *dims), randomness="error")(y, *arguments)
         return torch.stack([self._one(y[c], *_row(arguments, c)) for c in range(len(y))])
@@ -235,7 +272,7 @@ class NeuralOracle(Oracle):
         """What ``loss`` takes beside the weights, for all clients."""
         problem, chance, others = self.problem, rest[:3], rest[3:]
         draws = None if chance[0] is None else Draws(*chance)
-        x = problem.prepare(problem._x[samples.reshape(-1)], draws)
+        x = problem.prepare(problem._x.index_select(0, samples.reshape(-1)), draws)
         return x.reshape(*samples.shape, *x.shape[1:]), problem._y[samples], weights, *others
 
     def _capture(self, y: Tensor, inputs: tuple[Any, ...]) -> Captured | None:
@@ -244,8 +281,14 @@ class NeuralOracle(Oracle):
         key = (*inputs[0].shape, *(given is None for given in inputs))
         if key not in problem._captured:
             autocast = torch.bfloat16 if problem.precision == "bf16" else None
+            stacked = functools.partial(self.loss, net=with_taps(self.net))
             problem._captured[key] = capture(
-                self._arguments, self.loss, inputs, y, compiled=problem.compiled, autocast=autocast
+                self._arguments,
+                {"streams": self.loss, "stacked": stacked},
+                inputs,
+                y,
+                compiled=problem.compiled,
+                autocast=autocast,
             )
         return problem._captured[key]
 
@@ -258,11 +301,15 @@ class NeuralOracle(Oracle):
         start: Tensor | None = None,
         previous: Tensor | None = None,
         label_counts: Tensor | None = None,
+        *,
+        net: nn.Module | None = None,
     ) -> Tensor:
         """One client's loss as a function of its weights."""
-        bound = self.problem.bound
-        received, before = (None if v is None else bound(v) for v in (start, previous))
-        return self.problem.objective.loss(bound(y), Batch(x, labels, weights), Others(received, before, label_counts))
+        net = self.net if net is None else net
+        model, received, before = (
+            None if v is None else Bound(net, unflatten(v, self.problem.spec)) for v in (y, start, previous)
+        )
+        return self.problem.objective.loss(model, Batch(x, labels, weights), Others(received, before, label_counts))
 
     @property
     def _others(self) -> tuple[Tensor | None, ...]:
@@ -279,8 +326,10 @@ class NeuralOracle(Oracle):
         total = torch.zeros_like(y)
         for samples in self.rows[client, :n].split(PASS):
             weights = y.new_full((len(samples),), 1 / len(samples))
-            x, labels = problem.prepare(problem._x[samples]), problem._y[samples]
-            total += len(samples) / n * self._one(y, x, labels, weights, *_row(self._others, client))
+            x, labels = problem.prepare(problem._x.index_select(0, samples)), problem._y[samples]
+            arguments = (x, labels, weights, *_row(self._others, client))
+            rows = (None if a is None else a.unsqueeze(0) for a in arguments)
+            total += len(samples) / n * self._gradients(y.unsqueeze(0), *rows)[0]
         return total
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from undrift.problems.form import Dense, Diagonal, Form, FormOracle
-from undrift.problems.resident import exact, pick, weights
+from undrift.problems.held import Held
+from undrift.problems.resident import exact, weights
 from undrift.problems.spectra import Matrix
 
 
@@ -57,25 +58,27 @@ class Quadratic(Form):
     def hessian(self, client: int) -> Matrix:
         return self.H[client].cpu().numpy()
 
+    def mean(self) -> Tensor:
+        return self.H.mean(0)
+
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
         self._H, self._q = self.H.to(device, dtype), self.q.to(device, dtype)
         self._components = tuple(part.to(device, dtype) for part in self.components)
 
     def _oracle(self, members: np.ndarray) -> FormOracle:
-        sample = Components(*(pick(part, members) for part in self._components)) if self._components else None
+        sample = Components(members, *self._components) if self._components else None
         kind = Dense if self.H.ndim == 3 else Diagonal
-        return kind(pick(self._H, members), pick(self._q, members), self.beta, sample)
+        return kind(members, self._H, self._q, self.beta, sample)
 
 
 class Components:
-    """Mean gradients over the components of a mini-batch."""
+    """Mean gradients over the components of a mini-batch, from those of all clients."""
 
-    def __init__(self, A: Tensor, q: Tensor):
-        self.A, self.q = A, q
-        self.rows = torch.arange(len(q), device=q.device).unsqueeze(1)
+    def __init__(self, members: np.ndarray, A: Tensor, q: Tensor):
+        self.A, self.q, self.held = A.flatten(0, 1), q.flatten(0, 1), Held.blocks(members, q.shape[1])
 
     def __call__(self, y: Tensor, batch: Tensor) -> Tensor:
-        A, q, y = self.A[self.rows, batch], self.q[self.rows, batch], y.unsqueeze(1)
+        A, q, y = self.held.drawn(self.A, batch), self.held.drawn(self.q, batch), y.unsqueeze(1)
         g = (A * y if A.ndim == q.ndim else (A @ y.unsqueeze(-1)).squeeze(-1)) - q
         return torch.bmm(weights(batch, g.dtype).unsqueeze(1), g).squeeze(1)

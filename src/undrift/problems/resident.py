@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from undrift.core.problem import Oracle, Problem
+from undrift.core.upload import upload
 
 
 class Resident(Problem):
@@ -29,7 +30,7 @@ class Resident(Problem):
         return torch.device("cpu") if self.device.type == "mps" else self.device
 
     def at(self, members: np.ndarray | None = None) -> Oracle:
-        if members is None or np.array_equal(members, np.arange(self.clients)):
+        if members is None or (len(members) == self.clients and np.array_equal(members, np.arange(self.clients))):
             return self._everyone
         return self._oracle(np.asarray(members, dtype=np.int64))
 
@@ -73,7 +74,7 @@ def pick(tensor: Tensor, members: np.ndarray) -> Tensor:
     first, last = int(members[0]), int(members[-1])
     if last - first + 1 == len(members) and bool((np.diff(members) == 1).all()):
         return tensor[first : last + 1]
-    return tensor[torch.as_tensor(members, device=tensor.device)]
+    return tensor.index_select(0, upload(members, tensor.device))
 
 
 def weights(batch: Tensor, dtype: torch.dtype) -> Tensor:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import numpy as np
 
 from undrift.problems.least_squares import LeastSquares
 from undrift.problems.quadratic import Quadratic
+from undrift.problems.softmax import Softmax
 
 
 def random_quadratic(
@@ -101,3 +104,49 @@ def random_least_squares(clients: int = 20, rows: int = 50, dim: int = 10, seed:
     """FedRecu's least squares: entries uniform on [0, 1]."""
     rng = np.random.default_rng(seed)
     return LeastSquares(rng.random((clients, rows, dim)), rng.random((clients, rows)))
+
+
+def fedprox_softmax(
+    clients: int = 30,
+    samples: int = 50,
+    features: int = 60,
+    classes: int = 10,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    sizes: Literal["equal", "lognormal"] = "equal",
+    l2: float | None = None,
+    seed: int = 0,
+) -> Softmax:
+    """FedProx's Synthetic(alpha, beta): samples labelled by a softmax model of each client's own.
+
+    Client k's weights and bias for class c are from N(u_kc, 1), its features from N(v_k, diag(j^-1.2)), the entries of
+    v_k from N(B_k, 1). ``alpha`` and ``beta`` are the standard deviations of u_kc and B_k. FedProx's code has one u_k
+    for all classes, which changes no label: a softmax ignores what all classes share. Clients have ``samples`` each,
+    or, ``lognormal`` as in that code, as many and exp(N(4, 2^2)) more. Features are rounded to float32.
+    """
+    if sizes not in ("equal", "lognormal"):
+        raise ValueError(f"sizes = {sizes!r} is not allowed: 'equal' or 'lognormal'")
+    counts = np.full(clients, samples)
+    if sizes == "lognormal":
+        counts += np.random.default_rng(seed).lognormal(4, 2, clients).astype(np.int64)
+    ends = np.cumsum(counts)
+    deviation = np.arange(1, features + 1, dtype=np.float32) ** -0.6
+    x, labels = np.empty((ends[-1], features), dtype=np.float32), np.empty(ends[-1], dtype=np.int64)
+
+    def draw(some: slice) -> None:
+        """Fill in the samples of some clients."""
+        rng, held = np.random.default_rng((seed, some.start)), counts[some]
+        mine = slice(ends[some.start] - held[0], ends[some.start] - held[0] + held.sum())
+        u, B = alpha * rng.standard_normal((len(held), 1, classes)), beta * rng.standard_normal((len(held), 1))
+        models = u + rng.standard_normal((len(held), features + 1, classes))
+        centres = B + rng.standard_normal((len(held), features))
+        rng.standard_normal(dtype=np.float32, out=x[mine])
+        x[mine] *= deviation
+        x[mine] += np.repeat(centres.astype(np.float32), held, axis=0)
+        rows = np.split(x[mine].astype(np.float64), np.cumsum(held)[:-1])
+        scores = [a @ model[:-1] + model[-1] for a, model in zip(rows, models, strict=True)]
+        labels[mine] = np.concatenate(scores).argmax(1)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(draw, [slice(k, k + 500) for k in range(0, clients, 500)]))
+    return Softmax(x, labels, np.split(np.arange(ends[-1]), ends[:-1]), l2, classes)

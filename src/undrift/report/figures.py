@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 WORDS = {
     "round": "rounds",
     "vectors": "vectors sent and received per client",
+    "vectors_up": "vectors sent per client",
     "gap": "f(x) − f*",
     "grad_norm": "‖∇f(x)‖",
     "distance": "‖x − x*‖",
@@ -145,8 +146,11 @@ def _draw(
     smooth: int,
 ) -> None:
     for label, seeds in runs.items():
-        for k, rows in enumerate(seeds.values()):
-            values = drawn([row.get(y) for row in rows], y, smooth)
+        lines = [(rows, drawn([row.get(y) for row in rows], y, smooth)) for rows in seeds.values()]
+        lines = [
+            (rows, values) for rows, values in lines if np.isfinite(values).any()
+        ]  # others have no place for marks
+        for k, (rows, values) in enumerate(lines):
             shade = 1 / len(seeds) ** 0.5
             ax.plot([row[x] for row in rows], values, label="_" if k else _plain(label), alpha=shade, **styles[label])
     if y in LOGARITHMIC:

@@ -113,7 +113,7 @@ def print_summaries(
 
 
 def _summary(label: str, seeds: list[Curve], column: str, target: float | None) -> Summary:
-    hits = [hit for curve in seeds if (hit := _first(curve, column, _level(curve, column, target)))]
+    hits = [row for curve in seeds if (row := hit(curve, column, target))]
     ends = [curve[-1] for curve in seeds]
     spent = {name: _mean(hits, key) if len(hits) == len(seeds) else None for name, key in SPENT.items()}
     return Summary(
@@ -138,18 +138,15 @@ def _mean(rows: Curve, column: str) -> float | None:
     return sum(found) / len(found) if len(found) == len(rows) else None
 
 
-def _level(curve: Curve, column: str, target: float | None) -> float:
-    if target is not None:
-        return target
-    first = curve[0].get(column)
-    return RELATIVE * first if column == "gap" and first is not None else math.nan
-
-
-def _first(curve: Curve, column: str, level: float) -> dict[str, Any] | None:
+def hit(curve: Curve, column: str, target: float | None) -> dict[str, Any] | None:
+    """The first row that reaches the target; without one, 1e-6 of the first gap."""
+    start = curve[0].get(column)
+    if target is None:
+        target = RELATIVE * start if column == "gap" and start is not None else math.nan
     values = ((row, row.get(column)) for row in curve)
     if column == "accuracy":
-        return next((row for row, value in values if value is not None and value >= level), None)
-    return next((row for row, value in values if value is not None and value <= level), None)
+        return next((row for row, value in values if value is not None and value >= target), None)
+    return next((row for row, value in values if value is not None and value <= target), None)
 
 
 def _end(summary: Summary) -> str:

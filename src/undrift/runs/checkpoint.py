@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, save
 from torch import Tensor
 
 from undrift.core.files import writing
@@ -19,20 +20,31 @@ from undrift.runs.folder import named
 KEPT = 2
 """Checkpoints of one run: should the newest be damaged, there is another."""
 
+KINDS = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
+
 
 class BadCheckpoint(ValueError):
     """A file that is not a whole checkpoint of this run; the message says why."""
 
 
 def store(engine: Engine, path: Path, identity: str, **notes: Any) -> None:
-    """Write the engine's state and ``notes`` to ``path`` in one step; ``identity`` names the run it belongs to."""
-    tensors, counters = engine.snapshot()
-    tensors = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
+    """Write the engine's state and ``notes`` to ``path`` in one step; ``identity`` names the run it belongs to.
+
+    The vectors of all clients are written in blocks: there is never a second copy of them.
+    """
+    parts, counters = engine.snapshot(lasting=False)
     header = {"identity": identity, "counters": json.dumps(counters), "notes": json.dumps(notes)}
-    header["digest"] = _digest(tensors, header)
-    content = save(tensors, metadata=header)
+    head, digest = _head(parts, {**header, "digest": "0" * 64}), _digest(header)
     with named(path), writing(path) as file:
-        file.write(content)
+        file.write(head)
+        for name in _order(parts):
+            digest.update(_form(name, parts[name]))
+            for block in [parts[name]] if isinstance(parts[name], Tensor) else parts[name]:
+                content = _bytes(block)
+                digest.update(content)
+                file.write(content)
+        file.seek(0)
+        file.write(_head(parts, {**header, "digest": digest.hexdigest()}))
 
 
 def restore(engine: Engine, path: Path, identity: str) -> dict[str, Any]:
@@ -41,13 +53,17 @@ def restore(engine: Engine, path: Path, identity: str) -> dict[str, Any]:
     A file that is damaged or belongs to another run is refused and changes nothing.
     """
     try:
-        content = path.read_bytes()
-        tensors = load(content)
         with safe_open(path, "pt") as file:
             header = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise BadCheckpoint(f"{path}: cannot be read ({error}); remove it to start from the one before") from error
-    if header.pop("digest", None) != _digest(tensors, header):
+    found = header.pop("digest", None)
+    digest = _digest(header)
+    for name in _order(tensors):
+        digest.update(_form(name, tensors[name]))
+        digest.update(_bytes(tensors[name]))
+    if found != digest.hexdigest():
         raise BadCheckpoint(f"{path}: damaged (its digest does not match); remove it to start from the one before")
     if header["identity"] != identity:
         raise BadCheckpoint(f"{path}: belongs to another run; give the spec it was made with, or another folder")
@@ -93,10 +109,31 @@ class Shelf:
         return sorted(((int(n), f) for (name, _, n), f in found if name == self.name and n.isdecimal()), reverse=True)
 
 
-def _digest(tensors: dict[str, Tensor], header: dict[str, Any]) -> str:
+def _head(parts: Mapping[str, Any], header: dict[str, str]) -> bytes:
+    """What a safetensors file begins with: the metadata, and the form and place of every tensor."""
+    end, places = 0, dict[str, Any]()
+    for name in _order(parts):
+        start, end = end, end + math.prod(parts[name].shape) * parts[name].dtype.itemsize
+        kind, shape = KINDS[parts[name].dtype], list(parts[name].shape)
+        places[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps({"__metadata__": header, **places}).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _digest(header: dict[str, Any]) -> Any:
     known = {key: header[key] for key in ("identity", "counters", "notes") if key in header}
-    total = hashlib.sha256(json.dumps(known).encode())
-    for name in sorted(tensors):
-        total.update(f"{name} {tensors[name].dtype} {list(tensors[name].shape)}".encode())
-        total.update(tensors[name].numpy().tobytes())
-    return total.hexdigest()
+    return hashlib.sha256(json.dumps(known).encode())
+
+
+def _order(parts: Mapping[str, Any]) -> list[str]:
+    """Larger numbers first, so that all of them are aligned."""
+    return sorted(parts, key=lambda name: (-parts[name].dtype.itemsize, name))
+
+
+def _form(name: str, part: Any) -> bytes:
+    return f"{name} {part.dtype} {list(part.shape)}".encode()
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()

@@ -76,9 +76,22 @@ class Document:
             elif not found:
                 self.untaken(flag, name)
             return [("method", i, name) for i in found]
+        if len(path) == 3 and top == "method":
+            labels = [str(table.get("label", table.get("name"))) for table in self.tables]
+            if path[1] in labels:
+                return [("method", labels.index(path[1]), path[2])]
+            self.complaints.append(Complaint(f"-s {flag}", unknown("label of a method", path[1], labels)))
+            return []
         if len(path) == 1 and top not in ("problem", "method"):
             return [path]
-        allowed = ["method.FIELD", "problem.PARAMETER", "cohort.FIELD", "objective.FIELD", *SETTINGS]
+        allowed = [
+            "method.FIELD",
+            "method.LABEL.FIELD",
+            "problem.PARAMETER",
+            "cohort.FIELD",
+            "objective.FIELD",
+            *SETTINGS,
+        ]
         self.complaints.append(Complaint(f"-s {flag}", unknown("key", ".".join(path), allowed)))
         return []
 

@@ -23,6 +23,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 LABEL = re.compile(r"[^<>&]{1,40}")
 TWO, NONE = "write [[method]], with two brackets", "no methods: add a [[method]] with its name"
+ITEM = "item"
+"""A table that says what a paper shows with the spec: ``undrift reproduce`` reads it."""
 OWN = ("name", "label", "file")
 """What a [[method]] may say besides how it trains and its hyper-parameters."""
 
@@ -38,6 +40,9 @@ class Draft(Document):
         self.clients: int | None = None
 
     def finish(self, flags: Sequence[str]) -> Spec:
+        if ITEM in self.document and "problem" not in self.document:
+            self.complain((ITEM,), "an item of a paper that runs other specs: give its name to undrift reproduce")
+            self.judge({})
         for flag in flags:
             self.override(flag)
         settings = self.settings()
@@ -90,7 +95,7 @@ class Draft(Document):
 
     def settings(self) -> Values:
         """The values that are right, and the defaults of the others."""
-        given = {key: value for key, value in self.document.items() if key not in ("problem", "method", *SHORT)}
+        given = {key: value for key, value in self.document.items() if key not in ("problem", "method", ITEM, *SHORT)}
         wrong = check("spec", Settings, given)
         for key in given.keys() - set(SETTINGS):
             wrong[key] = unknown("key", key, [*SETTINGS, "problem", "method"])

@@ -20,6 +20,7 @@ from undrift.runs.spec import Spec
 FILES = {
     "spec.toml": "what was run, with every default written out",
     "environment.json": "versions and hardware, and what is to be said of the data",
+    "partition.json": "samples of each class that each client holds, where samples have classes",
     "metrics.jsonl": "one row per evaluation, appended as the run goes",
     "metrics.parquet": "the same rows as columns, once the run is over",
     "summary.json": "how each method ended, once the run is over",
@@ -27,6 +28,7 @@ FILES = {
     "gap.png": "the curves",
     "accuracy.png": "the curves, where the optimum is not known",
     "loss.png": "the curves, where there is no accuracy either",
+    "report.html": "all of it for a browser, by undrift report",
 }
 COMPLETE = "summary.json"
 CHECKPOINTS = "checkpoints"
@@ -63,6 +65,8 @@ class Folder:
         self.path = path
         self.left: dict[tuple[str, int], set[int]] = {}
         """Rounds that a run which is resumed has rows of, by label and seed."""
+        self.listeners: list[Any] = []
+        """Told of every row and outcome once it is on disk: ``row(row)``, ``ended(outcome)`` and ``close()``."""
         self._open: dict[str, io.FileIO] = {}
         self._held: int | None = None
 
@@ -109,13 +113,25 @@ class Folder:
         """What is to be said beside any accuracy."""
         return str(self.environment.get("note", ""))
 
+    @property
+    def partition(self) -> dict[str, Any] | None:
+        """``classes``, and ``counts`` of each client's samples by class."""
+        try:
+            found = json.loads(self.file("partition.json").read_text())
+            classes, counts = [*map(str, found["classes"])], [[*map(int, row)] for row in found["counts"]]
+        except (OSError, ValueError, TypeError, LookupError):
+            return None
+        whole = counts and all(len(row) == len(classes) for row in counts)
+        return {"classes": classes, "counts": counts} if whole else None
+
     def start(self, spec: Spec, environment: Mapping[str, Any], comments: list[str]) -> None:
         """Make the folder, or empty it of an earlier run; other files in it stay."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock()
+        self.lock()
         self._tidy()
         for name in (*FILES, ENDED):
             self.file(name).unlink(missing_ok=True)
+        _remove(self.file("tensorboard").rglob("events.out.tfevents.*"))
         self._clear()
         head = "".join(f"# {comment}\n" for comment in comments)
         self.write("environment.json", json.dumps(environment, indent=2) + "\n")
@@ -125,7 +141,7 @@ class Folder:
 
     def resume(self) -> None:
         """Go on with an unfinished run: what a crash left half-written is removed."""
-        self._lock()
+        self.lock()
         self._tidy()
         for name in ("metrics.jsonl", "log.txt", ENDED):
             with suppress(FileNotFoundError):
@@ -142,6 +158,7 @@ class Folder:
 
     def append(self, row: Mapping[str, Any]) -> None:
         self._line("metrics.jsonl", _json(row))
+        self._tell("row", row)
 
     def log(self, text: str) -> None:
         self._line("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
@@ -151,6 +168,7 @@ class Folder:
         self.settle()
         self.file(CHECKPOINTS).mkdir(exist_ok=True)
         self._line(ENDED, json.dumps(dataclasses.asdict(outcome)))
+        self._tell("ended", outcome)
 
     def settle(self) -> None:
         """Rows given so far outlive even the machine."""
@@ -181,6 +199,7 @@ class Folder:
         self.close()
 
     def close(self) -> None:
+        self._tell("close")
         for file in self._open.values():
             file.close()
         self._open.clear()
@@ -217,6 +236,10 @@ class Folder:
         except (ValueError, TypeError):
             raise BadFolder(f"{path} cannot be read") from None
 
+    def _tell(self, what: str, *about: Any) -> None:
+        for listener in self.listeners:
+            getattr(listener, what)(*about)
+
     def _line(self, name: str, text: str) -> None:
         with named(self.file(name)):
             file = self._open.get(name)
@@ -238,7 +261,7 @@ class Folder:
     def _differs(self, name: str, content: bytes) -> bool:
         return not self.file(name).is_file() or self.file(name).read_bytes() != content
 
-    def _lock(self) -> None:
+    def lock(self) -> None:
         """One process at a time; the lock of a process that dies is gone."""
         try:
             import fcntl

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,13 +13,11 @@ from undrift.core.method import Method
 from undrift.core.problem import Problem
 from undrift.engines import Engine, engines
 from undrift.runs.history import History
+from undrift.runs.trial import Trial
 from undrift.theory.rules import prescribe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-DIVERGED = 1e6
-"""A run has diverged when its gradient (or, without one, its loss) is this many times the first, or not finite."""
 
 
 @dataclasses.dataclass
@@ -80,6 +76,7 @@ def prepare(
     dtype: str | None = None,
     device: str = "cpu",
     engine: str = "simulate",
+    store: str = "auto",
     weight_decay: float = 0.0,
     clip: float | None = None,
     clip_scope: Literal["task", "reference"] = "task",
@@ -90,8 +87,8 @@ def prepare(
     """The engine of a run, before its first round.
 
     A problem may be named ("logistic-a9a"); further keyword arguments are then its parameters. Hyper-parameters given
-    as "theory" take their prescribed values. What the others mean: :class:`undrift.engines.Engine` and
-    :class:`undrift.engines.local.Options`.
+    as "theory" take their prescribed values. What the others mean: :class:`undrift.engines.Engine`,
+    :class:`undrift.engines.Simulate` (``store``) and :class:`undrift.engines.local.Options`.
     """
     if isinstance(problem, str):
         from undrift.problems.catalog import build
@@ -99,12 +96,17 @@ def prepare(
         problem = build(problem, **parameters)
     elif parameters:
         raise TypeError(f"{', '.join(parameters)}: parameters of a problem go with its name, not with a ready one")
-    problem = problem.to(problem.dtype if dtype is None else getattr(torch, dtype), torch.device(device))
+    wanted = problem.dtype if dtype is None else getattr(torch, dtype), torch.device(device)
+    if (problem.dtype, problem.device) != wanted:  # one that is in place is shared, and what it has captured with it
+        problem = problem.to(*wanted)
     method = resolve(method, problem, steps=steps, epochs=epochs, cohort=cohort, batch=batch)
+    if store != "auto" and engine != "simulate":
+        raise ValueError(f"engine {engine!r} has one place for its clients' states: leave out store = {store!r}")
     return engines[engine](
         method, problem, steps=steps, epochs=epochs, cohort=cohort, batch=batch, seed=seed,
         x0=None if x0 is None else torch.as_tensor(x0),
         weight_decay=weight_decay, clip=clip, clip_scope=clip_scope, decay=decay, weights=weights,
+        **({} if store == "auto" else {"store": store}),
     )  # fmt: skip
 
 
@@ -144,42 +146,11 @@ def record(
     watch: Callable[[dict[str, float]], None] | None = None,
 ) -> tuple[History, str]:
     """Run the engine up to round ``rounds`` and record it."""
-    history, seconds = History(), 0.0
+    history = History()
 
-    def evaluate() -> dict[str, float]:
-        row = measure(engine) | {"seconds": seconds}
+    def keep(row: dict[str, float]) -> None:
         history.append(row)
         if watch:
             watch(row)
-        return row
 
-    row = evaluate()
-    limit = DIVERGED * max(_size(row), 1e-300)
-    while engine.round < rounds:
-        started = time.perf_counter()
-        for _ in range(min(every, rounds - engine.round)):
-            engine.run_round()
-        seconds += time.perf_counter() - started
-        row = evaluate()
-        if not math.isfinite(row["loss"]) or not _size(row) <= limit:
-            return history, "diverged"
-        if until and until(row):
-            return history, "reached"
-    return history, "done"
-
-
-def _size(row: dict[str, float]) -> float:
-    """What a run must not blow up: the gradient, or the loss where a problem does not measure its gradient."""
-    return row.get("grad_norm", abs(row["loss"]))
-
-
-def measure(engine: Engine) -> dict[str, float]:
-    """One row: the metrics of the server's model and what has been spent."""
-    spent = dataclasses.asdict(engine.ledger)
-    return {
-        "round": engine.round,
-        **engine.problem.metrics(engine.x),
-        "drift": engine.drift,
-        "vectors": spent["vectors_up"] + spent["vectors_down"],
-        **spent,
-    }
+    return history, Trial(engine, rounds, every, keep).run(until)

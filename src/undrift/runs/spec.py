@@ -213,10 +213,10 @@ def _plain(value: Any) -> Any:
 
 def _toml(value: Any) -> str:
     """A value on one line."""
-    import tomli_w
-
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{key} = {_toml(inner)}' for key, inner in value.items())} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
-    return tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from undrift.cli.talk import say
-from undrift.runs.folder import CHECKPOINTS, Folder
-from undrift.runs.runner import DIVERGED, measure
+import torch
 
 if TYPE_CHECKING:
-    from undrift.cli.stop import Stop
     from undrift.engines import Engine
     from undrift.runs.checkpoint import Shelf
+    from undrift.runs.folder import Folder
 
+DIVERGED = 1e6
+"""A run has diverged when its gradient (or, without one, its loss) is this many times the first, or not finite."""
 PAUSE = 10.0
 """Seconds from one checkpoint to the next; 0 is after every round."""
 SHARE = 20
 """Otherwise, at least so many times as long as a checkpoint takes is spent on rounds before the next."""
 
 Row = dict[str, Any]
+
+
+class Stops(Protocol):
+    """Says when to stop early."""
+
+    @property
+    def asked(self) -> bool: ...
 
 
 class Trial:
@@ -34,23 +42,26 @@ class Trial:
         self.limit: float | None = None
         self.keep: Callable[[], None] = lambda: None
 
-    def run(self, stop: Stop, until: Callable[[Row], bool], pause: float = PAUSE) -> str:
-        """The status it ends with, as :func:`undrift.runs.runner.record` has it; or ``stopped``."""
+    def run(self, until: Callable[[Row], bool] | None = None, stop: Stops | None = None, pause: float = PAUSE) -> str:
+        """The status it ends with: ``done``, ``diverged``, ``reached`` (``until`` holds) or ``stopped``."""
         engine, stored = self.engine, time.perf_counter()
         if self.limit is None:
             self.limit = DIVERGED * max(_size(self._measure()), 1e-300)
         while engine.round < self.rounds:
-            if stop.asked:
+            if stop and stop.asked:
                 self.keep()
                 return "stopped"
             started = time.perf_counter()
             engine.run_round()
+            measured = engine.round % self.every == 0 or engine.round == self.rounds
+            if measured and engine.x0.is_cuda:
+                torch.cuda.synchronize(engine.x0.device)
             self.seconds += time.perf_counter() - started
-            if engine.round % self.every == 0 or engine.round == self.rounds:
+            if measured:
                 row = self._measure()
                 if not math.isfinite(row["loss"]) or not _size(row) <= self.limit:
                     return "diverged"
-                if until(row):
+                if until and until(row):
                     return "reached"
             if (began := time.perf_counter()) - stored >= pause:
                 self.keep()
@@ -58,13 +69,13 @@ class Trial:
                 pause = pause and max(pause, SHARE * (stored - began))
         return "done"
 
-    def resume(self, folder: Folder, shelf: Shelf, label: str, seed: int) -> None:
+    def resume(self, folder: Folder, shelf: Shelf, label: str, seed: int, tell: Callable[[str], None]) -> None:
         """Take up the newest sound checkpoint, if there is one, and keep checkpoints from now on."""
         measured = folder.left.get((label, seed), set())
-        notes = shelf.restore(self.engine, lambda round: measured.issuperset(self.grid(round)), say)
+        notes = shelf.restore(self.engine, lambda round: measured.issuperset(self.grid(round)), tell)
         if notes is not None:
             self.seconds, self.limit = notes["seconds"], notes["limit"]
-            say(f"{label}, seed {seed}: goes on from round {self.engine.round}")
+            tell(f"{label}, seed {seed}: goes on from round {self.engine.round}")
         folder.keep(label, seed, last=-1 if notes is None else self.engine.round)
 
         def keep() -> None:
@@ -87,11 +98,16 @@ class Trial:
         return row
 
 
-def shelf(folder: Folder, identity: str, position: int, label: str, seed: int) -> Shelf:
-    """Where the checkpoints of one method and seed lie."""
-    from undrift.runs.checkpoint import Shelf
-
-    return Shelf(folder.file(CHECKPOINTS), f"{position}-{seed}", f"{identity} {label!r} {seed}")
+def measure(engine: Engine) -> Row:
+    """One row: the metrics of the server's model and what has been spent."""
+    spent = dataclasses.asdict(engine.ledger)
+    return {
+        "round": engine.round,
+        **engine.problem.metrics(engine.x),
+        "drift": engine.drift,
+        "vectors": spent["vectors_up"] + spent["vectors_down"],
+        **spent,
+    }
 
 
 def _size(row: Row) -> float:

@@ -1,0 +1,248 @@
+"""``reproduce``: the papers' tables and figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from undrift.cli.stop import Stop
+from undrift.cli.talk import FAILED, INTERRUPTED, OK, refuse, result, result_json, say
+from undrift.report.text import count, duration, table
+
+if TYPE_CHECKING:
+    from undrift.reproduce.cache import Cache, Want
+    from undrift.reproduce.items import Item, Panel
+    from undrift.reproduce.perform import Options
+
+LINE = 60.0
+"""Seconds between two lines about the same run."""
+
+Chosen = list[tuple["Item", list["Panel"]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """The command line."""
+
+    words: Sequence[str]
+    """As it was typed."""
+    wanted: Sequence[str]
+    options: Options
+    out: Path
+    pages: Path | None
+    minutes: float | None
+    jobs: int
+    worker: int | None
+    """The number of this process, where it is one of several."""
+    pack: Path | None
+    unpack: Path | None
+    kept: bool
+    list: bool
+    json: bool
+
+
+def reproduce(asked: Asked) -> int:
+    from undrift.reproduce.cache import Cache
+    from undrift.runs.folder import BadFolder
+
+    try:
+        chosen = choose(asked.wanted or (["all"] if asked.list else []))
+        cache = Cache(asked.out)
+        if asked.list:
+            return listing(chosen, asked)
+        if not chosen and not (asked.pack or asked.unpack):
+            refuse(["nothing to reproduce: give PAPER/ITEM, PAPER or all"], "See: undrift reproduce --list")
+        if asked.unpack:
+            say(f"{count(cache.unpack(asked.unpack), 'run')} taken over from {asked.unpack}")
+        code = run(chosen, cache, asked) if chosen else OK
+        if asked.pack and asked.worker is None:
+            say(f"{count(cache.pack(asked.pack), 'run')} packed into {asked.pack}")
+        return code
+    except (ValueError, BadFolder) as error:
+        refuse([error])
+    except OSError as error:
+        say(f"{error.filename}: {error.strerror or error}")
+        return FAILED
+
+
+def choose(wanted: Sequence[str]) -> Chosen:
+    """Items and their panels, each once."""
+    from undrift.reproduce.items import find
+
+    found: dict[str, tuple[Item, list[Panel]]] = {}
+    for words in wanted:
+        for item, panels in find(words):
+            _, before = found.setdefault(item.name, (item, []))
+            before += [panel for panel in panels if panel not in before]
+    return list(found.values())
+
+
+def run(chosen: Chosen, cache: Cache, asked: Asked) -> int:
+    """Run what is left, then write the pages."""
+    from undrift.reproduce.perform import perform, plan, wants
+
+    wanted = [
+        want for item, panels in chosen if item.runs for panel in panels for want in wants(item, panel, asked.options)
+    ]
+    only = {want.entry.label for want in wanted}
+    if unmet := [label for label in asked.options.only if label not in only]:
+        refuse([f"no method of these items is called {label!r}" for label in unmet])
+    groups = plan(wanted)
+    total, left = sum(map(len, groups)), sum(not cache.serves(want) for group in groups for want in group)
+    if asked.worker is None:
+        say(f"{count(len(chosen), 'item')}, {count(total, 'run')}: {total - left} kept, {left} to do")
+    failed, stop = 0, Deadline(asked.minutes)
+    if left and not asked.kept:
+        turn = (asked.worker or 0) * len(groups) // asked.jobs
+        with stop, sharing(asked, left):
+            for want, why in perform(groups[turn:] + groups[:turn], cache, stop, Lines(left)):
+                failed += 1
+                say(f"{describe(want)}: not run: {why}")
+    if asked.worker is not None:
+        return OK
+    if stop.asked:
+        say("Stopped: what was measured is kept, and the same command goes on from there.")
+    pages(chosen, cache, asked)
+    if stop.heeded:
+        return INTERRUPTED
+    return FAILED if failed and failed == left else OK
+
+
+@contextmanager
+def sharing(asked: Asked, left: int) -> Iterator[None]:
+    """Start the same command as often as there are jobs, and wait: a run is whoever's locks its folder first."""
+    jobs = min(asked.jobs, left)
+    if jobs < 2 or asked.worker is not None:
+        yield
+        return
+    import torch
+
+    threads = max(torch.get_num_threads() // jobs, 1)
+    torch.set_num_threads(threads)
+    words = [sys.executable, "-m", "undrift", *asked.words]
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    others = [subprocess.Popen([*words, "--worker", str(k)], env=environment) for k in range(1, jobs)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.wait()
+
+
+def pages(chosen: Chosen, cache: Cache, asked: Asked) -> None:
+    from undrift.reproduce.collect import collect
+    from undrift.reproduce.page import numbers, write, write_index
+
+    root = asked.pages or asked.out / "pages"
+    reports = [collect(item, asked.options, cache) for item, _ in chosen]
+    for report in reports:
+        write(report, root)
+    write_index(root)
+    if asked.json:
+        result_json([numbers(report) for report in reports])
+        return
+    rows = []
+    for report in reports:
+        have, of = report.coverage
+        rows.append(
+            [report.item.name, report.verdict, f"{have} of {of}" if of else "-", report.seeds or "-", report.why]
+        )
+    result(table(["item", "verdict", "numbers", "seeds", ""], rows, right=["numbers", "seeds"], width=120))
+    say(f"\nPages: {root}")
+
+
+def listing(chosen: Chosen, asked: Asked) -> int:
+    """What there is, and what it would take."""
+    from undrift.reproduce.cost import cost
+
+    rows: list[list[Any]] = []
+    for item, panels in chosen:
+        estimate = cost(item, panels, asked.options)
+        rows.append([item.name, estimate.runs, estimate.cpu, estimate.gpu, item.title])
+    if asked.json:
+        keys = ("item", "runs", "cpu_seconds", "gpu_seconds", "title")
+        result_json([dict(zip(keys, row, strict=True)) for row in rows])
+        return OK
+    shown = [[name, runs or "-", _time(cpu), _time(gpu), title] for name, runs, cpu, gpu, title in rows]
+    result(
+        table(["item", "runs", "2 cores", "one H200", "title"], shown, right=["runs", "2 cores", "one H200"], width=120)
+    )
+    say("\nEstimates for one seed, each item alone: items share runs. Times on a GPU are without its warm-up.")
+    return OK
+
+
+class Deadline(Stop):
+    """Ctrl-C, or the end of the time there is."""
+
+    def __init__(self, minutes: float | None) -> None:
+        self.end = float("inf") if minutes is None else time.monotonic() + 60 * minutes
+        self.heeded = False
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() >= self.end
+
+    @property
+    def asked(self) -> bool:
+        return self.heeded or self.late
+
+    @asked.setter
+    def asked(self, value: bool) -> None:
+        self.heeded = value
+
+
+class Lines:
+    """A line when a run begins and ends, and now and then between."""
+
+    def __init__(self, total: int):
+        self.total, self.number = total, 0
+        self.title, self.said, self.last = "", 0.0, dict[str, Any]()
+        self.began: tuple[float, int] | None = None
+
+    def begin(self, want: Want) -> None:
+        self.number += 1
+        self.title, self.said, self.began = f"[{self.number}/{self.total}] {describe(want)}", time.monotonic(), None
+
+    def row(self, row: dict[str, Any]) -> None:
+        from undrift.cli.progress import status
+
+        now = time.monotonic()
+        if self.began is None:
+            self.began = now, row["round"]
+        self.last = row
+        if now - self.said >= LINE:
+            self.said = now
+            pace = (now - self.began[0]) / max(row["round"] - self.began[1], 1)
+            say(f"{self.title}  {status(row)}  {pace:.3g} s/round")
+
+    def end(self, want: Want, status: str) -> None:
+        from undrift.cli.progress import status as state
+
+        say(f"{self.title}  {status}: {state(self.last)}  {self.last['seconds']:.1f} s")
+
+    def say(self, text: str) -> None:
+        say(text)
+
+
+def describe(want: Want) -> str:
+    """A run in a few words."""
+    problem = want.spec.problem
+    parts = [getattr(problem, "data", want.spec.problem_name), getattr(problem, "partition", "")]
+    if parts[1] not in ("", "iid"):
+        parts[1] += f" {problem.beta:g}"
+    clients = getattr(problem, "clients", None)
+    about = ", ".join([*filter(None, parts), *[f"{clients} clients"] * bool(clients)])
+    return f"{want.entry.label} ({about}) seed {want.seed}, {want.rounds} rounds"
+
+
+def _time(seconds: float) -> str:
+    if seconds <= 0:
+        return "-"
+    return f"{seconds / 86400:,.0f} days" if seconds > 3 * 86400 else duration(round(seconds) or 1)

@@ -1,0 +1,98 @@
+"""Networks of linear layers with ReLU between them: gradients of the cross-entropy by formula, for many clients."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from undrift.models.flat import Spec
+from undrift.models.net import Net
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """A linear layer: which parameters are its weights and biases, and whether ReLU follows."""
+
+    inner: int
+    outer: int
+    weight: int
+    bias: int | None
+    relu: bool = False
+
+
+class Dense:
+    """``layers`` of a network whose parameters have ``sizes`` in the vector."""
+
+    def __init__(self, layers: list[Layer], sizes: tuple[int, ...]):
+        self.layers, self.sizes = layers, sizes
+
+    @torch.no_grad()
+    def gradients(self, y: Tensor, x: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        """Of sum_j w_j (-log softmax(s_j)_{label_j}) over the samples ``x [C, n, ...]`` of each client, ``[C, d]``."""
+        g = torch.empty(y.shape, dtype=y.dtype, device=y.device)
+        theirs, mine = y.split(self.sizes, 1), g.split(self.sizes, 1)
+        inputs, matrices = [x.flatten(2)], []
+        for layer in self.layers:
+            matrices.append(w := theirs[layer.weight].reshape(-1, layer.outer, layer.inner))
+            if layer.bias is None:
+                z = torch.bmm(inputs[-1], w.mT)
+            else:
+                z = torch.baddbmm(theirs[layer.bias].unsqueeze(1), inputs[-1], w.mT)
+            inputs.append(z.relu_() if layer.relu else z)
+        back = inputs.pop().softmax(-1)
+        back.scatter_add_(-1, labels.unsqueeze(-1), back.new_full((), -1).expand(*labels.shape, 1))
+        back.mul_(weights.unsqueeze(-1))
+        for layer, h, w in zip(self.layers[::-1], inputs[::-1], matrices[::-1], strict=True):
+            if layer.relu:
+                back = torch.ops.aten.threshold_backward(back, output, 0)
+            torch.bmm(back.mT, h, out=mine[layer.weight].view(w.shape))
+            if layer.bias is not None:
+                torch.sum(back, 1, out=mine[layer.bias])
+            if layer is not self.layers[0]:
+                back, output = torch.bmm(back, w), h
+        return g
+
+
+def dense(net: nn.Module, spec: Spec) -> Dense | None:
+    """A network in evaluation mode, where it is of this kind."""
+    places = {name: k for k, name in enumerate(spec.names)}
+    found: list[Layer] = []
+    flat = False
+    for name, module in _modules(net):
+        kind = type(module)
+        if isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1):
+            flat = True
+        elif isinstance(module, nn.Linear) and kind is nn.Linear and flat and f"{name}weight" in places:
+            bias = None if module.bias is None else places.get(f"{name}bias", -1)
+            found.append(Layer(module.in_features, module.out_features, places[f"{name}weight"], bias))
+        elif kind is nn.ReLU and found:
+            found[-1] = dataclasses.replace(found[-1], relu=True)
+        elif kind not in (nn.Identity, nn.Dropout):
+            return None
+    used = [k for layer in found for k in (layer.weight, layer.bias) if k is not None]
+    if not found or found[-1].relu or _hooked(net) or sorted(used) != list(range(len(spec.names))):
+        return None
+    return Dense(found, spec.sizes)
+
+
+def _modules(net: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """What runs one after another, with the beginning of its parameters' names; several times where it is reused."""
+    parts: dict[str, nn.Module] = {}
+    if type(net) is Net:
+        parts = {**{f"trunk.{k}": block for k, block in enumerate(net.trunk)}, "pool": net.pool, "head": net.head}
+    elif type(net) is nn.Sequential:
+        parts = net._modules  # type: ignore[assignment]
+    else:
+        yield name, net
+    for part, module in parts.items():
+        yield from _modules(module, f"{name}{part}.")
+
+
+def _hooked(net: nn.Module) -> bool:
+    """Whether calling it does more than its ``forward``."""
+    return any(
+        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks for m in net.modules()
+    )

@@ -1,0 +1,195 @@
+"""Runs that are kept: one folder per method, setting and seed, named by the fingerprint of all that decides it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import time
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from undrift.core.cohort import Sampling
+from undrift.core.files import writing
+from undrift.runs.folder import COMPLETE, BadFolder, Folder, Outcome, Row
+from undrift.runs.spec import Entry, Settings, Spec
+
+EDITION = 1
+"""Raised when a change of undrift makes every earlier run worthless."""
+PRECISIONS = ("bf16", "tf32", "f32")
+PACKED = ("spec.toml", "environment.json", "metrics.jsonl", COMPLETE)
+"""What travels: everything but the checkpoints."""
+FINAL = ("diverged", "failed")
+"""Ends that more rounds do not change."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Want:
+    """One run that an item needs: a method of a spec with one seed, up to round ``rounds``."""
+
+    spec: Spec
+    entry: Entry
+    seed: int
+    rounds: int
+    strict: bool = False
+    """Whether its precision was asked for; otherwise a run of any precision serves."""
+    start: tuple[Entry, int] | None = None
+    """A method, and how many rounds of it come first."""
+
+    @property
+    def key(self) -> str:
+        return self.key_at(getattr(self.spec.problem, "precision", None))
+
+    def key_at(self, precision: str | None) -> str:
+        """The fingerprint, were it run in that precision; labels, rounds, device and the data's place do not matter."""
+        problem = without_defaults(self.spec.problem, {"folder"})
+        if precision is not None:
+            problem["precision"] = precision
+        usual = {f.name: f.default for f in dataclasses.fields(Settings)} | {"device": self.spec.device}
+        setting = self.spec.setting(self.entry)
+        decides = {
+            "edition": EDITION,
+            "method": _method(self.entry),
+            "problem": {"name": type(self.spec.problem).name, **problem},
+            "setting": {name: value for name, value in setting.items() if value != usual[name]},
+            "objective": self.entry.objective,
+            "every": self.spec.every,
+            "seed": self.seed,
+        }
+        if self.start:
+            entry, rounds = self.start
+            decides["start"] = {"method": _method(entry), "rounds": rounds}
+        return hashlib.sha256(json.dumps(decides, sort_keys=True, default=_plain).encode()).hexdigest()[:20]
+
+    @property
+    def alone(self) -> Spec:
+        """A spec of this run and nothing else."""
+        entry = dataclasses.replace(self.entry, rounds=self.rounds, given={**self.entry.given, "rounds": self.rounds})
+        return dataclasses.replace(self.spec, name=self.key, seeds=[self.seed], entries=(entry,), target=None)
+
+
+class Cache:
+    """The runs under ``ROOT/runs``."""
+
+    def __init__(self, root: Path):
+        self.root = root / "runs"
+
+    def folder(self, key: str) -> Folder:
+        return Folder(self.root / key)
+
+    def found(self, want: Want) -> Kept | None:
+        """The kept run that serves, the one with most rounds; ``None`` where nothing is recorded yet."""
+        exact = getattr(want.spec.problem, "precision", None)
+        precisions = [exact] if want.strict or exact is None else [exact, *(p for p in PRECISIONS if p != exact)]
+        kept = [Kept(self.folder(want.key_at(p))) for p in precisions if self.folder(want.key_at(p)).path.is_dir()]
+        return max((k for k in kept if k.rows), key=lambda k: (k.final or k.last >= want.rounds, k.last), default=None)
+
+    def serves(self, want: Want) -> bool:
+        kept = self.found(want)
+        return kept is not None and (kept.final or kept.last >= want.rounds)
+
+    def pack(self, file: Path) -> int:
+        """All rows, without checkpoints, in one file; how many runs."""
+        content, count = io.BytesIO(), 0
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+            for folder in sorted(self.root.iterdir()) if self.root.is_dir() else []:
+                names = [name for name in PACKED if (folder / name).is_file()]
+                if "metrics.jsonl" in names:
+                    count += 1
+                    for name in names:
+                        archive.writestr(f"{folder.name}/{name}", (folder / name).read_bytes())
+        with writing(file) as out:
+            out.write(content.getvalue())
+        return count
+
+    def unpack(self, file: Path) -> int:
+        """Take over the runs of a pack that are longer than what is here; how many."""
+        taken = 0
+        try:
+            with zipfile.ZipFile(file) as archive:
+                for key, names in sorted(_members(archive).items()):
+                    rows = archive.read(f"{key}/metrics.jsonl").count(b"\n")
+                    here = self.folder(key)
+                    if here.file("metrics.jsonl").is_file() and len(here.rows()) >= rows:
+                        continue
+                    taken += 1
+                    for name in names:
+                        here.write(name, archive.read(f"{key}/{name}"))
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise BadFolder(f"{file} is not a pack of runs: {error}; make one with undrift reproduce --pack") from None
+        return taken
+
+
+class Kept:
+    """What is recorded of one run."""
+
+    def __init__(self, folder: Folder):
+        self.folder = folder
+        self.rows: list[Row] = folder.rows() if folder.file("metrics.jsonl").is_file() else []
+        self.outcome: Outcome | None = next(iter(folder.outcomes()), None)
+
+    @property
+    def last(self) -> int:
+        return self.rows[-1]["round"] if self.rows else -1
+
+    @property
+    def final(self) -> bool:
+        return self.outcome is not None and self.outcome.status in FINAL
+
+    def until(self, rounds: int) -> list[Row]:
+        """The rows up to a round."""
+        return [row for row in self.rows if row["round"] <= rounds]
+
+
+def begin(folder: Folder, want: Want, note: str) -> None:
+    """Lock the run's folder, and make it ready for rows; ``BadFolder`` if another process is at it."""
+    from undrift.runs.environment import environment
+
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.lock()
+    if folder.file("metrics.jsonl").is_file():
+        folder.resume()
+        folder.write("spec.toml", want.alone.toml())
+        return
+    about = {
+        "date": time.strftime("%Y-%m-%d"),
+        "precision": getattr(want.spec.problem, "precision", None),
+        "note": note,
+    }
+    folder.start(want.alone, environment(want.spec.device) | {k: v for k, v in about.items() if v}, [])
+
+
+def end(folder: Folder, outcome: Outcome) -> None:
+    folder.settle()
+    folder.write(COMPLETE, json.dumps([dataclasses.asdict(outcome)], indent=2) + "\n")
+
+
+def without_defaults(record: Any, left_out: Iterable[str] = ()) -> dict[str, Any]:
+    """The fields of a record that differ from their defaults: a new option leaves old fingerprints as they are."""
+    defaults = {f.name: f.default for f in dataclasses.fields(record)}
+    found = {name: getattr(record, name) for name in defaults}
+    return {name: v for name, v in found.items() if name not in left_out and (v != defaults[name])}
+
+
+def _method(entry: Entry) -> dict[str, Any]:
+    return {"name": type(entry.method).__name__, **without_defaults(entry.method)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Sampling):
+        return without_defaults(value)
+    return {"name": type(value).__name__, **without_defaults(value)}
+
+
+def _members(archive: zipfile.ZipFile) -> Mapping[str, list[str]]:
+    """Run -> the files of it; anything else in the archive is refused."""
+    found: dict[str, list[str]] = {}
+    for name in archive.namelist():
+        key, *rest = PurePosixPath(name).parts
+        if len(rest) != 1 or rest[0] not in PACKED or not (len(key) == 20 and key.isalnum()):
+            raise BadFolder(f"{archive.filename} is not a pack of runs: it holds {name!r}")
+        found.setdefault(key, []).append(rest[0])
+    return found

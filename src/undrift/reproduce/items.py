@@ -1,0 +1,252 @@
+"""Items: what a paper shows in one table or figure, read from the files of ``undrift.papers``. Needs no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from undrift.core.params import BadParameters, Count, Natural, check, fold, unknown
+from undrift.runs.draft import ITEM
+from undrift.runs.spec import Entry, Spec, parse
+
+PAPERS = Path(str(files("undrift.papers")))
+SHARES = ("accuracy", "top5")
+"""Recorded as parts of one, printed in percent."""
+RUNNABLE = ("curves", "sweep")
+NEVER = "-"
+"""Printed where a target was not reached."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A number per method: how it is read off a run, and what the paper has.
+
+    read       final, best, at (round ``at``), rounds (until ``of`` reaches ``to``), pace (seconds per round),
+               total (seconds until ``to``), jitter (mean squared deviation from the moving average), slope (factor per
+               round), saving (of what the method ``than`` has ``spent`` until ``to``)
+    of         the recorded column
+    spent      what is saved: rounds, vectors or gradients
+    smooth     rows that each value is the mean of
+    printed    the paper's number for a label; "-" for never
+    order      where it prints none: labels from the largest value to the smallest
+    first      or the one that is above all others
+    stored     the numbers are not printed, but stored with the authors' code
+    tolerance  a difference up to this is none; ``None``: two points of an accuracy, a fifth of anything else
+    judged     false where the numbers cannot be expected to agree
+    """
+
+    read: Literal["final", "best", "at", "rounds", "pace", "total", "jitter", "slope", "saving"]
+    of: str = "accuracy"
+    at: Natural | None = None
+    to: float | None = None
+    than: str | None = None
+    spent: Literal["round", "vectors", "gradients"] = "vectors"
+    smooth: Count = 1
+    printed: dict = dataclasses.field(default_factory=dict)
+    order: list[str] = dataclasses.field(default_factory=list)
+    first: str | None = None
+    stored: bool = False
+    tolerance: float | None = None
+    judged: bool = True
+
+    @property
+    def labels(self) -> list[str]:
+        """The methods it speaks of."""
+        return [*self.printed, *self.order, *[self.first] * bool(self.first), *[self.than] * bool(self.than)]
+
+    @property
+    def share(self) -> bool:
+        """Whether the value is in percent."""
+        return self.of in SHARES and self.read in ("final", "best", "at")
+
+    @property
+    def title(self) -> str:
+        of = {"top5": "top-5 accuracy"}.get(self.of, self.of)
+        level = self.to if self.to is None or self.of not in SHARES else f"{100 * self.to:g} %"
+        mean = f", mean of {self.smooth} rows" if self.smooth > 1 and self.read != "jitter" else ""
+        words = {
+            "final": f"last {of}",
+            "best": f"best {of}",
+            "at": f"{of} at {self.at}",
+            "rounds": f"rounds to {of} {level}",
+            "pace": "seconds per round",
+            "total": f"seconds to {of} {level}",
+            "jitter": f"mean squared deviation of {of} from its mean over {self.smooth} rows",
+            "slope": f"factor of {of} per round",
+            "saving": f"{self.spent.removesuffix('s')}s of {self.than} over its own, to {of} {level}",
+        }
+        return words[self.read] + mean + ", %" * self.share
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One setting of an item: a spec (of the file ``base``) with the changes ``set``, and some of its methods.
+
+    ``at`` is its place on the axis of a sweep.
+    """
+
+    name: str
+    title: str
+    base: str | None = None
+    set: list[str] = dataclasses.field(default_factory=list)
+    methods: list[str] = dataclasses.field(default_factory=list)
+    at: float | None = None
+    column: list[Column] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """One table or figure. A file without a title is a spec for items to share: whole, or ``base`` changed by ``set``.
+
+    kind       curves; sweep: the first column over the panels; heatmap: labels per client; computed: no runs
+    shows      what the paper shows with it
+    ambiguous  settings that are open, and how they were resolved
+    authors    what the authors' code does differently
+    reason     why it is not reproduced, where that is known
+    seeds      runs the paper averages
+    quick      changes for ``--quick``
+    draw       columns that are drawn, one plot each
+    over       what they are drawn against
+    warm       rounds of the panel's first method from whose end all of them start
+    grid       label -> settings that are tried: the one with the least gap after all rounds is shown
+    study      measurements besides, by the module of that name
+    across     plots side by side
+    axis       what a sweep is over
+    table      of a computed item: its name in ``undrift tables``
+    """
+
+    name: str
+    title: str
+    shows: str
+    kind: Literal["curves", "sweep", "heatmap", "computed"] = "curves"
+    base: str | None = None
+    ambiguous: list[str] = dataclasses.field(default_factory=list)
+    authors: list[str] = dataclasses.field(default_factory=list)
+    reason: str = ""
+    seeds: Count = 1
+    quick: list[str] = dataclasses.field(default_factory=list)
+    draw: list[str] = dataclasses.field(default_factory=lambda: ["accuracy"])
+    over: list[str] = dataclasses.field(default_factory=lambda: ["round"])
+    warm: Natural = 0
+    grid: dict = dataclasses.field(default_factory=dict)
+    study: str = ""
+    smooth: Count = 1
+    across: Count = 2
+    axis: str = ""
+    table: str = ""
+    panel: list[Panel] = dataclasses.field(default_factory=list)
+
+    @property
+    def paper(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def runs(self) -> bool:
+        return self.kind in RUNNABLE
+
+    def sources(self, panel: Panel) -> list[Path]:
+        """The file that holds the panel's spec, then those that change it."""
+        found = [_file(f"{self.paper}/{panel.base or self.base or self.name.partition('/')[2]}")]
+        while (base := _common(found[0]).get("base")) and "panel" not in _common(found[0]):
+            found.insert(0, _file(f"{self.paper}/{base}"))
+        return found
+
+    def spec(self, panel: Panel, quick: bool = False, flags: Sequence[str] = ()) -> Spec:
+        """What the panel runs."""
+        sources = self.sources(panel)
+        changes = [flag for file in sources for flag in _common(file).get("set", ())] + panel.set
+        changes += self.less(panel) if quick else []
+        spec = parse(sources[0].read_text(), str(sources[0]), [*changes, *flags])
+        known = [entry.label for entry in spec.entries]
+        for label in (*panel.methods, *(label for c in panel.column for label in c.labels)):
+            if label not in known:
+                raise ValueError(f"{self.name}, panel {panel.name}: {unknown('method', label, known)}")
+        kept = tuple(entry for entry in spec.entries if not panel.methods or entry.label in panel.methods)
+        return dataclasses.replace(spec, entries=kept)
+
+    def tried(self, panel: Panel, label: str, quick: bool = False) -> list[Entry]:
+        """The settings of its grid for one method."""
+        flags = [[f"method.{label}.{key}={value}" for key, value in point.items()] for point in self.grid.get(label, ())]
+        found = [self.spec(panel, quick, point).entries for point in flags]
+        return [entry for entries in found for entry in entries if entry.label == label]
+
+    def less(self, panel: Panel) -> list[str]:
+        """The changes of a quick run."""
+        return list(dict.fromkeys([*self._inherited(panel, "quick"), *self.quick]))
+
+    def said(self, what: Literal["ambiguous", "authors"]) -> list[str]:
+        """Its own notes, and those of the specs it runs."""
+        found = [note for panel in self.panel for note in self._inherited(panel, what)]
+        return list(dict.fromkeys([*found, *getattr(self, what)]))
+
+    def _inherited(self, panel: Panel, what: str) -> list[str]:
+        return [text for file in self.sources(panel) for text in _common(file).get(what, ())]
+
+
+def names() -> list[str]:
+    """Every item, in the order of papers and pages."""
+    found = [f"{file.parent.name}/{file.stem}" for file in PAPERS.glob("*/*.toml") if "title" in _common(file)]
+    return sorted(found, key=_order)
+
+
+@cache
+def item(name: str) -> Item:
+    """The item of that exact name; what is wrong with its file is said at once."""
+    file = _file(name)
+    table = dict(_common(file))
+    panels = table.pop("panel", [])
+    made = [_panel(f"{file}, panel {k + 1}", dict(p)) for k, p in enumerate(panels)]
+    return _make(str(file), Item, table | {"name": name, "panel": made})
+
+
+def find(wanted: str) -> Iterator[tuple[Item, list[Panel]]]:
+    """What ``all``, PAPER, PAPER/ITEM or PAPER/ITEM/PANEL stands for; dashes and capitals do not matter."""
+    paper, _, rest = wanted.partition("/")
+    name, _, panel = rest.partition("/")
+    papers = dict.fromkeys(n.partition("/")[0] for n in names())
+    known = [n for n in names() if fold(paper) in ("all", fold(n.partition("/")[0]))]
+    chosen = [n for n in known if not name or fold(n.partition("/")[2]) == fold(name)]
+    if not known:
+        raise ValueError(unknown("paper", paper, ["all", *papers]))
+    if not chosen:
+        raise ValueError(unknown("item", wanted, known))
+    for each in chosen:
+        it = item(each)
+        panels = [p for p in it.panel if not panel or fold(p.name) == fold(panel)]
+        if panel and not panels:
+            raise ValueError(unknown(f"panel of {each}", panel, [p.name for p in it.panel]))
+        yield it, panels
+
+
+@cache
+def _common(file: Path) -> dict[str, Any]:
+    """The [item] of a file."""
+    return tomllib.loads(file.read_text()).get(ITEM, {})
+
+
+def _file(name: str) -> Path:
+    paper, _, stem = name.partition("/")
+    return PAPERS / paper / f"{stem}.toml"
+
+
+def _panel(where: str, table: dict[str, Any]) -> Panel:
+    columns = [_make(f"{where}, column {k + 1}", Column, c) for k, c in enumerate(table.pop("column", []))]
+    return _make(where, Panel, table | {"column": columns})
+
+
+def _make(where: str, cls: Any, values: dict[str, Any]) -> Any:
+    if wrong := check(where, cls, values):
+        raise BadParameters(where, wrong)
+    return cls(**values)
+
+
+def _order(name: str) -> tuple[str, bool, int, str]:
+    """Tables before figures, 2 before 10."""
+    paper, _, rest = name.partition("/")
+    kind, _, number = rest.partition("-")
+    return paper, kind != "table", int(number) if number.isdecimal() else 0, number

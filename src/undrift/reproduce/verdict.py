@@ -1,0 +1,125 @@
+"""Printed numbers beside ours, and what is to be said of them by rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from undrift.reproduce.items import NEVER, Column
+
+POINTS = 2.0
+"""Tolerance of an accuracy, in percent."""
+PART = 0.2
+"""Tolerance of anything else, relative to what is printed."""
+ENOUGH = 0.9
+"""Share of the pairs that must be in order."""
+
+RULE = f"""A number agrees if it differs from the paper's by at most {POINTS:g} points of an accuracy, or {PART:.0%} of
+anything else (an item may say otherwise), or if both never reach a target. Two methods are told apart by the paper if
+its numbers for them differ by more than that. **Reproduced**: every number agrees, and every pair that the paper tells
+apart is in its order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs are in its order. **Not reproduced**:
+fewer are. Only numbers of runs that went all their rounds are judged, and a quick run is never judged."""
+
+REPRODUCED, ORDER, NOT = "reproduced", "order reproduced", "not reproduced"
+QUICK, OPEN, DRAWN, COMPUTED = "not judged (quick)", "not run", "drawn", "computed"
+NOTHING = "nothing to judge yet"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One method in one column: the paper's number and ours, as mean and standard deviation over seeds."""
+
+    label: str
+    printed: float | None
+    ours: float | None
+    deviation: float | None = None
+    seeds: int = 0
+    rounds: int = 0
+    """Rounds that were run, of the seed that has fewest."""
+
+    @property
+    def difference(self) -> float | None:
+        if self.printed is None or self.ours is None or not (math.isfinite(self.printed) and math.isfinite(self.ours)):
+            return None
+        return self.ours - self.printed
+
+
+def number(printed: Any) -> float | None:
+    """A printed number: never is infinitely late, anything that is no number is nothing."""
+    if printed == NEVER:
+        return math.inf
+    return float(printed) if isinstance(printed, (int, float)) and not isinstance(printed, bool) else None
+
+
+def cell(label: str, column: Column, found: Sequence[float | None], rounds: int) -> Cell:
+    """``found`` are the numbers of the seeds, those that are too short for one left out."""
+    there = [value for value in found if value is not None]
+    mean = sum(there) / len(there) if there else None
+    deviation = None
+    if mean is not None and math.isfinite(mean) and len(there) > 1:
+        deviation = math.sqrt(sum((v - mean) ** 2 for v in there) / (len(there) - 1))
+    return Cell(label, number(column.printed.get(label)), mean, deviation, len(there), rounds)
+
+
+def tolerance(column: Column, printed: float) -> float:
+    if column.tolerance is not None:
+        return column.tolerance
+    return POINTS if column.share else PART * abs(printed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """Numbers that agree and pairs in order, each of how many."""
+
+    agree: int = 0
+    numbers: int = 0
+    ordered: int = 0
+    pairs: int = 0
+    worst: float | None = None
+    """The largest difference of an accuracy, in points."""
+
+    def __add__(self, other: Judgement) -> Judgement:
+        worst = max((w for w in (self.worst, other.worst) if w is not None), key=abs, default=None)
+        agree, numbers = self.agree + other.agree, self.numbers + other.numbers
+        return Judgement(agree, numbers, self.ordered + other.ordered, self.pairs + other.pairs, worst)
+
+    @property
+    def verdict(self) -> str:
+        if not self.numbers and not self.pairs:
+            return NOTHING
+        if self.agree == self.numbers and self.ordered == self.pairs:
+            return REPRODUCED
+        return ORDER if self.pairs and self.ordered >= ENOUGH * self.pairs else NOT
+
+    def __str__(self) -> str:
+        words = [f"{self.agree} of {self.numbers} numbers agree"] * bool(self.numbers)
+        words += [f"{self.ordered} of {self.pairs} pairs in order"] * bool(self.pairs)
+        words += [f"largest difference of an accuracy {self.worst:+.1f} points"] if self.worst is not None else []
+        return ", ".join(words)
+
+
+def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
+    """One column."""
+    if not column.judged:
+        return Judgement()
+    known = [c for c in cells.values() if c.printed is not None and c.ours is not None]
+    agree = sum(_same(column, c.printed, c.ours) for c in known)  # type: ignore[arg-type]
+    differences = [d for c in known if (d := c.difference) is not None] if column.share else []
+    pairs = [(a, b) for a, b in combinations(known, 2) if not _same(column, a.printed, b.printed)]  # type: ignore[arg-type]
+    ordered = sum((a.printed > b.printed) == (a.ours > b.ours) for a, b in pairs)  # type: ignore[operator]
+    there = {label: c.ours for label, c in cells.items() if c.ours is not None}
+    claims = list(combinations([there[label] for label in column.order if label in there], 2))
+    if column.first in there:
+        claims += [(there[column.first], ours) for label, ours in there.items() if label != column.first]
+    ordered += sum(a > b for a, b in claims)
+    worst = max(differences, key=abs, default=None)
+    return Judgement(agree, len(known), ordered, len(pairs) + len(claims), worst)
+
+
+def _same(column: Column, printed: float, ours: float) -> bool:
+    if math.isinf(printed) or math.isinf(ours):
+        return printed == ours
+    return abs(printed - ours) <= tolerance(column, printed)

@@ -1,0 +1,161 @@
+"""``report`` from folders to a file."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tests.cli.test_start import PROBE
+from tests.report.recorded import record
+
+from undrift.cli import main
+from undrift.cli.report import about, setting
+from undrift.report import stills
+from undrift.runs.folder import Folder
+
+IMAGES = """\
+name = "net"
+rounds = 1
+steps = 1
+batch = 8
+cohort = 3
+[problem]
+name = "images"
+train = 60
+test = 20
+model = "linear"
+clients = 4
+[[method]]
+name = "FedAvg"
+lr = 0.1
+objective = "MOON"
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Pictures take most of the time; other tests look at them."""
+    found = {"curves": b"", "drift": b"", "map0": b""}
+    monkeypatch.setattr(stills, "draw", lambda *about: found)
+
+
+@pytest.fixture
+def runs(place):
+    for name in ("one", "two"):
+        record(place / "runs" / name)
+    return place
+
+
+def refused(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        main(["report", *words])
+    out, err = capsys.readouterr()
+    assert end.value.code == 2 and out == ""
+    return err
+
+
+def test_a_report_goes_beside_the_run(runs, capsys):
+    assert main(["report", "one"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "runs/one/report.html\n" and "MB" in err
+    text = (runs / "runs/one/report.html").read_text()
+    assert text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")
+
+
+def test_of_several_runs_it_goes_here_or_where_it_is_asked_to(runs, capsys):
+    assert main(["report", "one", "runs/two"]) == 0
+    assert "two: SCAFFOLD" in (runs / "report.html").read_text()
+    assert main(["report", "one", "two", "-o", "new/place/all.html", "--json"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    file = runs / "new/place/all.html"
+    assert json.loads("\n".join(out[1:])) == {"report": "new/place/all.html", "bytes": file.stat().st_size}
+
+
+def test_runs_of_one_name_are_told_apart(runs, capsys):
+    record(runs / "other" / "one")
+    assert main(["report", "one", "other/one"]) == 0
+    text = (runs / "report.html").read_text()
+    assert "runs/one: FedAvg" in text and "other/one: FedAvg" in text
+
+
+def test_the_target_of_the_spec_or_another(runs, capsys):
+    main(["report", "one", "-o", "a.html"])
+    main(["report", "one", "--target", "0.5", "-o", "b.html"])
+    assert "Spent until gap ≤ 1.5e-05" in (runs / "a.html").read_text()
+    assert "Spent until gap ≤ 0.5" in (runs / "b.html").read_text()
+
+
+def test_everything_wrong_is_listed(runs, capsys):
+    err = refused(capsys, "onn", "runs/nothing", "-o", "x.pdf")
+    assert "did you mean one?" in err and "'runs/nothing'" in err and "-o x.pdf: give a name that ends in .html" in err
+    (runs / "empty").mkdir()
+    assert "is not the folder of a run" in refused(capsys, "empty")
+    (runs / "runs/one/metrics.jsonl").write_text("")
+    assert "nothing was recorded" in refused(capsys, "one")
+    record(runs / "runs" / "judged", gap=None)
+    assert "at most 1" in refused(capsys, "judged", "--target", "80")
+
+
+def test_a_place_that_cannot_be_written_is_told(runs, capsys):
+    (runs / "file").write_text("")
+    assert main(["report", "one", "-o", "file/x.html"]) == 1
+    assert "file" in capsys.readouterr().err
+
+
+def test_an_unfinished_run_can_be_looked_at(runs, capsys):
+    record(runs / "runs" / "half", ended=False)
+    assert main(["report", "half"]) == 0
+    text = (runs / "runs/half/report.html").read_text()
+    assert "all rounds run (1), unfinished (1)" in text
+
+
+def test_a_folder_without_its_spec_can_be_looked_at(runs, capsys):
+    (runs / "runs/one/spec.toml").unlink()
+    (runs / "runs/one/environment.json").unlink()
+    assert main(["report", "one"]) == 0
+    assert "SCAFFOLD" in (runs / "runs/one/report.html").read_text()
+
+
+def test_a_run_of_images_records_who_holds_what(place, capsys):
+    (place / "spec.toml").write_text(IMAGES)
+    assert main(["run", "spec.toml"]) == 0
+    folder = Folder(place / "runs/net")
+    held = folder.partition
+    assert len(held["counts"]) == 4 and held["classes"] == [str(k) for k in range(10)]
+    assert sum(map(sum, held["counts"])) == 60
+    assert main(["report", "net"]) == 0
+    assert "4 clients, 10 classes, 60 samples" in folder.file("report.html").read_text()
+    (document,) = [folder.document()]
+    found = setting(document["method"][0], document)
+    assert (found.kept, found.steps, found.clients) == (1, 1, None)  # MOON keeps the last model; cohorts differ
+
+
+def test_how_to_do_it_again(runs):
+    folder = Folder(runs / "runs/one")
+    document = folder.document()
+    assert about("one", folder, document).command == "undrift run one.toml --out again"
+    document["problem"]["data"] = "a9a"
+    document["method"][0]["file"] = "mine.py"
+    there = about("one", folder, document)
+    assert there.command == "UNDRIFT_DATA=FOLDER undrift run one.toml --out again"
+    assert there.remarks == [
+        "with the spec below saved as one.toml, and beside it mine.py",
+        "FOLDER has the files of a9a",
+    ]
+    document["problem"]["folder"] = "data"
+    assert "UNDRIFT" not in about("one", folder, document).command
+
+
+def test_the_spec_of_a_report_runs_again_to_the_same_rows(place, capsys):
+    assert main(["run", "spec.toml"]) == 0
+    folder = Folder(place / "runs/mine")
+    (place / "mine.toml").write_text(about("mine", folder, folder.document()).spec)
+    assert main(["run", "mine.toml", "--out", "again"]) == 0
+    again = Folder(place / "again/mine").rows()
+    assert [row | {"seconds": 0} for row in again] == [row | {"seconds": 0} for row in folder.rows()]
+
+
+def test_a_refusal_loads_nothing_heavy(runs):
+    heavy = PROBE.replace('"sklearn"', '"sklearn", "plotly", "jinja2"')
+    done = subprocess.run([sys.executable, "-c", heavy, "report", "onn"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.splitlines()[-1] == "loaded: []"

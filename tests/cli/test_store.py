@@ -1,0 +1,95 @@
+"""Where client states are kept: said at the start, chosen with --store, refused where there is no room."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from undrift.cli import main
+from undrift.engines import Simulate, room
+from undrift.runs.folder import Folder
+
+GB = 10**9
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path_factory.mktemp("scratch")))
+
+
+def told(capsys, *words):
+    try:
+        code = main(list(words))
+    except SystemExit as end:
+        code = end.code
+    return code, *capsys.readouterr()
+
+
+def rows(folder):
+    return [{key: v for key, v in row.items() if key != "seconds"} for row in Folder(Path(folder)).rows()]
+
+
+def test_one_line_at_the_start(place, capsys, monkeypatch):
+    code, _, err = told(capsys, "run", "spec.toml", "-s", "cohort=2")
+    line = next(line for line in err.splitlines() if line.startswith("Client states"))
+    assert code == 0 and line == (
+        "Client states of SCAFFOLD: 1 vector x 4 clients x 5 numbers = 160 B, in memory; model: 40 B; "
+        "the cohort at work: about 960 B"
+    )
+    monkeypatch.setattr(room, "SMALL", 0)
+    monkeypatch.setattr(room, "free", lambda *_: 3 * GB)
+    (place / "spec.toml").write_text((place / "spec.toml").read_text().partition('[[method]]\nname = "Scaffold"')[0])
+    _, _, err = told(capsys, "run", "spec.toml", "--overwrite")
+    assert "Client states: none; model: 40 B; the cohort at work: about 1.9 kB" in err
+
+
+def test_the_place_changes_no_number_and_may_change_on_the_way(place, capsys, monkeypatch):
+    small = ["spec.toml", "-s", "cohort=2", "-s", "rounds=20"]
+    assert told(capsys, "run", *small, "--out", "a")[0] == 0
+    code, _, err = told(capsys, "run", *small, "--out", "b", "--store", "file")
+    assert code == 0 and f"160 B, in {room.folder()} (" in err and rows("a/mine") == rows("b/mine")
+
+    run_round = Simulate.run_round
+    kinds = []
+
+    def stopping(self):
+        kinds.append(self.needs.place)
+        if len(kinds) == 30:
+            raise KeyboardInterrupt
+        run_round(self)
+
+    monkeypatch.setattr(Simulate, "run_round", stopping)
+    assert told(capsys, "run", *small, "--out", "c", "--store", "file", "--checkpoint", "0")[0] == 130
+    assert told(capsys, "resume", "c/mine", "--store", "device")[0] == 0
+    assert {*kinds[:20]} == {"device"} and {*kinds[20:30]} == {"file"} and {*kinds[30:]} == {"device"}
+    assert rows("c/mine") == rows("a/mine")
+
+
+def test_what_does_not_fit_is_refused_before_it_starts(place, capsys, monkeypatch):
+    monkeypatch.setattr(room, "SMALL", 0)
+    monkeypatch.setattr(room, "free", lambda where, device: {"device": 700, "file": 100}[where])
+    for words in (["--check"], []):
+        code, out, err = told(capsys, "run", "spec.toml", "-s", "cohort=2", *words)
+        assert code == 2 and out == "" and "spec.toml:4: SCAFFOLD: what 4 clients remember takes" in err
+        assert "TMPDIR" in err and not (place / "runs").exists()
+    code, _, err = told(capsys, "run", "spec.toml", "--store", "host")
+    assert code == 2 and "--store host: store = 'host' is not allowed: auto, device, file" in err
+    code, _, err = told(capsys, "run", "spec.toml", "--store", "file", "-s", "engine=wire")
+    assert code == 2 and "--store file: the engine wire has one place for client states" in err
+
+
+def test_check_says_where(place, capsys):
+    code, out, err = told(capsys, "run", "spec.toml", "--check", "--json", "-s", "cohort=2", "--store", "file")
+    fedavg, scaffold = json.loads(out)["methods"]
+    assert code == 0 and (fedavg["place"], scaffold["place"]) == ("device", "file")
+    assert scaffold["work_bytes"] == 2 * 12 * 40 and f"in {room.folder()}" in err
+    assert "160 B, file" in told(capsys, "run", "spec.toml", "--check", "-s", "cohort=2", "--store", "file")[1]
+    assert [f.name for f in place.iterdir()] == ["spec.toml"]
+
+
+def test_a_place_that_changed_since_is_told(place, capsys, monkeypatch):
+    monkeypatch.setattr(room, "SMALL", 0)
+    sizes = iter([GB] * 3)
+    monkeypatch.setattr(room, "free", lambda where, device: next(sizes, 700) if where == "device" else GB)
+    code, _, err = told(capsys, "run", "spec.toml", "-s", "cohort=2")
+    assert code == 0 and f"SCAFFOLD: client states go in {room.folder()}: free memory has changed" in err

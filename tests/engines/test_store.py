@@ -1,0 +1,231 @@
+"""Where the clients' vectors are kept changes nothing but memory."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.objectives.world import federation
+
+from undrift.check.setting import example, least_squares, phases, uneven
+from undrift.core import registry
+from undrift.engines import Simulate, Wire, store
+from undrift.engines.store import Apart, Store
+from undrift.methods import CELGD, FedDC, FedDyn, FedRecu, FedSpeed, MimeMVR, Scaffold
+from undrift.objectives import MOON
+from undrift.runs import checkpoint
+from undrift.runs.runner import prepare
+
+PROBLEM = least_squares()
+METHODS = [Scaffold, FedDyn, FedSpeed, FedDC, MimeMVR, CELGD, FedRecu]
+"""Partial cohorts; phases with scratch vectors; phases of one client; full cohorts."""
+each = pytest.mark.parametrize("cls", METHODS, ids=lambda cls: cls.__name__)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(params=["as it is", "ahead"])
+def file(request, monkeypatch):
+    """A file, and one from which rows are fetched ahead as they are from memory beside a GPU."""
+
+    class Ahead(Apart):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self._ahead = True
+
+    if request.param == "ahead":
+        monkeypatch.setattr("undrift.engines.simulate.Apart", Ahead)
+
+
+def engine(cls, store, kind=Simulate, **options):
+    method = example(cls, PROBLEM.constants)
+    setting = {**uneven(method, PROBLEM.clients), "batch": 3, "seed": 4, **options}
+    return kind(method, PROBLEM, **setting, **({"store": store} if kind is Simulate else {}))
+
+
+def same(one, other):
+    (mine, bill), (theirs, other_bill) = one.snapshot(), other.snapshot()
+    assert mine.keys() == theirs.keys() and bill == other_bill and one.drift == other.drift
+    for name in mine:
+        assert torch.equal(mine[name], theirs[name]), name
+
+
+@pytest.mark.parametrize("name", sorted(registry))
+def test_every_place_gives_the_same_numbers(name, file):
+    cls = registry[name]
+    options = {"batch": None} if cls.solves else {}
+    device, apart, wire = (engine(cls, store, kind, **options) for store, kind in
+                           (("device", Simulate), ("file", Simulate), ("", Wire)))  # fmt: skip
+    assert type(device.store) is Store and isinstance(apart.store, Apart) == bool(device.needs.states)
+    while device.round < 12:
+        device.advance()
+        apart.advance()
+        same(device, apart)
+    while wire.round < 12:
+        wire.run_round()
+    assert torch.allclose(apart.x, wire.x, rtol=1e-10, atol=1e-12)
+
+
+@each
+@pytest.mark.parametrize("places", [("device", "file"), ("file", "device"), ("file", "file")], ids="-".join)
+def test_a_run_goes_on_anywhere_from_any_phase(cls, places, place, file):
+    whole = engine(cls, "device")
+    first = engine(cls, places[0])
+    for _ in range(4 * len(phases(first.method))):
+        first.advance()
+        checkpoint.store(first, place / "state", "run")
+        second = engine(cls, places[1])
+        second.run_round()  # what it held before is forgotten
+        checkpoint.restore(second, place / "state", "run")
+        for _ in range(2):
+            second.run_round()
+    while whole.round < second.round:
+        whole.run_round()
+    same(whole, second)
+
+
+@pytest.mark.parametrize("places", [("device", "file"), ("file", "device")], ids="-".join)
+def test_last_models_are_kept_like_any_vector(places, file):
+    setting = {"steps": 3, "batch": 7, "seed": 5, "cohort": 3}
+    first, second, whole = (Simulate(Scaffold(lr=0.1), federation(MOON()), store=p, **setting)
+                            for p in (*places, "device"))  # fmt: skip
+    assert first.needs.vectors == 2
+    for _ in range(2):
+        first.run_round()
+    second.restore(*first.snapshot())
+    while second.round < 5:
+        second.run_round()
+    while whole.round < 5:
+        whole.run_round()
+    same(second, whole)
+
+
+@each
+@pytest.mark.parametrize("where", ["device", "file"])
+def test_nothing_handed_out_is_written_to_later(cls, where, file):
+    machine, seen = engine(cls, where), []
+
+    def remember(tensors):
+        seen.extend((v, v.clone()) for v in tensors)
+
+    gather, scatter = machine.store.gather, machine.store.scatter
+
+    def gathering(members):
+        rows = gather(members)
+        remember(rows.values())
+        return rows
+
+    def scattering(members, rows):
+        remember(rows.values())
+        scatter(members, rows)
+
+    machine.store.gather, machine.store.scatter = gathering, scattering
+    for _ in range(12):
+        machine.advance()
+        remember(machine.snapshot()[0].values())
+        remember(v for _, v in machine.clients.items())
+    assert len(seen) > 24 and all(torch.equal(v, copy) for v, copy in seen)
+
+
+def test_a_client_that_never_took_part_takes_no_room(place):
+    machine = engine(FedDC, "file", cohort=1)
+    row = 8 * PROBLEM.dim
+    held = os.fstat(machine.store._file.fileno())
+    assert held.st_size == 2 * PROBLEM.clients * row and held.st_blocks == 0
+    start = dict(machine.clients.items())
+    machine.run_round()
+    seen = machine.store._seen
+    assert [int(mask.sum()) for mask in seen.values()] == [1, 1]
+    (client,) = np.flatnonzero(seen["h"])
+    for name, v in machine.clients.items():
+        others = np.arange(PROBLEM.clients) != client
+        assert torch.equal(v[others], start[name][others]) and not torch.equal(v[client], start[name][client])
+    again = engine(FedDC, "file", cohort=1)
+    again.restore(*machine.snapshot())
+    assert [int(mask.sum()) for mask in again.store._seen.values()] == [1, 1]
+
+
+def test_the_file_has_no_name_and_goes_with_the_engine(place):
+    machine = engine(Scaffold, "file")
+    machine.run_round()
+    assert list(place.iterdir()) == []
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+    del machine
+    assert before is None or len(os.listdir("/proc/self/fd")) < before
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="no room is reserved here")
+def test_a_full_disk_is_an_error_that_names_the_place(place, monkeypatch):
+    machine = engine(Scaffold, "file")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        machine.run_round()
+    assert raised.value.filename == str(place)
+
+
+@pytest.mark.parametrize("where", ["device", "file"])
+@pytest.mark.parametrize("block", [1, 100, 2**28])
+def test_a_checkpoint_is_written_in_blocks(where, block, place, monkeypatch):
+    monkeypatch.setattr(store, "BLOCK", block)
+    machine = engine(FedDC, where)
+    machine.run_round()
+    sizes = [len(part) for part in machine.client_parts()["client.h"]]
+    assert sum(sizes) == PROBLEM.clients and (max(sizes) == 1) == (block < 100)
+    checkpoint.store(machine, place / "state", "run")
+    written = load_file(place / "state")
+    tensors = machine.snapshot()[0]
+    assert written.keys() == tensors.keys() and all(torch.equal(written[n], tensors[n]) for n in tensors)
+
+
+def test_numbers_of_two_sizes_are_aligned(place):
+    single = least_squares(clients=5, dim=3).to(torch.float32, torch.device("cpu"))
+    machine = Simulate(example(MimeMVR, PROBLEM.constants), single, steps=2, cohort=3)
+    machine.advance()
+    tensors = machine.snapshot()[0]
+    assert {v.dtype for v in tensors.values()} == {torch.float32, torch.int64}
+    checkpoint.store(machine, place / "state", "run")
+    written = load_file(place / "state")
+    assert all(torch.equal(written[n], tensors[n]) for n in tensors)
+
+
+def test_a_checkpoint_makes_no_second_copy(place):
+    machine = engine(Scaffold, "device")
+    machine.run_round()
+    kept = machine.store._all["c"].data_ptr()
+    for _ in range(2):
+        checkpoint.store(machine, place / "state", "run")
+        machine.run_round()
+    assert machine.store._all["c"].data_ptr() == kept
+    machine.snapshot()
+    machine.run_round()
+    assert machine.store._all["c"].data_ptr() != kept
+
+
+def test_a_full_cohort_is_not_copied():
+    machine = engine(Scaffold, "device", cohort=None)
+    machine.run_round()
+    before = machine.store._all["c"]
+    assert machine.store.gather(None)["c"] is before
+    rows = {"c": before + 1}
+    machine.store.scatter(None, rows)
+    assert machine.store._all["c"] is rows["c"]
+
+
+def test_the_place_is_an_argument_of_prepare():
+    machine = prepare(Scaffold(lr=0.1), PROBLEM, cohort=2, store="file")
+    assert machine.needs.place == "file" and isinstance(machine.store, Apart)
+    assert prepare(Scaffold(lr=0.1), PROBLEM, cohort=2).needs.place == "device"
+    with pytest.raises(ValueError, match="'wire' has one place"):
+        prepare(Scaffold(lr=0.1), PROBLEM, engine="wire", store="file")
+    with pytest.raises(ValueError, match="auto, device, file"):
+        prepare(Scaffold(lr=0.1), PROBLEM, store="host")

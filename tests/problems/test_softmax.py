@@ -1,0 +1,210 @@
+"""Softmax regression: closed-form gradients against autograd and wire, extreme scores, and refusals."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import nn
+
+from tests.problems.zoo import softmax
+from undrift.engines import Simulate, Wire
+from undrift.methods import FedAvg, FedLin, FedSpeed, Scaffold
+from undrift.problems import Softmax, fedprox_softmax
+from undrift.problems.softmax_oracle import divergence
+
+CPU = torch.device("cpu")
+
+
+def data(total=40, dim=3, classes=4, seed=0):
+    rng = np.random.default_rng(seed)
+    a = rng.standard_normal((total, dim))
+    return a, rng.integers(classes, size=total), np.split(rng.permutation(total), [5, 20])
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+@pytest.mark.parametrize("sizes", ["equal", "lognormal"])
+def test_gradients_are_those_of_a_linear_layer(sizes, l2):
+    """A cohort of FedProx's clients against torch's own layer, loss and differentiation."""
+    problem = fedprox_softmax(clients=6, samples=7, sizes=sizes, l2=l2)
+    members = np.array([1, 2, 5])
+    y = torch.randn(3, problem.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    got = problem.at(members).grad(y)
+    ends = np.cumsum(problem.samples)
+    for row, client, g in zip(y, members, got, strict=True):
+        mine = slice(ends[client] - problem.samples[client], ends[client])
+        layer = nn.Linear(60, 10, dtype=torch.float64)
+        with torch.no_grad():
+            layer.weight.copy_(row.view(10, 61)[:, :-1])
+            layer.bias.copy_(row.view(10, 61)[:, -1])
+        loss = nn.functional.cross_entropy(layer(problem.table.rows[mine, :-1].double()), problem.table.labels[mine])
+        (loss + l2 / 2 * sum(p.square().sum() for p in layer.parameters())).backward()
+        want = torch.cat([layer.weight.grad, layer.bias.grad.unsqueeze(1)], 1).flatten()
+        torch.testing.assert_close(g, want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch", [None, 6])
+@pytest.mark.parametrize("sizes", ["equal", "lognormal"])
+@pytest.mark.parametrize("method", [FedAvg(lr=0.05), Scaffold(lr=0.05), FedLin(lr=0.05), FedSpeed(lr=0.05)], ids=repr)
+def test_simulate_follows_wire(method, sizes, batch):
+    problem = fedprox_softmax(clients=8, samples=9, features=5, classes=3, sizes=sizes, l2=0.01)
+    setting = {"steps": [1, 2, 3, 4] * 2, "batch": batch, "seed": 3}
+    if method.participation == "partial":
+        setting["cohort"] = 5
+    if method.weighted:
+        setting["weights"] = "samples"
+    fast, slow = Simulate(method, problem, **setting), Wire(method, problem, **setting)
+    for _ in range(20):
+        fast.run_round()
+        slow.run_round()
+    scale = max(1.0, float(slow.x.abs().max()))
+    assert float((fast.x - slow.x).abs().max()) < 1e-12 * scale and fast.ledger == slow.ledger
+
+
+def test_float32_at_rest_computes_in_double():
+    """Features that came in float32 are kept so; a run in float64 is as exact as with a copy in float64."""
+    a, y, parts = data()
+    kept, copied = Softmax(a.astype(np.float32), y, parts), Softmax(a.astype(np.float32).astype(float), y, parts)
+    x = torch.randn(3, kept.dim, dtype=torch.float64)
+    assert kept._table.rows.dtype == torch.float32 and kept.at().grad(x).dtype == torch.float64
+    torch.testing.assert_close(kept.at().grad(x), copied.at().grad(x), rtol=1e-14, atol=1e-14)
+    assert kept.metrics(x[0]) == copied.metrics(x[0]) and kept.constants == copied.constants
+    single = kept.to(torch.float32, CPU)
+    assert single._table.rows is kept._table.rows and single.at().grad(x.float()).dtype == torch.float32
+
+
+def test_f_is_the_mean_over_clients_of_their_means():
+    a, y, parts = data()
+    problem = Softmax(a, y, parts, l2=0.1)
+    x = np.random.default_rng(1).standard_normal(problem.dim)
+    W = x.reshape(4, 4)
+    scores = a @ W[:, :-1].T + W[:, -1]
+    losses = np.log(np.exp(scores).sum(1)) - scores[np.arange(40), y]
+    got = problem.metrics(torch.as_tensor(x))
+    assert got["loss"] == pytest.approx(np.mean([losses[p].mean() for p in parts]) + 0.05 * x @ x, rel=1e-14)
+    assert got["accuracy"] == pytest.approx((scores.argmax(1) == y).mean(), rel=1e-14)
+    assert problem.metrics(problem.start())["accuracy"] == pytest.approx(1 / 4, rel=1e-14)
+
+
+def test_samples_are_gone_through_in_parts(monkeypatch):
+    a, y, parts = data()
+    whole, x = Softmax(a, y, parts), torch.randn(16, dtype=torch.float64)
+    want = whole.metrics(x), whole.constants.L_mean
+    monkeypatch.setattr("undrift.problems.softmax.PASS", 7)
+    monkeypatch.setattr("undrift.problems.softmax.ROOM", 1)
+    parted = Softmax(a, y, parts)
+    assert parted.metrics(x) == pytest.approx(want[0], rel=1e-12)
+    assert (parted.constants.L_mean, parted.constants.L) == pytest.approx((want[1], whole.constants.L), rel=1e-12)
+
+
+def test_solve_in_pieces(monkeypatch):
+    case = softmax((5, 5, 5, 5))
+    v = torch.randn(4, case.problem.dim, dtype=torch.float64)
+    want = case.problem.at().solve(v, 0.3)
+    monkeypatch.setattr("undrift.problems.softmax_oracle.ROOM", 3 * case.problem.dim**2)
+    torch.testing.assert_close(case.problem.at().solve(v, 0.3), want, rtol=1e-11, atol=1e-11)
+
+
+def test_optimum_against_scipy():
+    a, y, parts = data()
+    problem = Softmax(a, y, parts, l2=0.05)
+
+    def loss(x):
+        return problem.metrics(torch.as_tensor(x))["loss"]
+
+    want = minimize(loss, np.zeros(problem.dim), tol=1e-10)
+    np.testing.assert_allclose(problem.optimum, want.x, atol=1e-5)
+    assert problem.metrics(problem.optimum)["grad_norm"] < 1e-13
+
+
+def test_no_optimum_is_promised_where_there_are_several_or_it_takes_too_long(monkeypatch):
+    a, y, parts = data()
+    flat = Softmax(a, y, parts, l2=0.0)
+    assert flat.optimum is None and flat.constants.mu == 0 and flat.constants.delta_A is None
+    assert flat.metrics(flat.start()).keys() == {"loss", "grad_norm", "accuracy"}
+    monkeypatch.setattr("undrift.problems.softmax.REACH", 100)
+    assert Softmax(a, y, parts, l2=0.1).optimum is None
+
+
+@pytest.mark.parametrize("score", [25.0, 800.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extreme_scores_do_not_overflow(score, dtype):
+    problem = Softmax([[1.0]], [1], [[0]], l2=0.0, classes=3).to(dtype, CPU)
+    for x in (score, -score):
+        point = torch.tensor([0.0, 0.0, x, 0.0, 0.0, 0.0], dtype=dtype)
+        at = problem.metrics(point)
+        others = math.log1p(2 * math.exp(-x)) if x > 0 else math.log(2) - x
+        assert at["loss"] == pytest.approx(others, rel=1e-9, abs=1e-15)
+        g = problem.at().grad(point.unsqueeze(0))
+        assert g.isfinite().all() and float(g[0, 2]) == pytest.approx(0.0 if x > 0 else -1.0, abs=1e-7)
+
+
+def test_divergence_against_extended_precision():
+    rng = np.random.default_rng(0)
+    s = rng.standard_normal((5, 200)) * np.repeat([0.1, 3.0, 30.0, 1.0], 50)
+    for size in (1e-9, 1e-4, 0.3, 0.99, 2.0, 40.0):
+        t = s + size * rng.uniform(-1, 1, s.shape)
+        a, b = s.astype(np.longdouble), t.astype(np.longdouble)
+        p = np.exp(a - a.max(0))
+        p /= p.sum(0)
+        d = b - a
+        d = d - (p * d).sum(0)
+        series = sum(d**k / math.factorial(k) for k in range(2, 30))
+        bracket = np.where(np.abs(d) < 1, series, np.exp(d) - 1 - d)
+        want = np.log1p((p * bracket).sum(0)).astype(float)
+        np.testing.assert_allclose(divergence(torch.as_tensor(t), torch.as_tensor(s)), want, rtol=1e-9, atol=1e-30)
+
+
+def test_smoothness_bounds_the_hessian_and_is_met_by_two_classes():
+    problem = Softmax([[3.0], [-1.0]], [0, 1], [[0, 1]], l2=0.25)
+    hessian = problem._hessian(problem._local(0))
+    assert np.linalg.eigvalsh(hessian)[-1] <= problem.constants.L
+    at_zero = problem._local(0).derivatives(torch.zeros(1, 4, dtype=torch.float64))[1][0]
+    assert float(torch.linalg.eigvalsh(at_zero)[-1]) == pytest.approx(problem.constants.L, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "parts", "options", "message"),
+    [
+        ([[1.0], [2.0]], [1, -1], [[0, 1]], {}, "whole numbers from 0"),
+        ([[1.0], [2.0]], [0.0, 1.0], [[0, 1]], {}, "whole numbers from 0"),
+        ([[1.0], [2.0]], [0, 2], [[0, 1]], {"classes": 2}, "classes - 1 = 1"),
+        ([[1.0], [2.0]], [1, 0, 1], [[0, 1]], {}, "do not go with labels"),
+        ([[1.0], [2.0]], [1, 0], [[0, 1], []], {}, "no samples"),
+        ([[1.0], [2.0]], [1, 0], [], {}, "no samples"),
+        ([[1.0], [2.0]], [1, 0], [[0, 2]], {}, "from 0 to 1"),
+        ([[1.0], [2.0]], [1, 0], [[0], [0, 1]], {}, "at most once"),
+        ([[1.0], [2.0]], [1, 0], [[0, 1]], {"l2": -1.0}, "l2"),
+        ([[1.0], [np.inf]], [1, 0], [[0, 1]], {}, "finite"),
+        ([[1.0], [np.nan]], [1, 0], [[0, 1]], {}, "finite"),
+        (np.float32([[1.0], [np.inf]]), [1, 0], [[0, 1]], {}, "finite"),
+        (torch.tensor([[1.0], [np.nan]]), [1, 0], [[0, 1]], {}, "finite"),
+        ([[1.0], [2.0, 3.0]], [1, 0], [[0, 1]], {}, "not an array of numbers"),
+    ],
+)
+def test_refusals(features, labels, parts, options, message):
+    with pytest.raises(ValueError, match=message):
+        Softmax(features, labels, parts, **options)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("sizes", ["equal", "lognormal"])
+def test_cuda_follows_the_cpu_and_waits_for_nothing(sizes):
+    problem = fedprox_softmax(clients=40, samples=9, sizes=sizes)
+    for dtype, near in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
+        cpu, gpu = (
+            Simulate(FedAvg(lr=0.01), problem.to(dtype, torch.device(d)), steps=3, cohort=30, batch=5)
+            for d in ("cpu", "cuda")
+        )
+        gpu.run_round()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(4):
+                gpu.run_round()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        for _ in range(5):
+            cpu.run_round()
+        assert float((cpu.x - gpu.x.cpu()).abs().max()) < near
+        assert cpu.problem.metrics(cpu.x) == pytest.approx(gpu.problem.metrics(cpu.x), rel=1e-9)

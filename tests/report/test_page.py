@@ -1,0 +1,164 @@
+"""What stands in the file of a report."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from tests.report.recorded import HOSTILE, record, rename, share
+
+from undrift.cli import main
+from undrift.report import page, stills
+
+
+class Reader(HTMLParser):
+    """Every tag with its attributes, and the content of scripts."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.scripts: list[str] = []
+        self.inside = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+            self.inside = True
+
+    def handle_endtag(self, tag):
+        self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            self.scripts[-1] += data
+
+
+def report(*paths, words=()):
+    assert main(["report", *map(str, paths), *words]) == 0
+    return (paths[0] / "report.html").read_text()
+
+
+@pytest.fixture(autouse=True)
+def quick(request, monkeypatch):
+    """Pictures take most of the time."""
+    if request.function is not test_pictures_for_paper:
+        found = {"curves": b"", "drift": b"", "map0": b""}
+        monkeypatch.setattr(stills, "draw", lambda title, content, *rest: found)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return record(tmp_path / "known")
+
+
+def data(text):
+    return json.loads(Reader(text).scripts[0])
+
+
+def test_it_asks_nothing_of_a_network(folder):
+    share(folder)
+    read = Reader(report(folder.path))
+    assert {tag for tag, _ in read.tags} >= {"style", "script", "table", "caption", "img", "details"}
+    for tag, attributes in read.tags:
+        for name in ("src", "href", "srcset", "action", "poster", "background"):
+            value = attributes.get(name, "#")
+            assert value.startswith(("data:", "#")), (tag, name, value[:80])
+    style = re.search(r"<style>(.*?)</style>", report(folder.path), re.DOTALL)[1]
+    assert "url(" not in style and "@import" not in style
+
+
+def test_only_its_own_scripts_may_run(folder):
+    read = Reader(report(folder.path))
+    policy = next(a["content"] for _, a in read.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; ") and "unsafe-eval" not in policy
+    allowed = re.search(r"script-src ([^;]*);", policy)[1].split()
+    scripts = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in read.scripts[1:]]
+    assert allowed == [f"'sha256-{digest}'" for digest in scripts] and len(scripts) == 2
+
+
+def test_names_are_text(tmp_path):
+    folder = record(tmp_path / "known")
+    rename(folder)
+    text = report(folder.path)
+    tags = [tag for tag, _ in Reader(text).tags]
+    plain = [tag for tag, _ in Reader(report(record(tmp_path / "plain").path)).tags]
+    assert tags == plain
+    assert "\x1b" not in text and "{{ 7 * 7 }}" in text
+    assert [one["label"] for one in data(text)["series"]] == [HOSTILE[0], HOSTILE[1].replace("\x1b", "\\x1b")]
+
+
+def test_what_else_is_written_on_disk_is_text_too(folder):
+    bad = "<script>hacked()</script>"
+    folder.file("environment.json").write_text(json.dumps({"note": bad, "python": bad, bad: bad}))
+    folder.file("spec.toml").write_text(f"# {bad}\n" + folder.file("spec.toml").read_text())
+    folder.file("partition.json").write_text(json.dumps({"classes": [bad, "b"], "counts": [[1, 2]]}))
+    assert len(Reader(report(folder.path)).scripts) == 3
+
+
+def test_the_charts_have_every_row_of_every_seed(folder):
+    found = data(report(folder.path))
+    assert list(found["x"]) == ["round", "vectors", "bytes", "gradients", "seconds"]
+    assert list(found["y"]) == ["gap", "accuracy", "loss", "drift"]
+    assert (found["judge"], found["target"], found["smooth"], found["stride"]) == ("gap", 1.5e-5, 4, 1)
+    fedavg, scaffold = found["series"]
+    assert (fedavg["biased"], scaffold["biased"]) == (True, False)
+    assert scaffold["seeds"]["1"]["bytes"] == [400 * k for k in range(7)]
+    assert scaffold["seeds"]["1"]["gap"] == [float(f"{2 * 0.1**k:.6g}") for k in range(7)]
+    assert found["y"]["accuracy"]["title"] == "accuracy, %" and found["y"]["gap"]["log"]
+
+
+def test_more_rows_than_a_screen_has_points_are_thinned(folder, monkeypatch):
+    monkeypatch.setattr(page, "POINTS", 4)
+    text = report(folder.path)
+    found = data(text)
+    assert found["stride"] == 3 and found["series"][0]["seeds"]["0"]["round"] == [0, 3, 6, 9, 10]
+    assert "one row in 3" in text
+
+
+def test_of_many_clients_some_are_shown(folder):
+    counts = share(folder, clients=250)
+    text = report(folder.path)
+    (found,) = data(text)["maps"]
+    assert found["clients"] == list(range(0, 250, 3)) and found["counts"] == [counts[k] for k in range(0, 250, 3)]
+    assert "shown: 84 clients, one in 3" in text and "250 clients, 2 classes" in text
+
+
+def test_without_a_partition_there_is_no_map(folder):
+    for content in (None, "{", '{"classes": ["a"], "counts": [[1, 2]]}', '{"classes": [], "counts": []}', "[]"):
+        if content is not None:
+            folder.file("partition.json").write_text(content)
+        assert folder.partition is None and data(report(folder.path))["maps"] == []
+
+
+def test_values_that_are_missing(tmp_path):
+    """Rows of a problem without drift, bytes or seconds."""
+    text = report(record(tmp_path / "bare", drift=None, bytes_up=None, seconds=None).path)
+    assert list(data(text)["x"]) == ["round", "vectors", "gradients"]
+    text = report(record(tmp_path / "judged", gap=None).path)
+    assert data(text)["judge"] == "accuracy" and data(text)["y"]["accuracy"]["title"] == "test accuracy, %"
+    text = report(record(tmp_path / "neither", gap=None, accuracy=None).path)
+    assert data(text)["judge"] == "loss" and "final loss" in text
+
+
+def test_the_note_stands_beside_every_accuracy(tmp_path):
+    folder = record(tmp_path / "judged", gap=None)
+    folder.file("environment.json").write_text('{"note": "JPEG q80"}')
+    text = report(folder.path)
+    assert data(text)["y"]["accuracy"]["title"] == "test accuracy, % (JPEG q80)"
+    assert "final accuracy (JPEG q80)" in text and "Data: JPEG q80" in text
+
+
+def test_the_same_run_gives_the_same_report(folder):
+    assert report(folder.path) == report(folder.path)
+
+
+def test_pictures_for_paper(folder):
+    share(folder)
+    images = [a["src"] for tag, a in Reader(report(folder.path)).tags if tag == "img"]
+    assert len(images) == 3
+    assert 'id="drift"' not in report(record(folder.path.parent / "still", drift=0.0).path)
+    assert all(base64.b64decode(image.partition("base64,")[2]).startswith(b"\x89PNG") for image in images)

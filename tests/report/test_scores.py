@@ -1,0 +1,127 @@
+"""Numbers and tables of a report."""
+
+import dataclasses
+import math
+
+import pytest
+from tests.report.recorded import ROUNDS, TARGET, record
+
+from undrift.methods import registry
+from undrift.report import sheets
+from undrift.report.scores import Score, Setting, Spread, complete, declared, scores
+
+PLANNED = {"FedAvg": [0, 1], "SCAFFOLD": [0, 1]}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return record(tmp_path / "known")
+
+
+def found(folder, target=TARGET, planned=PLANNED):
+    return scores(complete(folder.rows()), folder.outcomes(), planned, target)
+
+
+def column(sheet, name):
+    k = sheet.head.index(name)
+    return [row[k].text for row in sheet.rows]
+
+
+def test_means_and_deviations_over_seeds(folder):
+    fedavg, scaffold = found(folder)
+    first = 0.7**ROUNDS
+    assert fedavg.ends["gap"].mean == pytest.approx(1.5 * first)
+    assert fedavg.ends["gap"].sd == pytest.approx(first / math.sqrt(2))
+    assert fedavg.best == fedavg.ends["gap"] and fedavg.statuses == {"done": 2}
+    assert (fedavg.reached, fedavg.needed["rounds"]) == (0, None)
+    assert scaffold.reached == 2 and scaffold.needed["rounds"] == 5.5  # 1e-5, and 2e-6
+    assert scaffold.needed["bytes"] == 400 * 5.5 and scaffold.needed["vectors"] == 4 * 5.5
+    assert scaffold.needed["seconds"] == (0.5 * 5 + 1.0 * 6) / 2
+    assert fedavg.spent["rounds"] == ROUNDS and fedavg.spent["gradients"] == 12 * ROUNDS
+
+
+def test_the_best_need_not_be_the_last():
+    rows = [
+        {"label": "a", "seed": 0, "round": k, "accuracy": value, "vectors": k, "gradients": k}
+        for k, value in enumerate((0.1, 0.9, None, 0.4))
+    ]
+    (score,) = scores(rows, [], {"a": [0]}, 0.8)
+    assert score.best == Spread(0.9) and score.ends["accuracy"] == Spread(0.4)
+    assert score.needed["rounds"] == 1 and score.needed["bytes"] is None
+
+
+def test_a_seed_that_diverged_leaves_no_mean(folder):
+    rows = folder.rows()
+    rows[ROUNDS] |= {"gap": None}  # FedAvg's last with seed 0
+    fedavg, _ = scores(rows, folder.outcomes(), PLANNED, TARGET)
+    assert fedavg.ends["gap"] is None and fedavg.best is not None
+    assert column(sheets.results([fedavg], "gap", TARGET, ""), "final gap") == ["-"]
+
+
+def test_what_was_planned_and_not_run_is_unfinished(tmp_path):
+    folder = record(tmp_path / "half", ended=False)
+    fedavg, scaffold, third = found(folder, planned=PLANNED | {"third": [0, 1, 2]})
+    assert fedavg.statuses == {"done": 1, "unfinished": 1}
+    assert scaffold.statuses == {"unfinished": 2} and third.statuses == {"unfinished": 3}
+    table = sheets.results([fedavg, scaffold, third], "gap", TARGET, "")
+    assert column(table, "outcome") == ["all rounds run (1), unfinished (1)", "unfinished", "unfinished"]
+    assert [row[1].kind for row in table.rows] == ["open"] * 3
+    assert column(table, "seeds") == ["2", "2", "0 of 3"]
+
+
+def test_the_worst_end_is_the_one_that_is_seen():
+    assert sheets.outcome(Score("a", "", {"done": 2, "diverged": 1})) == ("all rounds run (2), diverged (1)", "bad")
+    assert sheets.outcome(Score("a", "", {"reached": 1})) == ("target reached", "good")
+
+
+def test_only_the_best_of_different_values_is_marked(folder):
+    needs = sheets.needs(found(folder), "gap", TARGET)
+    assert needs.caption == "Spent until gap ≤ 1.5e-05" and column(needs, "seeds there") == ["0 of 2", "2 of 2"]
+    assert column(needs, "bytes") == ["-", "2.2 kB"] and column(needs, "seconds") == ["-", "4.2 s"]
+    assert not any(cell.kind for row in needs.rows for cell in row)  # only one has a value
+    needs = sheets.needs(found(folder, target=0.5), "gap", 0.5)
+    assert [row[2].kind for row in needs.rows] == ["", "best"]
+
+
+def test_without_a_target_everything_spent(folder):
+    rows = [{k: v for k, v in row.items() if k != "gap"} for row in folder.rows()]
+    table = sheets.needs(scores(complete(rows), folder.outcomes(), PLANNED, None), "accuracy", None)
+    assert table.name == "Spent" and "seeds there" not in table.head and column(table, "rounds") == ["10", "6"]
+
+
+def test_percent_and_what_is_to_be_said_of_the_data(folder):
+    rows = [{k: v for k, v in row.items() if k != "gap"} for row in folder.rows()]
+    table = sheets.results(scores(rows, [], PLANNED, None), "accuracy", None, "JPEG q80")
+    assert column(table, "final accuracy (JPEG q80)")[0] == "50.50 ± 0.71 %"
+
+
+def test_declared_costs_are_those_of_the_method():
+    score = Score("x", "Scaffold", {}, values={"lr": 0.1})
+    assert dataclasses.astuple(declared(registry["Scaffold"], score, 2)) == (2, 2, 1, 2, 1)
+    assert declared(registry["FedRecu"], Score("x", "FedRecu", {}, values={"lr": 0.1}), 1).syncs == 1
+    assert declared(registry["FedRecu"], Score("x", "FedRecu", {}, values={"lr": 0.1}), 2).syncs == 2
+    assert declared(registry["FedAvg"], Score("x", "FedAvg", {}, values={"of another version": 1}), 2).up == 1
+
+
+def test_the_bill(folder):
+    settings = {"FedAvg": Setting("FedAvg", 3, 4), "SCAFFOLD": Setting("Scaffold", kept=1)}
+    bill = sheets.bill(found(folder), settings)
+    assert [cell.text for cell in bill.rows[0]] == ["FedAvg", "1", "1", "1", "1", "0", "1", "12", "some", "no"]
+    assert [cell.text for cell in bill.rows[1]] == ["SCAFFOLD", "2", "2", "1", "2", "2", "-", "12", "some", "yes"]
+
+
+def test_a_method_that_is_not_ours_costs_what_was_counted(folder):
+    fedavg = dataclasses.replace(found(folder)[0], method="Mine")
+    (row,) = sheets.bill([fedavg], {}).rows
+    assert [cell.text for cell in row] == ["FedAvg", "2", "2", "1", "-", "-", "-", "12", "-", "-"]
+
+
+def test_the_winners(folder):
+    tiles = {tile.title: (tile.value, tile.detail) for tile in sheets.tiles(found(folder), "gap", TARGET)}
+    assert tiles["Fewest rounds"] == ("SCAFFOLD", "6 until gap ≤ 1.5e\u201105")
+    assert tiles["Missed the target"] == ("FedAvg", "gap ≤ 1.5e\u201105")
+    several = [Score(label, "", {}, seeds=1, needed={"rounds": 3}, reached=1) for label in "abcd"]
+    assert sheets.tiles(several, "gap", TARGET)[0].value == "a, b and 2 more"
+    ends = [Score(label, "", {}, 1, {"accuracy": Spread(value)}) for label, value in (("a", 0.2), ("b", 0.3))]
+    (tile,) = sheets.tiles(ends, "accuracy", None)
+    assert (tile.title, tile.value, tile.detail) == ("Best final accuracy", "b", "30.00 %")

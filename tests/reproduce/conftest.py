@@ -1,0 +1,69 @@
+"""A paper of one figure on quadratics, which runs in a blink."""
+
+import pytest
+
+from undrift.reproduce import items
+
+SPEC = """
+name = "toy"
+rounds = 40
+steps = 3
+every = 5
+
+[problem]
+name = "quadratic"
+clients = 4
+dim = 3
+
+[[method]]
+name = "FedAvg"
+lr = 0.02
+
+[[method]]
+name = "Scaffold"
+label = "SCAFFOLD"
+lr = 0.02
+
+[item]
+title = "A figure"
+shows = "SCAFFOLD is exact, FedAvg is not."
+quick = ["rounds=10"]
+draw = ["gap"]
+ambiguous = ["The step is not given."]
+authors = ["Their code is longer."]
+
+[[item.panel]]
+name = "main"
+title = "Quadratics"
+
+[[item.panel.column]]
+read = "final"
+of = "gap"
+order = ["FedAvg", "SCAFFOLD"]
+
+[[item.panel.column]]
+read = "rounds"
+of = "gap"
+to = 1e-3
+printed = { FedAvg = "-", SCAFFOLD = 20 }
+
+[[item.panel]]
+name = "other"
+title = "Larger steps"
+set = ["method.lr=0.03", "method.SCAFFOLD.lr=0.04"]
+methods = ["SCAFFOLD"]
+"""
+
+
+@pytest.fixture
+def papers(tmp_path, monkeypatch):
+    """The folder that takes the place of undrift.papers."""
+    folder = tmp_path / "papers"
+    (folder / "toy").mkdir(parents=True)
+    (folder / "toy" / "figure-1.toml").write_text(SPEC)
+    monkeypatch.setattr(items, "PAPERS", folder)
+    for cached in (items.item, items._common):
+        cached.cache_clear()
+    yield folder
+    for cached in (items.item, items._common):
+        cached.cache_clear()

@@ -1,0 +1,185 @@
+"""Runs are kept by what decides them, found again, and gone on with."""
+
+import dataclasses
+
+import pytest
+
+from undrift.engines.base import Engine
+from undrift.reproduce import perform as performing
+from undrift.reproduce.cache import Cache, Kept, Want
+from undrift.reproduce.items import item
+from undrift.reproduce.perform import Options, perform, plan, wants
+from undrift.runs.folder import BadFolder
+
+
+class Silent:
+    def begin(self, want):
+        pass
+
+    row = say = begin
+
+    def end(self, want, status):
+        pass
+
+
+class After:
+    """Asks to stop once so many rounds have been looked at."""
+
+    def __init__(self, rounds=10**9):
+        self.left = rounds
+
+    @property
+    def asked(self):
+        self.left -= 1
+        return self.left < 0
+
+
+def wanted(options=Options(), panel=0):  # noqa: B008
+    it = item("toy/figure-1")
+    return wants(it, it.panel[panel], options)
+
+
+def go(cache, runs, stop=None):
+    return list(perform(plan(runs), cache, stop or After(), Silent()))
+
+
+def rows(cache, want):
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in cache.found(want).rows]
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """Counts the rounds that are run."""
+    counted, real = [], Engine.run_round
+    monkeypatch.setattr(Engine, "run_round", lambda self: (counted.append(1), real(self))[1])
+    return counted
+
+
+def test_what_is_kept_is_not_run_again(papers, tmp_path, rounds):
+    cache = Cache(tmp_path)
+    assert go(cache, wanted()) == [] and len(rounds) == 80
+    assert go(cache, wanted()) == [] and len(rounds) == 80
+    assert go(cache, wanted(Options(rounds=20))) == [] and len(rounds) == 80
+    assert go(cache, wanted(Options(seeds=2))) == [] and len(rounds) == 160
+
+
+def test_a_key_is_all_that_decides_a_run_and_nothing_else(papers):
+    want = wanted()[1]
+    spec, entry = want.spec, want.entry
+    same = [
+        dataclasses.replace(want, rounds=7),
+        dataclasses.replace(want, entry=dataclasses.replace(entry, label="another", rounds=99)),
+        dataclasses.replace(want, spec=dataclasses.replace(spec, name="x", device="cuda", target=1e-3, seeds=[3])),
+    ]
+    assert {w.key for w in same} == {want.key}
+    other = [
+        dataclasses.replace(want, seed=1),
+        dataclasses.replace(want, entry=dataclasses.replace(entry, method=dataclasses.replace(entry.method, lr=0.03))),
+        dataclasses.replace(want, entry=dataclasses.replace(entry, steps=4)),
+        dataclasses.replace(want, entry=dataclasses.replace(entry, decay=0.9)),
+        dataclasses.replace(want, spec=dataclasses.replace(spec, every=1)),
+        dataclasses.replace(want, spec=dataclasses.replace(spec, batch=2)),
+        dataclasses.replace(want, spec=dataclasses.replace(spec, problem=dataclasses.replace(spec.problem, seed=1))),
+        wanted()[0],
+    ]
+    assert len({w.key for w in (want, *other)}) == 9
+
+
+def test_an_interrupted_run_ends_as_if_it_had_not_been(papers, tmp_path, rounds):
+    whole, broken = Cache(tmp_path / "whole"), Cache(tmp_path / "broken")
+    want = wanted()[1]
+    go(whole, [want])
+    rounds.clear()
+    for k in (13, 11, 10**6):
+        go(broken, [want], After(k))
+    assert len(rounds) == 40
+    assert rows(broken, want) == rows(whole, want)
+    one, other = whole.found(want).outcome, broken.found(want).outcome
+    assert one.model == other.model != "" and one == other
+
+
+def test_a_shorter_run_is_continued(papers, tmp_path, rounds):
+    whole, cache = Cache(tmp_path / "whole"), Cache(tmp_path / "parts")
+    short, want = wanted(Options(rounds=15))[1], wanted()[1]
+    go(whole, [want])
+    rounds.clear()
+    go(cache, [short])
+    assert len(rounds) == 15 and cache.serves(short) and not cache.serves(want)
+    go(cache, [want])
+    assert len(rounds) == 40 and rows(cache, want) == rows(whole, want)
+    assert not list((tmp_path / "parts").rglob("*.safetensors"))
+
+
+def test_a_state_that_is_too_large_is_not_kept(papers, tmp_path, monkeypatch):
+    monkeypatch.setattr(performing, "LARGE", 10)
+    cache, want = Cache(tmp_path), wanted()[1]
+    go(cache, [want], After(12))
+    assert cache.found(want).last == 10 and not list(tmp_path.rglob("*.safetensors"))
+    go(cache, [want])
+    assert [row["round"] for row in rows(cache, want)] == [*range(0, 41, 5)]
+
+
+def test_any_precision_serves_unless_one_is_asked_for():
+    it = item("fedrecu/figure-1")
+    gpu, cpu, exact = (
+        wants(it, it.panel[0], Options(device=device, precision=precision))[0]
+        for device, precision in (("cuda", None), ("cpu", None), ("cpu", "f32"))
+    )
+    assert gpu.key != cpu.key == exact.key
+    assert gpu.key == cpu.key_at("bf16")
+    assert exact.strict and not cpu.strict
+
+
+def test_packs_travel(papers, tmp_path, rounds):
+    here, there = Cache(tmp_path / "here"), Cache(tmp_path / "there")
+    go(here, wanted())
+    go(there, wanted(Options(rounds=20)))
+    pack = tmp_path / "runs.zip"
+    assert here.pack(pack) == 2
+    rounds.clear()
+    assert there.unpack(pack) == 2 and there.unpack(pack) == 0
+    assert go(there, wanted()) == [] and not rounds
+    assert [rows(there, w) for w in wanted()] == [rows(here, w) for w in wanted()]
+    pack.write_bytes(pack.read_bytes()[:100])
+    with pytest.raises(BadFolder, match="not a pack of runs"):
+        there.unpack(pack)
+
+
+def test_a_pack_writes_nothing_outside_the_cache(tmp_path):
+    import zipfile
+
+    for name in ("../evil/metrics.jsonl", "0123456789abcdef0123/evil.py", "/metrics.jsonl"):
+        with zipfile.ZipFile(tmp_path / "runs.zip", "w") as archive:
+            archive.writestr(name, "")
+        with pytest.raises(BadFolder, match="not a pack of runs"):
+            Cache(tmp_path / "cache").unpack(tmp_path / "runs.zip")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_run_that_diverges_is_over(papers, tmp_path, rounds):
+    text = (papers / "toy" / "figure-1.toml").read_text().replace("lr = 0.02", "lr = 5.0")
+    (papers / "toy" / "figure-1.toml").write_text(text)
+    cache, runs = Cache(tmp_path), wanted()
+    go(cache, runs)
+    count = len(rounds)
+    assert count < 80 and all(cache.serves(want) for want in runs)
+    assert {Kept(cache.folder(want.key)).outcome.status for want in runs} == {"diverged"}
+    go(cache, runs)
+    assert len(rounds) == count
+
+
+def test_a_run_in_the_hands_of_another_process_is_left_to_it(papers, tmp_path, rounds):
+    cache, want = Cache(tmp_path), wanted()[1]
+    busy = cache.folder(want.key)
+    busy.path.mkdir(parents=True)
+    busy.lock()
+    assert go(cache, [want]) == [] and not rounds
+    busy.close()
+    assert go(cache, [want]) == [] and len(rounds) == 40
+
+
+def test_runs_of_one_problem_come_together_and_once(papers):
+    a, b = wanted(), wanted(panel=1)
+    groups = plan([*a, *b, *a])
+    assert [len(group) for group in groups] == [3]
+    assert all(isinstance(want, Want) for group in groups for want in group)

@@ -1,0 +1,144 @@
+"""Every item of every paper is sound."""
+
+import subprocess
+import sys
+
+import pytest
+
+from undrift.core.params import BadParameters
+from undrift.reproduce import items
+from undrift.reproduce.items import find, item, names
+from undrift.reproduce.perform import EMBEDDED, Options, build, plan, wants
+
+PAPERS = {
+    "fedrecu": {"table-1", "table-2", *(f"figure-{k}" for k in range(1, 14))},
+    "fedacg": {f"{kind}-{x}" for kind, letters in (("table", "abc"), ("figure", "abcdef")) for x in letters},
+    "fedspeed": {*(f"table-{k}" for k in (1, 2, 4, 5, 6, 7, 8)), *(f"figure-{k}" for k in range(1, 6))},
+    "fedred": {"table-1"},
+}
+
+
+def test_every_table_and_figure_is_here():
+    for paper, expected in PAPERS.items():
+        assert {name.partition("/")[2] for name in names() if name.startswith(f"{paper}/")} >= expected
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_item_says_what_it_shows_and_runs(name):
+    it = item(name)
+    assert it.title and it.shows
+    if it.kind == "computed":
+        from undrift.papers.tables import table
+
+        assert table(it.table).rows
+        return
+    assert it.panel and len({panel.name for panel in it.panel}) == len(it.panel)
+    for panel in it.panel:
+        full, quick = it.spec(panel), it.spec(panel, quick=True)
+        assert full.entries and full.document() != quick.document()
+        assert [e.label for e in full.entries] == [e.label for e in quick.entries]
+        assert all(quick_entry.rounds <= 200 for quick_entry in quick.entries)
+    assert it.kind != "sweep" or all(panel.column for panel in it.panel)
+    assert not it.runs or any(c.printed or c.order or c.first for p in it.panel for c in p.column) or name in UNJUDGED
+
+
+UNJUDGED = {"fedrecu/figure-7", "fedspeed/figure-4", "fedspeed/figure-5"}
+"""Their papers say nothing of them that could be checked by a number."""
+
+
+def test_quick_forms_can_be_built(monkeypatch):
+    """On the embedded digits, every quick problem of every item, with an engine for every method."""
+    from undrift.runs.runner import prepare
+
+    monkeypatch.delenv("UNDRIFT_DATA", raising=False)
+    found = []
+    for name in names():
+        it = item(name)
+        found += [w for panel in it.panel if it.runs for w in wants(it, panel, Options(quick=True))]
+    groups = plan(found)
+    assert len(groups) < 60
+    for group in groups:
+        problem = build(group[0])
+        for want in group:
+            prepare(want.entry.method, problem, seed=want.seed, **want.spec.setting(want.entry))
+
+
+def test_items_share_runs():
+    def keys(name):
+        return {w.key for panel in item(name).panel for w in wants(item(name), panel, Options())}
+
+    assert keys("fedspeed/table-1") <= keys("fedspeed/table-4") == keys("fedspeed/figure-1")
+    assert len(keys("fedspeed/table-6") - keys("fedspeed/table-1")) == 6
+    assert keys("fedrecu/figure-1") <= keys("fedrecu/figure-12")
+    assert keys("fedspeed/table-5") <= keys("fedspeed/figure-1")
+    assert len(keys("fedspeed/table-7") & keys("fedspeed/table-8")) == 4
+    c, d = (f"fedacg/figure-{x}" for x in "bc")
+    assert len(keys(c) & keys("fedacg/table-b")) == len(keys(d) & keys("fedacg/table-c")) == 16
+
+
+def test_the_pool_of_figure_f():
+    spec = item("fedacg/figure-f").spec(item("fedacg/figure-f").panel[0])
+    assert (spec.cohort.size, spec.cohort.pool, spec.cohort.renew, spec.problem.clients) == (10, 250, 100, 500)
+    assert spec.rounds == 1000 and spec.problem.beta == 0.3
+
+
+def test_names_are_found_whatever_their_dashes():
+    assert [it.name for it, _ in find("FedSpeed/Table1")] == ["fedspeed/table-1"]
+    [(it, panels)] = find("fedacg/tableB/a-cifar10")
+    assert it.name == "fedacg/table-b" and [p.name for p in panels] == ["a-cifar10"]
+    assert [it.name for it, _ in find("all")] == names()
+    assert names()[:2] == ["fedacg/table-a", "fedacg/table-b"]
+    order = [n for n in names() if n.startswith("fedrecu/figure")]
+    assert order.index("fedrecu/figure-2") < order.index("fedrecu/figure-10")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("fedsped", "did you mean fedspeed"),
+        ("fedspeed/tabel1", "did you mean fedspeed/table-1"),
+        ("fedacg/table-b/a-cifar", "did you mean a-cifar10"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest(wanted, message):
+    with pytest.raises(ValueError, match=message):
+        list(find(wanted))
+
+
+def test_a_file_that_is_wrong_is_named(papers):
+    file = papers / "toy" / "figure-1.toml"
+    text = file.read_text()
+    for wrong, message in (
+        (text.replace('read = "final"', 'read = "finale"'), "figure-1.toml, panel 1, column 1: read = 'finale'"),
+        (text.replace('title = "A figure"', 'title = "A figure"\nacros = 2'), "did you mean across"),
+        (text.replace('order = ["FedAvg", "SCAFFOLD"]', 'order = ["FedAvg", "FedSomething"]'), "FedSomething"),
+    ):
+        file.write_text(wrong)
+        for cached in (items.item, items._common):
+            cached.cache_clear()
+        with pytest.raises((BadParameters, ValueError), match=message):
+            it = item("toy/figure-1")
+            it.spec(it.panel[0])
+
+
+def test_the_list_is_told_without_torch():
+    code = (
+        "import sys; from undrift.cli import main; main(['reproduce', '--list', '--json']); "
+        "print({'torch', 'numpy', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "set()"
+    import json
+
+    found = {row["item"]: row for row in json.loads(done.stdout)}
+    assert set(found) == set(names())
+    assert found["fedspeed/table-1"]["runs"] == 48
+    assert found["fedspeed/table-1"]["cpu_seconds"] > 100 * found["fedspeed/table-1"]["gpu_seconds"] > 0
+
+
+def test_the_stand_in_for_absent_data(monkeypatch):
+    monkeypatch.delenv("UNDRIFT_DATA", raising=False)
+    it = item("fedspeed/table-1")
+    quick, full = (wants(it, it.panel[0], Options(quick=quick))[0].spec.problem for quick in (True, False))
+    assert (quick.data, quick.augment) == ("digits", "none") and full.data == "cifar10"
+    assert EMBEDDED[0].endswith(quick.data)

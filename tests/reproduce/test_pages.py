@@ -1,0 +1,108 @@
+"""From the command line to a page."""
+
+import json
+
+import pytest
+
+from undrift.cli import main
+
+
+def test_a_page(papers, tmp_path, capsys):
+    out, pages = tmp_path / "out", tmp_path / "pages"
+    assert main(["reproduce", "toy/figure-1", "--out", str(out), "--pages", str(pages)]) == 0
+    said = capsys.readouterr()
+    assert "1 item, 3 runs: 0 kept, 3 to do" in said.err and "toy/figure-1" in said.out
+    page = (pages / "toy" / "figure-1.md").read_text()
+    assert "undrift reproduce toy/figure-1\n" in page
+    for words in ("SCAFFOLD is exact, FedAvg is not.", "The step is not given.", "Their code is longer.", "1 seed"):
+        assert words in page
+    numbers = json.loads((pages / "toy" / "figure-1.json").read_text())
+    assert numbers["verdict"] in page and numbers["coverage"] == [2, 2]
+    cells = {c["label"]: c for c in numbers["panels"][0]["columns"][1]["cells"]}
+    assert cells["FedAvg"]["ours"] == cells["FedAvg"]["printed"] == "-"
+    assert cells["SCAFFOLD"]["printed"] == 20
+    assert all((pages / "toy" / f"figure-1.{kind}").stat().st_size > 1000 for kind in ("png", "pdf"))
+    assert "[toy/figure-1](toy/figure-1.md)" in (pages / "README.md").read_text()
+    assert main(["reproduce", "toy", "--out", str(out), "--pages", str(pages), "--seeds", "2"]) == 0
+    assert "3 kept, 3 to do" in capsys.readouterr().err
+    page = (pages / "toy" / "figure-1.md").read_text()
+    assert "--seeds 2" in page and "±" in page
+
+
+def test_a_quick_page_is_apart_and_not_judged(papers, tmp_path, capsys):
+    assert main(["reproduce", "--quick", "all", "--out", str(tmp_path)]) == 0
+    page = (tmp_path / "pages" / "quick" / "toy" / "figure-1.md").read_text()
+    assert "A quick run" in page and "`rounds=10`" in page and "not judged (quick)" in page
+    assert not (tmp_path / "pages" / "README.md").exists()
+    assert "not judged" in (tmp_path / "pages" / "quick" / "README.md").read_text()
+
+
+def test_a_part_of_an_item(papers, tmp_path, capsys):
+    words = ["reproduce", "toy/figure-1/main", "--only", "SCAFFOLD", "--rounds", "10", "--out", str(tmp_path)]
+    assert main(words) == 0
+    assert "1 run: 0 kept, 1 to do" in capsys.readouterr().err
+    page = (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
+    assert "10 of 40" in page and "Not run." in page
+    with pytest.raises(SystemExit) as ended:
+        main([*words[:2], "--only", "FedProx", "--out", str(tmp_path)])
+    assert ended.value.code == 2 and "FedProx" in capsys.readouterr().err
+
+
+def test_time_is_up(papers, tmp_path, capsys):
+    words = ["reproduce", "toy", "--out", str(tmp_path)]
+    assert main([*words, "--minutes", "1e-9"]) == 0
+    assert "goes on from there" in capsys.readouterr().err
+    assert main(words) == 0
+    assert "all" not in capsys.readouterr().err.partition("kept")[0]
+
+
+def test_packing_needs_no_items(papers, tmp_path, capsys):
+    a, b, pack = tmp_path / "a", tmp_path / "b", tmp_path / "runs.zip"
+    assert main(["reproduce", "toy", "--out", str(a), "--pack", str(pack)]) == 0
+    assert "3 runs packed" in capsys.readouterr().err
+    assert main(["reproduce", "--out", str(b), "--unpack", str(pack)]) == 0
+    assert main(["reproduce", "toy", "--out", str(b)]) == 0
+    assert "3 kept, 0 to do" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_several_processes_share_the_runs(tmp_path, monkeypatch, capfd):
+    monkeypatch.delenv("UNDRIFT_DATA", raising=False)
+    words = ["reproduce", "--quick", "fedrecu/figure-8", "fedrecu/figure-9", "--out", str(tmp_path)]
+    assert main([*words, "--jobs", "2"]) == 0
+    assert capfd.readouterr().err.count("done:") == 4
+    assert main(words) == 0
+    assert "4 kept, 0 to do" in capfd.readouterr().err
+
+
+def test_wrong_names_are_refused(papers, tmp_path, capsys):
+    for words in (["tpy"], []):
+        with pytest.raises(SystemExit) as ended:
+            main(["reproduce", *words, "--out", str(tmp_path)])
+        assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "did you mean toy?" in said and "nothing to reproduce" in said
+
+
+def test_data_that_are_absent_are_the_reason(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("UNDRIFT_DATA", raising=False)
+    code = main(["reproduce", "fedrecu/figure-8", "--out", str(tmp_path)])
+    said = capsys.readouterr()
+    assert code == 1 and "UNDRIFT_DATA" in said.err and "not run" in said.out
+    assert "cifar10 is not there" in (tmp_path / "pages" / "fedrecu" / "figure-8.md").read_text()
+
+
+def test_an_item_is_no_spec_but_its_base_is(tmp_path, capsys):
+    from undrift.reproduce.items import PAPERS
+    from undrift.runs.spec import load
+
+    with pytest.raises(SystemExit):
+        main(["run", str(PAPERS / "fedspeed" / "table-1.toml"), "--out", str(tmp_path)])
+    assert "undrift reproduce" in capsys.readouterr().err
+    assert len(load(PAPERS / "fedspeed" / "setting-a.toml").entries) == 8
+    assert len(load(PAPERS / "fedspeed" / "table-7.toml", ["method.all.rho=0.2"]).entries) == 5
+
+
+def test_the_computed_tables(tmp_path):
+    assert main(["reproduce", "fedrecu/table-1", "--out", str(tmp_path)]) == 0
+    assert "printed" in (tmp_path / "pages" / "fedrecu" / "table-1.md").read_text()

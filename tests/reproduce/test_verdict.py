@@ -1,0 +1,91 @@
+"""Numbers read off curves, and the rules they are judged by."""
+
+import math
+
+import pytest
+
+from undrift.reproduce.items import Column
+from undrift.reproduce.readouts import readout, smoothed
+from undrift.reproduce.verdict import NOT, NOTHING, ORDER, REPRODUCED, Judgement, cell, judge
+
+ROWS = [
+    {"round": 10 * k, "accuracy": a, "gap": 0.5**k, "vectors": 20 * k, "seconds": 5.0 + 2 * k if k else 0.0}
+    for k, a in enumerate((0.1, 0.5, 0.7, 0.6, 0.8, 0.75))
+]
+
+
+def test_accuracies_are_in_percent():
+    assert readout(Column("final"), ROWS, True) == pytest.approx(75)
+    assert readout(Column("best"), ROWS, True) == pytest.approx(80)
+    assert readout(Column("at", at=20), ROWS, True) == pytest.approx(70)
+    assert readout(Column("final", smooth=2), ROWS, True) == pytest.approx(77.5)
+    assert smoothed(ROWS, "accuracy", 3)[:3] == pytest.approx([0.1, 0.3, 1.3 / 3])
+
+
+def test_a_run_that_is_too_short_says_nothing():
+    assert readout(Column("final"), ROWS, False) is None
+    assert readout(Column("best"), ROWS, False) is None
+    assert readout(Column("at", at=1000), ROWS, False) is None
+    assert readout(Column("rounds", to=0.9), ROWS, False) is None
+    assert readout(Column("rounds", to=0.6), ROWS, False) == 20
+
+
+def test_a_run_that_ended_early_stays_where_it_was():
+    assert readout(Column("at", at=1000), ROWS, True) == pytest.approx(75)
+
+
+def test_targets():
+    assert readout(Column("rounds", to=0.9), ROWS, True) == math.inf
+    assert readout(Column("rounds", of="gap", to=0.2), ROWS, True) == 30
+    assert readout(Column("rounds", to=0.55, smooth=2), ROWS, True) == 20
+    assert readout(Column("pace"), ROWS, True) == pytest.approx(0.2)
+    assert readout(Column("total", to=0.6), ROWS, True) == pytest.approx(4.0)
+    with pytest.raises(ValueError, match="to = VALUE"):
+        readout(Column("rounds"), ROWS, True)
+
+
+def test_slopes_jitter_and_savings():
+    assert readout(Column("slope", of="gap"), ROWS, True) == pytest.approx(0.5**0.1)
+    twice = [row | {"vectors": 3 * row["vectors"]} for row in ROWS]
+    assert readout(Column("saving", of="gap", to=0.2, than="GD"), ROWS, True, twice) == pytest.approx(3)
+    flat = [{"round": k, "accuracy": 0.5 + 0.01 * (k % 2)} for k in range(4)]
+    assert readout(Column("jitter", smooth=2), flat, True) == pytest.approx((0 + 3 * 0.5**2) / 4)
+
+
+def verdict(printed, ours, **more):
+    column = Column("final", printed=printed, **more)
+    return judge(column, {label: cell(label, column, [value], 1) for label, value in ours.items()})
+
+
+def test_the_rules():
+    printed = {"A": 80, "B": 75, "C": 70.5, "D": 70}
+    assert verdict(printed, {"A": 81, "B": 74, "C": 71, "D": 71.5}).verdict == REPRODUCED
+    low = verdict(printed, {"A": 71, "B": 66, "C": 60, "D": 61})
+    assert low.verdict == ORDER and str(low) == (
+        "0 of 4 numbers agree, 5 of 5 pairs in order, largest difference of an accuracy -10.5 points"
+    )
+    assert verdict(printed, {"A": 60, "B": 66, "C": 60, "D": 61}).verdict == NOT
+    assert verdict(printed, {}).verdict == NOTHING
+    assert verdict(printed, {"A": 60}, judged=False).verdict == NOTHING
+    assert verdict(printed, {"A": 83, "B": 78}, tolerance=3.0).verdict == REPRODUCED
+
+
+def test_never_is_late_and_agrees_with_never():
+    column = {"of": "accuracy"}
+    found = Column("rounds", to=0.8, printed={"A": "-", "B": 100, "C": "-"}, **column)
+    cells = {k: cell(k, found, [v], 1) for k, v in {"A": math.inf, "B": 115.0, "C": 900.0}.items()}
+    assert judge(found, cells) == Judgement(agree=2, numbers=3, ordered=2, pairs=2)
+
+
+def test_claims_without_numbers():
+    ours = {"A": 3.0, "B": 2.0, "C": 2.5}
+    assert verdict({}, ours, order=["A", "B", "C"]) == Judgement(0, 0, 2, 3)
+    assert verdict({}, ours, first="A").verdict == REPRODUCED
+    assert verdict({}, ours, first="B").verdict == NOT
+
+
+def test_seeds_are_a_mean_and_a_deviation():
+    column = Column("final", printed={"A": 2.0})
+    found = cell("A", column, [1.0, 3.0, None], 7)
+    assert (found.ours, found.seeds, found.rounds, found.difference) == (2.0, 2, 7, 0.0)
+    assert found.deviation == pytest.approx(math.sqrt(2))

@@ -1,0 +1,224 @@
+"""What TensorBoard and MLflow are told is what is recorded."""
+
+import importlib.util
+import math
+from pathlib import Path
+
+import pytest
+
+from undrift.cli import experiment, main
+from undrift.runs import loggers
+from undrift.runs.folder import Folder, Outcome
+
+SPEC = """\
+name = "mine"
+rounds = 6
+steps = 3
+seeds = [0, 1]
+[problem]
+name = "quadratic"
+clients = 4
+dim = 5
+[[method]]
+name = "FedAvg"
+lr = 0.02
+[[method]]
+name = "Scaffold"
+label = "SCAFFOLD, ours"
+lr = 0.02
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    (tmp_path / "spec.toml").write_text(SPEC)
+    return tmp_path
+
+
+class Stop:
+    """Stops after so many rounds in all."""
+
+    rounds = 9
+
+    def __init__(self):
+        self.left = self.rounds
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    @property
+    def asked(self):
+        self.left -= 1
+        return self.left < 0
+
+
+def recorded(label, seed, column, path="runs/mine"):
+    rows = [row for row in Folder(Path(path)).rows() if (row["label"], row["seed"]) == (label, seed)]
+    return [(row["round"], row[column]) for row in rows]
+
+
+def scalars(label, seed, column, path="runs/mine"):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    found = accumulator.EventAccumulator(f"{path}/tensorboard/{label}/seed-{seed}")
+    found.Reload()
+    return [(event.step, event.value) for event in found.Scalars(column)]
+
+
+def close(points):
+    return [(step, pytest.approx(value, rel=1e-6)) for step, value in points]
+
+
+def mlflow_runs(name="mine"):
+    tracking = pytest.importorskip("mlflow.tracking")
+    client = tracking.MlflowClient()
+    experiment = client.get_experiment_by_name(name)
+    return client, {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+
+
+def test_tensorboard_has_every_row(place):
+    assert main(["run", "spec.toml", "--log", "tensorboard"]) == 0
+    for label in ("FedAvg", "SCAFFOLD, ours"):
+        for seed in (0, 1):
+            for column in ("gap", "drift", "bytes_up", "gradients"):
+                assert scalars(label, seed, column) == close(recorded(label, seed, column))
+    assert len(scalars("FedAvg", 0, "gap")) == 7
+
+
+def test_mlflow_has_every_row_and_how_it_ended(place):
+    pytest.importorskip("mlflow")
+    assert main(["run", "spec.toml", "--log", "mlflow", "-s", "seeds=[0]"]) == 0
+    client, runs = mlflow_runs()
+    assert set(runs) == {"FedAvg, seed 0", "SCAFFOLD, ours, seed 0"}
+    run = runs["SCAFFOLD, ours, seed 0"]
+    for column in ("gap", "drift", "bytes_up"):
+        found = [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, column)]
+        assert found == recorded("SCAFFOLD, ours", 0, column)
+    assert run.info.status == "FINISHED" and run.data.params["lr"] == "0.02"
+    tags = {key: value for key, value in run.data.tags.items() if key.startswith("undrift.")}
+    assert tags == {
+        "undrift.label": "SCAFFOLD, ours", "undrift.method": "Scaffold", "undrift.seed": "0", "undrift.status": "done",
+    }  # fmt: skip
+    assert "seed" not in run.data.metrics and "round" not in run.data.metrics
+
+
+def test_a_run_that_was_interrupted_is_told_whole(place, monkeypatch, capsys):
+    pytest.importorskip("mlflow")
+    monkeypatch.setattr(experiment, "Stop", Stop)
+    flags = ["--log", "tensorboard", "--log", "mlflow"]
+    assert main(["run", "spec.toml", *flags]) == 130
+    _, before = mlflow_runs()
+    assert sorted(run.info.status for run in before.values()) == ["FINISHED", "KILLED"]
+    cut = next(name for name, run in before.items() if run.info.status == "KILLED")
+    monkeypatch.undo()
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}/mlflow.db")
+    assert main(["resume", "mine", *flags]) == 0
+    client, runs = mlflow_runs()
+    for label in ("FedAvg", "SCAFFOLD, ours"):
+        for seed in (0, 1):
+            assert scalars(label, seed, "gap") == close(recorded(label, seed, "gap"))
+    label, _, seed = cut.partition(", seed ")
+    finished = runs[cut].info.run_id
+    history = [(metric.step, metric.value) for metric in client.get_metric_history(finished, "gap")]
+    assert runs[cut].info.status == "FINISHED" and history == recorded(label, int(seed), "gap")
+
+
+def test_a_run_that_is_replaced_leaves_nothing(place):
+    main(["run", "spec.toml", "--log", "tensorboard"])
+    main(["run", "spec.toml", "--overwrite", "-s", "rounds=2"])
+    assert not list((place / "runs/mine").rglob("events.out.tfevents.*"))
+
+
+def test_a_method_that_diverges_has_failed(place):
+    pytest.importorskip("mlflow")
+    assert (
+        main(["run", "spec.toml", "--log", "mlflow", "-s", "method.lr=5.0", "-s", "seeds=[0]", "-s", "rounds=50"]) == 1
+    )
+    _, runs = mlflow_runs()
+    assert {run.info.status for run in runs.values()} == {"FAILED"}
+    assert {run.data.tags["undrift.status"] for run in runs.values()} == {"diverged"}
+
+
+@pytest.mark.parametrize("name", loggers.LOGGERS)
+def test_a_missing_package_is_named_with_its_extra(place, name, monkeypatch, capsys):
+    whole = importlib.util.find_spec
+    monkeypatch.setattr(loggers, "find_spec", lambda wanted: None if wanted == name else whole(wanted))
+    for words in (["run", "spec.toml"], ["resume", "mine"]):
+        with pytest.raises(SystemExit) as end:
+            main([*words, "--log", name])
+        out, err = capsys.readouterr()
+        assert end.value.code == 2 and out == "" and not (place / "runs").exists()
+        assert err == f"--log {name}: the package {name} is not installed; pip install 'undrift[{name}]'\n"
+
+
+def test_an_unknown_logger_is_refused(place, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["run", "spec.toml", "--log", "paper"])
+    assert end.value.code == 2 and "tensorboard" in capsys.readouterr().err
+
+
+class Broken(loggers.Logger):
+    """Works for two rows."""
+
+    def begin(self, label, method, seed):
+        self.left = 2
+
+    def write(self, round, numbers):
+        self.left -= 1
+        if self.left < 0:
+            raise ConnectionError("the server is gone")
+
+    def end(self, outcome):
+        raise ConnectionError("the server is still gone")
+
+
+def test_a_logger_that_fails_is_given_up_and_the_run_goes_on(place, monkeypatch, capsys):
+    monkeypatch.setitem(loggers.LOGGERS, "tensorboard", Broken)
+    assert main(["run", "spec.toml", "--log", "tensorboard"]) == 0
+    err = capsys.readouterr().err
+    assert err.count("--log tensorboard is given up, the run goes on: the server is gone") == 1
+    assert len(Folder(place / "runs/mine").rows()) == 4 * 7
+
+
+class Notes(loggers.Logger):
+    def begin(self, label, method, seed):
+        self.told.append(("begin", label, seed))
+
+    def write(self, round, numbers):
+        self.told.append((round, numbers))
+
+    def end(self, outcome):
+        self.told.append(("end", outcome and outcome.status))
+
+
+def test_rows_before_a_break_are_told_again_and_what_is_no_number_is_not(tmp_path):
+    row = {"label": "a", "method": "A", "seed": 0, "round": 0, "vectors": 0, "gradients": 0, "gap": 1.0}
+    folder = Folder(tmp_path)
+    folder.append(row)
+    folder.append(row | {"seed": 1})
+    notes = Notes(folder)
+    notes.told = []
+    folder.listeners.append(notes)
+    folder.append(row | {"round": 1, "gap": math.inf, "note": "x"})
+    folder.append(row | {"round": 2, "gap": 0.5})
+    notes.ended(Outcome("other", "A", 0, "done", {}))
+    folder.close()
+    folder.close()
+    numbers = {"vectors": 0, "gradients": 0}
+    assert notes.told == [
+        ("begin", "a", 0), (0, numbers | {"gap": 1.0}), (1, numbers), (2, numbers | {"gap": 0.5}), ("end", None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("label", ["../../x", "/etc", "..", ".", " ", "a/b", "a\\b", "\x1b[2J", "é" * 200, "x."])
+def test_a_label_cannot_lead_out_of_the_folder(label):
+    name = loggers.filename(label)
+    assert "/" not in name and "\\" not in name and name.isprintable() and len(name) < 80
+    assert name not in ("", ".", "..") and not name.startswith(".") and name != label
+    assert loggers.filename("FedAvg, calibrated (2)") == "FedAvg, calibrated (2)"
+    assert loggers.filename("a/b") != loggers.filename("a b") != loggers.filename("a?b")
