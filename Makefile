@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint types mutants bench clean
+.PHONY: demo test test-slow lint types mutants bench bench-peers clean
 
 $(VENV)/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -32,5 +32,8 @@ mutants: $(VENV)/installed  ## flip a sign or drop a term in 24 methods, one at 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/convex.py
 
+bench-peers: $(VENV)/installed  ## undrift and its peers side by side; the first time, it makes their environments
+	$(BIN)/python -m benchmarks.peers.compare
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .peers .pytest_cache .mypy_cache .ruff_cache

@@ -9,6 +9,7 @@ each round, the first included; the training loss of the final model; peak memor
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import sys
@@ -53,6 +54,8 @@ def answer(contender: Contender, *packages: str) -> None:
     name, rounds, cores = sys.argv[1:]
     workload = WORKLOADS[name]
     seconds, weights = contender(workload, int(rounds), int(cores))
+    if os.environ.get("RANK", "0") != "0":  # of several processes under torchrun, the first speaks
+        return
     said = {
         "seconds": [round(s, 6) for s in seconds],
         "memory": peak(),

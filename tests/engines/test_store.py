@@ -133,6 +133,52 @@ def test_nothing_handed_out_is_written_to_later(cls, where, file):
     assert len(seen) > 24 and all(torch.equal(v, copy) for v, copy in seen)
 
 
+@pytest.mark.parametrize("kind", ["device", "file", "ahead"])
+def test_any_sequence_of_cohorts(kind, place):
+    """Against an array per vector; whoever was expected may not come, and a cohort may renew some vectors only."""
+    rng, n, d = np.random.default_rng(0), 6, 3
+    start = {"a": torch.zeros(d), "b": torch.arange(1.0, d + 1)}
+    store = Store(start, n) if kind == "device" else Apart(start, n, str(place))
+    store._ahead = kind == "ahead"
+    truth = {name: v.repeat(n, 1) for name, v in start.items()}
+    out = []
+
+    def handed(tensors):
+        out.extend((v, v.clone()) for v in tensors.values())
+        return tensors
+
+    def cohort():
+        return np.sort(rng.choice(n, rng.integers(1, 5), replace=False))
+
+    following = cohort()
+    for _ in range(400):
+        members = None if rng.random() < 0.1 else following if rng.random() < 0.6 else cohort()
+        rows = handed(store.gather(members))
+        who = np.arange(n) if members is None else members
+        assert all(torch.equal(rows[name], truth[name][who]) for name in start)
+        if rng.random() < 0.7:
+            following = cohort()
+            store.expect(lambda who=following: who)
+        if rng.random() < 0.8:
+            new = {
+                name: torch.from_numpy(rng.normal(size=(len(who), d))).float() for name in start if rng.random() < 0.7
+            }
+            store.scatter(members, handed(new))
+            for name in new:
+                truth[name][who] = new[name]
+        if rng.random() < 0.1:
+            truth = {
+                name: torch.where(torch.from_numpy(rng.random((n, 1)) < 0.5), start[name], v)
+                for name, v in truth.items()
+            }
+            store.load(handed(dict(truth)))
+            truth = {name: v.clone() for name, v in truth.items()}
+        if rng.random() < 0.2:
+            found = handed(store.tensors())
+            assert all(torch.equal(found[name], truth[name]) for name in start)
+    assert all(torch.equal(v, copy) for v, copy in out)
+
+
 def test_a_client_that_never_took_part_takes_no_room(place):
     machine = engine(FedDC, "file", cohort=1)
     row = 8 * PROBLEM.dim

@@ -1,5 +1,8 @@
 """The captured GPU path against the reference on the CPU."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -53,3 +56,24 @@ def test_memory_is_flat():
     for _ in range(30):
         engine.run_round()
     assert torch.cuda.memory_allocated() <= before * 1.05 + 2**20
+
+
+def test_deterministic_runs_are_bit_equal():
+    code = (
+        "from undrift.runs.environment import deterministic; deterministic()\n"
+        "import torch\n"
+        "from tests.problems.test_neural_cuda import problem\n"
+        "from undrift.engines import Simulate\n"
+        "from undrift.methods import Scaffold\n"
+        "ends = []\n"
+        "for _ in range(2):\n"
+        "    task = problem(precision='bf16').to(torch.float32, torch.device('cuda'))\n"
+        "    engine = Simulate(Scaffold(lr=0.1), task, epochs=1, batch=32, cohort=3)\n"
+        "    for _ in range(5):\n"
+        "        engine.run_round()\n"
+        "    assert {captured.way for captured in task._captured.values()} == {'stacked'}\n"
+        "    ends.append(engine.x)\n"
+        "print(bool((ends[0] == ends[1]).all()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["True"], done.stderr[-2000:]

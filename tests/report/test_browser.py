@@ -210,7 +210,7 @@ def test_who_holds_what(opened, files):
 def test_nothing_needs_to_be_scrolled_sideways(opened, files, name):
     page = opened(getattr(files, name), **PHONE)
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-    for width in (390, 320, 768, 1000, 1280):
+    for width in (390, 320, 768, 1041, 1280):
         page.set_viewport_size({"width": width, "height": 844})
         page.wait_for_function(
             "() => [...document.querySelectorAll('.chart')].every((e) => e._fullLayout.width <= e.clientWidth)"

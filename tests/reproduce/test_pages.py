@@ -26,7 +26,7 @@ def test_a_page(papers, tmp_path, capsys):
     assert main(["reproduce", "toy", "--out", str(out), "--pages", str(pages), "--seeds", "2"]) == 0
     assert "3 kept, 3 to do" in capsys.readouterr().err
     page = (pages / "toy" / "figure-1.md").read_text()
-    assert "--seeds 2" in page and "±" in page
+    assert "--seeds 2" in page and "2 seeds" in page
 
 
 def test_a_quick_page_is_apart_and_not_judged(papers, tmp_path, capsys):
@@ -94,13 +94,16 @@ def test_data_that_are_absent_are_the_reason(tmp_path, monkeypatch, capsys):
 
 def test_an_item_is_no_spec_but_its_base_is(tmp_path, capsys):
     from undrift.reproduce.items import PAPERS
-    from undrift.runs.spec import load
+    from undrift.runs.spec import BadSpec, load
 
     with pytest.raises(SystemExit):
         main(["run", str(PAPERS / "fedspeed" / "table-1.toml"), "--out", str(tmp_path)])
     assert "undrift reproduce" in capsys.readouterr().err
     assert len(load(PAPERS / "fedspeed" / "setting-a.toml").entries) == 8
-    assert len(load(PAPERS / "fedspeed" / "table-7.toml", ["method.all.rho=0.2"]).entries) == 5
+    spec = load(PAPERS / "fedspeed" / "table-7.toml", ["method.all.rho=0.2"])
+    assert [getattr(entry.method, "rho", None) for entry in spec.entries] == [None, None, 0.1, 0.1, 0.2]
+    with pytest.raises(BadSpec, match="did you mean all"):
+        load(PAPERS / "fedspeed" / "table-7.toml", ["method.al.rho=0.2"])
 
 
 def test_the_computed_tables(tmp_path):

@@ -45,7 +45,8 @@ def test_a_finished_run(folder, spec):
     assert folder.state(spec) == "new"
     finished(folder, spec)
     assert folder.state(spec) == "same"
-    assert {f.name for f in folder.path.iterdir()} == set(FILES) - {"gap.png", "accuracy.png", "loss.png"}
+    later = {"gap.png", "accuracy.png", "loss.png", "partition.json", "report.html"}
+    assert {f.name for f in folder.path.iterdir()} == set(FILES) - later
     assert folder.document() == spec.document()
     assert folder.file("spec.toml").read_text().startswith("# FedAvg: lr = 0.1 (theory)\n")
     assert folder.rows() == [ROW, ROW | {"round": 1, "gap": None}]

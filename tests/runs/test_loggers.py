@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,27 @@ lr = 0.02
 """
 
 
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory):
+    """An MLflow data base, which takes long to make."""
+    tracking = pytest.importorskip("mlflow.tracking", reason="mlflow is not installed")
+    file = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        tracking.MlflowClient(f"sqlite:///{file}").search_experiments()
+    return file
+
+
+@pytest.fixture
+def store(place, empty, monkeypatch):
+    shutil.copy(empty, place)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}/mlflow.db")
+    return place
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     (tmp_path / "spec.toml").write_text(SPEC)
     return tmp_path
 
@@ -62,9 +80,15 @@ def recorded(label, seed, column, path="runs/mine"):
     return [(row["round"], row[column]) for row in rows]
 
 
+@pytest.fixture
+def tensorboard():
+    return pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+
+
 def scalars(label, seed, column, path="runs/mine"):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    found = accumulator.EventAccumulator(f"{path}/tensorboard/{label}/seed-{seed}")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(f"{path}/tensorboard/{label}/seed-{seed}")
     found.Reload()
     return [(event.step, event.value) for event in found.Scalars(column)]
 
@@ -74,13 +98,14 @@ def close(points):
 
 
 def mlflow_runs(name="mine"):
-    tracking = pytest.importorskip("mlflow.tracking")
-    client = tracking.MlflowClient()
-    experiment = client.get_experiment_by_name(name)
-    return client, {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient()
+    found = client.search_runs([client.get_experiment_by_name(name).experiment_id], order_by=["start_time"])
+    return client, {run.info.run_name: run for run in found}
 
 
-def test_tensorboard_has_every_row(place):
+def test_tensorboard_has_every_row(place, tensorboard):
     assert main(["run", "spec.toml", "--log", "tensorboard"]) == 0
     for label in ("FedAvg", "SCAFFOLD, ours"):
         for seed in (0, 1):
@@ -89,8 +114,7 @@ def test_tensorboard_has_every_row(place):
     assert len(scalars("FedAvg", 0, "gap")) == 7
 
 
-def test_mlflow_has_every_row_and_how_it_ended(place):
-    pytest.importorskip("mlflow")
+def test_mlflow_has_every_row_and_how_it_ended(store):
     assert main(["run", "spec.toml", "--log", "mlflow", "-s", "seeds=[0]"]) == 0
     client, runs = mlflow_runs()
     assert set(runs) == {"FedAvg, seed 0", "SCAFFOLD, ours, seed 0"}
@@ -106,17 +130,14 @@ def test_mlflow_has_every_row_and_how_it_ended(place):
     assert "seed" not in run.data.metrics and "round" not in run.data.metrics
 
 
-def test_a_run_that_was_interrupted_is_told_whole(place, monkeypatch, capsys):
-    pytest.importorskip("mlflow")
+def test_a_run_that_was_interrupted_is_told_whole(store, tensorboard, monkeypatch, capsys):
     monkeypatch.setattr(experiment, "Stop", Stop)
     flags = ["--log", "tensorboard", "--log", "mlflow"]
     assert main(["run", "spec.toml", *flags]) == 130
     _, before = mlflow_runs()
     assert sorted(run.info.status for run in before.values()) == ["FINISHED", "KILLED"]
     cut = next(name for name, run in before.items() if run.info.status == "KILLED")
-    monkeypatch.undo()
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}/mlflow.db")
+    monkeypatch.setattr(Stop, "rounds", 99)
     assert main(["resume", "mine", *flags]) == 0
     client, runs = mlflow_runs()
     for label in ("FedAvg", "SCAFFOLD, ours"):
@@ -128,14 +149,13 @@ def test_a_run_that_was_interrupted_is_told_whole(place, monkeypatch, capsys):
     assert runs[cut].info.status == "FINISHED" and history == recorded(label, int(seed), "gap")
 
 
-def test_a_run_that_is_replaced_leaves_nothing(place):
+def test_a_run_that_is_replaced_leaves_nothing(place, tensorboard):
     main(["run", "spec.toml", "--log", "tensorboard"])
     main(["run", "spec.toml", "--overwrite", "-s", "rounds=2"])
     assert not list((place / "runs/mine").rglob("events.out.tfevents.*"))
 
 
-def test_a_method_that_diverges_has_failed(place):
-    pytest.importorskip("mlflow")
+def test_a_method_that_diverges_has_failed(store):
     assert (
         main(["run", "spec.toml", "--log", "mlflow", "-s", "method.lr=5.0", "-s", "seeds=[0]", "-s", "rounds=50"]) == 1
     )

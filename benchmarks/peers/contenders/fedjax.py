@@ -1,4 +1,4 @@
-"""FedJAX: its own federated_averaging with client data sets in memory; each local step is jitted, as it does on a CPU."""
+"""FedJAX: its federated_averaging with client data sets in memory; a local step is jitted, its way on a CPU."""
 
 from __future__ import annotations
 

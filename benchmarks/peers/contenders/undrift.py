@@ -1,4 +1,4 @@
-"""undrift: FedAvg on its engine `simulate`, on Softmax or Neural; threads as it likes on the cores it has."""
+"""undrift: FedAvg on its engine `simulate`, on Softmax or Neural; threads as the command line chooses them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from undrift.models.flat import flatten
 from undrift.problems import Neural
 from undrift.problems.softmax import Softmax
 from undrift.runs.runner import prepare
+from undrift.runs.threads import threads
 
 
 def engine(workload: Workload, dtype: str = "float32") -> Engine:
@@ -44,7 +45,9 @@ def weights_of(x: torch.Tensor, workload: Workload) -> Arrays:
 
 def contender(workload: Workload, rounds: int, cores: int) -> tuple[list[float], Arrays]:
     federation = engine(workload)
-    return timed(lambda _: federation.run_round(), rounds), weights_of(federation.x, workload)
+    with threads(federation.problem, None if workload.full else workload.batch, federation.cohort):
+        seconds = timed(lambda _: federation.run_round(), rounds)
+    return seconds, weights_of(federation.x, workload)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not hasattr(asked, "work"):
             parser.print_help()
             return 2
+        if getattr(asked, "deterministic", False):
+            from undrift.runs.environment import deterministic
+
+            deterministic()
         return asked.work(asked)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
@@ -59,6 +63,7 @@ def commands() -> Parser:
     verb.add_argument("--check", action="store_true", help="run two rounds of each, write nothing, say what it takes")
     pause_option(verb)
     store_option(verb)
+    deterministic_option(verb)
     log_option(verb)
     json_option(verb)
     verb.set_defaults(work=run_verb)
@@ -67,6 +72,7 @@ def commands() -> Parser:
     verb.add_argument("run", metavar="RUN", help="folder of a run, or its name in runs/")
     pause_option(verb)
     store_option(verb)
+    deterministic_option(verb)
     log_option(verb)
     json_option(verb)
     verb.set_defaults(work=resume_verb)
@@ -227,8 +233,8 @@ def reproduce_verb(asked: argparse.Namespace) -> int:
     options = Options(asked.quick, asked.seeds, asked.device, asked.precision, asked.rounds, only)
     return reproduce(
         Asked(
-            asked.words, asked.items, options, asked.out, asked.pages, asked.minutes, asked.jobs, asked.worker, asked.pack,
-            asked.unpack, asked.kept, asked.list, asked.json,
+            asked.words, asked.items, options, asked.out, asked.pages, asked.minutes, asked.jobs, asked.worker,
+            asked.pack, asked.unpack, asked.kept, asked.list, asked.json,
         )
     )  # fmt: skip
 
@@ -283,6 +289,11 @@ def store_option(verb: argparse.ArgumentParser) -> None:
     places = ("auto", "device", "host", "file")
     help = "where client states are kept: device, host (memory beside a GPU) or file; auto: the first with room"
     verb.add_argument("--store", choices=places, default="auto", metavar="PLACE", help=help)
+
+
+def deterministic_option(verb: argparse.ArgumentParser) -> None:
+    help = "the same bits whenever the run is repeated on one device (a CPU always does that)"
+    verb.add_argument("--deterministic", action="store_true", help=help)
 
 
 def log_option(verb: argparse.ArgumentParser) -> None:

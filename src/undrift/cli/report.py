@@ -46,32 +46,31 @@ def report(names: Sequence[str], out: Path | None, target: float | None, as_json
     from undrift.report.page import Content, page
 
     tables = [(p + t["label"], t, d) for p, d in zip(prefixes(folders), documents, strict=True) for t in methods(d)]
-    recorded: dict[str, dict[int, None]] = {}
+    planned = {label: dict.fromkeys(document.get("seeds", [0])) for label, _, document in tables}
     for row in rows:
-        recorded.setdefault(row["label"], {})[row["seed"]] = None
+        planned.setdefault(row["label"], {})[row["seed"]] = None
     content = Content(
         runs=[about(*run) for run in zip(titles(folders), folders, documents, strict=True)],
         rows=rows,
         outcomes=outcomes,
-        planned={label: document.get("seeds", [0]) for label, _, document in tables}
-        | {label: list(seeds) for label, seeds in recorded.items() if label not in {label for label, *_ in tables}},
+        planned={label: list(seeds) for label, seeds in planned.items()},
         target=goal,
         smooth=common([document.get("smooth") for document in documents]) or SMOOTH,
         note=common([folder.note for folder in folders]) or "",
         settings={label: setting(table, document) for label, table, document in tables},
     )
-    path = out or (folders[0].file(FILE) if len(folders) == 1 else Path(FILE))
+    path, whole = out or (folders[0].file(FILE) if len(folders) == 1 else Path(FILE)), page(content).encode()
     try:
         with writing(path) as file:
-            file.write(page(content).encode())
+            file.write(whole)
     except OSError as error:
         say(f"{error.filename or path}: {error.strerror or error}")
         return FAILED
     if as_json:
-        result_json({"report": str(path), "bytes": path.stat().st_size})
+        result_json({"report": str(path), "bytes": len(whole)})
     else:
         result(str(path))
-        say(f"{size(path.stat().st_size)}, most of it the charts' library: open it in a browser, it needs no network.")
+        say(f"{size(len(whole))}, most of it the charts' library: open it in a browser, it needs no network.")
     return OK
 
 
@@ -97,6 +96,7 @@ def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
             *[count(clients, "client") + f", {cohort} in a round" * bool(cohort)] * isinstance(clients, int),
             count(len(methods(document)), "method"),
             count(len(document.get("seeds", [0])), "seed"),
+            *[count(document.get("rounds", 0), "round")] * ("rounds" in document),
             f"undrift {where.get('undrift', '')}",
         ],
         spec=spec.read_text(errors="replace") if spec.is_file() else "",
@@ -104,7 +104,7 @@ def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
         command="UNDRIFT_DATA=FOLDER " * outside + f"undrift run {shlex.quote(name)} --out again",
         remarks=[
             f"with the spec below saved as {name}" + f", and beside it {', '.join(own)}" * bool(own),
-            *[f"FOLDER has the files of {data}: undrift data info {data}"] * outside,
+            *[f"FOLDER has the files of {data}"] * outside,
         ],
         partition=folder.partition,
     )

@@ -113,6 +113,7 @@ def perform(
         folder.close()
     code = report(folder, as_json)
     say(f"\nKept in {folder.path}: {', '.join(name for name in FILES if folder.file(name).exists())}")
+    say(f"In a browser: undrift report {folder.path}")
     return code
 
 

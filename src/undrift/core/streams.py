@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -33,12 +33,14 @@ class Streams:
         """``at`` of one stream by (round, client, step), always the same generator moved to another place: cheaper."""
         from numpy.random import Generator, Philox
 
-        bits = Philox(key=_key(self.seed, stream))
-        state, generator = bits.state, Generator(bits)
-        counter = state["state"]["counter"]
+        @cache
+        def first() -> tuple[Philox, Generator, Any]:
+            bits = Philox(key=_key(self.seed, stream))
+            return bits, Generator(bits), bits.state
 
         def move(round: int, client: int, step: int) -> Generator:
-            counter[1:] = step, client, round
+            bits, generator, state = first()
+            state["state"]["counter"][1:] = step, client, round
             bits.state = state
             return generator
 

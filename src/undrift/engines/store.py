@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
@@ -43,7 +44,6 @@ class Store:
         """Renew the rows of some clients, or those of their vectors that are given."""
         if members is None:
             self._all.update(rows)
-            self._own.difference_update(rows)
             return
         at = self._index(members)
         for name, new in rows.items():
@@ -78,7 +78,7 @@ class Store:
         return {name: Rows(self, name, v) for name, v in self._all.items()}
 
     def _index(self, members: np.ndarray) -> Tensor:
-        if not np.array_equal(members, self._members):
+        if members is not self._members and not np.array_equal(members, self._members):
             self._members, self._at = members, upload(members, next(iter(self._all.values())).device)
         return self._at
 
@@ -133,10 +133,11 @@ class Apart(Store):
         if self._ahead:
             self._coming = self._fetch(members)
         else:
-            for name, i in self._stored(members):
-                first = self._place(name, i)
-                start = first - first % mmap.PAGESIZE
-                self._bytes.madvise(mmap.MADV_WILLNEED, start, first + self._start[name].nbytes - start)
+            for name, seen in self._seen.items():
+                for i in members[seen[members]]:
+                    before = self._place(name, i) % mmap.PAGESIZE
+                    first, size = self._place(name, i) - before, self._start[name].nbytes + before
+                    self._bytes.madvise(mmap.MADV_WILLNEED, first, size)
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: self.read(name, 0, len(v)) for name, v in self._all.items()}
@@ -210,9 +211,6 @@ class Apart(Store):
     def _place(self, name: str, client: int) -> int:
         return self._all[name][client].data_ptr() - self._block.data_ptr()
 
-    def _stored(self, members: np.ndarray) -> Iterator[tuple[str, int]]:
-        return ((name, i) for name, seen in self._seen.items() for i in members if seen[i])
-
 
 class Rows:
     """One vector of all clients as blocks on the CPU, each read when it is asked for; good until the next phase."""
@@ -245,8 +243,11 @@ def _sparse(size: int, folder: str | None = None) -> tuple[Any, mmap.mmap]:
 
 def _lock(block: Tensor) -> None:
     """Page-lock: PyTorch's own allocator would take the next power of two."""
-    if error := int(torch.cuda.cudart().cudaHostRegister(block.data_ptr(), block.nbytes, 0)):
-        raise MemoryError(f"{block.nbytes / 1e9:.1f} GB cannot be page-locked (CUDA error {error}); use store = 'file'")
+    if error := int(torch.cuda.cudart().cudaHostRegister(block.data_ptr(), block.nbytes, 1)):
+        text = (
+            f"{block.nbytes / 1e9:.1f} GB cannot be page-locked (CUDA error {error}): keep the client states in a file"
+        )
+        raise OSError(errno.ENOMEM, text)
 
 
 def _unlock(block: Tensor, side: Any) -> None:

@@ -29,10 +29,9 @@ class Dense:
     def __init__(self, layers: list[Layer], sizes: tuple[int, ...]):
         self.layers, self.sizes = layers, sizes
 
-    @torch.no_grad()
     def gradients(self, y: Tensor, x: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """Of sum_j w_j (-log softmax(s_j)_{label_j}) over the samples ``x [C, n, ...]`` of each client, ``[C, d]``."""
-        g = torch.empty(y.shape, dtype=y.dtype, device=y.device)
+        y, g = y.detach(), torch.empty(y.shape, dtype=y.dtype, device=y.device)
         theirs, mine = y.split(self.sizes, 1), g.split(self.sizes, 1)
         inputs, matrices = [x.flatten(2)], []
         for layer in self.layers:
@@ -42,9 +41,8 @@ class Dense:
             else:
                 z = torch.baddbmm(theirs[layer.bias].unsqueeze(1), inputs[-1], w.mT)
             inputs.append(z.relu_() if layer.relu else z)
-        back = inputs.pop().softmax(-1)
-        back.scatter_add_(-1, labels.unsqueeze(-1), back.new_full((), -1).expand(*labels.shape, 1))
-        back.mul_(weights.unsqueeze(-1))
+        share = weights.unsqueeze(-1)
+        back = inputs.pop().softmax(-1).mul_(share).scatter_add_(-1, labels.unsqueeze(-1), -share)
         for layer, h, w in zip(self.layers[::-1], inputs[::-1], matrices[::-1], strict=True):
             if layer.relu:
                 back = torch.ops.aten.threshold_backward(back, output, 0)

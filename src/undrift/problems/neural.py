@@ -6,6 +6,7 @@ import copy
 import functools
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
 PASS = 512
 """Samples per forward pass where a gradient or a metric is over all of them."""
-NEAR = 600_000
+NEAR = 1_000_000
 """Numbers that a core keeps near itself: clients run side by side while all their weights are fewer."""
 FEW = 2_000_000
-"""Weights up to which a CPU gains by keeping the channels of a pixel together, in what it computes with them."""
+"""Weights of a convolutional network that is faster on a CPU with its channels last."""
 
 
 class Neural(Problem):
@@ -75,10 +76,13 @@ class Neural(Problem):
         self.clients, self.dim, self.samples = len(parts), self.spec.dim, [len(part) for part in parts]
         self.classes = len(data.classes)
         self._x, self._y, self._test_x, self._test_y = data.images, data.labels, data.test_images, data.test_labels
+        self._cpu_layout = torch.contiguous_format
         self._place(torch.float32, torch.device("cpu"))
         self._refuse_objective()
         self._refuse_data()
         self._refuse_network()
+        if not self._stackable and self.dim < FEW:
+            self._try_channels_last()
 
     def start(self) -> Tensor:
         return self._init.clone()
@@ -129,11 +133,11 @@ class Neural(Problem):
     def stacked(self) -> bool:
         if self._stacked is not None:
             return self._stacked
-        return not self._convolutional
+        return self._stackable
 
     @property
-    def _convolutional(self) -> bool:
-        return any(isinstance(m, nn.Conv2d) for m in self.net.modules())
+    def _stackable(self) -> bool:
+        return not any(isinstance(m, nn.Conv2d) for m in self.net.modules())
 
     @property
     def together(self) -> int | None:  # type: ignore[override]
@@ -155,8 +159,7 @@ class Neural(Problem):
         if any(True for _ in self.net.buffers()):  # weights always come with the call
             self.net = copy.deepcopy(self.net).to(device, dtype)
         self._copies = threading.local()
-        last = device.type == "cpu" and self._convolutional and self.dim < FEW
-        self._layout = torch.channels_last if last else torch.contiguous_format
+        self._layout = self._cpu_layout if device.type == "cpu" else torch.contiguous_format
         self._captured: dict[tuple[int, ...], Captured | None] = {}
         if device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision != "f32"
@@ -197,6 +200,13 @@ class Neural(Problem):
         if tuple(logits.shape) != (len(images), self.classes):
             outputs = " x ".join(map(str, logits.shape[1:]))
             raise ValueError(f"the network has {outputs} outputs, but there are {self.classes} classes")
+
+    def _try_channels_last(self) -> None:
+        """Keep the channels of a pixel together, unless the network cannot take that: it may call ``view``."""
+        x = self.prepare(self._x[:2]).contiguous(memory_format=torch.channels_last)
+        with suppress(RuntimeError), torch.no_grad():
+            self.bound(self._init.to(self.dtype))(x)
+            self._layout = self._cpu_layout = torch.channels_last
 
 
 class Bound:
@@ -250,8 +260,8 @@ class NeuralOracle(Oracle):
             return torch.stack([self._full(c, y[c]) for c in range(len(y))])
         problem = self.problem
         samples = self.rows.gather(1, batch.clamp(min=0))
-        present = (batch >= 0).to(y.dtype)
-        weights = present / present.sum(1, keepdim=True)
+        weights = (batch >= 0).to(y.dtype)
+        weights /= weights.sum(1, keepdim=True)
         chance = (None,) * 3 if draws is None else (draws.offsets, draws.flips, draws.angles)
         inputs = (samples, weights, *chance, *self._others)
         if problem.device.type == "cuda" and (captured := self._capture(y, inputs)):
@@ -272,8 +282,9 @@ class NeuralOracle(Oracle):
         """What ``loss`` takes beside the weights, for all clients."""
         problem, chance, others = self.problem, rest[:3], rest[3:]
         draws = None if chance[0] is None else Draws(*chance)
-        x = problem.prepare(problem._x.index_select(0, samples.reshape(-1)), draws)
-        return x.reshape(*samples.shape, *x.shape[1:]), problem._y[samples], weights, *others
+        chosen = samples.reshape(-1)
+        x, labels = problem.prepare(problem._x.index_select(0, chosen), draws), problem._y.index_select(0, chosen)
+        return x.reshape(*samples.shape, *x.shape[1:]), labels.view(samples.shape), weights, *others
 
     def _capture(self, y: Tensor, inputs: tuple[Any, ...]) -> Captured | None:
         """This gradient as a CUDA graph, recorded once for every shape of mini-batch."""

@@ -212,4 +212,4 @@ def _winner(
 
 
 def _listed(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:2]) + f" and {len(labels) - 2} more" * (len(labels) > 2)
+    return ", ".join(labels) if len(labels) < 4 else f"{labels[0]}, {labels[1]} and {len(labels) - 2} more"

@@ -12,7 +12,7 @@ from undrift.reproduce.items import Column, Item, Panel
 from undrift.reproduce.perform import Options, missing, wants
 from undrift.reproduce.readouts import readout
 from undrift.reproduce.search import best
-from undrift.reproduce.verdict import COMPUTED, DRAWN, NOT, OPEN, QUICK, Cell, Judgement, cell, judge
+from undrift.reproduce.verdict import COMPUTED, DRAWN, NOT, OPEN, ORDER, QUICK, Cell, Judgement, cell, judge
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Report:
     def why(self) -> str:
         """What there is to say beside the verdict."""
         if self.verdict == OPEN:
-            return next((shown.absent for shown in self.shown if shown.absent), "")
-        return self.item.reason if self.verdict == NOT else ""
+            return self.shown[0].absent if all(shown.absent for shown in self.shown) else ""
+        return self.item.reason if self.verdict in (NOT, ORDER) else ""
 
     @property
     def coverage(self) -> tuple[int, int]:

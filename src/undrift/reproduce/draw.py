@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHES = ("-", "--", ":")
+FAR = 5
+"""Curves of which one goes on this many times as far as another are drawn over a logarithmic axis."""
 
 
 def figure(report: Report) -> Figure | None:
@@ -52,7 +54,10 @@ def curves(report: Report, shown: list[Shown]) -> Figure:
         if y in LOGARITHMIC:
             ax.set_yscale("log")
         ax.set_title(_plain(panel.panel.title), fontsize=10)
-        _finish(ax, axis(x), axis(y, item.smooth, "; ".join(notes)))
+        ends = [float(np.max(line.get_xdata())) for line in ax.get_lines()]
+        if far := min(ends) * FAR < max(ends):
+            ax.set_xscale("log")
+        _finish(ax, axis(x), axis(y, item.smooth, "; ".join(notes)), zero=not far)
     _legend(figure, axes)
     return figure
 
@@ -73,6 +78,9 @@ def sweep(report: Report, shown: list[Shown]) -> Figure:
     if shown[0].columns[0][0].read == "slope":
         ax.axhline(1, color="#888888", linewidth=0.8, linestyle=(0, (2, 2)))
         ax.annotate("diverges above", (places[0], 1), (0, 3), textcoords="offset points", color="#888888", fontsize=9)
+    if min(places) > 0 and max(places) >= 20 * min(places):
+        ax.set_xscale("log")
+        ax.minorticks_off()
     ax.set_xticks(places, [f"{place:g}" for place in places])
     ax.set_title(_plain(report.item.title), fontsize=10)
     _finish(ax, report.item.axis or "panel", shown[0].columns[0][0].title, zero=False)

@@ -66,7 +66,7 @@ class Column:
 
     @property
     def title(self) -> str:
-        of = {"top5": "top-5 accuracy"}.get(self.of, self.of)
+        of = {"top5": "top-5 accuracy", "grad_norm": "gradient norm"}.get(self.of, self.of)
         level = self.to if self.to is None or self.of not in SHARES else f"{100 * self.to:g} %"
         mean = f", mean of {self.smooth} rows" if self.smooth > 1 and self.read != "jitter" else ""
         words = {
@@ -107,7 +107,7 @@ class Item:
     shows      what the paper shows with it
     ambiguous  settings that are open, and how they were resolved
     authors    what the authors' code does differently
-    reason     why it is not reproduced, where that is known
+    reason     why it is not reproduced, or only its order, where that is known
     seeds      runs the paper averages
     quick      changes for ``--quick``
     draw       columns that are drawn, one plot each
@@ -181,7 +181,7 @@ class Item:
 
     def said(self, what: Literal["ambiguous", "authors"]) -> list[str]:
         """Its own notes, and those of the specs it runs."""
-        found = [note for panel in self.panel for note in self._inherited(panel, what)]
+        found = [note for panel in self.panel if self.runs for note in self._inherited(panel, what)]
         return list(dict.fromkeys([*found, *getattr(self, what)]))
 
     def _inherited(self, panel: Panel, what: str) -> list[str]:

@@ -153,10 +153,7 @@ def facts(report: Report) -> list[str]:
         where = ", ".join(report.environments("device"))
         precision = " and ".join(report.environments("precision"))
         found.append(f"Device: {where}" + f"; products in {precision}" * bool(precision) + ".")
-    found += [
-        f"Data: {note}, so accuracies are slightly below those on the originals."
-        for note in report.environments("note")
-    ]
+    found += [f"Data: {note}; the paper has the originals." for note in report.environments("note")]
     if report.quick:
         found += [
             f"Changed for the quick run: {', '.join(f'`{flag}`' for flag in less)}." for less in _reductions(report)
@@ -230,8 +227,8 @@ def _setting(shown: Shown, label: str, grid: dict[str, list[dict[str, Any]]]) ->
 
 def _cells(column: Column, c: Cell) -> list[str]:
     ours = _number(column, c.ours)
-    if c.deviation is not None:
-        ours += f" ± {_number(column, c.deviation)}"
+    if c.deviation:
+        ours += f" ± {c.deviation:.2g}" if _digits(column) is None else f" ± {_number(column, c.deviation)}"
     if not column.printed:
         return [ours]
     difference = ""

@@ -123,7 +123,8 @@ class MLflow(Logger):
     def __init__(self, folder: Folder):
         super().__init__(folder)
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        logging.getLogger("alembic").setLevel(logging.WARNING)
+        for talkative in ("alembic", "mlflow.store.db"):
+            logging.getLogger(talkative).setLevel(logging.WARNING)
         self.client: Any = None
 
     def begin(self, label: str, method: str, seed: int) -> None:

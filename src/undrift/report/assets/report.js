@@ -147,7 +147,7 @@
         colorbar: { thickness: 10, outlinewidth: 0, ticksuffix: share ? " %" : "", len: 1 },
       }], {
         ...base(), margin: { l: 40, r: 0, t: 6, b: 44 }, dragmode: false,
-        xaxis: { type: "category", title: { text: "client", standoff: 8 }, nticks: innerWidth < 600 ? 10 : 25, showgrid: false, tickangle: 0 },
+        xaxis: { type: "category", title: { text: "client", standoff: 8 }, nticks: innerWidth < 600 ? 6 : 25, showgrid: false, tickangle: 0 },
         yaxis: { type: "category", title: { text: "class", standoff: 6 }, autorange: "reversed", automargin: true, showgrid: false, nticks: 20 },
       }, config());
     }

@@ -1,0 +1,240 @@
+"""Rates as slopes: rounds to an accuracy on instances of known L, mu and delta, against what FedRed's Table 1 has.
+
+Hessians are diagonal. A quarter of the coordinates has curvature mu for every client; the others lie between mu + delta
+and L - delta, plus delta for one half of the clients and minus delta for the other: L, mu, delta_A = delta_B = delta
+are exact. (Where the mean of convex functions is as flat as mu, all of them are, so nothing can differ there.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from undrift import methods
+from undrift.core.method import Method
+from undrift.methods.bases import AnchorGradient
+from undrift.reproduce.items import Column
+from undrift.reproduce.verdict import Cell, Judgement, cell, judge
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from undrift.core.problem import Problem
+
+CLIENTS, DIM, ACCURACY, SEEDS, MU = 10, 20, 1e-3, 3, 1.0
+SECONDS = 200.0
+"""What it takes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """Instances along which one constant grows."""
+
+    axis: str
+    L: Sequence[float]
+    delta: Sequence[float]
+
+    @property
+    def instances(self) -> list[tuple[float, float]]:
+        return [(L, delta) for L in self.L for delta in self.delta]
+
+    def place(self, L: float, delta: float) -> float:
+        return L if len(self.L) > 1 else delta
+
+
+SWEEPS = (Sweep("L/μ", (25.0, 50.0, 100.0, 200.0, 400.0), (5.0,)), Sweep("δ/μ", (400.0,), (5.0, 10.0, 20.0, 40.0)))
+LESS = (Sweep("L/μ", (12.0, 18.0, 24.0), (4.0,)), Sweep("δ/μ", (24.0,), (4.0, 6.0, 8.0)))
+"""For a quick look."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """A method with its setting for (L, delta), and the table's exponents along each sweep."""
+
+    label: str
+    make: Callable[[float, float], Method]
+    rounds: tuple[float, float]
+    steps: tuple[float, float] | None = None
+    most: int = 1
+    """Local steps at most."""
+    drawn: bool = False
+    """Whether coins are thrown: then the mean over seeds."""
+    every: int = 1
+    """Rounds between two looks."""
+
+
+M = methods
+RATES = (
+    Rate("GD", lambda L, d: M.GD(lr=1 / L), (1, 0)),
+    Rate("Scaffold", lambda L, d: M.Scaffold(lr="theory"), (1, 0), most=2, every=10),
+    Rate("FedDyn", lambda L, d: M.FedDyn(lr=1 / (2 * L), alpha=L), (1, 0), most=30),
+    Rate("Scaffnew", lambda L, d: M.Scaffnew(lr="theory", p="theory"), (0.5, 0), (0.5, 0), drawn=True),
+    Rate("SONATA", lambda L, d: M.SONATA(beta=d), (0, 1)),
+    Rate("SVRP", lambda L, d: M.SVRP(eta=MU / (2 * d * d), p=1 / CLIENTS), (0, 2), drawn=True, every=5),
+    Rate("DANE", lambda L, d: M.DANE(lam="theory"), (0, 1)),
+    Rate("DANE+-GD", lambda L, d: M.DANEPlus(lam="theory", lr="theory", mu="theory"), (0, 1), (1, -1), most=5000),
+    Rate("FedRed-GD", lambda L, d: M.FedRed(eta="theory", lam="theory", p="theory"), (0, 1), (1, -1), drawn=True),
+)  # fmt: skip
+COLUMNS = {"rounds": 0.1, "steps": 0.25}
+"""What is measured, and the difference of an exponent that is none: local steps have a logarithm beside their power."""
+
+Found = dict[str, Any]
+
+
+def settings(quick: bool) -> str:
+    """All that decides what is measured."""
+    rows = [(r.label, r.most, r.drawn, [repr(r.make(100.0, 10.0))]) for r in RATES]
+    return repr((quick, CLIENTS, DIM, ACCURACY, SEEDS, SWEEPS, rows))
+
+
+def instance(L: float, delta: float) -> Problem:
+    import numpy as np
+
+    from undrift.problems.quadratic import Quadratic
+
+    rng = np.random.default_rng(0)
+    flat = DIM // 4
+    sign = np.sign(rng.standard_normal((CLIENTS // 2, DIM)))
+    sign[:, :flat] = 0
+    curvature = np.concatenate([np.full(flat, MU), np.linspace(MU + delta, L - delta, DIM - flat)])
+    return Quadratic.centred(curvature + delta * np.concatenate([sign, -sign]), rng.standard_normal((CLIENTS, DIM)))
+
+
+def measure(quick: bool, say: Callable[[str], None]) -> Found:
+    """Axis -> label -> points (place, rounds, local steps a round)."""
+    sweeps = LESS if quick else SWEEPS
+    at: dict[tuple[float, float], dict[str, tuple[float, float]]] = {}
+    for L, delta in dict.fromkeys(point for sweep in sweeps for point in sweep.instances):
+        problem = instance(L, delta)
+        at[L, delta] = {rate.label: reach(rate, problem, L, delta, 1 if quick else SEEDS) for rate in RATES}
+        say(f"rates: L = {L:g}, delta = {delta:g}, mu = {MU:g} done")
+    return {
+        sweep.axis: {
+            rate.label: [[sweep.place(*point), *at[point][rate.label]] for point in sweep.instances] for rate in RATES
+        }
+        for sweep in sweeps
+    }
+
+
+def reach(rate: Rate, problem: Problem, L: float, delta: float, seeds: int) -> tuple[float, float]:
+    """Rounds until the distance is ``ACCURACY`` of the first, and local steps in each."""
+    from undrift.runs.runner import run
+
+    close = ACCURACY * problem.metrics(problem.start())["distance"]
+    anchors = isinstance(rate.make(L, delta), AnchorGradient)
+    rounds, steps = 0.0, 0.0
+    for seed in range(seeds if rate.drawn else 1):
+        done = run(
+            rate.make(L, delta), problem, rounds=10**6, steps=rate.most, seed=seed, every=rate.every,
+            until=lambda row: row["distance"] <= close,
+        )  # fmt: skip
+        if done.status != "reached":
+            raise RuntimeError(f"{rate.label} did not reach {ACCURACY:g} for L = {L:g}, delta = {delta:g}: {done.status}")
+        rounds += done.history.last["round"]
+        steps += done.history.last["gradients"] / CLIENTS - anchors * done.history.last["round"]
+    return rounds / (seeds if rate.drawn else 1), steps / rounds
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float | None:
+    """The power: least squares of the logarithms; ``None`` for fewer than three points.
+
+    >>> slope([(1.0, 5.0), (2.0, 10.0), (4.0, 20.0)])
+    1.0
+    """
+    if len(points) < 3 or any(y <= 0 for _, y in points):
+        return None
+    xs, ys = [math.log(x) for x, _ in points], [math.log(y) for _, y in points]
+    x, y = sum(xs) / len(xs), sum(ys) / len(ys)
+    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
+
+
+def columns(found: Found) -> list[tuple[str, str, Column, Mapping[str, Cell]]]:
+    """Axis, what, and the exponents: the table's beside ours."""
+    result = []
+    for k, sweep in enumerate(SWEEPS):
+        for place, (what, tolerance) in enumerate(COLUMNS.items(), 1):
+            told = {r.label: power for r in RATES if (power := getattr(r, what))}
+            column = Column("slope", of=what, printed={label: p[k] for label, p in told.items()}, tolerance=tolerance)
+            points = {label: [(p[0], p[place]) for p in found[sweep.axis][label]] for label in told}
+            result.append(
+                (sweep.axis, what, column, {label: cell(label, column, [slope(p)], 0) for label, p in points.items()})
+            )
+    return result
+
+
+def judgement(found: Found) -> Judgement:
+    whole = Judgement()
+    for _, _, column, cells in columns(found):
+        whole += judge(column, cells)
+    return whole
+
+
+def text(found: Found) -> list[str]:
+    """For the page: rounds, and exponents."""
+    lines = ["## Measured: rounds as L and δ grow", "", *(f"* {note}" for note in NOTES), ""]
+    exponents = {(axis, what): (column, cells) for axis, what, column, cells in columns(found)}
+    for sweep in SWEEPS:
+        points = found[sweep.axis]
+        head = ["method", *(f"{sweep.axis} = {p[0]:g}" for p in points[RATES[0].label])]
+        for what in COLUMNS:
+            head += [f"exponent of {WORDS[what]}: table", "ours", "difference"]
+        rows = []
+        for rate in RATES:
+            row = [rate.label, *(f"{p[1]:.0f}" for p in points[rate.label])]
+            for what in COLUMNS:
+                row += _exponents(exponents[sweep.axis, what][1].get(rate.label))
+            rows.append(row)
+        lines += [f"Rounds, and how they grow with {sweep.axis}:", "", *_table(head, rows), ""]
+    return lines
+
+
+WORDS = {"rounds": "rounds", "steps": "local steps a round"}
+NOTES = (
+    f"Quadratics of {CLIENTS} clients and {DIM} coordinates with μ = {MU:g} and exact δ_A = δ_B = δ; rounds until the "
+    f"distance to the minimiser is {ACCURACY:g} of the first, the mean of {SEEDS} seeds where coins are thrown. The "
+    "exponent is the slope of a least-squares line through the logarithms.",
+    "Hyper-parameters are theory's. It prescribes none for FedDyn (α = L, 30 local steps of 1/(2L)), SONATA (β = δ) and "
+    "SVRP (η = μ/(2δ²), p = 1/n). Scaffold has 2 local steps of 1/(81·2 L).",
+    f"An exponent of rounds agrees within {COLUMNS['rounds']:g}, one of local steps within {COLUMNS['steps']:g}: "
+    "DANE+'s have a logarithm beside the power.",
+    "Not shown: the convex and nonconvex columns. They bound the slowest of all functions; a quadratic with a minimiser "
+    "converges linearly, so 1/ε is not visible on any one of them. InexactDANE's rate as gradient descent's is a bound "
+    "that quadratics do not attain, and MimeMVR and CE-LGD have nonconvex rates only.",
+)
+
+
+def figure(found: Found) -> Figure:
+    """Rounds above, local steps below, against each constant."""
+    from undrift.reproduce.draw import _finish, _legend, _styles, grid
+
+    drawing, axes = grid(2 * len(SWEEPS), len(SWEEPS))
+    styles = _styles(r.label for r in RATES)
+    for ax, (place, what, sweep) in zip(
+        axes, ((p, w, s) for p, w in enumerate(COLUMNS, 1) for s in SWEEPS), strict=True
+    ):
+        for k, rate in enumerate(RATES):
+            points = found[sweep.axis][rate.label]
+            if getattr(rate, what):
+                hollow = {"markevery": 1, "markersize": 10 - 0.8 * k, "markerfacecolor": "none"}
+                line = [p[0] for p in points], [p[place] for p in points]
+                ax.plot(*line, label=rate.label, **styles[rate.label] | hollow)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        places = [p[0] for p in found[sweep.axis][RATES[0].label]]
+        ax.set_xticks(places, [f"{place:g}" for place in places])
+        ax.set_xticks([], minor=True)
+        _finish(ax, sweep.axis, WORDS[what], zero=False)
+    _legend(drawing, axes)
+    return drawing
+
+
+def _exponents(c: Cell | None) -> list[str]:
+    if c is None or c.ours is None:
+        return ["" if c is None else f"{c.printed:g}", "", ""]
+    return [f"{c.printed:g}", f"{c.ours:.2f}", f"{c.ours - (c.printed or 0):+.2f}"]
+
+
+def _table(head: list[str], rows: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *rows)]

@@ -1,0 +1,118 @@
+"""The contenders of the speed comparison train the same model: undrift and the plain loop, on the same draws."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.peers import compare, measure, report
+from benchmarks.peers.contenders import plain, undrift
+from benchmarks.peers.contestants import CONTESTANTS, HERE
+from benchmarks.peers.torch_parts import load, network, tensors, weights_of
+from benchmarks.peers.workloads import WORKLOADS
+from torch.nn.functional import cross_entropy
+
+from undrift.models import build
+
+SMALL = {
+    "logistic": dataclasses.replace(WORKLOADS["logistic"], clients=12, cohort=5, samples=9, batch=9),
+    "mlp": dataclasses.replace(WORKLOADS["mlp"], clients=5, cohort=3, samples=22, batch=10, epochs=2),
+    "cnn": dataclasses.replace(WORKLOADS["cnn"], clients=4, cohort=2, samples=10, batch=5),
+}
+small = pytest.mark.parametrize("workload", SMALL.values(), ids=SMALL)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@small
+def test_undrift_and_the_plain_loop_compute_the_same(workload):
+    engine, net, data = undrift.engine(workload), network(workload), workload.data()
+    for number in range(3):
+        members = engine.cohort.draw(engine.streams, number, workload.clients).members
+        orders = [
+            [engine.streams.at("batches", number, k, e).permutation(workload.samples) for e in range(workload.epochs)]
+            for k in members
+        ]
+        plain.play(net, workload, data, zip(members.tolist(), orders, strict=True))
+        engine.run_round()
+    assert not np.allclose(weights_of(net)[0], workload.start()[0], atol=1e-3)
+    for ours, theirs in zip(undrift.weights_of(engine.x, workload), weights_of(net), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=2e-5)
+
+
+@small
+def test_the_loss_is_that_of_the_network(workload):
+    x, y = workload.data()
+    x, y = x[:2].reshape(-1, *workload.shape), y[:2].reshape(-1)
+    with torch.no_grad():
+        samples, labels = tensors(x, y)
+        want = float(cross_entropy(network(workload)(samples), labels))
+    assert workload.loss(workload.start(), x, y) == pytest.approx(want, rel=1e-5)
+
+
+def test_the_convolutional_network_is_undrifts():
+    theirs, ours = network(WORKLOADS["cnn"]), build("cnn", channels=3, size=32, classes=10)
+    load(theirs, weights_of(ours))
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(theirs(x), ours(x))
+
+
+@small
+def test_data_and_start_depend_on_nothing(workload):
+    for first, second in zip((*workload.data(), *workload.start()), (*workload.data(), *workload.start()), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def answered(seconds, loss=1.0, memory=100.0):
+    return {"seconds": seconds, "loss": loss, "memory": memory, "versions": {"python": "3"}}
+
+
+def test_medians_leave_the_first_rounds_out_and_ratios_stay_within_a_setting():
+    given = {
+        ("mlp", 1, "plain"): [answered([9.0, 2.0, 4.0]), answered([7.0, 3.0, 8.0], memory=300.0)],
+        ("mlp", 1, "undrift"): [answered([1.0, 0.5, 0.5], loss=1.2)],
+        ("mlp", 2, "plain"): [answered([1.0, 100.0])],
+    }
+    rows = [compare.summary(*key, answers) for key, answers in given.items()]
+    for row in rows:
+        compare.compared(row, rows)
+    loop, ours, other = rows
+    assert (loop["median"], loop["first"], loop["memory"]) == (3.5, 8.0, 300.0)
+    assert (ours["to_plain"], loop["to_undrift"], other["to_undrift"]) == (0.5 / 3.5, 7.0, None)
+    assert (loop["apart"], ours["apart"]) == (False, True)
+    machine = {"processor": "P", "cores": 2, "load_before": 0.1}
+    result = {"taken": "2026-01-01", "commit": "c", "minutes": 1, "repeats": 2, "machine": machine, "rows": rows,
+              "workloads": {"mlp": "an MLP"}, "failures": [{"what": "X", "why": "no"}]}  # fmt: skip
+    text = report.table(result)
+    assert "| plain PyTorch | 3.5 | 2 to 8 | 1.00x | 7.00x | 8 | 300 | 1.000 |" in text
+    assert "1.200 (apart)" in text
+    assert "- X: no" in text
+
+
+def test_a_process_that_fails_or_hangs_says_so():
+    with pytest.raises(measure.Failed, match="exit code 3: bad luck"):
+        measure.run(["sh", "-c", "echo bad luck >&2; exit 3"], cores=1, limit=60)
+    with pytest.raises(measure.Failed, match=r"no answer within 0\.1 s"):
+        measure.run(["sleep", "60"], cores=1, limit=0.1)
+
+
+def test_memory_is_that_of_the_whole_process_tree():
+    child = "import time; held = b'x' * 200_000_000; time.sleep(3)"
+    line = '{"seconds": [1, 1], "loss": 1, "memory": 1, "versions": {}}'
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); print({line!r})"
+    answer = measure.run([str(CONTESTANTS["plain"].python), "-c", parent], cores=1, limit=60)
+    assert 200 < answer["memory"] < 400
+
+
+@pytest.mark.parametrize("contestant", CONTESTANTS.values(), ids=CONTESTANTS)
+def test_every_contestant_has_a_script_and_exact_versions(contestant):
+    assert (HERE / "contenders" / f"{contestant.name}.py").is_file()
+    if not contestant.ours:
+        lines = contestant.requirements.read_text().split()
+        assert lines and all(line.count("==") == 1 for line in lines)
