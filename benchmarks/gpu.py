@@ -139,8 +139,11 @@ def table(results: dict[str, dict[str, Any]], loops: dict[str, float]) -> Iterat
 def draw(results: dict[str, dict[str, Any]], loops: dict[str, float], place: str) -> None:
     import matplotlib.pyplot as plt
 
-    bars = {f"plain PyTorch loop, FedAvg (a) {p}": s for p, s in loops.items()}
-    bars |= {f"undrift, {name}": r["seconds"] for name, r in results.items()}
+    bars = {f"plain PyTorch loop, FedAvg (a), {p}": s for p, s in loops.items()}
+    for name, r in results.items():
+        case = CASES[name]
+        where = ", states in host memory" * (case.store == "host")
+        bars[f"{type(case.method).__name__} ({case.setting}), {case.precision}{where}"] = r["seconds"]
     figure, ax = plt.subplots(figsize=(7.5, 0.42 * len(bars) + 1), layout="constrained")
     shown = ax.barh(list(bars), list(bars.values()), color=["#9aa5b1" if "plain" in b else "#1f6feb" for b in bars])
     ax.bar_label(shown, [f" {s:.3g} s" for s in bars.values()])

@@ -13,6 +13,7 @@ import argparse
 import ctypes
 import gc
 import json
+import math
 import platform
 import statistics
 import time
@@ -126,7 +127,8 @@ def draw(found: list[dict[str, Any]], title: str, file: str) -> None:
             plot.yaxis.set_minor_formatter("")
         column[0].legend(frameon=False)
         column[1].set_xlabel(label)
-    grid[0, 0].set_ylabel("milliseconds per round")
+    low, high = (math.log10(1e3 * pick(r["seconds"] for r in found)) for pick in (min, max))
+    grid[0, 0].set(ylabel="milliseconds per round", ylim=(10 ** math.floor(low), 10 ** math.ceil(high)))
     grid[1, 0].set_ylabel("peak megabytes")
     figure.suptitle(title)
     figure.savefig(file, dpi=150)

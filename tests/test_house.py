@@ -21,7 +21,7 @@ ALLOWED = {
     "runs": {"core", "methods", "objectives", "problems", "engines", "theory", "report", "check"},
     "check": {"core", "methods", "problems", "engines", "theory", "runs"},
     "papers": {"core", "methods", "theory", "problems", "data", "models", "runs", "report"},
-    "reproduce": {"core", "data", "engines", "papers", "problems", "report", "runs"},
+    "reproduce": {"core", "data", "engines", "methods", "papers", "problems", "report", "runs", "theory"},
     "cli": {"core", "methods", "objectives", "theory", "models", "data", "problems", "engines", "report", "runs",
             "check", "papers", "reproduce"},
 }  # fmt: skip

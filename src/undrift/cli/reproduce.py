@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,33 +87,50 @@ def choose(wanted: Sequence[str]) -> Chosen:
 
 def run(chosen: Chosen, cache: Cache, asked: Asked) -> int:
     """Run what is left, then write the pages."""
+    from undrift.reproduce import study
     from undrift.reproduce.perform import perform, plan, wants
 
-    wanted = [
-        want for item, panels in chosen if item.runs for panel in panels for want in wants(item, panel, asked.options)
-    ]
-    only = {want.entry.label for want in wanted}
+    asks = [(item, wants(item, panel, asked.options)) for item, panels in chosen if item.runs for panel in panels]
+    only = {want.entry.label for _, wanted in asks for want in wanted}
     if unmet := [label for label in asked.options.only if label not in only]:
         refuse([f"no method of these items is called {label!r}" for label in unmet])
-    groups = plan(wanted)
-    total, left = sum(map(len, groups)), sum(not cache.serves(want) for group in groups for want in group)
-    if asked.worker is None:
-        say(f"{count(len(chosen), 'item')}, {count(total, 'run')}: {total - left} kept, {left} to do")
-    failed, stop = 0, Deadline(asked.minutes)
-    if left and not asked.kept:
-        turn = (asked.worker or 0) * len(groups) // asked.jobs
-        with stop, sharing(asked, left):
-            for want, why in perform(groups[turn:] + groups[:turn], cache, stop, Lines(left)):
-                failed += 1
-                say(f"{describe(want)}: not run: {why}")
+    failed, due, stop = 0, 0, Deadline(asked.minutes)
+    for wanted in lots(asks, cache):
+        groups = plan(wanted)
+        total, left = sum(map(len, groups)), sum(not cache.serves(want) for group in groups for want in group)
+        if asked.worker is None:
+            say(f"{count(len(chosen), 'item')}, {count(total, 'run')}: {total - left} kept, {left} to do")
+        due += left
+        if left and not asked.kept and not stop.asked:
+            turn = (asked.worker or 0) * len(groups) // asked.jobs
+            with stop, sharing(asked, left):
+                for want, why in perform(groups[turn:] + groups[:turn], cache, stop, Lines(left)):
+                    failed += 1
+                    say(f"{describe(want)}: not run: {why}")
+            if asked.worker is not None:
+                return OK
     if asked.worker is not None:
         return OK
+    for item, _ in chosen:
+        if not asked.kept and not stop.asked:
+            study.carry_out(item, asked.options.quick, cache, say)
     if stop.asked:
         say("Stopped: what was measured is kept, and the same command goes on from there.")
     pages(chosen, cache, asked)
     if stop.heeded:
         return INTERRUPTED
-    return FAILED if failed and failed == left else OK
+    return FAILED if failed and failed == due else OK
+
+
+def lots(asks: Sequence[tuple[Item, list[Want]]], cache: Cache) -> Iterator[list[Want]]:
+    """What to run, one lot after the other: all at once, but for searches, whose next lot depends on the last."""
+    from undrift.reproduce import search
+
+    plain = [want for item, wanted in asks if not item.grid for want in wanted]
+    searches = [search.lots(wanted, cache) for item, wanted in asks if item.grid]
+    for parts in zip_longest([plain], *searches, fillvalue=[]):
+        if lot := [want for part in parts for want in part]:
+            yield lot
 
 
 @contextmanager

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from undrift.models.flat import Spec
-from undrift.models.net import Net
+from undrift.problems.layers import hooked, leaves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,14 +42,14 @@ class Dense:
             inputs.append(z.relu_() if layer.relu else z)
         share = weights.unsqueeze(-1)
         back = inputs.pop().softmax(-1).mul_(share).scatter_add_(-1, labels.unsqueeze(-1), -share)
-        for layer, h, w in zip(self.layers[::-1], inputs[::-1], matrices[::-1], strict=True):
-            if layer.relu:
-                back = torch.ops.aten.threshold_backward(back, output, 0)
-            torch.bmm(back.mT, h, out=mine[layer.weight].view(w.shape))
+        for k, layer in reversed(list(enumerate(self.layers))):
+            torch.bmm(back.mT, inputs[k], out=mine[layer.weight].view(matrices[k].shape))
             if layer.bias is not None:
                 torch.sum(back, 1, out=mine[layer.bias])
-            if layer is not self.layers[0]:
-                back, output = torch.bmm(back, w), h
+            if k:
+                back = torch.bmm(back, matrices[k])
+                if self.layers[k - 1].relu:
+                    back = torch.ops.aten.threshold_backward(back, inputs[k], 0)
         return g
 
 
@@ -59,9 +58,9 @@ def dense(net: nn.Module, spec: Spec) -> Dense | None:
     places = {name: k for k, name in enumerate(spec.names)}
     found: list[Layer] = []
     flat = False
-    for name, module in _modules(net):
+    for name, module in leaves(net):
         kind = type(module)
-        if isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1):
+        if kind is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
             flat = True
         elif isinstance(module, nn.Linear) and kind is nn.Linear and flat and f"{name}weight" in places:
             bias = None if module.bias is None else places.get(f"{name}bias", -1)
@@ -71,26 +70,6 @@ def dense(net: nn.Module, spec: Spec) -> Dense | None:
         elif kind not in (nn.Identity, nn.Dropout):
             return None
     used = [k for layer in found for k in (layer.weight, layer.bias) if k is not None]
-    if not found or found[-1].relu or _hooked(net) or sorted(used) != list(range(len(spec.names))):
+    if not found or found[-1].relu or hooked(net) or sorted(used) != list(range(len(spec.names))):
         return None
     return Dense(found, spec.sizes)
-
-
-def _modules(net: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """What runs one after another, with the beginning of its parameters' names; several times where it is reused."""
-    parts: dict[str, nn.Module] = {}
-    if type(net) is Net:
-        parts = {**{f"trunk.{k}": block for k, block in enumerate(net.trunk)}, "pool": net.pool, "head": net.head}
-    elif type(net) is nn.Sequential:
-        parts = net._modules  # type: ignore[assignment]
-    else:
-        yield name, net
-    for part, module in parts.items():
-        yield from _modules(module, f"{name}{part}.")
-
-
-def _hooked(net: nn.Module) -> bool:
-    """Whether calling it does more than its ``forward``."""
-    return any(
-        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks for m in net.modules()
-    )

@@ -23,6 +23,7 @@ from undrift.objectives.base import Batch, Objective, Others
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.captured import Captured, capture
 from undrift.problems.dense import dense
+from undrift.problems.layers import pool_first
 
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
@@ -65,7 +66,7 @@ class Neural(Problem):
         refuse_batch_statistics(module)
         self.precision, self.compiled = precision, compiled
         self.objective = CrossEntropy() if objective is None else objective
-        self.net = copy.deepcopy(module).train(False)
+        self.net = pool_first(copy.deepcopy(module).train(False))
         vector, self.spec = flatten(self.net)
         self.dense = dense(self.net, self.spec) if type(self.objective) is CrossEntropy else None
         self._init = vector.double()
@@ -139,13 +140,6 @@ class Neural(Problem):
     def _stackable(self) -> bool:
         return not any(isinstance(m, nn.Conv2d) for m in self.net.modules())
 
-    @property
-    def together(self) -> int | None:  # type: ignore[override]
-        """On a CPU a network is trained to the end before the next, so that its weights stay near the processor."""
-        if self._stacked or self.device.type != "cpu":
-            return None
-        return max(1, NEAR // self.dim) if self.stacked else 1
-
     def label_counts(self, members: np.ndarray) -> Tensor:
         """``[C, classes]``"""
         labels = self.data.labels.numpy()
@@ -159,7 +153,11 @@ class Neural(Problem):
         if any(True for _ in self.net.buffers()):  # weights always come with the call
             self.net = copy.deepcopy(self.net).to(device, dtype)
         self._copies = threading.local()
-        self._layout = self._cpu_layout if device.type == "cpu" else torch.contiguous_format
+        self._layout, self.together = torch.contiguous_format, None
+        if device.type == "cpu":
+            self._layout = self._cpu_layout
+            if not self._stacked:
+                self.together = max(1, NEAR // self.dim) if self.stacked else 1
         self._captured: dict[tuple[int, ...], Captured | None] = {}
         if device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision != "f32"

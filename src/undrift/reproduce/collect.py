@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+from undrift.reproduce import rates
 from undrift.reproduce.cache import Cache, Kept, Want
 from undrift.reproduce.items import Column, Item, Panel
 from undrift.reproduce.perform import Options, missing, wants
 from undrift.reproduce.readouts import readout
 from undrift.reproduce.search import best
+from undrift.reproduce.study import recall
 from undrift.reproduce.verdict import COMPUTED, DRAWN, NOT, OPEN, ORDER, QUICK, Cell, Judgement, cell, judge
 
 
@@ -48,6 +50,7 @@ class Report:
     item: Item
     shown: list[Shown]
     quick: bool
+    study: dict[str, Any] | None = None
 
     @property
     def kept(self) -> list[Kept]:
@@ -59,15 +62,15 @@ class Report:
         for shown in self.shown:
             for column, cells in shown.columns:
                 whole += judge(column, cells)
-        return whole
+        return whole + rates.judgement(self.study["found"]) if self.study else whole
 
     @property
     def verdict(self) -> str:
-        if self.item.kind == "computed":
+        if self.item.kind == "computed" and not self.study:
             return COMPUTED
         if self.item.kind == "heatmap":
             return OPEN if all(shown.absent for shown in self.shown) else DRAWN
-        if not self.kept:
+        if not self.kept and not self.study:
             return OPEN
         return QUICK if self.quick else self.judgement.verdict
 
@@ -92,14 +95,15 @@ class Report:
 
     def environments(self, key: str) -> list[Any]:
         """The different values of one entry, over all runs."""
-        found = (kept.folder.environment.get(key) for kept in self.kept)
-        return list(dict.fromkeys(value for value in found if value))
+        found = [kept.folder.environment for kept in self.kept] + [self.study["environment"]] * bool(self.study)
+        return list(dict.fromkeys(where[key] for where in found if where.get(key)))
 
 
 def collect(item: Item, options: Options, cache: Cache) -> Report:
     """All panels, whatever part of them was asked to run; every seed that is there."""
     everything = dataclasses.replace(options, rounds=None, only=(), seeds=1)
-    return Report(item, [_shown(item, panel, everything, cache) for panel in item.panel], options.quick)
+    shown = [_shown(item, panel, everything, cache) for panel in item.panel]
+    return Report(item, shown, options.quick, recall(item, options.quick, cache))
 
 
 def _shown(item: Item, panel: Panel, options: Options, cache: Cache) -> Shown:

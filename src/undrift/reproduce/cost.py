@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from undrift.data.cards import CARDS
 from undrift.problems.catalog import Images
+from undrift.reproduce import rates
 from undrift.reproduce.cache import Want
 from undrift.reproduce.items import Item, Panel
 from undrift.reproduce.perform import Options, wants
@@ -43,7 +44,7 @@ class Cost:
 def cost(item: Item, panels: Sequence[Panel], options: Options) -> Cost:
     """Of the panels of an item, nothing being there yet."""
     if not item.runs:
-        return Cost(0, 0.0, 0.0)
+        return Cost(0, rates.SECONDS, 0.0) if item.study else Cost(0, 0.0, 0.0)
     wanted = {want.key: want for panel in panels for want in wants(item, panel, options)}
     both = [seconds(want) for want in wanted.values()]
     share = SHARE if item.grid else 1.0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undrift.report.figures import COLOURS, LOGARITHMIC, MARKS, axis, drawn
+from undrift.reproduce import rates
 from undrift.reproduce.cache import Kept
 from undrift.reproduce.collect import Report, Shown
 
@@ -24,6 +25,8 @@ FAR = 5
 
 def figure(report: Report) -> Figure | None:
     """Panels in the paper's layout; ``None`` where there is nothing to draw."""
+    if report.study:
+        return rates.figure(report.study["found"])
     if report.item.kind == "heatmap":
         return heatmaps(report)
     shown = [s for s in report.shown if not s.empty]

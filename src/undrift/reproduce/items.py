@@ -114,7 +114,7 @@ class Item:
     over       what they are drawn against
     warm       rounds of the panel's first method from whose end all of them start
     grid       label -> settings that are tried: the one with the least gap after all rounds is shown
-    study      measurements besides, by the module of that name
+    study      what is measured besides
     across     plots side by side
     axis       what a sweep is over
     table      of a computed item: its name in ``undrift tables``
@@ -134,7 +134,7 @@ class Item:
     over: list[str] = dataclasses.field(default_factory=lambda: ["round"])
     warm: Natural = 0
     grid: dict = dataclasses.field(default_factory=dict)
-    study: str = ""
+    study: Literal["", "rates"] = ""
     smooth: Count = 1
     across: Count = 2
     axis: str = ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.files import writing
+from undrift.reproduce import rates, search
 from undrift.reproduce.collect import Report, Shown
 from undrift.reproduce.items import NEVER, Column
 from undrift.reproduce.verdict import COMPUTED, OPEN, RULE, Cell
@@ -96,6 +97,7 @@ def numbers(report: Report) -> dict[str, Any]:
             for shown in report.shown
             if not shown.empty
         ],
+        **({"study": report.study["found"]} if report.study else {}),
     }
 
 
@@ -126,6 +128,7 @@ def text(report: Report, pictures: list[str]) -> str:
     if item.kind == "computed":
         from undrift.papers.tables import render
 
+        lines += rates.text(report.study["found"]) if report.study else []
         lines += [render(item.table), ""]
     if item.kind == "sweep":
         lines += _sweep(report)
@@ -146,6 +149,8 @@ def facts(report: Report) -> list[str]:
     from undrift.report.text import count
 
     found = []
+    if report.item.grid:
+        found.append(f"{search.RULE} A value with a star is the least or the largest that was tried.")
     if report.kept:
         averaged = f"; the paper averages {report.item.seeds}" if report.item.seeds > 1 else ""
         found.append(f"{count(report.seeds, 'seed')}{averaged}. A seed decides cohorts, mini-batches and coins; all share "

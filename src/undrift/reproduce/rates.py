@@ -77,8 +77,8 @@ RATES = (
     Rate("DANE+-GD", lambda L, d: M.DANEPlus(lam="theory", lr="theory", mu="theory"), (0, 1), (1, -1), most=5000),
     Rate("FedRed-GD", lambda L, d: M.FedRed(eta="theory", lam="theory", p="theory"), (0, 1), (1, -1), drawn=True),
 )  # fmt: skip
-COLUMNS = {"rounds": 0.1, "steps": 0.25}
-"""What is measured, and the difference of an exponent that is none: local steps have a logarithm beside their power."""
+TOLERANCE = 0.1
+"""Of an exponent."""
 
 Found = dict[str, Any]
 
@@ -154,9 +154,9 @@ def columns(found: Found) -> list[tuple[str, str, Column, Mapping[str, Cell]]]:
     """Axis, what, and the exponents: the table's beside ours."""
     result = []
     for k, sweep in enumerate(SWEEPS):
-        for place, (what, tolerance) in enumerate(COLUMNS.items(), 1):
+        for place, what in enumerate(WORDS, 1):
             told = {r.label: power for r in RATES if (power := getattr(r, what))}
-            column = Column("slope", of=what, printed={label: p[k] for label, p in told.items()}, tolerance=tolerance)
+            column = Column("slope", of=what, printed={label: p[k] for label, p in told.items()}, tolerance=TOLERANCE)
             points = {label: [(p[0], p[place]) for p in found[sweep.axis][label]] for label in told}
             result.append(
                 (sweep.axis, what, column, {label: cell(label, column, [slope(p)], 0) for label, p in points.items()})
@@ -178,12 +178,12 @@ def text(found: Found) -> list[str]:
     for sweep in SWEEPS:
         points = found[sweep.axis]
         head = ["method", *(f"{sweep.axis} = {p[0]:g}" for p in points[RATES[0].label])]
-        for what in COLUMNS:
+        for what in WORDS:
             head += [f"exponent of {WORDS[what]}: table", "ours", "difference"]
         rows = []
         for rate in RATES:
             row = [rate.label, *(f"{p[1]:.0f}" for p in points[rate.label])]
-            for what in COLUMNS:
+            for what in WORDS:
                 row += _exponents(exponents[sweep.axis, what][1].get(rate.label))
             rows.append(row)
         lines += [f"Rounds, and how they grow with {sweep.axis}:", "", *_table(head, rows), ""]
@@ -197,8 +197,7 @@ NOTES = (
     "exponent is the slope of a least-squares line through the logarithms.",
     "Hyper-parameters are theory's. It prescribes none for FedDyn (α = L, 30 local steps of 1/(2L)), SONATA (β = δ) and "
     "SVRP (η = μ/(2δ²), p = 1/n). Scaffold has 2 local steps of 1/(81·2 L).",
-    f"An exponent of rounds agrees within {COLUMNS['rounds']:g}, one of local steps within {COLUMNS['steps']:g}: "
-    "DANE+'s have a logarithm beside the power.",
+    f"An exponent agrees within {TOLERANCE:g}.",
     "Not shown: the convex and nonconvex columns. They bound the slowest of all functions; a quadratic with a minimiser "
     "converges linearly, so 1/ε is not visible on any one of them. InexactDANE's rate as gradient descent's is a bound "
     "that quadratics do not attain, and MimeMVR and CE-LGD have nonconvex rates only.",
@@ -212,7 +211,7 @@ def figure(found: Found) -> Figure:
     drawing, axes = grid(2 * len(SWEEPS), len(SWEEPS))
     styles = _styles(r.label for r in RATES)
     for ax, (place, what, sweep) in zip(
-        axes, ((p, w, s) for p, w in enumerate(COLUMNS, 1) for s in SWEEPS), strict=True
+        axes, ((p, w, s) for p, w in enumerate(WORDS, 1) for s in SWEEPS), strict=True
     ):
         for k, rate in enumerate(RATES):
             points = found[sweep.axis][rate.label]

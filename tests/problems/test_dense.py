@@ -1,0 +1,142 @@
+"""Linear layers with ReLU between: the formula is what automatic differentiation finds, and knows when it is not."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tests.objectives.world import CPU, DIGITS, PARTS, PIPELINE
+from undrift.models import build, flatten
+from undrift.models.net import seeded
+from undrift.objectives import MOON, FedLC
+from undrift.problems import Neural
+from undrift.problems.dense import dense
+
+BEND = nn.ReLU()
+DENSE = {
+    "mlp": lambda: build("mlp", 1, 8, 10, hidden=(7, 5)),
+    "linear": lambda: build("linear", 1, 8, 10),
+    "sequential": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 7), BEND, nn.Dropout(), nn.Linear(7, 6), BEND, nn.Linear(6, 10)
+    ),
+    "no biases": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 7, bias=False), nn.ReLU(inplace=True), nn.Linear(7, 10, bias=False)
+    ),
+    "nothing between": lambda: nn.Sequential(
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 7)), nn.Identity(), nn.Linear(7, 10)
+    ),
+}
+
+
+def made(name):
+    with seeded(0):
+        return DENSE[name]().double().train(False)
+
+
+def by_module(net, y, x, labels, weights):
+    vector = y.clone()
+    nn.utils.vector_to_parameters(vector, net.parameters())
+    net.zero_grad()
+    (weights * cross_entropy(net(x), labels, reduction="none")).sum().backward()
+    return torch.cat([p.grad.reshape(-1) for p in net.parameters()])
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+@pytest.mark.parametrize("name", DENSE)
+def test_the_formula_is_the_derivative(name, clients):
+    net = made(name)
+    vector, spec = flatten(net)
+    generator = torch.Generator().manual_seed(1)
+    y = vector + 0.1 * torch.randn(clients, spec.dim, dtype=torch.float64, generator=generator)
+    x = torch.randn(clients, 4, 1, 8, 8, dtype=torch.float64, generator=generator)
+    labels = torch.randint(10, (clients, 4), generator=generator)
+    weights = torch.rand(clients, 4, dtype=torch.float64, generator=generator)
+    weights[0, 2] = 0
+    got = dense(net, spec).gradients(y, x, labels, weights)
+    for c in range(clients):
+        torch.testing.assert_close(got[c], by_module(net, y[c], x[c], labels[c], weights[c]), rtol=1e-12, atol=1e-13)
+
+
+def test_points_may_be_views_and_are_left_alone():
+    net = made("mlp")
+    vector, spec = flatten(net)
+    x, labels = torch.rand(2, 3, 1, 8, 8, dtype=torch.float64), torch.tensor([[0, 1, 2], [3, 4, 5]])
+    weights, found = torch.full((2, 3), 1 / 3, dtype=torch.float64), dense(net, spec)
+    want = found.gradients(vector.repeat(2, 1), x, labels, weights)
+    kept = vector.clone()
+    for y in (vector.expand(2, -1), torch.stack([vector, vector], 1).T, vector.repeat(2, 1).requires_grad_()):
+        got = found.gradients(y, x, labels, weights)
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+        assert not got.requires_grad and y.grad is None
+    assert torch.equal(vector, kept)
+
+
+class Twice(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def tied(*names):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    for name in names:
+        setattr(net[3], name, getattr(net[1], name))
+    return net
+
+
+def hooked():
+    net = made("mlp")
+    net.head.register_forward_hook(lambda module, inputs, output: 2 * output)
+    return net
+
+
+again = nn.Linear(64, 64)
+OTHER = {
+    "another function": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 7), nn.Tanh(), nn.Linear(7, 10)),
+    "convolutions": lambda: build("cnn-small", 1, 8, 10),
+    "own layer": lambda: nn.Sequential(nn.Flatten(), Twice(64, 10)),
+    "own class": lambda: type("Mine", (nn.Sequential,), {})(nn.Flatten(), nn.Linear(64, 10)),
+    "tied weights": lambda: tied("weight"),
+    "tied biases": lambda: tied("bias"),
+    "a layer twice": lambda: nn.Sequential(nn.Flatten(), again, nn.ReLU(), again, nn.ReLU(), nn.Linear(64, 10)),
+    "a hook": hooked,
+    "ReLU first": lambda: nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(64, 10)),
+    "ReLU last": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.ReLU()),
+    "pixels in rows": lambda: nn.Sequential(nn.Linear(8, 8), nn.Flatten(), nn.Linear(64, 10)),
+    "rows flattened": lambda: nn.Sequential(nn.Flatten(2), nn.Flatten(), nn.Linear(64, 10)),
+}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_other_networks_are_differentiated(name):
+    with seeded(0):
+        net = OTHER[name]().double().train(False)
+    assert dense(net, flatten(net)[1]) is None
+    problem = Neural(net, DIGITS, PARTS).to(torch.float64, CPU)
+    vector, part = flatten(net)[0], PARTS[2][:3]
+    got = problem.at().grad(vector.repeat(6, 1), torch.tensor([[0, 1, 2]] * 6))
+    net.zero_grad()
+    cross_entropy(net(DIGITS.images[part] / 255.0), DIGITS.labels[part]).backward()
+    want = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
+    torch.testing.assert_close(got[2], want, rtol=1e-6, atol=1e-7)
+
+
+def test_only_the_plain_loss_has_the_formula():
+    net = made("mlp")
+    assert Neural(net, DIGITS, PARTS).dense is not None
+    assert Neural(net, DIGITS, PARTS, objective=FedLC()).dense is None
+    assert Neural(net, DIGITS, PARTS, objective=MOON()).dense is None
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_problems_use_it_for_mini_batches_and_all_samples(name):
+    net = made(name)
+    problem = Neural(net, DIGITS, PARTS, pipeline=PIPELINE).to(torch.float64, CPU)
+    assert problem.dense is not None and problem.stacked
+    y = problem.start() + 0.1 * torch.randn(6, problem.dim, dtype=torch.float64)
+    f = problem.at()
+    batch = torch.tensor([[0, 1, -1]] * 6)
+    for chosen, got in (([0, 1], f.grad(y, batch)), (slice(None), f.grad(y))):
+        for i, part in enumerate(PARTS):
+            x, labels = (DIGITS.images[part[chosen]].double() / 255 - 0.3) / 0.4, DIGITS.labels[part[chosen]]
+            weights = torch.full((len(labels),), 1 / len(labels), dtype=torch.float64)
+            torch.testing.assert_close(got[i], by_module(net, y[i], x, labels, weights), rtol=1e-11, atol=1e-12)
