@@ -10,23 +10,27 @@ $(VENV)/installed: requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+$(VENV)/tools: $(VENV)/installed requirements-dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
+	@touch $@
+
 demo: $(VENV)/installed  ## the main job, on embedded data
 	$(BIN)/undrift demo
 
-test: $(VENV)/installed lint types  ## what CI runs
+test: $(VENV)/tools lint types  ## what CI runs
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-slow: $(VENV)/installed
+test-slow: $(VENV)/tools
 	$(BIN)/python -m pytest -m slow
 
-lint: $(VENV)/installed
+lint: $(VENV)/tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/installed
+types: $(VENV)/tools
 	$(BIN)/mypy
 
-mutants: $(VENV)/installed  ## flip a sign or drop a term in 24 methods, one at a time: the tests notice
+mutants: $(VENV)/tools  ## flip a sign or drop a term in 24 methods, one at a time: the tests notice
 	$(BIN)/python benchmarks/mutants.py
 
 bench: $(VENV)/installed

@@ -115,9 +115,9 @@ def test_other_networks_are_differentiated(name):
     vector, part = flatten(net)[0], PARTS[2][:3]
     got = problem.at().grad(vector.repeat(6, 1), torch.tensor([[0, 1, 2]] * 6))
     net.zero_grad()
-    cross_entropy(net(DIGITS.images[part] / 255.0), DIGITS.labels[part]).backward()
+    cross_entropy(net(DIGITS.images[part].double() / 255), DIGITS.labels[part]).backward()
     want = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
-    torch.testing.assert_close(got[2], want, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(got[2], want, rtol=1e-11, atol=1e-12)
 
 
 def test_only_the_plain_loss_has_the_formula():

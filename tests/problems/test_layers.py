@@ -1,5 +1,7 @@
 """What is changed in a network for speed changes no number."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from tests.objectives.world import DIGITS, PARTS
 from undrift.models import build
 from undrift.models.net import seeded
 from undrift.problems import Neural
-from undrift.problems.layers import pool_first
+from undrift.problems.layers import channels_last, pool_first
 
 
 def kinds(net):
@@ -69,18 +71,35 @@ class Viewing(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.conv, self.head = nn.Conv2d(1, 4, 3), nn.Linear(4 * 36, 10)
+        self.conv, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4 * 36, 10)
 
     def forward(self, x):
         return self.head(self.conv(x).view(len(x), -1))
 
 
-def test_channels_are_last_where_the_network_can_take_it():
-    last = {"memory_format": torch.channels_last}
-    wide = Neural(build("cnn-small", 1, 8, 10), DIGITS, PARTS)
-    assert wide.prepare(DIGITS.images.expand(-1, 3, -1, -1)).is_contiguous(**last)
-    for net in (Viewing(), build("mlp", 1, 8, 10)):
-        problem = Neural(net, DIGITS, PARTS)
-        assert problem.prepare(DIGITS.images.expand(-1, 3, -1, -1)).is_contiguous()
-        y = problem.start().float().repeat(6, 1)
-        assert problem.at().grad(y, torch.zeros(6, 1, dtype=torch.int64)).isfinite().all()
+def seen_by(net, data):
+    """Whether channels are last in what the first layer gives, for a gradient."""
+    problem, found = Neural(net, data, PARTS), []
+    first = next(m for m in problem.at().net.modules() if isinstance(m, nn.Conv2d | nn.Linear))
+    first.register_forward_hook(lambda module, inputs, output: found.append(output.stride(1) == 1))
+    y = problem.start().float().repeat(6, 1)
+    for batch in ((), (torch.zeros(6, 1, dtype=torch.int64),)):
+        assert problem.at().grad(y, *batch).isfinite().all()
+    problem.metrics(y[0])
+    return set(found)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_are_last_where_the_network_can_take_it(channels):
+    pixels, test = (images.repeat(1, channels, 1, 1) for images in (DIGITS.images, DIGITS.test_images))
+    data = dataclasses.replace(DIGITS, images=pixels, test_images=test)
+    assert seen_by(build("cnn-small", channels, 8, 10), data) == {True}
+    if channels == 3:
+        assert seen_by(Viewing(), data) == {False}
+
+
+def test_channels_last_moves_no_number():
+    for channels in (1, 3):
+        x = torch.rand(2, channels, 4, 5)
+        assert torch.equal(channels_last(x), x)
+        assert channels_last(x).stride() == (20 * channels, 1, 5 * channels, channels)

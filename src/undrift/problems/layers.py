@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from undrift.models.net import Net
 
@@ -29,6 +30,13 @@ def pool_first(net: nn.Module) -> nn.Module:
             if type(one) is nn.ReLU and type(next) is nn.MaxPool2d and not next.return_indices:
                 net[k], net[k + 1] = next, one
     return net
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Images with the channels of a pixel side by side; a single channel too is said to be so."""
+    _, channels, height, width = x.shape
+    strides = (height * width * channels, 1, width * channels, channels)
+    return x.contiguous(memory_format=torch.channels_last).as_strided(x.shape, strides)
 
 
 def hooked(net: nn.Module) -> bool:

@@ -25,7 +25,7 @@ class LogisticOracle(Oracle):
     def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
         if batch is not None:
             return self._on(y.unsqueeze(1), batch)
-        if self.held.wasteful:
+        if self.held.wasteful or (self._large and not self.held.equal):
             return torch.cat([f.grad(row) for f, row in zip(self._apart, y.split(1), strict=True)])
         y = y.unsqueeze(1)
         share = torch.sigmoid(torch.bmm(y, self.stack.mT))

@@ -6,7 +6,6 @@ import copy
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -23,7 +22,7 @@ from undrift.objectives.base import Batch, Objective, Others
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.captured import Captured, capture
 from undrift.problems.dense import dense
-from undrift.problems.layers import pool_first
+from undrift.problems.layers import channels_last, pool_first
 
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
@@ -77,13 +76,12 @@ class Neural(Problem):
         self.clients, self.dim, self.samples = len(parts), self.spec.dim, [len(part) for part in parts]
         self.classes = len(data.classes)
         self._x, self._y, self._test_x, self._test_y = data.images, data.labels, data.test_images, data.test_labels
-        self._cpu_layout = torch.contiguous_format
+        self._last = False
         self._place(torch.float32, torch.device("cpu"))
         self._refuse_objective()
         self._refuse_data()
         self._refuse_network()
-        if not self._stackable and self.dim < FEW:
-            self._try_channels_last()
+        self._last = not self._stackable and self.dim < FEW and self._takes_channels_last()
 
     def start(self) -> Tensor:
         return self._init.clone()
@@ -128,7 +126,11 @@ class Neural(Problem):
             x = self.pipeline.normalise(images, self.dtype)
         else:
             x = self.pipeline(images, draws, self.dtype)
-        return x.contiguous(memory_format=self._layout)
+        return self.arranged(x)
+
+    def arranged(self, x: Tensor) -> Tensor:
+        """The same numbers, laid out as the network is fastest with them."""
+        return channels_last(x) if self._last and self.device.type == "cpu" else x
 
     @property
     def stacked(self) -> bool:
@@ -153,11 +155,9 @@ class Neural(Problem):
         if any(True for _ in self.net.buffers()):  # weights always come with the call
             self.net = copy.deepcopy(self.net).to(device, dtype)
         self._copies = threading.local()
-        self._layout, self.together = torch.contiguous_format, None
-        if device.type == "cpu":
-            self._layout = self._cpu_layout
-            if not self._stacked:
-                self.together = max(1, NEAR // self.dim) if self.stacked else 1
+        self.together = None
+        if device.type == "cpu" and not self._stacked:
+            self.together = max(1, NEAR // self.dim) if self.stacked else 1
         self._captured: dict[tuple[int, ...], Captured | None] = {}
         if device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision != "f32"
@@ -199,12 +199,15 @@ class Neural(Problem):
             outputs = " x ".join(map(str, logits.shape[1:]))
             raise ValueError(f"the network has {outputs} outputs, but there are {self.classes} classes")
 
-    def _try_channels_last(self) -> None:
-        """Keep the channels of a pixel together, unless the network cannot take that: it may call ``view``."""
-        x = self.prepare(self._x[:2]).contiguous(memory_format=torch.channels_last)
-        with suppress(RuntimeError), torch.no_grad():
-            self.bound(self._init.to(self.dtype))(x)
-            self._layout = self._cpu_layout = torch.channels_last
+    def _takes_channels_last(self) -> bool:
+        """Not where it calls ``view``."""
+        images = self.prepare(self._x[:2])
+        try:
+            with torch.no_grad():
+                self.bound(self._init.to(self.dtype))(channels_last(images))
+        except RuntimeError:
+            return False
+        return True
 
 
 class Bound:
@@ -324,10 +327,10 @@ class NeuralOracle(Oracle):
     def _others(self) -> tuple[Tensor | None, ...]:
         return self.start, self.previous, self.label_counts
 
-    def _one(self, y: Tensor, *arguments: Any) -> Tensor:
+    def _one(self, y: Tensor, x: Tensor, *others: Any) -> Tensor:
         with torch.enable_grad():
             leaf = y.detach().requires_grad_()
-            return torch.autograd.grad(self.loss(leaf, *arguments), leaf)[0]
+            return torch.autograd.grad(self.loss(leaf, self.problem.arranged(x), *others), leaf)[0]
 
     def _full(self, client: int, y: Tensor) -> Tensor:
         """Over all samples, none of them augmented; an objective that compares samples does so within each pass."""
@@ -342,7 +345,7 @@ class NeuralOracle(Oracle):
         return total
 
 
-def _row(arguments: Sequence[Tensor | None], client: int) -> list[Tensor | None]:
+def _row(arguments: Sequence[Tensor | None], client: int) -> list[Any]:
     return [None if a is None else a[client] for a in arguments]
 
 

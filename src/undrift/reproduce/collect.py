@@ -87,6 +87,8 @@ class Report:
         cells = [
             c for shown in self.shown for _, cells in shown.columns for c in cells.values() if c.printed is not None
         ]
+        if self.study:
+            cells += [c for _, exponents in rates.columns(self.study["found"]) for c in exponents.values()]
         return sum(c.ours is not None for c in cells), len(cells)
 
     @property
@@ -95,7 +97,9 @@ class Report:
 
     def environments(self, key: str) -> list[Any]:
         """The different values of one entry, over all runs."""
-        found = [kept.folder.environment for kept in self.kept] + [self.study["environment"]] * bool(self.study)
+        found = [kept.folder.environment for kept in self.kept]
+        if self.study:
+            found.append(self.study["environment"])
         return list(dict.fromkeys(where[key] for where in found if where.get(key)))
 
 

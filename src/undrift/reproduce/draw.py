@@ -48,7 +48,7 @@ def curves(report: Report, shown: list[Shown]) -> Figure:
     item = report.item
     plots = [(x, s, y) for x in item.over for s in shown for y in item.draw]
     figure, axes = grid(len(plots), item.across)
-    styles = _styles(label for s in shown for label in s.runs)
+    styles = line_styles(label for s in shown for label in s.runs)
     notes = report.environments("note")
     for ax, (x, panel, y) in zip(axes, plots, strict=False):
         for label, kept in panel.runs.items():
@@ -60,8 +60,8 @@ def curves(report: Report, shown: list[Shown]) -> Figure:
         ends = [float(np.max(line.get_xdata())) for line in ax.get_lines()]
         if far := min(ends) * FAR < max(ends):
             ax.set_xscale("log")
-        _finish(ax, axis(x), axis(y, item.smooth, "; ".join(notes)), zero=not far)
-    _legend(figure, axes)
+        finish(ax, axis(x), axis(y, item.smooth, "; ".join(notes)), zero=not far)
+    legend(figure, axes)
     return figure
 
 
@@ -69,7 +69,7 @@ def sweep(report: Report, shown: list[Shown]) -> Figure:
     """The first column of each panel over the panels; the paper's numbers dashed."""
     figure, (ax, *_) = grid(1, 1)
     labels = list(dict.fromkeys(label for s in shown for label in s.runs))
-    styles = _styles(labels)
+    styles = line_styles(labels)
     places = [s.panel.at if s.panel.at is not None else k for k, s in enumerate(shown)]
     for label in labels:
         cells = [s.columns[0][1].get(label) for s in shown]
@@ -86,8 +86,8 @@ def sweep(report: Report, shown: list[Shown]) -> Figure:
         ax.minorticks_off()
     ax.set_xticks(places, [f"{place:g}" for place in places])
     ax.set_title(_plain(report.item.title), fontsize=10)
-    _finish(ax, report.item.axis or "panel", shown[0].columns[0][0].title, zero=False)
-    _legend(figure, [ax])
+    finish(ax, report.item.axis or "panel", shown[0].columns[0][0].title, zero=False)
+    legend(figure, [ax])
     return figure
 
 
@@ -139,7 +139,7 @@ def _curve(
         ax.fill_between(along, block.min(0), block.max(0), color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+def line_styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     found = {}
     for k, label in enumerate(dict.fromkeys(labels)):
         mark = {"marker": MARKS[k % len(MARKS)], "markersize": 4, "markevery": (0.05 + 0.021 * (k % 6), 0.17)}
@@ -148,7 +148,7 @@ def _styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _finish(ax: Axes, x: str, y: str, zero: bool = True) -> None:
+def finish(ax: Axes, x: str, y: str, zero: bool = True) -> None:
     ax.set_xlabel(_plain(x))
     ax.set_ylabel(_plain(y))
     if zero:
@@ -158,7 +158,7 @@ def _finish(ax: Axes, x: str, y: str, zero: bool = True) -> None:
     ax.set_axisbelow(True)
 
 
-def _legend(figure: Figure, axes: list[Axes]) -> None:
+def legend(figure: Figure, axes: list[Axes]) -> None:
     handles: dict[str, Any] = {}
     for ax in axes:
         handles.update(zip(*reversed(ax.get_legend_handles_labels()), strict=True))

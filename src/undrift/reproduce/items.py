@@ -170,8 +170,9 @@ class Item:
         return dataclasses.replace(spec, entries=kept)
 
     def tried(self, panel: Panel, label: str, quick: bool = False) -> list[Entry]:
-        """The settings of its grid for one method."""
-        flags = [[f"method.{label}.{key}={value}" for key, value in point.items()] for point in self.grid.get(label, ())]
+        """The settings of its grid for one method; every third for a quick look."""
+        points = self.grid.get(label, [])[:: 3 if quick else 1]
+        flags = [[f"method.{label}.{key}={value}" for key, value in point.items()] for point in points]
         found = [self.spec(panel, quick, point).entries for point in flags]
         return [entry for entries in found for entry in entries if entry.label == label]
 

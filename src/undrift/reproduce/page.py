@@ -153,8 +153,8 @@ def facts(report: Report) -> list[str]:
         found.append(f"{search.RULE} A value with a star is the least or the largest that was tried.")
     if report.kept:
         averaged = f"; the paper averages {report.item.seeds}" if report.item.seeds > 1 else ""
-        found.append(f"{count(report.seeds, 'seed')}{averaged}. A seed decides cohorts, mini-batches and coins; all share "
-                     "the data, their split and the start.")  # fmt: skip
+        found.append(f"{count(report.seeds, 'seed')}{averaged}. A seed decides cohorts, mini-batches and coins; all "
+                     "share the data, their split and the start.")  # fmt: skip
         where = ", ".join(report.environments("device"))
         precision = " and ".join(report.environments("precision"))
         found.append(f"Device: {where}" + f"; products in {precision}" * bool(precision) + ".")
@@ -207,8 +207,9 @@ def _sweep(report: Report) -> list[str]:
     rows = []
     for s in shown:
         column, cells = s.columns[0]
-        found = [(cells.get(label), any(kept.final for kept in s.runs.get(label, ()))) for label in labels]
-        rows.append([s.panel.title, *(f"{_number(column, c and c.ours)}{' (diverged)' * end}" for c, end in found)])
+        ours = [_number(column, cells[label].ours) if label in cells else "" for label in labels]
+        ended = [any(kept.final for kept in s.runs.get(label, ())) for label in labels]
+        rows.append([s.panel.title, *(f"{n}{' (diverged)' * end}" for n, end in zip(ours, ended, strict=True))])
     title = shown[0].columns[0][0].title
     return [f"## {title[0].upper()}{title[1:]}", "", _table(["", *labels], rows), ""]
 
@@ -239,7 +240,8 @@ def _cells(column: Column, c: Cell) -> list[str]:
     difference = ""
     if c.difference is not None:
         digits = _digits(column)
-        difference = f"{c.difference / c.printed:+.1%}" if digits is None else f"{c.difference:+.{digits}f}"
+        parts = c.difference / (c.printed or math.nan)
+        difference = f"{parts:+.1%}" if digits is None else f"{c.difference:+.{digits}f}"
     return [_number(column, c.printed), ours, difference]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from undrift import methods
@@ -85,8 +85,8 @@ Found = dict[str, Any]
 
 def settings(quick: bool) -> str:
     """All that decides what is measured."""
-    rows = [(r.label, r.most, r.drawn, [repr(r.make(100.0, 10.0))]) for r in RATES]
-    return repr((quick, CLIENTS, DIM, ACCURACY, SEEDS, SWEEPS, rows))
+    rows = [(r.label, r.most, r.drawn, r.every, r.make(100.0, 10.0)) for r in RATES]
+    return repr((CLIENTS, DIM, MU, ACCURACY, 1 if quick else SEEDS, LESS if quick else SWEEPS, rows))
 
 
 def instance(L: float, delta: float) -> Problem:
@@ -104,11 +104,14 @@ def instance(L: float, delta: float) -> Problem:
 
 def measure(quick: bool, say: Callable[[str], None]) -> Found:
     """Axis -> label -> points (place, rounds, local steps a round)."""
+    from undrift.runs.threads import threads
+
     sweeps = LESS if quick else SWEEPS
     at: dict[tuple[float, float], dict[str, tuple[float, float]]] = {}
     for L, delta in dict.fromkeys(point for sweep in sweeps for point in sweep.instances):
         problem = instance(L, delta)
-        at[L, delta] = {rate.label: reach(rate, problem, L, delta, 1 if quick else SEEDS) for rate in RATES}
+        with threads(problem, None, None):
+            at[L, delta] = {rate.label: reach(rate, problem, L, delta, 1 if quick else SEEDS) for rate in RATES}
         say(f"rates: L = {L:g}, delta = {delta:g}, mu = {MU:g} done")
     return {
         sweep.axis: {
@@ -131,7 +134,7 @@ def reach(rate: Rate, problem: Problem, L: float, delta: float, seeds: int) -> t
             until=lambda row: row["distance"] <= close,
         )  # fmt: skip
         if done.status != "reached":
-            raise RuntimeError(f"{rate.label} did not reach {ACCURACY:g} for L = {L:g}, delta = {delta:g}: {done.status}")
+            raise RuntimeError(f"{rate.label} did not get there for L = {L:g}, delta = {delta:g}: {done.status}")
         rounds += done.history.last["round"]
         steps += done.history.last["gradients"] / CLIENTS - anchors * done.history.last["round"]
     return rounds / (seeds if rate.drawn else 1), steps / rounds
@@ -150,23 +153,21 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
 
 
-def columns(found: Found) -> list[tuple[str, str, Column, Mapping[str, Cell]]]:
-    """Axis, what, and the exponents: the table's beside ours."""
+def columns(found: Found) -> list[tuple[Column, dict[str, Cell]]]:
+    """The table's exponents beside ours: of rounds and of local steps, along the first sweep, then along the next."""
     result = []
     for k, sweep in enumerate(SWEEPS):
         for place, what in enumerate(WORDS, 1):
-            told = {r.label: power for r in RATES if (power := getattr(r, what))}
-            column = Column("slope", of=what, printed={label: p[k] for label, p in told.items()}, tolerance=TOLERANCE)
+            told = {r.label: power[k] for r in RATES if (power := getattr(r, what))}
+            column = Column("slope", of=what, printed=told, tolerance=TOLERANCE)
             points = {label: [(p[0], p[place]) for p in found[sweep.axis][label]] for label in told}
-            result.append(
-                (sweep.axis, what, column, {label: cell(label, column, [slope(p)], 0) for label, p in points.items()})
-            )
+            result.append((column, {label: cell(label, column, [slope(p)], 0) for label, p in points.items()}))
     return result
 
 
 def judgement(found: Found) -> Judgement:
     whole = Judgement()
-    for _, _, column, cells in columns(found):
+    for column, cells in columns(found):
         whole += judge(column, cells)
     return whole
 
@@ -174,8 +175,8 @@ def judgement(found: Found) -> Judgement:
 def text(found: Found) -> list[str]:
     """For the page: rounds, and exponents."""
     lines = ["## Measured: rounds as L and δ grow", "", *(f"* {note}" for note in NOTES), ""]
-    exponents = {(axis, what): (column, cells) for axis, what, column, cells in columns(found)}
-    for sweep in SWEEPS:
+    exponents = [cells for _, cells in columns(found)]
+    for k, sweep in enumerate(SWEEPS):
         points = found[sweep.axis]
         head = ["method", *(f"{sweep.axis} = {p[0]:g}" for p in points[RATES[0].label])]
         for what in WORDS:
@@ -183,8 +184,8 @@ def text(found: Found) -> list[str]:
         rows = []
         for rate in RATES:
             row = [rate.label, *(f"{p[1]:.0f}" for p in points[rate.label])]
-            for what in WORDS:
-                row += _exponents(exponents[sweep.axis, what][1].get(rate.label))
+            for cells in exponents[k * len(WORDS) : (k + 1) * len(WORDS)]:
+                row += _exponents(cells.get(rate.label))
             rows.append(row)
         lines += [f"Rounds, and how they grow with {sweep.axis}:", "", *_table(head, rows), ""]
     return lines
@@ -195,24 +196,23 @@ NOTES = (
     f"Quadratics of {CLIENTS} clients and {DIM} coordinates with μ = {MU:g} and exact δ_A = δ_B = δ; rounds until the "
     f"distance to the minimiser is {ACCURACY:g} of the first, the mean of {SEEDS} seeds where coins are thrown. The "
     "exponent is the slope of a least-squares line through the logarithms.",
-    "Hyper-parameters are theory's. It prescribes none for FedDyn (α = L, 30 local steps of 1/(2L)), SONATA (β = δ) and "
-    "SVRP (η = μ/(2δ²), p = 1/n). Scaffold has 2 local steps of 1/(81·2 L).",
+    "Hyper-parameters are theory's. It prescribes none for FedDyn (α = L, 30 local steps of 1/(2L)), SONATA (β = δ) "
+    "and SVRP (η = μ/(2δ²), p = 1/n). Scaffold has 2 local steps of 1/(81·2 L).",
     f"An exponent agrees within {TOLERANCE:g}.",
-    "Not shown: the convex and nonconvex columns. They bound the slowest of all functions; a quadratic with a minimiser "
-    "converges linearly, so 1/ε is not visible on any one of them. InexactDANE's rate as gradient descent's is a bound "
-    "that quadratics do not attain, and MimeMVR and CE-LGD have nonconvex rates only.",
+    "Not shown: the convex and nonconvex columns. They bound the slowest of all functions; a quadratic with a "
+    "minimiser converges linearly, so 1/ε is not visible on any one of them. InexactDANE has no prescribed setting, "
+    "MimeMVR and CE-LGD have nonconvex rates only.",
 )
 
 
 def figure(found: Found) -> Figure:
     """Rounds above, local steps below, against each constant."""
-    from undrift.reproduce.draw import _finish, _legend, _styles, grid
+    from undrift.reproduce.draw import finish, grid, legend, line_styles
 
     drawing, axes = grid(2 * len(SWEEPS), len(SWEEPS))
-    styles = _styles(r.label for r in RATES)
-    for ax, (place, what, sweep) in zip(
-        axes, ((p, w, s) for p, w in enumerate(WORDS, 1) for s in SWEEPS), strict=True
-    ):
+    styles = line_styles(r.label for r in RATES)
+    plots = [(place, what, sweep) for place, what in enumerate(WORDS, 1) for sweep in SWEEPS]
+    for ax, (place, what, sweep) in zip(axes, plots, strict=True):
         for k, rate in enumerate(RATES):
             points = found[sweep.axis][rate.label]
             if getattr(rate, what):
@@ -224,8 +224,8 @@ def figure(found: Found) -> Figure:
         places = [p[0] for p in found[sweep.axis][RATES[0].label]]
         ax.set_xticks(places, [f"{place:g}" for place in places])
         ax.set_xticks([], minor=True)
-        _finish(ax, sweep.axis, WORDS[what], zero=False)
-    _legend(drawing, axes)
+        finish(ax, sweep.axis, WORDS[what], zero=False)
+    legend(drawing, axes)
     return drawing
 
 

@@ -15,8 +15,8 @@ KEPT = 3
 SHARE = sum((end - start) / KEPT**k for k, (start, end) in enumerate(zip((0.0, *RUNGS), RUNGS, strict=False)))
 """Of the rounds of the whole grid, what is run."""
 RULE = (
-    f"Every setting is tried for {RUNGS[0]:.0%} of the rounds, the best third of each method's up to {RUNGS[1]:.0%}, and "
-    "the best third of those to the end; the least gap then wins. One seed decides."
+    f"Every setting is tried for {RUNGS[0]:.0%} of the rounds, the best third of each method's up to {RUNGS[1]:.0%}, "
+    "and the best third of those to the end; the least gap then wins. One seed decides."
 )
 
 
@@ -27,9 +27,8 @@ def lots(wanted: Sequence[Want], cache: Cache) -> Iterator[list[Want]]:
     """
     alive = [want for want in wanted if want.seed == 0]
     for rung in RUNGS:
-        lot = [_until(want, rung) for want in alive]
-        yield lot
-        better = _ranked(lot, cache)
+        yield [_until(want, rung) for want in alive]
+        better = _ranked(alive, cache, rung)
         alive = [want for settings in better.values() for want in settings[: -(-len(settings) // KEPT)]]
     chosen = {_setting(want) for want in best(wanted, cache)}
     yield [want for want in wanted if want.seed and _setting(want) in chosen]
@@ -54,12 +53,14 @@ def gap(want: Want, cache: Cache) -> float:
     return math.inf if value is None or math.isnan(value) else float(value)
 
 
-def _ranked(wanted: Sequence[Want], cache: Cache) -> dict[str, list[Want]]:
-    """Label -> its settings, the least gap first."""
+def _ranked(wanted: Sequence[Want], cache: Cache, rung: float = 1.0) -> dict[str, list[Want]]:
+    """Label -> its settings, the least gap after that part of the rounds first."""
     found: dict[str, list[Want]] = {}
     for want in wanted:
         found.setdefault(want.entry.label, []).append(want)
-    return {label: sorted(settings, key=lambda want: gap(want, cache)) for label, settings in found.items()}
+    for settings in found.values():
+        settings.sort(key=lambda want: gap(_until(want, rung), cache))
+    return found
 
 
 def _until(want: Want, rung: float) -> Want:
