@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,13 @@ from benchmarks.peers.measure import Failed, run
 from benchmarks.peers.report import picture, table
 from benchmarks.peers.workloads import WORKLOADS
 
-APART = 0.1
+APART = 0.15
 """Final losses further from the plain loop's than this share of it are not the same training."""
 REFERENCE, OURS = "plain", "undrift"
 
 Row = dict[str, Any]
+Key = tuple[str, int, str]
+"""A workload, a number of cores, and a contender."""
 
 
 def main() -> int:
@@ -40,31 +43,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # not without stopping what runs
     began, load = time.monotonic(), os.getloadavg()[0]
     able, failures = prepared(asked.only)
-    settings = [(workload, cores) for workload in asked.workloads for cores in asked.cores]
-    answers: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
-    for turn in range(asked.repeats):
-        for workload, cores in settings:
-            for name in able[turn % len(able) :] + able[: turn % len(able)]:
-                rounds = 1 + (asked.rounds or WORKLOADS[workload].rounds)
-                what = f"{workload}, {cores} core{'s' * (cores > 1)}, {CONTESTANTS[name].title}"
-                if any(failure["what"] == what for failure in failures):
-                    continue
-                try:
-                    answer = run(CONTESTANTS[name].command(workload, rounds, cores), cores, asked.limit)
-                except Failed as error:
-                    failures.append({"what": what, "why": str(error)})
-                    print(f"{what}: {error}", file=sys.stderr, flush=True)
-                    continue
-                answers.setdefault((workload, cores, name), []).append(answer)
-                seconds = statistics.median(answer["seconds"][1:])
-                print(f"{turn + 1}/{asked.repeats} {what}: {seconds:.4g} s per round", file=sys.stderr, flush=True)
-    rows = [summary(*key, given) for key, given in answers.items()]
+    rows = [summary(*key, answers) for key, answers in measured(asked, able, failures).items()]
     for row in rows:
         compared(row, rows)
     result = {
         "taken": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "minutes": round((time.monotonic() - began) / 60, 1),
-        "repeats": asked.repeats,
         "machine": {**machine(), "load_before": round(load, 2)},
         "commit": commit(),
         "workloads": {name: WORKLOADS[name].title for name in asked.workloads},
@@ -87,7 +71,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), metavar="NAME")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), metavar="NAME")
     parser.add_argument("--cores", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--repeats", type=int, default=2, help="processes of each contender in each setting")
+    parser.add_argument(
+        "--repeats", type=int, help="processes of each contender in each setting; each workload has its own number"
+    )
     parser.add_argument("--rounds", type=int, help="timed rounds in a process; each workload has its own number")
     parser.add_argument("--limit", type=float, default=300, help="seconds after which a process is given up")
     parser.add_argument("--out", type=Path, default=HERE / "results")
@@ -106,6 +92,34 @@ def prepared(names: list[str]) -> tuple[list[str], list[dict[str, str]]]:
     return able, failures
 
 
+def measured(
+    asked: argparse.Namespace, able: list[str], failures: list[dict[str, str]]
+) -> dict[Key, list[dict[str, Any]]]:
+    """What each contender answered in each setting; one that fails there is not asked again."""
+    repeats = {workload: asked.repeats or WORKLOADS[workload].repeats for workload in asked.workloads}
+    answers: dict[Key, list[dict[str, Any]]] = {}
+    failed: set[Key] = set()
+    for turn in range(max(repeats.values())):
+        first = turn % max(len(able), 1)
+        for workload, cores, name in product(asked.workloads, asked.cores, able[first:] + able[:first]):
+            key = workload, cores, name
+            if turn >= repeats[workload] or key in failed:
+                continue
+            rounds = 1 + (asked.rounds or WORKLOADS[workload].rounds)
+            what = f"{workload}, {cores} core{'s' * (cores > 1)}, {CONTESTANTS[name].title}"
+            try:
+                answer = run(CONTESTANTS[name].command(workload, rounds, cores), cores, asked.limit)
+            except Failed as error:
+                failed.add(key)
+                failures.append({"what": what, "why": str(error)})
+                print(f"{what}: {error}", file=sys.stderr, flush=True)
+                continue
+            answers.setdefault(key, []).append(answer)
+            seconds = statistics.median(answer["seconds"][1:])
+            print(f"{turn + 1}/{repeats[workload]} {what}: {seconds:.4g} s per round", file=sys.stderr, flush=True)
+    return answers
+
+
 def summary(workload: str, cores: int, name: str, answers: list[dict[str, Any]]) -> Row:
     """All timed rounds of all processes as one; the first round of each process is told apart."""
     seconds = [s for answer in answers for s in answer["seconds"][1:]]
@@ -122,6 +136,7 @@ def summary(workload: str, cores: int, name: str, answers: list[dict[str, Any]])
         "loss": statistics.median(answer["loss"] for answer in answers),
         "rounds": len(answers[0]["seconds"]),
         "versions": answers[0]["versions"],
+        "processes": len(answers),
         "seconds": [answer["seconds"] for answer in answers],
     }
 

@@ -82,7 +82,7 @@ def memory(root: int) -> float:
     return total / 1e3
 
 
-def stop(process: subprocess.Popen[str]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     """End a process and its descendants."""
     for member in reversed(tree(process.pid)):
         try:

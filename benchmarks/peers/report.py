@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,20 @@ def table(result: dict[str, Any]) -> str:
         "",
         f"`make bench-peers`, {result['taken'][:10]}, commit {result['commit']}: {machine['processor']}, "
         f"{machine['cores']} cores, load {machine['load_before']:g} before; {result['minutes']:g} minutes in all.",
-        f"Medians over the rounds of {result['repeats']} processes, run in turn; the first round of a process, where "
+        "Medians over the rounds of several processes, run in turn; the first round of a process, where "
         "things are compiled and loaded, is told apart. Memory is the peak of the whole process tree. The loss is that "
         "of the last model on training samples; each contender draws its own cohorts and batches.",
     ]
     order = sorted(
         result["rows"], key=lambda r: (list(result["workloads"]).index(r["workload"]), r["cores"], r["median"])
     )
-    for (workload, cores), rows in groupby(order, key=lambda r: (r["workload"], r["cores"])):
+    for (workload, cores), group in groupby(order, key=lambda r: (r["workload"], r["cores"])):
+        rows = list(group)
         lines += [
             "",
             f"## {result['workloads'][workload]}: {cores} core{'s' * (cores > 1)}",
+            "",
+            counted(rows[0]),
             "",
             "| | s per round | best to worst | to plain PyTorch | to undrift | first round, s | memory, MB | loss |",
             "|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -49,6 +53,11 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def counted(row: dict[str, Any]) -> str:
+    processes = "One process" if row["processes"] == 1 else f"{row['processes']} processes"
+    return f"{processes} of each, {row['rounds'] - 1} timed rounds."
+
+
 def times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.0f}x"
 
@@ -60,6 +69,7 @@ def picture(result: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
+    from matplotlib.ticker import NullFormatter
 
     workloads = list(result["workloads"])
     many = sorted({r["cores"] for r in result["rows"]})
@@ -80,7 +90,9 @@ def picture(result: dict[str, Any], path: Path) -> None:
         panel.invert_yaxis()
         panel.set_xscale("log")
         low, high = min(r["median"] for r in rows), max(r["median"] for r in rows)
-        panel.set_xlim(low / 3, high * 3)
+        panel.set_xlim(10 ** math.floor(math.log10(low / 1.2)), high * 3)
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_formatter(NullFormatter())
         panel.set_xlabel("seconds per round (logarithmic)")
         head, _, rest = result["workloads"][workload].partition(", ")
         panel.set_title(f"{head}\n{rest}", fontsize=9)
@@ -88,7 +100,7 @@ def picture(result: dict[str, Any], path: Path) -> None:
     if len(many) > 1:
         label = {cores: f"{cores} core{'s' * (cores > 1)}" for cores in many}
         handles = [Patch(color=COLOURS[False][min(k, 1)], label=label[cores]) for k, cores in enumerate(many)]
-        panels[0, -1].legend(handles=handles, loc="lower right", frameon=False, fontsize=9)
+        panels[0, -1].legend(handles=handles, loc="upper right", frameon=False, fontsize=9)
     figure.tight_layout()
     figure.savefig(path, dpi=130)
     plt.close(figure)

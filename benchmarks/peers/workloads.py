@@ -36,6 +36,8 @@ class Workload:
     hidden: tuple[int, ...] = ()
     rounds: int = 5
     """Timed in each process, after the first."""
+    repeats: int = 2
+    """Processes of each contender."""
 
     @property
     def full(self) -> bool:
@@ -101,9 +103,9 @@ class Workload:
         return total / len(y)
 
     def training_loss(self, weights: Arrays) -> float:
-        """Over all samples, or 20 of each client where they are images."""
+        """Over all samples, or 10 of each client where they are images."""
         x, y = self.data()
-        each = 20 if len(self.shape) == 3 else self.samples
+        each = 10 if len(self.shape) == 3 else self.samples
         return self.loss(weights, x[:, :each].reshape(-1, *self.shape), y[:, :each].reshape(-1))
 
     def _scores(self, weights: Arrays, h: np.ndarray) -> np.ndarray:
@@ -129,7 +131,7 @@ def scaled(x: np.ndarray) -> np.ndarray:
 WORKLOADS = {
     "logistic": Workload(
         "softmax regression 60-10, 100 of 1,000 clients, 50 samples each, 10 full-gradient steps",
-        clients=1000, cohort=100, samples=50, epochs=10, batch=50, lr=0.1, shape=(60,), rounds=20,
+        clients=1000, cohort=100, samples=50, epochs=10, batch=50, lr=0.1, shape=(60,), rounds=10,
     ),
     "mlp": Workload(
         "MLP 784-200-200-10, 10 of 100 clients, 600 samples each, 5 epochs of batch 50",
@@ -138,6 +140,6 @@ WORKLOADS = {
     "cnn": Workload(
         "CNN 32-64-128-84 on 32x32x3, 10 of 100 clients, 500 samples each, 1 epoch of batch 50",
         clients=100, cohort=10, samples=500, epochs=1, batch=50, lr=0.05, shape=(3, 32, 32),
-        convolutions=(32, 64, 128), hidden=(84,), rounds=4,
+        convolutions=(32, 64, 128), hidden=(84,), rounds=2, repeats=1,
     ),
 }  # fmt: skip

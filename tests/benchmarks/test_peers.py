@@ -87,7 +87,7 @@ def test_medians_leave_the_first_rounds_out_and_ratios_stay_within_a_setting():
     assert (ours["to_plain"], loop["to_undrift"], other["to_undrift"]) == (0.5 / 3.5, 7.0, None)
     assert (loop["apart"], ours["apart"]) == (False, True)
     machine = {"processor": "P", "cores": 2, "load_before": 0.1}
-    result = {"taken": "2026-01-01", "commit": "c", "minutes": 1, "repeats": 2, "machine": machine, "rows": rows,
+    result = {"taken": "2026-01-01", "commit": "c", "minutes": 1, "machine": machine, "rows": rows,
               "workloads": {"mlp": "an MLP"}, "failures": [{"what": "X", "why": "no"}]}  # fmt: skip
     text = report.table(result)
     assert "| plain PyTorch | 3.5 | 2 to 8 | 1.00x | 7.00x | 8 | 300 | 1.000 |" in text

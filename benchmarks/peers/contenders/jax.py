@@ -1,17 +1,19 @@
-"""A compiled JAX loop: a round is one jitted function, with lax.scan over local steps and vmap over the cohort.
+"""A compiled JAX loop: a round is one jitted function, with lax.scan over local steps; every core is a device.
 
-Not so for convolutions, which XLA is much slower with on a CPU once they are inside a loop or stacked by vmap (there
-they become grouped ones): those clients run one after another, by one jitted function for each step.
+Clients are stacked by vmap, or in turn (lax.map) where they have a network, which is faster. Not so for convolutions,
+which XLA is much slower with on a CPU once they are inside a loop or stacked (there they become grouped ones): there one
+jitted function is called for each step.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from benchmarks.peers.jax_parts import Weights, laid_out, loss, weights_of
 from benchmarks.peers.protocol import answer, timed
@@ -22,10 +24,12 @@ Play = Callable[[Weights, np.ndarray, np.ndarray], Weights]
 
 
 def contender(workload: Workload, rounds: int, cores: int) -> tuple[list[float], Arrays]:
+    if not workload.convolutions:
+        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={cores}"
     rng = np.random.default_rng(2)
-    x, y = map(jnp.asarray, workload.data())
-    play = (one_by_one if workload.convolutions else side_by_side)(workload, x, y)
-    weights = laid_out(workload.start())
+    everywhere = NamedSharding(Mesh(np.array(jax.devices()), "cores"), PartitionSpec())
+    x, y, weights = jax.device_put((*workload.data(), laid_out(workload.start())), everywhere)
+    play = (by_steps if workload.convolutions else at_once)(workload, x, y)
 
     def one(_: int) -> None:
         nonlocal weights
@@ -47,21 +51,28 @@ def stepper(workload: Workload) -> Callable[..., Weights]:
     return step
 
 
-def side_by_side(workload: Workload, x: jax.Array, y: jax.Array) -> Play:
+def at_once(workload: Workload, x: jax.Array, y: jax.Array) -> Play:
     step = stepper(workload)
 
     def local(weights: Weights, x: jax.Array, y: jax.Array, batches: jax.Array) -> Weights:
         return jax.lax.scan(lambda w, batch: (step(w, x, y, batch), None), weights, batches)[0]
 
-    @jax.jit
-    def play(weights: Weights, x: jax.Array, y: jax.Array, members: jax.Array, batches: jax.Array) -> Weights:
-        trained = jax.vmap(local, in_axes=(None, 0, 0, 0))(weights, x[members], y[members], batches)
-        return [w.mean(0) for w in trained]
+    def share(weights: Weights, x: jax.Array, y: jax.Array, members: jax.Array, batches: jax.Array) -> Weights:
+        """Of one device."""
+        given = x[members], y[members], batches
+        if workload.hidden:
+            trained = jax.lax.map(lambda mine: local(weights, *mine), given)
+        else:
+            trained = jax.vmap(local, in_axes=(None, 0, 0, 0))(weights, *given)
+        return [jax.lax.pmean(w.mean(0), "cores") for w in trained]
 
+    same, split = PartitionSpec(), PartitionSpec("cores")
+    specs = {"in_specs": (same, same, same, split, split), "out_specs": same, "check_vma": False}
+    play = jax.jit(jax.shard_map(share, mesh=x.sharding.mesh, **specs))
     return lambda weights, members, batches: play(weights, x, y, members, batches)
 
 
-def one_by_one(workload: Workload, x: jax.Array, y: jax.Array) -> Play:
+def by_steps(workload: Workload, x: jax.Array, y: jax.Array) -> Play:
     inner = stepper(workload)
     step = jax.jit(lambda weights, x, y, client, batch: inner(weights, x[client], y[client], batch))
     mean = jax.jit(lambda trained: jax.tree.map(lambda *local: sum(local) / len(local), *trained))

@@ -27,8 +27,8 @@ def play(
         train(local, *tensors(x[client], y[client]), workload, orders)
         trained.append(local)
     with torch.no_grad():
-        for parameter, *local in zip(net.parameters(), *(m.parameters() for m in trained), strict=True):
-            parameter.copy_(sum(local) / len(local))
+        for parameter, *theirs in zip(net.parameters(), *(m.parameters() for m in trained), strict=True):
+            parameter.copy_(sum(theirs) / len(theirs))
 
 
 def contender(workload: Workload, rounds: int, cores: int) -> tuple[list[float], Arrays]:

@@ -34,9 +34,10 @@ if TYPE_CHECKING:
             Inside one step ``grad`` stays on one mini-batch. ``until(y)`` stops a client after the step that meets it.
             """
 
-        def sgd(self, x: Vec, lr: float, direction: Callable, prox: float = 0.0) -> Vec:
+        def sgd(self, x: Vec, lr: float, direction: Callable | None = None, prox: float = 0.0) -> Vec:
             """Local steps ``y = y - lr * (direction(y, grad) + prox * (y - x))`` from ``y = x``.
 
+            The direction is ``grad(y)`` unless given; it does not keep ``y``, which the next step may write over.
             Weight decay and gradient clipping, where the run asks for them, happen here.
             """
 

@@ -45,6 +45,10 @@ class Oracle(abc.ABC):
         ``augmentation``, what it drew for the C * B samples follows as a third argument.
         """
 
+    def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
+        """``y - lr * grad(y, *batch)``, written over ``y``."""
+        return y.sub_(self.grad(y, *batch), alpha=lr)
+
     def begin(self, start: Tensor, previous: Tensor | None) -> None:
         """Local training sets out from ``start [C, d]``; ``previous`` are the clients' last local models."""
 

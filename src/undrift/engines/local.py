@@ -65,8 +65,10 @@ class Descent:
     options: Options
     _raw = False
 
-    def sgd(self, x: Tensor, lr: float, direction: Callable, prox: float = 0.0) -> Any:
+    def sgd(self, x: Tensor, lr: float, direction: Callable | None = None, prox: float = 0.0) -> Any:
         options = self.options
+        straight = direction is None and options.plain and not prox
+        direction = direction or (lambda y, grad: grad(y))
         if options.clip is not None and options.clip_scope == "reference":
             # As in the reference codes: of a proximal term only the linear part is clipped.
             def step(y: Tensor, grad: Callable) -> Tensor:
@@ -80,13 +82,14 @@ class Descent:
                 return self.descend(x, step)
             finally:
                 self._raw = False
-        own = None
+        own = None  # what the last step made, which is nobody else's: to write over it spares passes through memory
 
         def down(y: Tensor, grad: Callable) -> Tensor:
             nonlocal own
+            if y is own and straight:
+                return self._step_(y, lr, grad)
             v = direction(y, grad)
             v = torch.add(v, y - x, alpha=prox) if prox else v
-            # What the last step made is nobody else's: to write over it spares a pass through memory.
             own = y.sub_(v, alpha=lr) if y is own else torch.sub(y, v, alpha=lr)
             return own
 
@@ -94,6 +97,10 @@ class Descent:
 
     def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
         raise NotImplementedError
+
+    def _step_(self, y: Tensor, lr: float, grad: Any) -> Tensor:
+        """``y - lr * grad(y)``, written over ``y``."""
+        return y.sub_(grad(y), alpha=lr)
 
     def _treated(self, y: Tensor, g: Tensor) -> Tensor:
         return g if self._raw or self.options.plain else self.options.treated(y, g)

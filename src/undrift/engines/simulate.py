@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -181,20 +182,17 @@ class Stacked(Descent):
         self.gradients += self._calls * active
         self._calls = 0
 
-    def _bound(self, step: int) -> Callable[[Tensor], Tensor]:
-        if self._engine.batches is None:
-            return self._full
-        batch = self._batch(self._drawn + step)
+    def _bound(self, step: int) -> partial[Tensor]:
+        """``grad`` inside one step."""
+        return partial(self._gradient, self._batch(self._drawn + step))
 
-        def grad(y: Tensor) -> Tensor:
-            self._calls += 1
-            return self._treated(y, self._oracle.grad(y, *batch))
-
-        return grad
-
-    def _full(self, y: Tensor) -> Tensor:
+    def _gradient(self, batch: tuple[Any, ...], y: Tensor) -> Tensor:
         self._calls += 1
-        return self._treated(y, self._oracle.grad(y))
+        return self._treated(y, self._oracle.grad(y, *batch))
+
+    def _step_(self, y: Tensor, lr: float, grad: partial[Tensor]) -> Tensor:
+        self._calls += 1
+        return self._oracle.step_(y, lr, *grad.args[0])
 
     def _batch(self, step: int) -> tuple[Any, ...]:
         batches = self._engine.batches
@@ -208,7 +206,7 @@ class Group(Stacked):
         super().__init__(*args)
         self._halted = halted
 
-    def _bound(self, step: int) -> Callable[[Tensor], Tensor]:
+    def _bound(self, step: int) -> partial[Tensor]:
         if self._halted():
             raise Halted
         return super()._bound(step)

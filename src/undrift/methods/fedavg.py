@@ -28,7 +28,7 @@ class FedAvg(Method):
         return self.Down(x=s.x)
 
     def work(self, me, got, f):
-        y = f.sgd(got.x, self.lr, lambda y, grad: grad(y))
+        y = f.sgd(got.x, self.lr)
         return me, self.Up(dy=y - got.x)
 
     def merge(self, s, up, cohort):

@@ -7,12 +7,12 @@ import math
 from collections.abc import Sequence
 
 from undrift.data.cards import CARDS
+from undrift.methods.bases import RandomCommunication
 from undrift.problems.catalog import Images
 from undrift.reproduce import rates
 from undrift.reproduce.cache import Want
 from undrift.reproduce.items import Item, Panel
 from undrift.reproduce.perform import Options, wants
-from undrift.reproduce.search import SHARE
 
 SAMPLE = {
     "linear": (2e-6, 1e-7),
@@ -26,8 +26,10 @@ SAMPLE = {
 """Seconds per sample and gradient, on two cores and on an H200 in bf16."""
 STEP = (1e-3, 1e-3)
 """Seconds per local step beside its samples, on both."""
-PLAIN = 1e-4
-"""Seconds per local step of a convex problem."""
+PLAIN, RUN = 1e-4, 0.3
+"""Seconds per local step of a convex problem, and per run."""
+TABLES = {"a9a": 1.6e-3, "w8a": 6e-3, "mushrooms": 4e-4, "phishing": 3e-4}
+"""Seconds per gradient on a table."""
 EXTRA = {"FedMLB": 4.0, "MOON": 2.0, "FedNTD": 1.4}
 """Work of a local loss, in gradients of the plain one."""
 
@@ -47,8 +49,7 @@ def cost(item: Item, panels: Sequence[Panel], options: Options) -> Cost:
         return Cost(0, rates.SECONDS, 0.0) if item.study else Cost(0, 0.0, 0.0)
     wanted = {want.key: want for panel in panels for want in wants(item, panel, options)}
     both = [seconds(want) for want in wanted.values()]
-    share = SHARE if item.grid else 1.0
-    return Cost(len(both), share * sum(cpu for cpu, _ in both), share * sum(gpu for _, gpu in both))
+    return Cost(len(both), sum(cpu for cpu, _ in both), sum(gpu for _, gpu in both))
 
 
 def seconds(want: Want) -> tuple[float, float]:
@@ -58,7 +59,8 @@ def seconds(want: Want) -> tuple[float, float]:
     taking_part = spec.cohort.size if spec.cohort else clients
     steps = entry.steps if isinstance(entry.steps, int) else max(entry.steps)
     if not isinstance(problem, Images):
-        return (PLAIN * steps * want.rounds,) * 2
+        local = 1 / entry.method.p if isinstance(entry.method, RandomCommunication) else steps
+        return (RUN + (PLAIN + TABLES.get(getattr(problem, "data", ""), 0.0)) * local * want.rounds,) * 2
     card = CARDS.get(problem.data)
     train = problem.train or (sum(card.train) if card else 50_000)
     test = problem.test or (sum(card.test) if card else 10_000)

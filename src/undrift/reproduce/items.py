@@ -35,6 +35,7 @@ class Column:
     printed    the paper's number for a label; "-" for never
     order      where it prints none: labels from the largest value to the smallest
     first      or the one that is above all others
+    least      or those that are below all others
     stored     the numbers are not printed, but stored with the authors' code
     tolerance  a difference up to this is none; ``None``: two points of an accuracy, a fifth of anything else
     judged     false where the numbers cannot be expected to agree
@@ -50,6 +51,7 @@ class Column:
     printed: dict = dataclasses.field(default_factory=dict)
     order: list[str] = dataclasses.field(default_factory=list)
     first: str | None = None
+    least: list[str] = dataclasses.field(default_factory=list)
     stored: bool = False
     tolerance: float | None = None
     judged: bool = True
@@ -57,7 +59,7 @@ class Column:
     @property
     def labels(self) -> list[str]:
         """The methods it speaks of."""
-        return [*self.printed, *self.order, *[self.first] * bool(self.first), *[self.than] * bool(self.than)]
+        return [*self.printed, *self.order, *self.least, *filter(None, (self.first, self.than))]
 
     @property
     def share(self) -> bool:

@@ -114,6 +114,8 @@ def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
     claims = list(combinations([there[label] for label in column.order if label in there], 2))
     if column.first in there:
         claims += [(there[column.first], ours) for label, ours in there.items() if label != column.first]
+    others = [ours for label, ours in there.items() if label not in column.least]
+    claims += [(ours, there[label]) for label in column.least if label in there for ours in others]
     ordered += sum(a > b for a, b in claims)
     worst = max(differences, key=abs, default=None)
     return Judgement(agree, len(known), ordered, len(pairs) + len(claims), worst)

@@ -1,0 +1,78 @@
+"""Local steps write over nothing that a method was given, gave or got."""
+
+import numpy as np
+import pytest
+import torch
+
+from undrift.check.setting import quadratic
+from undrift.core import Message, Method, State, Vec, registry
+from undrift.engines import Simulate, Wire
+
+
+class Probe(Method):
+    """Two descents of every client, which keep all that passes."""
+
+    lr: float = 0.05
+    prox: float = 0.0
+
+    class Server(State):
+        x: Vec
+
+    class Client(State):
+        c: Vec
+
+    class Down(Message):
+        x: Vec
+
+    class Up(Message):
+        first: Vec
+        second: Vec
+
+    def server(self, x0):
+        return self.Server(x=x0)
+
+    def client(self, x0):
+        return self.Client(c=x0 + 1)
+
+    def send(self, s):
+        return self.Down(x=s.x)
+
+    def work(self, me, got, f):
+        held = [me.c, got.x]
+
+        def direction(y, grad):
+            held.append(grad(y))
+            return held[-1] + me.c
+
+        before = [v.clone() for v in held]
+        first = f.sgd(got.x, self.lr, direction, prox=self.prox)
+        before += [v.clone() for v in held[2:]]
+        kept = first.clone()
+        constant = f.sgd(first, self.lr, lambda y, grad: me.c)
+        itself = f.sgd(first, self.lr, lambda y, grad: y)
+        assert torch.equal(first, kept) and all(map(torch.equal, held, before))
+        assert constant.data_ptr() != first.data_ptr() != itself.data_ptr()
+        return me, self.Up(first=first, second=constant + itself)
+
+    def merge(self, s, up, cohort):
+        return self.Server(x=up.first)
+
+
+registry.pop("Probe")
+
+
+@pytest.mark.parametrize("engine", [Simulate, Wire])
+@pytest.mark.parametrize("prox", [0.0, 0.3])
+@pytest.mark.parametrize("steps", [[4, 4, 4, 4], [1, 4, 2, 3]], ids=str)
+def test_sgd_writes_over_nothing(engine, prox, steps):
+    problem = quadratic()
+    machine = engine(Probe(prox=prox), problem, steps=steps, x0=torch.ones(problem.dim))
+    machine.run_round()
+    c, x, ends = np.full(problem.dim, 2.0), np.ones(problem.dim), []
+    for i, count in enumerate(steps):
+        y = x.copy()
+        for _ in range(count):
+            g = problem.at(np.array([i])).grad(torch.from_numpy(y).unsqueeze(0))[0].numpy()
+            y = y - 0.05 * (g + c + prox * (y - x))
+        ends.append(y)
+    np.testing.assert_allclose(machine.x, np.mean(ends, 0), atol=1e-12)
