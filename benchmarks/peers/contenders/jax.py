@@ -1,8 +1,7 @@
 """A compiled JAX loop: a round is one jitted function, with lax.scan over local steps; every core is a device.
 
-Clients are stacked by vmap, or in turn (lax.map) where they have a network, which is faster. Not so for convolutions,
-which XLA is much slower with on a CPU once they are inside a loop or stacked (there they become grouped ones): there one
-jitted function is called for each step.
+Clients are stacked by vmap, or in turn (lax.map) where they have a network, which is faster. Convolutions are different:
+on a CPU, XLA is much slower with those inside a loop or stacked, so that one jitted function is called for each step.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,9 @@ class Batches:
         self.streams, self.problem, self.size, self.epochs = streams, problem, size, epochs
         self._shuffles: tuple[int, dict[int, tuple[int, np.ndarray]]] = -1, {}
 
-    def draw(self, members: Iterable[int], round: int, step: int) -> tuple[Any, ...]:
+    def draw(self, members: Sequence[int] | np.ndarray, round: int, step: int) -> tuple[Any, ...]:
         """Positions ``[C, size]`` among each client's samples, -1 for none; then what the augmentation drew."""
-        clients = [int(client) for client in members]
+        clients = np.asarray(members).tolist()
         positions, at = np.full((len(clients), self.size), -1), self.streams.along("batches")
         for row, client in zip(positions, clients, strict=True):
             chosen = self._chosen(at, client, round, step)

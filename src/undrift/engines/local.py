@@ -86,8 +86,9 @@ class Descent:
 
         def down(y: Tensor, grad: Callable) -> Tensor:
             nonlocal own
-            if y is own and straight:
-                return self._step_(y, lr, grad)
+            if straight:
+                own = self._step_(y if y is own else y.clone(), lr, grad)
+                return own
             v = direction(y, grad)
             v = torch.add(v, y - x, alpha=prox) if prox else v
             own = y.sub_(v, alpha=lr) if y is own else torch.sub(y, v, alpha=lr)
