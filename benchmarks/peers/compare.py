@@ -40,10 +40,17 @@ Key = tuple[str, int, str]
 
 def main() -> int:
     asked = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # not without stopping what runs
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began, load = time.monotonic(), os.getloadavg()[0]
     able, failures = prepared(asked.only)
-    rows = [summary(*key, answers) for key, answers in measured(asked, able, failures).items()]
+    answers: dict[Key, list[dict[str, Any]]] = {}
+    try:
+        measure(asked, able, answers, failures)
+    except KeyboardInterrupt:
+        failures.append({"what": "the rest", "why": "stopped before its turn"})
+    rows = [summary(*key, given) for key, given in answers.items()]
+    if not rows:
+        return 1
     for row in rows:
         compared(row, rows)
     result = {
@@ -92,12 +99,14 @@ def prepared(names: list[str]) -> tuple[list[str], list[dict[str, str]]]:
     return able, failures
 
 
-def measured(
-    asked: argparse.Namespace, able: list[str], failures: list[dict[str, str]]
-) -> dict[Key, list[dict[str, Any]]]:
-    """What each contender answered in each setting; one that fails there is not asked again."""
+def measure(
+    asked: argparse.Namespace,
+    able: list[str],
+    answers: dict[Key, list[dict[str, Any]]],
+    failures: list[dict[str, str]],
+) -> None:
+    """Add what each contender answers in each setting; one that fails there is not asked again."""
     repeats = {workload: asked.repeats or WORKLOADS[workload].repeats for workload in asked.workloads}
-    answers: dict[Key, list[dict[str, Any]]] = {}
     failed: set[Key] = set()
     for turn in range(max(repeats.values())):
         first = turn % max(len(able), 1)
@@ -117,7 +126,6 @@ def measured(
             answers.setdefault(key, []).append(answer)
             seconds = statistics.median(answer["seconds"][1:])
             print(f"{turn + 1}/{repeats[workload]} {what}: {seconds:.4g} s per round", file=sys.stderr, flush=True)
-    return answers
 
 
 def summary(workload: str, cores: int, name: str, answers: list[dict[str, Any]]) -> Row:

@@ -1,6 +1,7 @@
 """The contenders of the speed comparison train the same model: undrift and the plain loop, on the same draws."""
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ SMALL = {
     "mlp": dataclasses.replace(WORKLOADS["mlp"], clients=5, cohort=3, samples=22, batch=10, epochs=2),
     "cnn": dataclasses.replace(WORKLOADS["cnn"], clients=4, cohort=2, samples=10, batch=5),
 }
+linux = pytest.mark.skipif(sys.platform != "linux", reason="taskset and /proc")
 small = pytest.mark.parametrize("workload", SMALL.values(), ids=SMALL)
 
 
@@ -95,6 +97,7 @@ def test_medians_leave_the_first_rounds_out_and_ratios_stay_within_a_setting():
     assert "- X: no" in text
 
 
+@linux
 def test_a_process_that_fails_or_hangs_says_so():
     with pytest.raises(measure.Failed, match="exit code 3: bad luck"):
         measure.run(["sh", "-c", "echo bad luck >&2; exit 3"], cores=1, limit=60)
@@ -102,6 +105,7 @@ def test_a_process_that_fails_or_hangs_says_so():
         measure.run(["sleep", "60"], cores=1, limit=0.1)
 
 
+@linux
 def test_memory_is_that_of_the_whole_process_tree():
     child = "import time; held = b'x' * 200_000_000; time.sleep(3)"
     line = '{"seconds": [1, 1], "loss": 1, "memory": 1, "versions": {}}'

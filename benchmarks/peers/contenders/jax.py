@@ -1,6 +1,6 @@
 """A compiled JAX loop: a round is one jitted function, with lax.scan over local steps; every core is a device.
 
-Clients are stacked by vmap, or in turn (lax.map) where they have a network, which is faster. Convolutions are different:
+Clients are stacked by vmap, or in turn (lax.map) where they have a network, which is faster. Convolutions differ:
 on a CPU, XLA is much slower with those inside a loop or stacked, so that one jitted function is called for each step.
 """
 
