@@ -1,17 +1,20 @@
 """Groups of a cohort on threads: the same numbers, whatever their size and however many threads there are."""
 
+import _thread
 import threading
 from typing import ClassVar
 
 import pytest
 import torch
 from tests.objectives.world import CPU, DIGITS, PARTS, federation
+from torch import nn
 
 from undrift.core import Message, Method, State, Vec, registry
 from undrift.engines import Simulate, Wire
 from undrift.engines.groups import each
 from undrift.methods import FedAvg, FedDyn, FedLin, FedRecu, Scaffold
 from undrift.models import build
+from undrift.models.net import seeded
 from undrift.objectives import MOON
 from undrift.problems import Neural
 
@@ -35,6 +38,17 @@ def cnn(together, dtype=torch.float64, **options):
     return problem
 
 
+def stacked(together, dtype=torch.float64):
+    """Several networks as one, by automatic differentiation."""
+    with seeded(0):
+        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.Tanh(), nn.Linear(9, 10))
+    problem = Neural(net, DIGITS, PARTS).to(dtype, CPU)
+    assert problem.stacked and problem.dense is None
+    problem.together = together
+    return problem
+
+
+EVERY = pytest.mark.parametrize("make", [mlp, cnn, stacked])
 CASES = {
     "FedAvg": (FedAvg(lr=0.1), {"cohort": 4, "batch": 3, "epochs": 2}),
     "FedAvg by samples": (FedAvg(lr=0.1), {"steps": [1, 3, 2, 5, 1, 2], "batch": 4, "weights": "samples"}),
@@ -56,7 +70,7 @@ def all_of(machine):
     return {"x": machine.x, "ends": machine.ends, **machine.snapshot()[0]}
 
 
-@pytest.mark.parametrize("make", [mlp, cnn])
+@EVERY
 @pytest.mark.parametrize("case", CASES)
 def test_any_number_of_threads_gives_the_same_bits(make, case, threads):
     method, setting = CASES[case]
@@ -69,7 +83,7 @@ def test_any_number_of_threads_gives_the_same_bits(make, case, threads):
         assert found[0].keys() == other.keys() and all(torch.equal(v, other[n]) for n, v in found[0].items())
 
 
-@pytest.mark.parametrize("make", [mlp, cnn])
+@EVERY
 @pytest.mark.parametrize("case", CASES)
 def test_groups_of_any_size_do_what_the_cohort_does(make, case, threads):
     method, setting = CASES[case]
@@ -179,6 +193,21 @@ def test_the_others_are_told_when_one_fails(threads):
     with pytest.raises(KeyError, match="first"):
         each(work, list(range(50)))
     assert len(told) <= 2 and torch.get_num_threads() == 2
+
+
+def test_an_interruption_is_heard_at_once(threads):
+    threads(2)
+
+    def work(k, halted):
+        if k == 0:
+            _thread.interrupt_main()
+        while not halted():
+            pass
+        return k
+
+    with pytest.raises(KeyboardInterrupt):
+        each(work, list(range(20)))
+    assert torch.get_num_threads() == 2 and threading.active_count() == 1
 
 
 def test_networks_on_a_cpu_go_in_groups():

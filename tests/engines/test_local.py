@@ -61,6 +61,36 @@ class Probe(Method):
 registry.pop("Probe")
 
 
+class Straight(Probe):
+    """Along the gradient, told or not."""
+
+    told: bool = False
+
+    def work(self, me, got, f):
+        first = f.sgd(got.x, self.lr, (lambda y, grad: grad(y)) if self.told else None, prox=self.prox)
+        kept = first.clone()
+        second = f.sgd(first, self.lr)
+        assert torch.equal(first, kept) and not torch.equal(first, second)
+        return me, self.Up(first=second, second=first)
+
+
+registry.pop("Straight")
+
+
+@pytest.mark.parametrize("engine", [Simulate, Wire])
+@pytest.mark.parametrize("options", [{}, {"clip": 3.0, "weight_decay": 0.1}, {"clip": 3.0, "clip_scope": "reference"}])
+@pytest.mark.parametrize("steps", [3, [1, 4, 2, 3]], ids=str)
+def test_the_gradient_is_the_direction_unless_told(engine, options, steps):
+    problem, found = quadratic(), []
+    for method in (Straight(), Straight(told=True)):
+        machine = engine(method, problem, steps=steps, x0=torch.ones(problem.dim), **options)
+        for _ in range(3):
+            machine.run_round()
+        found.append(machine)
+    torch.testing.assert_close(found[0].x, found[1].x, rtol=1e-13, atol=1e-13)
+    assert found[0].ledger == found[1].ledger
+
+
 @pytest.mark.parametrize("engine", [Simulate, Wire])
 @pytest.mark.parametrize("prox", [0.0, 0.3])
 @pytest.mark.parametrize("steps", [[4, 4, 4, 4], [1, 4, 2, 3]], ids=str)

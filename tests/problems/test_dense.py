@@ -55,6 +55,9 @@ def test_the_formula_is_the_derivative(name, clients):
     got = dense(net, spec).gradients(y, x, labels, weights)
     for c in range(clients):
         torch.testing.assert_close(got[c], by_module(net, y[c], x[c], labels[c], weights[c]), rtol=1e-12, atol=1e-13)
+    over = y.clone()
+    assert dense(net, spec).step_(over, 0.3, x, labels, weights) is over
+    torch.testing.assert_close(over, y - 0.3 * got, rtol=1e-12, atol=1e-13)
 
 
 def test_points_may_be_views_and_are_left_alone():
@@ -140,3 +143,7 @@ def test_problems_use_it_for_mini_batches_and_all_samples(name):
             x, labels = (DIGITS.images[part[chosen]].double() / 255 - 0.3) / 0.4, DIGITS.labels[part[chosen]]
             weights = torch.full((len(labels),), 1 / len(labels), dtype=torch.float64)
             torch.testing.assert_close(got[i], by_module(net, y[i], x, labels, weights), rtol=1e-11, atol=1e-12)
+    for given in ((), (batch,)):
+        over = y.clone()
+        assert f.step_(over, 0.3, *given) is over
+        torch.testing.assert_close(over, y - 0.3 * f.grad(y, *given), rtol=1e-11, atol=1e-12)

@@ -61,5 +61,5 @@ class SymbolicLocal:
         self.point = len(y.vectors) if isinstance(y, Struct) else 1
         return step(y, self.grad)
 
-    def sgd(self, x: Any, lr: float, direction: Callable, prox: float = 0.0) -> Any:
-        return self.descend(x, direction)
+    def sgd(self, x: Any, lr: float, direction: Callable | None = None, prox: float = 0.0) -> Any:
+        return self.descend(x, direction or (lambda y, grad: grad(y)))
