@@ -1,6 +1,7 @@
 """Groups of a cohort on threads: the same numbers, whatever their size and however many threads there are."""
 
-import _thread
+import os
+import signal
 import threading
 from typing import ClassVar
 
@@ -200,7 +201,7 @@ def test_an_interruption_is_heard_at_once(threads):
 
     def work(k, halted):
         if k == 0:
-            _thread.interrupt_main()
+            os.kill(os.getpid(), signal.SIGINT)
         while not halted():
             pass
         return k

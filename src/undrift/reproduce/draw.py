@@ -57,12 +57,19 @@ def curves(report: Report, shown: list[Shown]) -> Figure:
         if y in LOGARITHMIC:
             ax.set_yscale("log")
         ax.set_title(_plain(panel.panel.title), fontsize=10)
-        ends = [float(np.max(line.get_xdata())) for line in ax.get_lines()]
-        if far := min(ends) * FAR < max(ends):
-            ax.set_xscale("log")
+        far = any(_far(s, x) for s in shown)
+        if far:
+            ax.set_xscale("log", nonpositive="mask")
         finish(ax, axis(x), axis(y, item.smooth, "; ".join(notes)), zero=not far)
     legend(figure, axes)
     return figure
+
+
+def _far(shown: Shown, x: str) -> bool:
+    """Whether one curve is meant to go on much farther than another."""
+    whole = [(kept, shown.rounds[label]) for label, runs in shown.runs.items() for kept in runs]
+    ends = [kept.until(rounds)[-1][x] for kept, rounds in whole if kept.last >= rounds]
+    return bool(ends) and min(ends) * FAR < max(ends)
 
 
 def sweep(report: Report, shown: list[Shown]) -> Figure:
