@@ -51,8 +51,8 @@ def each(work: Callable[[Group, Callable[[], bool]], Done], groups: Sequence[Gro
             return [work(group, lambda: False) for group in groups]
         halt = threading.Event()
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            tasks = [pool.submit(work, group, halt.is_set) for group in groups]
             try:
+                tasks = [pool.submit(work, group, halt.is_set) for group in groups]
                 return [task.result() for task in tasks]
             except BaseException:
                 halt.set()

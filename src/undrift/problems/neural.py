@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PASS = 512
 """Samples per forward pass where a gradient or a metric is over all of them."""
 NEAR = 1_000_000
-"""Numbers that a core keeps near itself: clients run side by side while all their weights are fewer."""
+"""Weights of the clients that one core works on together: more would not stay in its cache, fewer waste its time."""
 FEW = 2_000_000
 """Weights of a convolutional network that is faster on a CPU with its channels last."""
 
@@ -44,6 +44,9 @@ class Neural(Problem):
     (``torch.func.vmap``), else one after another: by default stacked for networks without convolutions.
     The network is in evaluation mode throughout: a module's own dropout does nothing.
 
+    On a CPU a few clients at a time work on one thread, on as many threads as ``torch.set_num_threads`` or
+    OMP_NUM_THREADS say; no number depends on how many. Cross-entropy of linear layers with ReLU between is
+    differentiated by formula, convolutions run with channels last.
     On a GPU the cohort's gradient is captured as a CUDA graph, its loss compiled unless ``compiled`` is false.
     ``precision`` says how its products are computed there: f32, tf32, or bf16 (weights and updates stay float32).
     """

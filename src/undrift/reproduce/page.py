@@ -27,7 +27,9 @@ Every table and figure of the five papers, run by `undrift reproduce`. Generated
     undrift reproduce fedacg/table-b/a-cifar10 --device cuda --only FedAvg,FedACG --rounds 500
 
 FedRecu, FedACG and FedSpeed need CIFAR-10 and CIFAR-100: `undrift data fetch cifar10 --folder FOLDER`, then set
-`UNDRIFT_DATA=FOLDER`. Runs are kept in `reproductions/runs` and never run twice. On a machine that is lent for a while:
+`UNDRIFT_DATA=FOLDER`. FedRed's Figure 2 needs the files a9a, w8a, mushrooms and phishing of LIBSVM in that folder. The
+other convex items need nothing. Runs are kept in `reproductions` and never run twice. On a machine that is lent for a
+while:
 
     undrift reproduce fedrecu/figure-1 fedspeed/table-7/dir --device cuda --minutes 8 --pack runs.zip   # there
     undrift reproduce all --kept --unpack runs.zip --pages docs/reproductions                           # at home
