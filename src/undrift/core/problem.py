@@ -49,6 +49,10 @@ class Oracle(abc.ABC):
         """``y - lr * grad(y, *batch)``, written over ``y``."""
         return y.sub_(self.grad(y, *batch), alpha=lr)
 
+    def recorded(self, y: Tensor, *batch: Any) -> bool:
+        """Whether this gradient is the replay of a recording: then what a local step adds to it is worth compiling."""
+        return False
+
     def begin(self, start: Tensor, previous: Tensor | None) -> None:
         """Local training sets out from ``start [C, d]``; ``previous`` are the clients' last local models."""
 

@@ -88,7 +88,8 @@ class Engine(abc.ABC):
         self.round = self.phase = 0
         self.ledger = Ledger()
         self.server: State = method.server(self.x0)
-        self.ends: Any = None
+        self.ends: list[Tensor] = []
+        """The last local models, some clients' rows ``[C, d]`` after others'."""
         self._everyone = np.arange(n)
         self._fixed: Plan | None = None
         self._most = max(self.steps)
@@ -104,9 +105,9 @@ class Engine(abc.ABC):
     @property
     def drift(self) -> float:
         """Mean squared distance of the last local models to the server's."""
-        if self.ends is None:
+        if not self.ends:
             return 0.0
-        return float((self.ends - self.x).square().sum(-1).mean())
+        return float((torch.cat(self.ends) - self.x).square().sum(-1).mean())
 
     def advance(self) -> None:
         """One phase."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from undrift.core.params import BadParameters, Fraction, NonNegative, Positive, check
 from undrift.core.struct import Struct
+from undrift.engines.fused import fused
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,19 +70,28 @@ class Descent:
         options = self.options
         straight = direction is None and options.plain and not prox
         direction = direction or (lambda y, grad: grad(y))
+        compiled = self._compiles(x)
+        rate = x.new_full((), lr) if compiled else lr  # a number would be compiled anew when it changes
         if options.clip is not None and options.clip_scope == "reference":
             # As in the reference codes: of a proximal term only the linear part is clipped.
             def step(y: Tensor, grad: Callable) -> Tensor:
                 v = direction(y, grad)
                 v = torch.sub(v, x, alpha=prox) if prox else v
-                kept = (1 - lr * (options.weight_decay + prox)) * y
-                return kept.addcmul_(v, options.scale(v), value=-lr)
+                kept = (1 - rate * (options.weight_decay + prox)) * y
+                return kept.addcmul_(v, -rate * options.scale(v))
 
             self._raw = True
             try:
-                return self.descend(x, step)
+                return self.descend(x, fused(step) if compiled else step)
             finally:
                 self._raw = False
+        if compiled:
+
+            def plainly(y: Tensor, grad: Callable) -> Tensor:
+                v = direction(y, grad)
+                return y - rate * (v + prox * (y - x) if prox else v)
+
+            return self.descend(x, fused(plainly))
         own = None  # what the last step made, which is nobody else's: to write over it spares passes through memory
 
         def down(y: Tensor, grad: Callable) -> Tensor:
@@ -98,6 +108,10 @@ class Descent:
 
     def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
         raise NotImplementedError
+
+    def _compiles(self, x: Tensor) -> bool:
+        """Whether steps from ``x`` are compiled."""
+        return False
 
     def _step_(self, y: Tensor, lr: float, grad: Any) -> Tensor:
         """``y - lr * grad(y)``, written over ``y``."""

@@ -96,10 +96,10 @@ class Simulate(Engine):
 
     def _keep(self, me: Any, f: Stacked, members: np.ndarray | None) -> None:
         lasting = {name: f.rows(getattr(me, name)) for name in me.vectors}
-        if f.end is not None:
-            self.ends = f.end
+        if f.ends:
+            self.ends = f.ends
             if self.problem.remembers:
-                lasting[PREVIOUS] = f.end
+                lasting[PREVIOUS] = torch.cat(f.ends)
         if lasting:
             self.store.scatter(members, lasting)
         self._scratch = None
@@ -116,7 +116,7 @@ class Stacked(Descent):
         self.round, self.blocks, self.options = engine.round, engine.blocks, engine.options
         self.steps: Any = 0
         self.gradients = 0
-        self.end: Any = None
+        self.ends: list[Tensor] = []
         self.cohort = cohort
         self._engine, self._oracle, self._planned, self._previous = engine, oracle, steps, previous
         self._calls = self._drawn = 0
@@ -131,8 +131,7 @@ class Stacked(Descent):
     def join(self, parts: Sequence[Stacked]) -> None:
         """What its parts have done."""
         self.gradients = sum(part.gradients for part in parts)
-        if parts[0].end is not None:
-            self.end = torch.cat([part.end for part in parts])
+        self.ends = [rows for part in parts for rows in part.ends]
 
     def rows(self, v: Tensor) -> Tensor:
         """One row per client, where a vector is still common to all."""
@@ -145,8 +144,8 @@ class Stacked(Descent):
         return self._treated(y, self._oracle.grad(y, *(() if step is None else self._batch(step))))
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
-        self.end = self._oracle.solve(self.rows(v), lam)
-        return self.end
+        self.ends = [self._oracle.solve(self.rows(v), lam)]
+        return self.ends[0]
 
     def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
         y = y.map(self.rows) if isinstance(y, Struct) else self.rows(y)
@@ -160,7 +159,7 @@ class Stacked(Descent):
         else:
             y = self._masked(y, step, until, start, most)
         self._drawn += most
-        self.end = iterate(y)
+        self.ends = [iterate(y)]
         return y
 
     def _masked(self, y: Any, step: Callable, until: Callable | None, start: int, most: int) -> Any:
@@ -189,6 +188,13 @@ class Stacked(Descent):
     def _gradient(self, batch: tuple[Any, ...], y: Tensor) -> Tensor:
         self._calls += 1
         return self._treated(y, self._oracle.grad(y, *batch))
+
+    def _compiles(self, x: Tensor) -> bool:
+        if not x.is_cuda:
+            return False
+        y = self.rows(x)
+        self._oracle.begin(y, self._previous)
+        return self._oracle.recorded(y, *self._batch(self._drawn))
 
     def _step_(self, y: Tensor, lr: float, grad: partial[Tensor]) -> Tensor:
         self._calls += 1

@@ -124,7 +124,7 @@ class Neural(Problem):
     def prepare(self, images: Tensor, draws: Draws | None = None) -> Tensor:
         """uint8 images as the network sees them."""
         if self.pipeline is None:
-            x = images.to(self.dtype) * (1 / 255)  # a division takes three times as long
+            x = images.to(self.dtype).mul_(1 / 255)  # a division takes three times as long
         elif draws is None:
             x = self.pipeline.normalise(images, self.dtype)
         else:
@@ -267,6 +267,10 @@ class NeuralOracle(Oracle):
         if problem.device.type == "cuda" and (captured := self._capture(y, inputs)):
             return captured(y, inputs)
         return self._gradients(y, *self._arguments(*inputs))
+
+    def recorded(self, y: Tensor, *batch: Any) -> bool:
+        there = bool(batch) and self.problem.device.type == "cuda" and self.problem.compiled
+        return there and self._capture(y, self._inputs(y, *batch)) is not None
 
     def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
         dense = self.problem.dense

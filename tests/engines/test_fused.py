@@ -1,0 +1,79 @@
+"""Compiled local steps are the same steps, and compiled once."""
+
+import dataclasses
+import warnings
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from undrift.check.setting import example, quadratic
+from undrift.engines import Simulate, fused, local
+from undrift.engines.simulate import Stacked
+from undrift.methods import registry
+
+STEPPING = sorted(name for name, method in registry.items() if any(f.name == "lr" for f in dataclasses.fields(method)))
+REFERENCE = {"clip": 3.0, "clip_scope": "reference", "weight_decay": 0.1}
+
+
+@pytest.fixture
+def counter(monkeypatch):
+    """Steps are compiled as on a GPU, but for what makes the kernels; a step that cannot be is an error."""
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    whole = fused.fused
+    monkeypatch.setattr(local, "fused", lambda step: whole(step, backend=counter, fullgraph=True))
+    monkeypatch.setattr(Stacked, "_compiles", lambda self, x: True)
+    yield counter
+    torch.compiler.reset()
+
+
+def end(method, rounds, **options):
+    problem = quadratic()
+    engine = Simulate(method, problem, steps=3, x0=torch.ones(problem.dim), **options)
+    for _ in range(rounds):
+        engine.run_round()
+    return engine
+
+
+@pytest.mark.parametrize("options", [{}, {"decay": 0.9}, REFERENCE], ids=["plain", "decay", "reference"])
+@pytest.mark.parametrize("name", STEPPING)
+def test_a_compiled_step_is_the_same(name, options, counter, monkeypatch):
+    method = example(registry[name], quadratic().constants)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = end(method, 3, **options)
+    monkeypatch.undo()
+    plain = end(method, 3, **options)
+    torch.testing.assert_close(compiled.x, plain.x, rtol=1e-12, atol=1e-12)
+    assert compiled.ledger == plain.ledger
+
+
+def test_all_methods_in_one_process_and_each_compiled_once(counter):
+    for name in STEPPING:
+        method = example(registry[name], quadratic().constants)
+        end(method, 2, decay=0.9, **REFERENCE)
+        before = counter.frame_count
+        end(method, 4, decay=0.9, **REFERENCE)
+        assert counter.frame_count == before, name
+    assert counter.frame_count >= 10
+
+
+def test_a_step_that_cannot_be_compiled_runs_as_it_is():
+    def awkward(y, grad):
+        torch._dynamo.graph_break()
+        return y - grad(y)
+
+    step = fused.fused(awkward, backend="eager", fullgraph=True)
+    y = torch.arange(3.0)
+    with pytest.warns(UserWarning, match="not compiled"):
+        assert torch.equal(step(y, lambda y: 2 * y), -y)
+    assert fused.fused(awkward) is awkward
+
+
+def test_an_error_of_the_method_is_its_own():
+    def wrong(y, grad):
+        return y - grad(y)[:2] @ y
+
+    with pytest.raises(RuntimeError, match="size"):
+        fused.fused(wrong, backend="eager")(torch.ones(3), lambda y: y)
