@@ -11,7 +11,7 @@ import torch
 from undrift.core.cohort import Sampling
 from undrift.core.problem import Problem
 
-SMALL = 5_000_000
+SMALL = 2_000_000
 """Parameters times samples of a gradient of all clients that one thread handles fastest."""
 
 
