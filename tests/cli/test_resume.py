@@ -110,6 +110,26 @@ def many(place, capsys, monkeypatch):
     return place / "runs/mine", expected
 
 
+@pytest.mark.parametrize("again", [["resume", "mine"], ["run", "spec.toml"]], ids=lambda words: words[0])
+def test_killed_between_the_mark_of_the_end_and_tidying_up(many, again, monkeypatch):
+    path, (expected, outcomes) = many
+    with monkeypatch.context() as killed, pytest.raises(Killed):
+        killed.setattr(Folder, "_clear", die)
+        main(["run", "spec.toml"])
+    assert (path / "checkpoints").exists() and (path / "summary.json").exists()
+    assert main(again) == 0
+    assert not (path / "checkpoints").exists()
+    assert rows(path) == expected and Folder(path).outcomes() == outcomes
+
+
+class Killed(BaseException):
+    """Nobody catches it."""
+
+
+def die(folder):
+    raise Killed
+
+
 def test_a_run_stopped_every_few_rounds(many, capsys, stopping):
     path, (expected, outcomes) = many
     stopping(8)

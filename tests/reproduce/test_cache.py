@@ -135,7 +135,8 @@ def test_packs_travel(papers, tmp_path, rounds):
     go(here, wanted())
     go(there, wanted(Options(rounds=20)))
     pack = tmp_path / "runs.zip"
-    assert here.pack(pack) == 2
+    assert here.pack(pack, wanted()[:1]) == here.pack(pack, []) + 1 == 1
+    assert here.pack(pack) == here.pack(pack, wanted()) == 2
     rounds.clear()
     assert there.unpack(pack) == 2 and there.unpack(pack) == 0
     assert go(there, wanted()) == [] and not rounds

@@ -64,7 +64,8 @@ def reproduce(asked: Asked) -> int:
             say(f"{count(cache.unpack(asked.unpack), 'run')} taken over from {asked.unpack}")
         code = run(chosen, cache, asked) if chosen else OK
         if asked.pack and asked.worker is None:
-            say(f"{count(cache.pack(asked.pack), 'run')} packed into {asked.pack}")
+            own = [want for _, wanted in needs(chosen, asked) for want in wanted] if chosen else None
+            say(f"{count(cache.pack(asked.pack, own), 'run')} packed into {asked.pack}")
         return code
     except (ValueError, BadFolder) as error:
         refuse([error])
@@ -88,9 +89,9 @@ def choose(wanted: Sequence[str]) -> Chosen:
 def run(chosen: Chosen, cache: Cache, asked: Asked) -> int:
     """Run what is left, then write the pages."""
     from undrift.reproduce import study
-    from undrift.reproduce.perform import perform, plan, wants
+    from undrift.reproduce.perform import perform, plan
 
-    asks = [(item, wants(item, panel, asked.options)) for item, panels in chosen if item.runs for panel in panels]
+    asks = needs(chosen, asked)
     only = {want.entry.label for _, wanted in asks for want in wanted}
     if unmet := [label for label in asked.options.only if label not in only]:
         refuse([f"no method of these items is called {label!r}" for label in unmet])
@@ -120,6 +121,13 @@ def run(chosen: Chosen, cache: Cache, asked: Asked) -> int:
     if stop.heeded:
         return INTERRUPTED
     return FAILED if failed and failed == due else OK
+
+
+def needs(chosen: Chosen, asked: Asked) -> list[tuple[Item, list[Want]]]:
+    """Of every item and panel, the runs."""
+    from undrift.reproduce.perform import wants
+
+    return [(item, wants(item, panel, asked.options)) for item, panels in chosen if item.runs for panel in panels]
 
 
 def lots(asks: Sequence[tuple[Item, list[Want]]], cache: Cache) -> Iterator[list[Want]]:

@@ -41,6 +41,7 @@ def run(
             remedy = "Use --overwrite to replace it, or another name: -s name=NAME"
             refuse([f"{folder.path} holds another spec's run"], remedy)
         if state == "same":
+            folder.tidy()
             say(f"{folder.path} holds this run already; --overwrite runs it again.")
             return report(folder, as_json)
         return perform(spec, folder, state == "unfinished", pause, store, as_json, logs)
@@ -59,6 +60,7 @@ def resume(name: str, pause: float | None, store: str, as_json: bool, logs: Sequ
         if state == "other":
             raise BadFolder(f"{folder.file('spec.toml')} is from another version of undrift: run the spec it came from")
         if state == "same":
+            folder.tidy()
             say(f"{folder.path} is finished.")
             return report(folder, as_json)
         return perform(spec, folder, True, pause, store, as_json, logs)

@@ -91,11 +91,15 @@ class Cache:
         kept = self.found(want)
         return kept is not None and (kept.final or kept.last >= want.rounds)
 
-    def pack(self, file: Path) -> int:
-        """All rows, without checkpoints, in one file; how many runs."""
+    def pack(self, file: Path, wanted: Iterable[Want] | None = None) -> int:
+        """The rows of all runs, or of those that serve, without checkpoints in one file; how many runs."""
         content, count = io.BytesIO(), 0
+        if wanted is None:
+            folders = set(self.root.iterdir()) if self.root.is_dir() else set()
+        else:
+            folders = {kept.folder.path for want in wanted if (kept := self.found(want))}
         with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for folder in sorted(self.root.iterdir()) if self.root.is_dir() else []:
+            for folder in sorted(folders):
                 names = [name for name in PACKED if (folder / name).is_file()]
                 if "metrics.jsonl" in names:
                     count += 1

@@ -198,6 +198,11 @@ class Folder:
         self._clear()
         self.close()
 
+    def tidy(self) -> None:
+        """Remove what a kill in the last moment of a finished run left."""
+        self._tidy()
+        self._clear()
+
     def close(self) -> None:
         self._tell("close")
         for file in self._open.values():
