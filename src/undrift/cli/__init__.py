@@ -118,7 +118,9 @@ def commands() -> Parser:
     verb.add_argument("--out", type=Path, default=Path("reproductions"), metavar="FOLDER", help="reproductions")
     verb.add_argument("--kept", action="store_true", help="run nothing: pages from the runs that are kept")
     verb.add_argument("--pages", type=Path, metavar="FOLDER", help="where the pages go: FOLDER/pages of --out")
-    verb.add_argument("--pack", type=Path, metavar="FILE", help="put the rows of their kept runs, or of all, into one file")
+    verb.add_argument(
+        "--pack", type=Path, metavar="FILE", help="put the rows of their kept runs (or all) into one file"
+    )
     verb.add_argument("--unpack", type=Path, metavar="FILE", help="first take over the runs of such a file")
     json_option(verb)
     verb.set_defaults(work=reproduce_verb)

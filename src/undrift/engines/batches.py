@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
+import torch
+from torch import Tensor
 
 from undrift.core.problem import Problem
 from undrift.core.streams import Streams
@@ -21,36 +22,46 @@ class Batches:
 
     def __init__(self, streams: Streams, problem: Problem, size: int, epochs: bool):
         self.streams, self.problem, self.size, self.epochs = streams, problem, size, epochs
-        self._shuffles: tuple[int, dict[int, tuple[int, np.ndarray]]] = -1, {}
+        self._laid: tuple[int, dict[tuple[int, ...], tuple[int, Tensor]]] = -1, {}
 
     def draw(self, members: Sequence[int] | np.ndarray, round: int, step: int) -> tuple[Any, ...]:
         """Positions ``[C, size]`` among each client's samples, -1 for none; then what the augmentation drew."""
         clients = np.asarray(members).tolist()
-        positions, at = np.full((len(clients), self.size), -1), self.streams.along("batches")
-        for row, client in zip(positions, clients, strict=True):
-            chosen = self._chosen(at, client, round, step)
-            row[: len(chosen)] = chosen
-        batch = (upload(positions, self.problem.device),)
+        batch = (self._epoch(clients, round, step) if self.epochs else self._fresh(clients, round, step),)
         if (augmentation := self.problem.augmentation) is None:
             return batch
         at = self.streams.along("augment")
         draws = [augmentation.draw(at(round, client, step), self.size) for client in clients]
         return *batch, type(draws[0]).join(draws).to(self.problem.device)
 
-    def _chosen(self, at: Callable[..., Generator], client: int, round: int, step: int) -> np.ndarray:
-        n = self.problem.samples[client]
-        if self.epochs:
-            epoch, place = divmod(step, -(-n // self.size))
-            return self._shuffle(at, client, round, epoch)[place * self.size : (place + 1) * self.size]
-        if n <= self.size:
-            return np.arange(n)
-        return at(round, client, step).choice(n, self.size, replace=False)
+    def _fresh(self, clients: list[int], round: int, step: int) -> Tensor:
+        """Samples drawn for this step alone; all of them, where a client has no more."""
+        positions, at = np.full((len(clients), self.size), -1), self.streams.along("batches")
+        for row, client in zip(positions, clients, strict=True):
+            n = self.problem.samples[client]
+            if n <= self.size:
+                row[:n] = np.arange(n)
+            else:
+                row[:] = at(round, client, step).choice(n, self.size, replace=False)
+        return upload(positions, self.problem.device)
 
-    def _shuffle(self, at: Callable[..., Generator], client: int, round: int, epoch: int) -> np.ndarray:
-        """The order of a client's samples in an epoch, kept for its steps."""
-        current, kept = self._shuffles
+    def _epoch(self, clients: list[int], round: int, step: int) -> Tensor:
+        """The next samples of each client's shuffle; shuffles are laid out once for all the steps of an epoch."""
+        lengths = {-(-self.problem.samples[client] // self.size) for client in clients}
+        if len(lengths) > 1:
+            return torch.cat([self._epoch([client], round, step) for client in clients])
+        epoch, place = divmod(step, lengths.pop())
+        current, laid = self._laid
         if current != round:
-            self._shuffles = round, (kept := {})
-        if client not in kept or kept[client][0] != epoch:
-            kept[client] = epoch, at(round, client, epoch).permutation(self.problem.samples[client])
-        return kept[client][1]
+            self._laid = round, (laid := {})
+        if laid.get(key := tuple(clients), (-1,))[0] != epoch:
+            laid[key] = epoch, upload(self._shuffles(clients, round, epoch), self.problem.device)
+        return laid[key][1][place]
+
+    def _shuffles(self, clients: list[int], round: int, epoch: int) -> np.ndarray:
+        """``[steps, C, size]``, of clients with equally many steps in an epoch."""
+        at, rows = self.streams.along("batches"), []
+        for client in clients:
+            order = at(round, client, epoch).permutation(self.problem.samples[client])
+            rows.append(np.pad(order, (0, -len(order) % self.size), constant_values=-1).reshape(-1, self.size))
+        return np.stack(rows, 1)

@@ -23,6 +23,9 @@ class Layer:
     relu: bool = False
 
 
+View = tuple[Tensor, Tensor | None]
+
+
 class Dense:
     """``layers`` of a network whose parameters have ``sizes`` in the vector."""
 
@@ -32,44 +35,53 @@ class Dense:
     def gradients(self, y: Tensor, x: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """Of sum_j w_j (-log softmax(s_j)_{label_j}) over the samples ``x [C, n, ...]`` of each client, ``[C, d]``."""
         g = torch.empty(y.shape, dtype=y.dtype, device=y.device)
-        parts = g.split(self.sizes, 1)
-        for layer, h, back in self._backwards(y.detach(), x, labels, weights):
-            torch.bmm(back.mT, h, out=parts[layer.weight].view(-1, layer.outer, layer.inner))
-            if layer.bias is not None:
-                torch.sum(back, 1, out=parts[layer.bias])
+        slopes = self.views(g)
+        for k, h, back in self._backwards(self.views(y.detach()), x, labels, weights):
+            weight, bias = slopes[k]
+            torch.bmm(back.mT, h, out=weight)
+            if bias is not None:
+                torch.sum(back, 1, keepdim=True, out=bias)
         return g
 
-    def step_(self, y: Tensor, lr: float, x: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """``y - lr * gradients(y, ...)``, written over ``y``: a gradient is never laid down."""
+    def step_(self, views: list[View], lr: float, x: Tensor, labels: Tensor, weights: Tensor) -> None:
+        """``y - lr * gradients(y, ...)``, written over the y of these ``views``: a gradient is never laid down."""
+        for k, h, back in self._backwards(views, x, labels, lr * weights):
+            weight, bias = views[k]
+            weight.baddbmm_(back.mT, h, alpha=-1)
+            if bias is not None:
+                bias.sub_(back.sum(1, keepdim=True))
+
+    def views(self, y: Tensor) -> list[View]:
+        """The weights ``[C, outer, inner]`` and biases ``[C, 1, outer]`` of the layers in ``y [C, d]``."""
         parts = y.split(self.sizes, 1)
-        for layer, h, back in self._backwards(y, x, labels, lr * weights):
-            parts[layer.weight].view(-1, layer.outer, layer.inner).baddbmm_(back.mT, h, alpha=-1)
-            if layer.bias is not None:
-                parts[layer.bias].sub_(back.sum(1))
-        return y
+        return [
+            (
+                parts[layer.weight].view(-1, layer.outer, layer.inner),
+                None if layer.bias is None else parts[layer.bias].unsqueeze(1),
+            )
+            for layer in self.layers
+        ]
 
     def _backwards(
-        self, y: Tensor, x: Tensor, labels: Tensor, weights: Tensor
-    ) -> Iterator[tuple[Layer, Tensor, Tensor]]:
+        self, views: list[View], x: Tensor, labels: Tensor, weights: Tensor
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
         """The layers from the last to the first, each with its inputs and the derivative in its outputs."""
-        parts = y.split(self.sizes, 1)
-        inputs, matrices = [x.flatten(2)], []
-        for layer in self.layers:
-            matrices.append(w := parts[layer.weight].reshape(-1, layer.outer, layer.inner))
-            z = torch.bmm(inputs[-1], w.mT)
-            if layer.bias is not None:
-                z += parts[layer.bias].unsqueeze(1)
+        inputs = [x.flatten(2)]
+        for layer, (weight, bias) in zip(self.layers, views, strict=True):
+            z = torch.bmm(inputs[-1], weight.mT)
+            if bias is not None:
+                z += bias
             inputs.append(z.relu_() if layer.relu else z)
         share = weights.unsqueeze(-1)
         back = inputs.pop().mT.softmax(1).mT  # several times faster than along the last axis, where classes are few
         back.mul_(share).scatter_add_(-1, labels.unsqueeze(-1), -share)
-        for k, layer in reversed(list(enumerate(self.layers))):
+        for k in range(len(views) - 1, -1, -1):
             here = back
             if k:
-                back = torch.bmm(back, matrices[k])
+                back = torch.bmm(back, views[k][0])
                 if self.layers[k - 1].relu:
                     back = torch.ops.aten.threshold_backward(back, inputs[k], 0)
-            yield layer, inputs[k], here
+            yield k, inputs[k], here
 
 
 def dense(net: nn.Module, spec: Spec) -> Dense | None:

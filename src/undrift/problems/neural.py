@@ -21,7 +21,7 @@ from undrift.models.taps import with_taps
 from undrift.objectives.base import Batch, Objective, Others
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.captured import Captured, capture
-from undrift.problems.dense import dense
+from undrift.problems.dense import View, dense
 from undrift.problems.layers import channels_last, pool_first
 
 if TYPE_CHECKING:
@@ -250,6 +250,7 @@ class NeuralOracle(Oracle):
         self.label_counts = problem.label_counts(members) if "label_counts" in self.needs else None
         self.start: Tensor | None = None
         self.previous: Tensor | None = None
+        self._views: tuple[Tensor, list[View]] | None = None
 
     def begin(self, start: Tensor, previous: Tensor | None) -> None:
         self.start = start.detach() if "global" in self.needs else None
@@ -276,7 +277,10 @@ class NeuralOracle(Oracle):
         dense = self.problem.dense
         if dense is None or not batch or self.problem.device.type != "cpu":
             return super().step_(y, lr, *batch)
-        return dense.step_(y, lr, *self._arguments(*self._inputs(y, *batch))[:3])
+        if self._views is None or self._views[0] is not y:
+            self._views = y, dense.views(y)
+        dense.step_(self._views[1], lr, *self._arguments(*self._inputs(y, *batch))[:3])
+        return y
 
     def _gradients(self, y: Tensor, *arguments: Any) -> Tensor:
         if self.problem.dense is not None:
