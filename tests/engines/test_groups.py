@@ -69,7 +69,7 @@ def played(method, problem, engine=Simulate, rounds=3, **setting):
 
 
 def all_of(machine):
-    return {"x": machine.x, "ends": torch.cat(machine.ends), **machine.snapshot()[0]}
+    return {"x": machine.x, "ends": machine.ends, **machine.snapshot()[0]}
 
 
 @EVERY

@@ -88,8 +88,7 @@ class Engine(abc.ABC):
         self.round = self.phase = 0
         self.ledger = Ledger()
         self.server: State = method.server(self.x0)
-        self.ends: list[Tensor] = []
-        """The last local models, some clients' rows ``[C, d]`` after others'."""
+        self._ends: list[Tensor] = []
         self._everyone = np.arange(n)
         self._fixed: Plan | None = None
         self._most = max(self.steps)
@@ -103,11 +102,15 @@ class Engine(abc.ABC):
         return self.method.point(self.server)
 
     @property
+    def ends(self) -> Tensor | None:
+        """The last local models ``[C, d]``, put together when somebody asks."""
+        return torch.cat(self._ends) if self._ends else None
+
+    @property
     def drift(self) -> float:
         """Mean squared distance of the last local models to the server's."""
-        if not self.ends:
-            return 0.0
-        return float((torch.cat(self.ends) - self.x).square().sum(-1).mean())
+        ends = self.ends
+        return 0.0 if ends is None else float((ends - self.x).square().sum(-1).mean())
 
     def advance(self) -> None:
         """One phase."""

@@ -97,7 +97,7 @@ class Simulate(Engine):
     def _keep(self, me: Any, f: Stacked, members: np.ndarray | None) -> None:
         lasting = {name: f.rows(getattr(me, name)) for name in me.vectors}
         if f.ends:
-            self.ends = f.ends
+            self._ends = f.ends
             if self.problem.remembers:
                 lasting[PREVIOUS] = torch.cat(f.ends)
         if lasting:

@@ -42,7 +42,7 @@ class Wire(Engine):
                 self.frames_up += len(frame)
                 uploads.append(decode(phase.Up, frame, self.x0))
         if ends:
-            self.ends = [torch.stack(ends)]
+            self._ends = [torch.stack(ends)]
         only = None if picked is None else 0
         return uploads[0].map(lambda *v: self.reduce(torch.stack(v), phase.reduction, cohort, only), *uploads[1:])
 
