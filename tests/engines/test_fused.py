@@ -68,6 +68,9 @@ def test_a_step_that_cannot_be_compiled_runs_as_it_is():
     y = torch.arange(3.0)
     with pytest.warns(UserWarning, match="not compiled"):
         assert torch.equal(step(y, lambda y: 2 * y), -y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(step(y, lambda y: 2 * y), -y)
     assert fused.fused(awkward) is awkward
 
 

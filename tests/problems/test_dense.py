@@ -143,7 +143,7 @@ def test_problems_use_it_for_mini_batches_and_all_samples(name):
             x, labels = (DIGITS.images[part[chosen]].double() / 255 - 0.3) / 0.4, DIGITS.labels[part[chosen]]
             weights = torch.full((len(labels),), 1 / len(labels), dtype=torch.float64)
             torch.testing.assert_close(got[i], by_module(net, y[i], x, labels, weights), rtol=1e-11, atol=1e-12)
-    for given in ((), (batch,)):
+    for given in ((), (batch,), (batch,)):  # the last on other memory than the one before
         over = y.clone()
         assert f.step_(over, 0.3, *given) is over
         torch.testing.assert_close(over, y - 0.3 * f.grad(y, *given), rtol=1e-11, atol=1e-12)
