@@ -17,6 +17,8 @@ from undrift.reproduce.verdict import COMPUTED, OPEN, RULE, Cell
 QUICK = "quick"
 """Folder of the pages of quick runs, apart from the others."""
 INDEX = "README.md"
+PICTURE = "agreement.png"
+GREY = "Every number that is judged; grey is what counts as agreement."
 HEAD = """# Reproductions
 
 Every table and figure of the five papers, run by `undrift reproduce`. Generated; each page has its own command.
@@ -52,13 +54,19 @@ def write(report: Report, root: Path) -> Path:
 
 def write_index(root: Path) -> None:
     """The list of all pages under ``root``, and of the quick ones under ``root/quick``."""
+    from undrift.reproduce import agreement
+    from undrift.reproduce.draw import image
+
     for folder in (root, root / QUICK):
         found = [json.loads(file.read_text()) for file in sorted(folder.glob("*/*.json")) if file.parent.name != QUICK]
         if found:
-            _put(folder / INDEX, index(found))
+            picture = None if folder.name == QUICK else agreement.figure(found)
+            if picture:
+                _put(folder / PICTURE, image(picture, "png"))
+            _put(folder / INDEX, index(found, picture is not None))
 
 
-def index(found: list[dict[str, Any]]) -> str:
+def index(found: list[dict[str, Any]], pictured: bool) -> str:
     from undrift.reproduce.items import names
 
     place = {name: k for k, name in enumerate(names())}
@@ -69,7 +77,8 @@ def index(found: list[dict[str, Any]]) -> str:
         link = f"[{n['item']}]({n['item']}.md)"
         covered = f"{have} of {of}" if of else ""
         rows.append([link, n["title"], n["verdict"], covered, str(n["seeds"] or ""), n["device"], n["date"]])
-    return "\n".join([HEAD, _table(head, rows), "", "## How it is judged", "", RULE, ""])
+    seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
+    return "\n".join([HEAD, *seen, _table(head, rows), "", "## How it is judged", "", RULE, ""])
 
 
 def numbers(report: Report) -> dict[str, Any]:
@@ -92,7 +101,12 @@ def numbers(report: Report) -> dict[str, Any]:
                 "panel": shown.panel.name,
                 "rounds": {label: shown.reached(label) for label in shown.runs if shown.runs[label]},
                 "columns": [
-                    {"read": column.title, "cells": [_finite(c) for c in cells.values() if c.ours is not None]}
+                    {
+                        "read": column.title,
+                        "share": column.share,
+                        "judged": column.judged,
+                        "cells": [_finite(c) for c in cells.values() if c.ours is not None],
+                    }
                     for column, cells in shown.columns
                 ],
             }

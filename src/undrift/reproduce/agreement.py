@@ -1,0 +1,108 @@
+"""All numbers of all pages in one picture: the paper's against ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from undrift.report.figures import COLOURS, MARKS
+from undrift.reproduce.draw import finish, legend
+from undrift.reproduce.verdict import PART, POINTS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NAMES = {"fedrecu": "FedRecu", "fedred": "FedRed", "fedacg": "FedACG", "fedspeed": "FedSpeed", "fedcet": "FedCET"}
+FAR = 8.0
+"""Points of accuracy from which on a method is named."""
+POINTED: dict[str, Any] = {"s": 22, "alpha": 0.8, "linewidths": 0}
+BAND: dict[str, Any] = {"color": "#eeeeee", "linewidth": 0, "zorder": 0}
+LINE: dict[str, Any] = {"color": "#888888", "linewidth": 0.8, "zorder": 0}
+Styles = dict[str, dict[str, Any]]
+
+
+class Point(NamedTuple):
+    """A number that is judged, and that both have."""
+
+    paper: str
+    item: str
+    label: str
+    share: bool
+    printed: float
+    ours: float
+
+
+def points(pages: list[dict[str, Any]]) -> list[Point]:
+    """Those of these pages (their ``numbers``); one that several items show counts once."""
+    seen: dict[tuple[Any, ...], Point] = {}
+    for point in _all(pages):
+        seen.setdefault((point.paper, point.label, point.share, point.printed, point.ours), point)
+    return list(seen.values())
+
+
+def _all(pages: list[dict[str, Any]]) -> Iterator[Point]:
+    for page in pages:
+        paper = page["item"].partition("/")[0]
+        for column in (c for panel in page["panels"] for c in panel["columns"] if c["judged"]):
+            for cell in column["cells"]:
+                printed, ours = cell.get("printed"), cell["ours"]
+                if isinstance(printed, (int, float)) and isinstance(ours, (int, float)):
+                    yield Point(paper, page["item"], cell["label"], column["share"], printed, ours)
+
+
+def figure(pages: list[dict[str, Any]]) -> Figure | None:
+    """Accuracies against each other on the left, ratios of everything else on the right."""
+    from matplotlib.figure import Figure
+
+    found = points(pages)
+    accuracies = [p for p in found if p.share]
+    others = [p for p in found if not p.share and p.printed * p.ours > 0]
+    kinds = [(draw, some) for draw, some in ((_accuracies, accuracies), (_ratios, others)) if some]
+    if not kinds:
+        return None
+    papers = [paper for paper in NAMES if any(p.paper == paper for p in found)]
+    styles = {paper: {"color": COLOURS[k], "marker": MARKS[k], **POINTED} for k, paper in enumerate(papers)}
+    figure = Figure(figsize=(1.2 + 4.2 * len(kinds), 3.9), layout="constrained")
+    axes = list(figure.subplots(1, len(kinds), squeeze=False).flat)
+    for ax, (draw, some) in zip(axes, kinds, strict=True):
+        draw(ax, some, styles)
+    legend(figure, axes)
+    return figure
+
+
+def _accuracies(ax: Axes, some: list[Point], styles: Styles) -> None:
+    _scatter(ax, some, styles, lambda p: (p.printed, p.ours))
+    for p in some:
+        if abs(p.ours - p.printed) > FAR:
+            ax.annotate(p.label, (p.printed, p.ours), (5, -3), textcoords="offset points", fontsize=7, color="#666666")
+    low, high = (f(v for p in some for v in (p.printed, p.ours)) for f in (min, max))
+    ends = [low - 3, high + 3]
+    ax.plot(ends, ends, **LINE)
+    ax.fill_between(ends, [e - POINTS for e in ends], [e + POINTS for e in ends], **BAND)
+    finish(ax, "accuracy in the paper, %", "ours, %", zero=False)
+    ax.set_xlim(*ends)
+    ax.set_ylim(*ends)
+
+
+def _ratios(ax: Axes, some: list[Point], styles: Styles) -> None:
+    items = list(dict.fromkeys(p.item for p in some))
+    _scatter(ax, some, styles, lambda p: (p.ours / p.printed, items.index(p.item)))
+    ax.set_xscale("log")
+    far = 1.1 * max(1 + PART, *(math.exp(abs(math.log(p.ours / p.printed))) for p in some))
+    ax.axvspan(1 - PART, 1 + PART, **BAND)
+    ax.axvline(1, **LINE)
+    finish(ax, "rounds, errors, savings: ours / the paper's", "", zero=False)
+    ax.set_xlim(1 / far, far)
+    ax.set_yticks(range(len(items)), items)
+    ax.set_ylim(len(items) - 0.5, -0.5)
+    ticks = [t for t in (0.2, 0.5, 0.8, 1, 1.25, 2, 5) if 1 / far <= t <= far]
+    ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    ax.minorticks_off()
+
+
+def _scatter(ax: Axes, some: list[Point], styles: Styles, place: Callable[[Point], tuple[float, float]]) -> None:
+    for paper, style in styles.items():
+        if mine := [place(p) for p in some if p.paper == paper]:
+            ax.scatter(*zip(*mine, strict=True), label=NAMES[paper], **style)

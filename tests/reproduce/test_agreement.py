@@ -1,0 +1,50 @@
+"""The picture of all numbers."""
+
+import math
+
+from undrift.reproduce import agreement
+
+
+def page(item, *cells, share=True, judged=True):
+    column = {"read": "best", "share": share, "judged": judged, "cells": list(cells)}
+    return {"item": item, "panels": [{"panel": "p", "columns": [column]}]}
+
+
+def cell(label, printed, ours):
+    found = {"label": label, "printed": printed, "ours": ours}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+PAGES = [
+    page("fedspeed/table-1", cell("FedAvg", 75.2, 74.7), cell("FedDyn", 80.6, 60.0)),
+    page("fedspeed/table-6", cell("FedAvg", 75.2, 74.7), cell("FedCM", None, 70.0)),  # shared, and not printed
+    page("fedspeed/table-4", cell("FedAvg", 1357, "-"), cell("FedCM", 449, 480), share=False),  # never reached
+    page("fedspeed/table-5", cell("FedAvg", 10.0, 0.2), share=False, judged=False),
+    page("fedcet/figure-1", cell("FedCET", 1e-11, 2e-11), share=False),
+]
+
+
+def test_numbers_are_shown_once_and_if_both_have_them():
+    found = {(p.item, p.label, p.printed, p.ours) for p in agreement.points(PAGES)}
+    assert found == {
+        ("fedspeed/table-1", "FedAvg", 75.2, 74.7),
+        ("fedspeed/table-1", "FedDyn", 80.6, 60.0),
+        ("fedspeed/table-4", "FedCM", 449, 480),
+        ("fedcet/figure-1", "FedCET", 1e-11, 2e-11),
+    }
+
+
+def test_accuracies_and_ratios_have_a_plot_each():
+    left, right = agreement.figure(PAGES).axes
+    drawn = {tuple(point) for marks in left.collections for point in marks.get_offsets().tolist()}
+    assert {(75.2, 74.7), (80.6, 60.0)} <= drawn
+    assert [text.get_text() for text in left.texts] == ["FedDyn"]  # far off is named
+    ratios = {point[0] for marks in right.collections for point in marks.get_offsets().tolist()}
+    assert any(math.isclose(r, 480 / 449) for r in ratios) and any(math.isclose(r, 2.0) for r in ratios)
+    assert [tick.get_text() for tick in right.get_yticklabels()] == ["fedspeed/table-4", "fedcet/figure-1"]
+
+
+def test_nothing_to_show():
+    assert agreement.figure([page("fedacg/table-a", cell("FedAvg", None, 80.0))]) is None
+    (only,) = agreement.figure(PAGES[:1]).axes
+    assert only.get_xlabel() == "accuracy in the paper, %"
