@@ -45,7 +45,7 @@ def points(pages: list[dict[str, Any]]) -> list[Point]:
 def _all(pages: list[dict[str, Any]]) -> Iterator[Point]:
     for page in pages:
         paper = page["item"].partition("/")[0]
-        for column in (c for panel in page["panels"] for c in panel["columns"] if c["judged"]):
+        for column in (c for panel in page["panels"] for c in panel["columns"] if c.get("judged")):
             for cell in column["cells"]:
                 printed, ours = cell.get("printed"), cell["ours"]
                 if isinstance(printed, (int, float)) and isinstance(ours, (int, float)):
