@@ -21,7 +21,7 @@ PAGES = [
     page("fedspeed/table-4", cell("FedAvg", 1357, "-"), cell("FedCM", 449, 480), share=False),  # never reached
     page("fedspeed/table-5", cell("FedAvg", 10.0, 0.2), share=False, judged=False),
     page("fedcet/figure-1", cell("FedCET", 1e-11, 2e-11), share=False),
-    {"item": "fedacg/table-a", "panels": [{"columns": [{"cells": [cell("FedAvg", 80.0, 80.0)]}]}]},  # of an older version
+    {"item": "fedacg/table-a", "panels": [{"columns": [{"cells": [cell("FedAvg", 80.0, 80.0)]}]}]},  # older
 ]
 
 
