@@ -1,4 +1,4 @@
-"""Tiny image sets in the official formats."""
+"""Tiny image sets in the official formats, and what is asked of those that are loaded."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pytest
+import torch
 from PIL import Image
+
+from undrift.data.images import load_images
 
 TEN = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+LONG = np.cumsum([0] * 10 + [1])
+"""Offsets of ten images of which all but the last are empty."""
 
 
 def rng():
@@ -158,3 +164,21 @@ def write_folder(root: Path, image=None, kind="png"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / f"{name}.{kind}").write_bytes(encoded(pixels, {"png": "PNG", "jpg": "JPEG"}[kind]))
     return images
+
+
+def is_set(loaded, images, labels, cut, tolerance=0):
+    assert loaded.images.dtype == torch.uint8 and loaded.labels.dtype == torch.int64
+    assert loaded.images.is_contiguous() and loaded.test_images.is_contiguous()
+    got = torch.cat([loaded.images, loaded.test_images]).numpy().astype(int)
+    assert got.shape == images.shape and len(loaded.images) == cut
+    assert abs(got - images).max() <= tolerance
+    assert [*loaded.labels.tolist(), *loaded.test_labels.tolist()] == list(labels)
+
+
+def complaint(name, folder):
+    """What load_images says: one sentence, one line."""
+    with pytest.raises(ValueError) as caught:
+        load_images(name, folder)
+    message = str(caught.value)
+    assert "\n" not in message and "object at 0x" not in message
+    return message
