@@ -1,5 +1,7 @@
 """FedRecu from the start of the authors' CNN code."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import torch
 
@@ -35,8 +37,17 @@ def test_with_mini_batches_it_goes_where_the_mean_gradient_is_the_first_one():
         for m in (AsCoded, FedRecu)
     )
     curvature = torch.as_tensor(DIAGONALS.mean(0))
-    first = curvature - torch.as_tensor(
-        LINEAR.mean((0, 1))
-    )  # the mean gradient where it starts; some 0.1 of noise here
+    first = curvature - torch.as_tensor(LINEAR.mean((0, 1)))  # at the start; the means below have 0.1 of noise
     assert torch.allclose(curvature * away, first, rtol=0, atol=0.45) and float(first.min()) > 1
     assert torch.allclose(curvature * there, 0 * first, rtol=0, atol=0.45)
+
+
+def test_only_the_first_round_is_another():
+    x, g = torch.ones(2, 5), torch.full((2, 5), 3.0)
+    oracle = SimpleNamespace(round=0, grad=lambda x, step: g)
+    code, paper = (m.Correct(m(lr=0.1)) for m in (AsCoded, FedRecu))
+    me, got = FedRecu.Client(x=2 * x, g=5 * g), paper.Down(x=x)
+    assert torch.equal(code.work(me, got, oracle)[1].w, x) and torch.equal(code.work(me, got, oracle)[0].g, g)
+    oracle.round = 1
+    assert torch.equal(code.work(me, got, oracle)[1].w, paper.work(me, got, oracle)[1].w)
+    assert not torch.equal(code.work(me, got, oracle)[1].w, x)

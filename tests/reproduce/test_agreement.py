@@ -1,8 +1,19 @@
 """The picture of all numbers."""
 
+import json
 import math
+from pathlib import Path
+
+import pytest
 
 from undrift.reproduce import agreement
+from undrift.reproduce.cache import Cache
+from undrift.reproduce.collect import collect
+from undrift.reproduce.items import item
+from undrift.reproduce.page import numbers
+from undrift.reproduce.perform import Options
+
+COMMITTED = Path(__file__).parents[2] / "docs" / "reproductions"
 
 
 def page(item, *cells, share=True, judged=True):
@@ -49,3 +60,11 @@ def test_nothing_to_show():
     assert agreement.figure([page("fedacg/table-a", cell("FedAvg", None, 80.0))]) is None
     (only,) = agreement.figure(PAGES[:1]).axes
     assert only.get_xlabel() == "accuracy in the paper, %"
+
+
+@pytest.mark.parametrize("name", ["fedspeed/table-1", "fedspeed/table-7", "fedrecu/figure-1"])
+def test_the_pages_in_docs_are_those_of_the_runs_in_docs(name, tmp_path):
+    cache = Cache(tmp_path)
+    cache.unpack(COMMITTED / "runs.zip")
+    report = collect(item(name), Options(), cache)
+    assert json.loads(json.dumps(numbers(report))) == json.loads((COMMITTED / f"{name}.json").read_text())

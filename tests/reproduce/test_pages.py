@@ -22,7 +22,9 @@ def test_a_page(papers, tmp_path, capsys):
     assert cells["FedAvg"]["ours"] == cells["FedAvg"]["printed"] == "-"
     assert cells["SCAFFOLD"]["printed"] == 20
     assert all((pages / "toy" / f"figure-1.{kind}").stat().st_size > 1000 for kind in ("png", "pdf"))
-    assert "[toy/figure-1](toy/figure-1.md)" in (pages / "README.md").read_text()
+    index = (pages / "README.md").read_text()
+    assert "[toy/figure-1](toy/figure-1.md)" in index and "(agreement.png)" in index
+    assert (pages / "agreement.png").stat().st_size > 1000
     assert main(["reproduce", "toy", "--out", str(out), "--pages", str(pages), "--seeds", "2"]) == 0
     assert "3 kept, 3 to do" in capsys.readouterr().err
     page = (pages / "toy" / "figure-1.md").read_text()

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NAMES = {"fedrecu": "FedRecu", "fedred": "FedRed", "fedacg": "FedACG", "fedspeed": "FedSpeed", "fedcet": "FedCET"}
 FAR = 8.0
 """Points of accuracy from which on a method is named."""
 POINTED: dict[str, Any] = {"s": 22, "alpha": 0.8, "linewidths": 0}
@@ -62,7 +61,7 @@ def figure(pages: list[dict[str, Any]]) -> Figure | None:
     kinds = [(draw, some) for draw, some in ((_accuracies, accuracies), (_ratios, others)) if some]
     if not kinds:
         return None
-    papers = [paper for paper in NAMES if any(p.paper == paper for p in found)]
+    papers = dict.fromkeys(p.paper for p in found)
     styles = {paper: {"color": COLOURS[k], "marker": MARKS[k], **POINTED} for k, paper in enumerate(papers)}
     figure = Figure(figsize=(1.2 + 4.2 * len(kinds), 3.9), layout="constrained")
     axes = list(figure.subplots(1, len(kinds), squeeze=False).flat)
@@ -105,4 +104,4 @@ def _ratios(ax: Axes, some: list[Point], styles: Styles) -> None:
 def _scatter(ax: Axes, some: list[Point], styles: Styles, place: Callable[[Point], tuple[float, float]]) -> None:
     for paper, style in styles.items():
         if mine := [place(p) for p in some if p.paper == paper]:
-            ax.scatter(*zip(*mine, strict=True), label=NAMES[paper], **style)
+            ax.scatter(*zip(*mine, strict=True), label=paper, **style)
