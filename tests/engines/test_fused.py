@@ -14,6 +14,7 @@ from undrift.methods import registry
 
 STEPPING = sorted(name for name, method in registry.items() if any(f.name == "lr" for f in dataclasses.fields(method)))
 REFERENCE = {"clip": 3.0, "clip_scope": "reference", "weight_decay": 0.1}
+WHOLE = REFERENCE | {"clip_scope": "whole"}
 
 
 @pytest.fixture
@@ -36,7 +37,9 @@ def end(method, rounds, **options):
     return engine
 
 
-@pytest.mark.parametrize("options", [{}, {"decay": 0.9}, REFERENCE], ids=["plain", "decay", "reference"])
+@pytest.mark.parametrize(
+    "options", [{}, {"decay": 0.9}, WHOLE, REFERENCE], ids=["plain", "decay", "whole", "reference"]
+)
 @pytest.mark.parametrize("name", STEPPING)
 def test_a_compiled_step_is_the_same(name, options, counter, monkeypatch):
     method = example(registry[name], quadratic().constants)

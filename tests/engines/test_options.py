@@ -1,5 +1,7 @@
 """Weight decay, clipping, decay of lr, data weights, sampling."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -36,12 +38,13 @@ def test_clip_then_decay_on_the_task_gradient(engine):
 
 
 @EVERY
-def test_the_reference_scope_clips_linear_corrections_too(engine):
-    """FedDyn as in the reference codes: clip(g - d_i - alpha x), then (weight_decay + alpha) y."""
+@pytest.mark.parametrize("scope", ["whole", "reference"])
+def test_scopes_that_clip_corrections_too(engine, scope):
+    """FedDyn as in FedACG's code, clip(g - d_i + alpha (y - x)), and in its own: clip(g - d_i - alpha x) + alpha y."""
     problem = quadratic()
     alpha, lr, most, decay = 0.5, 0.01, 4.0, 0.1
     machine = engine(
-        FedDyn(lr=lr, alpha=alpha), problem, steps=3, clip=most, clip_scope="reference", weight_decay=decay,
+        FedDyn(lr=lr, alpha=alpha), problem, steps=3, clip=most, clip_scope=scope, weight_decay=decay,
         x0=torch.ones(problem.dim),
     )  # fmt: skip
     x, d, h = np.ones(problem.dim), np.zeros((problem.clients, problem.dim)), np.zeros(problem.dim)
@@ -50,7 +53,10 @@ def test_the_reference_scope_clips_linear_corrections_too(engine):
         y = np.tile(x, (problem.clients, 1))
         for _ in range(3):
             g = gradients(problem, torch.as_tensor(y)).numpy()
-            y = y - lr * (clipped(g - d - alpha * x, most) + (decay + alpha) * y)
+            if scope == "whole":
+                y = y - lr * (clipped(g - d + alpha * (y - x), most) + decay * y)
+            else:
+                y = y - lr * (clipped(g - d - alpha * x, most) + (decay + alpha) * y)
         d = d - alpha * (y - x)
         h = h - alpha * (y - x).mean(0)
         x = y.mean(0) - h / alpha
@@ -67,8 +73,27 @@ def test_scopes_differ_only_when_the_clip_binds():
         return machine.x
 
     assert torch.allclose(end(clip=1e6), end(), atol=1e-13)
-    assert torch.allclose(end(clip=1e6, clip_scope="reference"), end(), atol=1e-12)
-    assert not torch.allclose(end(clip=1.0, clip_scope="reference"), end(clip=1.0), atol=1e-4)
+    ends = [end(clip=1.0)]
+    for scope in ("whole", "reference"):
+        assert torch.allclose(end(clip=1e6, clip_scope=scope), end(), atol=1e-12)
+        ends.append(end(clip=1.0, clip_scope=scope))
+    assert min(float((a - b).norm()) for a, b in combinations(ends, 2)) > 1e-4
+
+
+def test_only_the_reference_scope_moves_the_fixed_point():
+    """At FedDyn's x* nothing is left to clip but, in that scope, alpha x*; above the clip it pulls models to zero."""
+    problem = quadratic()
+    best, alpha = problem.optimum, 0.5
+    clip = 0.5 * alpha * float(best.norm())
+
+    def end(scope):
+        machine = Simulate(FedDyn(lr=0.02, alpha=alpha), problem, steps=5, x0=best, clip=clip, clip_scope=scope)
+        for _ in range(3000):
+            machine.run_round()
+        return machine.x
+
+    assert torch.allclose(end("whole"), best, atol=1e-9)
+    assert end("reference").norm() < 0.9 * best.norm()
 
 
 def test_recursions_see_treated_gradients_everywhere():

@@ -21,14 +21,16 @@ class Options:
     weight_decay  adds weight_decay * y to every local gradient
     clip          largest norm of a gradient (over all its coordinates)
     clip_scope    task: the gradient of the loss is clipped, what a method adds to it is not;
-                  reference: a method's linear corrections are clipped with it, as in the papers' codes
+                  whole: all that a local step follows is clipped, but for weight decay, as in FedACG's code;
+                  reference: likewise, but of a proximal term w (y - x) only -w x, as in FedSpeed's and FedDyn's codes:
+                  where w |x| is above clip, the local model is pulled to zero
     decay         factor on lr after every round
     weights       uniform, or samples: clients count by their number of samples
     """
 
     weight_decay: NonNegative = 0.0
     clip: Positive | None = None
-    clip_scope: Literal["task", "reference"] = "task"
+    clip_scope: Literal["task", "whole", "reference"] = "task"
     decay: Fraction = 1.0
     weights: Literal["uniform", "samples"] = "uniform"
 
@@ -72,12 +74,15 @@ class Descent:
         direction = direction or (lambda y, grad: grad(y))
         compiled = self._compiles(x)
         rate = x.new_full((), lr) if compiled else lr  # a number would be compiled anew when it changes
-        if options.clip is not None and options.clip_scope == "reference":
-            # As in the reference codes: of a proximal term only the linear part is clipped.
+        if options.clip is not None and options.clip_scope != "task":
+            whole = options.clip_scope == "whole"
+            outside = options.weight_decay + (0.0 if whole else prox)
+
             def step(y: Tensor, grad: Callable) -> Tensor:
                 v = direction(y, grad)
-                v = torch.sub(v, x, alpha=prox) if prox else v
-                kept = (1 - rate * (options.weight_decay + prox)) * y
+                if prox:
+                    v = torch.add(v, y - x, alpha=prox) if whole else torch.sub(v, x, alpha=prox)
+                kept = (1 - rate * outside) * y
                 return kept.addcmul_(v, -rate * options.scale(v))
 
             self._raw = True

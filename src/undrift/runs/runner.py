@@ -79,7 +79,7 @@ def prepare(
     store: str = "auto",
     weight_decay: float = 0.0,
     clip: float | None = None,
-    clip_scope: Literal["task", "reference"] = "task",
+    clip_scope: Literal["task", "whole", "reference"] = "task",
     decay: float = 1.0,
     weights: Literal["uniform", "samples"] = "uniform",
     **parameters: Any,

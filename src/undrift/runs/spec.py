@@ -33,7 +33,7 @@ class Training:
     """The local loss, where the problem leaves it open."""
     weight_decay: NonNegative = 0.0
     clip: Positive | None = None
-    clip_scope: Literal["task", "reference"] = "task"
+    clip_scope: Literal["task", "whole", "reference"] = "task"
     decay: Fraction = 1.0
 
 
