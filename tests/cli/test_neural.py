@@ -128,7 +128,7 @@ def test_curves_of_loss_and_drift(net, capsys, monkeypatch):
     monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure))
     for words, label, scale in (
         (["--y", "drift"], "mean squared distance of the local models", "log"),
-        (["--y", "loss"], "f(x)", "linear"),
+        (["--y", "loss"], "test loss", "linear"),
         (["--smooth", "2"], "test accuracy, % (mean of the last 2 rows)", "linear"),
         (["--smooth", "1"], "test accuracy, %", "linear"),
         ([], "test accuracy, % (mean of the last 4 rows)", "linear"),

@@ -53,7 +53,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "seed": 1,
     },
 }
-ELSEWHERE = {"images": {"data", "augment", "precision"}}
+ELSEWHERE = {"images": {"data", "augment", "precision", "training"}}
 
 
 def test_listing_needs_neither_torch_nor_numpy():

@@ -1,4 +1,4 @@
-"""Neural networks as a problem: gradients, metrics, precision, and what is refused."""
+"""Neural networks as a problem: gradients, precision, and what is refused."""
 
 import dataclasses
 
@@ -13,7 +13,6 @@ from undrift import problems
 from undrift.core.params import BadParameters
 from undrift.core.problem import Unsupported
 from undrift.data import paper_partitions, partition
-from undrift.data.augment import Augmentation, Pipeline
 from undrift.engines import Simulate
 from undrift.methods import FedAvg
 from undrift.models import build, flatten, unflatten
@@ -148,49 +147,6 @@ def test_start_is_the_networks_and_pure():
     other = problem.to(torch.float32, CPU)
     assert other.start().dtype == torch.float64
     close(other.start(), problem.start(), 0)
-
-
-def test_metrics_are_those_of_a_loop():
-    problem = federation()
-    x = points(problem)[0]
-    net = network().double()
-    net.load_state_dict(unflatten(x, problem.spec))
-    loss = right = near = 0.0
-    with torch.no_grad():
-        for image, label in zip(DIGITS.test_images, DIGITS.test_labels, strict=True):
-            s = net(seen(image.unsqueeze(0)))[0].tolist()
-            order = sorted(range(10), key=lambda c: -s[c])
-            loss += np.log(np.sum(np.exp(s))) - s[int(label)]
-            right += order[0] == int(label)
-            near += int(label) in order[:5]
-    n = len(DIGITS.test_labels)
-    got = problem.metrics(x)
-    assert got == pytest.approx({"loss": loss / n, "accuracy": right / n, "top5": near / n}, rel=1e-12)
-    assert 0 < got["accuracy"] < got["top5"] < 1
-
-
-def test_metrics_do_not_depend_on_the_pass(monkeypatch):
-    problem = federation()
-    whole = problem.metrics(problem.start())
-    monkeypatch.setattr(neural, "PASS", 7)
-    assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-12)
-
-
-def test_few_classes_have_a_smaller_top_five():
-    few = dataclasses.replace(
-        DIGITS, classes=("a", "b", "c"), labels=DIGITS.labels % 3, test_labels=DIGITS.test_labels % 3
-    )
-    problem = Neural(build("linear", 1, 8, 3), few, PARTS)
-    assert problem.metrics(problem.start())["top5"] == 1
-
-
-def test_evaluation_is_neither_augmented_nor_random():
-    problem, random = federation(), torch.get_rng_state()
-    still = federation(pipeline=Pipeline(Augmentation(), PIPELINE.normalise))
-    x = points(problem)[0]
-    assert problem.metrics(x) == problem.metrics(x) == still.metrics(x)
-    assert torch.equal(torch.get_rng_state(), random)
-    close(problem.at().grad(points(problem)), still.at().grad(points(problem)), 0)
 
 
 def test_without_a_pipeline_bytes_become_unit_floats():

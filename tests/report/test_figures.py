@@ -53,6 +53,19 @@ def test_accuracies_are_percent_and_smoothed_as_the_axis_says():
     assert list(target.get_ydata()) == [30, 30]
 
 
+@pytest.mark.parametrize("gap", [None, 0.5])
+def test_what_was_measured_on_what(gap):
+    """With an optimum, loss and accuracy are those of the clients' samples; a network has others for these."""
+    more = {"gap": gap, "accuracy": 0.5, "train_loss": 2.0, "train_accuracy": 0.25}
+    data = [row | more for row in rows("A", "FedAvg", column="loss")]
+    words = {column: panels({"one": data}, y=column).axes[0].get_ylabel() for column in ("loss", *more)}
+    assert words["train_loss"] == "f(x), training loss" and words["train_accuracy"] == "training accuracy, %"
+    assert words["loss"] == ("test loss" if gap is None else "f(x)")
+    assert words["accuracy"] == ("test accuracy, %" if gap is None else "accuracy, %")
+    shares = lines(panels({"one": data}, y="train_accuracy").axes[0])[0].get_ydata()
+    assert set(shares) == {25}
+
+
 def test_only_where_there_is_an_optimum_are_methods_biased():
     data = [row | {"accuracy": 0.5} for row in rows("A", "FedAvg", column="loss")]
     assert lines(panels({"one": data}).axes[0])[0].get_color() != "#888888"

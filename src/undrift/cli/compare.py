@@ -16,7 +16,7 @@ from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 PLOTS = (".png", ".pdf", ".svg")
 
 
-COLUMNS = ("gap", "accuracy", "loss", "drift", "grad_norm", "distance")
+COLUMNS = ("gap", "accuracy", "loss", "train_accuracy", "train_loss", "drift", "grad_norm", "distance")
 SMOOTH = 10
 
 

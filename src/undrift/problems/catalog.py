@@ -154,7 +154,7 @@ class Images(Named):
 
     ``projection`` adds MOON's (true: to 256 features), ``beta`` and ``shards`` are those of the partitions, and the
     partitions and augmentations with a paper's name are its code's. ``precision`` is that of products on a GPU;
-    ``seed`` decides the split and the first weights.
+    ``training`` measures on the clients' images too; ``seed`` decides the split and the first weights.
     """
 
     name = "images"
@@ -175,6 +175,7 @@ class Images(Named):
     shards: Count = 2
     augment: Literal["none", "fedspeed", "fedacg", "fedrecu"] = "none"
     precision: Literal["f32", "tf32", "bf16"] = "f32"
+    training: bool = False
     seed: Natural = 0
 
     def __post_init__(self) -> None:
@@ -212,7 +213,9 @@ class Images(Named):
             net = with_projection(net, 256 if self.projection is True else self.projection, seed=self.seed)
         pipeline = None if self.augment == "none" else presets[self.augment](self.data)
         parts = _split(self, images.labels.numpy())
-        return Neural(net, images, parts, pipeline=pipeline, objective=objective, precision=self.precision)
+        return Neural(
+            net, images, parts, pipeline=pipeline, objective=objective, precision=self.precision, training=self.training
+        )
 
 
 def _split(problem: LogisticRegression | Images, labels: Any) -> Parts:

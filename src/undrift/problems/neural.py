@@ -49,6 +49,7 @@ class Neural(Problem):
     differentiated by formula, convolutions run with channels last.
     On a GPU the cohort's gradient is captured as a CUDA graph, its loss compiled unless ``compiled`` is false.
     ``precision`` says how its products are computed there: f32, tf32, or bf16 (weights and updates stay float32).
+    ``training`` measures the model on the clients' samples too, not only on the test samples.
     """
 
     differentiates = True
@@ -64,9 +65,10 @@ class Neural(Problem):
         stacked: bool | None = None,
         precision: Literal["f32", "tf32", "bf16"] = "f32",
         compiled: bool = True,
+        training: bool = False,
     ):
         refuse_batch_statistics(module)
-        self.precision, self.compiled = precision, compiled
+        self.precision, self.compiled, self.training = precision, compiled, training
         self.objective = CrossEntropy() if objective is None else objective
         self.net = pool_first(copy.deepcopy(module).train(False))
         vector, self.spec = flatten(self.net)
@@ -97,19 +99,36 @@ class Neural(Problem):
     def at(self, members: np.ndarray | None = None) -> NeuralOracle:
         return NeuralOracle(self, np.arange(self.clients) if members is None else members)
 
-    @torch.no_grad()
     def metrics(self, x: Tensor) -> dict[str, float]:
-        """On the test samples: mean cross-entropy, and the shares classified right at once and among the best five."""
+        """On the test samples: mean cross-entropy, and the shares classified right at once and among the best five.
+
+        With ``training`` also ``train_loss``, which is f(x), and ``train_accuracy``: no sample is augmented.
+        """
         model = self.bound(x.detach().to(self.device, self.dtype))
+        tested = self._judge(model, self._test_x, self._test_y, np.arange(len(self._test_y)))
+        found = dict(zip(("loss", "accuracy", "top5"), tested, strict=True))
+        if self.training:
+            weights = np.repeat(1 / np.array(self.samples), self.samples)
+            trained = self._judge(model, self._x, self._y, np.concatenate(self.parts), weights)
+            found |= {"train_loss": trained[0], "train_accuracy": trained[1]}
+        return found
+
+    @torch.no_grad()
+    def _judge(
+        self, model: Bound, x: Tensor, y: Tensor, samples: np.ndarray, weights: np.ndarray | None = None
+    ) -> list[float]:
+        """Cross-entropy, right at once and right among five: weighted means over samples."""
+        weights = np.ones(len(samples)) if weights is None else weights
         total = torch.zeros(3, dtype=torch.float64, device=self.device)
         size = PASS if self.device.type == "cpu" else 10 * PASS
-        for images, labels in zip(self._test_x.split(size), self._test_y.split(size), strict=True):
-            logits = model(self.prepare(images)).double()
-            loss = nn.functional.cross_entropy(logits, labels, reduction="sum")
+        passes = (torch.from_numpy(a).to(self.device).split(size) for a in (samples, weights))
+        for chosen, weight in zip(*passes, strict=True):
+            labels = y[chosen]
+            logits = model(self.prepare(x[chosen])).double()
+            loss = nn.functional.cross_entropy(logits, labels, reduction="none")
             best = logits.topk(min(5, self.classes), dim=-1).indices == labels.unsqueeze(-1)
-            total += torch.stack([loss, best[:, 0].sum(), best.sum()])
-        loss, top1, top5 = (total / len(self._test_y)).tolist()
-        return {"loss": loss, "accuracy": top1, "top5": top5}
+            total += weight @ torch.stack([loss, best[:, 0].double(), best.any(-1).double()], dim=-1)
+        return (total / weights.sum()).tolist()
 
     def bound(self, weights: Tensor) -> Bound:
         """The network with these weights ``[d]``."""

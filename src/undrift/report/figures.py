@@ -25,16 +25,20 @@ WORDS = {
     "grad_norm": "‖∇f(x)‖",
     "distance": "‖x − x*‖",
     "loss": "f(x)",
-    "accuracy": "test accuracy, %",
-    "top5": "test accuracy among five, %",
+    "accuracy": "accuracy, %",
+    "top5": "accuracy among five, %",
+    "train_loss": "f(x), training loss",
+    "train_accuracy": "training accuracy, %",
     "drift": "mean squared distance of the local models",
     "bytes_up": "bytes uploaded",
     "gradients": "gradients, all clients",
     "iterations": "local iterations",
     "seconds": "seconds",
 }
+TESTED = {"loss": "test loss", "accuracy": "test accuracy, %", "top5": "test accuracy among five, %"}
+"""What these are in runs that are judged by their accuracy: they are networks', on test samples."""
 LOGARITHMIC = {"gap", "grad_norm", "distance", "drift"}
-SHARES = {"accuracy", "top5"}
+SHARES = {"accuracy", "top5", "train_accuracy"}
 """Drawn as percent, and as moving averages if asked."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#8C6D31", "#000000")
 """Told apart by colour-blind readers too (Okabe and Ito, with three more)."""
@@ -62,7 +66,7 @@ def curve(
     if y in LOGARITHMIC:
         ax.set_yscale("log")
     ax.set_xlabel(WORDS.get(x, x))
-    ax.set_ylabel(axis(y, smooth))
+    ax.set_ylabel(axis(y, smooth, judged="accuracy" if "accuracy" in history and "gap" not in history else ""))
     ax.grid(True, alpha=0.3)
     if label:
         ax.legend(frameon=False, fontsize="small")
@@ -93,19 +97,20 @@ def panels(
         column = y or judged
         for ax, x in ((left, "round"), (right, "vectors")):
             _draw(ax, curves(rows), x, column, styles, target if column == judged else None, smooth)
-        left.set_ylabel(_plain(axis(column, smooth, note)))
+        left.set_ylabel(_plain(axis(column, smooth, note, judged=judged)))
         left.set_title(_plain(title), loc="left", fontsize=11, fontweight="bold")
     handles, names = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right upper", frameon=False, fontsize=9.5, handlelength=1.8)
     return figure
 
 
-def axis(y: str, smooth: int = 1, note: str = "") -> str:
-    """What an axis shows."""
+def axis(y: str, smooth: int = 1, note: str = "", *, judged: str = "") -> str:
+    """What an axis shows, of runs that are judged by ``judged``."""
+    words = WORDS | TESTED if judged == "accuracy" else WORDS
     if y not in SHARES:
-        return WORDS.get(y, y)
+        return words.get(y, y)
     details = [note] * bool(note) + [f"mean of the last {smooth} rows"] * (smooth > 1)
-    return WORDS[y] + f" ({'; '.join(details)})" * bool(details)
+    return words[y] + f" ({'; '.join(details)})" * bool(details)
 
 
 def drawn(values: Sequence[Any] | np.ndarray, y: str, smooth: int = 1) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 
 from undrift.methods import registry
 from undrift.report import sheets, stills
-from undrift.report.figures import LOGARITHMIC, SHARES, WORDS
+from undrift.report.figures import LOGARITHMIC, SHARES, TESTED, WORDS
 from undrift.report.scores import SPENT, Setting, complete, scores
 from undrift.report.summary import curves, metric
 from undrift.report.text import clean
@@ -22,6 +22,8 @@ MEASURED = {
     "accuracy": "accuracy, %",
     "top5": "accuracy among five, %",
     "loss": "loss, f(x)",
+    "train_loss": "training loss, f(x)",
+    "train_accuracy": "training accuracy, %",
     "grad_norm": "gradient, ‖∇f(x)‖",
     "distance": "distance, ‖x − x*‖",
     "drift": "drift, mean squared distance",
@@ -135,9 +137,8 @@ def _charts(content: Content, column: str) -> dict[str, Any]:
 
 
 def _title(name: str, column: str, content: Content) -> str:
-    """What an axis shows; a run that is judged by its accuracy is measured on test images."""
-    test = "test " * (column == "accuracy" and name in (*SHARES, "loss"))
-    return test + MEASURED[name] + f" ({content.note})" * (bool(content.note) and name in SHARES)
+    words = MEASURED | TESTED if column == "accuracy" else MEASURED
+    return words[name] + f" ({content.note})" * (bool(content.note) and name in SHARES)
 
 
 def _columns(rows: Sequence[Row], names: Iterable[str], stride: int) -> dict[str, list[Any]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from undrift.report.figures import COLOURS, LOGARITHMIC, MARKS, axis, drawn
+from undrift.report.summary import metric
 from undrift.reproduce import rates
 from undrift.reproduce.cache import Kept
 from undrift.reproduce.collect import Report, Shown
@@ -60,7 +61,8 @@ def curves(report: Report, shown: list[Shown]) -> Figure:
         far = any(_far(s, x) for s in shown)
         if far:
             ax.set_xscale("log", nonpositive="mask")
-        finish(ax, axis(x), axis(y, item.smooth, "; ".join(notes)), zero=not far)
+        judged = metric(row for kept in panel.runs.values() for run in kept for row in run.until(0))
+        finish(ax, axis(x), axis(y, item.smooth, "; ".join(notes), judged=judged), zero=not far)
     legend(figure, axes)
     return figure
 
