@@ -1,16 +1,20 @@
 """``list`` and ``show`` tell what the methods declare."""
 
+import dataclasses
 import inspect
 import json
 
 import pytest
 
 from undrift.cli import VERBS, main
+from undrift.core.cohort import Sampling
 from undrift.core.method import registry
+from undrift.core.params import meanings
 from undrift.methods import FedCET, FedTrack, Scaffold
 from undrift.objectives import MOON
 from undrift.objectives.base import registry as objectives
 from undrift.problems.catalog import registry as problems
+from undrift.runs.spec import Settings
 
 
 def told(capsys, *words):
@@ -55,6 +59,48 @@ def test_the_tables_name_everything_and_fit(capsys):
         assert all(any(line.startswith(name) for line in text.splitlines()) for name in known)
         assert max(map(len, text.splitlines())) <= 100
     assert "FedTrack *" in told(capsys, "list", "methods")
+
+
+def test_every_setting_of_a_spec_is_explained(capsys):
+    rows = json.loads(told(capsys, "list", "settings", "--json"))
+    fields = {f.name for cls in (Settings, Sampling) for f in dataclasses.fields(cls)}
+    assert {row["name"] for row in rows} == fields and len(rows) == len(fields)
+    assert all(row["meaning"] and row["takes"] for row in rows)
+    assert {row["name"] for row in rows if row["required"]} == {"name", "rounds", "size"}
+    known = {row["name"]: row for row in rows}
+    assert known["clip_scope"]["default"] == "task" and known["clip_scope"]["meaning"].endswith("is pulled to zero")
+    assert known["seeds"]["default"] == [0] and known["cohort"]["takes"] == "table or nothing"
+    assert "method" in known["decay"]["place"] and "method" not in known["batch"]["place"]
+    text = told(capsys, "list", "settings")
+    assert all(f"\n  {name} " in text for name in fields) and max(map(len, text.splitlines())) <= 100
+    assert "whole number >= 1; required" in text and 'default "simulate"' in text and "undrift list problems" in text
+
+
+def test_meanings_are_those_of_the_nearest_class():
+    @dataclasses.dataclass
+    class Base:
+        """Head.
+
+        one  said here
+             and here
+        two  said of the base
+        not  a field
+        """
+
+        one: int = 1
+        two: int = 2
+
+    @dataclasses.dataclass
+    class Child(Base):
+        """two  said of the child
+
+        one word is not a meaning
+        """
+
+        three: int = 3
+
+    assert meanings(Base) == {"one": "said here and here", "two": "said of the base"}
+    assert meanings(Child) == {"one": "said here and here", "two": "said of the child"}
 
 
 def test_problems_as_json_carry_their_parameters(capsys):

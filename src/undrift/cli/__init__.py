@@ -93,7 +93,9 @@ def commands() -> Parser:
     json_option(verb)
     verb.set_defaults(work=report_verb)
 
-    verb = verbs.add_parser("list", description=LIST, help="list the methods, objectives or named problems")
+    verb = verbs.add_parser(
+        "list", description=LIST, help="list the methods, objectives, named problems or the settings of a spec"
+    )
     verb.add_argument("kind", choices=KINDS, help=", ".join(KINDS), metavar="|".join(KINDS))
     json_option(verb)
     verb.set_defaults(work=list_verb)
@@ -151,7 +153,7 @@ def commands() -> Parser:
 
 
 VERBS = ("demo", "run", "resume", "compare", "report", "list", "show", "reproduce", "tables", "new", "check", "data")
-KINDS = ("methods", "objectives", "problems")
+KINDS = ("methods", "objectives", "problems", "settings")
 DEMO = """\
 FedAvg stalls at its bias; the corrected methods reach a gap of 1e-10, on real data and on a quadratic.
 Takes seconds and downloads nothing. The picture, the specs and the recorded runs go to a folder."""
@@ -164,7 +166,8 @@ RESUME = """\
 Go on with a run that was interrupted, killed or ran out of disk, from its last checkpoints.
 The result is the same as if it had never stopped."""
 SET = "change the spec: rounds=50, problem.clients=20, cohort.size=5, or method.lr=0.05 for every method with an lr"
-LIST = "List the methods with what they cost, the local objectives, or the named problems with their parameters."
+LIST = """List the methods with what they cost, the local objectives, the named problems with their parameters, or the
+settings of a spec."""
 SHOW = "Show a method (update, hyper-parameters, costs, assumptions, source) or a local objective."
 COMPARE = "What each method of some runs needed to reach a target, as means over seeds."
 REPORT = """\

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from textwrap import fill
 from typing import Any
 
 from undrift.cli.talk import OK, refuse, result, result_json
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
-from undrift.core.params import describe, hints, unknown
+from undrift.core.params import describe, hints, meanings, unknown
 from undrift.methods import find
 from undrift.objectives import Objective
 from undrift.objectives import find as find_objective
@@ -69,6 +70,38 @@ def problems(as_json: bool) -> int:
         result(f"\n{row['name']}")
         result(_parameter_table(row["parameters"], theory=False))
     return OK
+
+
+def settings(as_json: bool) -> int:
+    from undrift.core.cohort import Sampling
+    from undrift.runs.spec import SETTINGS, TRAINING, Settings
+
+    cohort = [field.name for field in dataclasses.fields(Sampling)]
+    parts: dict[str, tuple[type, list[str]]] = {
+        "at the top of a spec": (Settings, [name for name in SETTINGS if name not in TRAINING]),
+        "at the top, or in a [[method]] for that one": (Settings, list(TRAINING)),
+        "in [cohort]; cohort = 5 is the same as size = 5": (Sampling, cohort),
+    }
+    rows = []
+    for place, (cls, names) in parts.items():
+        known, said = {row["name"]: row for row in parameters(cls)}, meanings(cls)
+        rows += [{"place": place} | known[name] | {"meaning": said[name]} for name in names]
+    if as_json:
+        result_json([{key: value for key, value in row.items() if key != "theory"} for row in rows])
+        return OK
+    for place in parts:
+        result(f"{place}\n")
+        for row in (row for row in rows if row["place"] == place):
+            result(f"  {row['name']:<16} {row['takes']}{_default(row)}")
+            result(fill(row["meaning"], 96, initial_indent=" " * 19, subsequent_indent=" " * 19))
+        result("")
+    result("[problem] has a name and the parameters in: undrift list problems")
+    result("[[method]] has a name, a label if you like, and the parameters in: undrift show NAME")
+    return OK
+
+
+def _default(row: dict[str, Any]) -> str:
+    return "; required" if row["required"] else "" if row["default"] is None else f"; default {_toml(row['default'])}"
 
 
 def objectives(as_json: bool) -> int:
@@ -149,12 +182,18 @@ def parameters(cls: type) -> list[dict[str, Any]]:
         {
             "name": field.name,
             "takes": describe(declared[field.name]),
-            "required": field.default is dataclasses.MISSING,
-            "default": None if field.default is dataclasses.MISSING else field.default,
+            "required": field.default is field.default_factory is dataclasses.MISSING,
+            "default": _usual(field),
             "theory": has_rule(cls.__name__, field.name),
         }
         for field in dataclasses.fields(cls)
     ]
+
+
+def _usual(field: dataclasses.Field) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
 
 
 def _parameter_table(rows: list[dict[str, Any]], theory: bool) -> str:

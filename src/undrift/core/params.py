@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import math
 import types
 import typing
@@ -80,8 +81,25 @@ def describe(hint: Any) -> str:
     if typing.get_origin(base) is list:
         return f"list of {describe(typing.get_args(base)[0])}"
     word = {float: "number", int: "whole number", bool: "true or false", str: "text", type(None): "nothing"}
-    text = word.get(base, getattr(base, "__name__", str(base)))
+    word |= {Any: "anything"}
+    text = "table" if dataclasses.is_dataclass(base) else word.get(base, getattr(base, "__name__", str(base)))
     return f"{text} {allowed}" if allowed else text
+
+
+def meanings(cls: type) -> dict[str, str]:
+    """What docstrings, also those of bases, say of fields: lines ``name  meaning`` that may go on further in."""
+    found: dict[str, str] = {}
+    for part in reversed(cls.__mro__):
+        name, fields = "", typing.get_type_hints(part).keys() if dataclasses.is_dataclass(part) else ()
+        for line in inspect.cleandoc(part.__doc__ or "").splitlines():
+            word, _, rest = line.partition("  ")
+            if word in fields and rest:
+                name, found[word] = word, rest.strip()
+            elif name and line.startswith("  "):
+                found[name] += " " + line.strip()
+            else:
+                name = ""
+    return found
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from undrift.core.params import BadParameters, Fraction, NonNegative, Positive, check
+from undrift.core.params import BadParameters, check
 from undrift.core.struct import Struct
+from undrift.core.treatment import Treatment, Weights
 from undrift.engines.fused import fused
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """How local gradients are treated and uploads are weighed.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(Treatment):
+    """How local gradients are treated (:class:`undrift.core.treatment.Treatment`) and uploads are weighed.
 
-    weight_decay  adds weight_decay * y to every local gradient
-    clip          largest norm of a gradient (over all its coordinates)
-    clip_scope    task: the gradient of the loss is clipped, what a method adds to it is not;
-                  whole: all that a local step follows is clipped, but for weight decay, as in FedACG's code;
-                  reference: likewise, but of a proximal term w (y - x) only -w x, as in FedSpeed's and FedDyn's codes:
-                  where w |x| is above clip, the local model is pulled to zero
-    decay         factor on lr after every round
-    weights       uniform, or samples: clients count by their number of samples
+    weights  uniform, or samples: clients count by their number of samples
     """
 
-    weight_decay: NonNegative = 0.0
-    clip: Positive | None = None
-    clip_scope: Literal["task", "whole", "reference"] = "task"
-    decay: Fraction = 1.0
-    weights: Literal["uniform", "samples"] = "uniform"
+    weights: Weights = "uniform"
 
     def __post_init__(self) -> None:
         if problems := check("options", Options, vars(self)):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.problem import Problem
+from undrift.core.treatment import Scope, Weights
 from undrift.engines import Engine, engines
 from undrift.runs.history import History
 from undrift.runs.trial import Trial
@@ -79,16 +80,16 @@ def prepare(
     store: str = "auto",
     weight_decay: float = 0.0,
     clip: float | None = None,
-    clip_scope: Literal["task", "whole", "reference"] = "task",
+    clip_scope: Scope = "task",
     decay: float = 1.0,
-    weights: Literal["uniform", "samples"] = "uniform",
+    weights: Weights = "uniform",
     **parameters: Any,
 ) -> Engine:
     """The engine of a run, before its first round.
 
     A problem may be named ("logistic-a9a"); further keyword arguments are then its parameters. Hyper-parameters given
     as "theory" take their prescribed values. What the others mean: :class:`undrift.engines.Engine`,
-    :class:`undrift.engines.Simulate` (``store``) and :class:`undrift.engines.local.Options`.
+    :class:`undrift.engines.Simulate` (``store``) and :class:`undrift.core.treatment.Treatment`.
     """
     if isinstance(problem, str):
         from undrift.problems.catalog import build

@@ -14,53 +14,65 @@ from typing import Any, Literal
 
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
-from undrift.core.params import Count, Fraction, Natural, NonNegative, Positive, Probability, hints
+from undrift.core.params import Count, Natural, Positive, Probability, hints
+from undrift.core.treatment import Treatment, Weights
 from undrift.runs.locate import Path, line_of, locate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Training:
+class Training(Treatment):
     """How a method trains: said at the top of a spec for all of them, or in a [[method]] for that one.
 
-    Those that are ``undrift.engines.local.Options`` too are declared as there; a test compares the two.
+    rounds     how many
+    steps      local steps of a round: one number for all clients, or a list with one for each
+    epochs     passes over a client's samples, instead of steps
+    objective  the local loss, where the problem leaves it open: a name, or a table with its parameters
     """
 
     rounds: Count
     steps: Count | list[Count] = 1
     epochs: Count | None = None
-    """Passes over a client's samples, instead of steps."""
     objective: Any = None
-    """The local loss, where the problem leaves it open."""
-    weight_decay: NonNegative = 0.0
-    clip: Positive | None = None
-    clip_scope: Literal["task", "whole", "reference"] = "task"
-    decay: Fraction = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings(Training):
-    """The top of a spec: what all its methods share."""
+    """The top of a spec: what all its methods share.
+
+    name             of the folder that the results go to
+    cohort           clients that take part in a round: a number or a table; left out: all of them
+    batch            samples of a mini-batch; left out: all that a client has
+    weights          uniform, or samples: clients count by their number of samples
+    seeds            one run of every method with each; a seed decides cohorts, mini-batches and coins
+    every            rounds from one recorded row to the next
+    engine           simulate: the cohort side by side; wire: one client after another, by messages
+    dtype            of models and gradients; left out: the problem's own
+    device           cpu, cuda, cuda:1 ...
+    target           a gap f(x) - f*: a method that reaches it is done
+    target_accuracy  where the rounds until a test accuracy are counted; no method stops there
+    smooth           rows that a point of an accuracy curve is the mean of
+    """
 
     name: str
     cohort: Sampling | None = None
     batch: Count | None = None
-    weights: Literal["uniform", "samples"] = "uniform"
+    weights: Weights = "uniform"
     seeds: list[Natural] = dataclasses.field(default_factory=lambda: [0])
     every: Count = 1
     engine: Literal["simulate", "wire"] = "simulate"
     dtype: Literal["float64", "float32"] | None = None
-    """``None``: the problem's own."""
     device: str = "cpu"
     target: Positive | None = None
-    """A gap: a method that reaches it is done."""
     target_accuracy: Probability | None = None
-    """Where the rounds until a test accuracy are counted; no method stops there."""
     smooth: Count = 10
-    """Rows that a point of an accuracy curve is the mean of."""
 
 
-TRAINING, SETTINGS = (tuple(f.name for f in dataclasses.fields(part)) for part in (Training, Settings))
-"""The keys of the two."""
+TREATMENT = tuple(f.name for f in dataclasses.fields(Treatment))
+TRAINING, SETTINGS = (
+    tuple(sorted((f.name for f in dataclasses.fields(part)), key=TREATMENT.__contains__))
+    for part in (Training, Settings)
+)
+"""The keys of the three; those of gradients come last."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +101,7 @@ class Spec(Settings):
 
     def setting(self, entry: Entry) -> dict[str, Any]:
         """How ``entry`` is run: arguments of ``undrift.runs.runner.prepare``."""
-        own = ("steps", "epochs", "weight_decay", "clip", "clip_scope", "decay")
+        own = ("steps", "epochs", *TREATMENT)
         common = ("cohort", "batch", "weights", "engine", "dtype", "device")
         return {name: getattr(entry, name) for name in own} | {name: getattr(self, name) for name in common}
 
