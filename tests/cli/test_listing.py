@@ -9,7 +9,7 @@ import pytest
 from undrift.cli import VERBS, main
 from undrift.core.cohort import Sampling
 from undrift.core.method import registry
-from undrift.core.params import meanings
+from undrift.core.params import hints, meanings
 from undrift.methods import FedCET, FedTrack, Scaffold
 from undrift.objectives import MOON
 from undrift.objectives.base import registry as objectives
@@ -107,6 +107,12 @@ def test_problems_as_json_carry_their_parameters(capsys):
     rows = {row["name"]: row for row in json.loads(told(capsys, "list", "problems", "--json"))}
     beta = next(p for p in rows["logistic"]["parameters"] if p["name"] == "beta")
     assert (beta["takes"], beta["default"], beta["required"]) == ("number > 0", 1.0, False)
+    for name, row in rows.items():
+        assert {p["name"] for p in row["parameters"]} == set(hints(problems[name]))
+        assert all(p["meaning"] for p in row["parameters"]), name
+    text = " ".join(told(capsys, "list", "problems").split())
+    assert "'cnn-small' or 'resnet18' or 'resnet18-3x3'; default \"cnn-small\"" in text, "nothing is cut off"
+    assert rows["images"]["parameters"][-1]["meaning"] in text
 
 
 def test_the_page_of_a_method(capsys):

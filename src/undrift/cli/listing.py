@@ -60,15 +60,15 @@ def problems(as_json: bool) -> int:
     from undrift.problems.catalog import registry as known
 
     rows: list[dict[str, Any]] = [
-        {"name": name, "title": kind.title, "parameters": parameters(kind)} for name, kind in known.items()
+        {"name": name, "title": kind.title, "parameters": _explained(kind)} for name, kind in known.items()
     ]
     if as_json:
         result_json(rows)
         return OK
     result(table(["name", "title"], [[row["name"], row["title"]] for row in rows]))
     for row in rows:
-        result(f"\n{row['name']}")
-        result(_parameter_table(row["parameters"], theory=False))
+        result(f"\n{row['name']}\n")
+        _explain(row["parameters"])
     return OK
 
 
@@ -76,32 +76,22 @@ def settings(as_json: bool) -> int:
     from undrift.core.cohort import Sampling
     from undrift.runs.spec import SETTINGS, TRAINING, Settings
 
-    cohort = [field.name for field in dataclasses.fields(Sampling)]
-    parts: dict[str, tuple[type, list[str]]] = {
-        "at the top of a spec": (Settings, [name for name in SETTINGS if name not in TRAINING]),
-        "at the top, or in a [[method]] for that one": (Settings, list(TRAINING)),
-        "in [cohort]; cohort = 5 is the same as size = 5": (Sampling, cohort),
+    known = {row["name"]: row for row in _explained(Settings)}
+    parts = {
+        "at the top of a spec": [known[name] for name in SETTINGS if name not in TRAINING],
+        "at the top, or in a [[method]] for that one": [known[name] for name in TRAINING],
+        "in [cohort]; cohort = 5 is the same as size = 5": _explained(Sampling),
     }
-    rows = []
-    for place, (cls, names) in parts.items():
-        known, said = {row["name"]: row for row in parameters(cls)}, meanings(cls)
-        rows += [{"place": place} | known[name] | {"meaning": said[name]} for name in names]
     if as_json:
-        result_json([{key: value for key, value in row.items() if key != "theory"} for row in rows])
+        result_json([{"place": place} | row for place, rows in parts.items() for row in rows])
         return OK
-    for place in parts:
+    for place, rows in parts.items():
         result(f"{place}\n")
-        for row in (row for row in rows if row["place"] == place):
-            result(f"  {row['name']:<16} {row['takes']}{_default(row)}")
-            result(fill(row["meaning"], 96, initial_indent=" " * 19, subsequent_indent=" " * 19))
+        _explain(rows)
         result("")
     result("[problem] has a name and the parameters in: undrift list problems")
     result("[[method]] has a name, a label if you like, and the parameters in: undrift show NAME")
     return OK
-
-
-def _default(row: dict[str, Any]) -> str:
-    return "; required" if row["required"] else "" if row["default"] is None else f"; default {_toml(row['default'])}"
 
 
 def objectives(as_json: bool) -> int:
@@ -188,6 +178,23 @@ def parameters(cls: type) -> list[dict[str, Any]]:
         }
         for field in dataclasses.fields(cls)
     ]
+
+
+def _explained(cls: type) -> list[dict[str, Any]]:
+    """The fields of a problem or of a spec, with what they mean."""
+    said = meanings(cls)
+    return [{k: v for k, v in row.items() if k != "theory"} | {"meaning": said[row["name"]]} for row in parameters(cls)]
+
+
+def _explain(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        usual = "" if row["default"] is None else f"; default {_toml(row['default'])}"
+        result(_filled(f"{row['takes']}{'; required' if row['required'] else usual}", f"  {row['name']:<16} "))
+        result(_filled(row["meaning"], " " * 19))
+
+
+def _filled(text: str, before: str) -> str:
+    return fill(text, 98, initial_indent=before, subsequent_indent=" " * 19, break_on_hyphens=False)
 
 
 def _usual(field: dataclasses.Field) -> Any:

@@ -88,9 +88,9 @@ def describe(hint: Any) -> str:
 
 def meanings(cls: type) -> dict[str, str]:
     """What docstrings, also those of bases, say of fields: lines ``name  meaning`` that may go on further in."""
-    found: dict[str, str] = {}
+    fields, found = hints(cls), dict[str, str]()
     for part in reversed(cls.__mro__):
-        name, fields = "", typing.get_type_hints(part).keys() if dataclasses.is_dataclass(part) else ()
+        name = ""
         for line in inspect.cleandoc(part.__doc__ or "").splitlines():
             word, _, rest = line.partition("  ")
             if word in fields and rest:

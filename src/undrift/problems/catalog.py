@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 class Named:
-    """The parameters of a named problem."""
+    """The parameters of a named problem.
+
+    clients  how many there are
+    seed     decides all that is drawn
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -34,6 +38,14 @@ class Named:
 
 @dataclasses.dataclass(frozen=True)
 class RandomQuadratic(Named):
+    """
+    dim            coordinates of x
+    mu             least eigenvalue of the Hessians
+    L              largest eigenvalue
+    heterogeneity  from 0, equal Hessians, to 1, independent ones
+    spread         standard deviation of the clients' minimisers; with heterogeneity 0 and spread 0 all are the same
+    """
+
     name = "quadratic"
     title = "random quadratics with different dense Hessians and centres"
 
@@ -53,6 +65,12 @@ class RandomQuadratic(Named):
 
 @dataclasses.dataclass(frozen=True)
 class FedRedQuadratic(Named):
+    """
+    kind        strong: least eigenvalue 1; convex: half of the eigenvalues 0; nonconvex: indefinite Hessians
+    components  quadratics whose mean a client's function is
+    dim         coordinates of x
+    """
+
     name = "fedred"
     title = "the synthetic instance of DANE+ and FedRed: similar diagonal Hessians"
 
@@ -70,6 +88,12 @@ class FedRedQuadratic(Named):
 
 @dataclasses.dataclass(frozen=True)
 class FedCETQuadratic(Named):
+    """
+    hessians  equal, as in the paper, where there is no drift; or different, where there is
+    samples   measurements of each client
+    dim       coordinates of x
+    """
+
     name = "fedcet"
     title = "FedCET's estimation problem, with equal or different Hessians"
 
@@ -87,6 +111,11 @@ class FedCETQuadratic(Named):
 
 @dataclasses.dataclass(frozen=True)
 class RandomLeastSquares(Named):
+    """
+    rows  equations of each client
+    dim   coordinates of x
+    """
+
     name = "least-squares"
     title = "FedRecu's least squares with uniform random entries"
 
@@ -103,7 +132,15 @@ class RandomLeastSquares(Named):
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticSoftmax(Named):
-    """``alpha`` makes the clients' models differ, ``beta`` their features; ``sizes`` is lognormal in FedProx's code."""
+    """
+    samples   of each client
+    features  of a sample
+    classes   of labels
+    alpha     how much the clients' models differ
+    beta      how much their features differ
+    sizes     equal: all have as many samples; lognormal: some have many more, as in FedProx's code
+    l2        weight of |x|^2 / 2; left out: one over the number of all samples
+    """
 
     name = "softmax-synthetic"
     title = "FedProx's Synthetic(alpha, beta): softmax regression on clients with models of their own"
@@ -126,7 +163,14 @@ class SyntheticSoftmax(Named):
 
 @dataclasses.dataclass(frozen=True)
 class LogisticRegression(Named):
-    """``beta`` is the concentration of the Dirichlet partitions, ``shards`` those per client of ``by-label``."""
+    """
+    data       a set that is embedded, such as breast-cancer, or an svmlight file in the folder
+    folder     of data sets; left out: $UNDRIFT_DATA
+    partition  how the samples are split among the clients
+    beta       concentration of the Dirichlet partitions: smaller is more uneven
+    shards     pieces per client, each of one class, where they are split by-label
+    l2         weight of |x|^2 / 2; left out: one over the number of all samples
+    """
 
     name = "logistic"
     title = "regularised logistic regression on a binary data set"
@@ -150,11 +194,21 @@ class LogisticRegression(Named):
 
 @dataclasses.dataclass(frozen=True)
 class Images(Named):
-    """``train`` and ``test`` keep that many images, ``hidden`` is the width of the hidden layers of mlp and cnn-small,
-
-    ``projection`` adds MOON's (true: to 256 features), ``beta`` and ``shards`` are those of the partitions, and the
-    partitions and augmentations with a paper's name are its code's. ``precision`` is that of products on a GPU;
-    ``training`` measures on the clients' images too; ``seed`` decides the split and the first weights.
+    """
+    data        digits, which is embedded, cifar10, cifar100, mnist, tiny-imagenet, or a sub-folder with images by class
+    folder      of data sets; left out: $UNDRIFT_DATA
+    train       keeps so many training images
+    test        keeps so many test images
+    model       the network
+    hidden      width of the hidden layers of mlp and cnn-small
+    projection  adds MOON's to the network: true, to 256 features, or how many
+    partition   how the images are split among the clients; a paper's name: as in its code
+    beta        concentration of the Dirichlet partitions: smaller is more uneven
+    shards      pieces per client, each of one class, where they are split by-label
+    augment     crops and flips of training images, as in a paper's code
+    precision   of products on a GPU; weights and updates stay float32
+    training    measures loss and accuracy on the clients' images too
+    seed        decides the split and the first weights
     """
 
     name = "images"
