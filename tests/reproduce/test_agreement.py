@@ -62,7 +62,7 @@ def test_nothing_to_show():
     assert only.get_xlabel() == "accuracy in the paper, %"
 
 
-@pytest.mark.parametrize("name", ["fedspeed/table-1", "fedspeed/table-7", "fedrecu/figure-1"])
+@pytest.mark.parametrize("name", ["fedspeed/table-1", "fedspeed/table-7", "fedacg/table-b", "fedrecu/figure-1"])
 def test_the_pages_in_docs_are_those_of_the_runs_in_docs(name, tmp_path):
     cache = Cache(tmp_path)
     cache.unpack(COMMITTED / "runs.zip")
