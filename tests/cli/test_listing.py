@@ -68,8 +68,8 @@ def test_every_setting_of_a_spec_is_explained(capsys):
     assert all(row["meaning"] and row["takes"] for row in rows)
     assert {row["name"] for row in rows if row["required"]} == {"name", "rounds", "size"}
     known = {row["name"]: row for row in rows}
-    assert known["clip_scope"]["default"] == "task" and known["clip_scope"]["meaning"].endswith("is pulled to zero")
-    assert known["seeds"]["default"] == [0] and known["cohort"]["takes"] == "table or nothing"
+    assert known["clip_scope"]["default"] == "task" and known["clip_scope"]["meaning"].endswith("clipped as in task")
+    assert known["seeds"]["default"] == [0] and known["cohort"]["takes"] == "whole number >= 1 or table"
     assert "method" in known["decay"]["place"] and "method" not in known["batch"]["place"]
     text = told(capsys, "list", "settings")
     assert all(f"\n  {name} " in text for name in fields) and max(map(len, text.splitlines())) <= 100
@@ -83,6 +83,8 @@ def test_meanings_are_those_of_the_nearest_class():
 
         one  said here
              and here
+        and a sentence
+             that goes on
         two  said of the base
         not  a field
         """

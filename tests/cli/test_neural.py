@@ -123,12 +123,13 @@ def test_runs_on_different_data_say_it_in_their_names(net, noted, capsys, monkey
 
 
 def test_curves_of_loss_and_drift(net, capsys, monkeypatch):
-    main(["run", "spec.toml", "-s", "rounds=3"])
+    main(["run", "spec.toml", "-s", "rounds=3", "-s", "problem.training=true"])
     drawn = []
     monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure))
     for words, label, scale in (
         (["--y", "drift"], "mean squared distance of the local models", "log"),
         (["--y", "loss"], "test loss", "linear"),
+        (["--y", "train_loss"], "training loss", "linear"),
         (["--smooth", "2"], "test accuracy, % (mean of the last 2 rows)", "linear"),
         (["--smooth", "1"], "test accuracy, %", "linear"),
         ([], "test accuracy, % (mean of the last 4 rows)", "linear"),
@@ -136,7 +137,11 @@ def test_curves_of_loss_and_drift(net, capsys, monkeypatch):
         assert main(["compare", "net", "--plot", "x.png", *words]) == 0
         assert drawn[-1].axes[0].get_ylabel() == label and drawn[-1].axes[0].get_yscale() == scale
     capsys.readouterr()
-    for words, text in ((["--y", "gap"], "--y gap: was not measured"), (["--target", "80"], "at most 1")):
+    measured = "accuracy, top5, loss, train_accuracy, train_loss, drift"
+    for words, text in (
+        (["--y", "gap"], f"--y gap: was not measured in these runs; there are {measured}"),
+        (["--target", "80"], "at most 1"),
+    ):
         with pytest.raises(SystemExit) as end:
             main(["compare", "net", *words])
         assert end.value.code == 2 and text in capsys.readouterr().err

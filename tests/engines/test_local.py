@@ -75,10 +75,11 @@ class Straight(Probe):
 
 
 registry.pop("Straight")
+OPTIONS = [{}, {"clip": 3.0, "weight_decay": 0.1}, *({"clip": 3.0, "clip_scope": s} for s in ("whole", "reference"))]
 
 
 @pytest.mark.parametrize("engine", [Simulate, Wire])
-@pytest.mark.parametrize("options", [{}, {"clip": 3.0, "weight_decay": 0.1}, {"clip": 3.0, "clip_scope": "reference"}])
+@pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("steps", [3, [1, 4, 2, 3]], ids=str)
 def test_the_gradient_is_the_direction_unless_told(engine, options, steps):
     problem, found = quadratic(), []

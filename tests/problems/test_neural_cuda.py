@@ -26,10 +26,10 @@ def problem(**options):
     return Neural(build("cnn-small", 1, 8, 10), data, parts, pipeline=pipeline, **options)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("compiled", "scope"), [(False, "reference"), (True, "reference"), (True, "whole")])
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
-def test_captured_follows_wire_in_double_precision(method, compiled):
-    setting = {"steps": 3, "batch": 8, "cohort": 4, "weight_decay": 1e-3, "clip": 10.0, "clip_scope": "reference"}
+def test_captured_follows_wire_in_double_precision(method, compiled, scope):
+    setting = {"steps": 3, "batch": 8, "cohort": 4, "weight_decay": 1e-3, "clip": 10.0, "clip_scope": scope}
     fast = Simulate(method, problem(compiled=compiled).to(torch.float64, torch.device("cuda")), **setting)
     slow = Wire(method, problem().to(torch.float64, torch.device("cpu")), **setting)
     for _ in range(5):

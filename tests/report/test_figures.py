@@ -59,7 +59,7 @@ def test_what_was_measured_on_what(gap):
     more = {"gap": gap, "accuracy": 0.5, "train_loss": 2.0, "train_accuracy": 0.25}
     data = [row | more for row in rows("A", "FedAvg", column="loss")]
     words = {column: panels({"one": data}, y=column).axes[0].get_ylabel() for column in ("loss", *more)}
-    assert words["train_loss"] == "f(x), training loss" and words["train_accuracy"] == "training accuracy, %"
+    assert words["train_loss"] == "training loss" and words["train_accuracy"] == "training accuracy, %"
     assert words["loss"] == ("test loss" if gap is None else "f(x)")
     assert words["accuracy"] == ("test accuracy, %" if gap is None else "accuracy, %")
     shares = lines(panels({"one": data}, y="train_accuracy").axes[0])[0].get_ydata()
@@ -90,6 +90,15 @@ def test_a_curve_with_nothing_to_draw_is_left_out(tmp_path):
 def test_one_curve_of_a_history():
     ax = curve({"round": np.arange(4), "accuracy": np.array([0.0, 0.5, 1.0, 1.0])}, "accuracy", smooth=2)
     assert list(ax.lines[0].get_ydata()) == [0, 25, 75, 100] and "mean of the last 2 rows" in ax.get_ylabel()
+
+
+@pytest.mark.parametrize(
+    ("more", "loss", "accuracy"), [({}, "test loss", "test accuracy, %"), ({"gap": np.ones(2)}, "f(x)", "accuracy, %")]
+)
+def test_a_curve_says_what_was_measured_on_what(more, loss, accuracy):
+    history = {"round": np.arange(2), "loss": np.ones(2), "accuracy": np.ones(2)} | more
+    assert curve(history, "loss").get_ylabel() == loss and curve(history, "accuracy").get_ylabel() == accuracy
+    assert curve({"round": np.arange(2), "loss": np.ones(2)}, "loss").get_ylabel() == "f(x)"
 
 
 def test_a_figure_that_cannot_be_drawn_leaves_no_file(tmp_path):

@@ -143,7 +143,7 @@ def test_values_that_are_missing(tmp_path):
     assert data(text)["y"]["loss"]["title"] == "test loss"
     text = report(record(tmp_path / "training", gap=None, train_loss=1.0, train_accuracy=0.5).path)
     titles = {name: column["title"] for name, column in data(text)["y"].items()}
-    assert titles["train_loss"] == "training loss, f(x)" and titles["train_accuracy"] == "training accuracy, %"
+    assert titles["train_loss"] == "training loss" and titles["train_accuracy"] == "training accuracy, %"
     assert data(text)["y"]["train_accuracy"]["share"]
     text = report(record(tmp_path / "neither", gap=None, accuracy=None).path)
     assert data(text)["judge"] == "loss" and "final loss" in text

@@ -31,6 +31,7 @@ quick = ["rounds=10"]
 draw = ["gap"]
 ambiguous = ["The step is not given."]
 authors = ["Their code is longer."]
+causes = ["Nothing was found."]
 
 [[item.panel]]
 name = "main"
@@ -45,6 +46,7 @@ order = ["FedAvg", "SCAFFOLD"]
 read = "rounds"
 of = "gap"
 to = 1e-3
+tolerance = 7
 printed = { FedAvg = "-", SCAFFOLD = 20 }
 
 [[item.panel]]

@@ -9,6 +9,7 @@ import pytest
 from undrift.reproduce import agreement
 from undrift.reproduce.cache import Cache
 from undrift.reproduce.collect import collect
+from undrift.reproduce.draw import figure
 from undrift.reproduce.items import item
 from undrift.reproduce.page import numbers
 from undrift.reproduce.perform import Options
@@ -68,3 +69,10 @@ def test_the_pages_in_docs_are_those_of_the_runs_in_docs(name, tmp_path):
     cache.unpack(COMMITTED / "runs.zip")
     report = collect(item(name), Options(), cache)
     assert json.loads(json.dumps(numbers(report))) == json.loads((COMMITTED / f"{name}.json").read_text())
+
+
+def test_a_figure_of_networks_says_that_its_loss_is_on_test_images(tmp_path):
+    cache = Cache(tmp_path)
+    cache.unpack(COMMITTED / "runs.zip")
+    drawn = figure(collect(item("fedrecu/figure-1"), Options(), cache))
+    assert [ax.get_ylabel() for ax in drawn.axes] == ["test loss", "test accuracy, % (JPEG q80)"]

@@ -16,14 +16,16 @@ def test_a_page(papers, tmp_path, capsys):
     assert "undrift reproduce toy/figure-1\n" in page
     for words in ("SCAFFOLD is exact, FedAvg is not.", "The step is not given.", "Their code is longer.", "1 seed"):
         assert words in page
+    assert "* Nothing was found." in page and "Here rounds to gap 0.001 agrees within 7." in page
     numbers = json.loads((pages / "toy" / "figure-1.json").read_text())
-    assert numbers["verdict"] in page and numbers["coverage"] == [2, 2]
+    assert numbers["verdict"] in page and numbers["coverage"] == [2, 2] and numbers["agree"] == [2, 2]
     cells = {c["label"]: c for c in numbers["panels"][0]["columns"][1]["cells"]}
     assert cells["FedAvg"]["ours"] == cells["FedAvg"]["printed"] == "-"
     assert cells["SCAFFOLD"]["printed"] == 20
     assert all((pages / "toy" / f"figure-1.{kind}").stat().st_size > 1000 for kind in ("png", "pdf"))
     index = (pages / "README.md").read_text()
     assert "[toy/figure-1](toy/figure-1.md)" in index and "(agreement.png)" in index
+    assert "| 2 of 2 | 2 of 2 | 1 |" in index
     assert (pages / "agreement.png").stat().st_size > 1000
     assert main(["reproduce", "toy", "--out", str(out), "--pages", str(pages), "--seeds", "2"]) == 0
     assert "3 kept, 3 to do" in capsys.readouterr().err
@@ -35,6 +37,7 @@ def test_a_quick_page_is_apart_and_not_judged(papers, tmp_path, capsys):
     assert main(["reproduce", "--quick", "all", "--out", str(tmp_path)]) == 0
     page = (tmp_path / "pages" / "quick" / "toy" / "figure-1.md").read_text()
     assert "A quick run" in page and "`rounds=10`" in page and "not judged (quick)" in page
+    assert "Nothing was found" not in page
     assert not (tmp_path / "pages" / "README.md").exists()
     assert "not judged" in (tmp_path / "pages" / "quick" / "README.md").read_text()
 
@@ -44,7 +47,7 @@ def test_a_part_of_an_item(papers, tmp_path, capsys):
     assert main(words) == 0
     assert "1 run: 0 kept, 1 to do" in capsys.readouterr().err
     page = (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
-    assert "10 of 40" in page and "Not run." in page
+    assert "10 of 40" in page and "Not run." in page and "Not run: FedAvg." in page
     with pytest.raises(SystemExit) as ended:
         main([*words[:2], "--only", "FedProx", "--out", str(tmp_path)])
     assert ended.value.code == 2 and "FedProx" in capsys.readouterr().err

@@ -70,6 +70,21 @@ def test_the_rules():
     assert verdict(printed, {"A": 83, "B": 78}, tolerance=3.0).verdict == REPRODUCED
 
 
+def test_the_order_of_the_rows_does_not_matter():
+    """270 and 218 are one, by a fifth of the larger; a tie of ours is not the paper's order, whichever comes first."""
+    column = {"read": "rounds", "to": 0.8}
+    for printed, ours, found in (
+        ({"A": 270, "B": 218}, {"A": 300.0, "B": 200.0}, (0, 0)),
+        ({"A": 280, "B": 218}, {"A": 300.0, "B": 200.0}, (1, 1)),
+        ({"A": 280, "B": 218}, {"A": 200.0, "B": 300.0}, (0, 1)),
+        ({"A": "-", "B": 218}, {"A": math.inf, "B": math.inf}, (0, 1)),
+    ):
+        for labels in ("AB", "BA"):
+            kept = Column(printed={k: printed[k] for k in labels}, **column)
+            judged = judge(kept, {k: cell(k, kept, [ours[k]], 1) for k in labels})
+            assert (judged.ordered, judged.pairs) == found
+
+
 def test_never_is_late_and_agrees_with_never():
     column = {"of": "accuracy"}
     found = Column("rounds", to=0.8, printed={"A": "-", "B": 100, "C": "-"}, **column)

@@ -15,7 +15,7 @@ from undrift.core.params import hints
 from undrift.engines.local import Options
 from undrift.objectives import MOON, CrossEntropy, FedLC
 from undrift.runs import runner
-from undrift.runs.spec import TRAINING, BadSpec, Settings, load, parse
+from undrift.runs.spec import SETTINGS, TRAINING, BadSpec, Settings, load, parse
 
 IMAGES = """\
 name = "net"
@@ -65,6 +65,12 @@ def complaints(text, *flags):
     with pytest.raises(BadSpec) as caught:
         parse(text, "s.toml", flags)
     return [str(complaint) for complaint in caught.value.complaints]
+
+
+def test_how_gradients_are_treated_comes_last():
+    treated = ("weight_decay", "clip", "clip_scope", "decay")
+    assert ("rounds", "steps", "epochs", "objective", *treated) == TRAINING
+    assert SETTINGS[:2] == ("rounds", "steps") and SETTINGS[-4:] == treated and len(set(SETTINGS)) == len(SETTINGS)
 
 
 def test_every_option_of_the_engine_is_a_setting():

@@ -81,8 +81,13 @@ def commands() -> Parser:
     verb.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or its name in runs/")
     verb.add_argument("--target", type=positive, metavar="VALUE", help=TARGET)
     verb.add_argument("--plot", type=Path, metavar="FILE", help="also draw the curves (.png, .pdf or .svg)")
-    verb.add_argument("--y", metavar="COLUMN", help="what to draw: gap, accuracy, loss, drift, grad_norm or distance")
-    verb.add_argument("--smooth", type=natural, metavar="ROWS", help="draw accuracies as means of so many rows: 10")
+    verb.add_argument("--y", metavar="COLUMN", help=f"what to draw: {', '.join(COLUMNS)}")
+    verb.add_argument(
+        "--smooth",
+        type=natural,
+        metavar="ROWS",
+        help="draw accuracies as means of so many rows: as the spec says, or 10",
+    )
     json_option(verb)
     verb.set_defaults(work=compare_verb)
 
@@ -117,7 +122,7 @@ def commands() -> Parser:
     verb.add_argument("--minutes", type=positive, metavar="M", help="stop cleanly after so long; the next call goes on")
     verb.add_argument("--jobs", type=natural, default=1, metavar="N", help="processes that share the work: 1")
     verb.add_argument("--worker", type=natural, help=argparse.SUPPRESS)
-    verb.add_argument("--out", type=Path, default=Path("reproductions"), metavar="FOLDER", help="reproductions")
+    verb.add_argument("--out", type=Path, default=Path("reproductions"), metavar="FOLDER", help="where runs are kept: reproductions")
     verb.add_argument("--kept", action="store_true", help="run nothing: pages from the runs that are kept")
     verb.add_argument("--pages", type=Path, metavar="FOLDER", help="where the pages go: FOLDER/pages of --out")
     verb.add_argument(
@@ -153,6 +158,8 @@ def commands() -> Parser:
 
 
 VERBS = ("demo", "run", "resume", "compare", "report", "list", "show", "reproduce", "tables", "new", "check", "data")
+COLUMNS = ("gap", "accuracy", "top5", "loss", "train_accuracy", "train_loss", "drift", "grad_norm", "distance")
+"""What compare draws."""
 KINDS = ("methods", "objectives", "problems", "settings")
 DEMO = """\
 FedAvg stalls at its bias; the corrected methods reach a gap of 1e-10, on real data and on a quadratic.

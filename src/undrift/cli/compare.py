@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from undrift.cli import COLUMNS
 from undrift.cli.places import missing, place
 from undrift.cli.run import with_outcomes
 from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
@@ -14,9 +15,6 @@ from undrift.report.summary import aim, metric, print_summaries, summarise
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 
 PLOTS = (".png", ".pdf", ".svg")
-
-
-COLUMNS = ("gap", "accuracy", "loss", "train_accuracy", "train_loss", "drift", "grad_norm", "distance")
 SMOOTH = 10
 
 
@@ -41,7 +39,8 @@ def compare(
     if column == "accuracy" and goal is not None and goal > 1:
         refuse([f"--target {goal:g}: these runs are judged by their accuracy, which is at most 1"])
     if y is not None and all(row.get(y) is None for row in rows):
-        refuse([f"--y {y}: was not measured in these runs"])
+        there = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
+        refuse([f"--y {y}: was not measured in these runs; there are {', '.join(there)}"])
     summaries, note = with_outcomes(summarise(rows, goal), outcomes), common([folder.note for folder in folders]) or ""
     if as_json:
         result_json({"target": goal, "note": note, "methods": [dataclasses.asdict(s) for s in summaries]})

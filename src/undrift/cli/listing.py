@@ -77,6 +77,7 @@ def settings(as_json: bool) -> int:
     from undrift.runs.spec import SETTINGS, TRAINING, Settings
 
     known = {row["name"]: row for row in _explained(Settings)}
+    known["cohort"]["takes"], known["objective"]["takes"] = "whole number >= 1 or table", "text or table"
     parts = {
         "at the top of a spec": [known[name] for name in SETTINGS if name not in TRAINING],
         "at the top, or in a [[method]] for that one": [known[name] for name in TRAINING],
@@ -90,7 +91,8 @@ def settings(as_json: bool) -> int:
         _explain(rows)
         result("")
     result("[problem] has a name and the parameters in: undrift list problems")
-    result("[[method]] has a name, a label if you like, and the parameters in: undrift show NAME")
+    result("[[method]] has a name, a label if you like, and the parameters in: undrift show NAME;")
+    result('           file = "mine.py" where it is your own: undrift new method Mine')
     return OK
 
 
@@ -183,7 +185,10 @@ def parameters(cls: type) -> list[dict[str, Any]]:
 def _explained(cls: type) -> list[dict[str, Any]]:
     """The fields of a problem or of a spec, with what they mean."""
     said = meanings(cls)
-    return [{k: v for k, v in row.items() if k != "theory"} | {"meaning": said[row["name"]]} for row in parameters(cls)]
+    return [
+        {k: v for k, v in row.items() if k != "theory"} | {"meaning": said.get(row["name"], "")}
+        for row in parameters(cls)
+    ]
 
 
 def _explain(rows: list[dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from undrift.cli.stop import Stop
 from undrift.cli.talk import FAILED, INTERRUPTED, OK, refuse, result, result_json, say
-from undrift.report.text import count, duration, table
+from undrift.report.text import NONE, count, duration, table
 
 if TYPE_CHECKING:
     from undrift.reproduce.cache import Cache, Want
@@ -164,7 +164,7 @@ def sharing(asked: Asked, left: int) -> Iterator[None]:
 
 def pages(chosen: Chosen, cache: Cache, asked: Asked) -> None:
     from undrift.reproduce.collect import collect
-    from undrift.reproduce.page import numbers, write, write_index
+    from undrift.reproduce.page import numbers, of, write, write_index
 
     root = asked.pages or asked.out / "pages"
     reports = [collect(item, asked.options, cache) for item, _ in chosen]
@@ -176,11 +176,10 @@ def pages(chosen: Chosen, cache: Cache, asked: Asked) -> None:
         return
     rows = []
     for report in reports:
-        have, of = report.coverage
-        rows.append(
-            [report.item.name, report.verdict, f"{have} of {of}" if of else "-", report.seeds or "-", report.why]
-        )
-    result(table(["item", "verdict", "numbers", "seeds", ""], rows, right=["numbers", "seeds"], width=120))
+        counts = [of(*report.coverage) or NONE, of(*report.agreement) or NONE, report.seeds or NONE]
+        rows.append([report.item.name, report.verdict, *counts, report.why])
+    head = ["item", "verdict", "numbers run", "agree", "seeds", "why"]
+    result(table(head, rows, right=head[2:5], width=120))
     say(f"\nPages: {root}")
 
 

@@ -1,4 +1,4 @@
-"""How training runs treat local gradients and weigh uploads: declared once, for engines and for specs."""
+"""How training runs treat local gradients: declared once, for engines and for specs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ class Treatment:
     weight_decay  adds weight_decay * y to every local gradient
     clip          largest norm of a gradient (over all its coordinates)
     clip_scope    task: the gradient of the loss is clipped, what a method adds to it is not;
-                  whole: all that a local step follows is clipped, but for weight decay, as in FedACG's code;
-                  reference: likewise, but of a proximal term w (y - x) only -w x, as in FedSpeed's and FedDyn's codes:
-                  where w |x| is above clip, the local model is pulled to zero
+                  whole: all that a step of local SGD follows is clipped, but for weight decay, as in FedACG's code;
+                  reference: as whole, but of the proximal term w (y - x) of FedDyn, FedSpeed and FedADMM the part -w x
+                  is clipped and w y is added after, as in their codes, so that a large w |x| pulls models to zero.
+                  Gradients outside such steps, and in the steps of FedRecu, EXTRA, FedRed, DANE+ and CE-LGD, are
+                  clipped as in task
     decay         factor on lr after every round
     """
 

@@ -18,7 +18,8 @@ class FedSpeed(Method):
     prox         keep the proximal term (the three switches are Table 7's)
     correct      keep the prox-correction g_i^
     perturb      keep the perturbed gradient
-    server_dual  whose corrections the server subtracts: those of the active clients, or of all
+    server_dual  whose corrections the server subtracts: those of the active clients, which overshoots where few take
+                 part, or of all
     """
 
     title = "Prox-correction and perturbed gradients"

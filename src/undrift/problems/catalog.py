@@ -40,8 +40,8 @@ class Named:
 class RandomQuadratic(Named):
     """
     dim            coordinates of x
-    mu             least eigenvalue of the Hessians
-    L              largest eigenvalue
+    mu             eigenvalues of the Hessians are at least this
+    L              and at most this
     heterogeneity  from 0, equal Hessians, to 1, independent ones
     spread         standard deviation of the clients' minimisers; with heterogeneity 0 and spread 0 all are the same
     """
@@ -66,7 +66,8 @@ class RandomQuadratic(Named):
 @dataclasses.dataclass(frozen=True)
 class FedRedQuadratic(Named):
     """
-    kind        strong: least eigenvalue 1; convex: half of the eigenvalues 0; nonconvex: indefinite Hessians
+    kind        strong: eigenvalues from 1 to 100; convex: some of each component's are 0; nonconvex: some components
+                have negative ones
     components  quadratics whose mean a client's function is
     dim         coordinates of x
     """
@@ -143,7 +144,7 @@ class SyntheticSoftmax(Named):
     """
 
     name = "softmax-synthetic"
-    title = "FedProx's Synthetic(alpha, beta): softmax regression on clients with models of their own"
+    title = "FedProx's Synthetic(alpha, beta): softmax regression, a model per client"
 
     clients: Count = 30
     samples: Count = 50
@@ -168,7 +169,7 @@ class LogisticRegression(Named):
     folder     of data sets; left out: $UNDRIFT_DATA
     partition  how the samples are split among the clients
     beta       concentration of the Dirichlet partitions: smaller is more uneven
-    shards     pieces per client, each of one class, where they are split by-label
+    shards     pieces per client of the samples sorted by label, where they are split by-label
     l2         weight of |x|^2 / 2; left out: one over the number of all samples
     """
 
@@ -201,10 +202,10 @@ class Images(Named):
     test        keeps so many test images
     model       the network
     hidden      width of the hidden layers of mlp and cnn-small
-    projection  adds MOON's to the network: true, to 256 features, or how many
+    projection  adds MOON's projection head to the network: true, to 256 features, or how many
     partition   how the images are split among the clients; a paper's name: as in its code
     beta        concentration of the Dirichlet partitions: smaller is more uneven
-    shards      pieces per client, each of one class, where they are split by-label
+    shards      pieces per client of the images sorted by label, where they are split by-label
     augment     crops and flips of training images, as in a paper's code
     precision   of products on a GPU; weights and updates stay float32
     training    measures loss and accuracy on the clients' images too

@@ -102,7 +102,8 @@ class Neural(Problem):
     def metrics(self, x: Tensor) -> dict[str, float]:
         """On the test samples: mean cross-entropy, and the shares classified right at once and among the best five.
 
-        With ``training`` also ``train_loss``, which is f(x), and ``train_accuracy``: no sample is augmented.
+        With ``training`` also ``train_loss`` and ``train_accuracy`` of the clients' samples, each client counting alike
+        and no sample augmented: where the objective is cross-entropy, that loss is f(x).
         """
         model = self.bound(x.detach().to(self.device, self.dtype))
         tested = self._judge(model, self._test_x, self._test_y, np.arange(len(self._test_y)))

@@ -27,7 +27,7 @@ WORDS = {
     "loss": "f(x)",
     "accuracy": "accuracy, %",
     "top5": "accuracy among five, %",
-    "train_loss": "f(x), training loss",
+    "train_loss": "training loss",
     "train_accuracy": "training accuracy, %",
     "drift": "mean squared distance of the local models",
     "bytes_up": "bytes uploaded",

@@ -22,7 +22,7 @@ MEASURED = {
     "accuracy": "accuracy, %",
     "top5": "accuracy among five, %",
     "loss": "loss, f(x)",
-    "train_loss": "training loss, f(x)",
+    "train_loss": "training loss",
     "train_accuracy": "training accuracy, %",
     "grad_norm": "gradient, ‖∇f(x)‖",
     "distance": "distance, ‖x − x*‖",

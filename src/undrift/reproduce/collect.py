@@ -82,6 +82,11 @@ class Report:
         return self.item.reason if self.verdict in (NOT, ORDER) else ""
 
     @property
+    def agreement(self) -> tuple[int, int]:
+        """Numbers that agree, and all that are judged."""
+        return (0, 0) if self.quick else (self.judgement.agree, self.judgement.numbers)
+
+    @property
     def coverage(self) -> tuple[int, int]:
         """Numbers of the paper that there is one of ours for, and all of them."""
         cells = [
@@ -119,7 +124,7 @@ def _shown(item: Item, panel: Panel, options: Options, cache: Cache) -> Shown:
     columns = [(column, _cells(column, runs, rounds)) for column in panel.column]
     shown = Shown(panel, rounds, runs, columns, wanted)
     if shown.empty and missing(wanted[0].spec):
-        return dataclasses.replace(shown, absent=f"the data set {shown.data} is not there")
+        return dataclasses.replace(shown, absent=f"{shown.data} is not there; undrift data fetch gets it")
     return shown
 
 

@@ -110,6 +110,7 @@ class Item:
     ambiguous  settings that are open, and how they were resolved
     authors    what the authors' code does differently
     reason     why it is not reproduced, or only its order, where that is known
+    causes     what was found on the way there, point by point
     seeds      runs the paper averages
     quick      changes for ``--quick``
     draw       columns that are drawn, one plot each
@@ -130,6 +131,7 @@ class Item:
     ambiguous: list[str] = dataclasses.field(default_factory=list)
     authors: list[str] = dataclasses.field(default_factory=list)
     reason: str = ""
+    causes: list[str] = dataclasses.field(default_factory=list)
     seeds: Count = 1
     quick: list[str] = dataclasses.field(default_factory=list)
     draw: list[str] = dataclasses.field(default_factory=lambda: ["accuracy"])

@@ -36,6 +36,8 @@ while:
     undrift reproduce fedrecu/figure-1 fedspeed/table-7/dir --device cuda --minutes 8 --pack runs.zip   # there
     undrift reproduce all --kept --unpack runs.zip --pages docs/reproductions                           # at home
 """
+MEANT = {"JPEG q80": " (images that were stored as JPEG of quality 80; what it costs in accuracy was not measured)"}
+"""What is said of the data, at more length."""
 REDUCED = "**A quick run**: less data, fewer rounds and a smaller network. Its numbers do not compare with the paper's."
 
 
@@ -70,15 +72,17 @@ def index(found: list[dict[str, Any]], pictured: bool) -> str:
     from undrift.reproduce.items import names
 
     place = {name: k for k, name in enumerate(names())}
-    head = ["item", "what", "verdict", "numbers", "seeds", "device", "date"]
+    head = ["item", "what", "verdict", "of the paper's numbers run", "agree", "seeds", "device", "date"]
     rows = []
     for n in sorted(found, key=lambda n: place.get(n["item"], len(place))):
-        have, of = n["coverage"]
-        link = f"[{n['item']}]({n['item']}.md)"
-        covered = f"{have} of {of}" if of else ""
-        rows.append([link, n["title"], n["verdict"], covered, str(n["seeds"] or ""), n["device"], n["date"]])
+        link, counts = f"[{n['item']}]({n['item']}.md)", [of(*n["coverage"]), of(*n.get("agree", (0, 0)))]
+        rows.append([link, n["title"], n["verdict"], *counts, str(n["seeds"] or ""), n["device"], n["date"]])
     seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
     return "\n".join([HEAD, *seen, _table(head, rows), "", "## How it is judged", "", RULE, ""])
+
+
+def of(some: int, total: int) -> str:
+    return f"{some} of {total}" if total else ""
 
 
 def numbers(report: Report) -> dict[str, Any]:
@@ -90,6 +94,7 @@ def numbers(report: Report) -> dict[str, Any]:
         "why": report.why,
         "judged": str(report.judgement),
         "coverage": report.coverage,
+        "agree": report.agreement,
         "quick": report.quick,
         "seeds": report.seeds,
         "device": ", ".join(d.partition(": ")[2] or d for d in report.environments("device")),
@@ -152,11 +157,12 @@ def text(report: Report, pictures: list[str]) -> str:
         for shown in report.shown if item.runs else []:
             lines += _panel(shown, report)
     for title, notes in (
+        ("Where it differs, and what was looked for", item.causes if report.kept and not report.quick else []),
         ("What was open, and how it was resolved", item.said("ambiguous")),
         ("What the authors' code does differently", item.said("authors")),
     ):
         lines += [f"## {title}", "", *(f"* {note}" for note in notes), ""] if notes else []
-    lines += ["## How it is judged", "", RULE, ""] if item.runs else []
+    lines += ["## How it is judged", "", RULE, *_tolerances(report), ""] if item.runs else []
     return "\n".join(lines)
 
 
@@ -174,7 +180,9 @@ def facts(report: Report) -> list[str]:
         where = ", ".join(report.environments("device"))
         precision = " and ".join(report.environments("precision"))
         found.append(f"Device: {where}" + f"; products in {precision}" * bool(precision) + ".")
-    found += [f"Data: {note}; the paper has the originals." for note in report.environments("note")]
+    found += [
+        f"Data: {note}{MEANT.get(note, '')}; the paper has the originals." for note in report.environments("note")
+    ]
     if report.quick:
         found += [
             f"Changed for the quick run: {', '.join(f'`{flag}`' for flag in less)}." for less in _reductions(report)
@@ -211,7 +219,15 @@ def _panel(shown: Shown, report: Report) -> list[str]:
             for column, cells in shown.columns:
                 row += _cells(column, cells[label])
             rows.append(row)
-    return [*lines, _table(head, rows), ""]
+    lines += [_table(head, rows), ""]
+    left = [label for label, kept in shown.runs.items() if not kept]
+    return [*lines, f"Not run: {', '.join(left)}.", ""] if left else lines
+
+
+def _tolerances(report: Report) -> list[str]:
+    """Of columns that have their own."""
+    own = {c.title: c.tolerance for s in report.shown for c, _ in s.columns if c.judged and c.tolerance is not None}
+    return [f"\nHere {title} agrees within {tolerance:g}." for title, tolerance in own.items()]
 
 
 def _sweep(report: Report) -> list[str]:

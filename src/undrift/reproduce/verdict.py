@@ -18,10 +18,11 @@ ENOUGH = 0.9
 """Share of the pairs that must be in order."""
 
 RULE = f"""A number agrees if it differs from the paper's by at most {POINTS:g} points of an accuracy, or {PART:.0%} of
-anything else (an item may say otherwise), or if both never reach a target. Two methods are told apart by the paper if
-its numbers for them differ by more than that. **Reproduced**: every number agrees, and every pair that the paper tells
-apart is in its order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs are in its order. **Not reproduced**:
-fewer are. Only numbers of runs that went all their rounds are judged, and a quick run is never judged."""
+anything else, or if both never reach a target. Two methods are told apart by the paper if its numbers for them differ
+by more than that (of the larger one), or if its text says which is ahead; ours are in that order if they differ in the
+same sense, however little. **Reproduced**: every number agrees, and every pair that the paper tells apart is in its
+order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs are. **Not reproduced**: fewer are. All is judged that
+the runs went far enough to show, which may be little of the paper; a quick run is never judged."""
 
 REPRODUCED, ORDER, NOT = "reproduced", "order reproduced", "not reproduced"
 QUICK, OPEN, DRAWN, COMPUTED = "not judged (quick)", "not run", "drawn", "computed"
@@ -108,8 +109,8 @@ def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
     known = [c for c in cells.values() if c.printed is not None and c.ours is not None]
     agree = sum(_same(column, c.printed, c.ours) for c in known)  # type: ignore[arg-type]
     differences = [d for c in known if (d := c.difference) is not None] if column.share else []
-    pairs = [(a, b) for a, b in combinations(known, 2) if not _same(column, a.printed, b.printed)]  # type: ignore[arg-type]
-    ordered = sum((a.printed > b.printed) == (a.ours > b.ours) for a, b in pairs)  # type: ignore[operator]
+    pairs = [(a, b) for a, b in combinations(known, 2) if _apart(column, a.printed, b.printed)]  # type: ignore[arg-type]
+    ordered = sum(a.ours != b.ours and (a.printed > b.printed) == (a.ours > b.ours) for a, b in pairs)  # type: ignore[operator]
     there = {label: c.ours for label, c in cells.items() if c.ours is not None}
     claims = list(combinations([there[label] for label in column.order if label in there], 2))
     if column.first in there:
@@ -119,6 +120,11 @@ def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
     ordered += sum(a > b for a, b in claims)
     worst = max(differences, key=abs, default=None)
     return Judgement(agree, len(known), ordered, len(pairs) + len(claims), worst)
+
+
+def _apart(column: Column, one: float, other: float) -> bool:
+    """Whether two printed numbers are told apart; the larger one sets the measure."""
+    return not _same(column, *sorted((one, other), key=abs, reverse=True))
 
 
 def _same(column: Column, printed: float, ours: float) -> bool:

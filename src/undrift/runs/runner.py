@@ -89,7 +89,7 @@ def prepare(
 
     A problem may be named ("logistic-a9a"); further keyword arguments are then its parameters. Hyper-parameters given
     as "theory" take their prescribed values. What the others mean: :class:`undrift.engines.Engine`,
-    :class:`undrift.engines.Simulate` (``store``) and :class:`undrift.core.treatment.Treatment`.
+    :class:`undrift.engines.Simulate` (``store``) and :class:`undrift.engines.local.Options`.
     """
     if isinstance(problem, str):
         from undrift.problems.catalog import build

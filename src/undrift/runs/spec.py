@@ -23,7 +23,7 @@ from undrift.runs.locate import Path, line_of, locate
 class Training(Treatment):
     """How a method trains: said at the top of a spec for all of them, or in a [[method]] for that one.
 
-    rounds     how many
+    rounds     rounds of communication, after which a method is done
     steps      local steps of a round: one number for all clients, or a list with one for each
     epochs     passes over a client's samples, instead of steps
     objective  the local loss, where the problem leaves it open: a name, or a table with its parameters
@@ -39,7 +39,7 @@ class Training(Treatment):
 class Settings(Training):
     """The top of a spec: what all its methods share.
 
-    name             of the folder that the results go to
+    name             the results go to a folder of this name
     cohort           clients that take part in a round: a number or a table; left out: all of them
     batch            samples of a mini-batch; left out: all that a client has
     weights          uniform, or samples: clients count by their number of samples
@@ -49,7 +49,7 @@ class Settings(Training):
     dtype            of models and gradients; left out: the problem's own
     device           cpu, cuda, cuda:1 ...
     target           a gap f(x) - f*: a method that reaches it is done
-    target_accuracy  where the rounds until a test accuracy are counted; no method stops there
+    target_accuracy  the rounds until a row reaches this test accuracy are counted; no method stops there
     smooth           rows that a point of an accuracy curve is the mean of
     """
 
@@ -69,7 +69,7 @@ class Settings(Training):
 
 TREATMENT = tuple(f.name for f in dataclasses.fields(Treatment))
 TRAINING, SETTINGS = (
-    tuple(sorted((f.name for f in dataclasses.fields(part)), key=TREATMENT.__contains__))
+    (*(f.name for f in dataclasses.fields(part) if f.name not in TREATMENT), *TREATMENT)
     for part in (Training, Settings)
 )
 """The keys of the three; those of gradients come last."""
