@@ -11,7 +11,7 @@ from undrift.core import BadParameters
 from undrift.core.cohort import Sampling
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
-from undrift.methods import FedAvg, FedDyn, FedRecu, FedRed, FedSpeed, Scaffold
+from undrift.methods import FedAvg, FedDyn, FedLin, FedRecu, FedRed, FedSpeed, Scaffold
 
 EVERY = pytest.mark.parametrize("engine", [Simulate, Wire])
 
@@ -63,6 +63,24 @@ def test_scopes_that_clip_corrections_too(engine, scope):
     assert np.allclose(machine.x, x, atol=1e-12)
 
 
+@EVERY
+def test_gradients_outside_steps_are_clipped_as_in_task(engine):
+    """FedLin's anchors are clip(g_i(x)) + decay x, its steps, in the whole scope, clip(g_i(y) - a_i + a) + decay y."""
+    problem = quadratic()
+    lr, most, decay = 0.01, 4.0, 0.1
+    machine = engine(FedLin(lr=lr), problem, steps=3, clip=most, clip_scope="whole", weight_decay=decay)
+    x = np.zeros(problem.dim)
+    for _ in range(3):
+        machine.run_round()
+        y = np.tile(x, (problem.clients, 1))
+        anchors = clipped(gradients(problem, torch.as_tensor(y)).numpy(), most) + decay * y
+        for _ in range(3):
+            g = gradients(problem, torch.as_tensor(y)).numpy()
+            y = y - lr * (clipped(g - anchors + anchors.mean(0), most) + decay * y)
+        x = y.mean(0)
+    assert np.allclose(machine.x, x, atol=1e-12)
+
+
 def test_scopes_differ_only_when_the_clip_binds():
     problem = quadratic()
 
@@ -98,8 +116,6 @@ def test_only_the_reference_scope_moves_the_fixed_point():
 
 def test_recursions_see_treated_gradients_everywhere():
     """FedRecu and FedLin stay one recursion under weight decay: it is part of every gradient."""
-    from undrift.methods import FedLin
-
     problem = quadratic()
     a, b = (Simulate(cls(lr=0.01), problem, steps=4, weight_decay=0.3) for cls in (FedRecu, FedLin))
     for _ in range(10):

@@ -122,7 +122,9 @@ def commands() -> Parser:
     verb.add_argument("--minutes", type=positive, metavar="M", help="stop cleanly after so long; the next call goes on")
     verb.add_argument("--jobs", type=natural, default=1, metavar="N", help="processes that share the work: 1")
     verb.add_argument("--worker", type=natural, help=argparse.SUPPRESS)
-    verb.add_argument("--out", type=Path, default=Path("reproductions"), metavar="FOLDER", help="where runs are kept: reproductions")
+    verb.add_argument(
+        "--out", type=Path, default=Path("reproductions"), metavar="FOLDER", help="where runs are kept: reproductions"
+    )
     verb.add_argument("--kept", action="store_true", help="run nothing: pages from the runs that are kept")
     verb.add_argument("--pages", type=Path, metavar="FOLDER", help="where the pages go: FOLDER/pages of --out")
     verb.add_argument(
