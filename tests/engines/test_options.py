@@ -64,20 +64,22 @@ def test_scopes_that_clip_corrections_too(engine, scope):
 
 
 @EVERY
-def test_gradients_outside_steps_are_clipped_as_in_task(engine):
-    """FedLin's anchors are clip(g_i(x)) + decay x, its steps, in the whole scope, clip(g_i(y) - a_i + a) + decay y."""
+@pytest.mark.parametrize("method", [FedLin(lr=0.01), Scaffold(lr=0.01, option="I")], ids=lambda m: type(m).__name__)
+def test_gradients_outside_steps_are_clipped_as_in_task(engine, method):
+    """Those at x, before or after the steps, are clip(g_i(x)) + decay x; steps clip g_i(y) - c_i + c as a whole."""
     problem = quadratic()
     lr, most, decay = 0.01, 4.0, 0.1
-    machine = engine(FedLin(lr=lr), problem, steps=3, clip=most, clip_scope="whole", weight_decay=decay)
-    x = np.zeros(problem.dim)
+    machine = engine(method, problem, steps=3, clip=most, clip_scope="whole", weight_decay=decay)
+    x, c = np.zeros(problem.dim), np.zeros((problem.clients, problem.dim))
     for _ in range(3):
         machine.run_round()
         y = np.tile(x, (problem.clients, 1))
-        anchors = clipped(gradients(problem, torch.as_tensor(y)).numpy(), most) + decay * y
+        fresh = clipped(gradients(problem, torch.as_tensor(y)).numpy(), most) + decay * y
+        c = fresh if isinstance(method, FedLin) else c
         for _ in range(3):
             g = gradients(problem, torch.as_tensor(y)).numpy()
-            y = y - lr * (clipped(g - anchors + anchors.mean(0), most) + decay * y)
-        x = y.mean(0)
+            y = y - lr * (clipped(g - c + c.mean(0), most) + decay * y)
+        x, c = y.mean(0), fresh
     assert np.allclose(machine.x, x, atol=1e-12)
 
 
