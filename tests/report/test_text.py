@@ -19,9 +19,13 @@ def test_columns_are_aligned():
 
 
 def test_the_last_text_gives_way():
-    text = table(["name", "n", "title"], [["a", 1, "x" * 200], ["b\x1b", 2, "line\nbreak"]], right=["n"], width=40)
+    rows = [["a", 1, "x" * 200], ["b\x1b", 2, "line\nbreak"], ["c", 3, "words that go on and on below one another"]]
+    text = table(["name", "n", "title"], rows, right=["n"], width=40)
     assert max(map(len, text.splitlines())) == 40
-    assert "x..." in text and "b\\x1b" in text and "line break" in text
+    assert text.count("x") == 201 and "b\\x1b" in text and "line break" in text
+    assert text.splitlines()[-2:] == ["c      3  words that go on and on below", "          one another"]
+    text = table(["name", "n", "title"], rows, right=["n"], width=40, cut=True)
+    assert len(text.splitlines()) == 5 and max(map(len, text.splitlines())) == 40 and "x..." in text
 
 
 def test_numbers():

@@ -179,7 +179,7 @@ def pages(chosen: Chosen, cache: Cache, asked: Asked) -> None:
         counts = [of(*report.coverage) or NONE, of(*report.agreement) or NONE, report.seeds or NONE]
         rows.append([report.item.name, report.verdict, *counts, report.why])
     head = ["item", "verdict", "numbers run", "agree", "seeds", "why"]
-    result(table(head, rows, right=head[2:5], width=120))
+    result(table(head, rows, right=head[2:5], width=120, cut=True))
     say(f"\nPages: {root}")
 
 

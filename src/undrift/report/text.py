@@ -1,9 +1,11 @@
-"""Words and numbers as they are printed. Imports nothing, so that ``list`` and ``show`` answer at once."""
+"""Words and numbers as they are printed. Imports little, so that ``list`` and ``show`` answer at once."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
+from textwrap import wrap
 from typing import Any
 
 NONE = "-"
@@ -70,8 +72,10 @@ def count(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[str] = (), width: int = 100) -> str:
-    """Aligned columns under a rule, at most ``width`` wide: the last one that is text gives way.
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[str] = (), width: int = 100, cut: bool = False
+) -> str:
+    """Aligned columns under a rule, at most ``width`` wide: the last one that is text goes on below, or is ``cut``.
 
     ``right`` names the columns that are numbers.
     """
@@ -81,9 +85,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[st
     excess = sum(widths) + 2 * (len(head) - 1) - width
     if excess > 0 and texts:
         widths[texts[-1]] = max(widths[texts[-1]] - excess, len(head[texts[-1]]), 4)
-    lines = ["  ".join(_fit(row[k], widths[k], name in right) for k, name in enumerate(head)) for row in cells]
+    lines = [
+        "  ".join(_fit(part[k], widths[k], name in right) for k, name in enumerate(head))
+        for row in cells
+        for part in ([row] if cut else zip_longest(*map(_parts, row, widths), fillvalue=""))
+    ]
     rule = "  ".join("-" * w for w in widths)
     return "\n".join(line.rstrip() for line in (lines[0], rule, *lines[1:]))
+
+
+def _parts(cell: str, width: int) -> list[str]:
+    return [cell] if len(cell) <= width else wrap(cell, width)
 
 
 def _fit(cell: str, width: int, right: bool) -> str:
