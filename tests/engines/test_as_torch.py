@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.objectives.world import DIGITS, PARTS, federation, network
+from tests.objectives.world import DIGITS, PARTS, federation, network, seen
 from torch import nn
 
 from undrift.engines import Simulate, Wire
@@ -20,7 +20,7 @@ class Client:
         self.net = network().double()
         self.net.load_state_dict(unflatten(x, flatten(self.net)[1]), strict=False)
         samples = torch.from_numpy(PARTS[number])
-        self.images, self.labels = (DIGITS.images[samples].double() / 255 - 0.3) / 0.4, DIGITS.labels[samples]
+        self.images, self.labels = seen(DIGITS.images[samples]), DIGITS.labels[samples]
 
     @property
     def vector(self):

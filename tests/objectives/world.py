@@ -29,3 +29,17 @@ def network(seed: int = 0, smooth: bool = False) -> Net:
 def federation(objective=None, dtype=torch.float64, smooth=False, **options) -> Neural:
     settings = {"pipeline": PIPELINE, "objective": objective, **options}
     return Neural(network(smooth=smooth), DIGITS, PARTS, **settings).to(dtype, CPU)
+
+
+def close(got, want, tol=1e-12):
+    torch.testing.assert_close(got, want, rtol=tol, atol=tol)
+
+
+def points(problem, clients=None, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shift = torch.randn(clients or problem.clients, problem.dim, dtype=torch.float64, generator=generator)
+    return (problem.start() + 0.1 * shift).to(problem.dtype)
+
+
+def seen(images):
+    return (images.double() / 255 - 0.3) / 0.4

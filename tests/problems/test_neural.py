@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tests.objectives.world import CPU, DIGITS, PARTS, PIPELINE, federation, network
+from tests.objectives.world import CPU, DIGITS, PARTS, PIPELINE, close, federation, network, points, seen
 from undrift import problems
 from undrift.core.params import BadParameters
 from undrift.core.problem import Unsupported
@@ -26,20 +26,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def close(got, want, tol=1e-12):
-    torch.testing.assert_close(got, want, rtol=tol, atol=tol)
-
-
-def points(problem, clients=None, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    shift = torch.randn(clients or problem.clients, problem.dim, dtype=torch.float64, generator=generator)
-    return (problem.start() + 0.1 * shift).to(problem.dtype)
-
-
-def seen(images):
-    return (images.double() / 255 - 0.3) / 0.4
 
 
 def by_module(y, images, labels, net=None):

@@ -185,10 +185,7 @@ def parameters(cls: type) -> list[dict[str, Any]]:
 def _explained(cls: type) -> list[dict[str, Any]]:
     """The fields of a problem or of a spec, with what they mean."""
     said = meanings(cls)
-    return [
-        {k: v for k, v in row.items() if k != "theory"} | {"meaning": said.get(row["name"], "")}
-        for row in parameters(cls)
-    ]
+    return [row | {"meaning": said.get(row["name"], "")} for row in parameters(cls)]
 
 
 def _explain(rows: list[dict[str, Any]]) -> None:

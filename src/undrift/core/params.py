@@ -81,8 +81,7 @@ def describe(hint: Any) -> str:
     if typing.get_origin(base) is list:
         return f"list of {describe(typing.get_args(base)[0])}"
     word = {float: "number", int: "whole number", bool: "true or false", str: "text", type(None): "nothing"}
-    word |= {Any: "anything"}
-    text = "table" if dataclasses.is_dataclass(base) else word.get(base, getattr(base, "__name__", str(base)))
+    text = word.get(base, getattr(base, "__name__", str(base)))
     return f"{text} {allowed}" if allowed else text
 
 

@@ -21,7 +21,7 @@ class Treatment:
                   whole: all that a step of local SGD follows is clipped, but for weight decay, as in FedACG's code;
                   reference: as whole, but of the proximal term w (y - x) of FedDyn, FedSpeed and FedADMM the part -w x
                   is clipped and w y is added after, as in their codes, so that a large w |x| pulls models to zero.
-                  Gradients outside such steps, and in the steps of FedRecu, EXTRA, FedRed, DANE+ and CE-LGD, are
+                  Gradients outside such steps, and in methods that write their steps out, as FedRecu and FedRed do, are
                   clipped as in task
     decay         factor on lr after every round
     """

@@ -12,6 +12,7 @@ import numpy as np
 
 from undrift.core.files import writing
 from undrift.report.summary import Curve, curves, metric
+from undrift.report.text import SHARES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,8 +39,6 @@ WORDS = {
 TESTED = {"loss": "test loss", "accuracy": "test accuracy, %", "top5": "test accuracy among five, %"}
 """What these are in runs that are judged by their accuracy: they are networks', on test samples."""
 LOGARITHMIC = {"gap", "grad_norm", "distance", "drift"}
-SHARES = {"accuracy", "top5", "train_accuracy"}
-"""Drawn as percent, and as moving averages if asked."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#8C6D31", "#000000")
 """Told apart by colour-blind readers too (Okabe and Ito, with three more)."""
 MARKS = "osD^vPX<>"
@@ -66,7 +65,7 @@ def curve(
     if y in LOGARITHMIC:
         ax.set_yscale("log")
     ax.set_xlabel(WORDS.get(x, x))
-    ax.set_ylabel(axis(y, smooth, judged="accuracy" if "accuracy" in history and "gap" not in history else ""))
+    ax.set_ylabel(axis(y, smooth, judged=metric([history])))
     ax.grid(True, alpha=0.3)
     if label:
         ax.legend(frameon=False, fontsize="small")

@@ -11,10 +11,10 @@ from typing import Any
 
 from undrift.methods import registry
 from undrift.report import sheets, stills
-from undrift.report.figures import LOGARITHMIC, SHARES, TESTED, WORDS
+from undrift.report.figures import LOGARITHMIC, TESTED, WORDS
 from undrift.report.scores import SPENT, Setting, complete, scores
 from undrift.report.summary import curves, metric
-from undrift.report.text import clean
+from undrift.report.text import SHARES, clean
 from undrift.runs.folder import Outcome, Row
 
 MEASURED = {

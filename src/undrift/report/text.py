@@ -9,6 +9,8 @@ from textwrap import wrap
 from typing import Any
 
 NONE = "-"
+SHARES = ("accuracy", "top5", "train_accuracy")
+"""Recorded as parts of one, shown in percent."""
 
 
 def clean(text: str) -> str:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from undrift.core.params import BadParameters, Count, Natural, check, fold, unknown
+from undrift.report.text import SHARES
 from undrift.runs.draft import ITEM
 from undrift.runs.spec import Entry, Spec, parse
 
 PAPERS = Path(str(files("undrift.papers")))
-SHARES = ("accuracy", "top5")
-"""Recorded as parts of one, printed in percent."""
 RUNNABLE = ("curves", "sweep")
 NEVER = "-"
 """Printed where a target was not reached."""

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from undrift.reproduce.items import SHARES, Column
+from undrift.report.text import SHARES
+from undrift.reproduce.items import Column
 
 Rows = Sequence[Mapping[str, Any]]
 
