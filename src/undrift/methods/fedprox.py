@@ -16,5 +16,5 @@ class FedProx(FedAvg):
     mu: NonNegative
 
     def work(self, me, got, f):
-        y = f.sgd(got.x, self.lr, lambda y, grad: grad(y) + self.mu * (y - got.x))
+        y = f.sgd(got.x, self.lr, prox=self.mu)
         return me, self.Up(dy=y - got.x)
