@@ -6,10 +6,10 @@ from tests.objectives.world import DIGITS, PARTS, federation, network, seen
 from torch import nn
 
 from undrift.engines import Simulate, Wire
-from undrift.methods import FedDyn, FedSpeed
+from undrift.methods import FedDyn, FedProx, FedSpeed
 from undrift.models import flatten, unflatten
 
-LR, WEIGHT, RHO, DECAY, CLIP, STEPS, ROUNDS = 0.3, 0.5, 0.2, 0.01, 0.7, 3, 4
+LR, WEIGHT, RHO, DECAY, STEPS, ROUNDS = 0.3, 0.5, 0.2, 0.01, 3, 4
 FACTOR = 0.9
 
 
@@ -47,42 +47,53 @@ class Client:
                 p -= move
 
 
-def speed(client, x, h, lr):
+def speed(client, x, h, lr, clip):
     """FedSpeed: h is the sum of the client's moves; the proximal term is half weight decay, half a linear loss."""
     optimiser = torch.optim.SGD(client.net.parameters(), lr=lr, weight_decay=DECAY + WEIGHT)
     for _ in range(STEPS):
         client.climb()
         (WEIGHT * (client.vector * (h - x)).sum()).backward()
-        norm = nn.utils.clip_grad_norm_(client.net.parameters(), CLIP)
+        norm = nn.utils.clip_grad_norm_(client.net.parameters(), clip)
         optimiser.step()
     return norm
 
 
-def dynamic(client, x, h, lr):
+def near(client, x, h, lr, clip):
+    """FedProx: FedSpeed's proximal term alone."""
+    optimiser = torch.optim.SGD(client.net.parameters(), lr=lr, weight_decay=DECAY + WEIGHT)
+    for _ in range(STEPS):
+        client.backward(client.loss() - WEIGHT * (client.vector * x).sum())
+        norm = nn.utils.clip_grad_norm_(client.net.parameters(), clip)
+        optimiser.step()
+    return norm
+
+
+def dynamic(client, x, h, lr, clip):
     """FedDyn: one loss, with the proximal term and the linear one; -WEIGHT h is the stored gradient."""
     optimiser = torch.optim.SGD(client.net.parameters(), lr=lr, weight_decay=DECAY)
     for _ in range(STEPS):
         y = client.vector
         client.backward(client.loss() + WEIGHT * (y * h).sum() + 0.5 * WEIGHT * (y - x).square().sum())
-        norm = nn.utils.clip_grad_norm_(client.net.parameters(), CLIP)
+        norm = nn.utils.clip_grad_norm_(client.net.parameters(), clip)
         optimiser.step()
     return norm
 
 
 @pytest.mark.parametrize("engine", [Simulate, Wire])
 @pytest.mark.parametrize(
-    ("method", "scope", "train"),
+    ("method", "scope", "clip", "train", "corrects"),
     [
-        (FedSpeed(lr=LR, lam=1 / WEIGHT, rho=RHO, server_dual="all"), "reference", speed),
-        (FedDyn(lr=LR, alpha=WEIGHT), "whole", dynamic),
+        (FedSpeed(lr=LR, lam=1 / WEIGHT, rho=RHO, server_dual="all"), "reference", 0.7, speed, True),
+        (FedProx(lr=LR, mu=WEIGHT), "reference", 2.0, near, False),
+        (FedDyn(lr=LR, alpha=WEIGHT), "whole", 0.7, dynamic, True),
     ],
-    ids=["FedSpeed", "FedDyn"],
+    ids=["FedSpeed", "FedProx", "FedDyn"],
 )
-def test_training_as_in_the_codes(engine, method, scope, train):
+def test_training_as_in_the_codes(engine, method, scope, clip, train, corrects):
     problem = federation()
     machine = engine(
         method, problem, steps=STEPS, cohort=2, seed=3,
-        weight_decay=DECAY, clip=CLIP, clip_scope=scope, decay=FACTOR,
+        weight_decay=DECAY, clip=clip, clip_scope=scope, decay=FACTOR,
     )  # fmt: skip
     x, h, norms = problem.start().double(), torch.zeros(problem.clients, problem.dim, dtype=torch.float64), []
     for number in range(ROUNDS):
@@ -91,9 +102,9 @@ def test_training_as_in_the_codes(engine, method, scope, train):
         ends = []
         for i in members:
             client = Client(i, x)
-            norms.append(float(train(client, x, h[i], LR * FACTOR**number)))
+            norms.append(float(train(client, x, h[i], LR * FACTOR**number, clip)))
             ends.append(client.vector.detach())
             h[i] += ends[-1] - x
-        x = torch.stack(ends).mean(0) + h.mean(0)
+        x = torch.stack(ends).mean(0) + corrects * h.mean(0)
         torch.testing.assert_close(machine.x, x, rtol=0, atol=1e-6)  # torch's clip divides by the norm plus 1e-6
-    assert min(norms) < CLIP < max(norms)
+    assert min(norms) < clip < max(norms)

@@ -51,10 +51,16 @@ def test_accuracies_and_ratios_have_a_plot_each():
     left, right = agreement.figure(PAGES).axes
     drawn = {tuple(point) for marks in left.collections for point in marks.get_offsets().tolist()}
     assert {(75.2, 74.7), (80.6, 60.0)} <= drawn
-    assert [text.get_text() for text in left.texts] == ["FedDyn"]  # far off is named
+    assert [text.get_text() for text in left.texts] == ["FedDyn, table-1"]  # far off is named
     ratios = {point[0] for marks in right.collections for point in marks.get_offsets().tolist()}
     assert any(math.isclose(r, 480 / 449) for r in ratios) and any(math.isclose(r, 2.0) for r in ratios)
     assert [tick.get_text() for tick in right.get_yticklabels()] == ["fedspeed/table-4", "fedcet/figure-1"]
+
+
+def test_names_do_not_cover_each_other():
+    far = [cell("FedDyn", 80, 60), cell("FedDyn", 50, 35), cell("FedDC", 81, 62), cell("FedCM", 80, 70)]
+    (only,) = agreement.figure([page("fedspeed/table-1", *far)]).axes
+    assert {text.get_text() for text in only.texts} == {"FedDyn, table-1", "FedCM, table-1"}
 
 
 def test_nothing_to_show():
@@ -71,8 +77,15 @@ def test_the_pages_in_docs_are_those_of_the_runs_in_docs(name, tmp_path):
     assert json.loads(json.dumps(numbers(report))) == json.loads((COMMITTED / f"{name}.json").read_text())
 
 
-def test_a_figure_of_networks_says_that_its_loss_is_on_test_images(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("fedrecu/figure-1", {"training accuracy, % (JPEG q80)", "training loss", "test accuracy, % (JPEG q80)"}),
+        ("fedspeed/figure-5", {"test loss"}),
+    ],
+)
+def test_a_figure_of_networks_says_which_images_it_is_of(name, words, tmp_path):
     cache = Cache(tmp_path)
     cache.unpack(COMMITTED / "runs.zip")
-    drawn = figure(collect(item("fedrecu/figure-1"), Options(), cache))
-    assert [ax.get_ylabel() for ax in drawn.axes] == ["test loss", "test accuracy, % (JPEG q80)"]
+    drawn = figure(collect(item(name), Options(), cache))
+    assert {ax.get_ylabel() for ax in drawn.axes} == words

@@ -48,6 +48,9 @@ def test_a_part_of_an_item(papers, tmp_path, capsys):
     assert "1 run: 0 kept, 1 to do" in capsys.readouterr().err
     page = (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
     assert "10 of 40" in page and "Not run." in page and "Not run: FedAvg." in page
+    assert "nothing to judge yet" in page
+    assert main([*words[:4], "--out", str(tmp_path)]) == 0
+    assert "**Verdict: reproduced, in part.**" in (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
     with pytest.raises(SystemExit) as ended:
         main([*words[:2], "--only", "FedProx", "--out", str(tmp_path)])
     assert ended.value.code == 2 and "FedProx" in capsys.readouterr().err

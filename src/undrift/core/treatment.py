@@ -20,9 +20,9 @@ class Treatment:
     clip_scope    task: the gradient of the loss is clipped, what a method adds to it is not;
                   whole: all that a step of local SGD follows is clipped, but for weight decay, as in FedACG's code;
                   reference: as whole, but of the proximal term w (y - x) of FedProx, FedDyn, FedSpeed and FedADMM the
-                  part -w x is clipped and w y is added after, as in their codes, so that a large w |x| pulls models to zero.
-                  Gradients outside such steps, and in methods that write their steps out, as FedRecu and FedRed do, are
-                  clipped as in task
+                  part -w x is clipped and w y is added after, as in their codes, so that a large w |x| pulls models to
+                  zero. Gradients outside such steps, and in methods that write their steps out, as FedRecu and FedRed
+                  do, are clipped as in task
     decay         factor on lr after every round
     """
 

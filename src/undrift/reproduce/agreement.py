@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 FAR = 8.0
 """Points of accuracy from which on a method is named."""
+WIDE, HIGH = 22.0, 4.0
+"""Points of accuracy that a name takes up; nothing else is named there."""
 POINTED: dict[str, Any] = {"s": 22, "alpha": 0.8, "linewidths": 0}
 BAND: dict[str, Any] = {"color": "#eeeeee", "linewidth": 0, "zorder": 0}
 LINE: dict[str, Any] = {"color": "#888888", "linewidth": 0.8, "zorder": 0}
@@ -73,9 +75,9 @@ def figure(pages: list[dict[str, Any]]) -> Figure | None:
 
 def _accuracies(ax: Axes, some: list[Point], styles: Styles) -> None:
     _scatter(ax, some, styles, lambda p: (p.printed, p.ours))
-    for p in some:
-        if abs(p.ours - p.printed) > FAR:
-            ax.annotate(p.label, (p.printed, p.ours), (5, -3), textcoords="offset points", fontsize=7, color="#666666")
+    for p in _named(some):
+        name = f"{p.label}, {p.item.partition('/')[2]}"
+        ax.annotate(name, (p.printed, p.ours), (5, -3), textcoords="offset points", fontsize=7, color="#666666")
     low, high = (f(v for p in some for v in (p.printed, p.ours)) for f in (min, max))
     ends = [low - 3, high + 3]
     ax.plot(ends, ends, **LINE)
@@ -83,6 +85,17 @@ def _accuracies(ax: Axes, some: list[Point], styles: Styles) -> None:
     finish(ax, "accuracy in the paper, %", "ours, %", zero=False)
     ax.set_xlim(*ends)
     ax.set_ylim(*ends)
+
+
+def _named(some: list[Point]) -> list[Point]:
+    """Of each method in each item the point that is furthest off, where there is room for a name."""
+    named: list[Point] = []
+    for p in sorted(some, key=lambda p: abs(p.ours - p.printed), reverse=True):
+        again = any((p.item, p.label) == (n.item, n.label) for n in named)
+        near = any(abs(p.printed - n.printed) < WIDE and abs(p.ours - n.ours) < HIGH for n in named)
+        if abs(p.ours - p.printed) > FAR and not again and not near:
+            named.append(p)
+    return named
 
 
 def _ratios(ax: Axes, some: list[Point], styles: Styles) -> None:

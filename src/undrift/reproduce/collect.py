@@ -14,7 +14,20 @@ from undrift.reproduce.perform import Options, missing, wants
 from undrift.reproduce.readouts import readout
 from undrift.reproduce.search import best
 from undrift.reproduce.study import recall
-from undrift.reproduce.verdict import COMPUTED, DRAWN, NOT, OPEN, ORDER, QUICK, Cell, Judgement, cell, judge
+from undrift.reproduce.verdict import (
+    COMPUTED,
+    DRAWN,
+    NOT,
+    NOTHING,
+    OPEN,
+    ORDER,
+    PARTLY,
+    QUICK,
+    Cell,
+    Judgement,
+    cell,
+    judge,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,14 +85,17 @@ class Report:
             return OPEN if all(shown.absent for shown in self.shown) else DRAWN
         if not self.kept and not self.study:
             return OPEN
-        return QUICK if self.quick else self.judgement.verdict
+        if self.quick:
+            return QUICK
+        found, (run, printed) = self.judgement.verdict, self.coverage
+        return found if found == NOTHING or run == printed else found + PARTLY
 
     @property
     def why(self) -> str:
         """What there is to say beside the verdict."""
         if self.verdict == OPEN:
             return self.shown[0].absent if all(shown.absent for shown in self.shown) else ""
-        return self.item.reason if self.verdict in (NOT, ORDER) else ""
+        return self.item.reason if not self.quick and self.judgement.verdict in (NOT, ORDER) else ""
 
     @property
     def agreement(self) -> tuple[int, int]:
@@ -88,10 +104,9 @@ class Report:
 
     @property
     def coverage(self) -> tuple[int, int]:
-        """Numbers of the paper that there is one of ours for, and all of them."""
-        cells = [
-            c for shown in self.shown for _, cells in shown.columns for c in cells.values() if c.printed is not None
-        ]
+        """Numbers of the paper that there is one of ours for, and all of them, where they are judged."""
+        judged = [cells for shown in self.shown for column, cells in shown.columns if column.judged]
+        cells = [c for cells in judged for c in cells.values() if c.printed is not None]
         if self.study:
             cells += [c for _, exponents in rates.columns(self.study["found"]) for c in exponents.values()]
         return sum(c.ours is not None for c in cells), len(cells)

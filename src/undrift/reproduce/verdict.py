@@ -22,11 +22,12 @@ anything else, or if both never reach a target. Two methods are told apart by th
 by more than that (of the larger one), or if its text says which is ahead; ours are in that order if they differ in the
 same sense, however little. **Reproduced**: every number agrees, and every pair that the paper tells apart is in its
 order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs are. **Not reproduced**: fewer are. All is judged that
-the runs went far enough to show, which may be little of the paper; a quick run is never judged."""
+the runs went far enough to show; **in part** says that this is not all of the paper's numbers. A quick run is never
+judged."""
 
 REPRODUCED, ORDER, NOT = "reproduced", "order reproduced", "not reproduced"
 QUICK, OPEN, DRAWN, COMPUTED = "not judged (quick)", "not run", "drawn", "computed"
-NOTHING = "nothing to judge yet"
+NOTHING, PARTLY = "nothing to judge yet", ", in part"
 
 
 @dataclasses.dataclass(frozen=True)
