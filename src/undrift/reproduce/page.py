@@ -58,9 +58,12 @@ def write_index(root: Path) -> None:
     """The list of all pages under ``root``, and of the quick ones under ``root/quick``."""
     from undrift.reproduce import agreement
     from undrift.reproduce.draw import image
+    from undrift.reproduce.items import names
 
+    place = {name: k for k, name in enumerate(names())}
     for folder in (root, root / QUICK):
         found = [json.loads(file.read_text()) for file in sorted(folder.glob("*/*.json")) if file.parent.name != QUICK]
+        found.sort(key=lambda numbers: place.get(numbers["item"], len(place)))
         if found:
             picture = None if folder.name == QUICK else agreement.figure(found)
             if picture:
@@ -69,12 +72,9 @@ def write_index(root: Path) -> None:
 
 
 def index(found: list[dict[str, Any]], pictured: bool) -> str:
-    from undrift.reproduce.items import names
-
-    place = {name: k for k, name in enumerate(names())}
     head = ["item", "what", "verdict", "of the paper's numbers run", "agree", "seeds", "device", "date"]
     rows = []
-    for n in sorted(found, key=lambda n: place.get(n["item"], len(place))):
+    for n in found:
         link, counts = f"[{n['item']}]({n['item']}.md)", [of(*n["coverage"]), of(*n.get("agree", (0, 0)))]
         rows.append([link, n["title"], n["verdict"], *counts, str(n["seeds"] or ""), n["device"], n["date"]])
     seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
