@@ -70,9 +70,8 @@ def test_items_share_runs():
         return {w.key for panel in item(name).panel for w in wants(item(name), panel, Options())}
 
     assert keys("fedspeed/table-4") == keys("fedspeed/figure-1")
-    assert (
-        len(keys("fedspeed/table-1") - keys("fedspeed/table-4")) == 8
-    )  # the settings of the text, another decay, another clipping
+    other = keys("fedspeed/table-1") - keys("fedspeed/table-4")
+    assert len(other) == 6  # the settings of the text, another decay, another clipping
     assert len(keys("fedspeed/table-6") - keys("fedspeed/table-1")) == 6
     assert keys("fedrecu/figure-1") <= keys("fedrecu/figure-12")
     assert keys("fedspeed/table-5") <= keys("fedspeed/figure-1")
@@ -137,7 +136,7 @@ def test_the_list_is_told_without_torch():
 
     found = {row["item"]: row for row in json.loads(done.stdout)}
     assert set(found) == set(names())
-    assert found["fedspeed/table-1"]["runs"] == 56
+    assert found["fedspeed/table-1"]["runs"] == 54
     assert found["fedspeed/table-1"]["cpu_seconds"] > 100 * found["fedspeed/table-1"]["gpu_seconds"] > 0
 
 
