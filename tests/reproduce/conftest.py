@@ -32,6 +32,7 @@ draw = ["gap"]
 ambiguous = ["The step is not given."]
 authors = ["Their code is longer."]
 causes = ["Nothing was found."]
+reason = "It is a toy"
 
 [[item.panel]]
 name = "main"

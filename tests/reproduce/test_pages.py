@@ -37,7 +37,7 @@ def test_a_quick_page_is_apart_and_not_judged(papers, tmp_path, capsys):
     assert main(["reproduce", "--quick", "all", "--out", str(tmp_path)]) == 0
     page = (tmp_path / "pages" / "quick" / "toy" / "figure-1.md").read_text()
     assert "A quick run" in page and "`rounds=10`" in page and "not judged (quick)" in page
-    assert "Nothing was found" not in page
+    assert "Nothing was found" not in page and "It is a toy" not in page
     assert not (tmp_path / "pages" / "README.md").exists()
     assert "not judged" in (tmp_path / "pages" / "quick" / "README.md").read_text()
 
