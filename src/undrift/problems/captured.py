@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -20,6 +22,7 @@ class Captured:
 
     ``prepare`` makes the arguments of ``loss``, all clients', from the buffers; ``loss`` is one client's. The clients
     run side by side on streams of their own (``streams``), or as one network with stacked weights (``stacked``).
+    Local steps that were recorded around this gradient are in ``steps``; they share its buffers and its memory.
     """
 
     def __init__(
@@ -38,24 +41,41 @@ class Captured:
         self.y = y.clone()
         self.inputs = tuple(None if t is None else t.clone() for t in inputs)
         self.streams = [torch.cuda.Stream() for _ in range(len(y))] if way == "streams" else []
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self._body()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.out = self._body()
+        self.steps: dict[Any, Any] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+        self.graph, self.out = self.record(lambda: self.gradient(self.y))
 
     def __call__(self, y: Tensor, inputs: tuple[Tensor | None, ...]) -> Tensor:
         if y.data_ptr() != self.y.data_ptr():
             self.y.copy_(y)
+        self.load(inputs)
+        self.graph.replay()
+        return self.out.clone()
+
+    def load(self, inputs: tuple[Tensor | None, ...]) -> None:
+        """Copy what the next gradients are of into the buffers."""
         for mine, given in zip(self.inputs, inputs, strict=True):
             if mine is not None and given is not None:
                 mine.copy_(given, non_blocking=True)
-        self.graph.replay()
-        return self.out.clone()
+
+    def record(self, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
+        """``work`` as a CUDA graph, with what it returned: memory of the graph, which every replay writes anew."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                work()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with _without_collection(), torch.cuda.graph(graph, pool=self.pool):
+            out = work()
+        return graph, out
+
+    def release(self) -> None:
+        """Give the graphs and their memory back; it cannot be replayed any more."""
+        for graph in (self.graph, *(step.graph for step in self.steps.values())):
+            graph.reset()
+        self.steps.clear()
 
     def seconds(self) -> float:
         """Time of one replay."""
@@ -68,15 +88,16 @@ class Captured:
         end.synchronize()
         return start.elapsed_time(end) / 3e3
 
-    def _body(self) -> Tensor:
+    def gradient(self, y: Tensor) -> Tensor:
+        """The gradient at ``y`` for the loaded inputs, computed here and now: what a graph records."""
         arguments = self.prepare(*self.inputs)
         if self.way == "stacked":
-            return self._gradient(self.y, arguments)
-        main, out = torch.cuda.current_stream(), torch.empty_like(self.y)
+            return self._gradient(y, arguments)
+        main, out = torch.cuda.current_stream(), torch.empty_like(y)
         for c, stream in enumerate(self.streams):
             stream.wait_stream(main)
             with torch.cuda.stream(stream):
-                out[c].copy_(self._gradient(self.y[c], tuple(None if a is None else a[c] for a in arguments)))
+                out[c].copy_(self._gradient(y[c], tuple(None if a is None else a[c] for a in arguments)))
         for stream in self.streams:
             main.wait_stream(stream)
         return out
@@ -87,6 +108,19 @@ class Captured:
             with torch.autocast("cuda", dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None):
                 value = self.loss(leaf, *arguments)
             return torch.autograd.grad(value, leaf)[0]
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No garbage is collected in here: freeing an older graph while another is captured would break the capture."""
+    gc.collect()
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 def _summed(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
