@@ -9,7 +9,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from undrift.check.setting import example, quadratic
 from undrift.engines import Simulate, fused, local
-from undrift.engines.simulate import Stacked
+from undrift.engines.simulate import Gradient, Stacked
 from undrift.methods import registry
 
 STEPPING = sorted(name for name, method in registry.items() if any(f.name == "lr" for f in dataclasses.fields(method)))
@@ -50,6 +50,90 @@ def test_a_compiled_step_is_the_same(name, options, counter, monkeypatch):
     plain = end(method, 3, **options)
     torch.testing.assert_close(compiled.x, plain.x, rtol=1e-12, atol=1e-12)
     assert compiled.ledger == plain.ledger
+
+
+class Tape:
+    """A recording as on a GPU, without one: fixed buffers, and a graph that runs what it recorded again."""
+
+    def __init__(self, y):
+        self.y, self.steps, self.grad = y.clone(), {}, None
+
+    def gradient(self, y):
+        return self.grad(y)
+
+    def record(self, work):
+        for _ in range(2):
+            out = work()
+        return Graph(work), out
+
+
+class Graph:
+    def __init__(self, work):
+        self.work, self.inside = work, fused._now.grad
+
+    def replay(self):
+        fused._now.grad = self.inside
+        self.work()
+
+
+@pytest.fixture
+def tapes(monkeypatch):
+    """The recording of each cohort's shape; steps are recorded around it, their kernels not compiled."""
+    torch.compiler.reset()
+    tapes = {}
+
+    def recorded(self, y):
+        tape = tapes.setdefault(y.shape, Tape(y))
+        oracle, batch = self._f._oracle, self._batch
+        tape.grad = lambda y: oracle.grad(y, *batch)
+        return tape
+
+    monkeypatch.setattr(fused, "_kernels", lambda traced, examples: traced)
+    monkeypatch.setattr(Gradient, "recorded", recorded)
+    monkeypatch.setattr(Stacked, "_compiles", lambda self, x: True)
+    yield tapes
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("options", [{}, REFERENCE | {"decay": 0.9}, {"clip": 3.0, "weight_decay": 0.1}])
+@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "FedSpeed", "Scaffold", "FedLin", "FedPD", "FedCM", "FedDC"])
+def test_a_recorded_step_is_the_same(name, options, tapes, monkeypatch):
+    method = example(registry[name], quadratic().constants)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        recorded = end(method, 4, **options)
+    assert tapes and all(tape.steps for tape in tapes.values())
+    monkeypatch.undo()
+    plain = end(method, 4, **options)
+    torch.testing.assert_close(recorded.x, plain.x, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(recorded.ends, plain.ends, rtol=1e-12, atol=1e-12)
+    assert recorded.ledger == plain.ledger
+
+
+def test_a_gradient_inside_a_recorded_step_may_be_compiled_and_differentiate():
+    def loss(y, x):
+        return (y * x).square().sum()
+
+    total = torch.compile(lambda y, x: torch.func.vmap(loss)(y, x).sum(), backend="aot_eager")
+    x = torch.arange(6.0).view(2, 3)
+
+    def gradient(y):
+        with torch.enable_grad():
+            leaf = y.detach().requires_grad_()
+            return torch.autograd.grad(total(leaf, x), leaf)[0]
+
+    fused._now.grad = gradient
+    step = torch.compile(lambda y, grad: y - 0.25 * grad(y), backend="aot_eager", fullgraph=True)
+    y = torch.ones(2, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(step(y, fused._opaque), y - 0.5 * x.square())
+
+
+def test_a_recorded_step_leaves_the_models_of_the_last_round_alone(tapes):
+    engine = end(example(registry["FedAvg"], quadratic().constants), 1)
+    before, copy = engine.ends, engine.ends.clone()
+    engine.run_round()
+    assert torch.equal(before, copy) and not torch.equal(before, engine.ends)
 
 
 def test_all_methods_in_one_process_and_each_compiled_once(counter):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +35,21 @@ class Constants:
     """Bounded Hessian dissimilarity."""
 
 
+class Recording(Protocol):
+    """A gradient recorded on a device, of whatever lies in its buffers."""
+
+    y: Tensor
+    """The buffer of the points."""
+    steps: dict[Any, Any]
+    """Local steps that were recorded with this gradient inside; its owner releases them with it."""
+
+    def gradient(self, y: Tensor) -> Tensor:
+        """The gradient at ``y`` for the other buffers, computed rather than replayed: for recording it in turn."""
+
+    def record(self, work: Callable[[], Any]) -> tuple[Any, Any]:
+        """``work`` as a graph that shares this one's memory, with what it returned."""
+
+
 class Oracle(abc.ABC):
     """The problems of some clients side by side; row c of every argument belongs to the c-th of them."""
 
@@ -49,9 +65,12 @@ class Oracle(abc.ABC):
         """``y - lr * grad(y, *batch)``, written over ``y``."""
         return y.sub_(self.grad(y, *batch), alpha=lr)
 
-    def recorded(self, y: Tensor, *batch: Any) -> bool:
-        """Whether this gradient is the replay of a recording: then what a local step adds to it is worth compiling."""
-        return False
+    def recorded(self, y: Tensor, *batch: Any) -> Recording | None:
+        """The recording that this gradient is a replay of, if any, with the batch in its buffers.
+
+        What a local step adds to it is then worth compiling.
+        """
+        return None
 
     def begin(self, start: Tensor, previous: Tensor | None) -> None:
         """Local training sets out from ``start [C, d]``; ``previous`` are the clients' last local models."""
@@ -93,6 +112,9 @@ class Problem(abc.ABC):
     @abc.abstractmethod
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """The same problem in another precision or on another device."""
+
+    def release(self) -> None:
+        """Give back what was recorded on a device; a run that goes on records it anew."""
 
     @property
     def constants(self) -> Constants:

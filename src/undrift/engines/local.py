@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -75,21 +76,19 @@ class Descent:
                 kept = (1 - rate * outside) * y
                 return kept.addcmul_(v, -rate * options.scale(v))
 
-            self._raw = True
-            try:
-                return self.descend(x, fused(step) if compiled else step)
-            finally:
-                self._raw = False
+            with self._untreated():
+                return self._compiled(x, step) if compiled else self.descend(x, step)
         if compiled:
 
             def plainly(y: Tensor, grad: Callable) -> Tensor:
-                v = direction(y, grad)
+                v = direction(y, grad if options.plain else lambda z: options.treated(z, grad(z)))
                 return y - rate * (v + prox * (y - x) if prox else v)
 
-            return self.descend(x, fused(plainly))
+            with self._untreated():
+                return self._compiled(x, plainly)
         own = None  # what the last step made, which is nobody else's: to write over it spares passes through memory
 
-        def down(y: Tensor, grad: Callable) -> Tensor:
+        def down(y: Tensor, grad: Any) -> Tensor:
             nonlocal own
             if straight:
                 own = self._step_(y if y is own else y.clone(), lr, grad)
@@ -108,9 +107,22 @@ class Descent:
         """Whether steps from ``x`` are compiled."""
         return False
 
+    def _compiled(self, x: Tensor, step: Callable) -> Tensor:
+        """Local steps from ``x``, compiled."""
+        return self.descend(x, fused(step))
+
     def _step_(self, y: Tensor, lr: float, grad: Any) -> Tensor:
         """``y - lr * grad(y)``, written over ``y``."""
         return y.sub_(grad(y), alpha=lr)
+
+    @contextmanager
+    def _untreated(self) -> Iterator[None]:
+        """Gradients in here come as they are: the step itself clips and decays."""
+        self._raw = True
+        try:
+            yield
+        finally:
+            self._raw = False
 
     def _treated(self, y: Tensor, g: Tensor) -> Tensor:
         return g if self._raw or self.options.plain else self.options.treated(y, g)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from undrift.core.cohort import Cohort
-from undrift.core.problem import Oracle
+from undrift.core.problem import Oracle, Recording
 from undrift.core.struct import Struct
 from undrift.core.upload import upload
 from undrift.engines.base import Engine
@@ -181,28 +180,50 @@ class Stacked(Descent):
         self.gradients += self._calls * active
         self._calls = 0
 
-    def _bound(self, step: int) -> partial[Tensor]:
+    def _bound(self, step: int) -> Gradient:
         """``grad`` inside one step."""
-        return partial(self._gradient, self._batch(self._drawn + step))
-
-    def _gradient(self, batch: tuple[Any, ...], y: Tensor) -> Tensor:
-        self._calls += 1
-        return self._treated(y, self._oracle.grad(y, *batch))
+        return Gradient(self, self._batch(self._drawn + step))
 
     def _compiles(self, x: Tensor) -> bool:
         if not x.is_cuda:
             return False
         y = self.rows(x)
         self._oracle.begin(y, self._previous)
-        return self._oracle.recorded(y, *self._batch(self._drawn))
+        return self._bound(0).recorded(y) is not None
 
-    def _step_(self, y: Tensor, lr: float, grad: partial[Tensor]) -> Tensor:
-        self._calls += 1
-        return self._oracle.step_(y, lr, *grad.args[0])
+    def _step_(self, y: Tensor, lr: float, grad: Gradient) -> Tensor:
+        return grad.step_(y, lr)
+
+    def _compiled(self, x: Tensor, step: Callable) -> Tensor:
+        y = super()._compiled(x, step).clone()  # a recorded step writes over what it returned before
+        self.ends = [y]
+        return y
 
     def _batch(self, step: int) -> tuple[Any, ...]:
         batches = self._engine.batches
         return () if batches is None else batches.draw(self.cohort.members, self.round, step)
+
+
+class Gradient:
+    """``grad`` of a cohort inside one step: bound to its mini-batch."""
+
+    def __init__(self, f: Stacked, batch: tuple[Any, ...]):
+        self._f, self._batch = f, batch
+
+    def __call__(self, y: Tensor) -> Tensor:
+        self.count(1)
+        return self._f._treated(y, self._f._oracle.grad(y, *self._batch))
+
+    def step_(self, y: Tensor, lr: float) -> Tensor:
+        self.count(1)
+        return self._f._oracle.step_(y, lr, *self._batch)
+
+    def recorded(self, y: Tensor) -> Recording | None:
+        """The recording that this gradient is a replay of, made ready for this mini-batch."""
+        return self._f._oracle.recorded(y, *self._batch)
+
+    def count(self, calls: int) -> None:
+        self._f._calls += calls
 
 
 class Group(Stacked):
@@ -212,7 +233,7 @@ class Group(Stacked):
         super().__init__(*args)
         self._halted = halted
 
-    def _bound(self, step: int) -> partial[Tensor]:
+    def _bound(self, step: int) -> Gradient:
         if self._halted():
             raise Halted
         return super()._bound(step)

@@ -131,6 +131,12 @@ class Neural(Problem):
             total += weight @ torch.stack([loss, best[:, 0].double(), best.any(-1).double()], dim=-1)
         return (total / weights.sum()).tolist()
 
+    def release(self) -> None:
+        for captured in self._captured.values():
+            if captured is not None:
+                captured.release()
+        self._captured.clear()
+
     def bound(self, weights: Tensor) -> Bound:
         """The network with these weights ``[d]``."""
         return Bound(self.own_net(), unflatten(weights, self.spec))
@@ -289,9 +295,13 @@ class NeuralOracle(Oracle):
             return captured(y, inputs)
         return self._gradients(y, *self._arguments(*inputs))
 
-    def recorded(self, y: Tensor, *batch: Any) -> bool:
-        there = bool(batch) and self.problem.device.type == "cuda" and self.problem.compiled
-        return there and self._capture(y, self._inputs(y, *batch)) is not None
+    def recorded(self, y: Tensor, *batch: Any) -> Captured | None:
+        if not (batch and self.problem.device.type == "cuda" and self.problem.compiled):
+            return None
+        inputs = self._inputs(y, *batch)
+        if captured := self._capture(y, inputs):
+            captured.load(inputs)
+        return captured
 
     def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
         dense = self.problem.dense

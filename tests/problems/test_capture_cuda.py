@@ -1,0 +1,69 @@
+"""Several recordings in one process: older ones go away without harm to newer ones, and no method falls back."""
+
+import gc
+import warnings
+
+import pytest
+import torch
+
+from tests.problems.test_neural_cuda import problem
+from undrift.engines import Simulate
+from undrift.methods import FedACG, FedAvg, FedDyn, FedSpeed, Scaffold
+from undrift.problems.captured import Captured
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+METHODS = [FedAvg(lr=0.1), FedSpeed(lr=0.1, server_dual="all"), Scaffold(lr=0.1), FedDyn(lr=0.1), FedACG(lr=0.1)]
+SETTING = {"epochs": 1, "batch": 32, "cohort": 3, "weight_decay": 1e-3, "clip": 10.0}
+
+
+@pytest.mark.parametrize("scope", ["task", "reference"])
+def test_five_methods_one_after_another_are_all_recorded(scope):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for method in METHODS:
+            task = problem(precision="bf16").to(torch.float32, torch.device("cuda"))
+            engine = Simulate(method, task, **SETTING, clip_scope=scope)
+            for _ in range(3):
+                engine.run_round()
+            recordings = list(task._captured.values())
+            assert all(one.compiled and one.steps for one in recordings) and recordings
+            assert bool(engine.x.isfinite().all())
+
+
+@pytest.fixture
+def eager_collection():
+    before = gc.get_threshold()
+    gc.set_threshold(10, 1, 1)
+    yield
+    gc.set_threshold(*before)
+
+
+def recording(junk=0):
+    def prepare(x):
+        garbage = [[] for _ in range(junk)]
+        for one in garbage:
+            one.append(one)
+        return (x,)
+
+    x = torch.ones(2, 4, device="cuda")
+    made = Captured(prepare, lambda y, x: (y * x).square().sum(), (x,), torch.ones_like(x), "stacked")
+    made.cycle = made  # only a collection of garbage frees it
+    return made
+
+
+def test_no_older_graph_is_freed_while_another_is_captured(eager_collection):
+    for _ in range(5):
+        newer = recording(junk=1000)
+    torch.cuda.synchronize()
+    assert torch.equal(newer(2 * torch.ones_like(newer.y), newer.inputs), 4 * torch.ones_like(newer.y))
+
+
+def test_what_was_recorded_is_given_back():
+    task = problem().to(torch.float32, torch.device("cuda"))
+    engine = Simulate(FedAvg(lr=0.1), task, **SETTING)
+    engine.run_round()
+    assert task._captured
+    engine.problem.release()
+    assert not task._captured
+    engine.run_round()
+    assert bool(engine.x.isfinite().all()) and task._captured
