@@ -106,7 +106,8 @@ def status(row: dict[str, Any], note: str = "") -> str:
         quality = f"accuracy {percent(row['accuracy'])}" + f" ({note})" * bool(note) + f"  loss {row['loss']:.4g}"
     else:
         quality = f"loss {row['loss']:.6g}"
-    return f"round {row['round']}  {quality}  drift {small(row['drift'])}  vectors {whole(row['vectors'])}"
+    drift = "" if row.get("drift") is None else f"  drift {small(row['drift'])}"
+    return f"round {row['round']}  {quality}{drift}  vectors {whole(row['vectors'])}"
 
 
 def ending(outcome: Outcome, row: dict[str, Any], note: str = "") -> str:

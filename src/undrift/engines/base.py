@@ -103,18 +103,20 @@ class Engine(abc.ABC):
 
     @property
     def ends(self) -> Tensor | None:
-        """The last local models ``[C, d]``, put together when somebody asks."""
+        """The local models ``[C, d]`` of this round, put together when somebody asks; ``None`` where it made none."""
         return torch.cat(self._ends) if self._ends else None
 
     @property
-    def drift(self) -> float:
-        """Mean squared distance of the last local models to the server's."""
+    def drift(self) -> float | None:
+        """Mean squared distance of this round's local models to the server's; ``None`` where it made none."""
         ends = self.ends
-        return 0.0 if ends is None else float((ends - self.x).square().sum(-1).mean())
+        return None if ends is None else float((ends - self.x).square().sum(-1).mean())
 
     def advance(self) -> None:
         """One phase."""
         plan = self._plan()
+        if self.phase == 0:
+            self._ends = []
         phase, self.blocks = plan.phases[self.phase], plan.blocks
         cohort, steps = self._members(phase, plan)
         picked = None
@@ -198,6 +200,7 @@ class Engine(abc.ABC):
         server = {n: tensors[f"server.{n}"] for n in state.names() if f"server.{n}" in tensors}
         self.server = state(**{n: v.to(device, copy=True) for n, v in server.items()})
         self.load_clients(tensors)
+        self._ends = []
         self.round, self.phase = counters["round"], counters["phase"]
         self.ledger = Ledger(**{f.name: counters[f.name] for f in dataclasses.fields(Ledger)})
 

@@ -57,7 +57,8 @@ def results(scores: Sequence[Score], column: str, target: float | None, note: st
     """Where each method ended."""
     judged = column == "accuracy"
     about = f" ({note})" if judged and note else ""
-    extra = ["loss", "drift"] if column != "loss" else ["drift"]
+    drifted = any(s.ends.get("drift") for s in scores)
+    extra = ["loss"] * (column != "loss") + ["drift"] * drifted
     head = ["method", "outcome", "seeds", f"final {column}{about}", f"best {column}{about}", *extra, "rounds", "time"]
     rows = []
     for s in scores:
@@ -77,8 +78,9 @@ def results(scores: Sequence[Score], column: str, target: float | None, note: st
         )
     best = {3: max, 4: max} if judged else {3: min, 4: min} if target is None else {}
     notes = [
-        "final, best, loss and drift: means over seeds" + " ± standard deviation" * any(s.seeds > 1 for s in scores),
-        "drift: mean squared distance of the last local models to the server's",
+        f"{', '.join(['final', 'best', *extra])}: means over seeds"
+        + " ± standard deviation" * any(s.seeds > 1 for s in scores),
+        *["drift: mean squared distance of the last local models to the server's"] * drifted,
         *["accuracy and loss: on the test images"] * judged,
         "time: of training, for one seed",
     ]

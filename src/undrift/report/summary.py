@@ -13,6 +13,7 @@ RELATIVE = 1e-6
 """Default target, as a part of the first gap."""
 SPENT = {"rounds": "round", "vectors": "vectors", "gradients": "gradients"}
 """What a run spends, and the column it is in."""
+FAR = "mean squared distance of the local models"
 NUMBER: dict[str, Callable[[float | None], str]] = {"gap": small, "accuracy": percent, "loss": plain}
 
 Curve = list[dict[str, Any]]
@@ -85,16 +86,27 @@ def print_summaries(
     column = summaries[0].metric if summaries else "gap"
     seeds = max((s.seeds for s in summaries), default=1)
     aimed, judged = target is not None or column == "gap", column == "accuracy"
+    drifted = judged and any(s.drift is not None for s in summaries)
     title, cells = last or ("outcome", {s.label: _end(s) for s in summaries})
     final = "accuracy" + f" ({note})" * bool(note) if judged else f"final {column}"
-    head = ["method", *["seeds"] * (seeds > 1), *SPENT, final, *["loss", "drift"] * judged, "seconds", title]
+    head = [
+        "method",
+        *["seeds"] * (seeds > 1),
+        *SPENT,
+        final,
+        *["loss"] * judged,
+        *["drift"] * drifted,
+        "seconds",
+        title,
+    ]
     rows = [
         [
             s.label,
             *[str(s.seeds)] * (seeds > 1),
             *(whole(getattr(s, name) if aimed else s.total.get(name)) for name in SPENT),
             NUMBER[column](s.final),
-            *[plain(s.loss, 4), small(s.drift)] * judged,
+            *[plain(s.loss, 4)] * judged,
+            *[small(s.drift)] * drifted,
             f"{s.seconds:.1f}",
             cells.get(s.label, ""),
         ]
@@ -106,8 +118,7 @@ def print_summaries(
     meaning = [
         f"rounds, vectors and gradients: spent {until}{mean}{never}",
         "vectors: of model size, up and down, per client; gradients: of all clients together",
-        *["accuracy and loss: at the end, on the test images; drift: mean squared distance of the local models"]
-        * judged,
+        *["accuracy and loss: at the end, on the test images" + f"; drift: {FAR}" * drifted] * judged,
     ]
     return "\n".join([table(head, rows, right=head[1:-1]), *["", *meaning] * legend])
 

@@ -191,9 +191,10 @@ class Folder:
 
         if not self.file("metrics.jsonl").exists():
             self.write("metrics.jsonl", "")
-        columns = io.BytesIO()
-        parquet.write_table(pyarrow.Table.from_pylist(self.rows()), columns)
-        self.write("metrics.parquet", columns.getvalue())
+        rows, content = self.rows(), io.BytesIO()
+        names = dict.fromkeys(name for row in rows for name in row)  # the first row has no drift
+        parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in names}), content)
+        self.write("metrics.parquet", content.getvalue())
         self.write(COMPLETE, json.dumps([dataclasses.asdict(outcome) for outcome in outcomes], indent=2) + "\n")
         self._clear()
         self.close()

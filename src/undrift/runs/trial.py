@@ -99,12 +99,12 @@ class Trial:
 
 
 def measure(engine: Engine) -> Row:
-    """One row: the metrics of the server's model and what has been spent."""
-    spent = dataclasses.asdict(engine.ledger)
+    """One row: the metrics of the server's model and what has been spent; ``drift`` if the round made local models."""
+    spent, drift = dataclasses.asdict(engine.ledger), engine.drift
     return {
         "round": engine.round,
         **engine.problem.metrics(engine.x),
-        "drift": engine.drift,
+        **({} if drift is None else {"drift": drift}),
         "vectors": spent["vectors_up"] + spent["vectors_down"],
         **spent,
     }
