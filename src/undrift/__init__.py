@@ -23,6 +23,7 @@ _homes = {
     "Message": "undrift.core",
     "Vec": "undrift.core",
     "Scratch": "undrift.core",
+    "Sparse": "undrift.core",
     "Problem": "undrift.core",
 }
 _rooms = ("core", "data", "engines", "methods", "models", "objectives", "problems", "report", "theory")

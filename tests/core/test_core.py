@@ -29,7 +29,7 @@ def test_records_hold_what_is_declared_and_nothing_else():
         Pair(a=1, c=2)
     with pytest.raises(AttributeError, match="frozen"):
         one.a = 3
-    with pytest.raises(TypeError, match="a field is a Vec or a Scratch, not int"):
+    with pytest.raises(TypeError, match="a field is a Vec, a Sparse or a Scratch, not int"):
         type("Bad", (Message,), {"__annotations__": {"n": int}})
 
 

@@ -28,6 +28,7 @@ from undrift.core.cohort import Cohort
 from undrift.core.method import Method, Round
 from undrift.core.struct import Struct
 from undrift.engines import Engine, Simulate, Wire
+from undrift.engines.frames import header
 from undrift.problems.quadratic import Quadratic
 from undrift.runs.checkpoint import restore, store
 
@@ -132,15 +133,14 @@ def engines_agree(cls: type[Method]) -> None:
 
 
 def traffic(cls: type[Method]) -> None:
-    """What travels is the declared vectors and a small header."""
+    """What travels is what the ledger counts and a small header."""
     problem = least_squares()
     method = example(cls, problem.constants)
     engine = Wire(method, problem, **uneven(method, problem.clients))
     for _ in range(5):
         engine.run_round()
-    vectors = [(len(p.Down.vectors), len(p.Up.vectors)) for p in phases(method)]
-    frames = 5 * problem.clients * len(vectors)
-    most = frames * (16 + 96 * max(n for pair in vectors for n in pair))
+    kinds = [kind for p in phases(method) for kind in (p.Down, p.Up)]
+    most = 5 * problem.clients * len(kinds) // 2 * max(map(header, kinds))
     for way, real, payload in (
         ("down", engine.frames_down, engine.ledger.bytes_down),
         ("up", engine.frames_up, engine.ledger.bytes_up),

@@ -12,7 +12,7 @@ from undrift.core.params import (
     Range,
 )
 from undrift.core.problem import Constants, Oracle, Problem, Unsupported
-from undrift.core.struct import Message, Scratch, State, Vec
+from undrift.core.struct import Message, Scratch, Sparse, State, Vec
 
 __all__ = [
     "BadParameters",
@@ -30,6 +30,7 @@ __all__ = [
     "Problem",
     "Range",
     "Scratch",
+    "Sparse",
     "State",
     "Unsupported",
     "Vec",

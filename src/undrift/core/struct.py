@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 if TYPE_CHECKING:
     from torch import Tensor as Scratch
+    from torch import Tensor as Sparse
     from torch import Tensor as Vec
 else:
 
     class Vec:
         """A flat vector: ``[d]`` for one client, ``[C, d]`` for a cohort."""
+
+    class Sparse:
+        """A vector of a message of which only the non-zero entries travel, with their places, where that is less."""
 
     class Scratch:
         """A vector kept between the phases of one round and forgotten at its end."""
@@ -28,13 +32,17 @@ class Struct:
     """
 
     vectors: tuple[str, ...] = ()
+    """Fields that are always there: the ``Vec`` and the ``Sparse`` ones."""
+    sparse: tuple[str, ...] = ()
+    """Those of them that are ``Sparse``."""
     scratch: tuple[str, ...] = ()
     _whole: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         kinds = {name: _kind(cls, name, note) for name, note in inspect.get_annotations(cls).items()}
-        cls.vectors = tuple(dict.fromkeys((*cls.vectors, *(n for n, k in kinds.items() if k == "Vec"))))
+        cls.vectors = tuple(dict.fromkeys((*cls.vectors, *(n for n, k in kinds.items() if k in ("Vec", "Sparse")))))
+        cls.sparse = tuple(n for n in cls.vectors if kinds.get(n, "Sparse" if n in cls.sparse else "Vec") == "Sparse")
         cls.scratch = tuple(dict.fromkeys((*cls.scratch, *(n for n, k in kinds.items() if k == "Scratch"))))
         cls._whole = frozenset(cls.vectors)
         for name in cls.scratch:
@@ -86,8 +94,10 @@ class Struct:
 def _kind(cls: type, name: str, note: Any) -> str:
     kind = note if isinstance(note, str) else getattr(note, "__name__", str(note))
     kind = kind.rsplit(".", 1)[-1]
-    if kind not in ("Vec", "Scratch"):
-        raise TypeError(f"{cls.__qualname__}.{name}: a field is a Vec or a Scratch, not {kind}")
+    if kind not in ("Vec", "Sparse", "Scratch"):
+        raise TypeError(f"{cls.__qualname__}.{name}: a field is a Vec, a Sparse or a Scratch, not {kind}")
+    if kind == "Sparse" and not issubclass(cls, Message):
+        raise TypeError(f"{cls.__qualname__}.{name}: a Sparse is a field of a message; what is remembered is a Vec")
     return kind
 
 

@@ -23,7 +23,11 @@ from undrift.engines.local import Options
 
 @dataclasses.dataclass
 class Ledger:
-    """What has been spent so far. Vectors are per participating client, bytes and gradients are totals."""
+    """What has been spent so far. Vectors are per participating client, bytes and gradients are totals.
+
+    Vectors are those that a method declares to send, each of them whole; bytes are those that travel, which for a
+    ``Sparse`` vector are its non-zero entries and their places where that is less.
+    """
 
     vectors_up: int = 0
     vectors_down: int = 0
@@ -148,7 +152,8 @@ class Engine(abc.ABC):
     def exchange(self, phase: Any, cohort: Cohort, steps: list[int], picked: int | None) -> Any:
         """Carry out ``send`` and ``work`` for the cohort; return the reduced uploads.
 
-        Books the gradients in the ledger, keeps the local models in ``ends``, and renews the clients' states.
+        Books the gradients and the bytes of ``Sparse`` vectors in the ledger, keeps the local models in ``ends``, and
+        renews the clients' states.
         ``picked`` is the position in the cohort of the only client that uploads, where the reduction is ``pick``.
         """
 
@@ -241,9 +246,9 @@ class Engine(abc.ABC):
 
     def _book(self, phase: Any, cohort: Cohort, uploads: int) -> None:
         size = self.problem.dim * self.x0.element_size()
-        down, up = len(phase.Down.vectors), len(phase.Up.vectors)
-        self.ledger.vectors_down += down
-        self.ledger.vectors_up += up
-        self.ledger.bytes_down += down * size * cohort.size
-        self.ledger.bytes_up += up * size * uploads
+        down, up = phase.Down, phase.Up
+        self.ledger.vectors_down += len(down.vectors)
+        self.ledger.vectors_up += len(up.vectors)
+        self.ledger.bytes_down += (len(down.vectors) - len(down.sparse)) * size * cohort.size
+        self.ledger.bytes_up += (len(up.vectors) - len(up.sparse)) * size * uploads
         self.ledger.syncs += 1

@@ -15,6 +15,7 @@ from undrift.core.problem import Oracle, Recording
 from undrift.core.struct import Struct
 from undrift.core.upload import upload
 from undrift.engines.base import Engine
+from undrift.engines.frames import sparse_bytes
 from undrift.engines.groups import Halted, grouped
 from undrift.engines.local import Descent, iterate
 from undrift.engines.room import folder, plan
@@ -52,9 +53,12 @@ class Simulate(Engine):
         self.store.expect(self._next)
         f = Stacked(self, self.problem.at(members), cohort, steps, mine.pop(PREVIOUS, None))
         work = phase.work if self.problem.together is None else grouped(phase.work, self.problem.together)
-        me, up = work(self._me(mine, cohort), phase.send(self.server), f)
+        down = phase.send(self.server)
+        me, up = work(self._me(mine, cohort), down, f)
         self._keep(me, f, members)
         self.ledger.gradients += f.gradients
+        self.ledger.bytes_down += cohort.size * sparse_bytes(down)
+        self.ledger.bytes_up += sparse_bytes(up, lambda v: f.rows(v) if picked is None else f.rows(v)[picked])
         return up.map(lambda v: self.reduce(f.rows(v), phase.reduction, cohort, picked))
 
     def forget(self) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from undrift.core.cohort import Cohort
 from undrift.core.problem import Oracle
 from undrift.engines.base import Engine
-from undrift.engines.frames import decode, encode
+from undrift.engines.frames import decode, encode, sparse_bytes
 from undrift.engines.local import Descent, iterate
 
 
@@ -26,7 +26,9 @@ class Wire(Engine):
         self.frames_down = self.frames_up = 0
 
     def exchange(self, phase: Any, cohort: Cohort, steps: list[int], picked: int | None) -> Any:
-        down = encode(phase.send(self.server))
+        message = phase.send(self.server)
+        down = encode(message)
+        self.ledger.bytes_down += cohort.size * sparse_bytes(message)
         ends, uploads = [], []
         for k, (i, planned) in enumerate(zip(cohort.members, steps, strict=True)):
             self.frames_down += len(down)
@@ -40,6 +42,7 @@ class Wire(Engine):
             if picked is None or picked == k:
                 frame = encode(up)
                 self.frames_up += len(frame)
+                self.ledger.bytes_up += sparse_bytes(up)
                 uploads.append(decode(phase.Up, frame, self.x0))
         if ends:
             self._ends = [torch.stack(ends)]

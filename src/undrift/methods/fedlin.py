@@ -1,4 +1,4 @@
-from undrift.core import Count, Positive, Scratch, State, Vec
+from undrift.core import Count, Message, Positive, Scratch, Sparse, State, Vec
 from undrift.methods.bases import AnchorGradient
 
 
@@ -56,6 +56,9 @@ class FedLinTopK(FedLin):
         g: Scratch
 
     class Anchor(FedLin.Anchor):
+        class Up(Message):
+            g: Sparse
+
         def work(self, me, got, f):
             g = f.grad(got.x, step=0)
             u = me.e + g
@@ -66,6 +69,9 @@ class FedLinTopK(FedLin):
             u = s.e + up.g
             sent = top(self.k_server if cohort.round else None, u)
             return self.Server(x=s.x, e=u - sent, g=sent)
+
+    class Down(Message):
+        g: Sparse
 
     def server(self, x0):
         return self.Server(x=x0, e=0 * x0)

@@ -101,6 +101,7 @@ def needs(scores: Sequence[Score], column: str, target: float | None) -> Sheet:
     notes = [
         *[f"means over seeds; {NONE} if one of them never got there"] * aimed,
         "vectors: of model size, up and down, per client; bytes and gradients: of all clients together",
+        "a vector of which only some entries travel counts as one; bytes are those that travel",
     ]
     marked = range(2, len(head)) if aimed else ()
     return Sheet("To the target" if aimed else "Spent", title, head, _mark(rows, {k: min for k in marked}), notes=notes)
