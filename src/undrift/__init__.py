@@ -35,9 +35,12 @@ def __getattr__(name: str) -> Any:
         return import_module(f"undrift.{name}")
     if name in _homes:
         return getattr(import_module(_homes[name]), name)
-    if name[:1].isupper():
-        return getattr(import_module("undrift.methods"), name)
-    raise AttributeError(f"module 'undrift' has no attribute {name!r}")
+    found = None if name.startswith("_") else import_module("undrift.methods").registry.get(name)
+    if found is None:
+        from undrift.core.params import no_attribute
+
+        raise no_attribute("undrift", name, __dir__())
+    return found
 
 
 def __dir__() -> list[str]:

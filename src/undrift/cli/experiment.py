@@ -146,14 +146,13 @@ def make(spec: Spec, store: str = "auto") -> Experiment:
 
     ``store`` is where the clients' states are to be kept.
     """
-    import torch
-
     from undrift.engines.room import NoRoom, plan
+    from undrift.runs.device import absent
     from undrift.runs.runner import resolve
 
     say_where = spec.origin.complaint
-    if spec.device.startswith("cuda") and not torch.cuda.is_available():
-        raise BadSpec([say_where(("device",), f"device = {spec.device!r} is not on this machine; use 'cpu'")])
+    if text := absent(spec.device):
+        raise BadSpec([say_where(("device",), text)])
     if store != "auto" and spec.engine != "simulate":
         raise BadSpec([Complaint(f"--store {store}", f"the engine {spec.engine} has one place for client states")])
     complaints: list[Complaint] = []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
-from undrift.core.params import BadParameters, Count, Range, check
+from undrift.core.params import BadParameters, Count, Range, check, describe, fits, hints, plain
 from undrift.core.streams import Streams
 
 if TYPE_CHECKING:
@@ -94,3 +95,18 @@ class Sampling:
             staying = members[streams.at("dropout", round).random(len(members)) >= self.dropout]
             members = staying if len(staying) else members[:1]
         return Cohort(np.sort(members), total, round)
+
+
+def sampling(given: Any) -> Sampling | None:
+    """How cohorts are drawn, from a number, a table or itself; ``None`` for all clients. May raise BadParameters."""
+    given = plain(given)
+    if given is None or isinstance(given, Sampling):
+        return given
+    if fits(given, size := hints(Sampling)["size"]):
+        return Sampling(given)
+    if not isinstance(given, Mapping):
+        text = f"{describe(size)}, or a table of {', '.join(hints(Sampling))}"
+        raise BadParameters("cohort", {"cohort": f"cohort = {given!r} is not allowed: {text}"})
+    if problems := check("cohort", Sampling, given):
+        raise BadParameters("cohort", problems)
+    return Sampling(**given)

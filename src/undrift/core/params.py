@@ -8,7 +8,7 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, Union
 
@@ -150,10 +150,29 @@ def check(owner: str, cls: type, values: Mapping[str, Any], *, theory: bool = Fa
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
     """The complaint about a name that does not exist, with the nearest one that does."""
     names = list(allowed)
+    near = nearest(name, names)
+    hint = f"did you mean {near}? " if near else ""
+    return f"unknown {kind} {name!r}; {hint}allowed: {', '.join(names) or 'none'}"
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Which of ``names`` was meant, if one is close."""
     folded = {n.casefold(): n for n in names}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
-    hint = f"did you mean {folded[near[0]]}? " if near else ""
-    return f"unknown {kind} {name!r}; {hint}allowed: {', '.join(names) or 'none'}"
+    return folded[near[0]] if near else None
+
+
+def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
+    """What a module without that name raises."""
+    near = nearest(name, names)
+    return AttributeError(f"module {module!r} has no attribute {name!r}" + f"; did you mean {near}?" * bool(near))
+
+
+def plain(value: Any) -> Any:
+    """NumPy's and torch's numbers and arrays as Python's own, and sequences as lists; all else as it is."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(inner) for inner in value]
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def fold(name: str) -> str:

@@ -30,3 +30,12 @@ class Treatment:
     clip: Positive | None = None
     clip_scope: Scope = "task"
     decay: Fraction = 1.0
+
+
+def pace(steps: bool, epochs: bool, batch: object) -> str | None:
+    """What is wrong with local work of which ``steps`` and ``epochs`` are given, or not: it is counted in one."""
+    if epochs and steps:
+        return "give steps or epochs, not both"
+    if epochs and batch is None:
+        return "epochs need mini-batches: add batch, or give steps instead of epochs"
+    return None

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.cohort import Cohort, Sampling
+from undrift.core.cohort import Cohort, Sampling, sampling
 from undrift.core.method import Method, Round
+from undrift.core.params import BadParameters, plain
 from undrift.core.problem import Problem
 from undrift.core.streams import Streams
 from undrift.core.struct import State
 from undrift.core.upload import upload
 from undrift.engines.batches import Batches
 from undrift.engines.local import Options
+from undrift.engines.setting import first_point, refusals
 
 
 @dataclasses.dataclass
@@ -51,7 +53,8 @@ class Engine(abc.ABC):
     """Runs one method on one problem, phase by phase.
 
     ``steps`` is the number of local steps, for all clients or one number each; ``cohort`` the number of clients
-    sampled per round, or how they are sampled (all when ``None``); ``batch`` the mini-batch size (all samples when
+    sampled per round, or how they are sampled (all when ``None``; a table is that of a
+    :class:`undrift.core.cohort.Sampling`); ``batch`` the mini-batch size (all samples when
     ``None``); ``epochs`` takes the place of ``steps`` and means as many passes over a client's samples;
     ``options`` are those of :class:`undrift.engines.local.Options`.
     """
@@ -62,21 +65,23 @@ class Engine(abc.ABC):
         problem: Problem,
         *,
         steps: int | Sequence[int] = 1,
-        cohort: int | Sampling | None = None,
+        cohort: int | Sampling | Mapping[str, Any] | None = None,
         batch: int | None = None,
         epochs: int | None = None,
         seed: int = 0,
-        x0: Tensor | None = None,
+        x0: Any = None,
         **options: Any,
     ):
+        steps, batch, epochs, seed = map(plain, (steps, batch, epochs, seed))
+        given = {"steps": steps, "cohort": cohort, "batch": batch, "epochs": epochs, "seed": seed, **options}
+        if problems := refusals(method, problem, given):
+            raise BadParameters(type(self).__name__, problems)
         n = problem.clients
         self.method, self.problem, self.options = method, problem, Options(**options)
-        self.steps = [steps] * n if isinstance(steps, int) else [int(k) for k in steps]
-        if epochs is not None:
-            if batch is None:
-                raise ValueError("epochs need mini-batches: give batch, or steps instead of epochs")
+        self.steps = [steps] * n if isinstance(steps, int) else list(steps)
+        if epochs is not None and batch is not None:
             self.steps = [epochs * -(-count // batch) for count in problem.samples]
-        self.cohort = cohort if isinstance(cohort, Sampling) else Sampling(n if cohort is None else cohort)
+        self.cohort = sampling(cohort) or Sampling(n)
         if reasons := method.refuse(n, self.cohort, self.steps, self.options.weights):
             raise ValueError("; ".join(reasons))
         if self.options.decay != 1 and not hasattr(method, "lr"):
@@ -84,8 +89,7 @@ class Engine(abc.ABC):
         if open_fields := method.open_fields():
             raise ValueError(f"{type(method).__name__}: {', '.join(open_fields)} must be set before an engine runs it")
         self.streams = Streams(seed)
-        point = problem.start() if x0 is None else x0
-        self.x0 = point.to(problem.dtype).to(problem.device)
+        self.x0 = first_point(x0, problem)
         self.batches = None
         if batch is not None:
             self.batches = Batches(self.streams, problem, batch, epochs is not None)

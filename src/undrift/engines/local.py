@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from undrift.core.params import BadParameters, check
 from undrift.core.struct import Struct
 from undrift.core.treatment import Treatment, Weights
 from undrift.engines.fused import fused
@@ -24,10 +23,6 @@ class Options(Treatment):
     """
 
     weights: Weights = "uniform"
-
-    def __post_init__(self) -> None:
-        if problems := check("options", Options, vars(self)):
-            raise BadParameters("options", problems)
 
     @property
     def plain(self) -> bool:

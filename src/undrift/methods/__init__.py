@@ -5,7 +5,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from undrift.core import Method, registry
-from undrift.core.params import fold
+from undrift.core.params import fold, no_attribute
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
@@ -16,7 +16,7 @@ __all__ = sorted(registry)
 def __getattr__(name: str) -> Any:
     if name in registry:
         return registry[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise no_attribute(__name__, name, __all__)
 
 
 def find(name: str) -> type[Method] | None:

@@ -9,18 +9,19 @@ from pathlib import Path as File
 from typing import Any
 
 from undrift import methods, objectives
-from undrift.core.cohort import Sampling
+from undrift.core.cohort import Sampling, sampling
 from undrift.core.costs import placeholder
 from undrift.core.method import Method
-from undrift.core.params import THEORY, BadParameters, check, describe, fits, fold, hints, unknown
+from undrift.core.params import THEORY, BadParameters, check, fits, fold, hints, unknown
+from undrift.core.treatment import pace
 from undrift.problems import catalog
+from undrift.runs.device import misspelt
 from undrift.runs.document import SHORT, Document, Values
 from undrift.runs.locate import Path
 from undrift.runs.spec import SETTINGS, TRAINING, BadSpec, Entry, Origin, Settings, Spec, Training
 from undrift.theory.rules import has_rule
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 LABEL = re.compile(r"[^<>&]{1,40}")
 TWO, NONE = "write [[method]], with two brackets", "no methods: add a [[method]] with its name"
 ITEM = "item"
@@ -105,8 +106,8 @@ class Draft(Document):
             wrong["name"] = (
                 f"name = {name!r} is not allowed: letters, digits, . _ and -, starting with a letter or digit"
             )
-        if device is not None and not DEVICE.fullmatch(device):
-            wrong["device"] = f"device = {device!r} is not allowed: cpu, cuda, cuda:0 (or another number) or mps"
+        if device is not None and (text := misspelt(device)):
+            wrong["device"] = text
         if not seeds or len(set(seeds)) < len(seeds):
             wrong["seeds"] = f"seeds = {seeds!r} is not allowed: one or more different whole numbers"
         percent = given.get("target_accuracy", 0)
@@ -127,21 +128,18 @@ class Draft(Document):
 
     def pace(self, path: Path, given: Values, settings: Values) -> None:
         """Local work is counted in steps or in epochs."""
-        if "epochs" in given and "steps" in given:
-            self.complain((*path, "epochs"), "give steps or epochs, not both")
-        elif "epochs" in given and settings.get("batch") is None:
-            self.complain((*path, "epochs"), "epochs need mini-batches: add batch, or give steps instead of epochs")
+        if text := pace("steps" in given, "epochs" in given, settings.get("batch")):
+            self.complain((*path, "epochs"), text)
 
     def cohort(self) -> Sampling | None:
         given = self.document.get("cohort")
-        size = hints(Sampling)["size"]
         if isinstance(given, dict):
             return self.make("cohort", Sampling, given, ("cohort",))
-        if given is None or fits(given, size):
-            return given and Sampling(given)
-        text = f"{describe(size)}, or a table of {', '.join(hints(Sampling))}"
-        self.complain(("cohort",), f"cohort = {given!r} is not allowed: {text}")
-        return None
+        try:
+            return sampling(given)
+        except BadParameters as error:
+            self.complain(("cohort",), error.problems["cohort"])
+            return None
 
     def objective(self, table: Values, path: Path) -> Any:
         """The local loss that ``table`` asks for, as a name or as a table."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from undrift.core.cohort import Sampling
+from undrift.core.cohort import Sampling, sampling
 from undrift.core.method import Method
 from undrift.core.problem import Problem
 from undrift.core.treatment import Scope, Weights
 from undrift.engines import Engine, engines
+from undrift.runs.arguments import named, settle
 from undrift.runs.history import History
 from undrift.runs.trial import Trial
 from undrift.theory.rules import prescribe
@@ -52,16 +53,60 @@ def run(
     every: int = 1,
     until: Callable[[dict[str, float]], bool] | None = None,
     watch: Callable[[dict[str, float]], None] | None = None,
-    **setting: Any,
+    steps: int | Sequence[int] = 1,
+    epochs: int | None = None,
+    cohort: int | Sampling | Mapping[str, Any] | None = None,
+    batch: int | None = None,
+    x0: Any = None,
+    seed: int = 0,
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device = "cpu",
+    engine: Literal["simulate", "wire"] = "simulate",
+    store: str = "auto",
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    clip_scope: Scope = "task",
+    decay: float = 1.0,
+    weights: Weights = "uniform",
+    problem_seed: int | None = None,
+    **parameters: Any,
 ) -> Run:
-    """Run ``method`` on ``problem`` for ``rounds`` rounds, in the setting (``steps``, ...) of :func:`prepare`.
+    """Run ``method`` on ``problem`` and record it.
 
-    Every ``every`` rounds a row is recorded and shown to ``watch``; the run ends early once ``until(row)`` holds or it
-    diverges.
+    A problem may be named ("logistic-a9a"); further keyword arguments are then its parameters. Hyper-parameters given
+    as "theory" take their prescribed values. A call that is not right raises ``BadParameters`` with all that is wrong.
+
+    rounds        rounds of communication, after which the method is done
+    every         rounds from one recorded row to the next
+    until         a function of a row: the run ends early once it is true
+    watch         is shown every row as it is recorded
+    steps         local steps of a round: one number for all clients, or one for each
+    epochs        passes over a client's samples, instead of steps; needs a batch
+    cohort        clients that take part in a round: a number, or a Sampling or its parameters; left out: all of them
+    batch         samples of a mini-batch; left out: all that a client has
+    x0            the first point; left out: the problem's own
+    seed          decides cohorts, mini-batches and coins
+    dtype         float64 or float32, of models and gradients; left out: the problem's own
+    device        cpu, cuda, cuda:1 ...
+    engine        simulate: the cohort side by side; wire: one client after another, by messages
+    store         where simulate keeps what clients remember: device, host, file, or auto: the first with room
+    weight_decay  adds weight_decay * y to every local gradient
+    clip          largest norm of a gradient
+    clip_scope    what of a local step is clipped: task, whole or reference (undrift.core.treatment.Treatment)
+    decay         factor on lr after every round
+    weights       uniform, or samples: clients count by their number of samples
+    problem_seed  the parameter seed of a problem that is named: decides its data, its split, its first weights
     """
-    engine = prepare(method, problem, **setting)
-    history, status = record(engine, rounds, every=every, until=until, watch=watch)
-    return Run(engine.method, engine.problem, engine, history, status)
+    setting: dict[str, Any] = {
+        "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch, "x0": x0, "seed": seed, "dtype": dtype,
+        "device": device, "engine": engine, "store": store, "weight_decay": weight_decay, "clip": clip,
+        "clip_scope": clip_scope, "decay": decay, "weights": weights, "problem_seed": problem_seed,
+    }  # fmt: skip
+    own = {"rounds": rounds, "every": every, "until": until, "watch": watch}
+    given = settle(method, problem, own | setting, parameters)
+    machine = prepare(method, problem, **setting, **parameters)
+    history, status = record(machine, given["rounds"], every=given["every"], until=until, watch=watch)
+    return Run(machine.method, machine.problem, machine, history, status)
 
 
 def prepare(
@@ -70,45 +115,43 @@ def prepare(
     *,
     steps: int | Sequence[int] = 1,
     epochs: int | None = None,
-    cohort: int | Sampling | None = None,
+    cohort: int | Sampling | Mapping[str, Any] | None = None,
     batch: int | None = None,
     x0: Any = None,
     seed: int = 0,
-    dtype: str | None = None,
-    device: str = "cpu",
-    engine: str = "simulate",
+    dtype: str | torch.dtype | None = None,
+    device: str | torch.device = "cpu",
+    engine: Literal["simulate", "wire"] = "simulate",
     store: str = "auto",
     weight_decay: float = 0.0,
     clip: float | None = None,
     clip_scope: Scope = "task",
     decay: float = 1.0,
     weights: Weights = "uniform",
+    problem_seed: int | None = None,
     **parameters: Any,
 ) -> Engine:
-    """The engine of a run, before its first round.
-
-    A problem may be named ("logistic-a9a"); further keyword arguments are then its parameters. Hyper-parameters given
-    as "theory" take their prescribed values. What the others mean: :class:`undrift.engines.Engine`,
-    :class:`undrift.engines.Simulate` (``store``) and :class:`undrift.engines.local.Options`.
-    """
+    """The engine of a :func:`run`, before its first round."""
+    setting: dict[str, Any] = {
+        "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch, "x0": x0, "seed": seed,
+        "weight_decay": weight_decay, "clip": clip, "clip_scope": clip_scope, "decay": decay, "weights": weights,
+    }  # fmt: skip
+    place = {"dtype": dtype, "device": device, "engine": engine, "store": store, "problem_seed": problem_seed}
+    given = settle(method, problem, setting | place, parameters)
     if isinstance(problem, str):
         from undrift.problems.catalog import build
 
-        problem = build(problem, **parameters)
-    elif parameters:
-        raise TypeError(f"{', '.join(parameters)}: parameters of a problem go with its name, not with a ready one")
-    wanted = problem.dtype if dtype is None else getattr(torch, dtype), torch.device(device)
+        problem = build(problem, **named(parameters, problem_seed))
+    wanted = problem.dtype if dtype is None else getattr(torch, given["dtype"]), torch.device(given["device"])
     if (problem.dtype, problem.device) != wanted:  # one that is in place is shared, and what it has captured with it
         problem = problem.to(*wanted)
-    method = resolve(method, problem, steps=steps, epochs=epochs, cohort=cohort, batch=batch)
+    setting = {name: given[name] for name in setting}
+    method = resolve(method, problem, **{name: setting[name] for name in ("steps", "epochs", "cohort", "batch")})
     if store != "auto" and engine != "simulate":
         raise ValueError(f"engine {engine!r} has one place for its clients' states: leave out store = {store!r}")
-    return engines[engine](
-        method, problem, steps=steps, epochs=epochs, cohort=cohort, batch=batch, seed=seed,
-        x0=None if x0 is None else torch.as_tensor(x0),
-        weight_decay=weight_decay, clip=clip, clip_scope=clip_scope, decay=decay, weights=weights,
-        **({} if store == "auto" else {"store": store}),
-    )  # fmt: skip
+    if store != "auto":
+        setting["store"] = store
+    return engines[engine](method, problem, **setting)
 
 
 def resolve(
@@ -117,7 +160,7 @@ def resolve(
     *,
     steps: int | Sequence[int] = 1,
     epochs: int | None = None,
-    cohort: int | Sampling | None = None,
+    cohort: int | Sampling | Mapping[str, Any] | None = None,
     batch: int | None = None,
 ) -> Method:
     """``method`` with the values prescribed by theory where they were asked for."""
@@ -126,13 +169,13 @@ def resolve(
     most = steps if isinstance(steps, int) else max(steps)
     if epochs is not None and batch is not None:
         most = epochs * -(-max(problem.samples) // batch)
-    size = cohort.size if isinstance(cohort, Sampling) else cohort
+    drawn = sampling(cohort)
     values = prescribe(
         type(method).__name__,
         problem.constants,
         steps=most,
         fields={f.name: getattr(method, f.name) for f in dataclasses.fields(method)},
-        fraction=1.0 if size is None else size / problem.clients,
+        fraction=1.0 if drawn is None else drawn.size / problem.clients,
         stochastic=batch is not None,
     )
     return dataclasses.replace(method, **values)

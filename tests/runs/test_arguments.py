@@ -1,0 +1,178 @@
+"""``undrift.run`` in Python refuses what specs refuse, in the same words, and all of it at once."""
+
+import dataclasses
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+import undrift as ud
+from undrift.check.setting import least_squares, quadratic
+from undrift.core import BadParameters
+from undrift.core.cohort import Sampling
+from undrift.core.params import hints
+from undrift.engines.setting import Setting
+from undrift.problems import random_quadratic
+from undrift.runs.device import absent
+from undrift.runs.runner import prepare
+from undrift.runs.spec import BadSpec, Settings, parse
+
+METHOD = ud.FedAvg(lr=0.01)
+SMALL = {"clients": 4, "dim": 3}
+
+
+def wrong(method=METHOD, problem="quadratic", rounds=2, **setting):
+    """What ``ud.run`` complains about."""
+    with pytest.raises(BadParameters) as caught:
+        ud.run(method, problem, rounds=rounds, **setting)
+    assert str(caught.value) == "\n".join(f"run: {text}" for text in caught.value.problems.values())
+    return caught.value.problems
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("rounds", -1), ("rounds", 0), ("rounds", 2.5), ("rounds", True), ("every", 0), ("every", 1.0),
+        ("steps", 0), ("steps", -3), ("steps", [1, 0, 1]), ("steps", "4"), ("batch", 0), ("batch", -1), ("epochs", 0),
+        ("engine", "ray"), ("dtype", "xx"), ("dtype", "float16"), ("device", "gpu"),
+        ("weights", "size"), ("clip", 0.0), ("clip_scope", "all"), ("weight_decay", -1.0), ("decay", 1.5),
+        ("cohort", 0), ("cohort", 2.5),
+    ],
+)  # fmt: skip
+def test_the_words_are_those_of_specs(name, value):
+    found = wrong(**{name: value})
+    shown = repr(value).replace("'", '"').replace("True", "true")
+    top = f"{name} = {shown}\n" + "rounds = 2\n" * (name != "rounds")
+    with pytest.raises(BadSpec) as caught:
+        parse(f'name = "a"\n{top}[problem]\nname = "quadratic"\n[[method]]\nname = "FedAvg"\nlr = 0.01\n')
+    texts = {c.text for c in caught.value.complaints}
+    assert set(found) == {name} and found[name] in texts
+
+
+def test_other_values_that_are_not_right():
+    assert "whole number >= 0" in wrong(seed="a")["seed"] and "whole number >= 0" in wrong(seed=-1)["seed"]
+    assert wrong(until=3)["until"] and wrong(watch="print")["watch"]
+    assert "one for each" in wrong(steps=[])["steps"]
+    assert wrong(dtype=torch.float16)["dtype"] == wrong(dtype="float16")["dtype"]
+    assert "did you mean sampling?" in wrong(cohort={"size": 3, "samplin": "fixed"})["cohort"]
+    assert "size is missing" in wrong(cohort={"pool": 3})["cohort"]
+    assert "did you mean quadratic?" in wrong(problem="quadratik")["problem"]
+    with pytest.raises(ValueError, match="store = 'disk' is not allowed"):
+        ud.run(METHOD, "quadratic", rounds=2, store="disk")
+    with pytest.raises(ValueError, match="a cohort of 50 is more than the 4 clients"):
+        ud.run(METHOD, quadratic(), rounds=2, cohort=50)
+    with pytest.raises(ValueError, match="3 numbers of local steps were given for 4 clients"):
+        ud.run(METHOD, quadratic(), rounds=2, steps=[1, 2, 3])
+
+
+def test_all_mistakes_of_a_call_are_told_at_once():
+    found = wrong(rounds=-1, every=0, steps=0, batch=-1, engine="ray", dtype="xx", seed="a", clients=0, dims=3)
+    assert set(found) == {"rounds", "every", "steps", "batch", "engine", "dtype", "seed", "clients", "dims"}
+
+
+def test_a_device_that_is_not_here(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert wrong(device="cuda")["device"] == absent("cuda") == "device = 'cuda' is not on this machine; use 'cpu'"
+    assert wrong(device=torch.device("cuda:1"))["device"] == absent("cuda:1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert absent("cuda") is absent("cuda:0") is absent("cpu") is None and absent("cuda:1") is not None
+
+
+def test_steps_or_epochs():
+    assert "not both" in wrong(steps=3, epochs=2, batch=4)["epochs"]
+    assert "need mini-batches" in wrong(epochs=2)["epochs"]
+    assert prepare(METHOD, least_squares(), epochs=2, batch=3).steps == [6] * 5
+
+
+@pytest.mark.parametrize(
+    "x0", [[1.0, 2.0], np.ones((1, 3)), 1.0, "start", [1.0, None, 2.0], [1.0, float("nan"), 0.0],
+           [1.0, float("inf"), 0.0], [1j, 0, 0]],
+)  # fmt: skip
+def test_first_points_that_are_not_points(x0):
+    for start in (ud.Simulate, ud.Wire, prepare):
+        with pytest.raises(ValueError, match="x0"):
+            start(METHOD, quadratic(), x0=x0)
+
+
+def test_the_method_and_the_problem():
+    named, ready = "quadratic", quadratic()
+    for problem in (named, ready):
+        assert "'FedAvg' is not allowed: a method itself" in wrong("FedAvg", problem)["method"]
+        assert "FedAvg(lr=...)" in wrong(ud.FedAvg, problem)["method"]
+        assert "a method itself" in wrong(None, problem)["method"]
+        assert wrong(problem, METHOD) == {
+            "method": "the arguments are the other way round: first the method, then the problem"
+        }
+    assert "class Quadratic" in wrong(problem=ud.problems.Quadratic)["problem"]
+    assert "a dict" in wrong(problem={})["problem"] and "a FedAvg" in wrong(problem=METHOD)["problem"]
+
+
+def test_misspelt_names_are_looked_for_among_settings_and_parameters():
+    assert "did you mean steps?" in wrong(step=8)["step"]
+    assert "did you mean clients?" in wrong(client=8)["client"]
+    assert "did you mean steps?" in wrong(problem=quadratic(), step=8)["step"]
+    assert "did you mean problem_seed?" in wrong(problem_sed=8)["problem_sed"]
+    assert "not with a ready one" in wrong(problem=quadratic(), clients=8)["clients"]
+    assert "not with a ready one" in wrong(problem=quadratic(), problem_seed=8)["problem_seed"]
+
+
+@pytest.mark.parametrize("engine", [ud.Simulate, ud.Wire])
+def test_engines_check_what_they_are_given(engine):
+    with pytest.raises(BadParameters) as caught:
+        engine("FedAvg", quadratic(), steps=0, batch=-1, seed="a", cohort=0, clip=-1, step=4)
+    assert set(caught.value.problems) == {"method", "steps", "batch", "seed", "cohort", "clip", "step"}
+    assert "did you mean steps?" in caught.value.problems["step"]
+    with pytest.raises(BadParameters, match="other way round"):
+        engine(quadratic(), METHOD)
+    with pytest.raises(BadParameters, match="not both"):
+        engine(METHOD, least_squares(), steps=2, epochs=2, batch=3)
+
+
+def test_numbers_of_numpy_and_types_of_torch_are_taken():
+    plain = ud.run(METHOD, "quadratic", rounds=3, steps=[1, 2, 1, 2], batch=2, cohort=3, seed=5, **SMALL)
+    other = ud.run(
+        METHOD, "quadratic", rounds=np.int64(3), every=np.int32(1), steps=np.array([1, 2, 1, 2]), batch=np.int64(2),
+        cohort=np.int64(3), seed=np.int64(5), clients=np.int64(4), dim=np.int64(3), x0=[0, 0, 0],
+        dtype=torch.float64, device=torch.device("cpu"),
+    )  # fmt: skip
+    assert torch.equal(plain.x, other.x) and plain.history.rows[-1]["gap"] == other.history.rows[-1]["gap"]
+    assert ud.run(METHOD, "quadratic", rounds=1, dtype=torch.float32).x.dtype == torch.float32
+    table = ud.run(METHOD, "quadratic", rounds=3, cohort={"size": 2, "dropout": 0.5}).engine.cohort
+    assert table == Sampling(2, dropout=0.5)
+
+
+def test_the_seed_of_a_named_problem():
+    one, other = (ud.run(METHOD, "quadratic", rounds=1, problem_seed=seed, **SMALL) for seed in (3, np.int64(4)))
+    assert torch.equal(one.problem.optimum, random_quadratic(**SMALL, seed=3).optimum)
+    assert torch.equal(other.problem.optimum, random_quadratic(**SMALL, seed=4).optimum)
+    assert "problem_seed = 'a' is not allowed" in wrong(problem_seed="a")["problem_seed"]
+
+
+def test_every_setting_is_in_the_signature_and_explained():
+    shared = {"steps", "epochs", "batch", "weights", "weight_decay", "clip", "clip_scope", "decay"}
+    for name in shared:  # an engine declares what a spec does
+        assert hints(Setting)[name] == hints(Settings)[name]
+    parameters = inspect.signature(ud.run).parameters
+    assert parameters.keys() >= set(hints(Setting)) | {"rounds", "every", "engine", "dtype", "device", "store"}
+    for name, parameter in list(parameters.items())[2:-1]:
+        assert f"\n{name}  " in inspect.getdoc(ud.run), name
+        assert parameter.annotation is not inspect.Parameter.empty
+    rest = inspect.signature(prepare).parameters
+    for name, parameter in rest.items():
+        assert parameter == parameters[name]
+    assert set(parameters) - set(rest) == {"rounds", "every", "until", "watch"}
+    defaults = {f.name: f.default for f in dataclasses.fields(Setting)}
+    assert all(parameters[name].default == default for name, default in defaults.items())
+
+
+def test_names_that_do_not_exist_suggest_the_nearest():
+    with pytest.raises(AttributeError, match=r"did you mean FedAvg\?"):
+        ud.FedAvgg  # noqa: B018
+    with pytest.raises(AttributeError, match=r"did you mean Scaffold\?"):
+        ud.methods.Scafold  # noqa: B018
+    with pytest.raises(AttributeError, match=r"did you mean Simulate\?"):
+        ud.simulat  # noqa: B018
+    with pytest.raises(AttributeError, match="'undrift' has no attribute '_xyz'"):
+        ud._xyz  # noqa: B018
