@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,12 @@ class History(Mapping[str, np.ndarray]):
         return None
 
     def __repr__(self) -> str:
-        ends = ", ".join(f"{k}={_short(v)}" for k, v in self.last.items()) if self._rows else "empty"
-        return f"History({len(self._rows)} rows; last: {ends})"
+        return f"History({len(self._rows)} rows; last: {self.ending()})"
+
+    def ending(self, without: Collection[str] = ()) -> str:
+        """The last row in words, but for some columns."""
+        shown = [f"{k}={_short(v)}" for k, v in self.last.items() if k not in without] if self._rows else []
+        return ", ".join(shown) or "empty"
 
 
 def _short(value: Any) -> str:

@@ -10,9 +10,9 @@ import torch
 
 from undrift.core.cohort import Sampling, sampling
 from undrift.core.method import Method
-from undrift.core.problem import Problem
+from undrift.core.problem import Problem, Unsupported
 from undrift.core.treatment import Scope, Weights
-from undrift.engines import Engine, engines
+from undrift.engines import Engine, Ledger, engines
 from undrift.runs.arguments import named, settle
 from undrift.runs.history import History
 from undrift.runs.trial import Trial
@@ -20,9 +20,12 @@ from undrift.theory.rules import prescribe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from torch import nn
+
+SPENT = tuple(field.name for field in dataclasses.fields(Ledger))
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Run:
     """A finished run."""
 
@@ -38,11 +41,26 @@ class Run:
         """The server's last model."""
         return self.engine.x.clone()
 
-    def plot(self, y: str = "gap", x: str = "round", ax: Axes | None = None) -> Axes:
-        """Draw one recorded column against another."""
-        from undrift.report.figures import curve
+    def module(self) -> nn.Module:
+        """The network with the server's last model, where the problem is one."""
+        make = getattr(self.problem, "module", None)
+        if make is None:
+            raise Unsupported(f"{type(self.problem).__name__} is not a network: its model is the vector x of the run")
+        return make(self.x)
 
-        return curve(self.history, y, x, label=type(self.method).__name__, ax=ax)
+    def plot(self, y: str | None = None, x: str = "round", ax: Axes | None = None) -> Axes:
+        """Draw one recorded column against another.
+
+        Without ``y`` that is the gap where the optimum is known, else the accuracy, else the loss.
+        """
+        from undrift.report.figures import curve
+        from undrift.report.summary import metric
+
+        return curve(self.history, y or metric(self.history.rows), x, label=type(self.method).__name__, ax=ax)
+
+    def __repr__(self) -> str:
+        problem = f"{type(self.problem).__name__} with {self.problem.clients} clients, dim {self.problem.dim}"
+        return f"Run({self.method} on {problem}: {self.status}; {self.history.ending(SPENT)})"
 
 
 def run(

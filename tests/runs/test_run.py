@@ -1,0 +1,80 @@
+"""What a finished run in Python offers."""
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+from torch import nn
+
+import undrift as ud
+from undrift.check.setting import quadratic, quadratics
+from undrift.core import Unsupported
+from undrift.problems.quadratic import Quadratic
+from undrift.runs.history import History
+from undrift.runs.runner import Run
+
+
+@pytest.fixture(scope="module")
+def convex():
+    return ud.run(ud.FedAvg(lr=0.02), quadratic(), rounds=2, steps=2)
+
+
+@pytest.fixture(scope="module")
+def network():
+    small = {"clients": 4, "train": 60, "test": 20, "model": "mlp", "hidden": 4}
+    return ud.run(ud.FedAvg(lr=0.1), "images", rounds=2, batch=8, **small)
+
+
+@pytest.fixture(autouse=True)
+def no_figures():
+    yield
+    plt.close("all")
+
+
+def test_what_is_drawn_is_what_the_problem_measures(convex, network):
+    drawn = convex.plot().lines[0].get_ydata()
+    assert drawn.tolist() == convex.history["gap"].tolist()
+    assert network.plot().lines[0].get_ydata().tolist() == (100 * network.history["accuracy"]).tolist()
+    rows = History()
+    rows.append({"round": 0, "loss": 2.0})
+    rows.append({"round": 1, "loss": 1.0})
+    bare = Run(convex.method, convex.problem, convex.engine, rows, "done")
+    assert bare.plot().lines[0].get_ydata().tolist() == [2, 1]
+    assert network.plot("loss", x="vectors").get_xlabel().startswith("vectors")
+
+
+def test_a_column_that_was_not_recorded(network):
+    for columns in (("gap", "round"), ("loss", "gap")):
+        with pytest.raises(KeyError) as caught:
+            network.plot(*columns)
+        assert all(name in str(caught.value) for name in ("gap was not recorded", "accuracy", "loss", "vectors_up"))
+    assert plt.get_fignums() == []
+
+
+def test_a_run_in_one_line(convex, network):
+    gap = convex.history.last["gap"]
+    assert repr(convex).startswith("Run(FedAvg(lr=0.02")
+    for part in ("Quadratic with 4 clients, dim 3", "done", "round=2", f"gap={gap:.4g}", "vectors=4"):
+        assert part in repr(convex)
+    assert "Neural with 4 clients" in repr(network) and "accuracy=" in repr(network)
+    for run in (convex, network):
+        assert "\n" not in repr(run) and "0x" not in repr(run) and "bytes_up" not in repr(run)
+
+
+class Line(Quadratic):
+    """A network with one weight matrix, as ``module`` of a problem is asked for it."""
+
+    def module(self, x):
+        net = nn.Linear(self.dim, 1, bias=False)
+        net.weight.data = x.reshape(1, -1)
+        return net
+
+
+def test_the_trained_network(convex):
+    run = ud.run(ud.FedAvg(lr=0.02), Line(*quadratics()), rounds=2, steps=2)
+    net = run.module()
+    assert isinstance(net, nn.Module) and torch.equal(net.weight[0], convex.x)
+    with torch.no_grad():
+        net.weight.zero_()
+    assert torch.equal(run.x, convex.x) and run.x.any()
+    with pytest.raises(Unsupported, match="Quadratic is not a network"):
+        convex.module()
