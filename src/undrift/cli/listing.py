@@ -49,7 +49,7 @@ def methods(as_json: bool) -> int:
     ]
     result(table(head, cells, right=head[1:5]))
     result("\nup, down: vectors sent per client and round; server, client: vectors stored between rounds")
-    result("a vector of which only some entries travel counts as one here; the bytes of a run are those that travel")
+    result("a vector of which only some entries travel counts as one; the bytes of a run are those that travel")
     result("clients: all must take part in every round, or some may; exact: no bias on heterogeneous data")
     if any(row["provisional"] for row in rows):
         result("*: the recursion is not certain to be its authors'; see its page")
