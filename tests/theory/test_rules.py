@@ -17,15 +17,20 @@ SEARCHED = fedcet.search(0.4, 10.0, 5)
 EXACT, RAND = {"solver": "exact"}, {"average": "rand"}
 
 
-def ask(name, constants, *, steps=5, fraction=1.0, stochastic=False, **fields):
+def ask(name, constants, *, steps=5, fraction=1.0, batch=None, **fields):
     """All fields that have a rule and are not given are left to theory."""
     asked = {**dict.fromkeys(RULES[name], "theory"), **fields}
-    return prescribe(name, constants, steps=steps, fields=asked, fraction=fraction, stochastic=stochastic)
+    return prescribe(name, constants, steps=steps, fields=asked, fraction=fraction, batch=batch)
 
 
+ETA = 0.999 * (5**0.5 - 1) / 40
 HAND = [
-    ("FedPD", STRONG, {}, {"eta": 0.999 * (5**0.5 - 1) / 40, "lr": 1 / 50}),
-    ("FedPDVR", NONCONVEX, {}, {"eta": 0.999 * (5**0.5 - 1) / 40, "gamma": 1 / 10}),
+    ("FedPD", STRONG, {}, {"eta": ETA, "lr": 1 / (5 * (10 + 1 / ETA))}),  # of f_i + |y - x|^2/(2 eta)
+    ("FedPD", STRONG, {"eta": 0.1, "p": 0.5}, {"lr": 1 / 100}),
+    ("FedPDVR", NONCONVEX, {}, {"eta": 0.999 / 150, "gamma": 1 / 30}),  # no variance: Q alone
+    ("FedPDVR", STRONG, {"batch": 5}, {"eta": 0.999 / 180, "gamma": 1 / 36}),  # Q + sqrt(Q I/B) = 5 + 1
+    ("FedPDVR", STRONG, {"batch": 5, "I": 9}, {"eta": 0.999 / 240, "gamma": 1 / 48}),  # 5 + 3
+    ("FedPDVR", STRONG, {"batch": 5, "eta": 0.01, "p": 0.5}, {"gamma": 0.05 / 0.999}),
     ("GD", STRONG, {}, {"lr": 1 / 8}),
     ("GD", Constants(L=10.0), {}, {"lr": 1 / 10}),
     ("FedAvg", NONCONVEX, {}, {"lr": 1 / 50}),
@@ -34,8 +39,8 @@ HAND = [
     ("FedRecu", CONVEX, {}, {"lr": 8 / 650}),
     ("FedRecu", NONCONVEX, {}, {"lr": 8 / 850}),
     ("FedRecu", Constants(L=10.0), {}, {"lr": 8 / 850}),
-    ("FedRecu", CONVEX, {"stochastic": True}, {"lr": 0.999 / 300}),
-    ("FedRecu", NONCONVEX, {"stochastic": True}, {"lr": 0.999 / 650}),
+    ("FedRecu", CONVEX, {"batch": 7}, {"lr": 0.999 / 300}),
+    ("FedRecu", NONCONVEX, {"batch": 7}, {"lr": 0.999 / 650}),
     ("FedCET", STRONG, {}, {"lr": SEARCHED, "c": 0.4 / (0.8 * SEARCHED + 8)}),
     ("FedCET", STRONG, {"lr": 0.5}, {"c": 0.4 / 8.4}),
     ("FedCET", STRONG, {"c": 0.01}, {"lr": SEARCHED}),
@@ -70,7 +75,7 @@ HAND = [
     ("FedRed", STRONG, {"lam": 20.0}, {"eta": 20.4, "p": 1.0}),
     ("FedRed", STRONG, {"eta": 2.0}, {"lam": 3.0, "p": 1.0}),
     ("FedRed", STRONG, {"p": 0.05}, {"eta": 10.0, "lam": 3.0}),
-    ("FedRed", STRONG, {"stochastic": True}, {"eta": 20.0, "lam": 3.0, "p": 3.2 / 19.8}),
+    ("FedRed", STRONG, {"batch": 7}, {"eta": 20.0, "lam": 3.0, "p": 3.2 / 19.8}),
     ("FedRed", CONVEX, {}, {"eta": 10.0, "lam": 3.0, "p": 0.3}),
     ("FedRed", STRONG, RAND, {"eta": 60.0, "lam": 4.0, "p": 0.4}),
     ("FedRed", NONCONVEX, {}, {"eta": 60.0, "lam": 4.0, "p": 0.4}),
@@ -155,6 +160,22 @@ def test_a_constant_that_is_not_needed_may_be_missing():
     assert ask("DANE", Constants(mu=0.0, delta_A=2.0)) == {"lam": 2.0}
 
 
+@given(L=st.floats(1e-3, 1e3), steps=st.integers(1, 50), eta=st.just("theory") | st.floats(1e-3, 1e3))
+def test_fedpd_steps_within_what_its_local_function_allows(L, steps, eta):
+    """The sharpest f_i is L |y|^2 / 2: K steps on it plus |y - x|^2/(2 eta) must not move away from their minimiser."""
+    found = ask("FedPD", Constants(L=L), steps=steps, eta=eta)
+    weight = 1 / found.get("eta", eta)
+    y, x = 1.0, 0.0
+    for _ in range(steps):
+        y -= found["lr"] * (L * y + weight * (y - x))
+    assert 0 <= y < 1
+
+
+def test_fedpdvr_has_no_theorem_with_skipped_communications():
+    with pytest.raises(ValueError, match=r"^FedPDVR: .*p = 0, but p is 0.5"):
+        ask("FedPDVR", STRONG, p=0.5)
+
+
 def test_equal_clients_leave_no_probability():
     with pytest.raises(ValueError, match=r"^FedRed: theory gives p = 0, which is not a probability; give p"):
         ask("FedRed", Constants(L=1.0, mu=0.0, delta_A=0.0, delta_B=0.0))
@@ -179,11 +200,11 @@ GIVEN = {"FedProx": {"mu": 0.3}, "Scaffold": {"server_lr": 1.7}}
     sign=st.sampled_from([1, -1]),
     steps=st.integers(1, 6),
     fraction=st.floats(0.01, 1),
-    stochastic=st.booleans(),
+    batch=st.none() | st.integers(1, 100),
     solver=st.sampled_from(["gd", "exact"]),
     average=st.sampled_from(["avg", "rand"]),
 )
-def test_scale_invariance(name, s, mu, spread, share, sign, steps, fraction, stochastic, solver, average):
+def test_scale_invariance(name, s, mu, spread, share, sign, steps, fraction, batch, solver, average):
     if sign < 0 and name in ("FedCET", "Scaffnew", "DANE", "DANEPlusDual"):
         sign = 1
 
@@ -200,7 +221,7 @@ def test_scale_invariance(name, s, mu, spread, share, sign, steps, fraction, sto
     numbers = GIVEN.get(name, {})
     power = POWER | ({"eta": -1} if name.startswith("FedPD") else {})
     scaled = {field: value * s ** power[field] for field, value in numbers.items()}
-    rest = {"steps": steps, "fraction": fraction, "stochastic": stochastic, "solver": solver, "average": average}
+    rest = {"steps": steps, "fraction": fraction, "batch": batch, "solver": solver, "average": average}
     before, after = ask(name, constants(1.0), **rest, **numbers), ask(name, constants(s), **rest, **scaled)
     assert before and after == pytest.approx({f: v * s ** power[f] for f, v in before.items()}, rel=1e-9)
     assert all(v > 0 for f, v in before.items() if f != "mu") and before.get("p", 1) <= 1

@@ -55,6 +55,8 @@ HAND = [
     (steps.fedspeed_steps(0.3, 1.0), 4),
     (steps.fedpd_eta(2.0), 0.999 * (ROOT5 - 1) / 8),
     (steps.fedpd_eta_variance_reduced(2.0, local=4, period=9, batch=4), 0.999 / 42),
+    (steps.fedpd_eta_variance_reduced(2.0, local=4, period=9, batch=None), 0.999 / 24),
+    (steps.fedpd_gamma(0.999), 5.0),
     (steps.admm_penalty(2.0), 8 / (0.999 * (ROOT5 - 1))),
     (steps.fedacg_lr(2.0, 5, lam=0.8, dissimilarity=3.0), 0.04 / 6400),
     (steps.fedacg_lr(2.0, 5, lam=0.8), 0.04 / 1280),

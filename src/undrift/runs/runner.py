@@ -194,7 +194,7 @@ def resolve(
         steps=most,
         fields={f.name: getattr(method, f.name) for f in dataclasses.fields(method)},
         fraction=1.0 if drawn is None else drawn.size / problem.clients,
-        stochastic=batch is not None,
+        batch=batch,
     )
     return dataclasses.replace(method, **values)
 

@@ -22,13 +22,14 @@ def prescribe(
     steps: int,
     fields: Mapping[str, object],
     fraction: float = 1.0,
-    stochastic: bool = False,
+    batch: int | None = None,
 ) -> dict[str, float]:
     """Values for the fields of the method ``name`` given as "theory"; the other fields enter the formulas as they are.
 
-    The convex variant is taken where every f_i is known to be convex (mu >= 0), else the nonconvex one.
+    The convex variant is taken where every f_i is known to be convex (mu >= 0), else the nonconvex one. Without a
+    ``batch`` local gradients are exact.
     """
-    ask = Ask(name, constants, steps, fields, fraction, stochastic)
+    ask = Ask(name, constants, steps, fields, fraction, batch)
     return {field: ask[field] for field, value in fields.items() if value == THEORY}
 
 
@@ -41,7 +42,7 @@ class Ask:
     steps: int
     fields: Mapping[str, object]
     fraction: float
-    stochastic: bool
+    batch: int | None
 
     def __getitem__(self, field: str) -> float:
         given = self.given(field)
@@ -101,6 +102,10 @@ class Ask:
     @property
     def delta(self) -> float:
         return self.known("delta_A" if self.averaged else "delta_B")
+
+    @property
+    def stochastic(self) -> bool:
+        return self.batch is not None
 
     def probability(self, p: float) -> float:
         if p <= 0:
@@ -169,6 +174,20 @@ def fedred_p(ask: Ask) -> float:
     return ask.probability(p)
 
 
+def fedpd_lr(ask: Ask) -> float:
+    """FedAvg's convention on what the oracle minimises, f_i + |y - x|^2/(2 eta): its smoothness is L + 1/eta."""
+    return steps.fedavg(ask.L + 1 / ask["eta"], ask.steps)
+
+
+def fedpdvr_eta(ask: Ask) -> float:
+    if p := ask.given("p"):
+        raise ValueError(
+            f"{ask.method}: its theorem for eta is for p = 0, but p is {p:g}; leave out p, or give eta as a number."
+        )
+    I = int(ask.given("I") or 1)  # noqa: E741
+    return steps.fedpd_eta_variance_reduced(ask.L, ask.steps, I, ask.batch)
+
+
 FEDRED: dict[str, Rule] = {"eta": fedred_eta, "lam": lambda ask: ask.delta, "p": fedred_p}
 LOCAL_SOLVER: dict[str, Rule] = {
     "lr": lambda ask: steps.local_solver_lr(ask.L, ask["lam"]),
@@ -193,8 +212,8 @@ RULES: dict[str, dict[str, Rule]] = {
         "lr": lambda ask: steps.scaffnew_lr(ask.L),
         "p": lambda ask: ask.probability(steps.scaffnew_p(ask.strong, ask["lr"])),
     },
-    "FedPD": {"eta": lambda ask: steps.fedpd_eta(ask.L), "lr": lambda ask: steps.fedavg(ask.L, ask.steps)},
-    "FedPDVR": {"eta": lambda ask: steps.fedpd_eta(ask.L), "gamma": lambda ask: 1 / ask.L},
+    "FedPD": {"eta": lambda ask: steps.fedpd_eta(ask.L), "lr": fedpd_lr},
+    "FedPDVR": {"eta": fedpdvr_eta, "gamma": lambda ask: steps.fedpd_gamma(ask["eta"])},
     "DANE": {"lam": dane_lam},
     "DANEPlus": {"lam": lambda ask: steps.daneplus_lam(ask.delta), **LOCAL_SOLVER},
     "DANEPlusDual": {"lam": daneplus_dual_lam, "m": lambda ask: ask["lam"], **LOCAL_SOLVER},

@@ -187,13 +187,27 @@ def fedspeed_steps(lr: float, lam: float) -> int:
 
 
 def fedpd_eta(L: float) -> float:
-    """FedPD, oracle I: eta < (sqrt(5) - 1)/(4 L)."""
+    """FedPD, oracle I, Theorems 1 and 3: eta < (sqrt(5) - 1)/(4 L)."""
     return STRICT * (math.sqrt(5) - 1) / (4 * L)
 
 
-def fedpd_eta_variance_reduced(L: float, local: int, period: int, batch: int) -> float:
-    """FedPD, oracle II: eta < 1/(3 (Q + sqrt(Q I/B)) L)."""
-    return STRICT / (3 * (local + math.sqrt(local * period / batch)) * L)
+def fedpd_eta_variance_reduced(L: float, local: int, period: int, batch: int | None) -> float:
+    """FedPD, oracle II, Theorem 2: eta < 1/(3 (Q + sqrt(Q I/B)) L), I counted in rounds of the oracle.
+
+    The root is for the variance of a gradient's change on B samples. Without a ``batch`` all samples are taken, there is
+    none, and the proof holds as with B going to infinity.
+    """
+    spread = 0.0 if batch is None else math.sqrt(local * period / batch)
+    return STRICT / (3 * (local + spread) * L)
+
+
+def fedpd_gamma(eta: float) -> float:
+    """FedPD, oracle II, Theorem 2: gamma > 5 eta.
+
+    It prints 5 eta/(B sqrt(L)), which is not of eta's dimension. Its proof weighs 1/(2 eta) against 6 eta/gamma^2, which
+    asks for gamma > sqrt(12) eta whatever B and L are: hence 5 eta without them.
+    """
+    return 5 * eta / STRICT
 
 
 def admm_penalty(L: float) -> float:
