@@ -135,8 +135,11 @@ def test_lr_decays_from_round_to_round(engine):
         machine.run_round()
         x = x - 0.05 * 0.5**r * gradients(problem, x.expand(problem.clients, -1)).mean(0)
         assert torch.allclose(machine.x, x, atol=1e-13)
-    with pytest.raises(ValueError, match="FedRed has no lr to decay"):
-        engine(FedRed(eta=1, lam=1, p=0.5), problem, decay=0.5)
+    steady = FedRed(eta=1, lam=1, p=0.5)
+    with pytest.raises(ValueError) as refusal:
+        engine(steady, problem, decay=0.5)
+    assert [str(refusal.value)] == steady.refuse_decay(0.5) and "no lr to decay" in str(refusal.value)
+    assert steady.refuse_decay(1) == FedAvg(lr=0.05).refuse_decay(0.5) == []
 
 
 class Uneven:

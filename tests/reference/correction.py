@@ -155,20 +155,24 @@ def extra_local(fed, x0, rounds, *, alpha, tau, trace=None):
 
 
 def extra_dual(fed, x0, rounds, *, alpha, tau, trace=None):
-    """Paper 000 (6): Y+ = Y + (I-W){X - alpha grad(X(t-1)) - alpha Y}/(2 alpha); X+ = X - alpha(grad(X) + Y+)."""
+    """Paper 000 (6): Y+ = Y + (I-W){X - alpha grad(X(t-1)) - alpha Y}/(2 alpha); X+ = X - alpha(grad(X) + Y+).
+
+    ``alpha`` may be given per iteration, the t-th making X(t): Y+ looks back at X(t), so it takes the one that made it.
+    """
     eye, average = np.eye(fed.N), np.full((fed.N, fed.N), 1 / fed.N)
     x = np.array(np.broadcast_to(np.asarray(x0, float), (fed.N, fed.d)))
     g_old = np.stack([fed.grad(i, x[i]) for i in range(fed.N)])
     points = [x[0].copy()]
-    x = x - alpha * g_old
+    x = x - at(alpha, 1) * g_old
     y = np.zeros_like(x)  # Y(1) by its definition
     if tau == 1 and rounds:
         points.append(x.mean(axis=0))
     for t in range(1, rounds * tau):
         w = average if (t + 1) % tau == 0 else eye
         g = np.stack([fed.grad(i, x[i]) for i in range(fed.N)])
-        y = y + (eye - w) @ (x - alpha * g_old - alpha * y) / (2 * alpha)
-        x = x - alpha * g - alpha * y
+        past, step = at(alpha, t), at(alpha, t + 1)
+        y = y + (eye - w) @ (x - past * g_old - past * y) / (2 * past)
+        x = x - step * g - step * y
         g_old = g
         note(trace, x=x, y=y)
         if (t + 1) % tau == 0:
@@ -227,15 +231,32 @@ def feddc(fed, x0, rounds, *, eta_l, alpha, steps, cohorts=None, variant="code",
     return np.stack(points)
 
 
-def fedpd(fed, x0, rounds, *, eta, eta1=None, steps=None, coins=None, start="own", oracle="I", gamma=None, trace=None):
-    """FedPD; oracle I: Q steps of size eta1 on L_i (None: exact minimiser), II: full-gradient form with I = 1.
+def fedpd(
+    fed,
+    x0,
+    rounds,
+    *,
+    eta,
+    eta1=None,
+    steps=None,
+    coins=None,
+    start="own",
+    oracle="I",
+    gamma=None,
+    period=1,
+    sampled=None,
+    trace=None,
+):
+    """FedPD; oracle I: Q steps of size eta1 on L_i (None: exact minimiser), II: Algorithm 4 with I = period.
 
     coins (one per round, True = communicate, probability 1 - p); returns x0 and the points after each communication.
     start: "own" = the client's previous x_i (paper), "server" = x_{0,i} (FedSpeed's comparison).
+    sampled(i, x, r, q): gradient of f_i on the mini-batch of local step q of round r, for oracle II; exact if absent.
     """
     n = fed.N
     xi = np.array(np.broadcast_to(np.asarray(x0, float), (n, fed.d)))
-    x0i, lam = xi.copy(), _zeros(fed)
+    x0i, lam, carried = xi.copy(), _zeros(fed), _zeros(fed)
+    sampled = sampled or (lambda i, x, r, q: fed.grad(i, x))
     points = [np.array(x0, float)]
     for r in range(rounds):
         plus = np.empty_like(xi)
@@ -243,12 +264,15 @@ def fedpd(fed, x0, rounds, *, eta, eta1=None, steps=None, coins=None, start="own
             y = xi[i].copy() if start == "own" else x0i[i].copy()
             if steps is None:
                 y = fed.solve(i, -lam[i] + x0i[i] / eta, 1 / eta)
-            for _ in range(0 if steps is None else steps_of(steps, i)):
-                g = fed.grad(i, y)
+            if oracle == "II" and r % period == 0:
+                carried[i] = fed.grad(i, y)
+            for q in range(0 if steps is None else steps_of(steps, i)):
                 if oracle == "I":
-                    y = y - eta1 * (g + lam[i] + (y - x0i[i]) / eta)
+                    y = y - eta1 * (fed.grad(i, y) + lam[i] + (y - x0i[i]) / eta)
                 else:
+                    old, g = y, carried[i]
                     y = (eta * y + gamma * x0i[i]) / (eta + gamma) - eta * gamma / (eta + gamma) * (g + lam[i])
+                    carried[i] = g + sampled(i, y, r, q) - sampled(i, old, r, q)
             xi[i] = y
             lam[i] = lam[i] + (y - x0i[i]) / eta
             plus[i] = y + eta * lam[i]

@@ -177,8 +177,9 @@ def test_one_problem(text, old, new, line, words):
 
 def test_the_methods_themselves_refuse():
     dane = CONVEX.replace('"FedAvg"\nlr = 0.01', '"DANE"\nlam = 1.0')
-    assert complaints(dane.replace("steps = 3", "decay = 0.9")) == ["s.toml:3: DANE has no lr to decay"]
-    assert complaints(dane + "decay = 0.9\n") == ["s.toml:10: DANE has no lr to decay"]
+    (reason,) = registry["DANE"](lam=1.0).refuse_decay(0.9)
+    assert complaints(dane.replace("steps = 3", "decay = 0.9")) == [f"s.toml:3: {reason}"]
+    assert complaints(dane + "decay = 0.9\n") == [f"s.toml:10: {reason}"]
     unweighted = next(name for name, cls in registry.items() if not cls.weighted and "lr" in hints(cls))
     text = CONVEX.replace('"FedAvg"', f'"{unweighted}"').replace("steps = 3", 'weights = "samples"')
     assert any(c.startswith("s.toml:3: ") and "is defined for uniform means" in c for c in complaints(text))

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
         """The number of rounds completed before this one."""
         blocks: int
         """How often the method asked its local work to be repeated before communicating."""
+        blocks_before: int
+        """How often it was repeated in all the rounds before this one."""
+        decay: float
+        """What lr was multiplied by since the round before; 1 in the first round."""
         steps: Any
         """Local steps taken by the last ``descend`` or ``sgd``, per client."""
 
@@ -58,6 +62,12 @@ class Round:
         """Rounds completed before it."""
         self.alike = False
         return self._number
+
+    @property
+    def first(self) -> bool:
+        """Whether no round was before it; all the others are alike in that."""
+        self.alike = self.alike and self._number > 0
+        return self._number == 0
 
     @property
     def coin(self) -> Any:
@@ -212,6 +222,12 @@ class Method:
         if len(steps) != clients:
             reasons.append(f"{len(steps)} numbers of local steps were given for {clients} clients")
         return reasons
+
+    def refuse_decay(self, decay: float) -> list[str]:
+        """Why its lr cannot be multiplied by ``decay`` after every round: one sentence per reason."""
+        if decay == 1 or hasattr(self, "lr"):
+            return []
+        return [f"{type(self).__name__} has no lr to decay: leave out decay = {decay:g}"]
 
     def _phase(self, name: str) -> Phase:
         return getattr(type(self), name)(self)

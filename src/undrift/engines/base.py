@@ -82,10 +82,9 @@ class Engine(abc.ABC):
         if epochs is not None and batch is not None:
             self.steps = [epochs * -(-count // batch) for count in problem.samples]
         self.cohort = sampling(cohort) or Sampling(n)
-        if reasons := method.refuse(n, self.cohort, self.steps, self.options.weights):
+        reasons = method.refuse(n, self.cohort, self.steps, self.options.weights)
+        if reasons := reasons + method.refuse_decay(self.options.decay):
             raise ValueError("; ".join(reasons))
-        if self.options.decay != 1 and not hasattr(method, "lr"):
-            raise ValueError(f"{type(method).__name__} has no lr to decay")
         if open_fields := method.open_fields():
             raise ValueError(f"{type(method).__name__}: {', '.join(open_fields)} must be set before an engine runs it")
         self.streams = Streams(seed)
@@ -99,6 +98,7 @@ class Engine(abc.ABC):
         self._ends: list[Tensor] = []
         self._everyone = np.arange(n)
         self._fixed: Plan | None = None
+        self._counted = 0, 0
         self._most = max(self.steps)
         self._weights = None
         if self.options.weights == "samples":
@@ -119,6 +119,14 @@ class Engine(abc.ABC):
         """Mean squared distance of this round's local models to the server's; ``None`` where it made none."""
         ends = self.ends
         return None if ends is None else float((ends - self.x).square().sum(-1).mean())
+
+    @property
+    def blocks_before(self) -> int:
+        """Blocks of local work in the rounds before this one: like a round's own, a pure function of the seed."""
+        counted, blocks = self._counted
+        blocks += sum(self.method.blocks(self._begin(number)) for number in range(counted, self.round))
+        self._counted = self.round, blocks
+        return blocks
 
     def advance(self) -> None:
         """One phase."""
@@ -210,6 +218,7 @@ class Engine(abc.ABC):
         self.server = state(**{n: v.to(device, copy=True) for n, v in server.items()})
         self.load_clients(tensors)
         self._ends = []
+        self._fixed, self._counted = None, (0, 0)
         self.round, self.phase = counters["round"], counters["phase"]
         self.ledger = Ledger(**{f.name: counters[f.name] for f in dataclasses.fields(Ledger)})
 
@@ -219,13 +228,16 @@ class Engine(abc.ABC):
         method = self.method
         if self.options.decay != 1:
             method = dataclasses.replace(method, lr=method.lr * self.options.decay**self.round)  # type: ignore
-        now = Round(self.round, self.steps, lambda: self.streams.at("coins", self.round))
+        now = self._begin(self.round)
         now.steps = method.local_steps(now)
         most = self._most if now.steps is self.steps else max(now.steps)
         plan = Plan(now.steps, most, self.phases(method, now), method.blocks(now))
         if now.alike and self.options.decay == 1:
             self._fixed = plan
         return plan
+
+    def _begin(self, number: int) -> Round:
+        return Round(number, self.steps, lambda: self.streams.at("coins", number))
 
     def _members(self, phase: Any, plan: Plan) -> tuple[Cohort, list[int]]:
         """Who takes part in a phase, and their local steps."""

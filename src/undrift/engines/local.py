@@ -52,7 +52,17 @@ class Descent:
     """The part of ``f`` that every engine shares."""
 
     options: Options
+    round: int
+    _engine: Any
     _raw = False
+
+    @property
+    def blocks_before(self) -> int:
+        return self._engine.blocks_before
+
+    @property
+    def decay(self) -> float:
+        return self.options.decay if self.round else 1.0
 
     def sgd(self, x: Tensor, lr: float, direction: Callable | None = None, prox: float = 0.0) -> Any:
         options = self.options

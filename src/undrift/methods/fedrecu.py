@@ -10,7 +10,8 @@ class FedRecu(Method):
 
     A round starts at the common point x(k tau). tau = 1 is gradient descent, in one exchange. The first round
     starts from x(0) with x_i(-1) = x(0) and g_i(-1) = 0: any history with mean_i (x_i(-1) - lr g_i(-1)) = x(0)
-    gives the same points, and this one costs no exchange.
+    gives the same points, and this one costs no exchange. x(t) - x_i(t-1) is as long as the step that made it: where
+    lr changes between two rounds, (4) takes x(t) + (lr / old lr) (x_i(t-1) - x(t)) for x_i(t-1).
 
     lr  alpha
     """
@@ -44,7 +45,8 @@ class FedRecu(Method):
 
         def work(self, me, got, f):
             g = f.grad(got.x, step=0)
-            return self.Client(x=got.x, g=g), self.Up(w=me.x + self.lr * (g - me.g))
+            before = me.x + (1 - f.decay) * (got.x - me.x)
+            return self.Client(x=got.x, g=g), self.Up(w=before + self.lr * (g - me.g))
 
         def merge(self, s, up, cohort):
             return self.Server(x=2 * s.x - up.w)

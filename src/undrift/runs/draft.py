@@ -274,9 +274,8 @@ class Draft(Document):
     def refusals(self, i: int, method: Method, settings: Values) -> None:
         """What the method itself refuses, where the number of clients is known."""
         table, steps = self.tables[i], settings.get("steps", 1)
-        if settings.get("decay", 1) != 1 and not hasattr(method, "lr"):
-            at: Path = ("method", i, "decay") if "decay" in table else ("decay",)
-            self.complain(at, f"{type(method).__name__} has no lr to decay")
+        for reason in method.refuse_decay(settings.get("decay", 1)):
+            self.complain(("method", i, "decay") if "decay" in table else ("decay",), reason)
         if self.clients is None:
             return
         each = [1 if settings.get("epochs") else steps] * self.clients if isinstance(steps, int) else steps
