@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .problem import mean, note
+from .problem import at, mean, note
 
 
 def _per_client(fed, x):
@@ -80,16 +80,19 @@ def fedrecu_tracked(fed, x0, rounds, *, alpha, tau, x_minus2=None, x_minus1=None
 
 
 def fedrecu_round(fed, x0, rounds, *, alpha, tau):
-    """Round form started at x(0) = x0: gradient tracking with the anchor gradient mean_j grad f_j(xbar)."""
+    """Round form started at x(0) = x0: gradient tracking with the anchor gradient mean_j grad f_j(xbar).
+
+    It has no history from before the round, so that ``alpha`` may be another one in each.
+    """
     xbar = np.array(x0, float)
     points = [xbar.copy()]
-    for _ in range(rounds):
+    for k in range(rounds):
         anchor = [fed.grad(i, xbar) for i in range(fed.N)]
         locals_ = []
         for i in range(fed.N):
             xi = xbar.copy()
             for _ in range(tau):
-                xi = xi - alpha * (fed.grad(i, xi) - anchor[i] + mean(anchor))
+                xi = xi - at(alpha, k) * (fed.grad(i, xi) - anchor[i] + mean(anchor))
             locals_.append(xi)
         xbar = mean(locals_)
         points.append(xbar.copy())
