@@ -63,6 +63,11 @@ CASES = {
         {"steps": 4},
         lambda: papers.dane_plus(FED, X0, ROUNDS, lam=2.0, smoothness=L, steps=4),
     ),
+    "dane+-fgd-fixed": (
+        um.DANEPlus(lam=2.0, lr=1 / (L + 2), mu=0.5, solver="fgd", stop=False),
+        {"steps": 4},
+        lambda: papers.dane_plus(FED, X0, ROUNDS, lam=2.0, smoothness=L, mu=0.5, solver="fgd", steps=4),
+    ),
     "dane+-rand": (
         um.DANEPlus(lam=2.0, lr=1 / (L + 2), average="rand"),
         {"steps": 60},
@@ -121,43 +126,40 @@ def test_fedrecu_is_algorithm_1(tau):
 
 @pytest.mark.parametrize("tau", [1, 2, 3, 5])
 def test_fedcet_is_algorithm_2(tau):
-    """Our first round is the paper's start: tau gradient steps from x0 on each client, then the exchange at t = -1."""
+    """x0 is the paper's x(-2): the first round ends with the communication at t = -1, after two steps."""
     alpha = 0.2 / (tau * L)
     c = 0.5 / (tau * alpha)
-    x = np.tile(X0, (FED.N, 1))
-    for _ in range(tau - 2):
-        x = np.stack([x[i] - alpha * FED.grad(i, x[i]) for i in range(FED.N)])
-    if tau == 1:
-        x = np.stack([np.linalg.solve(np.eye(FED.d) - alpha * h, X0 - alpha * q) for h, q in FED.quadratics])
-    expected = papers.fedcet(FED, None, ROUNDS, alpha=alpha, c=c, tau=tau, x_minus2=x)
+    expected = papers.fedcet(FED, X0, ROUNDS, alpha=alpha, c=c, tau=tau)
     got = points(um.FedCET(lr=alpha, c=c), FED, X0, ROUNDS + 1, steps=tau)
     np.testing.assert_allclose(got[1:], expected, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("tau", [1, 2, 5])
+def gradients(x):
+    return np.stack([FED.grad(i, x[i]) for i in range(FED.N)])
+
+
+@pytest.mark.parametrize("tau", [1, 2, 3, 5])
 def test_extra_is_its_two_step_recursion(tau):
-    """Literal X(t+1) = (W + I)/2 (2X(t) - X(t-1)) - alpha G(t) + alpha G(t-1) from a consensus X(-1)."""
-    alpha, rounds = 0.1 / L, 8
-    w = np.full((FED.N, FED.N), 1 / FED.N)
+    """A round ends with X(t), t + 1 a multiple of tau; with tau = 1 the first mean, that of X(0), is left out.
 
-    def gradients(x):
-        return np.stack([FED.grad(i, x[i]) for i in range(FED.N)])
-
-    before = np.tile(X0, (FED.N, 1))
-    x = before - alpha * gradients(before)
+    The server stands for the mean of 2 X(t) - X(t-1), which is that of X(t+1) but for the change of the gradients.
+    """
+    alpha, rounds, trace = 0.1 / L, 8, []
+    expected = correction.extra_local(FED, X0, rounds + 1, alpha=alpha, tau=tau, trace=trace)
+    path = [np.tile(X0, (FED.N, 1)), *(row["x"] for row in trace)]
     engine = Simulate(um.EXTRA(lr=alpha), problem_of(FED), steps=tau, x0=torch.as_tensor(X0))
-    for t in range(rounds * tau):
-        if (t + 1) % tau == 0:
-            engine.run_round()
-            np.testing.assert_allclose(engine.clients.x.numpy(), x, rtol=0, atol=1e-11)
-            np.testing.assert_allclose(engine.x.numpy(), (2 * x - before).mean(0), rtol=0, atol=1e-11)
-        mix = (w + np.eye(FED.N)) / 2 if (t + 1) % tau == 0 else np.eye(FED.N)
-        new = mix @ (2 * x - before) - alpha * gradients(x) + alpha * gradients(before)
-        before, x = x, new
+    for k in range(1, rounds + 1):
+        engine.run_round()
+        t = k * tau - (tau > 1)
+        assert engine.ledger.iterations == t
+        np.testing.assert_allclose(engine.clients.x.numpy(), path[t], rtol=0, atol=1e-11)
+        np.testing.assert_allclose(engine.x.numpy(), (2 * path[t] - path[t - 1]).mean(0), rtol=0, atol=1e-11)
+        change = alpha * (gradients(path[t]) - gradients(path[t - 1])).mean(0)
+        np.testing.assert_allclose(engine.x.numpy() - change, expected[k + (tau == 1)], rtol=0, atol=1e-11)
 
 
 def test_fast_gradient_descent_of_daneplus():
-    """Constant-momentum Nesterov steps; the rule is tested, and the answer taken, at the extrapolated point."""
+    """Constant-momentum Nesterov steps; the rule is tested, and its answer taken, at the extrapolated point."""
     lam, mu = 2.0, 0.7
     lr, q = 1 / (L + lam), np.sqrt((mu + lam) / (L + lam))
     got = points(um.DANEPlus(lam=lam, lr=lr, mu=mu, solver="fgd"), FED, X0, 6, steps=80)

@@ -7,8 +7,9 @@ from undrift.methods.bases import AnchorGradient
 class LocalSolver(Method, abstract=True):
     """Minimises F(y) = f_i(y) - <h, y> + (lam/2) |y - x|^2 from x, exactly or by (fast) gradient descent.
 
-    Fast gradient descent is v <- v - lr grad F(v) followed by constant momentum; without momentum it is plain.
-    With ``stop``, Corollary 5: until |grad F(y)|^2 <= lam (mu + lam) / (8 (r+1) (r+2)) |y - x|^2 in round r.
+    Fast gradient descent is y <- v - lr grad F(v), then v = y plus constant momentum; without momentum it is plain.
+    With ``stop``, Corollary 5: until |grad F(v)|^2 <= lam (mu + lam) / (8 (r+1) (r+2)) |v - x|^2 in round r. The rule
+    speaks of v, which is then returned; what is known of a given number of steps is known of y.
     """
 
     lam: NonNegative
@@ -17,9 +18,14 @@ class LocalSolver(Method, abstract=True):
     solver: Literal["gd", "fgd", "exact"] = "gd"
     stop: bool = True
 
-    class Iterate(State):
+    class Ruled(State):
         v: Vec
         y: Vec
+        g: Vec
+
+    class Fixed(State):
+        y: Vec
+        v: Vec
         g: Vec
 
     def minimise(self, f, x, h, g):
@@ -32,10 +38,11 @@ class LocalSolver(Method, abstract=True):
         def step(s, grad):
             y = s.v - self.lr * s.g
             v = y + momentum * (y - s.y) if momentum else y
-            return self.Iterate(v=v, y=y, g=grad(v) - h + self.lam * (v - x))
+            return s.replace(v=v, y=y, g=grad(v) - h + self.lam * (v - x))
 
-        close = self.accurate(f, x, g) if self.stop else None
-        return f.descend(self.Iterate(v=x, y=x, g=g), step, until=close).v
+        if self.stop:
+            return f.descend(self.Ruled(v=x, y=x, g=g), step, until=self.accurate(f, x, g)).v
+        return f.descend(self.Fixed(v=x, y=x, g=g), step).y
 
     def accurate(self, f, x, g):
         """The test that ends the local solver."""
