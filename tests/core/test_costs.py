@@ -3,9 +3,11 @@
 Where a cell differs from that table, the row says why.
 """
 
+import numpy as np
 import pytest
 
 from undrift.core.costs import Costs, costs, placeholder
+from undrift.core.method import Round
 from undrift.methods import __all__, find
 
 #       server client down up syncs
@@ -38,14 +40,14 @@ TABLE = {
     "FedPD": (1, 2, 1, 1, 1),
     "FedPDVR": (1, 3, 1, 1, 1),  # oracle II also carries its gradient
     "FedADMM": (1, 2, 1, 1, 1),
-    "FedDC": (3, 2, 2, 2, 1),  # the table's 2 forget mean_N h, which partial cohorts need
+    "FedDC": (3, 2, 2, 2, 1),  # the table's 2 forget mean_N h, which follows from neither x nor c
     "InexactDANE": (1, 0, 2, 2, 2),
     "SONATA": (1, 0, 2, 2, 2),
     "Mime": (2, 0, 3, 2, 2),
     "MimeLite": (2, 0, 2, 2, 1),
-    "MimeMVR": (3, 0, 4, 3, 2),  # up 3: two gradients and the model; the table's 2 adds the gradients up
+    "MimeMVR": (3, 0, 3, 3, 2),  # up 3: two gradients and the model; the table's 2 is that of MimeLite's form
     "CELGD": (3, 0, 4, 2, 2),  # the walking client may be outside the cohort, so it is sent x as well
-    "SVRP": (3, 0, 4, 2, 2),  # in a round that renews the anchor; else down 3, up 1
+    "SVRP": (3, 0, 3, 2, 2),  # in a round that renews the anchor; else down 2, up 1
 }
 
 
@@ -57,6 +59,17 @@ def test_every_method_has_a_row():
 def test_declared_costs(name):
     server, client, down, up, syncs = TABLE[name]
     assert costs(placeholder(find(name))) == Costs(down=down, up=up, syncs=syncs, server=server, client=client)
+
+
+def test_mimemvr_lite_sends_its_two_gradients_as_one():
+    found = costs(find("MimeMVR")(lr=0.1, lite=True))
+    assert (found.down, found.up) == (3, 2)
+
+
+def test_svrp_between_two_anchors():
+    later = Round(1, [1], lambda: np.random.default_rng(0))
+    (phase,) = find("SVRP")(eta=0.1, p=1e-9).phases(later)
+    assert (len(phase.Down.vectors), len(phase.Up.vectors)) == (2, 1)
 
 
 def test_fedrecu_with_one_local_step_needs_one_exchange():

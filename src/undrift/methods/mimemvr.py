@@ -8,6 +8,9 @@ class MimeMVR(Method):
     y <- y - lr (a g + (1 - a) m + (1 - a) (g_i(y) - g_i(x))),  g = g_i(y) - g_i(x) + c(x), or g_i(y) when lite.
     Server: m <- a c(x) + (1 - a) (m + c(x) - c(x-)), from m = c(x) in the first round;  x <- mean_S y_i.
 
+    Clients send h = c(x) - (1 - a) c(x-), and c(x) only where others need it: m <- h + (1 - a) m. They are sent what is
+    common to their steps, u = (1 - a) m, and a c(x) with it unless lite.
+
     lr     eta, local step
     a      weight of the fresh gradient
     lite   MimeLite's gradient, which keeps a bias
@@ -29,7 +32,7 @@ class MimeMVR(Method):
         before: Vec
         m: Vec
         m_next: Scratch
-        c: Scratch
+        u: Scratch
 
     class Client(State):
         x: Scratch
@@ -39,24 +42,32 @@ class MimeMVR(Method):
             x: Vec
             before: Vec
 
-        class Up(Message):
+        class Lite(Message):
+            h: Vec
+
+        class Whole(Message):
             c: Vec
-            c_before: Vec
+            h: Vec
+
+        @property
+        def Up(self):
+            return self.Lite if self.lite else self.Whole
 
         def send(self, s):
             return self.Down(x=s.x, before=s.before)
 
         def work(self, me, got, f):
-            return self.Client(x=got.x), self.Up(c=f.grad(got.x), c_before=f.grad(got.before))
+            c = f.grad(got.x)
+            h = c - (1 - self.a) * f.grad(got.before) if f.round else c
+            return self.Client(x=got.x), self.Lite(h=h) if self.lite else self.Whole(c=c, h=h)
 
         def merge(self, s, up, cohort):
-            m = up.c if cohort.round == 0 else s.m
-            m_next = self.a * up.c + (1 - self.a) * (m + up.c - up.c_before)
-            return s.replace(m=m_next if self.fresh else m, m_next=m_next, c=up.c)
+            m_next = up.h + (1 - self.a) * s.m
+            u = (1 - self.a) * (m_next if self.fresh or cohort.round == 0 else s.m)
+            return s.replace(m_next=m_next, u=u if self.lite else u + self.a * up.c)
 
     class Down(Message):
-        m: Vec
-        c: Vec
+        u: Vec
 
     class Up(Message):
         y: Vec
@@ -65,14 +76,13 @@ class MimeMVR(Method):
         return self.Server(x=x0, before=x0, m=0 * x0)
 
     def send(self, s):
-        return self.Down(m=s.m, c=s.c)
+        return self.Down(u=s.u)
 
     def work(self, me, got, f):
         def direction(y, grad):
             here = grad(y)
             change = here - grad(me.x)
-            g = here if self.lite else change + got.c
-            return self.a * g + (1 - self.a) * (got.m + change)
+            return got.u + (self.a * here + (1 - self.a) * change if self.lite else change)
 
         return me, self.Up(y=f.sgd(me.x, self.lr, direction))
 

@@ -5,6 +5,7 @@ class SVRP(Method):
     """One client m, drawn from all:  x <- prox_{eta f_m} (x - eta (grad f(w) - grad f_m(w))).
 
     With probability p, and before the first step, all clients renew the anchor: w = x and grad f(w).
+    The client is sent w and x - eta grad f(w).
 
     eta  step of the proximal point; mu / (2 delta_A^2)
     p    probability of renewing the anchor; 1/N. 1 is DANE+ with exact solver, random averaging and lam = 1/eta
@@ -44,9 +45,8 @@ class SVRP(Method):
     who = "one"
 
     class Down(Message):
-        x: Vec
+        z: Vec
         w: Vec
-        g: Vec
 
     class Up(Message):
         x: Vec
@@ -59,10 +59,10 @@ class SVRP(Method):
         return super().phases(now)[0 if renew else 1 :]
 
     def send(self, s):
-        return self.Down(x=s.x, w=s.w, g=s.g)
+        return self.Down(z=s.x - self.eta * s.g, w=s.w)
 
     def work(self, me, got, f):
-        return me, self.Up(x=f.solve(got.x / self.eta - got.g + f.grad(got.w), 1 / self.eta))
+        return me, self.Up(x=f.solve(got.z / self.eta + f.grad(got.w), 1 / self.eta))
 
     def merge(self, s, up, cohort):
         return s.replace(x=up.x)
