@@ -194,8 +194,8 @@ def fedpd_eta(L: float) -> float:
 def fedpd_eta_variance_reduced(L: float, local: int, period: int, batch: int | None) -> float:
     """FedPD, oracle II, Theorem 2: eta < 1/(3 (Q + sqrt(Q I/B)) L), I counted in rounds of the oracle.
 
-    The root is for the variance of a gradient's change on B samples. Without a ``batch`` all samples are taken, there is
-    none, and the proof holds as with B going to infinity.
+    The root is for the variance of a gradient's change on B samples. Without a ``batch`` all samples are taken: there
+    is none, as where B goes to infinity.
     """
     spread = 0.0 if batch is None else math.sqrt(local * period / batch)
     return STRICT / (3 * (local + spread) * L)
@@ -204,8 +204,8 @@ def fedpd_eta_variance_reduced(L: float, local: int, period: int, batch: int | N
 def fedpd_gamma(eta: float) -> float:
     """FedPD, oracle II, Theorem 2: gamma > 5 eta.
 
-    It prints 5 eta/(B sqrt(L)), which is not of eta's dimension. Its proof weighs 1/(2 eta) against 6 eta/gamma^2, which
-    asks for gamma > sqrt(12) eta whatever B and L are: hence 5 eta without them.
+    It prints 5 eta/(B sqrt(L)), which is not of eta's dimension. Its proof weighs 1/(2 eta) against 6 eta/gamma^2: that
+    asks for gamma > sqrt(12) eta whatever B and L are, hence 5 eta without them.
     """
     return 5 * eta / STRICT
 
