@@ -44,7 +44,7 @@ def test_with_mini_batches_it_goes_where_the_mean_gradient_is_the_first_one():
 
 def test_only_the_first_round_is_another():
     x, g = torch.ones(2, 5), torch.full((2, 5), 3.0)
-    oracle = SimpleNamespace(round=0, grad=lambda x, step: g)
+    oracle = SimpleNamespace(round=0, decay=1.0, grad=lambda x, step: g)
     code, paper = (m.Correct(m(lr=0.1)) for m in (AsCoded, FedRecu))
     me, got = FedRecu.Client(x=2 * x, g=5 * g), paper.Down(x=x)
     assert torch.equal(code.work(me, got, oracle)[1].w, x) and torch.equal(code.work(me, got, oracle)[0].g, g)

@@ -48,7 +48,7 @@ class Reads:
 class SymbolicLocal:
     """``f`` for symbols: takes one local step and forgets what was read before it."""
 
-    steps, round, point = Symbol(), 0, 0
+    steps, round, decay, point = Symbol(), 0, 1.0, 0
 
     def __init__(self, reads: set[tuple[str, str]]):
         self.reads = reads
