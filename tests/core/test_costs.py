@@ -5,7 +5,9 @@ Where a cell differs from that table, the row says why.
 
 import numpy as np
 import pytest
+import torch
 
+from undrift.core.cohort import Cohort
 from undrift.core.costs import Costs, costs, placeholder
 from undrift.core.method import Round
 from undrift.methods import __all__, find
@@ -59,6 +61,19 @@ def test_every_method_has_a_row():
 def test_declared_costs(name):
     server, client, down, up, syncs = TABLE[name]
     assert costs(placeholder(find(name))) == Costs(down=down, up=up, syncs=syncs, server=server, client=client)
+
+
+@pytest.mark.parametrize("members", [2, 4])
+def test_no_two_vectors_would_do_for_the_server_of_feddc(members):
+    """What it sends (x and c) answers to one client's move as a system of order 3: its Hankel matrix has that rank."""
+    method, cohort = find("FedDC")(lr=0.5), Cohort(np.arange(members), 4, 0)
+    s, move, answers = method.server(torch.zeros(1, dtype=torch.float64)), 1.0, []
+    for _ in range(9):
+        dy = torch.full((1,), move, dtype=torch.float64)
+        s, move = method.merge(s, method.Up(dy=dy, dc=-s.c - dy / method.lr), cohort), 0.0
+        answers.append([float(v) for _, v in method.send(s).items()])
+    hankel = np.array([np.concatenate(answers[k : k + 5]) for k in range(5)])
+    assert np.linalg.matrix_rank(hankel) == 3
 
 
 def test_mimemvr_lite_sends_its_two_gradients_as_one():

@@ -7,8 +7,8 @@ class FedDC(Method):
     h_i <- h_i + D_i;  c_i <- c_i - c - D_i / (K lr).
     Server: c <- c + (|S|/N) mean_S of the changes of c_i;  x <- mean_S y_i + mean_N h_j.
     The recursion of c_i is that of the authors' code; the paper's, without c_i - c, converges too but far more slowly.
-    The server keeps x, c and h = mean_N h_j, and no two vectors would do: h sums what the clients move, x sums h, and c
-    fades at |S|/N, three memories of the same moves that none can be told from the others.
+    The server keeps x, c and h = mean_N h_j, and no two vectors would do: h sums the clients' moves, x sums h, and c
+    forgets them at the rate |S|/N, so that none of the three follows from the others.
 
     lr     eta_l, local step
     alpha  weight of the penalty on the drift h_i
