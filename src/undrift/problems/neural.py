@@ -70,8 +70,10 @@ class Neural(Problem):
         refuse_batch_statistics(module)
         self.precision, self.compiled, self.training = precision, compiled, training
         self.objective = CrossEntropy() if objective is None else objective
-        self.net = pool_first(copy.deepcopy(module).train(False))
-        vector, self.spec = flatten(self.net)
+        self._given = copy.deepcopy(module).cpu().eval()
+        self._arranged = pool_first(copy.deepcopy(self._given))
+        self.net = self._arranged
+        vector, self.spec = flatten(self._arranged)
         self.dense = dense(self.net, self.spec) if type(self.objective) is CrossEntropy else None
         self._init = vector.double()
         self.data, self.pipeline, self._stacked = data, pipeline, stacked
@@ -95,6 +97,23 @@ class Neural(Problem):
         twin = copy.copy(self)
         twin._place(dtype, torch.device(device))
         return twin
+
+    def module(self, x: Tensor) -> nn.Module:
+        """A copy of the module as it was given, with the weights ``x [d]``: on the CPU, in evaluation mode.
+
+        Its precision is its own; buffers and frozen parameters, which ``x`` does not hold, are as they were given.
+        """
+        if x.dim() != 1:
+            raise ValueError(f"a module has the weights of one model, a vector; got a tensor of shape {list(x.shape)}")
+        net = copy.deepcopy(self._given)
+        with torch.no_grad():
+            for name, value in unflatten(x.detach(), self.spec).items():
+                net.get_parameter(name).copy_(value)
+        return net
+
+    def state_dict(self, x: Tensor) -> dict[str, Any]:
+        """``module(x).state_dict()``, where no two tensors share memory: tied weights are there under each name."""
+        return {name: copy.deepcopy(value) for name, value in self.module(x).state_dict().items()}
 
     def at(self, members: np.ndarray | None = None) -> NeuralOracle:
         return NeuralOracle(self, np.arange(self.clients) if members is None else members)
@@ -181,8 +200,9 @@ class Neural(Problem):
         self.dtype, self.device = dtype, device
         self._x, self._y = self._x.to(device), self._y.to(device)
         self._test_x, self._test_y = self._test_x.to(device), self._test_y.to(device)
-        if any(True for _ in self.net.buffers()):  # weights always come with the call
-            self.net = copy.deepcopy(self.net).to(device, dtype)
+        self.net = self._arranged
+        if any(True for _ in self.net.buffers()) or not all(p.requires_grad for p in self.net.parameters()):
+            self.net = copy.deepcopy(self._arranged).to(device, dtype)  # all but the weights, which come with the call
         self._copies = threading.local()
         self.together = None
         if device.type == "cpu" and not self._stacked:
