@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """Names and shapes of a module's parameters, in the order of the vector."""
+    """Names and shapes of a module's trainable parameters, in the order of the vector."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -28,13 +28,17 @@ class Spec:
 
 
 def flatten(module: nn.Module) -> tuple[Tensor, Spec]:
-    """A copy of the parameters as one vector ``[d]``, and how to read it.
+    """A copy of the parameters as one vector ``[d]``, and how to read it; frozen ones are not in it.
 
     >>> vector, spec = flatten(nn.Linear(3, 2))
     >>> {name: tuple(value.shape) for name, value in unflatten(vector, spec).items()}
     {'weight': (2, 3), 'bias': (2,)}
     """
-    parameters = dict(module.named_parameters())
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    if not parameters:
+        frozen = any(True for _ in module.parameters())
+        remedy = "all of its parameters are frozen; set requires_grad of some" if frozen else "it has no parameters"
+        raise ValueError(f"there is nothing to train in this module: {remedy}")
     spec = Spec(tuple(parameters), tuple(tuple(p.shape) for p in parameters.values()))
     return torch.cat([p.detach().reshape(-1) for p in parameters.values()]), spec
 
