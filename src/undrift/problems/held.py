@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -77,11 +77,40 @@ def take(table: Tensor, index: Tensor) -> Tensor:
 
 def owned(parts: Sequence[Any], total: int) -> tuple[np.ndarray, Held]:
     """The samples of all clients one after another, of ``total`` there are, and who holds which of them."""
-    arrays = [np.asarray(part, dtype=np.int64) for part in parts]
-    sizes = np.array([len(part) for part in arrays], dtype=np.int64)
-    if not len(sizes) or not sizes.all():
-        raise ValueError("a client has no samples; give every client at least one")
-    order = np.concatenate(arrays)
-    if order.min() < 0 or order.max() >= total or np.bincount(order).max() > 1:
+    arrays = positions(parts, total)
+    sizes, order = np.array([len(part) for part in arrays]), np.concatenate(arrays)
+    if np.bincount(order).max() > 1:
         raise ValueError(f"parts must hold different positions from 0 to {total - 1}, each at most once")
     return order, Held(np.cumsum(sizes) - sizes, sizes)
+
+
+def positions(parts: Sequence[Any], total: int) -> list[np.ndarray]:
+    """The numbers of every client's samples; a mask of all ``total`` samples stands for those it marks."""
+    if not isinstance(parts, Iterable):
+        raise TypeError(f"parts must be a list of the samples of every client; got {type(parts).__name__}")
+    found = [_numbers(part, client, total) for client, part in enumerate(parts)]
+    if not found:
+        raise ValueError("parts is empty; a federation needs at least one client")
+    order = np.concatenate(found)
+    if order.min() < 0 or order.max() >= total:
+        client, wrong = next((c, n) for c, part in enumerate(found) for n in part if not 0 <= n < total)
+        raise ValueError(f"client {client} holds sample {wrong}, but samples are numbered 0 to {total - 1}")
+    return found
+
+
+def _numbers(part: Any, client: int, total: int) -> np.ndarray:
+    try:
+        numbers = np.asarray(part)
+    except Exception:  # ragged lists, tensors of a GPU: NumPy says so in many ways
+        numbers = np.asarray(None)
+    if numbers.ndim == 1 and not len(numbers):
+        raise ValueError(f"client {client} has no samples; use another partition or fewer clients")
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iub":
+        raise ValueError(f"the samples of client {client} are not given by a list of whole numbers, or by a mask")
+    if numbers.dtype.kind != "b":
+        return numbers.astype(np.int64, copy=False)
+    if len(numbers) != total:
+        raise ValueError(f"the mask of client {client} has {len(numbers)} entries, but there are {total} samples")
+    if not numbers.any():
+        raise ValueError(f"client {client} has no samples; use another partition or fewer clients")
+    return np.flatnonzero(numbers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -16,12 +17,14 @@ from torch.func import functional_call, grad, vmap
 from undrift.core.problem import Oracle, Problem
 from undrift.data.augment import Draws
 from undrift.models.flat import Spec, flatten, unflatten
-from undrift.models.net import Net, refuse_batch_statistics
+from undrift.models.net import Net
 from undrift.models.taps import with_taps
 from undrift.objectives.base import Batch, Objective, Others
 from undrift.objectives.crossentropy import CrossEntropy
+from undrift.problems import neural_input
 from undrift.problems.captured import Captured, capture
 from undrift.problems.dense import View, dense
+from undrift.problems.held import positions
 from undrift.problems.layers import channels_last, pool_first
 
 if TYPE_CHECKING:
@@ -39,9 +42,11 @@ FEW = 2_000_000
 class Neural(Problem):
     """f_i is the mean loss of a network on client i's samples.
 
-    ``parts`` are the clients' sample numbers (a sample may occur twice). ``pipeline`` normalises, and augments training
-    samples of mini-batches; without it images are scaled to [0, 1]. ``stacked`` runs the cohort's networks as one
-    (``torch.func.vmap``), else one after another: by default stacked for networks without convolutions.
+    ``parts`` are the clients' sample numbers (a sample may occur twice), or masks of all samples. ``pipeline``
+    normalises uint8 images, and augments those of mini-batches; without it they are scaled to [0, 1]. Inputs that are
+    not uint8 reach the network as they are: floating point in the precision of the run, whole numbers unchanged.
+    ``stacked`` runs the cohort's networks as one (``torch.func.vmap``), else one after another: by default stacked for
+    networks without convolutions that ``vmap`` takes.
     The network is in evaluation mode throughout: a module's own dropout does nothing.
 
     On a CPU a few clients at a time work on one thread, on as many threads as ``torch.set_num_threads`` or
@@ -67,10 +72,10 @@ class Neural(Problem):
         compiled: bool = True,
         training: bool = False,
     ):
-        refuse_batch_statistics(module)
+        neural_input.refuse_module(module)
         self.precision, self.compiled, self.training = precision, compiled, training
-        self.objective = CrossEntropy() if objective is None else objective
-        self._given = copy.deepcopy(module).cpu().eval()
+        self.objective = CrossEntropy() if objective is None else neural_input.objective(objective)
+        self._given = copy.deepcopy(module).cpu().train(False)
         self._arranged = pool_first(copy.deepcopy(self._given))
         self.net = self._arranged
         vector, self.spec = flatten(self._arranged)
@@ -79,16 +84,18 @@ class Neural(Problem):
         self.data, self.pipeline, self._stacked = data, pipeline, stacked
         self.augmentation = None if pipeline is None else pipeline.augmentation
         self.remembers = "previous" in self.objective.needs
-        self.parts = [np.asarray(part, dtype=np.int64) for part in parts]
-        self.clients, self.dim, self.samples = len(parts), self.spec.dim, [len(part) for part in parts]
+        self._x, self._y, self._test_x, self._test_y = neural_input.samples(data, pipeline)
+        self.parts = positions(parts, len(self._y))
+        self.clients, self.dim, self.samples = len(self.parts), self.spec.dim, [len(part) for part in self.parts]
         self.classes = len(data.classes)
-        self._x, self._y, self._test_x, self._test_y = data.images, data.labels, data.test_images, data.test_labels
-        self._last = False
+        convolves = any(isinstance(m, nn.Conv2d) for m in self._arranged.modules())
+        self._last, self._maps = False, not convolves
         self._place(torch.float32, torch.device("cpu"))
-        self._refuse_objective()
-        self._refuse_data()
+        neural_input.refuse_inside(self.net, self.objective)
         self._refuse_network()
-        self._last = not self._stackable and self.dim < FEW and self._takes_channels_last()
+        self._maps = not convolves and (self.dense is not None or self._takes_vmap())
+        self._last = convolves and self.dim < FEW and self._takes_channels_last()
+        self._group()
 
     def start(self) -> Tensor:
         return self._init.clone()
@@ -167,8 +174,10 @@ class Neural(Problem):
         return self._copies.net
 
     def prepare(self, images: Tensor, draws: Draws | None = None) -> Tensor:
-        """uint8 images as the network sees them."""
-        if self.pipeline is None:
+        """Samples as the network sees them: whole numbers other than uint8 stay what they are."""
+        if images.dtype != torch.uint8:
+            x = images.to(self.dtype) if images.is_floating_point() else images
+        elif self.pipeline is None:
             x = images.to(self.dtype).mul_(1 / 255)  # a division takes three times as long
         elif draws is None:
             x = self.pipeline.normalise(images, self.dtype)
@@ -182,17 +191,11 @@ class Neural(Problem):
 
     @property
     def stacked(self) -> bool:
-        if self._stacked is not None:
-            return self._stacked
-        return self._stackable
-
-    @property
-    def _stackable(self) -> bool:
-        return not any(isinstance(m, nn.Conv2d) for m in self.net.modules())
+        return self._maps if self._stacked is None else self._stacked
 
     def label_counts(self, members: np.ndarray) -> Tensor:
         """``[C, classes]``"""
-        labels = self.data.labels.numpy()
+        labels = self._y.cpu().numpy()
         counts = [np.bincount(labels[self.parts[i]], minlength=self.classes) for i in members]
         return torch.from_numpy(np.stack(counts)).to(self.device, self.dtype)
 
@@ -204,59 +207,52 @@ class Neural(Problem):
         if any(True for _ in self.net.buffers()) or not all(p.requires_grad for p in self.net.parameters()):
             self.net = copy.deepcopy(self._arranged).to(device, dtype)  # all but the weights, which come with the call
         self._copies = threading.local()
-        self.together = None
-        if device.type == "cpu" and not self._stacked:
-            self.together = max(1, NEAR // self.dim) if self.stacked else 1
+        self._group()
         self._captured: dict[tuple[int, ...], Captured | None] = {}
         if device.type == "cuda":
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision != "f32"
 
-    def _refuse_objective(self) -> None:
-        name, needs = type(self.objective).__name__, self.objective.needs
-        if {"features", "blocks"} & set(needs) and not isinstance(self.net, Net):
-            raise ValueError(
-                f"{name} looks inside the network; make it an undrift.models.Net (trunk, pool and head), "
-                "or use another objective"
-            )
-        if "blocks" in needs and not len(self.net.trunk):  # type: ignore[arg-type]
-            raise ValueError(f"{name} needs a network of several blocks; this one is a single layer")
+    def _group(self) -> None:
+        self.together = None
+        if self.device.type == "cpu" and not self._stacked:
+            self.together = max(1, NEAR // self.dim) if self.stacked else 1
 
-    def _refuse_data(self) -> None:
-        if not self.parts:
-            raise ValueError("a federation needs at least one client")
-        total = len(self._y)
-        for client, part in enumerate(self.parts):
-            if not len(part):
-                raise ValueError(f"client {client} has no samples; use another partition or fewer clients")
-            if wrong := _outside(int(part.min()), int(part.max()), total):
-                raise ValueError(f"client {client} holds sample {wrong}, but samples are numbered 0 to {total - 1}")
-        if not len(self._test_y):
-            raise ValueError("there are no test images, on which a model is judged")
-        for labels in (self._y, self._test_y):
-            if wrong := _outside(int(labels.min()), int(labels.max()), self.classes):
-                raise ValueError(f"a label is {wrong}, but classes are numbered 0 to {self.classes - 1}")
+    def _few(self) -> Tensor:
+        """Two samples, for a trial."""
+        return self.prepare(self._x[:2].clone())
 
     def _refuse_network(self) -> None:
-        images = self.prepare(self._x[:2])
+        images = self._few()
         try:
             with torch.no_grad():
                 logits = self.bound(self._init.to(self.dtype))(images)
         except Exception as error:  # a user's module may fail in any way
             reason = str(error).partition("\n")[0]
             raise ValueError(f"the network does not take images of shape {list(images.shape[1:])}: {reason}") from error
-        if tuple(logits.shape) != (len(images), self.classes):
-            outputs = " x ".join(map(str, logits.shape[1:]))
-            raise ValueError(f"the network has {outputs} outputs, but there are {self.classes} classes")
+        neural_input.refuse_logits(logits, len(images), self.classes)
 
     def _takes_channels_last(self) -> bool:
-        """Not where it calls ``view``."""
-        images = self.prepare(self._x[:2])
+        """Not where it calls ``view``, nor where samples are no images."""
+        images = self._few()
         try:
             with torch.no_grad():
                 self.bound(self._init.to(self.dtype))(channels_last(images))
-        except RuntimeError:
+        except (RuntimeError, ValueError):
             return False
         return True
+
+    def _takes_vmap(self) -> bool:
+        """Not where torch would run one network after another all the same, and say so in a warning."""
+        f = self.at(np.array([0, 0]))
+        y = self._init.to(self.dtype).repeat(2, 1)
+        f.begin(y, y)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                f.stacked_gradients(y, *f._arguments(*f._inputs(y, torch.zeros(2, 1, dtype=torch.int64))))
+            except Exception:  # a user's module may fail in any way
+                return False
+        return not any("batching rule" in str(warning.message) for warning in said)
 
 
 class Bound:
@@ -338,9 +334,13 @@ class NeuralOracle(Oracle):
         if len(y) == 1:
             return self._one(y[0], *_row(arguments, 0)).unsqueeze(0)
         if self.problem.stacked:
-            dims = tuple(None if a is None else 0 for a in arguments)
-            return vmap(grad(self.loss), in_dims=(0, *dims), randomness="error")(y, *arguments)
+            return self.stacked_gradients(y, *arguments)
         return torch.stack([self._one(y[c], *_row(arguments, c)) for c in range(len(y))])
+
+    def stacked_gradients(self, y: Tensor, *arguments: Any) -> Tensor:
+        """The clients' networks as one."""
+        dims = tuple(None if a is None else 0 for a in arguments)
+        return vmap(grad(self.loss), in_dims=(0, *dims), randomness="error")(y, *arguments)
 
     def _inputs(self, y: Tensor, batch: Tensor, draws: Draws | None = None) -> tuple[Any, ...]:
         """Which samples, how much they count, what the augmentation drew, and the other models."""
@@ -418,11 +418,6 @@ class NeuralOracle(Oracle):
 
 def _row(arguments: Sequence[Tensor | None], client: int) -> list[Any]:
     return [None if a is None else a[client] for a in arguments]
-
-
-def _outside(low: int, high: int, count: int) -> str:
-    """The number that is not one of 0 to ``count`` - 1, if there is one."""
-    return str(low) if low < 0 else str(high) if high >= count else ""
 
 
 __all__ = ["Bound", "Neural", "NeuralOracle", "Spec"]
