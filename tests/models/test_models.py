@@ -11,7 +11,6 @@ from torch.nn.functional import cross_entropy
 
 from undrift import models
 from undrift.models import Net, build, flatten, refuse_batch_statistics, unflatten, with_projection
-from undrift.models.net import drop
 
 ALL = [
     ("linear", 1, 28, {}),
@@ -70,7 +69,7 @@ def test_sizes_are_the_papers(name, channels, size, classes, parameters):
 
 @every
 def test_blocks_taps_and_features_compose_to_forward(name, channels, size, options):
-    net, x = build(name, channels, size, 10, **options), images(channels, size, 2)
+    net, x = build(name, channels, size, 10, **options).train(False), images(channels, size, 2)
     with torch.no_grad():
         logits = h = x
         for block in net.blocks:
@@ -107,23 +106,22 @@ def test_a_hybrid_path_runs_local_blocks_then_global_ones():
 @every
 def test_vmap_of_gradients_equals_one_client_at_a_time(name, channels, size, options):
     clients, batch = 2, 3
-    net = build(name, channels, size, 10, **options).double()
+    net = build(name, channels, size, 10, **options).double().train(False)
     start, spec = flatten(net)
     points = start + 0.01 * torch.randn(
         clients, spec.dim, dtype=start.dtype, generator=torch.Generator().manual_seed(3)
     )
     x, y = images(channels, size, clients, batch, dtype=torch.float64), labels(clients, batch)
-    keys = torch.arange(5, 5 + clients)
 
-    def loss(vector, x, y, key):
-        return cross_entropy(functional_call(net, unflatten(vector, spec), (x,), {"key": key}), y)
+    def loss(vector, x, y):
+        return cross_entropy(functional_call(net, unflatten(vector, spec), (x,)), y)
 
-    together = vmap(grad(loss))(points, x, y, keys)
+    together = vmap(grad(loss))(points, x, y)
     assert together.shape == (clients, spec.dim)
     for c in range(clients):
         net.load_state_dict(unflatten(points[c], spec))
         net.zero_grad()
-        cross_entropy(net(x[c], key=int(keys[c])), y[c]).backward()
+        cross_entropy(net(x[c]), y[c]).backward()
         alone = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
         torch.testing.assert_close(together[c], alone, rtol=1e-9, atol=1e-11)
 
@@ -162,23 +160,20 @@ def test_projection_adds_moons_head_and_keeps_the_trunk():
         assert torch.equal(weight, kept) and weight.data_ptr() != kept.data_ptr()
 
 
-def test_dropout_is_named_by_its_key():
+def test_dropout_of_the_features():
     net, x = build("cnn-paper", 3, 32, 10), images(3, 32, 4)
-    before = torch.get_rng_state()
-    assert torch.equal(net(x), net.train()(x)) and torch.equal(net(x), net.eval()(x))
-    assert torch.equal(net(x, key=7), net(x, key=torch.tensor(7)))
-    assert not torch.equal(net(x, key=7), net(x))
-    assert torch.equal(torch.get_rng_state(), before)
-
-    ones = torch.ones(400, 256)
-    masks = [drop(ones, 0.25, key) for key in (0, 1, 1 << 32, (1 << 62) + 1)]
-    for k, mask in enumerate(masks):
-        assert mask.unique().tolist() == pytest.approx([0, 4 / 3])
-        assert mask.mean().item() == pytest.approx(1, abs=0.01)
-        assert (mask.mean(0) - 1).abs().max() < 0.15 and (mask.mean(1) - 1).abs().max() < 0.2
-        for other in masks[:k]:
-            agree = (mask == other).float().mean().item()
-            assert agree == pytest.approx(0.75**2 + 0.25**2, abs=0.01)
+    assert type(net.dropout) is nn.Dropout and net.dropout.p == 0.25
+    z = net.features(x)
+    assert torch.equal(net.train(False)(x), net.head(z)) and not torch.equal(net.train()(x), net.head(z))
+    with torch.random.fork_rng(devices=[]):
+        seen = []
+        net.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+        for view in (net, lambda x: net.resume(net.taps(x)[-1], 3), lambda x: net.blocks[-1](net.taps(x)[-1])):
+            torch.manual_seed(0)
+            view(x)
+    assert len(seen) == 3 and all(torch.equal(seen[0], other) for other in seen[1:])
+    assert with_projection(net).dropout.p == 0.25 and with_projection(net).dropout is not net.dropout
+    assert type(build("cnn", 3, 32, 10).dropout) is nn.Identity
 
 
 def test_flat_weights_are_views_in_one_or_many():

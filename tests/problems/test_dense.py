@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tests.objectives.world import CPU, DIGITS, PARTS, PIPELINE
-from undrift.models import build, flatten
+from undrift.models import Net, build, flatten
 from undrift.models.net import seeded
 from undrift.objectives import MOON, FedLC
 from undrift.problems import Neural
@@ -17,7 +17,7 @@ DENSE = {
     "mlp": lambda: build("mlp", 1, 8, 10, hidden=(7, 5)),
     "linear": lambda: build("linear", 1, 8, 10),
     "sequential": lambda: nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 7), BEND, nn.Dropout(), nn.Linear(7, 6), BEND, nn.Linear(6, 10)
+        nn.Flatten(), nn.Linear(64, 7), BEND, nn.Identity(), nn.Linear(7, 6), BEND, nn.Linear(6, 10)
     ),
     "no biases": lambda: nn.Sequential(
         nn.Flatten(), nn.Linear(64, 7, bias=False), nn.ReLU(inplace=True), nn.Linear(7, 10, bias=False)
@@ -102,6 +102,8 @@ OTHER = {
     "tied biases": lambda: tied("bias"),
     "a layer twice": lambda: nn.Sequential(nn.Flatten(), again, nn.ReLU(), again, nn.ReLU(), nn.Linear(64, 10)),
     "a hook": hooked,
+    "dropout": lambda: nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(64, 10)),
+    "dropout of the features": lambda: Net([], nn.Flatten(), nn.Linear(64, 10), dropout=0.5),
     "ReLU first": lambda: nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(64, 10)),
     "ReLU last": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.ReLU()),
     "pixels in rows": lambda: nn.Sequential(nn.Linear(8, 8), nn.Flatten(), nn.Linear(64, 10)),
@@ -121,6 +123,12 @@ def test_other_networks_are_differentiated(name):
     cross_entropy(net(DIGITS.images[part].double() / 255), DIGITS.labels[part]).backward()
     want = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
     torch.testing.assert_close(got[2], want, rtol=1e-11, atol=1e-12)
+
+
+def test_dropout_that_drops_nothing_is_no_obstacle():
+    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.0), nn.Linear(64, 10))
+    problem = Neural(net, DIGITS, PARTS)
+    assert problem.dense is not None and not problem.drops
 
 
 def test_only_the_plain_loss_has_the_formula():

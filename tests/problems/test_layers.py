@@ -80,8 +80,9 @@ class Viewing(nn.Module):
 def seen_by(net, data):
     """Whether channels are last in what the first layer gives, for a gradient."""
     problem, found = Neural(net, data, PARTS), []
-    first = next(m for m in problem.at().net.modules() if isinstance(m, nn.Conv2d | nn.Linear))
-    first.register_forward_hook(lambda module, inputs, output: found.append(output.stride(1) == 1))
+    for own in (problem.at().net, problem.own_net()):
+        first = next(m for m in own.modules() if isinstance(m, nn.Conv2d | nn.Linear))
+        first.register_forward_hook(lambda module, inputs, output: found.append(output.stride(1) == 1))
     y = problem.start().float().repeat(6, 1)
     for batch in ((), (torch.zeros(6, 1, dtype=torch.int64),)):
         assert problem.at().grad(y, *batch).isfinite().all()

@@ -182,11 +182,11 @@ class Own(nn.Module):
         super().__init__()
         self.first, self.second = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
         self.second.weight = self.first.weight
-        self.head = nn.Linear(64, 10)
+        self.head, self.dropout = nn.Linear(64, 10), nn.Dropout(0.5)
         self.register_buffer("scale", torch.tensor(0.5))
 
     def forward(self, x):
-        h = nn.functional.dropout(self.first(x.flatten(1)).tanh(), 0.5, self.training)
+        h = self.dropout(self.first(x.flatten(1)).tanh())
         return self.head(self.second(h) * self.scale)
 
 

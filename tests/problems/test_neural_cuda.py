@@ -1,29 +1,134 @@
 """The captured GPU path against the reference on the CPU."""
 
+import dataclasses
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
+from torch import nn
 
 from undrift.core.streams import Streams
 from undrift.data.augment import Augmentation, Normalise, Pipeline
 from undrift.data.images import load_images
 from undrift.data.partition import dirichlet
 from undrift.engines import Simulate, Wire
-from undrift.methods import FedAvg, FedRecu, FedSpeed, Scaffold
-from undrift.models import build
+from undrift.methods import FedAvg, FedLin, FedRecu, FedSpeed, Scaffold
+from undrift.models import Net, build
+from undrift.models.net import seeded
+from undrift.problems import neural
+from undrift.problems.captured import Captured
 from undrift.problems.neural import Neural
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 METHODS = [FedAvg(lr=0.1), FedSpeed(lr=0.1, server_dual="all"), Scaffold(lr=0.1)]
 
 
-def problem(**options):
+def problem(net=None, **options):
     data = load_images("digits")
     parts = dirichlet(data.labels.numpy(), 6, Streams(0).at("data"), 0.5)
     pipeline = Pipeline(Augmentation(padding=1, flip=True, rotation=10), Normalise((0.3,), (0.4,)))
-    return Neural(build("cnn-small", 1, 8, 10), data, parts, pipeline=pipeline, **options)
+    return Neural(build("cnn-small", 1, 8, 10) if net is None else net, data, parts, pipeline=pipeline, **options)
+
+
+class Reusing(nn.Module):
+    """One layer of dropout, called after each of the others."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(64, 16), nn.Linear(16, 16), nn.Linear(16, 10)
+        self.dropout = nn.Dropout(0.3)
+
+    def forward(self, x):
+        h = self.dropout(self.first(x.flatten(1)).tanh())
+        return self.head(self.dropout(self.second(h).tanh()))
+
+
+def dropping():
+    """Whole channels, and features before the head."""
+    with seeded(0):
+        first = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout2d(0.3))
+        second = nn.Sequential(nn.Flatten(), nn.Linear(54, 16), nn.Tanh())
+        return Net([first, second], nn.Identity(), nn.Linear(16, 10), dropout=0.4)
+
+
+def reusing():
+    with seeded(0):
+        return Reusing()
+
+
+def frozen():
+    """The first convolution and a bias stay."""
+    net = dropping()
+    net.dropout = nn.Identity()
+    net.trunk[0][3] = nn.Identity()
+    for p in (*net.trunk[0].parameters(), net.head.bias):
+        p.requires_grad_(False)
+    return net
+
+
+NETS = {"dropping": dropping, "reusing": reusing, "frozen": frozen}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("method", [FedAvg(lr=0.1), FedLin(lr=0.1)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("name", NETS)
+def test_dropout_and_frozen_parameters_follow_wire(name, method, compiled):
+    setting = {"steps": 3, "batch": 8}
+    fast = Simulate(method, problem(NETS[name](), compiled=compiled).to(torch.float64, torch.device("cuda")), **setting)
+    slow = Wire(method, problem(NETS[name]()).to(torch.float64, torch.device("cpu")), **setting)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # neither the capture nor the compilation gives up
+        for _ in range(4):
+            fast.run_round()
+            slow.run_round()
+    task = fast.problem
+    assert task._captured and all(captured and captured.compiled == compiled for captured in task._captured.values())
+    assert float((fast.x.cpu() - slow.x).abs().max()) < 1e-10
+    module, given = task.module(fast.x), NETS[name]()
+    for (label, got), kept in zip(module.named_parameters(), given.parameters(), strict=True):
+        assert got.device.type == "cpu" and torch.equal(got, kept) != kept.requires_grad, label
+    judged = slow.problem.metrics(slow.x)
+    assert task.metrics(fast.x) == pytest.approx(judged, rel=1e-8)
+
+
+@pytest.mark.parametrize("way", ["streams", "stacked"])
+@pytest.mark.parametrize("name", NETS)
+def test_both_ways_of_capture_drop_the_same(name, way, monkeypatch):
+    """Whichever of the two is faster: every step of a replayed graph has masks of its own."""
+
+    def only(prepare, losses, inputs, y, *, compiled=False, autocast=None):
+        return Captured(prepare, losses[way], inputs, y, way, compiled=compiled, autocast=autocast)
+
+    monkeypatch.setattr(neural, "capture", only)
+    task, same = problem(NETS[name]()), problem(NETS[name]())
+    gpu, cpu = task.to(torch.float64, torch.device("cuda")), same.to(torch.float64, torch.device("cpu"))
+    fast = Simulate(FedAvg(lr=0.1), gpu, steps=2, batch=8)
+    f, g = gpu.at(), cpu.at()
+    y = gpu.start().to(gpu.device).repeat(6, 1)
+    found = []
+    for step in range(3):
+        drawn = fast.drawn(range(6), step)
+        found.append(f.grad(y, *drawn))
+        assert float((found[-1].cpu() - g.grad(y.cpu(), *map(on_the_host, drawn))).abs().max()) < 1e-11
+    assert not torch.equal(found[0], found[1]) and not torch.equal(found[1], found[2])
+
+
+def on_the_host(drawn):
+    if dataclasses.is_dataclass(drawn):
+        return type(drawn)(*(getattr(drawn, field.name).cpu() for field in dataclasses.fields(drawn)))
+    return drawn.cpu()
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_steps_on_all_samples_follow_wire(name):
+    fast = Simulate(FedAvg(lr=0.1), problem(NETS[name]()).to(torch.float64, torch.device("cuda")), steps=2)
+    slow = Wire(FedAvg(lr=0.1), problem(NETS[name]()).to(torch.float64, torch.device("cpu")), steps=2)
+    for _ in range(2):
+        fast.run_round()
+        slow.run_round()
+    assert float((fast.x.cpu() - slow.x).abs().max()) < 1e-10
 
 
 @pytest.mark.parametrize(("compiled", "scope"), [(False, "reference"), (True, "reference"), (True, "whole")])
@@ -62,12 +167,12 @@ def test_deterministic_runs_are_bit_equal():
     code = (
         "from undrift.runs.environment import deterministic; deterministic()\n"
         "import torch\n"
-        "from tests.problems.test_neural_cuda import problem\n"
+        "from tests.problems.test_neural_cuda import dropping, problem\n"
         "from undrift.engines import Simulate\n"
         "from undrift.methods import Scaffold\n"
         "ends = []\n"
         "for _ in range(2):\n"
-        "    task = problem(precision='bf16').to(torch.float32, torch.device('cuda'))\n"
+        "    task = problem(dropping(), precision='bf16').to(torch.float32, torch.device('cuda'))\n"
         "    engine = Simulate(Scaffold(lr=0.1), task, epochs=1, batch=32, cohort=3)\n"
         "    for _ in range(5):\n"
         "        engine.run_round()\n"

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.data import TensorDataset
 
 from tests.objectives.world import CPU, DIGITS, PARTS, PIPELINE, network, points
@@ -174,6 +175,17 @@ class Pair(nn.Linear):
         return super().forward(x.flatten(1)), x
 
 
+class Counting(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.seen += len(x)
+        return super().forward(x.flatten(1))
+
+
 WRONG = {
     "floats with a pipeline": (
         lambda: Neural(network(), floats(), PARTS, pipeline=PIPELINE),
@@ -236,6 +248,16 @@ WRONG = {
         lambda: Neural(nn.Sequential(nn.Flatten(), nn.LazyLinear(10)), DIGITS, PARTS),
         ValueError,
         "the LazyLinear at '1' has no shape .* run the module on one first",
+    ),
+    "statistics of its own": (
+        lambda: Neural(Counting(64, 10), DIGITS, PARTS),
+        ValueError,
+        "changes its buffer 'seen' in training, which is not shared",
+    ),
+    "spectral normalisation": (
+        lambda: Neural(nn.Sequential(nn.Flatten(), spectral_norm(nn.Linear(64, 10))), DIGITS, PARTS),
+        ValueError,
+        r"changes its buffer '1.parametrizations.weight.0._u' in training",
     ),
     "a lazy module": (lambda: Neural(nn.LazyLinear(10), DIGITS, PARTS), ValueError, "the LazyLinear has no shape"),
     "no parameters": (lambda: Neural(nn.Flatten(), DIGITS, PARTS), ValueError, "it has no parameters"),

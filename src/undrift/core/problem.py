@@ -58,7 +58,8 @@ class Oracle(abc.ABC):
         """Gradients ``[C, d]`` at ``y [C, d]``, on all data or on the samples ``batch [C, B]``.
 
         ``batch`` holds positions among each client's own samples, -1 for none. Where the problem has an
-        ``augmentation``, what it drew for the C * B samples follows as a third argument.
+        ``augmentation``, what it drew for the C * B samples follows as a third argument (or ``None``), and where it
+        ``drops``, a number ``[C]`` as a fourth, which decides what each client drops; without it nothing is.
         """
 
     def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
@@ -94,6 +95,8 @@ class Problem(abc.ABC):
     device: torch.device
     augmentation: Any = None
     """Random changes to samples: ``draw(rng, n)`` decides them, the oracle applies them."""
+    drops: bool = False
+    """Whether local steps leave out parts of the model at random, as dropout does."""
     together: int | None = None
     """How many clients are best worked on side by side, each group of them on one thread; ``None``: all there are."""
     remembers: bool = False

@@ -18,7 +18,7 @@ from undrift.core.problem import Problem
 from undrift.core.streams import Streams
 from undrift.core.struct import State
 from undrift.core.upload import upload
-from undrift.engines.batches import Batches
+from undrift.engines.batches import Batches, keys
 from undrift.engines.local import Options
 from undrift.engines.setting import first_point, refusals
 
@@ -168,6 +168,13 @@ class Engine(abc.ABC):
         renews the clients' states.
         ``picked`` is the position in the cohort of the only client that uploads, where the reduction is ``pick``.
         """
+
+    def drawn(self, members: Sequence[int] | np.ndarray, step: int) -> tuple[Any, ...]:
+        """What a local step's gradient takes beside the point: a mini-batch, and the keys of what is dropped."""
+        batch = () if self.batches is None else self.batches.draw(members, self.round, step)
+        if not self.problem.drops:
+            return batch
+        return *batch, *(None,) * (2 - len(batch)), keys(self.streams, self.problem.device, members, self.round, step)
 
     @abc.abstractmethod
     def forget(self) -> None:

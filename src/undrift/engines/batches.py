@@ -1,4 +1,4 @@
-"""Mini-batches, the same for every engine."""
+"""What chance decides of local steps, the same for every engine."""
 
 from __future__ import annotations
 
@@ -65,3 +65,10 @@ class Batches:
             order = at(round, client, epoch).permutation(self.problem.samples[client])
             rows.append(np.pad(order, (0, -len(order) % self.size), constant_values=-1).reshape(-1, self.size))
         return np.stack(rows, 1)
+
+
+def keys(streams: Streams, device: torch.device, members: Sequence[int] | np.ndarray, round: int, step: int) -> Tensor:
+    """A number ``[C]`` for every client, which decides what it drops in this step."""
+    at = streams.along("masks")  # "dropout" is the stream of clients that drop out
+    drawn = [at(round, client, step).integers(2**63, dtype=np.int64) for client in np.asarray(members).tolist()]
+    return upload(np.array(drawn), device)

@@ -204,8 +204,7 @@ class Stacked(Descent):
         return y
 
     def _batch(self, step: int) -> tuple[Any, ...]:
-        batches = self._engine.batches
-        return () if batches is None else batches.draw(self.cohort.members, self.round, step)
+        return self._engine.drawn(self.cohort.members, step)
 
 
 class Gradient:

@@ -122,5 +122,4 @@ class One(Descent):
         return self._gradient(y, step)
 
     def _batch(self, step: int) -> tuple[Any, ...]:
-        batches = self._engine.batches
-        return () if batches is None else batches.draw([self._client], self.round, step)
+        return self._engine.drawn([self._client], step)

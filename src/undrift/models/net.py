@@ -12,28 +12,24 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-Key = Tensor | int
-"""An integer that names one dropout mask: a Python int, or a scalar int64 tensor (one per client under vmap)."""
-
 
 class Net(nn.Module):
     """``head(features(x))``, where ``features`` runs the trunk's blocks and then the pool.
 
-    Dropout sits between features and head. Its mask is a pure function of ``key``, the same on every device and under
-    ``vmap``; without a key nothing is dropped, in training mode or not.
+    ``dropout`` is the rate at which the features that the head sees are dropped in training.
     """
 
     def __init__(self, trunk: Iterable[nn.Module], pool: nn.Module, head: nn.Linear, dropout: float = 0.0):
         super().__init__()
         self.trunk = nn.ModuleList(trunk)
         self.pool = pool
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.head = head
-        self.dropout = dropout
 
     @property
     def blocks(self) -> list[nn.Module]:
-        """The trunk's blocks, then pool and head as one: run one after another they are ``forward`` without a key."""
-        return [*self.trunk, nn.Sequential(self.pool, self.head)]
+        """The trunk's blocks, then pool, dropout and head as one: run one after another they are ``forward``."""
+        return [*self.trunk, nn.Sequential(self.pool, self.dropout, self.head)]
 
     def features(self, x: Tensor) -> Tensor:
         """What the head sees, ``[n, head.in_features]``."""
@@ -52,17 +48,17 @@ class Net(nn.Module):
         """Logits from the output of trunk block ``level``: the blocks ``level + 1``, ... run on it."""
         for block in list(self.trunk)[level + 1 :]:
             tap = block(tap)
-        return self.head(self.pool(tap))
+        return self.classify(self.pool(tap))
 
-    def classify(self, z: Tensor, key: Key | None = None) -> Tensor:
-        """Logits from features, some of which are dropped where a key is given."""
-        return self.head(z if key is None or not self.dropout else drop(z, self.dropout, key))
+    def classify(self, z: Tensor) -> Tensor:
+        """Logits from features."""
+        return self.head(self.dropout(z))
 
-    def forward(self, x: Tensor, view: Callable[[Net, Tensor], Any] | None = None, *, key: Key | None = None) -> Any:
+    def forward(self, x: Tensor, view: Callable[[Net, Tensor], Any] | None = None) -> Any:
         """Logits, or ``view(self, x)``: ``functional_call(net, weights, (x, Net.features))`` reaches any method."""
         if view is not None:
             return view(self, x)
-        return self.classify(self.features(x), key)
+        return self.classify(self.features(x))
 
 
 def with_projection(net: Net, out_dim: int = 256, *, seed: int = 0) -> Net:
@@ -74,7 +70,9 @@ def with_projection(net: Net, out_dim: int = 256, *, seed: int = 0) -> Net:
     body = copy.deepcopy(net)
     with seeded(seed):
         pool = nn.Sequential(body.pool, nn.Linear(d, d), nn.ReLU(), nn.Linear(d, out_dim))
-        return Net(body.trunk, pool, nn.Linear(out_dim, classes), body.dropout)
+        grown = Net(body.trunk, pool, nn.Linear(out_dim, classes))
+    grown.dropout = body.dropout
+    return grown
 
 
 @contextmanager
@@ -95,22 +93,3 @@ def refuse_batch_statistics(module: nn.Module) -> None:
                 f"the {type(layer).__name__}{where} keeps statistics of its batches, which clients with different data "
                 "do not share; use GroupNorm instead"
             )
-
-
-def drop(z: Tensor, rate: float, key: Key) -> Tensor:
-    """Inverted dropout with the mask named ``key``."""
-    words = torch.as_tensor(key, dtype=torch.int64, device=z.device)
-    low = _mix(words & _WORD)
-    high = _mix(((words >> 32) & _WORD) ^ low)
-    noise = _mix(_mix(torch.arange(z.numel(), device=z.device).reshape(z.shape) ^ low) ^ high)
-    return z * (noise >= int(rate * 2**32)) / (1 - rate)
-
-
-_WORD = 0xFFFFFFFF
-
-
-def _mix(word: Tensor) -> Tensor:
-    """A bijection of 32-bit words (Wellons' lowbias32) in int64, whose products wrap but keep their low bits."""
-    word = ((word ^ (word >> 16)) * 0x7FEB352D) & _WORD
-    word = ((word ^ (word >> 15)) * 0x846CA68B) & _WORD
-    return word ^ (word >> 16)

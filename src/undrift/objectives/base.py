@@ -28,7 +28,7 @@ class Batch(NamedTuple):
 class Others(NamedTuple):
     """What an objective may look at beside the local model; ``None`` where it did not declare the need.
 
-    Models are called like ``local``; nothing flows back into them.
+    Models are called like ``local``; nothing flows back into them, and nothing is dropped in them.
     """
 
     received: Any = None

@@ -85,7 +85,7 @@ class Dense:
 
 
 def dense(net: nn.Module, spec: Spec) -> Dense | None:
-    """A network in evaluation mode, where it is of this kind."""
+    """A network, where it is of this kind."""
     places = {name: k for k, name in enumerate(spec.names)}
     found: list[Layer] = []
     flat = False
@@ -98,7 +98,7 @@ def dense(net: nn.Module, spec: Spec) -> Dense | None:
             found.append(Layer(module.in_features, module.out_features, places[f"{name}weight"], bias))
         elif kind is nn.ReLU and found:
             found[-1] = dataclasses.replace(found[-1], relu=True)
-        elif kind not in (nn.Identity, nn.Dropout):
+        elif kind is not nn.Identity:
             return None
     used = [k for layer in found for k in (layer.weight, layer.bias) if k is not None]
     if not found or found[-1].relu or hooked(net) or sorted(used) != list(range(len(spec.names))):

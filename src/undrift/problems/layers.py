@@ -48,5 +48,6 @@ def hooked(net: nn.Module) -> bool:
 
 def _inside(net: nn.Module) -> dict[str, nn.Module]:
     if type(net) is Net:
-        return {**{f"trunk.{k}": block for k, block in enumerate(net.trunk)}, "pool": net.pool, "head": net.head}
+        trunk = {f"trunk.{k}": block for k, block in enumerate(net.trunk)}
+        return {**trunk, "pool": net.pool, "dropout": net.dropout, "head": net.head}
     return dict(net._modules) if type(net) is nn.Sequential else {}

@@ -16,6 +16,7 @@ from torch.func import functional_call, grad, vmap
 
 from undrift.core.problem import Oracle, Problem
 from undrift.data.augment import Draws
+from undrift.models.dropout import SLICE, keyed
 from undrift.models.flat import Spec, flatten, unflatten
 from undrift.models.net import Net
 from undrift.models.taps import with_taps
@@ -47,7 +48,11 @@ class Neural(Problem):
     not uint8 reach the network as they are: floating point in the precision of the run, whole numbers unchanged.
     ``stacked`` runs the cohort's networks as one (``torch.func.vmap``), else one after another: by default stacked for
     networks without convolutions that ``vmap`` takes.
-    The network is in evaluation mode throughout: a module's own dropout does nothing.
+    Frozen parameters stay what they are. Gradients are of the network in training mode, metrics in evaluation mode.
+
+    Dropout (``nn.Dropout`` and its kin of whole channels) acts in local steps, on mini-batches and on all samples, by
+    masks that the engine draws. Outside of them, in metrics and in gradients on all data such as ``f.grad(y)``, nothing
+    is dropped and no sample is augmented. Any other chance inside a network is refused.
 
     On a CPU a few clients at a time work on one thread, on as many threads as ``torch.set_num_threads`` or
     OMP_NUM_THREADS say; no number depends on how many. Cross-entropy of linear layers with ReLU between is
@@ -77,6 +82,8 @@ class Neural(Problem):
         self.objective = CrossEntropy() if objective is None else neural_input.objective(objective)
         self._given = copy.deepcopy(module).cpu().train(False)
         self._arranged = pool_first(copy.deepcopy(self._given))
+        self._keys = keyed(self._arranged)
+        self.drops = bool(self._keys)
         self.net = self._arranged
         vector, self.spec = flatten(self._arranged)
         self.dense = dense(self.net, self.spec) if type(self.objective) is CrossEntropy else None
@@ -93,7 +100,8 @@ class Neural(Problem):
         self._place(torch.float32, torch.device("cpu"))
         neural_input.refuse_inside(self.net, self.objective)
         self._refuse_network()
-        self._maps = not convolves and (self.dense is not None or self._takes_vmap())
+        if self._stacked is None and self.dense is None:
+            self._maps = not convolves and self._takes_vmap()
         self._last = convolves and self.dim < FEW and self._takes_channels_last()
         self._group()
 
@@ -163,15 +171,19 @@ class Neural(Problem):
                 captured.release()
         self._captured.clear()
 
-    def bound(self, weights: Tensor) -> Bound:
-        """The network with these weights ``[d]``."""
-        return Bound(self.own_net(), unflatten(weights, self.spec))
+    def bound(self, weights: Tensor, net: nn.Module | None = None, key: Tensor | None = None) -> Bound:
+        """The network, or that copy of it, with these weights ``[d]``; it drops what ``key`` says, nothing without."""
+        given = unflatten(weights, self.spec)
+        if key is not None:
+            given |= {name: key for name in self._keys}
+        return Bound(self.own_net() if net is None else net, given)
 
-    def own_net(self) -> nn.Module:
+    def own_net(self, training: bool = False) -> nn.Module:
         """This thread's copy of the network: to call it with other weights is to change it for a moment."""
-        if not hasattr(self._copies, "net"):
-            self._copies.net = copy.deepcopy(self.net)
-        return self._copies.net
+        name = "training" if training else "judged"
+        if not hasattr(self._copies, name):
+            setattr(self._copies, name, copy.deepcopy(self.net).train(training))
+        return getattr(self._copies, name)
 
     def prepare(self, images: Tensor, draws: Draws | None = None) -> Tensor:
         """Samples as the network sees them: whole numbers other than uint8 stay what they are."""
@@ -222,14 +234,20 @@ class Neural(Problem):
         return self.prepare(self._x[:2].clone())
 
     def _refuse_network(self) -> None:
-        images = self._few()
+        with neural_input.repeatable():
+            outputs = [self._trial(training) for training in (True, False)]
+        for logits in outputs:
+            neural_input.refuse_logits(logits, len(self._x[:2]), self.classes)
+        neural_input.refuse_memory(self.net, self.own_net(training=True))
+
+    @torch.no_grad()
+    def _trial(self, training: bool) -> Any:
+        images, key = self._few(), torch.zeros((), dtype=torch.int64) if training else None
         try:
-            with torch.no_grad():
-                logits = self.bound(self._init.to(self.dtype))(images)
+            return self.bound(self._init.to(self.dtype), self.own_net(training), key)(images)
         except Exception as error:  # a user's module may fail in any way
             reason = str(error).partition("\n")[0]
             raise ValueError(f"the network does not take images of shape {list(images.shape[1:])}: {reason}") from error
-        neural_input.refuse_logits(logits, len(images), self.classes)
 
     def _takes_channels_last(self) -> bool:
         """Not where it calls ``view``, nor where samples are no images."""
@@ -244,12 +262,12 @@ class Neural(Problem):
     def _takes_vmap(self) -> bool:
         """Not where torch would run one network after another all the same, and say so in a warning."""
         f = self.at(np.array([0, 0]))
-        y = self._init.to(self.dtype).repeat(2, 1)
+        y, batch = self._init.to(self.dtype).repeat(2, 1), torch.zeros(2, 1, dtype=torch.int64)
         f.begin(y, y)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             try:
-                f.stacked_gradients(y, *f._arguments(*f._inputs(y, torch.zeros(2, 1, dtype=torch.int64))))
+                f.stacked_gradients(y, *f._arguments(*f._inputs(y, batch, key=batch[:, 0])))
             except Exception:  # a user's module may fail in any way
                 return False
         return not any("batching rule" in str(warning.message) for warning in said)
@@ -284,7 +302,7 @@ class NeuralOracle(Oracle):
     """Gradients by automatic differentiation, for all clients at once or one after another."""
 
     def __init__(self, problem: Neural, members: np.ndarray):
-        self.problem, self.net = problem, problem.own_net()
+        self.problem, self.net = problem, problem.own_net(training=True)
         parts = [torch.from_numpy(problem.parts[i]) for i in members]
         self.counts = [len(part) for part in parts]
         self.rows = nn.utils.rnn.pad_sequence(parts, batch_first=True).to(problem.device)
@@ -298,21 +316,24 @@ class NeuralOracle(Oracle):
         self.start = start.detach() if "global" in self.needs else None
         self.previous = None if previous is None else previous.detach()
 
-    def grad(self, y: Tensor, batch: Tensor | None = None, draws: Draws | None = None) -> Tensor:
+    def grad(
+        self, y: Tensor, batch: Tensor | None = None, draws: Draws | None = None, key: Tensor | None = None
+    ) -> Tensor:
         given = {"global": self.start, "previous": self.previous}
         if any(need in self.needs and model is None for need, model in given.items()):
             name = type(self.problem.objective).__name__
             raise RuntimeError(f"{name} compares the local model with others; give them to begin() first")
         if batch is None:
-            return torch.stack([self._full(c, y[c]) for c in range(len(y))])
+            return torch.stack([self._full(c, y[c], None if key is None else key[c]) for c in range(len(y))])
         problem = self.problem
-        inputs = self._inputs(y, batch, draws)
+        inputs = self._inputs(y, batch, draws, key)
         if problem.device.type == "cuda" and (captured := self._capture(y, inputs)):
             return captured(y, inputs)
         return self._gradients(y, *self._arguments(*inputs))
 
     def recorded(self, y: Tensor, *batch: Any) -> Captured | None:
-        if not (batch and self.problem.device.type == "cuda" and self.problem.compiled):
+        there = bool(batch) and batch[0] is not None and self.problem.device.type == "cuda"
+        if not (there and self.problem.compiled):
             return None
         inputs = self._inputs(y, *batch)
         if captured := self._capture(y, inputs):
@@ -342,13 +363,15 @@ class NeuralOracle(Oracle):
         dims = tuple(None if a is None else 0 for a in arguments)
         return vmap(grad(self.loss), in_dims=(0, *dims), randomness="error")(y, *arguments)
 
-    def _inputs(self, y: Tensor, batch: Tensor, draws: Draws | None = None) -> tuple[Any, ...]:
-        """Which samples, how much they count, what the augmentation drew, and the other models."""
+    def _inputs(
+        self, y: Tensor, batch: Tensor, draws: Draws | None = None, key: Tensor | None = None
+    ) -> tuple[Any, ...]:
+        """Which samples, how much they count, what the augmentation drew, the other models, and what is dropped."""
         samples = self.rows.gather(1, batch.clamp(min=0))
         weights = (batch >= 0).to(y.dtype)
         weights /= weights.sum(1, keepdim=True)
         chance = (None,) * 3 if draws is None else (draws.offsets, draws.flips, draws.angles)
-        return samples, weights, *chance, *self._others
+        return samples, weights, *chance, *self._others, key
 
     def _arguments(self, samples: Tensor, weights: Tensor, *rest: Any) -> tuple[Any, ...]:
         """What ``loss`` takes beside the weights, for all clients."""
@@ -384,15 +407,15 @@ class NeuralOracle(Oracle):
         start: Tensor | None = None,
         previous: Tensor | None = None,
         label_counts: Tensor | None = None,
+        key: Tensor | None = None,
         *,
         net: nn.Module | None = None,
     ) -> Tensor:
-        """One client's loss as a function of its weights."""
-        net = self.net if net is None else net
-        model, received, before = (
-            None if v is None else Bound(net, unflatten(v, self.problem.spec)) for v in (y, start, previous)
-        )
-        return self.problem.objective.loss(model, Batch(x, labels, weights), Others(received, before, label_counts))
+        """One client's loss as a function of its weights; the other models drop nothing."""
+        problem, net = self.problem, self.net if net is None else net
+        received, before = (None if v is None else problem.bound(v, net) for v in (start, previous))
+        others = Others(received, before, label_counts)
+        return problem.objective.loss(problem.bound(y, net, key), Batch(x, labels, weights), others)
 
     @property
     def _others(self) -> tuple[Tensor | None, ...]:
@@ -403,14 +426,14 @@ class NeuralOracle(Oracle):
             leaf = y.detach().requires_grad_()
             return torch.autograd.grad(self.loss(leaf, self.problem.arranged(x), *others), leaf)[0]
 
-    def _full(self, client: int, y: Tensor) -> Tensor:
+    def _full(self, client: int, y: Tensor, key: Tensor | None) -> Tensor:
         """Over all samples, none of them augmented; an objective that compares samples does so within each pass."""
         problem, n = self.problem, self.counts[client]
         total = torch.zeros_like(y)
-        for samples in self.rows[client, :n].split(PASS):
+        for k, samples in enumerate(self.rows[client, :n].split(PASS)):
             weights = y.new_full((len(samples),), 1 / len(samples))
             x, labels = problem.prepare(problem._x.index_select(0, samples)), problem._y[samples]
-            arguments = (x, labels, weights, *_row(self._others, client))
+            arguments = (x, labels, weights, *_row(self._others, client), None if key is None else key + k * SLICE)
             rows = (None if a is None else a.unsqueeze(0) for a in arguments)
             total += len(samples) / n * self._gradients(y.unsqueeze(0), *rows)[0]
         return total

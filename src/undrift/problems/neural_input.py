@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+import random
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -13,6 +16,12 @@ from undrift.models.net import Net, refuse_batch_statistics
 from undrift.objectives.base import Objective
 
 FIELDS = ("images", "labels", "test_images", "test_labels", "classes")
+
+
+CHANCE = (
+    "the network draws random numbers of its own, as F.dropout, nn.AlphaDropout and nn.RReLU do, and nn.LSTM and "
+    "nn.MultiheadAttention with dropout: no run could be repeated; use nn.Dropout, or set that rate to 0"
+)
 
 
 class Samples(NamedTuple):
@@ -92,6 +101,36 @@ def refuse_logits(logits: Any, count: int, classes: int) -> None:
     if tuple(logits.shape) != (count, classes):
         outputs = " x ".join(map(str, logits.shape[1:]))
         raise ValueError(f"the network has {outputs} outputs, but there are {classes} classes")
+
+
+def refuse_memory(before: nn.Module, after: nn.Module) -> None:
+    """Refuse a network whose buffers a pass in training mode changes."""
+    for (name, buffer), kept in zip(after.named_buffers(), before.buffers(), strict=True):
+        if not torch.equal(buffer, kept):
+            raise ValueError(
+                f"the network changes its buffer {name!r} in training, which is not shared among clients; "
+                "leave out the layer that does so"
+            )
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Refuse a network that takes chance from a generator of the process; none of them notices."""
+    own, numpys = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        before = _generators()
+        try:
+            yield
+            if _generators() != before:
+                raise ValueError(CHANCE)
+        finally:
+            random.setstate(own)
+            np.random.set_state(numpys)
+
+
+def _generators() -> tuple[Any, ...]:
+    numpys: Any = np.random.get_state()
+    return torch.get_rng_state().tolist(), random.getstate(), numpys[1].tolist(), numpys[2]
 
 
 def _tensor(name: str, given: Any) -> Tensor:

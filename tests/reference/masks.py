@@ -1,0 +1,22 @@
+"""Dropout masks by key, written out in NumPy: a hash of 32 bits of every place, compared with the rate."""
+
+import numpy as np
+
+WORD = 0xFFFFFFFF
+
+
+def mix(words):
+    """lowbias32, by Chris Wellons."""
+    words = np.asarray(words, dtype=np.uint64)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        words = ((words ^ (words >> np.uint64(shift))) * np.uint64(factor)) & np.uint64(WORD)
+    return words ^ (words >> np.uint64(16))
+
+
+def mask(shape, rate, key, layer=0, call=0, part=0):
+    """What one call of the network's dropout number ``layer`` multiplies by, for one part of a client's samples."""
+    key = (int(key) + layer + 2**16 * call + 2**32 * part) % 2**64
+    low = mix(key & WORD)
+    high = mix((key >> 32) ^ int(low))
+    noise = mix(mix(np.arange(np.prod(shape), dtype=np.uint64) ^ low) ^ high).reshape(shape)
+    return np.where(noise < int(rate * 2**32), 0.0, 1 / (1 - rate))
