@@ -71,18 +71,18 @@ def frozen():
 NETS = {"dropping": dropping, "reusing": reusing, "frozen": frozen}
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("method", [FedAvg(lr=0.1), FedLin(lr=0.1)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(("method", "compiled"), [(FedAvg(lr=0.1), True), (FedLin(lr=0.1), False)])
 @pytest.mark.parametrize("name", NETS)
 def test_dropout_and_frozen_parameters_follow_wire(name, method, compiled):
     setting = {"steps": 3, "batch": 8}
     fast = Simulate(method, problem(NETS[name](), compiled=compiled).to(torch.float64, torch.device("cuda")), **setting)
     slow = Wire(method, problem(NETS[name]()).to(torch.float64, torch.device("cpu")), **setting)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # neither the capture nor the compilation gives up
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         for _ in range(4):
             fast.run_round()
             slow.run_round()
+    assert not [str(w.message) for w in said if "cannot be" in str(w.message) or "not compiled" in str(w.message)]
     task = fast.problem
     assert task._captured and all(captured and captured.compiled == compiled for captured in task._captured.values())
     assert float((fast.x.cpu() - slow.x).abs().max()) < 1e-10
@@ -102,8 +102,8 @@ def test_both_ways_of_capture_drop_the_same(name, way, monkeypatch):
         return Captured(prepare, losses[way], inputs, y, way, compiled=compiled, autocast=autocast)
 
     monkeypatch.setattr(neural, "capture", only)
-    task, same = problem(NETS[name]()), problem(NETS[name]())
-    gpu, cpu = task.to(torch.float64, torch.device("cuda")), same.to(torch.float64, torch.device("cpu"))
+    task = problem(NETS[name](), compiled=False)
+    gpu, cpu = (task.to(torch.float64, torch.device(device)) for device in ("cuda", "cpu"))
     fast = Simulate(FedAvg(lr=0.1), gpu, steps=2, batch=8)
     f, g = gpu.at(), cpu.at()
     y = gpu.start().to(gpu.device).repeat(6, 1)
