@@ -111,8 +111,42 @@ def test_a_run_goes_on_without_the_file_it_came_from(place, capsys, monkeypatch)
         patch.setattr(experiment, "Stop", type("Then", (Soon,), {"rounds": 30}))
         assert told(capsys, "run", "spec.toml")[0] == 130
     (place / "mine.py").unlink()
-    code, out, err = told(capsys, "resume", "mine")
+    code, out, err = told(capsys, "resume", "mine", "--trust")
     assert code == 0 and "Mine, seed 0: goes on from round" in err and "Mine" in out
+
+
+NOTICED = "from pathlib import Path\nPath('executed').touch()\n"
+
+
+def test_a_folder_that_brings_code_has_to_be_trusted(place, capsys, monkeypatch):
+    """Nothing in it is executed before that."""
+    told(capsys, "new", "method", "Mine")
+    (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN)
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "Stop", type("Then", (Soon,), {"rounds": 30}))
+        code, _, err = told(capsys, "run", "spec.toml")
+        assert code == 130 and "undrift resume runs/mine --trust" in err
+    brought = place / "runs/mine/mine.py"
+    brought.write_text(NOTICED + brought.read_text())
+    before = {f: f.read_bytes() for f in (place / "runs/mine").rglob("*") if f.is_file()}
+    code, out, err = told(capsys, "resume", "mine")
+    assert code == 2 and out == "" and not (place / "executed").exists()
+    assert "runs/mine/mine.py" in err and "Mine" in err and "undrift resume runs/mine --trust" in err
+    assert {f: f.read_bytes() for f in (place / "runs/mine").rglob("*") if f.is_file()} == before
+    brought.write_text(brought.read_text().removeprefix(NOTICED))
+    code, _, err = told(capsys, "resume", "mine", "--trust")
+    assert code == 0 and err.splitlines()[0] == "Executes runs/mine/mine.py: the Python code of Mine."
+    brought.write_text(NOTICED + brought.read_text())
+    assert told(capsys, "resume", "mine")[0] == 0 and not (place / "executed").exists()  # finished: nothing to execute
+
+
+@pytest.mark.parametrize("flags", [["--check"], []])
+def test_a_run_says_which_file_it_executes_before_it_does(place, capsys, monkeypatch, flags):
+    told(capsys, "new", "method", "Mine")
+    (place / "mine.py").write_text("import sys\nprint('here', file=sys.stderr)\n" + (place / "mine.py").read_text())
+    (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN + 'label = "My own"\n')
+    code, _, err = told(capsys, "run", "spec.toml", *flags)
+    assert code == 0 and err.splitlines()[:2] == ["Executes mine.py: the Python code of My own.", "here"]
 
 
 def test_a_method_that_fails_in_a_run_fails_alone(place, capsys):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import undrift as ud
-from undrift.cli import main
+from undrift.cli import experiment, main
 from undrift.core.problem import Unsupported
 from undrift.runs import runner
 from undrift.runs.folder import Folder
@@ -159,10 +159,17 @@ def test_when_nothing_can_be_measured(place, capsys, monkeypatch):
     assert Folder(place / "runs/mine").rows() == [] and not (place / "runs/mine/checkpoints").exists()
 
 
-def test_a_root_that_cannot_be_written_is_told(place, capsys):
+@pytest.mark.parametrize("root", ["runs", "runs/deep/er", "/proc/x"])
+def test_a_root_that_cannot_be_written_is_told_before_anything_is_built(place, capsys, monkeypatch, root):
+    monkeypatch.setattr(experiment, "make", lambda *args: pytest.fail("the problem is built"))
     (place / "runs").write_text("a file")
-    code, out, err = outcome(capsys, "spec.toml")
-    assert code in (1, 2) and out == "" and "runs" in err and "Traceback" not in err
+    code, out, err = outcome(capsys, "spec.toml", "--out", root)
+    assert code == 2 and out == "" and f"{root}/mine: " in err and "Traceback" not in err
+
+
+def test_trying_a_root_leaves_nothing(place, capsys):
+    code, _, err = outcome(capsys, "spec.toml", "-s", "problem.mu=99.0", "--out", "deep/er")
+    assert code == 2 and "mu" in err and not (place / "deep").exists()
 
 
 def test_cohorts_and_the_wire(place, capsys):

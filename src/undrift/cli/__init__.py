@@ -70,6 +70,7 @@ def commands() -> Parser:
 
     verb = verbs.add_parser("resume", description=RESUME, help="go on with a run that was interrupted")
     verb.add_argument("run", metavar="RUN", help="folder of a run, or its name in runs/")
+    verb.add_argument("--trust", action="store_true", help="execute the Python files that the folder brings")
     pause_option(verb)
     store_option(verb)
     deterministic_option(verb)
@@ -170,10 +171,11 @@ RUN = """\
 Run every method of a spec with every seed. The results go to a folder of the spec's name: spec.toml,
 environment.json, metrics.jsonl, metrics.parquet, summary.json, log.txt and gap.png or accuracy.png.
 Ctrl-C ends the run after the current round; the same command, or undrift resume, goes on from there.
-Ctrl-C twice stops at once."""
+Ctrl-C twice stops at once. A method with a file (file = "mine.py") is Python code, which is executed."""
 RESUME = """\
 Go on with a run that was interrupted, killed or ran out of disk, from its last checkpoints.
-The result is the same as if it had never stopped."""
+The result is the same as if it had never stopped. Where the run has a method of somebody's own (file = "mine.py"),
+its folder holds that file, which is executed: only with --trust."""
 SET = "change the spec: rounds=50, problem.clients=20, cohort.size=5, or method.lr=0.05 for every method with an lr"
 LIST = """List the methods with what they cost, the local objectives, the named problems with their parameters, or the
 settings of a spec."""
@@ -212,7 +214,7 @@ def run_verb(asked: argparse.Namespace) -> int:
 def resume_verb(asked: argparse.Namespace) -> int:
     from undrift.cli.run import resume
 
-    return resume(asked.run, asked.checkpoint, asked.store, asked.json, asked.logs)
+    return resume(asked.run, asked.checkpoint, asked.store, asked.json, asked.logs, asked.trust)
 
 
 def compare_verb(asked: argparse.Namespace) -> int:

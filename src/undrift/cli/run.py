@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +30,7 @@ def run(
 ) -> int:  # fmt: skip
     with refusing():
         loggable(logs)
-        spec = load(source, changes)
+        spec = load(source, changes, lambda files: executes(Path(source).parent, files))
         if check:
             from undrift.cli.rehearse import rehearse
 
@@ -47,7 +49,9 @@ def run(
         return perform(spec, folder, state == "unfinished", pause, store, as_json, logs)
 
 
-def resume(name: str, pause: float | None, store: str, as_json: bool, logs: Sequence[str] = ()) -> int:
+def resume(
+    name: str, pause: float | None, store: str, as_json: bool, logs: Sequence[str] = (), trust: bool = False
+) -> int:
     with refusing():
         loggable(logs)
         folder = Folder(place(name))
@@ -55,15 +59,47 @@ def resume(name: str, pause: float | None, store: str, as_json: bool, logs: Sequ
             refuse([wrong])
         if not folder.file("spec.toml").is_file():
             raise BadFolder(f"{folder.path} is not the folder of a run: there is no spec.toml")
-        spec = load(folder.file("spec.toml"))
-        state = folder.state(spec)
-        if state == "other":
-            raise BadFolder(f"{folder.file('spec.toml')} is from another version of undrift: run the spec it came from")
-        if state == "same":
+        if folder.complete:
             folder.tidy()
             say(f"{folder.path} is finished.")
             return report(folder, as_json)
+        spec = load(folder.file("spec.toml"), code=lambda files: (executes if trust else distrust)(folder.path, files))
+        if folder.state(spec) == "other":
+            raise BadFolder(f"{folder.file('spec.toml')} is from another version of undrift: run the spec it came from")
         return perform(spec, folder, True, pause, store, as_json, logs)
+
+
+def executes(place: Path, files: Mapping[str, Sequence[str]]) -> None:
+    """Say whose code is about to be executed."""
+    for file, labels in files.items():
+        say(f"Executes {place / file}: the Python code of {', '.join(labels)}.")
+
+
+def distrust(place: Path, files: Mapping[str, Sequence[str]]) -> None:
+    """Refuse the code that a folder brings."""
+    named = ", ".join(f"{place / file} ({', '.join(labels)})" for file, labels in files.items())
+    refuse([f"{named}: Python code in the folder, which would be executed. If you trust it: {again(place, files)}"])
+
+
+def again(place: Path, code: Collection[str]) -> str:
+    """The command that goes on with a run; a folder that brings code has to be trusted."""
+    return f"undrift resume {place}" + " --trust" * bool(code)
+
+
+def writable(path: Path) -> None:
+    """Refuse a folder that cannot be made or written; trying leaves nothing behind."""
+    new: list[Path] = []
+    try:
+        new += [place for place in (path, *path.parents) if not place.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        refuse([f"{path}: {error.strerror or error}: nothing can be kept there"])
+    finally:
+        for place in new:
+            with suppress(OSError):
+                place.rmdir()
 
 
 def loggable(logs: Sequence[str]) -> None:
@@ -94,6 +130,7 @@ def perform(
     """Run what is left of a spec."""
     from undrift.cli.experiment import make
 
+    writable(folder.path)
     say(f"{spec.name}: {count(len(spec.entries), 'method')} on {spec.problem_name}, {count(len(spec.seeds), 'seed')}")
     experiment = make(spec, store)
     say(experiment.takes)
@@ -106,11 +143,11 @@ def perform(
             folder.listeners.append(Log(folder, logs, say))
         outcomes = work(folder, experiment, pause)
         if outcomes is None:
-            return interrupted(folder)
+            return interrupted(folder, spec)
         draw(folder, spec)
         folder.finish(outcomes)
     except OSError as error:
-        return broken(folder, error)
+        return broken(folder, spec, error)
     finally:
         folder.close()
     code = report(folder, as_json)
@@ -172,19 +209,19 @@ def work(folder: Folder, experiment: Experiment, pause: float | None) -> list[Ou
     return outcomes if whole else None
 
 
-def interrupted(folder: Folder) -> int:
+def interrupted(folder: Folder, spec: Spec) -> int:
     folder.log("interrupted")
     rows = folder.rows() if folder.file("metrics.jsonl").exists() else []
     say(f"Interrupted. Kept: {count(len(rows), 'row')} in {folder.file('metrics.jsonl')}.")
-    say(f"Go on: undrift resume {folder.path}" + f". See them: undrift compare {folder.path}" * bool(rows))
+    say(f"Go on: {again(folder.path, spec.sources)}" + f". See them: undrift compare {folder.path}" * bool(rows))
     return INTERRUPTED
 
 
-def broken(folder: Folder, error: OSError) -> int:
+def broken(folder: Folder, spec: Spec, error: OSError) -> int:
     """The folder cannot be written any more."""
     say(f"{error.filename or folder.path}: {error.strerror or error}")
     if folder.file("spec.toml").is_file():
-        say(f"What was measured before is kept. Once there is room to write: undrift resume {folder.path}")
+        say(f"What was measured before is kept. Once there is room to write: {again(folder.path, spec.sources)}")
     return FAILED
 
 

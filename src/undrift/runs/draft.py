@@ -18,7 +18,7 @@ from undrift.problems import catalog
 from undrift.runs.device import misspelt
 from undrift.runs.document import SHORT, Document, Values
 from undrift.runs.locate import Path
-from undrift.runs.spec import SETTINGS, TRAINING, BadSpec, Entry, Origin, Settings, Spec, Training
+from undrift.runs.spec import SETTINGS, TRAINING, BadSpec, Code, Entry, Origin, Settings, Spec, Training
 from undrift.theory.rules import has_rule
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -31,11 +31,11 @@ OWN = ("name", "label", "file")
 
 
 class Draft(Document):
-    """A document on its way to a spec; ``folder`` is where the files it names must lie."""
+    """A document on its way to a spec; ``folder`` is where the files it names must lie, ``code`` told of them."""
 
-    def __init__(self, document: Values, origin: Origin, folder: File):
+    def __init__(self, document: Values, origin: Origin, folder: File, code: Code | None = None):
         super().__init__(document, origin)
-        self.folder = folder
+        self.folder, self.code = folder, code
         self.sources: dict[str, bytes] = {}
         self.kind: type[catalog.Named] | None = None
         self.clients: int | None = None
@@ -55,6 +55,7 @@ class Draft(Document):
             some = self.document.get("method")
             self.complain(("method",), TWO if some else NONE)
         self.judge(made)
+        self.announce()
         if own := {i: cls for i in made if (cls := self.loaded(i))}:
             self.judge({})
             for i, cls in own.items():
@@ -183,6 +184,15 @@ class Draft(Document):
         return name, self.make(self.kind.name, self.kind, values, ("problem",))
 
     # The methods.
+
+    def announce(self) -> None:
+        """Say which files are about to be executed."""
+        files: dict[str, list[str]] = {}
+        for table in self.tables:
+            if "file" in table:
+                files.setdefault(table["file"], []).append(str(table.get("label", table["name"])))
+        if files and self.code:
+            self.code(files)
 
     def loaded(self, i: int) -> type[Method] | None:
         """The class of the i-th method, from the file it names."""

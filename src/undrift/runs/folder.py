@@ -74,6 +74,11 @@ class Folder:
     def name(self) -> str:
         return self.path.name
 
+    @property
+    def complete(self) -> bool:
+        """Whether the run is over."""
+        return self.file(COMPLETE).is_file()
+
     def file(self, name: str) -> Path:
         return self.path / name
 
@@ -89,7 +94,7 @@ class Folder:
             return "new"
         if self.document() != spec.document() or any(self._differs(*source) for source in spec.sources.items()):
             return "other"
-        return "same" if self.file(COMPLETE).is_file() else "unfinished"
+        return "same" if self.complete else "unfinished"
 
     def document(self) -> dict[str, Any]:
         """The spec that was run, as TOML holds it."""
@@ -232,7 +237,7 @@ class Folder:
 
     def outcomes(self) -> list[Outcome]:
         """How the methods ended; of an unfinished run, those that have."""
-        path = self.file(COMPLETE) if self.file(COMPLETE).is_file() else self.file(ENDED)
+        path = self.file(COMPLETE if self.complete else ENDED)
         try:
             text = path.read_text()
             found = json.loads(text) if path.name == COMPLETE else map(json.loads, text.split("\n")[:-1])

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path as File
 from typing import Any, Literal
 
@@ -172,8 +172,15 @@ class Origin:
         return Complaint(f"{self.source}:{line}", text, line)
 
 
-def load(source: str | File, flags: Sequence[str] = ()) -> Spec:
-    """Read a spec file; each flag ``KEY=VALUE`` overrides one of its values. Raises :class:`BadSpec`."""
+Code = Callable[[Mapping[str, Sequence[str]]], None]
+"""Told before any file of a spec is executed: place relative to the spec -> labels of the methods it has."""
+
+
+def load(source: str | File, flags: Sequence[str] = (), code: Code | None = None) -> Spec:
+    """Read a spec file; each flag ``KEY=VALUE`` overrides one of its values. Raises :class:`BadSpec`.
+
+    The Python files that a spec names are executed; ``code`` is told first, and may raise.
+    """
     file = File(source)
     try:
         text = file.read_bytes().decode()
@@ -185,10 +192,10 @@ def load(source: str | File, flags: Sequence[str] = ()) -> Spec:
         raise BadSpec([Complaint(str(source), f"not UTF-8 text (byte {error.start})")]) from None
     except OSError as error:
         raise BadSpec([Complaint(str(source), (error.strerror or "cannot be read").lower())]) from None
-    return parse(text, str(source), flags)
+    return parse(text, str(source), flags, code)
 
 
-def parse(text: str, source: str = "spec", flags: Sequence[str] = ()) -> Spec:
+def parse(text: str, source: str = "spec", flags: Sequence[str] = (), code: Code | None = None) -> Spec:
     """A spec from its text; files of methods are looked for beside ``source``."""
     from undrift.runs.draft import Draft
 
@@ -202,7 +209,7 @@ def parse(text: str, source: str = "spec", flags: Sequence[str] = ()) -> Spec:
         raise BadSpec([Complaint(f"{source}:{line}", f"not TOML: {message}")]) from None
     except RecursionError:
         raise BadSpec([Complaint(source, "not a spec: nested too deeply")]) from None
-    return Draft(document, Origin(source, lines), File(source).parent).finish(flags)
+    return Draft(document, Origin(source, lines), File(source).parent, code).finish(flags)
 
 
 def values(record: Any) -> dict[str, Any]:
