@@ -22,6 +22,8 @@ def runs(place, capsys):
                 "rounds=150",
                 "-s",
                 "seeds=[0, 1]",
+                "-s",
+                'vary=["split"]',
             ]
         )
     capsys.readouterr()
@@ -43,6 +45,7 @@ def test_the_table_of_one_run_and_its_figure(runs, capsys):
     out, err = capsys.readouterr()
     assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["FedAvg", "2"], ["SCAFFOLD", "2"]]
     assert "gap <= 1e-06 of the first, mean over seeds" in out
+    assert "seeds: of data (same coins)" in out
     assert "Drawn to curves.svg" in err and "<svg" in (runs / "curves.svg").read_text()
 
 

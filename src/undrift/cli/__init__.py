@@ -99,6 +99,16 @@ def commands() -> Parser:
     json_option(verb)
     verb.set_defaults(work=report_verb)
 
+    verb = verbs.add_parser("export", description=EXPORT, help="copy a model of a run to a file")
+    verb.add_argument("run", metavar="RUN", help="folder of a run, or its name in runs/")
+    verb.add_argument("method", metavar="METHOD", help="its label in the spec")
+    verb.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="where to: a .safetensors file")
+    verb.add_argument("--seed", type=int, metavar="S", help="needed where there are several")
+    verb.add_argument("--best", action="store_true", help="the best model that was measured, not the last")
+    verb.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
+    json_option(verb)
+    verb.set_defaults(work=export_verb)
+
     verb = verbs.add_parser(
         "list", description=LIST, help="list the methods, objectives, named problems or the settings of a spec"
     )
@@ -160,7 +170,8 @@ def commands() -> Parser:
     return parser
 
 
-VERBS = ("demo", "run", "resume", "compare", "report", "list", "show", "reproduce", "tables", "new", "check", "data")
+VERBS = ("demo", "run", "resume", "compare", "report", "export", "list", "show", "reproduce", "tables", "new", "check",
+         "data")  # fmt: skip
 COLUMNS = ("gap", "accuracy", "top5", "loss", "train_accuracy", "train_loss", "drift", "grad_norm", "distance")
 """What compare draws."""
 KINDS = ("methods", "objectives", "problems", "settings")
@@ -169,7 +180,7 @@ FedAvg stalls at its bias; the corrected methods reach a gap of 1e-10, on real d
 Takes seconds and downloads nothing. The picture, the specs and the recorded runs go to a folder."""
 RUN = """\
 Run every method of a spec with every seed. The results go to a folder of the spec's name: spec.toml,
-environment.json, metrics.jsonl, metrics.parquet, summary.json, log.txt and gap.png or accuracy.png.
+environment.json, metrics.jsonl, metrics.parquet, summary.json, models, log.txt and gap.png or accuracy.png.
 Ctrl-C ends the run after the current round; the same command, or undrift resume, goes on from there.
 Ctrl-C twice stops at once. A method with a file (file = "mine.py") is Python code, which is executed."""
 RESUME = """\
@@ -184,6 +195,9 @@ COMPARE = "What each method of some runs needed to reach a target, as means over
 REPORT = """\
 One HTML file of recorded runs, finished or not: curves to explore, tables, who holds what, specs and machines.
 It is about 5 MB, most of it the charts' library, and needs no network."""
+EXPORT = """\
+Copy the model that a method of a run ended with, or its best (smallest gap, else highest accuracy, else smallest loss),
+to a safetensors file. Of networks it is the module's state_dict, of other problems one vector "x"."""
 TARGET = "a gap, or for networks an accuracy such as 0.8; default: the specs', else 1e-6 of the first gap"
 REPRODUCE = """\
 Run what a table or figure of the papers shows, and write a page that compares: their numbers beside ours, what was
@@ -227,6 +241,13 @@ def report_verb(asked: argparse.Namespace) -> int:
     from undrift.cli.report import report
 
     return report(asked.runs, asked.out, asked.target, asked.json)
+
+
+def export_verb(asked: argparse.Namespace) -> int:
+    from undrift.cli.export import export
+
+    how = (asked.seed, asked.best, asked.out, asked.overwrite, asked.json)
+    return export(asked.run, asked.method, *how)
 
 
 def list_verb(asked: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from undrift.cli.run import with_outcomes
 from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
 from undrift.report.summary import aim, metric, print_summaries, summarise
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
+from undrift.runs.vary import varied
 
 PLOTS = (".png", ".pdf", ".svg")
 SMOOTH = 10
@@ -42,10 +43,12 @@ def compare(
         there = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
         refuse([f"--y {y}: was not measured in these runs; there are {', '.join(there)}"])
     summaries, note = with_outcomes(summarise(rows, goal), outcomes), common([folder.note for folder in folders]) or ""
+    about = spreads(folders)
     if as_json:
-        result_json({"target": goal, "note": note, "methods": [dataclasses.asdict(s) for s in summaries]})
+        methods = [dataclasses.asdict(s) for s in summaries]
+        result_json({"target": goal, "note": note, "varied": about, "methods": methods})
     else:
-        result(print_summaries(summaries, goal, note=note))
+        result(print_summaries(summaries, goal, note=note, varied=about))
     if plot is None:
         return OK
     from undrift.report.figures import panels, save
@@ -68,6 +71,14 @@ def gather(folders: Sequence[Folder]) -> tuple[list[Row], list[Outcome]]:
         rows += [row | {"label": prefix + row["label"]} for row in folder.rows()]
         outcomes += [dataclasses.replace(o, label=prefix + o.label) for o in folder.outcomes()]
     return rows, outcomes
+
+
+def spreads(folders: Sequence[Folder]) -> list[str]:
+    """What the seeds of the runs vary: once, or for each where they differ."""
+    found = [varied(folder.document()) for folder in folders]
+    if (same := common(found)) is not None:
+        return [same]
+    return [f"{title}: {text}" for title, text in zip(titles(folders), found, strict=True)]
 
 
 def prefixes(folders: Sequence[Folder]) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,11 @@ class Experiment:
 
     spec: Spec
     tasks: list[Task]
+    """Those of the first seed."""
     store: str = "auto"
+    data: str | None = None
+    """The digest of what was loaded or drawn, for all seeds."""
+    _laid: dict[int, list[Task]] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def takes(self) -> str:
@@ -69,10 +74,20 @@ class Experiment:
         """What is to be said beside any accuracy."""
         return getattr(getattr(self.tasks[0].problem, "data", None), "note", "")
 
+    def at(self, seed: int) -> list[Task]:
+        """The tasks with one seed; of those whose problems are its own, one seed's are held at a time."""
+        if not self.spec.anew or seed == self.spec.seeds[0]:
+            return self.tasks
+        if seed not in self._laid:
+            self._laid.clear()
+            self._laid[seed] = lay(self.spec, self.store, seed, [])
+        return self._laid[seed]
+
     def engine(self, task: Task, seed: int) -> Engine:
         from undrift.runs import runner
 
-        return runner.prepare(task.method, task.problem, seed=seed, store=self.store, **self.spec.setting(task.entry))
+        setting = self.spec.setting(task.entry) | {"seed": self.spec.draws_at(seed), "store": self.store}
+        return runner.prepare(task.method, task.problem, **setting)
 
     def threads(self) -> AbstractContextManager[None]:
         from undrift.runs.threads import threads
@@ -92,22 +107,35 @@ class Experiment:
                         continue
                     if stop.asked:
                         return
+                    if twin := self.twin(label, ended):
+                        outcome = dataclasses.replace(twin, seed=seed, same_as=twin.seed)
+                        folder.ended(outcome)
+                        yield outcome
+                        continue
                     progress.begin(f"{label:<{width}}" + f" seed {seed}" * (len(seeds) > 1), task.entry.rounds)
-                    outcome = self.one(k, seed, folder, progress, stop, pause)
+                    outcome = ended[label, seed] = self.one(k, seed, folder, progress, stop, pause)
                     progress.end(outcome)
                     yield outcome
+
+    def twin(self, label: str, ended: Mapping[tuple[str, int], Outcome]) -> Outcome | None:
+        """How a method ended with the first seed, if no other seed changes that."""
+        first = ended.get((label, self.spec.seeds[0]))
+        return first if first and self.spec.vary == ["draws"] and not first.seeded else None
 
     def one(
         self, k: int, seed: int, folder: Folder, progress: Progress, stop: Stop, pause: float | None = None
     ) -> Outcome:
         """The k-th method with one seed, from where it was left."""
         from undrift.engines.room import where
+        from undrift.runs import models
         from undrift.runs.checkpoint import Shelf
-        from undrift.runs.trial import PAUSE, Trial
+        from undrift.runs.trial import PAUSE, Best, Trial
 
-        spec, task = self.spec, self.tasks[k]
+        spec, task = self.spec, self.at(seed)[k]
         name, label, last = type(task.method).__name__, task.entry.label, dict[str, Any]()
-        checkpoints = Shelf(folder.file(CHECKPOINTS), f"{k}-{seed}", f"{spec.identity} {label!r} {seed}")
+        identity = f"{folder.identity or spec.identity} {label!r} {seed}"
+        checkpoints = Shelf(folder.file(CHECKPOINTS), f"{k}-{seed}", identity)
+        stem = f"{models.stems(entry.label for entry in spec.entries)[label]}-{seed}"
 
         def watch(row: dict[str, Any]) -> None:
             last.update(row)
@@ -117,15 +145,19 @@ class Experiment:
         def close(row: dict[str, Any]) -> bool:
             return spec.target is not None and row.get("gap", float("inf")) <= spec.target
 
-        note = model = ""
+        note, end = "", dict[str, Any]()
         try:
             engine = self.engine(task, seed)
             if (found := getattr(engine, "needs", task.needs)).place != task.needs.place:
                 say(f"{label}: client states go {where(found.place, task.problem.device)}: free memory has changed")
-            trial = Trial(engine, task.entry.rounds, spec.every, watch)
+            trial = Trial(engine, task.entry.rounds, spec.every, watch, Best())
             trial.resume(folder, checkpoints, label, seed, say)
             status = trial.run(close, stop, PAUSE if pause is None else pause)
-            model = trial.fingerprint()
+            end = {"model": trial.fingerprint(), "seeded": engine.streams.used}
+            if status != "stopped":
+                about = {"label": label, "seed": seed, "round": engine.round}
+                end["files"] = models.keep(folder, task.problem, stem, about, engine.x, trial.best)
+                end["best"] = trial.best.about if "best" in end["files"] and trial.best else None
         except Unsupported as error:
             status, note = "failed", f"failed: {error}"
         except Exception as error:
@@ -134,7 +166,7 @@ class Experiment:
             status, note = "failed", f"failed: {type(error).__name__}{_place(error, task.entry.file)}: {error}"
         if status == "diverged":
             note = f"diverged in round {last['round']}: {remedy(task.entry.method)}"
-        outcome = Outcome(label, name, seed, status, values(task.method), note, model)
+        outcome = Outcome(label, name, seed, status, values(task.method), note, **end)
         if status != "stopped":
             folder.ended(outcome)
             checkpoints.clear()
@@ -146,9 +178,7 @@ def make(spec: Spec, store: str = "auto") -> Experiment:
 
     ``store`` is where the clients' states are to be kept.
     """
-    from undrift.engines.room import NoRoom, plan
     from undrift.runs.device import absent
-    from undrift.runs.runner import resolve
 
     say_where = spec.origin.complaint
     if text := absent(spec.device):
@@ -156,7 +186,31 @@ def make(spec: Spec, store: str = "auto") -> Experiment:
     if store != "auto" and spec.engine != "simulate":
         raise BadSpec([Complaint(f"--store {store}", f"the engine {spec.engine} has one place for client states")])
     complaints: list[Complaint] = []
-    problems = build(spec, complaints)
+    first, *others = spec.seeds if spec.anew else spec.seeds[:1]
+    tasks = lay(spec, store, first, complaints)
+    digests = [task.problem.digest() for task in tasks[:1]]
+    for seed in others if tasks else ():  # laid out again when its turn comes: many do not fit into memory together
+        digests += [task.problem.digest() for task in lay(spec, store, seed, complaints)[:1]]
+    if complaints:
+        raise BadSpec(complaints)
+    return Experiment(spec, tasks, store, together(digests))
+
+
+def together(digests: Sequence[str | None]) -> str | None:
+    """The digest of a run: the only one, or one of all."""
+    known = [digest for digest in digests if digest]
+    if len(known) < len(digests):
+        return None
+    return known[0] if len(known) == 1 else hashlib.sha256(" ".join(known).encode()).hexdigest()
+
+
+def lay(spec: Spec, store: str, seed: int, complaints: list[Complaint]) -> list[Task]:
+    """The tasks with one seed, without those that there are complaints of."""
+    from undrift.engines.room import NoRoom, plan
+    from undrift.runs.runner import resolve
+
+    say_where = spec.origin.complaint
+    problems = build(spec, seed, complaints)
     tasks: list[Task] = []
     for i, entry in enumerate(spec.entries):
         problem = problems.get(entry.objective)
@@ -182,13 +236,11 @@ def make(spec: Spec, store: str = "auto") -> Experiment:
         except ValueError as error:
             raise BadSpec([Complaint(f"--store {store}", str(error))]) from None
         tasks.append(Task(entry, method, problem, needs))
-    if complaints:
-        raise BadSpec(complaints)
-    return Experiment(spec, tasks, store)
+    return tasks
 
 
-def build(spec: Spec, complaints: list[Complaint]) -> dict[Any, Problem]:
-    """Objective -> the problem with it: each is built once, for all methods and seeds."""
+def build(spec: Spec, seed: int, complaints: list[Complaint]) -> dict[Any, Problem]:
+    """Objective -> the problem with it: each is built once for all methods."""
     import torch
 
     problems: dict[Any, Problem] = {}
@@ -197,13 +249,14 @@ def build(spec: Spec, complaints: list[Complaint]) -> dict[Any, Problem]:
         if objective in problems:
             continue
         try:
-            problem = spec.problem.build(*[objective] * (objective is not None))
+            problem = spec.problem_at(seed).build(*[objective] * (objective is not None))
             dtype = problem.dtype if spec.dtype is None else getattr(torch, spec.dtype)
             problems[objective] = problem.to(dtype, torch.device(spec.device))
         except (ValueError, OSError, RuntimeError) as error:
             about = objective is not None and type(objective).__name__ in str(error)
             own = ("method", i, "objective") if "objective" in entry.given else ("objective",)
-            complaints.append(spec.origin.complaint(own if about else ("problem",), str(error)))
+            text = f"seed {seed}: {error}" if spec.anew else str(error)
+            complaints.append(spec.origin.complaint(own if about else ("problem",), text))
     return problems
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from undrift.cli.experiment import Experiment, Task, make, remedy
 from undrift.cli.talk import FAILED, OK, result, result_json, say
 from undrift.report.text import count, duration, size, table, whole
+from undrift.runs.models import size as size_of
 from undrift.runs.spec import Spec
 
 if TYPE_CHECKING:
@@ -49,12 +50,15 @@ def rehearse(spec: Spec, store: str, as_json: bool) -> int:
         needs = [need(experiment, task) for task in experiment.tasks]
     seconds = len(spec.seeds) * sum(n.full_seconds for n in needs if not n.problem)
     most = max(n.state_bytes for n in needs)
+    kept = 2 * len(spec.seeds) * sum(size_of(task.problem) for task in experiment.tasks)
     if as_json:
-        result_json({"seconds": seconds, "state_bytes": most, "methods": [_finite(n) for n in needs]})
+        found = {"seconds": seconds, "state_bytes": most, "model_bytes": kept}
+        result_json(found | {"methods": [_finite(n) for n in needs]})
     else:
         result(show(needs))
         seeds = count(len(spec.seeds), "seed")
         result(f"\nIn all: about {duration(seconds)} for {seeds}, {size(most)} of client states at a time.")
+        result(f"Kept on disk: up to {size(kept)} of models, the last and the best of each method and seed.")
     return FAILED if any(n.problem for n in needs) else OK
 
 

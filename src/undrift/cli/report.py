@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undrift.cli.compare import SMOOTH, common, gather, prefixes, titles
+from undrift.cli.compare import SMOOTH, common, gather, prefixes, spreads, titles
 from undrift.cli.places import missing, place
 from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
 from undrift.core.files import writing
 from undrift.report.summary import aim, metric
 from undrift.report.text import count, size
 from undrift.runs.folder import BadFolder, Folder
+from undrift.runs.vary import varied
 
 if TYPE_CHECKING:
     from undrift.report.page import About
@@ -57,6 +58,7 @@ def report(names: Sequence[str], out: Path | None, target: float | None, as_json
         target=goal,
         smooth=common([document.get("smooth") for document in documents]) or SMOOTH,
         note=common([folder.note for folder in folders]) or "",
+        varied=spreads(folders),
         settings={label: setting(table, document) for label, table, document in tables},
     )
     path, whole = out or (folders[0].file(FILE) if len(folders) == 1 else Path(FILE)), page(content).encode()
@@ -72,6 +74,14 @@ def report(names: Sequence[str], out: Path | None, target: float | None, as_json
         result(str(path))
         say(f"{size(len(whole))}, most of it the charts' library: open it in a browser, it needs no network.")
     return OK
+
+
+def partition(folder: Folder, document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Who holds what; which seed's it is, where each has its own."""
+    found = folder.partition
+    if found and "split" in document.get("vary", ()):
+        found["of"] = f"of seed {document['seeds'][0]}; every seed has its own split"
+    return found
 
 
 def methods(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -95,7 +105,7 @@ def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
             ", ".join(filter(None, (problem.get("name"), data))) or "unknown problem",
             *[count(clients, "client") + f", {cohort} in a round" * bool(cohort)] * isinstance(clients, int),
             count(len(methods(document)), "method"),
-            count(len(document.get("seeds", [0])), "seed"),
+            seeds(document),
             *[count(document.get("rounds", 0), "round")] * ("rounds" in document),
             f"undrift {where.get('undrift', '')}",
         ],
@@ -106,8 +116,14 @@ def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
             f"with the spec below saved as {name}" + f", and beside it {', '.join(own)}" * bool(own),
             *[f"FOLDER has the files of {data}"] * outside,
         ],
-        partition=folder.partition,
+        partition=partition(folder, document),
     )
+
+
+def seeds(document: Mapping[str, Any]) -> str:
+    """How many, and what they vary where there are several."""
+    number = len(document.get("seeds", [0]))
+    return count(number, "seed") + f" of {varied(document)}" * (number > 1)
 
 
 def setting(table: Mapping[str, Any], document: Mapping[str, Any]) -> Setting:

@@ -17,6 +17,7 @@ from undrift.report.summary import Summary, aim, metric, print_summaries, summar
 from undrift.report.text import count
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
 from undrift.runs.spec import BadSpec, Spec, load
+from undrift.runs.vary import varied
 
 if TYPE_CHECKING:
     from undrift.cli.experiment import Experiment
@@ -43,6 +44,7 @@ def run(
             remedy = "Use --overwrite to replace it, or another name: -s name=NAME"
             refuse([f"{folder.path} holds another spec's run"], remedy)
         if state == "same":
+            known(spec, folder)
             folder.tidy()
             say(f"{folder.path} holds this run already; --overwrite runs it again.")
             return report(folder, as_json)
@@ -160,14 +162,46 @@ def go_on(folder: Folder, experiment: Experiment) -> None:
     """A folder that holds a part of the run."""
     from undrift.runs.environment import environment
 
-    folder.resume()
     spec, before = experiment.spec, folder.environment
+    if before.get("spec", spec.identity) != spec.identity:
+        raise BadFolder(
+            f"{folder.file('spec.toml')} is not what this run was begun with; put that back, or "
+            "run this one elsewhere: undrift run SPEC -s name=NAME"
+        )
+    same_data(folder, experiment.data)
+    for text in folder.resume({(entry.label, seed) for entry in spec.entries for seed in spec.seeds}):
+        say(f"{text}: what is missing is run again.")
     say(f"Goes on in {folder.path}: {len(folder.outcomes())} of {len(spec.entries) * len(spec.seeds)} are done.")
     now = {key: value for key, value in environment(spec.device).items() if before.get(key, value) != value}
     if now:
         changes = ", ".join(f"{key} was {before[key]} and is {value}" for key, value in now.items())
         say(f"Since it began, {changes}: its numbers may differ from those of a run without a break.")
         folder.log(f"goes on where {changes}")
+
+
+def known(spec: Spec, folder: Folder) -> None:
+    """Whether a finished run is one on the data that are there now."""
+    from undrift.cli.experiment import make
+
+    data = None
+    if "data" in folder.environment:
+        try:
+            data = make(spec).data
+        except BadSpec as error:
+            say(f"The data cannot be loaded now: {error}")
+    same_data(folder, data)
+
+
+def same_data(folder: Folder, data: str | None) -> None:
+    """Refuse a folder of a run on other data than ``data``."""
+    before = folder.environment.get("data")
+    if before is None or data is None:
+        say(f"Whether {folder.path} was run on the same data cannot be told: there is no digest of them.")
+    elif before != data:
+        raise BadFolder(
+            f"{folder.path} holds a run of this spec on other data: their digest was {str(before)[:12]} and is "
+            f"{data[:12]}. Put those data back, or run it anew: undrift run SPEC --overwrite, or -s name=NAME"
+        )
 
 
 def begin(folder: Folder, experiment: Experiment) -> None:
@@ -179,7 +213,8 @@ def begin(folder: Folder, experiment: Experiment) -> None:
         for task in experiment.tasks
         if (fields := task.entry.method.open_fields())
     ]
-    about = {"note": experiment.note} if experiment.note else {}
+    about = {"note": experiment.note, "spec": experiment.spec.identity, "data": experiment.data}
+    about = {key: value for key, value in about.items() if value}
     folder.start(experiment.spec, environment(experiment.spec.device) | about, chosen)
 
 
@@ -247,12 +282,13 @@ def report(folder: Folder, as_json: bool) -> int:
                 "folder": str(folder.path),
                 "target": target,
                 "note": folder.note,
+                "varied": varied(folder.document()),
                 "methods": [dataclasses.asdict(s) for s in summaries],
                 "runs": [dataclasses.asdict(outcome) for outcome in outcomes],
             }
         )
     else:
-        result(print_summaries(summaries, target, note=folder.note))
+        result(print_summaries(summaries, target, note=folder.note, varied=[varied(folder.document())]))
         for note in notes(outcomes):
             result(note)
     return FAILED if all(o.status in ("diverged", "failed") for o in outcomes) else OK
@@ -265,7 +301,11 @@ def with_outcomes(summaries: list[Summary], outcomes: Sequence[Outcome]) -> list
     for outcome in outcomes:
         known.setdefault(outcome.label, Summary(outcome.label))
         ends.setdefault(outcome.label, []).append(outcome.status)
-    return [dataclasses.replace(s, status=together(ends.get(label, []))) for label, s in known.items()]
+    same = {outcome.label for outcome in outcomes if outcome.same_as is not None}
+    return [
+        dataclasses.replace(s, status=together(ends.get(label, [])), seeded=label not in same)
+        for label, s in known.items()
+    ]
 
 
 def together(statuses: list[str]) -> str:

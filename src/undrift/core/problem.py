@@ -128,6 +128,10 @@ class Problem(abc.ABC):
         """The minimiser x* ``[d]`` in float64, or ``None`` where it is not known."""
         return None
 
+    def digest(self) -> str | None:
+        """The SHA-256 of what it was made from: data, partition, first point; ``None`` where that is not known."""
+        return None
+
     def start(self) -> Tensor:
         """The default first point."""
         import torch

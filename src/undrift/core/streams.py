@@ -22,11 +22,14 @@ class Streams:
 
     def __init__(self, seed: int):
         self.seed = seed
+        self.used = False
+        """Whether anything was drawn: if not, another seed gives the same."""
 
     def at(self, stream: str, round: int = 0, client: int = 0, step: int = 0) -> Generator:
         """A generator positioned at one place of a stream."""
         from numpy.random import Generator, Philox
 
+        self.used = True
         return Generator(Philox(key=_key(self.seed, stream), counter=[0, step, client, round]))
 
     def along(self, stream: str) -> Callable[[int, int, int], Generator]:
@@ -39,6 +42,7 @@ class Streams:
             return bits, Generator(bits), bits.state
 
         def move(round: int, client: int, step: int) -> Generator:
+            self.used = True
             bits, generator, state = first()
             state["state"]["counter"][1:] = step, client, round
             bits.state = state

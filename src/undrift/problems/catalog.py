@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from undrift.core.params import BadParameters, Count, Fraction, Natural, NonNegative, Positive, check, unknown
 
@@ -23,6 +24,8 @@ class Named:
 
     name: ClassVar[str]
     title: ClassVar[str]
+    chance: ClassVar[Mapping[str, str]] = {"split": "data"}
+    """What a seed can decide, in words: the ``split`` among the clients (or the drawn data), the ``start``."""
 
     def __post_init__(self) -> None:
         if problems := check(self.name, type(self), self._values()):
@@ -31,6 +34,14 @@ class Named:
     def build(self) -> Problem:
         """The problem itself."""
         raise NotImplementedError
+
+    def drawn(self, what: Collection[str], seed: int) -> Self:
+        """The same with ``what`` of :attr:`chance` drawn from ``seed``."""
+        return dataclasses.replace(self, seed=seed) if "split" in what else self  # type: ignore[type-var]
+
+    def fixed(self, what: str) -> str:
+        """Why no seed can decide ``what``; empty if one can."""
+        return "" if what in self.chance else f"{self.name} always starts at zero"
 
     def _values(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
@@ -175,6 +186,7 @@ class LogisticRegression(Named):
 
     name = "logistic"
     title = "regularised logistic regression on a binary data set"
+    chance: ClassVar[Mapping[str, str]] = {"split": "split"}
 
     data: str = "breast-cancer"
     folder: str | None = None
@@ -190,7 +202,10 @@ class LogisticRegression(Named):
         from undrift.problems.logistic import Logistic
 
         table = load(self.data, self.folder)
-        return Logistic(table.features, table.labels, _split(self, table.labels), self.l2)
+        return Logistic(table.features, table.labels, _split(self, table.labels, self.seed), self.l2)
+
+    def fixed(self, what: str) -> str:
+        return super().fixed(what) or _whole(self, what)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,10 +225,13 @@ class Images(Named):
     precision   of products on a GPU; weights and updates stay float32
     training    measures loss and accuracy on the clients' images too
     seed        decides the split and the first weights
+    split_seed  decides the split; left out: seed does
+    start_seed  decides the first weights; left out: seed does
     """
 
     name = "images"
     title = "a neural network on images: digits, MNIST, CIFAR, Tiny-ImageNet or a folder"
+    chance: ClassVar[Mapping[str, str]] = {"split": "split", "start": "first weights"}
 
     data: str = "digits"
     folder: str | None = None
@@ -232,6 +250,8 @@ class Images(Named):
     precision: Literal["f32", "tf32", "bf16"] = "f32"
     training: bool = False
     seed: Natural = 0
+    split_seed: Natural | None = None
+    start_seed: Natural | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -243,6 +263,13 @@ class Images(Named):
             problems["augment"] = f"augment = {self.augment!r} is made for {known}; leave it out for {self.data}"
         if problems:
             raise BadParameters(self.name, problems)
+
+    def drawn(self, what: Collection[str], seed: int) -> Self:
+        split = seed if "split" in what else self.split_seed
+        return dataclasses.replace(self, split_seed=split, start_seed=seed if "start" in what else self.start_seed)
+
+    def fixed(self, what: str) -> str:
+        return _whole(self, what)
 
     def build(self, objective: Objective | None = None) -> Neural:
         from undrift.data.augment import presets
@@ -263,21 +290,27 @@ class Images(Named):
             options["hidden"] = (self.hidden,) * 2 if self.model == "mlp" else self.hidden
         if self.model == "resnet18-3x3":
             options["init"] = "torch"  # FedACG's code leaves torch's own initialisation
-        net = build(self.model, channels, height, len(images.classes), seed=self.seed, **options)
+        start = self.seed if self.start_seed is None else self.start_seed
+        net = build(self.model, channels, height, len(images.classes), seed=start, **options)
         if self.projection:
-            net = with_projection(net, 256 if self.projection is True else self.projection, seed=self.seed)
+            net = with_projection(net, 256 if self.projection is True else self.projection, seed=start)
         pipeline = None if self.augment == "none" else presets[self.augment](self.data)
-        parts = _split(self, images.labels.numpy())
+        parts = _split(self, images.labels.numpy(), self.seed if self.split_seed is None else self.split_seed)
         return Neural(
             net, images, parts, pipeline=pipeline, objective=objective, precision=self.precision, training=self.training
         )
 
 
-def _split(problem: LogisticRegression | Images, labels: Any) -> Parts:
+def _whole(problem: LogisticRegression | Images, what: str) -> str:
+    """Why there is no split to vary."""
+    return "a single client holds all samples" if what == "split" and problem.clients == 1 else ""
+
+
+def _split(problem: LogisticRegression | Images, labels: Any, seed: int) -> Parts:
     from undrift.core.streams import Streams
     from undrift.data import paper_partitions, partition
 
-    among = (labels, problem.clients, Streams(problem.seed).at("data"))
+    among = (labels, problem.clients, Streams(seed).at("data"))
     match problem.partition:
         case "iid":
             return partition.iid(*among)

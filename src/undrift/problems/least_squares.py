@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from undrift.problems.digest import digest
 from undrift.problems.form import Dense, Form, FormOracle
 from undrift.problems.held import Held
 from undrift.problems.resident import exact, pick, weights
@@ -33,6 +34,9 @@ class LeastSquares(Form):
         self.q = torch.bmm(self.b.unsqueeze(1), self.A).squeeze(1)
         self.c = float(0.5 * self.b.square().sum(1).mean())
         self._place(torch.float64, self.A.device)
+
+    def digest(self) -> str:
+        return digest("least squares", self.A, self.b)
 
     def hessian(self, client: int) -> Matrix:
         return (self.A[client].T @ self.A[client]).cpu().numpy()

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from undrift.core.problem import Constants
+from undrift.problems.digest import digest
 from undrift.problems.held import Held, owned
 from undrift.problems.logistic_oracle import LogisticOracle, divergence
 from undrift.problems.newton import NotConverged, minimise
@@ -47,6 +48,9 @@ class Logistic(Resident):
         # One row of zeros at the end: index -1, the mark of no sample and of padding, adds nothing to a gradient.
         self.rows = torch.cat([-labels[order, None] * features[order], features.new_zeros(1, self.dim)])
         self._place(torch.float64, features.device)
+
+    def digest(self) -> str:
+        return digest("logistic", self.rows, self.held.first, self.held.sizes, self.l2)
 
     @cached_property
     def optimum(self) -> Tensor | None:

@@ -25,6 +25,7 @@ from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems import neural_input
 from undrift.problems.captured import Captured, capture
 from undrift.problems.dense import View, dense
+from undrift.problems.digest import digest
 from undrift.problems.held import positions
 from undrift.problems.layers import channels_last, pool_first
 
@@ -107,6 +108,11 @@ class Neural(Problem):
 
     def start(self) -> Tensor:
         return self._init.clone()
+
+    def digest(self) -> str:
+        data = self.data
+        images = (data.images, data.labels, data.test_images, data.test_labels)
+        return digest("neural", *images, np.concatenate(self.parts), self.samples, self.spec, self._init)
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         twin = copy.copy(self)

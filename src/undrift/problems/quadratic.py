@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from undrift.problems.digest import digest
 from undrift.problems.form import Dense, Diagonal, Form, FormOracle
 from undrift.problems.held import Held
 from undrift.problems.resident import exact, weights
@@ -54,6 +55,9 @@ class Quadratic(Form):
         A, b = exact("A", A), exact("b", b)
         q = (A @ b.unsqueeze(-1)).squeeze(-1) if A.ndim > b.ndim else A * b
         return cls(A, q, 0.5 * (b * q).sum(-1), beta=beta)
+
+    def digest(self) -> str:
+        return digest("quadratic", self.H, self.q, *self.components, np.array(self.c), self.beta)
 
     def hessian(self, client: int) -> Matrix:
         return self.H[client].cpu().numpy()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from undrift.core.problem import Constants
+from undrift.problems.digest import digest
 from undrift.problems.held import owned
 from undrift.problems.newton import NotConverged, minimise
 from undrift.problems.resident import Resident, exact
@@ -60,6 +61,10 @@ class Softmax(Resident):
         labels = torch.nn.functional.pad(labels.to(features.device, torch.int64)[chosen], (0, 1))
         self.table = Table(rows, labels, self.classes, self.l2)
         self._place(torch.float64, features.device)
+
+    def digest(self) -> str:
+        table = self.table
+        return digest("softmax", table.rows, table.labels, self.classes, self.held.first, self.held.sizes, self.l2)
 
     @cached_property
     def optimum(self) -> Tensor | None:

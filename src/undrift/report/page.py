@@ -65,6 +65,8 @@ class Content:
     """What is to be said beside any accuracy."""
     settings: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
     """By label."""
+    varied: Sequence[str] = ()
+    """What seeds vary."""
 
 
 def page(content: Content) -> str:
@@ -93,11 +95,12 @@ def page(content: Content) -> str:
         runs=content.runs,
         note=content.note,
         tiles=sheets.tiles(found, column, content.target),
-        results=sheets.results(found, column, content.target, content.note),
+        results=sheets.results(found, column, content.target, content.note, content.varied),
         needs=sheets.needs(found, column, content.target),
         bill=sheets.bill(found, content.settings),
         troubles=[(score.label, score.note) for score in found if score.note],
         several=any(score.seeds > 1 for score in found),
+        varied=content.varied,
         data=_charts(content, column) | {"maps": maps},
         maps=maps,
         stills={name: _embedded(png) for name, png in stills.draw(title, content, column, maps).items()},
@@ -168,6 +171,7 @@ def _map(run: About) -> dict[str, Any] | None:
         f"samples of a client: {sizes[0]:,} to {sizes[-1]:,}, median {sizes[len(sizes) // 2]:,}",
         f"classes of a client: {held[0]} to {held[-1]}, median {held[len(held) // 2]}",
         *[f"shown: {len(shown)} clients, one in {shown.step}"] * (shown.step > 1),
+        *[run.partition["of"]] * ("of" in run.partition),
     ]
     return {
         "name": run.name,

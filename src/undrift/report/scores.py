@@ -57,6 +57,8 @@ class Score:
     """Spent in all."""
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
+    seeded: bool = True
+    """Whether a seed changes it; if not, it was run with one of them."""
 
 
 def complete(rows: Iterable[Row]) -> list[Row]:
@@ -99,7 +101,8 @@ def _score(
     runs = list(seeds.values())
     method = known[0].method if known else str(runs[0][0].get("method", "")) if runs else ""
     about = Score(label, method, statuses, values=known[0].values if known else {})
-    about = dataclasses.replace(about, note=next((outcome.note for outcome in known if outcome.note), ""))
+    note = next((outcome.note for outcome in known if outcome.note), "")
+    about = dataclasses.replace(about, note=note, seeded=all(outcome.same_as is None for outcome in known))
     if not runs:
         return about
     hits = [row for curve in runs if (row := hit(curve, column, target))]

@@ -20,6 +20,7 @@ ENDS = {
     "unfinished": ("unfinished", "open"),
 }
 """A status in words, and its kind."""
+UNCHANGED = "no seed changes it"
 UNITS: dict[str, Callable[[float], str]] = {"bytes": size, "seconds": duration}
 
 
@@ -53,8 +54,8 @@ class Tile:
     detail: str
 
 
-def results(scores: Sequence[Score], column: str, target: float | None, note: str) -> Sheet:
-    """Where each method ended."""
+def results(scores: Sequence[Score], column: str, target: float | None, note: str, varied: Sequence[str] = ()) -> Sheet:
+    """Where each method ended; ``varied`` says what seeds vary."""
     judged = column == "accuracy"
     about = f" ({note})" if judged and note else ""
     drifted = any(s.ends.get("drift") for s in scores)
@@ -68,7 +69,7 @@ def results(scores: Sequence[Score], column: str, target: float | None, note: st
             [
                 Cell(s.label),
                 Cell(text, kind=kind),
-                Cell(str(s.seeds) + f" of {planned}" * (planned > s.seeds), s.seeds),
+                Cell(str(s.seeds) + f" of {planned}" * (planned > s.seeds) if s.seeded else UNCHANGED, s.seeds),
                 _spread(s.ends.get(column), NUMBER[column]),
                 _spread(s.best, NUMBER[column]),
                 *(_number((s.ends.get(name) or Spread(float("nan"))).mean, _PLAIN[name]) for name in extra),
@@ -77,9 +78,11 @@ def results(scores: Sequence[Score], column: str, target: float | None, note: st
             ]
         )
     best = {3: max, 4: max} if judged else {3: min, 4: min} if target is None else {}
+    several = any(s.seeds > 1 for s in scores)
     notes = [
-        f"{', '.join(['final', 'best', *extra])}: means over seeds"
-        + " ± standard deviation" * any(s.seeds > 1 for s in scores),
+        *[f"{', '.join(['final', 'best', *extra])}: means over seeds ± standard deviation"] * several,
+        *[f"seeds: of {text}" for text in varied] * several,
+        *[f"{UNCHANGED}: nothing in it is drawn at random, so it was run once"] * any(not s.seeded for s in scores),
         *["drift: mean squared distance of the last local models to the server's"] * drifted,
         *["accuracy and loss: on the test images"] * judged,
         "time: of training, for one seed",
@@ -94,12 +97,18 @@ def needs(scores: Sequence[Score], column: str, target: float | None) -> Sheet:
     for s in scores:
         values = s.needed if aimed else s.spent
         cells = [_number(values.get(name), UNITS.get(name, whole)) for name in SPENT]
-        reached = [Cell(f"{s.reached} of {s.seeds}", s.reached / s.seeds if s.seeds else 0)] if aimed else []
+        reached = (
+            [Cell(f"{s.reached} of {s.seeds}" if s.seeded else UNCHANGED, s.reached / s.seeds if s.seeds else 0)]
+            if aimed
+            else []
+        )
         rows.append([Cell(s.label), *reached, *cells])
     head = ["method", *["seeds there"] * aimed, *SPENT]
     title = f"Spent until {words(goal(target, column))}" if aimed else "Spent in all"
+    several = any(s.seeds > 1 for s in scores)
     notes = [
-        *[f"means over seeds; {NONE} if one of them never got there"] * aimed,
+        *[f"means over seeds; {NONE} if one of them never got there" if several else f"{NONE} if it never got there"]
+        * aimed,
         "vectors: of model size, up and down, per client; bytes and gradients: of all clients together",
         "a vector of which only some entries travel counts as one; bytes are those that travel",
     ]

@@ -38,6 +38,8 @@ class Summary:
     """The same, spent in all."""
     seconds: float = 0.0
     status: str = ""
+    seeded: bool = True
+    """Whether a seed changes it; if not, it was run with one of them."""
 
 
 def curves(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, Curve]]:
@@ -78,10 +80,11 @@ def print_summaries(
     last: tuple[str, Mapping[str, str]] | None = None,
     legend: bool = True,
     note: str = "",
+    varied: Sequence[str] = (),
 ) -> str:
     """The table of some summaries, and what its columns mean.
 
-    ``last`` replaces its last column; ``note`` stands beside every accuracy.
+    ``last`` replaces its last column; ``note`` stands beside every accuracy; ``varied`` says what seeds vary.
     """
     column = summaries[0].metric if summaries else "gap"
     seeds = max((s.seeds for s in summaries), default=1)
@@ -115,10 +118,13 @@ def print_summaries(
     until = f"until {goal(target, column)}" if aimed else "in all"
     mean = ", mean over seeds" if seeds > 1 else ""
     never = f" ({NONE} if never)" if aimed else ""
+    same = [s.label for s in summaries if not s.seeded]
     meaning = [
         f"rounds, vectors and gradients: spent {until}{mean}{never}",
         "vectors: of model size, up and down, per client; gradients: of all clients together",
         *["accuracy and loss: at the end, on the test images" + f"; drift: {FAR}" * drifted] * judged,
+        *[f"seeds: of {text}" for text in varied] * (seeds > 1),
+        *[f"run once, for no seed changes it: {', '.join(same)}"] * bool(same),
     ]
     return "\n".join([table(head, rows, right=head[1:-1]), *["", *meaning] * legend])
 

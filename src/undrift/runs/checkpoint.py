@@ -20,7 +20,10 @@ from undrift.runs.folder import named
 KEPT = 2
 """Checkpoints of one run: should the newest be damaged, there is another."""
 
+NOTE = "note."
+"""What the names of tensors begin with that are no part of the engine's state."""
 KINDS = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int64: "I64"}
+KINDS |= {torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
 
 
 class BadCheckpoint(ValueError):
@@ -30,21 +33,24 @@ class BadCheckpoint(ValueError):
 def store(engine: Engine, path: Path, identity: str, **notes: Any) -> None:
     """Write the engine's state and ``notes`` to ``path`` in one step; ``identity`` names the run it belongs to.
 
-    The vectors of all clients are written in blocks: there is never a second copy of them.
+    A note is what JSON holds, or a tensor. The vectors of all clients are written in blocks: there is never a second
+    copy of them.
     """
     parts, counters = engine.snapshot(lasting=False)
-    header = {"identity": identity, "counters": json.dumps(counters), "notes": json.dumps(notes)}
-    head, digest = _head(parts, {**header, "digest": "0" * 64}), _digest(header)
+    parts |= {f"{NOTE}{name}": note for name, note in notes.items() if isinstance(note, Tensor)}
+    words = {name: note for name, note in notes.items() if not isinstance(note, Tensor)}
+    header = {"identity": identity, "counters": json.dumps(counters), "notes": json.dumps(words)}
+    digest = _digest(header)
     with named(path), writing(path) as file:
-        file.write(head)
-        for name in _order(parts):
+        file.write(head(parts, {**header, "digest": "0" * 64}))
+        for name in order(parts):
             digest.update(_form(name, parts[name]))
             for block in [parts[name]] if isinstance(parts[name], Tensor) else parts[name]:
-                content = _bytes(block)
-                digest.update(content)
-                file.write(content)
+                written = content(block)
+                digest.update(written)
+                file.write(written)
         file.seek(0)
-        file.write(_head(parts, {**header, "digest": digest.hexdigest()}))
+        file.write(head(parts, {**header, "digest": digest.hexdigest()}))
 
 
 def restore(engine: Engine, path: Path, identity: str) -> dict[str, Any]:
@@ -60,15 +66,16 @@ def restore(engine: Engine, path: Path, identity: str) -> dict[str, Any]:
         raise BadCheckpoint(f"{path}: cannot be read ({error}); remove it to start from the one before") from error
     found = header.pop("digest", None)
     digest = _digest(header)
-    for name in _order(tensors):
+    for name in order(tensors):
         digest.update(_form(name, tensors[name]))
-        digest.update(_bytes(tensors[name]))
+        digest.update(content(tensors[name]))
     if found != digest.hexdigest():
         raise BadCheckpoint(f"{path}: damaged (its digest does not match); remove it to start from the one before")
     if header["identity"] != identity:
         raise BadCheckpoint(f"{path}: belongs to another run; give the spec it was made with, or another folder")
+    noted = {name: tensors.pop(name) for name in [*tensors] if name.startswith(NOTE)}
     engine.restore(tensors, json.loads(header["counters"]))
-    return json.loads(header["notes"])
+    return json.loads(header["notes"]) | {name.removeprefix(NOTE): tensor for name, tensor in noted.items()}
 
 
 class Shelf:
@@ -109,10 +116,10 @@ class Shelf:
         return sorted(((int(n), f) for (name, _, n), f in found if name == self.name and n.isdecimal()), reverse=True)
 
 
-def _head(parts: Mapping[str, Any], header: dict[str, str]) -> bytes:
+def head(parts: Mapping[str, Any], header: dict[str, str]) -> bytes:
     """What a safetensors file begins with: the metadata, and the form and place of every tensor."""
     end, places = 0, dict[str, Any]()
-    for name in _order(parts):
+    for name in order(parts):
         start, end = end, end + math.prod(parts[name].shape) * parts[name].dtype.itemsize
         kind, shape = KINDS[parts[name].dtype], list(parts[name].shape)
         places[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
@@ -126,7 +133,7 @@ def _digest(header: dict[str, Any]) -> Any:
     return hashlib.sha256(json.dumps(known).encode())
 
 
-def _order(parts: Mapping[str, Any]) -> list[str]:
+def order(parts: Mapping[str, Any]) -> list[str]:
     """Larger numbers first, so that all of them are aligned."""
     return sorted(parts, key=lambda name: (-parts[name].dtype.itemsize, name))
 
@@ -135,5 +142,6 @@ def _form(name: str, part: Any) -> bytes:
     return f"{name} {part.dtype} {list(part.shape)}".encode()
 
 
-def _bytes(tensor: Tensor) -> Any:
+def content(tensor: Tensor) -> Any:
+    """The bytes of a tensor, as such a file holds them."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()

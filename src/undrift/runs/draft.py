@@ -50,6 +50,7 @@ class Draft(Document):
         problem_name, problem = self.problem()
         settings["objective"] = self.objective(self.document, ())
         self.aims()
+        self.varied(settings, problem)
         made = {i: self.entry(i, self.known(i), settings) for i in range(len(self.tables))}
         if not self.tables:
             some = self.document.get("method")
@@ -111,6 +112,9 @@ class Draft(Document):
             wrong["device"] = text
         if not seeds or len(set(seeds)) < len(seeds):
             wrong["seeds"] = f"seeds = {seeds!r} is not allowed: one or more different whole numbers"
+        vary = good.get("vary", ["draws"])
+        if not vary or len(set(vary)) < len(vary):
+            wrong["vary"] = f"vary = {vary!r} is not allowed: one or more different ones of draws, start and split"
         percent = given.get("target_accuracy", 0)
         if fits(percent, float) and 1 < percent <= 100:
             wrong["target_accuracy"] = f"target_accuracy = {percent} is not allowed: {percent} % is {percent / 100:g}"
@@ -118,6 +122,12 @@ class Draft(Document):
             self.complain((key,), wrong[key])
         self.pace((), given, good)
         return good | {"cohort": self.cohort()}
+
+    def varied(self, settings: Values, problem: Any) -> None:
+        """What seeds are to vary and cannot."""
+        for what in settings.get("vary", ()) if problem else ():
+            if what != "draws" and (reason := problem.fixed(what)):
+                self.complain(("vary",), f"vary = {what!r} is not possible here: {reason}")
 
     def aims(self) -> None:
         """Targets that the problem cannot measure."""

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import json
 import math
 import os
 import time
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from undrift.core.files import writing
-from undrift.runs.spec import Spec
+from undrift.runs.spec import USUAL, Spec
 
 FILES = {
     "spec.toml": "what was run, with every default written out",
-    "environment.json": "versions and hardware, and what is to be said of the data",
+    "environment.json": "versions and hardware, what is to be said of the data, digests of the spec and the data",
     "partition.json": "samples of each class that each client holds, where samples have classes",
     "metrics.jsonl": "one row per evaluation, appended as the run goes",
     "metrics.parquet": "the same rows as columns, once the run is over",
     "summary.json": "how each method ended, once the run is over",
+    "models": "the last and the best model of each method and seed, once it is over: undrift export",
     "log.txt": "what was said",
     "gap.png": "the curves",
     "accuracy.png": "the curves, where the optimum is not known",
@@ -34,6 +36,8 @@ COMPLETE = "summary.json"
 CHECKPOINTS = "checkpoints"
 """What an unfinished run continues from; gone once it is finished."""
 ENDED = f"{CHECKPOINTS}/outcomes.jsonl"
+MODELS = "models"
+PROOF = "proof"
 NEEDED = {"label", "seed", "round", "vectors", "gradients"}
 Row = dict[str, Any]
 
@@ -56,6 +60,14 @@ class Outcome:
     note: str = ""
     model: str = ""
     """The SHA-256 of the last model."""
+    best: Mapping[str, Any] | None = None
+    """``metric``, ``value`` and ``round`` of the best model, where it is known."""
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Of the ``last`` and the ``best`` model, in the folder; one file where they are the same."""
+    seeded: bool = True
+    """Whether anything was drawn at random; if not, no seed changes the run."""
+    same_as: int | None = None
+    """The seed whose run this is too, where no seed changes it."""
 
 
 class Folder:
@@ -67,6 +79,8 @@ class Folder:
         """Rounds that a run which is resumed has rows of, by label and seed."""
         self.listeners: list[Any] = []
         """Told of every row and outcome once it is on disk: ``row(row)``, ``ended(outcome)`` and ``close()``."""
+        self._rows: dict[tuple[str, int], Any] = {}
+        """A running digest of the rows, by label and seed."""
         self._open: dict[str, io.FileIO] = {}
         self._held: int | None = None
 
@@ -92,7 +106,7 @@ class Folder:
             if self._strangers(spec):
                 raise BadFolder(f"{self.path} holds something else than a run; choose another name or --out")
             return "new"
-        if self.document() != spec.document() or any(self._differs(*source) for source in spec.sources.items()):
+        if USUAL | self.document() != spec.document() or any(self._differs(*source) for source in spec.sources.items()):
             return "other"
         return "same" if self.complete else "unfinished"
 
@@ -129,13 +143,24 @@ class Folder:
         whole = counts and all(len(row) == len(classes) for row in counts)
         return {"classes": classes, "counts": counts} if whole else None
 
+    @property
+    def identity(self) -> str:
+        """Digests of the spec and of the data it was begun with; empty in folders of older versions."""
+        found = self.environment
+        return " ".join(str(found[key]) for key in ("spec", "data") if key in found)
+
     def start(self, spec: Spec, environment: Mapping[str, Any], comments: list[str]) -> None:
         """Make the folder, or empty it of an earlier run; other files in it stay."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.lock()
         self._tidy()
+        self._rows.clear()
         for name in (*FILES, ENDED):
-            self.file(name).unlink(missing_ok=True)
+            if name != MODELS:
+                self.file(name).unlink(missing_ok=True)
+        _remove(self.file(MODELS).glob("*.safetensors"))
+        with suppress(OSError):
+            self.file(MODELS).rmdir()
         _remove(self.file("tensorboard").rglob("events.out.tfevents.*"))
         self._clear()
         head = "".join(f"# {comment}\n" for comment in comments)
@@ -144,8 +169,12 @@ class Folder:
             self.write(name, content)
         self.write("spec.toml", head + spec.toml())
 
-    def resume(self) -> None:
-        """Go on with an unfinished run: what a crash left half-written is removed."""
+    def resume(self, planned: Collection[tuple[str, int]] | None = None) -> list[str]:
+        """Go on with an unfinished run: what a crash left half-written is removed.
+
+        So is what is not the run's: rows of no label and seed that is ``planned``, outcomes that are not as they were
+        written, or whose rows or models are not. Says what.
+        """
         self.lock()
         self._tidy()
         for name in ("metrics.jsonl", "log.txt", ENDED):
@@ -153,8 +182,16 @@ class Folder:
                 whole, newline, torn = self.file(name).read_bytes().rpartition(b"\n")
                 if torn:
                     self.write(name, whole + newline)
-        for row in self.rows() if self.file("metrics.jsonl").exists() else []:
+        rows = self.rows() if self.file("metrics.jsonl").exists() else []
+        own = [row for row in rows if planned is None or (row["label"], row["seed"]) in planned]
+        for row in own:
             self.left.setdefault((row["label"], row["seed"]), set()).add(row["round"])
+            self._count(row)
+        told = self._disown(planned)
+        if len(own) < len(rows):
+            self.write("metrics.jsonl", "".join(f"{_json(row)}\n" for row in own))
+            told.append(f"{len(rows) - len(own)} rows are of no method and seed of this run: removed")
+        return told
 
     def write(self, name: str, content: str | bytes) -> None:
         """A whole file at once: no reader ever sees a part of it."""
@@ -163,6 +200,7 @@ class Folder:
 
     def append(self, row: Mapping[str, Any]) -> None:
         self._line("metrics.jsonl", _json(row))
+        self._count(row)
         self._tell("row", row)
 
     def log(self, text: str) -> None:
@@ -172,7 +210,7 @@ class Folder:
         """One method is through with one seed."""
         self.settle()
         self.file(CHECKPOINTS).mkdir(exist_ok=True)
-        self._line(ENDED, json.dumps(dataclasses.asdict(outcome)))
+        self._line(ENDED, json.dumps(dataclasses.asdict(outcome) | {PROOF: self._proof(outcome)}))
         self._tell("ended", outcome)
 
     def settle(self) -> None:
@@ -184,7 +222,11 @@ class Folder:
     def keep(self, label: str, seed: int, last: int) -> None:
         """Forget the rows of one method and seed after the round ``last``."""
         if max(self.left.get((label, seed), ()), default=-1) > last:
-            rows = (row for row in self.rows() if (row["label"], row["seed"]) != (label, seed) or row["round"] <= last)
+            rows = [row for row in self.rows() if (row["label"], row["seed"]) != (label, seed) or row["round"] <= last]
+            self._rows.pop((label, seed), None)
+            for row in rows:
+                if (row["label"], row["seed"]) == (label, seed):
+                    self._count(row)
             if file := self._open.pop("metrics.jsonl", None):
                 file.close()
             self.write("metrics.jsonl", "".join(f"{_json(row)}\n" for row in rows))
@@ -241,11 +283,41 @@ class Folder:
         try:
             text = path.read_text()
             found = json.loads(text) if path.name == COMPLETE else map(json.loads, text.split("\n")[:-1])
-            return [Outcome(**entry) for entry in found]
+            return [Outcome(**{key: v for key, v in entry.items() if key != PROOF}) for entry in found]
         except FileNotFoundError:
             return []
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, AttributeError):
             raise BadFolder(f"{path} cannot be read") from None
+
+    def _count(self, row: Mapping[str, Any]) -> None:
+        """Another row of its label and seed."""
+        known = self._rows.setdefault((row["label"], row["seed"]), hashlib.sha256())
+        known.update(f"{_json(row)}\n".encode())
+
+    def _proof(self, outcome: Outcome) -> str:
+        """A digest of the run's identity, of how a method ended, and of its rows."""
+        rows = self._rows.get((outcome.label, outcome.seed), hashlib.sha256()).hexdigest()
+        text = json.dumps([self.identity, dataclasses.asdict(outcome), rows], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _disown(self, planned: Collection[tuple[str, int]] | None) -> list[str]:
+        """Forget the outcomes that are not sound; says which. Those of older versions cannot be told."""
+        outcomes = self.outcomes()
+        if self.complete or not outcomes:
+            return []
+        lines, sound, told = self.file(ENDED).read_text().split("\n")[:-1], list[str](), list[str]()
+        for line, outcome in zip(lines, outcomes, strict=True):
+            proof = json.loads(line).get(PROOF)
+            there = all(self.file(name).is_file() for name in outcome.files.values())
+            wanted = planned is None or (outcome.label, outcome.seed) in planned
+            older = proof is None and not self.identity
+            if wanted and there and (older or proof == self._proof(outcome)):
+                sound.append(line)
+            else:
+                told.append(f"{outcome.label}, seed {outcome.seed}: its rows, outcome or model have been changed")
+        if told:
+            self.write(ENDED, "".join(f"{line}\n" for line in sound))
+        return told
 
     def _tell(self, what: str, *about: Any) -> None:
         for listener in self.listeners:
@@ -290,7 +362,7 @@ class Folder:
 
     def _tidy(self) -> None:
         """Remove what a crash in the middle of a write left."""
-        for folder in (self.path, self.file(CHECKPOINTS)):
+        for folder in (self.path, self.file(CHECKPOINTS), self.file(MODELS)):
             _remove(folder.glob(".*.part"))
 
     def _clear(self) -> None:

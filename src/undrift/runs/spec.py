@@ -43,7 +43,10 @@ class Settings(Training):
     cohort           clients that take part in a round: a number or a table; left out: all of them
     batch            samples of a mini-batch; left out: all that a client has
     weights          uniform, or samples: clients count by their number of samples
-    seeds            one run of every method with each; a seed decides cohorts, mini-batches and coins
+    seeds            one run of every method with each
+    vary             what a seed decides: draws (cohorts, mini-batches, augmentation, coins; left out: those of seed 0),
+                     start (the first weights), split (who holds which samples; where data are drawn, the data);
+                     start and split are then the run's seed's, not the problem's
     every            rounds from one recorded row to the next
     engine           simulate: the cohort side by side; wire: one client after another, by messages
     dtype            of models and gradients; left out: the problem's own
@@ -58,6 +61,7 @@ class Settings(Training):
     batch: Count | None = None
     weights: Weights = "uniform"
     seeds: list[Natural] = dataclasses.field(default_factory=lambda: [0])
+    vary: list[Literal["draws", "start", "split"]] = dataclasses.field(default_factory=lambda: ["draws"])
     every: Count = 1
     engine: Literal["simulate", "wire"] = "simulate"
     dtype: Literal["float64", "float32"] | None = None
@@ -73,6 +77,10 @@ TRAINING, SETTINGS = (
     for part in (Training, Settings)
 )
 """The keys of the three; those of gradients come last."""
+
+
+USUAL = {"vary": ["draws"]}
+"""What a spec meant that was written before there was a choice."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +113,19 @@ class Spec(Settings):
         common = ("cohort", "batch", "weights", "engine", "dtype", "device")
         return {name: getattr(entry, name) for name in own} | {name: getattr(self, name) for name in common}
 
+    @property
+    def anew(self) -> bool:
+        """Whether the problem is built anew for each seed."""
+        return "start" in self.vary or "split" in self.vary
+
+    def problem_at(self, seed: int) -> Any:
+        """The problem's parameters in the run with ``seed``."""
+        return self.problem.drawn(self.vary, seed) if self.anew else self.problem
+
+    def draws_at(self, seed: int) -> int:
+        """The seed of cohorts, mini-batches and coins in the run with ``seed``."""
+        return seed if "draws" in self.vary else 0
+
     def document(self) -> dict[str, Any]:
         """The spec with every default written out, as TOML holds it."""
         top = {name: getattr(self, name) for name in ("name", *SETTINGS)}
@@ -126,7 +147,8 @@ class Spec(Settings):
     @property
     def identity(self) -> str:
         """A fingerprint of all that decides what a run computes."""
-        total = hashlib.sha256(json.dumps(self.document(), sort_keys=True).encode())
+        decides = {key: value for key, value in self.document().items() if (key, value) not in USUAL.items()}
+        total = hashlib.sha256(json.dumps(decides, sort_keys=True).encode())
         for name, content in sorted(self.sources.items()):
             total.update(f"\n{name} {len(content)}\n".encode() + content)
         return total.hexdigest()

@@ -33,11 +33,33 @@ class Stops(Protocol):
     def asked(self) -> bool: ...
 
 
+@dataclasses.dataclass
+class Best:
+    """The best model that was measured, by what tables judge by: smallest gap, else highest accuracy, else loss."""
+
+    metric: str = ""
+    value: float = math.nan
+    round: int = -1
+    x: torch.Tensor | None = None
+
+    def see(self, row: Row, x: torch.Tensor) -> None:
+        """Look at another one; of equals the first stays."""
+        metric = next((name for name in ("gap", "accuracy") if row.get(name) is not None), "loss")
+        value = row[metric]
+        better = value > self.value if metric == "accuracy" else value < self.value
+        if better or (self.x is None and math.isfinite(value)):
+            self.metric, self.value, self.round, self.x = metric, value, row["round"], x.clone()
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return {"metric": self.metric, "value": self.value, "round": self.round}
+
+
 class Trial:
     """An engine on its way to ``rounds``; every ``every`` rounds a row goes to ``watch``."""
 
-    def __init__(self, engine: Engine, rounds: int, every: int, watch: Callable[[Row], None]):
-        self.engine, self.rounds, self.every, self.watch = engine, rounds, every, watch
+    def __init__(self, engine: Engine, rounds: int, every: int, watch: Callable[[Row], None], best: Best | None = None):
+        self.engine, self.rounds, self.every, self.watch, self.best = engine, rounds, every, watch, best
         self.seconds = 0.0
         self.limit: float | None = None
         self.keep: Callable[[], None] = lambda: None
@@ -75,12 +97,19 @@ class Trial:
         notes = shelf.restore(self.engine, lambda round: measured.issuperset(self.grid(round)), tell)
         if notes is not None:
             self.seconds, self.limit = notes["seconds"], notes["limit"]
+            self.engine.streams.used = notes.get("drawn", True)
+            if self.best:  # an older checkpoint does not know it, and rows to come cannot tell
+                known = "best" in notes
+                self.best = Best(**notes["best"], x=notes["model"].to(self.engine.x0.device)) if known else None
             tell(f"{label}, seed {seed}: goes on from round {self.engine.round}")
         folder.keep(label, seed, last=-1 if notes is None else self.engine.round)
 
         def keep() -> None:
             folder.settle()
-            shelf.store(self.engine, seconds=self.seconds, limit=self.limit)
+            notes: dict[str, Any] = {"seconds": self.seconds, "limit": self.limit, "drawn": self.engine.streams.used}
+            if self.best and self.best.x is not None:
+                notes |= {"best": self.best.about, "model": self.best.x}
+            shelf.store(self.engine, **notes)
 
         self.keep = keep
 
@@ -95,6 +124,8 @@ class Trial:
     def _measure(self) -> Row:
         row = measure(self.engine) | {"seconds": self.seconds}
         self.watch(row)
+        if self.best:
+            self.best.see(row, self.engine.x)
         return row
 
 

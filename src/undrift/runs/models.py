@@ -1,0 +1,110 @@
+"""The models that a run keeps: of every method and seed the last, and the best of those that were measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from undrift.core.files import writing
+from undrift.core.params import unknown
+from undrift.runs.folder import MODELS, BadFolder, Folder, Outcome, named
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from undrift.core.problem import Problem
+    from undrift.runs.trial import Best
+
+
+def load(folder: Folder | Path | str, label: str, seed: int | None = None, best: bool = False) -> dict[str, Tensor]:
+    """The last model of a method in a run, or the best, by the names of its tensors; a ``state_dict`` for networks.
+
+    ``seed`` may be left out where there is one.
+    """
+    from safetensors.torch import load_file
+
+    return load_file(find(folder if isinstance(folder, Folder) else Folder(Path(folder)), label, seed, best)[1])
+
+
+def find(folder: Folder, label: str, seed: int | None = None, best: bool = False) -> tuple[Outcome, Path]:
+    """How that method ended, and the file of its model; :class:`BadFolder` says why there is none."""
+    outcomes = folder.outcomes()
+    tables = [table for table in folder.document().get("method", []) if isinstance(table, dict)]
+    labels = [*dict.fromkeys([str(table.get("label")) for table in tables] + [o.label for o in outcomes])]
+    if label not in labels:
+        raise BadFolder(f"{folder.path}: {unknown('method', label, labels)}")
+    ended = {outcome.seed: outcome for outcome in outcomes if outcome.label == label}
+    if not ended or (seed is not None and seed not in ended):
+        planned = folder.document().get("seeds", [0])
+        if seed is not None and seed not in planned:
+            raise BadFolder(f"{folder.path}: {unknown('seed', str(seed), map(str, planned))}")
+        raise BadFolder(f"{folder.path}: {label} has not ended; go on with undrift resume {folder.path}")
+    run = [outcome for outcome in ended.values() if outcome.same_as is None]
+    if seed is None and len(run) > 1:
+        raise BadFolder(f"{folder.path}: {label} was run with several seeds: {', '.join(map(str, ended))}; choose one")
+    outcome = run[0] if seed is None else ended[seed]
+    which = "best" if best else "last"
+    if which not in outcome.files:
+        older = "it was run by a version of undrift that kept none" if not outcome.files else "it is not known"
+        raise BadFolder(f"{folder.path}: no {which} model of {label}: {outcome.note or older}")
+    path = folder.file(outcome.files[which])
+    if not path.is_file() or path.parent != folder.file(MODELS):
+        raise BadFolder(f"{path} does not exist: run the spec again to have it")
+    return outcome, path
+
+
+def keep(
+    folder: Folder, problem: Problem, stem: str, about: dict[str, Any], x: Tensor, best: Best | None
+) -> dict[str, str]:
+    """Write the last model and, if it is another, the best; gives ``last`` and ``best`` with their files."""
+    last = f"{MODELS}/{stem}-last.safetensors"
+    _write(folder.file(last), problem, x, about | {"which": "last"})
+    if best is None or best.x is None:
+        return {"last": last}
+    if best.round == about["round"]:
+        return {"last": last, "best": last}
+    file = f"{MODELS}/{stem}-best.safetensors"
+    _write(folder.file(file), problem, best.x, about | best.about | {"which": "best"})
+    return {"last": last, "best": file}
+
+
+def stems(labels: Iterable[str]) -> dict[str, str]:
+    """What the file names of each label begin with: different ones, also where case does not count.
+
+    >>> stems(["FedAvg", "a/b", "a b", "A_B"])
+    {'FedAvg': 'FedAvg', 'a/b': 'a_b', 'a b': 'a_b.2', 'A_B': 'A_B.3'}
+    """
+    found: dict[str, str] = {}
+    for k, label in enumerate(labels):
+        stem = re.sub(r"[^A-Za-z0-9+-]", "_", label)
+        taken = {other.casefold() for other in found.values()}
+        found[label] = stem if stem.casefold() not in taken else f"{stem}.{k}"
+    return found
+
+
+def tensors(problem: Problem, x: Tensor) -> dict[str, Tensor]:
+    """A model by the names of its tensors: those of a network's ``state_dict``, else one vector ``x``."""
+    from undrift.models.flat import Spec, unflatten
+
+    spec, named = getattr(problem, "spec", None), getattr(problem, "state_dict", None)
+    if named is not None:
+        return named(x)
+    return unflatten(x, spec) if isinstance(spec, Spec) else {"x": x}
+
+
+def size(problem: Problem) -> int:
+    """Bytes of one model, about."""
+    return problem.dim * problem.dtype.itemsize
+
+
+def _write(path: Path, problem: Problem, x: Tensor, about: dict[str, Any]) -> None:
+    """With the same bytes whenever it is the same model, which safetensors' own writer does not give."""
+    from undrift.runs.checkpoint import content, head, order
+
+    parts = tensors(problem, x)
+    with named(path), writing(path) as file:
+        file.write(head(parts, {key: str(value) for key, value in about.items()}))
+        for name in order(parts):
+            file.write(content(parts[name]))

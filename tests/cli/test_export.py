@@ -1,0 +1,66 @@
+"""``export``: a model of a run as a file of its own."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from undrift.cli import main
+from undrift.runs.models import load
+
+
+def told(capsys, *words):
+    try:
+        code = main(["export", *words])
+    except SystemExit as end:
+        code = end.code
+    return code, *capsys.readouterr()
+
+
+@pytest.fixture
+def run(place, capsys):
+    main(["run", "spec.toml", "-s", "cohort=2", "-s", "seeds=[0, 3]", "-s", "method.FedAvg.lr=0.1"])
+    capsys.readouterr()
+    return place
+
+
+def test_a_model_becomes_a_file(run, capsys):
+    code, out, _ = told(capsys, "mine", "SCAFFOLD", "--seed", "3", "-o", "deep/er.safetensors")
+    assert code == 0 and out == "deep/er.safetensors\n"
+    assert torch.equal(load_file("deep/er.safetensors")["x"], load("runs/mine", "SCAFFOLD", 3)["x"])
+    words = ["runs/mine", "FedAvg", "--seed", "0", "--best", "-o", "best.safetensors", "--json"]
+    code, out, _ = told(capsys, *words)
+    answer = json.loads(out)
+    assert code == 0 and (answer["which"], answer["seed"], answer["metric"]) == ("best", 0, "gap")
+    assert torch.equal(load_file("best.safetensors")["x"], load("runs/mine", "FedAvg", 0, best=True)["x"])
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["mne", "FedAvg", "--seed", "0"], "did you mean mine"),
+        (["mine", "FedAvgg", "--seed", "0"], "did you mean FedAvg"),
+        (["mine", "FedAvg"], "0, 3"),
+        (["mine", "FedAvg", "--seed", "1"], "allowed: 0, 3"),
+    ],
+)
+def test_what_is_not_there_is_refused(run, capsys, words, reason):
+    code, out, err = told(capsys, *words, "-o", "x.safetensors")
+    assert code == 2 and out == "" and reason in err and not (run / "x.safetensors").exists()
+
+
+def test_nothing_is_replaced_unasked(run, capsys):
+    (run / "x.safetensors").write_text("precious")
+    words = ["mine", "FedAvg", "--seed", "0", "-o", "x.safetensors"]
+    code, _, err = told(capsys, *words)
+    assert code == 2 and "--overwrite" in err and (run / "x.safetensors").read_text() == "precious"
+    assert told(capsys, *words, "--overwrite")[0] == 0
+    assert told(capsys, *words[:-1], "runs")[0] == 2
+
+
+def test_a_method_that_no_seed_changes_needs_none(place, capsys):
+    main(["run", "spec.toml", "-s", "seeds=[0, 3]"])
+    for words in ([], ["--seed", "0"], ["--seed", "3"]):
+        assert told(capsys, "mine", "FedAvg", *words, "-o", f"x{len(words)}.safetensors", "--overwrite")[0] == 0
+    assert (place / "x0.safetensors").read_bytes() == (place / "x2.safetensors").read_bytes()

@@ -1,0 +1,167 @@
+"""Finished runs keep their models."""
+
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+from tests.cli.test_resume import Soon
+
+import undrift as ud
+from undrift.cli import experiment, main
+from undrift.problems.catalog import Images
+from undrift.report import figures
+from undrift.runs.folder import MODELS, BadFolder, Folder
+from undrift.runs.models import find, load, stems
+from undrift.runs.trial import Best
+
+SPEC = """\
+name = "mine"
+rounds = 9
+steps = 2
+seeds = [0, 1]
+batch = 4
+every = 2
+[problem]
+name = "least-squares"
+clients = 3
+rows = 8
+[[method]]
+name = "FedAvg"
+label = "a/b"
+lr = 0.06
+[[method]]
+name = "Scaffold"
+label = "a b"
+lr = 0.01
+"""
+NET = """\
+name = "net"
+rounds = 3
+batch = 8
+[problem]
+name = "images"
+train = 60
+test = 20
+model = "mlp"
+hidden = 4
+clients = 3
+[[method]]
+name = "FedAvg"
+lr = 0.1
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(figures, "panels", lambda *args, **kwargs: None)
+    monkeypatch.setattr(figures, "image", lambda figure: b"")
+    (tmp_path / "spec.toml").write_text(SPEC)
+    (tmp_path / "net.toml").write_text(NET)
+
+
+def alone(lr, seed, rounds):
+    setting = {"clients": 3, "rows": 8, "steps": 2, "batch": 4, "every": 2, "seed": seed}
+    return ud.run(ud.FedAvg(lr=lr), "least-squares", rounds=rounds, **setting)
+
+
+def test_the_last_and_the_best_are_those_the_library_finds(tmp_path):
+    assert main(["run", "spec.toml"]) == 0
+    folder = Folder(tmp_path / "runs/mine")
+    for seed in (0, 1):
+        rows = [row for row in folder.rows() if (row["label"], row["seed"]) == ("a/b", seed)]
+        top = min(rows, key=lambda row: row["gap"])
+        outcome, path = find(folder, "a/b", seed, best=True)
+        assert outcome.best == {"metric": "gap", "value": top["gap"], "round": top["round"]}
+        assert torch.equal(load(folder, "a/b", seed)["x"], alone(0.06, seed, 9).x)
+        assert torch.equal(load(folder.path, "a/b", seed, best=True)["x"], alone(0.06, seed, top["round"]).x)
+        with safe_open(path, "pt") as file:
+            about = file.metadata()
+        assert (about["label"], about["seed"], about["round"]) == ("a/b", str(seed), str(top["round"]))
+    assert any(outcome.best["round"] < 9 for outcome in folder.outcomes())  # else nothing is said above
+    files = {name for outcome in folder.outcomes() for name in outcome.files.values()}
+    assert files == {f"{MODELS}/{f.name}" for f in (folder.path / MODELS).iterdir()}
+    assert json.loads(folder.file("summary.json").read_text())[0]["best"]["metric"] == "gap"
+
+
+def test_networks_have_the_names_and_shapes_of_their_module(tmp_path):
+    main(["run", "net.toml"])
+    problem = Images(train=60, test=20, model="mlp", hidden=4, clients=3).build()
+    found, expected = load(tmp_path / "runs/net", "FedAvg"), problem.net.state_dict()
+    assert {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in expected.items()}
+    problem.net.load_state_dict(found)
+    images = torch.rand(5, *problem.data.images.shape[1:])
+    run = ud.run(ud.FedAvg(lr=0.1), "images", train=60, test=20, model="mlp", hidden=4, clients=3, rounds=3, batch=8)
+    with torch.no_grad():
+        assert torch.equal(problem.net(images), run.problem.bound(run.x)(images))
+    outcome = find(Folder(tmp_path / "runs/net"), "FedAvg")[0]
+    assert outcome.best["metric"] == "accuracy" and outcome.best["value"] == max(run.history["accuracy"])
+
+
+@pytest.mark.parametrize("rounds", [3, 7])
+def test_the_best_survives_a_stop_bit_by_bit(tmp_path, monkeypatch, rounds):
+    main(["run", "spec.toml", "--out", "whole"])
+    monkeypatch.setattr(experiment, "Stop", type("Then", (Soon,), {"rounds": rounds}))
+    codes = [main(["run", "spec.toml"])]
+    while codes[-1] == 130 and len(codes) < 40:
+        codes.append(main(["resume", "mine"]))
+    assert len(codes) > 4 and codes[-1] == 0
+    one, other = tmp_path / "whole/mine" / MODELS, tmp_path / "runs/mine" / MODELS
+    names = sorted(f.name for f in one.iterdir())
+    assert names == sorted(f.name for f in other.iterdir())
+    assert all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+
+
+def test_the_best_is_by_gap_then_accuracy_then_loss():
+    def best(*rows):
+        found = Best()
+        for k, row in enumerate(rows):
+            found.see({"round": k, **row}, torch.tensor([float(k)]))
+        return found.metric, found.round, found.x.item()
+
+    nan = float("nan")
+    assert best({"accuracy": 0.1, "loss": 1}, {"accuracy": 0.3, "loss": 2}, {"accuracy": 0.3, "loss": 0}) == (
+        "accuracy", 1, 1.0,
+    )  # fmt: skip
+    assert best({"gap": 3, "loss": 1}, {"gap": 1, "loss": 2}, {"gap": nan, "loss": 0}) == ("gap", 1, 1.0)
+    assert best({"gap": 3, "loss": 1, "accuracy": 0.9}, {"gap": 1, "loss": 2, "accuracy": 0.1}) == ("gap", 1, 1.0)
+    assert best({"loss": nan}, {"loss": 2}, {"loss": 1}, {"loss": 3}) == ("loss", 2, 2.0)
+
+
+def test_overwriting_removes_what_was_kept(tmp_path):
+    main(["run", "spec.toml"])
+    stranger = tmp_path / "runs/mine" / MODELS / "notes.md"
+    stranger.write_text("mine")
+    main(["run", "spec.toml", "-s", "seeds=[7]", "--overwrite"])
+    names = {f.name for f in (tmp_path / "runs/mine" / MODELS).iterdir()}
+    assert stranger.name in names and all("-7-" in name for name in names - {stranger.name}) and len(names) > 2
+
+
+def test_what_is_not_there_is_said(tmp_path):
+    main(["run", "spec.toml", "-s", "rounds=2"])
+    folder = Folder(tmp_path / "runs/mine")
+    for words, reason in (
+        (("a/c", 0), "did you mean a/b"),
+        (("a/b",), "several seeds: 0, 1"),
+        (("a/b", 5), "unknown seed"),
+    ):
+        with pytest.raises(BadFolder, match=reason):
+            load(folder, *words)
+    summary = json.loads(folder.file("summary.json").read_text())
+    for entry in summary:
+        del entry["files"], entry["best"]
+    folder.file("summary.json").write_text(json.dumps(summary))
+    with pytest.raises(BadFolder, match="kept none"):
+        load(folder, "a/b", 0)
+    summary[0]["files"] = {"last": "../../spec.toml"}
+    folder.file("summary.json").write_text(json.dumps(summary))
+    with pytest.raises(BadFolder, match="does not exist"):
+        load(folder, "a/b", 0)
+
+
+def test_file_names_are_safe_and_differ():
+    labels = ["a/b", "a b", "A_b", "..", "ü", "x" * 40, "FedAvg+"]
+    found = stems(labels)
+    assert len({name.casefold() for name in found.values()}) == len(labels)
+    assert all(name.isascii() and "/" not in name and not name.startswith(".") for name in found.values())
