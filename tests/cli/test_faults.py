@@ -55,7 +55,8 @@ def test_no_room_for_a_checkpoint(place):
     assert done.returncode == 1 and "File too large" in done.stderr and "checkpoints" in done.stderr
     assert "Traceback" not in done.stderr
     left = {str(f.relative_to(place / "runs/mine")) for f in (place / "runs/mine").rglob("*")}
-    ended = {"checkpoints", "checkpoints/outcomes.jsonl", "log.txt"}  # of FedAvg, whose checkpoints are small
+    model = {"models", "models/FedAvg-0-last.safetensors"}
+    ended = {"checkpoints", "checkpoints/outcomes.jsonl", "log.txt", *model}  # of FedAvg, whose checkpoints are small
     assert left == {"spec.toml", "environment.json", "metrics.jsonl", *ended}
 
 

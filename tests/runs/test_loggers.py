@@ -16,6 +16,7 @@ name = "mine"
 rounds = 6
 steps = 3
 seeds = [0, 1]
+cohort = 3
 [problem]
 name = "quadratic"
 clients = 4

@@ -212,6 +212,7 @@ def test_something_that_was_drawn_before_a_stop_is_not_forgotten(tmp_path):
     ready, folder = experiment.make(spec), Folder(tmp_path / "sure")
     folder.start(spec, {}, [])
     for used in (True, False):
+        folder.left.clear()
         shelf = Shelf(tmp_path, f"state-{used}", "mine")
         before, after = (Trial(ready.engine(ready.tasks[1], 4), 6, 1, lambda row: None) for _ in range(2))
         before.resume(folder, shelf, "Scaffnew", 4, lambda text: None)

@@ -112,7 +112,8 @@ class Neural(Problem):
     def digest(self) -> str:
         data = self.data
         images = (data.images, data.labels, data.test_images, data.test_labels)
-        return digest("neural", *images, np.concatenate(self.parts), self.samples, self.spec, self._init)
+        weights = [part for part in self.state_dict(self._init).values() if isinstance(part, Tensor)]
+        return digest("neural", *images, np.concatenate(self.parts), self.samples, self.spec, self._init, *weights)
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         twin = copy.copy(self)

@@ -171,7 +171,7 @@ def _map(run: About) -> dict[str, Any] | None:
         f"samples of a client: {sizes[0]:,} to {sizes[-1]:,}, median {sizes[len(sizes) // 2]:,}",
         f"classes of a client: {held[0]} to {held[-1]}, median {held[len(held) // 2]}",
         *[f"shown: {len(shown)} clients, one in {shown.step}"] * (shown.step > 1),
-        *[run.partition["of"]] * ("of" in run.partition),
+        *filter(None, [run.partition.get("of")]),
     ]
     return {
         "name": run.name,

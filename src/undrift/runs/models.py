@@ -86,12 +86,10 @@ def stems(labels: Iterable[str]) -> dict[str, str]:
 
 def tensors(problem: Problem, x: Tensor) -> dict[str, Tensor]:
     """A model by the names of its tensors: those of a network's ``state_dict``, else one vector ``x``."""
-    from undrift.models.flat import Spec, unflatten
+    from torch import Tensor
 
-    spec, named = getattr(problem, "spec", None), getattr(problem, "state_dict", None)
-    if named is not None:
-        return named(x)
-    return unflatten(x, spec) if isinstance(spec, Spec) else {"x": x}
+    of = getattr(problem, "state_dict", None)
+    return {"x": x} if of is None else {name: part for name, part in of(x).items() if isinstance(part, Tensor)}
 
 
 def size(problem: Problem) -> int:
