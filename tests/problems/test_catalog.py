@@ -51,6 +51,8 @@ CHANGES: dict[str, dict[str, Any]] = {
         "partition": "iid",
         "beta": 0.1,
         "seed": 1,
+        "split_seed": 1,
+        "start_seed": 1,
     },
 }
 ELSEWHERE = {"images": {"data", "augment", "precision", "training"}}

@@ -125,3 +125,23 @@ def test_the_winners(folder):
     ends = [Score(label, "", {}, 1, {"accuracy": Spread(value)}) for label, value in (("a", 0.2), ("b", 0.3))]
     (tile,) = sheets.tiles(ends, "accuracy", None)
     assert (tile.title, tile.value, tile.detail) == ("Best final accuracy", "b", "30.00 %")
+
+
+def test_what_seeds_vary_is_said_where_there_are_several(folder):
+    several = found(folder)
+    notes = " ".join(sheets.results(several, "gap", TARGET, "", ["cohorts (same split)"]).notes)
+    assert "standard deviation" in notes and "seeds: of cohorts (same split)" in notes
+    rows = [row for row in folder.rows() if row["seed"] == 0]
+    one = scores(rows, folder.outcomes()[:2], {"FedAvg": [0], "SCAFFOLD": [0]}, TARGET)
+    for sheet in (sheets.results(one, "gap", TARGET, "", ["cohorts (same split)"]), sheets.needs(one, "gap", TARGET)):
+        assert not any("means" in note or "±" in note or "cohorts" in note for note in sheet.notes)
+
+
+def test_what_no_seed_changes_has_no_deviation(folder):
+    first, *_ = folder.outcomes()
+    twin = dataclasses.replace(first, seed=1, same_as=0)
+    rows = [row for row in folder.rows() if (row["label"], row["seed"]) == ("FedAvg", 0)]
+    (score,) = scores(rows, [first, twin], {"FedAvg": [0, 1]}, TARGET)
+    table = sheets.results([score], "gap", TARGET, "", ["cohorts"])
+    assert column(table, "seeds") == ["no seed changes it"] and "±" not in column(table, "final gap")[0]
+    assert column(table, "outcome") == ["all rounds run"]

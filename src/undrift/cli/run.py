@@ -236,7 +236,8 @@ def work(folder: Folder, experiment: Experiment, pause: float | None) -> list[Ou
         with Stop() as stop, suppress(KeyboardInterrupt):
             for outcome in experiment.perform(folder, bar, stop, pause):
                 outcomes.append(outcome)
-                folder.log(f"{outcome.label}, seed {outcome.seed}: {outcome.note or outcome.status}")
+                same = f"as seed {outcome.same_as}, for no seed changes it" if outcome.same_as is not None else ""
+                folder.log(f"{outcome.label}, seed {outcome.seed}: {same or outcome.note or outcome.status}")
     finally:
         bar.close()
     spec = experiment.spec
