@@ -79,6 +79,8 @@ class Experiment:
         if not self.spec.anew or seed == self.spec.seeds[0]:
             return self.tasks
         if seed not in self._laid:
+            for task in (task for tasks in self._laid.values() for task in tasks):
+                task.problem.release()
             self._laid.clear()
             self._laid[seed] = lay(self.spec, self.store, seed, [])
         return self._laid[seed]

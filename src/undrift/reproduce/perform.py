@@ -121,6 +121,7 @@ def perform(groups: list[list[Want]], cache: Cache, stop: Stops, reporter: Repor
             except (Unsupported, ValueError, RuntimeError) as error:
                 yield want, str(error)
             release()
+        problem.release()
         del problem
         release(compiled=True)
 
