@@ -53,7 +53,8 @@ def test_methods_as_json_carry_every_declaration(capsys):
     assert any("exactly" in text for text in rows["DANE"]["assumptions"])
 
 
-def test_the_tables_name_everything_and_fit(capsys):
+def test_the_tables_name_everything_and_fit(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     for kind, known in (("methods", registry), ("problems", problems), ("objectives", objectives)):
         text = told(capsys, "list", kind)
         assert all(any(line.startswith(name) for line in text.splitlines()) for name in known)

@@ -1,8 +1,12 @@
 """Tables and numbers as they are printed."""
 
 import math
+import os
+import sys
 
-from undrift.report.text import clean, count, duration, percent, plain, size, small, table, whole
+import pytest
+
+from undrift.report.text import clean, columns, count, duration, percent, plain, prose, size, small, table, whole
 
 
 def test_nothing_printed_can_command_a_terminal():
@@ -26,6 +30,71 @@ def test_the_last_text_gives_way():
     assert text.splitlines()[-2:] == ["c      3  words that go on and on below", "          one another"]
     text = table(["name", "n", "title"], rows, right=["n"], width=40, cut=True)
     assert len(text.splitlines()) == 5 and max(map(len, text.splitlines())) == 40 and "x..." in text
+
+
+WIDE = ["method", "rounds", "vectors", "gradients", "accuracy", "outcome"]
+RUNS = [["images: FedAvg, calibrated", 12, 24, 5_000, "85.00 %", "all rounds run"]]
+
+
+@pytest.mark.parametrize("width", [40, 60, 70, 76])
+def test_columns_that_do_not_fit_go_on_below(width):
+    """Nothing is wider than asked, nothing is lost, and no short text is broken to make room."""
+    lines = table(WIDE, RUNS, right=WIDE[1:5], width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    below = [line for line in lines if line.startswith("  ")]
+    assert len(below) >= 2 and len(below) % 2 == 0 and below[-1].endswith("all rounds run")
+    assert "".join(lines).count("images: FedAvg, calibrated") == 1
+    assert all(word in " ".join(lines) for word in [*WIDE, "12", "24", "5000", "85.00 %"])
+
+
+def test_a_wide_terminal_is_used():
+    rows = [["a", "words " * 20]]
+    assert len(table(["name", "title"], rows, width=200).splitlines()) == 3
+    assert len(table(["name", "title"], rows, width=80).splitlines()) == 4
+
+
+def test_a_text_wider_than_the_terminal_is_wrapped_wherever_it_stands():
+    text = table(["name", "n"], [["x" * 100, 1]], right=["n"], width=50)
+    assert max(map(len, text.splitlines())) <= 50 and text.count("x") == 100
+
+
+class Output:
+    def __init__(self, terminal):
+        self.isatty = lambda: terminal
+
+
+@pytest.mark.parametrize(
+    ("terminal", "variable", "expected"),
+    [
+        (False, None, math.inf),
+        (False, "60", 60),
+        (True, None, 132),
+        (True, "60", 60),
+        (True, "nonsense", 132),
+        (True, "3", 40),
+    ],
+)
+def test_how_wide_a_line_may_be(terminal, variable, expected, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Output(terminal))
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((132, 40)))
+    if variable is not None:
+        monkeypatch.setenv("COLUMNS", variable)
+    assert columns() == expected
+
+
+def test_without_a_terminal_a_row_is_one_line(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Output(False))
+    assert len(table(["name", "title"], [["a", "words " * 100]], cut=True).splitlines()) == 3
+    assert "..." not in table(["name", "title"], [["a", "words " * 100]], cut=True)
+
+
+def test_prose_is_no_wider_than_one_likes_to_read(monkeypatch):
+    text = "one " * 60 + "\nnext"
+    for width, longest in (("50", 50), ("300", 100)):
+        monkeypatch.setenv("COLUMNS", width)
+        lines = prose(text, below="  ").splitlines()
+        assert longest - 4 <= max(map(len, lines)) <= longest
+        assert lines[1].startswith("  one") and lines[-1] == "next"
 
 
 def test_numbers():

@@ -9,6 +9,7 @@ from undrift.cli.talk import FAILED, INTERRUPTED, OK, result, say
 from undrift.core.params import hints
 from undrift.report.chart import chart
 from undrift.report.summary import curves, print_summaries, summarise
+from undrift.report.text import columns, prose
 from undrift.runs.folder import Folder, Row
 from undrift.runs.spec import Entry, Spec, parse
 
@@ -121,6 +122,13 @@ SPECS = {
     "Logistic regression, breast cancer data, 10 clients": CANCER,
     "Quadratic, 10 clients": QUADRATIC,
 }
+LEGEND = """\
+rounds, vectors and gradients: spent until f(x) - f* <= 1e-10 (- if never)
+vectors: of model size, up and down, per client; gradients: of all clients together
+
+FedAvg stalls where the drifts of its clients balance. \
+SCAFFOLD, FedRecu and FedCET take the same step, larger than their theory grants, and stay exact; \
+FedCET sends half as much."""
 CHART = ("FedAvg", "FedCET")
 TARGET = 1e-10
 
@@ -173,7 +181,8 @@ def tell(title: str, spec: Spec, rows: list[Row]) -> None:
     if title == next(iter(SPECS)):
         found = curves(rows)
         points = {name: [(row["round"], row["gap"]) for row in found[name][0]] for name in CHART}
-        result(f"\nf(x) - f* of {CHART[0]} and of {CHART[1]}, at the same step size\n\n{chart(points)}")
+        width = int(min(columns(), 80)) - 20  # beside the curves stand numbers and names
+        result(f"\nf(x) - f* of {CHART[0]} and of {CHART[1]}, at the same step size\n\n{chart(points, width)}")
 
 
 def words(entry: Entry) -> str:
@@ -191,12 +200,8 @@ def draw(runs: dict[str, list[Row]], path: Path) -> None:
 
 
 def legend(out: Path) -> None:
-    result(
-        "\nrounds, vectors and gradients: spent until f(x) - f* <= 1e-10 (- if never)\n"
-        "vectors: of model size, up and down, per client; gradients: of all clients together\n\n"
-        "FedAvg stalls where the drifts of its clients balance. SCAFFOLD, FedRecu and FedCET take the same\n"
-        "step, larger than their theory grants, and stay exact; FedCET sends half as much."
-    )
+    result("")
+    result(prose(LEGEND))
     say(f"\nPicture: {out / 'demo.png'}")
     say(f"Next:    undrift run {out / 'breast-cancer.toml'} -s problem.beta=0.1")
     say("         undrift show FedCET")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from textwrap import fill
 from typing import Any
 
 from undrift.cli.talk import OK, refuse, result, result_json
@@ -15,7 +14,7 @@ from undrift.methods import find
 from undrift.objectives import Objective
 from undrift.objectives import find as find_objective
 from undrift.objectives.base import registry as losses
-from undrift.report.text import NONE, table
+from undrift.report.text import NONE, prose, table
 from undrift.theory.rules import has_rule
 
 NEEDS = {
@@ -48,11 +47,12 @@ def methods(as_json: bool) -> int:
         for row in rows
     ]
     result(table(head, cells, right=head[1:5]))
-    result("\nup, down: vectors sent per client and round; server, client: vectors stored between rounds")
-    result("a vector of which only some entries travel counts as one; the bytes of a run are those that travel")
-    result("clients: all must take part in every round, or some may; exact: no bias on heterogeneous data")
+    result("")
+    result(prose("up, down: vectors sent per client and round; server, client: vectors stored between rounds"))
+    result(prose("a vector of which only some entries travel counts as one; the bytes of a run are those that travel"))
+    result(prose("clients: all must take part in every round, or some may; exact: no bias on heterogeneous data"))
     if any(row["provisional"] for row in rows):
-        result("*: the recursion is not certain to be its authors'; see its page")
+        result(prose("*: this may not be exactly its authors' recursion; undrift show NAME says why"))
     result("\nMore on one of them: undrift show FedRecu")
     return OK
 
@@ -91,9 +91,11 @@ def settings(as_json: bool) -> int:
         result(f"{place}\n")
         _explain(rows)
         result("")
-    result("[problem] has a name and the parameters in: undrift list problems")
-    result("[[method]] has a name, a label if you like, and the parameters in: undrift show NAME;")
-    result('           file = "mine.py" where it is your own: undrift new method Mine')
+    method = (
+        'a name, a label if you like, and the parameters in: undrift show NAME; file = "mine.py" where it is your own'
+    )
+    result(prose("a name and the parameters in: undrift list problems", "[problem]   ", " " * 12))
+    result(prose(method, "[[method]]  ", " " * 12))
     return OK
 
 
@@ -104,7 +106,8 @@ def objectives(as_json: bool) -> int:
         return OK
     head = ["name", "needs", "title"]
     result(table(head, [[row["name"], ", ".join(row["needs"]) or NONE, row["title"]] for row in rows]))
-    result("\nneeds: what it looks at besides the local model; any method runs with any objective, on images")
+    result("")
+    result(prose("needs: what it looks at besides the local model. Objectives are for networks: problem images."))
     result("\nMore on one of them: undrift show FedLC")
     return OK
 
@@ -128,9 +131,9 @@ def show(name: str, as_json: bool) -> int:
         result(f"\nNeeds        {', '.join(NEEDS[need] for need in page['needs']) or 'the local model only'}")
         result(f"Use          objective = {_toml(page['name'])} in a spec whose problem is images")
     else:
-        result(f"\nCosts        {_costs(page)}")
+        result("\n" + prose(_costs(page), f"{'Costs':<12} ", " " * 13))
         for k, text in enumerate(page["assumptions"]):
-            result(f"{'' if k else 'Assumptions':<12} {text}")
+            result(prose(text, f"{'' if k else 'Assumptions':<12} ", " " * 13))
     result(f"\nSource       {cls.__module__}\n\n{page['source'].rstrip()}")
     return OK
 
@@ -192,12 +195,9 @@ def _explained(cls: type) -> list[dict[str, Any]]:
 def _explain(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         usual = "" if row["default"] is None else f"; default {_toml(row['default'])}"
-        result(_filled(f"{row['takes']}{'; required' if row['required'] else usual}", f"  {row['name']:<16} "))
-        result(_filled(row["meaning"], " " * 19))
-
-
-def _filled(text: str, before: str) -> str:
-    return fill(text, 98, initial_indent=before, subsequent_indent=" " * 19, break_on_hyphens=False)
+        takes = row["takes"] + ("; required" if row["required"] else usual)
+        result(prose(takes, f"  {row['name']:<16} ", " " * 19))
+        result(prose(row["meaning"], " " * 19, " " * 19))
 
 
 def _usual(field: dataclasses.Field) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from undrift.cli.experiment import Experiment, Task, make, remedy
 from undrift.cli.talk import FAILED, OK, result, result_json, say
-from undrift.report.text import count, duration, size, table, whole
+from undrift.report.text import count, duration, prose, size, table, whole
 from undrift.runs.models import size as size_of
 from undrift.runs.spec import Spec
 
@@ -57,8 +57,9 @@ def rehearse(spec: Spec, store: str, as_json: bool) -> int:
     else:
         result(show(needs))
         seeds = count(len(spec.seeds), "seed")
-        result(f"\nIn all: about {duration(seconds)} for {seeds}, {size(most)} of client states at a time.")
-        result(f"Kept on disk: up to {size(kept)} of models, the last and the best of each method and seed.")
+        result("")
+        result(prose(f"In all: about {duration(seconds)} for {seeds}, {size(most)} of client states at a time."))
+        result(prose(f"Kept on disk: up to {size(kept)} of models, the last and the best of each method and seed."))
     return FAILED if any(n.problem for n in needs) else OK
 
 
@@ -114,7 +115,7 @@ def show(needs: list[Need]) -> str:
         "s/round, s/row: seconds to train a round and to measure a row; all rounds: at that pace, with one seed"
     )
     troubles = "".join(f"\n\n{n.label} {n.problem}" for n in needs if n.problem)
-    return f"{table(head, cells, right=head[1:-1])}\n\n{legend}{troubles}"
+    return f"{table(head, cells, right=head[1:-1])}\n\n{prose(legend + troubles)}"
 
 
 def _time(work: Any) -> float:

@@ -179,7 +179,7 @@ def pages(chosen: Chosen, cache: Cache, asked: Asked) -> None:
         counts = [of(*report.coverage) or NONE, of(*report.agreement) or NONE, report.seeds or NONE]
         rows.append([report.item.name, report.verdict, *counts, report.why])
     head = ["item", "verdict", "numbers run", "agree", "seeds", "why"]
-    result(table(head, rows, right=head[2:5], width=120, cut=True))
+    result(table(head, rows, right=head[2:5], cut=True))
     say(f"\nPages: {root}")
 
 
@@ -196,9 +196,8 @@ def listing(chosen: Chosen, asked: Asked) -> int:
         result_json([dict(zip(keys, row, strict=True)) for row in rows])
         return OK
     shown = [[name, runs or "-", _time(cpu), _time(gpu), title] for name, runs, cpu, gpu, title in rows]
-    result(
-        table(["item", "runs", "2 cores", "one H200", "title"], shown, right=["runs", "2 cores", "one H200"], width=120)
-    )
+    head = ["item", "runs", "2 cores", "one H200", "title"]
+    result(table(head, shown, right=head[1:4]))
     say("\nEstimates for one seed, each item alone: items share runs. Times on a GPU are without its warm-up.")
     return OK
 

@@ -6,7 +6,6 @@ Printed values are data, ours are computed: costs and states from the method cla
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable
 from typing import Literal
 
@@ -14,6 +13,7 @@ from undrift.core.params import unknown
 from undrift.papers.cells import Table
 from undrift.papers.fedrecu_tables import fedrecu_memory, fedrecu_steps
 from undrift.papers.fedred_table import fedred_complexities
+from undrift.report.text import grid, prose
 
 TABLES: dict[str, Callable[[], Table]] = {
     "fedrecu/table-1": fedrecu_memory,
@@ -49,20 +49,20 @@ def as_markdown(t: Table) -> str:
 
 def as_text(t: Table) -> str:
     """Two lines a row, as printed and ours, and what explains the difference."""
-    blank, lines = ("",) * len(t.names), [(*t.names, *t.values, "")]
+    blank, rows = ("",) * len(t.names), [(*t.names, *t.values, "")]
     for row in t.rows:
-        lines.append((*row.names, *(c.printed for c in row.cells), "printed"))
-        lines.append((*blank, *(c.ours for c in row.cells), f"ours: {row.source}" if row.source else ""))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    grid = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    body = [grid[0]]
-    for k, row in enumerate(t.rows):
-        body += [grid[2 * k + 1], *([grid[2 * k + 2]] if row.source else []), *wrap(row.why, "differs: ")]
-    return "\n".join([t.title, "", *body, "", *(line for note in t.notes for line in wrap(note, "* ")), ""])
+        rows.append((*row.names, *(c.printed for c in row.cells), "printed"))
+        rows.append((*blank, *(c.ours for c in row.cells), f"ours: {row.source}" if row.source else ""))
+    (head, *lines), _ = grid(rows)
+    body = [line for line in head if line]
+    for row, printed, ours in zip(t.rows, lines[::2], lines[1::2], strict=True):
+        body += [*printed, *[line for line in ours if line and row.source], *item("differs: ", row.why)]
+    return "\n".join([prose(t.title), "", *body, "", *(line for note in t.notes for line in item("* ", note)), ""])
 
 
-def wrap(text: str, lead: str) -> list[str]:
-    return textwrap.wrap(text, 116, initial_indent=f"    {lead}", subsequent_indent=" " * (4 + len(lead)))
+def item(lead: str, text: str) -> list[str]:
+    """An indented paragraph, if there is anything to say."""
+    return [prose(text, f"    {lead}", " " * (4 + len(lead)))] if text else []
 
 
 def document() -> str:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from undrift.report.text import NONE, percent, plain, small, table, whole
+from undrift.report.text import NONE, percent, plain, prose, small, table, whole
 
 RELATIVE = 1e-6
 """Default target, as a part of the first gap."""
@@ -126,7 +126,7 @@ def print_summaries(
         *[f"seeds: of {text}" for text in varied] * (seeds > 1),
         *[f"run once, for no seed changes it: {', '.join(same)}"] * bool(same),
     ]
-    return "\n".join([table(head, rows, right=head[1:-1]), *["", *meaning] * legend])
+    return "\n".join([table(head, rows, right=head[1:-1]), *["", *map(prose, meaning)] * legend])
 
 
 def _summary(label: str, seeds: list[Curve], column: str, target: float | None) -> Summary:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+import shutil
+import sys
+from collections.abc import Container, Iterator, Sequence
 from itertools import zip_longest
-from textwrap import wrap
+from textwrap import fill, wrap
 from typing import Any
 
 NONE = "-"
+NARROWEST = 40
+"""Columns of the narrowest terminal that is laid out for."""
+PAGE = 100
+"""Columns of a line of prose, however wide the terminal."""
+READABLE = 24
+"""Columns that a text needs to be read in a table."""
+INDENT = "  "
+"""Before the columns of a row that go on below."""
 SHARES = ("accuracy", "top5", "train_accuracy")
 """Recorded as parts of one, shown in percent."""
 
@@ -74,26 +85,88 @@ def count(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
-def table(
-    head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[str] = (), width: int = 100, cut: bool = False
-) -> str:
-    """Aligned columns under a rule, at most ``width`` wide: the last one that is text goes on below, or is ``cut``.
+def columns() -> float:
+    """How wide a line may be: COLUMNS if it is set, else the terminal's width; without a terminal there is no limit.
 
-    ``right`` names the columns that are numbers.
+    So a row that goes into a pipe or a file is one line, whatever its length.
     """
-    cells = [[clean(str(cell)).replace("\n", " ") for cell in row] for row in (head, *rows)]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(head))]
-    texts = [k for k, name in enumerate(head) if name not in right]
-    excess = sum(widths) + 2 * (len(head) - 1) - width
-    if excess > 0 and texts:
-        widths[texts[-1]] = max(widths[texts[-1]] - excess, len(head[texts[-1]]), 4)
-    lines = [
-        "  ".join(_fit(part[k], widths[k], name in right) for k, name in enumerate(head))
-        for row in cells
-        for part in ([row] if cut else zip_longest(*map(_parts, row, widths), fillvalue=""))
-    ]
-    rule = "  ".join("-" * w for w in widths)
-    return "\n".join(line.rstrip() for line in (lines[0], rule, *lines[1:]))
+    known = "COLUMNS" in os.environ or sys.stdout.isatty()
+    found = shutil.get_terminal_size((0, 0)).columns if known else 0
+    return max(found, NARROWEST) if found else math.inf
+
+
+def prose(text: str, before: str = "", below: str = "") -> str:
+    """Every line of ``text`` as wide as the terminal allows, and as one likes to read.
+
+    ``before`` precedes each line, ``below`` what had to go on below it.
+    """
+    width = int(min(columns(), PAGE))
+    lines = text.split("\n")
+    return "\n".join(
+        fill(t, width, initial_indent=before, subsequent_indent=below, break_on_hyphens=False) for t in lines
+    )
+
+
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    right: Sequence[str] = (),
+    width: float | None = None,
+    cut: bool = False,
+) -> str:
+    """Aligned columns under a rule; ``right`` names those that are numbers. See :func:`grid`."""
+    numbers = {k for k, name in enumerate(head) if name in right}
+    (first, *others), rule = grid([head, *rows], numbers, width, cut)
+    return "\n".join([*first, rule, *(line for lines in others for line in lines)])
+
+
+def grid(
+    rows: Sequence[Sequence[Any]], right: Container[int] = (), width: float | None = None, cut: bool = False
+) -> tuple[list[list[str]], str]:
+    """The lines of each row, in aligned columns at most ``width`` wide (by default, as the terminal), and a rule.
+
+    The last column that is text is wrapped, or ``cut``, as long as that leaves it readable; columns that still do not
+    fit go on an indented line below. ``right`` has the columns that are numbers.
+    """
+    limit = columns() if width is None else width
+    cells = [[clean(str(cell)).replace("\n", " ") for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if not math.isinf(limit):
+        widths = _narrowed(widths, [k for k in range(len(widths)) if k not in right], int(limit))
+    bands = _bands(widths, limit)
+
+    def lines(row: Sequence[str]) -> Iterator[str]:
+        for band in bands:
+            parts = [[row[k]] if cut else _parts(row[k], widths[k]) for k in band]
+            for line in zip_longest(*parts, fillvalue=""):
+                fitted = (_fit(part, widths[k], k in right) for part, k in zip(line, band, strict=True))
+                text = "  ".join(fitted).rstrip()
+                yield INDENT + text if band[0] and text else text
+
+    return [list(lines(row)) for row in cells], "  ".join("-" * widths[k] for k in bands[0])
+
+
+def _narrowed(widths: Sequence[int], texts: Sequence[int], limit: int) -> list[int]:
+    """Texts no wider than a line, and the last of them what the others leave, if that is enough to read."""
+    found = [min(w, limit - len(INDENT)) if k in texts else w for k, w in enumerate(widths)]
+    if texts:
+        last = texts[-1]
+        room = limit - (sum(found) - found[last]) - 2 * (len(found) - 1)
+        if READABLE <= room < found[last]:
+            found[last] = room
+    return found
+
+
+def _bands(widths: Sequence[int], limit: float) -> list[list[int]]:
+    """Columns that stand side by side."""
+    bands, used = [[0]], widths[0]
+    for k, width in enumerate(widths[1:], start=1):
+        used += 2 + width
+        if used > limit:
+            bands.append([])
+            used = len(INDENT) + width
+        bands[-1].append(k)
+    return bands
 
 
 def _parts(cell: str, width: int) -> list[str]:
