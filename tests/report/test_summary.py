@@ -51,7 +51,7 @@ def test_an_accuracy_is_reached_from_below_and_is_percent():
     (s,) = found
     assert (s.metric, s.reached, s.rounds, s.final) == ("accuracy", 2, 1.5, 0.75)
     text = print_summaries(found, 0.6, note="JPEG q80")
-    assert "  accuracy (JPEG q80)" in text and "75.00 %" in text and "accuracy >= 60.00 %" in text
+    assert "  accuracy (JPEG q80)" in text and "75.00 ± 7.07 %" in text and "accuracy >= 60.00 %" in text
 
 
 def test_the_gap_comes_first_then_the_accuracy_then_the_loss():

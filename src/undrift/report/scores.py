@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, stdev
 from typing import Any
 
 from undrift.core.costs import Costs, costs, placeholder
 from undrift.core.method import Method
 from undrift.core.params import BadParameters
-from undrift.report.summary import Curve, curves, hit, metric
+from undrift.report.summary import Curve, Spread, curves, hit, metric, spread
 from undrift.runs.folder import Outcome, Row
 
 SPENT = {"rounds": "round", "vectors": "vectors", "bytes": "bytes", "gradients": "gradients", "seconds": "seconds"}
 """What a run spends, and the column it is in."""
 UNFINISHED = "unfinished"
-
-
-@dataclasses.dataclass(frozen=True)
-class Spread:
-    """A mean over seeds and the standard deviation, where there are several."""
-
-    mean: float
-    sd: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,20 +103,14 @@ def _score(
     return dataclasses.replace(
         about,
         seeds=len(runs),
-        ends={name: _spread([row.get(name) for row in ends]) for name in {name for row in ends for name in row}},
-        best=_spread(tops),
+        ends={name: spread([row.get(name) for row in ends]) for name in {name for row in ends for name in row}},
+        best=spread(tops),
         reached=len(hits),
         needed={name: _mean(hits, key) if len(hits) == len(runs) else None for name, key in SPENT.items()},
         spent={name: _mean(ends, key) for name, key in SPENT.items()},
     )
 
 
-def _spread(values: Sequence[Any]) -> Spread | None:
-    if not all(isinstance(value, int | float) for value in values):
-        return None
-    return Spread(fmean(values), stdev(values) if len(values) > 1 else None)
-
-
 def _mean(rows: Sequence[Row], column: str) -> float | None:
-    found = _spread([row.get(column) for row in rows])
+    found = spread([row.get(column) for row in rows])
     return found.mean if found else None

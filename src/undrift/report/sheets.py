@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from undrift.methods import registry
-from undrift.report.scores import SPENT, Score, Setting, Spread, declared
-from undrift.report.summary import NUMBER, goal
+from undrift.report.scores import SPENT, Score, Setting, declared
+from undrift.report.summary import NUMBER, Spread, goal, spell
 from undrift.report.text import NONE, duration, plain, size, small, whole
 
 ENDS = {
@@ -194,12 +194,7 @@ def _number(value: float | None, show: Callable[[float], str]) -> Cell:
 
 
 def _spread(spread: Spread | None, show: Callable[[float | None], str]) -> Cell:
-    if spread is None:
-        return Cell(NONE)
-    text = show(spread.mean)
-    if spread.sd is not None:
-        text = f"{text.removesuffix(' %')} ± {show(spread.sd)}"
-    return Cell(text, spread.mean)
+    return Cell(NONE) if spread is None else Cell(spell(spread.mean, spread.sd, show), spread.mean)
 
 
 def _mark(rows: list[list[Cell]], columns: Mapping[int, Callable[..., Any]]) -> list[list[Cell]]:

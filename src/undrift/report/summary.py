@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean, stdev
 from typing import Any
 
 from undrift.report.text import NONE, percent, plain, prose, small, table, whole
@@ -18,6 +19,14 @@ NUMBER: dict[str, Callable[[float | None], str]] = {"gap": small, "accuracy": pe
 
 Curve = list[dict[str, Any]]
 """The rows of one method with one seed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """A mean over seeds and the standard deviation, where there are several."""
+
+    mean: float
+    sd: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +45,8 @@ class Summary:
     gradients: float | None = None
     total: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
     """The same, spent in all."""
+    sd: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+    """Standard deviations over seeds, ``None`` where there is one seed or no mean."""
     seconds: float = 0.0
     status: str = ""
     seeded: bool = True
@@ -106,8 +117,8 @@ def print_summaries(
         [
             s.label,
             *[str(s.seeds)] * (seeds > 1),
-            *(whole(getattr(s, name) if aimed else s.total.get(name)) for name in SPENT),
-            NUMBER[column](s.final),
+            *(_spent(s, name) if aimed else whole(s.total.get(name)) for name in SPENT),
+            spell(s.final, s.sd.get("final"), NUMBER[column]),
             *[plain(s.loss, 4)] * judged,
             *[small(s.drift)] * drifted,
             f"{s.seconds:.1f}",
@@ -116,7 +127,7 @@ def print_summaries(
         for s in summaries
     ]
     until = f"until {goal(target, column)}" if aimed else "in all"
-    mean = ", mean over seeds" if seeds > 1 else ""
+    mean = ", mean over seeds ± standard deviation" if seeds > 1 else ""
     never = f" ({NONE} if never)" if aimed else ""
     same = [s.label for s in summaries if not s.seeded]
     meaning = [
@@ -132,27 +143,60 @@ def print_summaries(
 def _summary(label: str, seeds: list[Curve], column: str, target: float | None) -> Summary:
     hits = [row for curve in seeds if (row := hit(curve, column, target))]
     ends = [curve[-1] for curve in seeds]
-    spent = {name: _mean(hits, key) if len(hits) == len(seeds) else None for name, key in SPENT.items()}
+    found = {
+        name: spread([row.get(key) for row in ends])
+        for name, key in {"final": column, "loss": "loss", "drift": "drift"}.items()
+    }
+    found |= {
+        name: spread([row.get(key) for row in hits]) if len(hits) == len(seeds) else None for name, key in SPENT.items()
+    }
+    means = {name: value.mean if value else None for name, value in found.items()}
+    total = {name: spread([row.get(key) for row in ends]) for name, key in SPENT.items()}
     return Summary(
         label=label,
         seeds=len(seeds),
         metric=column,
-        final=_mean(ends, column),
-        loss=_mean(ends, "loss"),
-        drift=_mean(ends, "drift"),
+        final=means["final"],
+        loss=means["loss"],
+        drift=means["drift"],
         reached=len(hits),
-        rounds=spent["rounds"],
-        vectors=spent["vectors"],
-        gradients=spent["gradients"],
-        total={name: _mean(ends, key) for name, key in SPENT.items()},
+        rounds=means["rounds"],
+        vectors=means["vectors"],
+        gradients=means["gradients"],
+        total={name: value.mean if value else None for name, value in total.items()},
+        sd={name: value.sd if value else None for name, value in found.items()},
         seconds=sum(end.get("seconds") or 0.0 for end in ends) / len(ends),
     )
 
 
-def _mean(rows: Curve, column: str) -> float | None:
-    """``None`` if a row lacks the value."""
-    found = [value for row in rows if (value := row.get(column)) is not None]
-    return sum(found) / len(found) if len(found) == len(rows) else None
+def spread(values: Sequence[Any]) -> Spread | None:
+    """A value of each seed; ``None`` if one lacks it.
+
+    >>> spread([1, 3]), spread([1]), spread([1, None])
+    (Spread(mean=2.0, sd=1.4142135623730951), Spread(mean=1.0, sd=None), None)
+    """
+    if not values or not all(isinstance(value, int | float) for value in values):
+        return None
+    several = len(values) > 1 and all(map(math.isfinite, values))
+    return Spread(fmean(values), stdev(values) if several else None)
+
+
+def spell(mean: float | None, sd: float | None, show: Callable[[float | None], str]) -> str:
+    """A mean over seeds, and its deviation where there is one.
+
+    >>> spell(0.5, 0.01, percent), spell(0.5, None, percent)
+    ('50.00 ± 1.00 %', '50.00 %')
+    """
+    text = show(mean)
+    return text if sd is None else f"{text.removesuffix(' %')} ± {show(sd)}"
+
+
+def _spent(summary: Summary, name: str) -> str:
+    """Until the target; the other counts vary as the rounds do."""
+    text, sd = whole(getattr(summary, name)), summary.sd.get(name)
+    if name != "rounds" or sd is None:
+        return text
+    return f"{text} ± {whole(sd) if sd >= 10 else plain(sd, 2)}"
 
 
 def hit(curve: Curve, column: str, target: float | None) -> dict[str, Any] | None:
