@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.report.recorded import TARGET, record
 
 from undrift.cli import main
 
@@ -56,6 +57,56 @@ def test_the_target_of_the_spec(runs, capsys):
     assert "until gap <= 0.5" in capsys.readouterr().out
     main(["compare", "aimed", "fast"])
     assert "of the first" in capsys.readouterr().out
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch):
+    """A run judged by its gap and one judged by its accuracy, of two seeds each."""
+    monkeypatch.chdir(tmp_path)
+    record(tmp_path / "runs" / "convex")
+    record(tmp_path / "runs" / "network", gap=None)
+    return tmp_path
+
+
+def test_runs_judged_by_different_measures_get_a_table_each(two, capsys):
+    assert main(["compare", "network", "convex", "--plot", "both.svg"]) == 0
+    out = capsys.readouterr().out
+    accuracy, gap = out.split("Judged by gap: convex")
+    assert accuracy.startswith("Judged by accuracy: network")
+    assert "accuracy" in accuracy and "gap" not in accuracy and "network: SCAFFOLD" in accuracy
+    assert "final gap" in gap and "network" not in gap and f"until gap <= {TARGET:g}" in gap
+    row = next(line for line in gap.splitlines() if line.startswith("convex: SCAFFOLD"))
+    assert row.split()[2:6] == ["2", "6", "±", "0.71"]
+    svg = (two / "both.svg").read_text()
+    assert all(label in svg for label in ("convex: FedAvg", "network: SCAFFOLD"))
+
+
+def test_their_json_has_the_measure_and_the_target_of_each_method(two, capsys):
+    assert main(["compare", "network", "convex", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["target"] is None
+    assert [(row["metric"], row["target"]) for row in found["methods"]] == [("accuracy", None)] * 2 + [
+        ("gap", TARGET)
+    ] * 2
+
+
+def test_one_target_for_two_measures_is_refused(two, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["compare", "network", "convex", "--target", "0.5"])
+    assert end.value.code == 2 and "accuracy" in capsys.readouterr().err
+    assert main(["compare", "convex", "--target", "0.5"]) == 0
+
+
+def test_deviations_over_seeds(two, capsys):
+    """Of known rows: the accuracies 0.5 and 0.51, the gap rate^k and its double."""
+    assert main(["compare", "network", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["methods"][0]
+    assert row["final"] == pytest.approx(0.505) and row["sd"]["final"] == pytest.approx(0.01 / 2**0.5)
+    main(["compare", "network"])
+    assert "50.50 ± 0.71 %" in capsys.readouterr().out
+    main(["compare", "convex", "--json", "--target", "1.5e-4"])
+    row = json.loads(capsys.readouterr().out)["methods"][1]
+    assert (row["rounds"], row["sd"]["rounds"]) == (4.5, pytest.approx(2**-0.5))
 
 
 def test_everything_wrong_is_listed(runs, capsys):

@@ -11,12 +11,36 @@ from undrift.cli import COLUMNS
 from undrift.cli.places import missing, place
 from undrift.cli.run import with_outcomes
 from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
-from undrift.report.summary import aim, metric, print_summaries, summarise
+from undrift.report.summary import Summary, aim, metric, print_summaries, summarise
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 from undrift.runs.vary import varied
 
 PLOTS = (".png", ".pdf", ".svg")
 SMOOTH = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """What is in a folder; labels tell the run, and what is to be said of its data, where there are several."""
+
+    folder: Folder
+    title: str
+    rows: list[Row]
+    outcomes: list[Outcome]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Runs that are judged by the same measure."""
+
+    title: str
+    column: str
+    rows: list[Row]
+    summaries: list[Summary]
+    goal: float | None
+    note: str
+    varied: list[str]
+    """What seeds vary, in words."""
 
 
 def compare(
@@ -29,33 +53,31 @@ def compare(
         refuse(complaints)
     folders = list({path.resolve(): Folder(path) for path in map(place, names)}.values())
     try:
-        rows, outcomes = gather(folders)
-        column = metric(rows)
-        goal = target if target is not None else common([aim(folder.document(), column) for folder in folders])
+        parts = judged(folders, target)
         window = smooth or common([folder.document().get("smooth") for folder in folders]) or SMOOTH
     except BadFolder as error:
         refuse([error])
+    rows = [row for part in parts for row in part.rows]
     if not rows:
         refuse([f"{', '.join(names)}: nothing was recorded"])
-    if column == "accuracy" and goal is not None and goal > 1:
-        refuse([f"--target {goal:g}: these runs are judged by their accuracy, which is at most 1"])
     if y is not None and all(row.get(y) is None for row in rows):
         there = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
         refuse([f"--y {y}: was not measured in these runs; there are {', '.join(there)}"])
-    summaries, note = with_outcomes(summarise(rows, goal), outcomes), common([folder.note for folder in folders]) or ""
-    about = spreads(folders)
+    note = common([part.note for part in parts]) or ""
     if as_json:
-        methods = [dataclasses.asdict(s) for s in summaries]
-        result_json({"target": goal, "note": note, "varied": about, "methods": methods})
+        methods = [dataclasses.asdict(s) | {"target": part.goal} for part in parts for s in part.summaries]
+        goal = common([part.goal for part in parts])
+        result_json({"target": goal, "note": note, "varied": spreads(folders), "methods": methods})
     else:
-        result(print_summaries(summaries, goal, note=note, varied=about))
+        result("\n\n".join(shown(part, several=len(parts) > 1) for part in parts))
     if plot is None:
         return OK
     from undrift.report.figures import panels, save
 
+    drawn = [part for part in parts if y is None or any(row.get(y) is not None for row in part.rows)]
+    goals = {part.title: part.goal for part in drawn}
     try:
-        title = ", ".join(folder.name for folder in folders)
-        save(panels({title: rows}, goal, y=y, smooth=window, note=note), plot)
+        save(panels({part.title: part.rows for part in drawn}, goals, y=y, smooth=window, note=note), plot)
     except OSError as error:
         say(f"{plot}: {error.strerror or error}")
         return FAILED
@@ -63,14 +85,58 @@ def compare(
     return OK
 
 
+def judged(folders: Sequence[Folder], target: float | None) -> list[Part]:
+    """The runs by the measure they are judged by; one without a row goes with the first."""
+    found: dict[str, list[Recorded]] = {}
+    for run in sorted(read(folders), key=lambda run: not run.rows):
+        column = metric(run.rows) if run.rows or not found else next(iter(found))
+        found.setdefault(column, []).append(run)
+    if target is not None and len(found) > 1:
+        refuse([f"--target {target:g}: of which measure? These runs are judged by {' and by '.join(found)}"])
+    return [part(column, runs, target) for column, runs in found.items()]
+
+
+def part(column: str, runs: Sequence[Recorded], target: float | None) -> Part:
+    goal = target if target is not None else common([aim(run.folder.document(), column) for run in runs])
+    if column == "accuracy" and goal is not None and goal > 1:
+        refuse([f"--target {goal:g}: these runs are judged by their accuracy, which is at most 1"])
+    rows, outcomes = joined(runs)
+    return Part(
+        title=", ".join(run.title for run in runs),
+        column=column,
+        rows=rows,
+        summaries=with_outcomes(summarise(rows, goal), outcomes),
+        goal=goal,
+        note=common([run.folder.note for run in runs]) or "",
+        varied=spreads([run.folder for run in runs]),
+    )
+
+
+def shown(part: Part, several: bool) -> str:
+    """The table of some runs; by what they are judged, where others are judged otherwise."""
+    head = f"Judged by {part.column}: {part.title}\n\n" if several else ""
+    return head + print_summaries(part.summaries, part.goal, note=part.note, varied=part.varied)
+
+
 def gather(folders: Sequence[Folder]) -> tuple[list[Row], list[Outcome]]:
-    """All rows and outcomes; labels tell the run, and what is to be said of its data, where there are several."""
-    rows: list[Row] = []
-    outcomes: list[Outcome] = []
-    for folder, prefix in zip(folders, prefixes(folders), strict=True):
-        rows += [row | {"label": prefix + row["label"]} for row in folder.rows()]
-        outcomes += [dataclasses.replace(o, label=prefix + o.label) for o in folder.outcomes()]
-    return rows, outcomes
+    """All rows and outcomes."""
+    return joined(read(folders))
+
+
+def joined(runs: Sequence[Recorded]) -> tuple[list[Row], list[Outcome]]:
+    return [row for run in runs for row in run.rows], [outcome for run in runs for outcome in run.outcomes]
+
+
+def read(folders: Sequence[Folder]) -> list[Recorded]:
+    return [
+        Recorded(
+            folder,
+            title,
+            rows=[row | {"label": prefix + row["label"]} for row in folder.rows()],
+            outcomes=[dataclasses.replace(outcome, label=prefix + outcome.label) for outcome in folder.outcomes()],
+        )
+        for folder, title, prefix in zip(folders, titles(folders), prefixes(folders), strict=True)
+    ]
 
 
 def spreads(folders: Sequence[Folder]) -> list[str]:

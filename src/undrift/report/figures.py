@@ -75,7 +75,7 @@ def curve(
 
 def panels(
     runs: Mapping[str, Sequence[Mapping[str, Any]]],
-    target: float | None = None,
+    target: float | Mapping[str, float | None] | None = None,
     *,
     y: str | None = None,
     smooth: int = 1,
@@ -83,7 +83,8 @@ def panels(
 ) -> Figure:
     """Title -> recorded rows; one line of panels each: against rounds, and against vectors sent.
 
-    ``y`` is the column that is drawn, by default the one a table would judge by, and what ``target`` is about.
+    ``y`` is the column that is drawn, by default the one a table would judge by, and what ``target`` is about; titles
+    may have a target each.
     """
     from matplotlib.figure import Figure
 
@@ -95,12 +96,15 @@ def panels(
     for (left, right), (title, rows) in zip(axes, runs.items(), strict=True):
         judged = metric(rows)
         column = y or judged
+        aim = target.get(title) if isinstance(target, Mapping) else target
         for ax, x in ((left, "round"), (right, "vectors")):
-            _draw(ax, curves(rows), x, column, styles, target if column == judged else None, smooth)
+            _draw(ax, curves(rows), x, column, styles, aim if column == judged else None, smooth)
         left.set_ylabel(_plain(axis(column, smooth, note, judged=judged)))
         left.set_title(_plain(title), loc="left", fontsize=11, fontweight="bold")
-    handles, names = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside right upper", frameon=False, fontsize=9.5, handlelength=1.8)
+    shown = {name: line for left, _ in axes for line, name in zip(*left.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        shown.values(), shown.keys(), loc="outside right upper", frameon=False, fontsize=9.5, handlelength=1.8
+    )
     return figure
 
 
