@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
-from undrift.data.cards import CARDS
-from undrift.data.cards import info as card
-from undrift.data.files import FOLDER, BadData
+from undrift.core.params import unknown
+from undrift.data.cards import CARDS, Card
+from undrift.data.files import FOLDER, BadData, data_folder
 from undrift.report.text import size
 
 Told = Callable[[str, int, int | None], None]
@@ -42,7 +42,7 @@ def verb(work: Callable[..., None]) -> Callable[..., int]:
 @verb
 def info(name: str | None, folder: Path | None, as_json: bool) -> None:
     """What is known of a set, or of all."""
-    cards = [card(name)] if name else list(CARDS.values())
+    cards = [known(name, folder)] if name else list(CARDS.values())
     if as_json:
         result_json([dataclasses.asdict(found) for found in cards])
     else:
@@ -81,13 +81,35 @@ def verify(name: str | None, folder: Path | None, as_json: bool) -> None:
         result(f"  {file}  sha256 {digest}")
 
 
+def known(name: str, folder: Path | None) -> Card:
+    """A set's card; that of a set of one's own is made from its images."""
+    if name in CARDS:
+        return CARDS[name]
+    name = needed(name, folder)
+    from undrift.data import images
+
+    path, _ = images.find(name, folder)
+    found = images.verify(name, folder)
+    channels, height, width = found.shape
+    return Card(
+        name=name,
+        title=f"your own, in {path}",
+        shape=(channels, height, width),
+        train=tuple(found.train.values()),
+        test=tuple(found.test.values()),
+    )
+
+
 def needed(name: str | None, folder: Path | None) -> str:
     """The name, if a set of that name can be looked for."""
     if name is None:
         raise ValueError(f"name a set: one of {', '.join(CARDS)}")
-    if name not in CARDS and folder is None:
-        card(name)
-    if name != "digits" and folder is None and not os.environ.get(FOLDER):
+    somewhere = folder is not None or bool(os.environ.get(FOLDER))
+    if name not in CARDS:
+        place = data_folder(folder) / name / "train" if somewhere else None
+        if place is None or not place.is_dir():
+            raise ValueError(unknown("image set", name, CARDS) + f"; looked for {place}" * bool(place))
+    if name != "digits" and not somewhere:
         raise ValueError(f"no data folder is named: add --folder FOLDER, or set {FOLDER} to one")
     return name
 
