@@ -46,7 +46,8 @@ def run(
         if state == "same":
             known(spec, folder)
             folder.tidy()
-            say(f"{folder.path} holds this run already; --overwrite runs it again.")
+            unlogged = ", so nothing was logged" * bool(logs)
+            say(f"{folder.path} holds this run already{unlogged}; --overwrite runs it again.")
             return report(folder, as_json)
         return perform(spec, folder, state == "unfinished", pause, store, as_json, logs)
 
@@ -63,7 +64,7 @@ def resume(
             raise BadFolder(f"{folder.path} is not the folder of a run: there is no spec.toml")
         if folder.complete:
             folder.tidy()
-            say(f"{folder.path} is finished.")
+            say(f"{folder.path} is finished" + ", so nothing was logged" * bool(logs) + ".")
             return report(folder, as_json)
         spec = load(folder.file("spec.toml"), code=lambda files: (executes if trust else distrust)(folder.path, files))
         if folder.state(spec) == "other":
