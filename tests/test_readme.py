@@ -1,0 +1,101 @@
+"""What the README prints can be typed, in the order it is printed, and gives what it says."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from undrift.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+NOT_HERE = {
+    "make demo": "makes an environment; tests/cli/test_demo.py compares what undrift demo prints",
+    "make test": "runs this test",
+    "undrift reproduce --quick all --jobs 2": "takes hours and data",
+    "undrift reproduce fedspeed/table-1 --device cuda": "takes a GPU and data",
+}
+"""Commands that are not tried, and why."""
+
+
+def blocks(language):
+    return [text for kind, text in BLOCKS if kind == language]
+
+
+def commands():
+    """Every command, in order, without its comment."""
+    lines = [line.split(" #")[0] for text in blocks("sh") for line in text.splitlines()]
+    return [command.strip() for line in lines for command in line.split(";") if command.strip()]
+
+
+def test_every_block_says_what_it_is():
+    assert {kind for kind, _ in BLOCKS} == {"sh", "text", "python"}
+    assert set(NOT_HERE) <= set(commands())
+
+
+@pytest.fixture(scope="module")
+def newcomer(tmp_path_factory):
+    """A folder like a fresh clone's, as far as commands look at it."""
+    place = tmp_path_factory.mktemp("clone")
+    shutil.copytree(ROOT / "examples", place / "examples")
+    return place
+
+
+def test_the_commands_one_after_another(newcomer, monkeypatch, capsys):
+    monkeypatch.chdir(newcomer)
+    tried = [command for command in commands() if command not in NOT_HERE]
+    assert len(tried) >= 14
+    for command in tried:
+        program, *words = shlex.split(command)
+        assert program == "undrift"
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = end.code
+        assert code == 0, f"{command}: {capsys.readouterr().err}"
+    assert (newcomer / "runs/half/summary.json").is_file() and (newcomer / "runs/first/report.html").is_file()
+    for what in ("objectives", "problems", "settings"):  # named in a comment
+        assert main(["list", what, "--json"]) == 0
+
+
+def test_python_in_one_session(newcomer):
+    code = [text for text in blocks("python") if not text.startswith("class ")]
+    assert len(code) == 2
+    said = "\nassert float(run.history['gap'][-1]) < 4e-13, run.history['gap'][-1]\nprint(engine.ledger)"
+    done = subprocess.run(
+        [sys.executable, "-c", "import matplotlib\nmatplotlib.use('agg')\n" + "\n".join(code) + said],
+        cwd=newcomer,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0 and "vectors_up=" in done.stdout, done.stderr
+
+
+def test_the_method_shown_is_the_file_and_passes_the_checks(tmp_path, monkeypatch, capsys):
+    file = (ROOT / "src/undrift/methods/scaffold.py").read_text(encoding="utf-8")
+    (shown,) = [text for text in blocks("python") if text.startswith("class ")]
+    head, _, body = file.partition("class ")
+    assert shown == "class " + body
+    assert sum(1 for line in head.splitlines() if line.strip()) == 2
+    (tmp_path / "mine.py").write_text(head + shown.replace("class Scaffold(", "class Mine("))
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "mine.py"]) == 0, capsys.readouterr().out
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("http") or (ROOT / target).exists(), target
+
+
+def test_methods_that_refuse_networks_are_those_named():
+    from undrift.core.method import registry
+    from undrift.methods import __all__ as names
+
+    assert {name for name in names if name in registry and registry[name].solves} == {"DANE", "SONATA", "SVRP"}
+    assert re.search(r"DANE, SONATA, SVRP and DANE\+'s exact solver", README)
