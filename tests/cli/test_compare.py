@@ -47,7 +47,7 @@ def test_the_table_of_one_run_and_its_figure(runs, capsys):
     assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["FedAvg", "2"], ["SCAFFOLD", "2"]]
     assert "gap <= 1e-06 of the first, mean over seeds" in out
     assert "seeds: of data (same coins)" in out
-    assert "Drawn to curves.svg" in err and "<svg" in (runs / "curves.svg").read_text()
+    assert "curves.svg" in err and "<svg" in (runs / "curves.svg").read_text()
 
 
 def test_the_target_of_the_spec(runs, capsys):

@@ -59,7 +59,7 @@ def test_a_part_of_an_item(papers, tmp_path, capsys):
 def test_time_is_up(papers, tmp_path, capsys):
     words = ["reproduce", "toy", "--out", str(tmp_path)]
     assert main([*words, "--minutes", "1e-9"]) == 0
-    assert "goes on from there" in capsys.readouterr().err
+    assert "Stopped" in capsys.readouterr().err
     assert main(words) == 0
     assert "all" not in capsys.readouterr().err.partition("kept")[0]
 

@@ -81,7 +81,7 @@ def compare(
     except OSError as error:
         say(f"{plot}: {error.strerror or error}")
         return FAILED
-    say(f"Drawn to {plot}")
+    say(f"Figure written to {plot}")
     return OK
 
 

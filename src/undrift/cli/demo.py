@@ -134,7 +134,7 @@ TARGET = 1e-10
 
 
 def demo(out: Path) -> int:
-    say("One moment: loading torch. Then seven methods on two federations, some seconds in all.")
+    say("Loading torch, then running seven methods on two federations: a few seconds in all.")
     runs = {}
     try:
         for title, text in SPECS.items():

@@ -72,7 +72,7 @@ def report(names: Sequence[str], out: Path | None, target: float | None, as_json
         result_json({"report": str(path), "bytes": len(whole)})
     else:
         result(str(path))
-        say(f"{size(len(whole))}, most of it the charts' library: open it in a browser, it needs no network.")
+        say(f"{size(len(whole))}, most of it the chart library: open it in a browser; it needs no network.")
     return OK
 
 

@@ -61,7 +61,7 @@ def reproduce(asked: Asked) -> int:
         if not chosen and not (asked.pack or asked.unpack):
             refuse(["nothing to reproduce: give PAPER/ITEM, PAPER or all"], "See: undrift reproduce --list")
         if asked.unpack:
-            say(f"{count(cache.unpack(asked.unpack), 'run')} taken over from {asked.unpack}")
+            say(f"{count(cache.unpack(asked.unpack), 'run')} taken in from {asked.unpack}")
         code = run(chosen, cache, asked) if chosen else OK
         if asked.pack and asked.worker is None:
             own = [want for _, wanted in needs(chosen, asked) for want in wanted] if chosen else None
@@ -116,7 +116,7 @@ def run(chosen: Chosen, cache: Cache, asked: Asked) -> int:
         if not asked.kept and not stop.asked:
             study.carry_out(item, asked.options.quick, cache, say)
     if stop.asked:
-        say("Stopped: what was measured is kept, and the same command goes on from there.")
+        say("Stopped: what was measured is kept, and the same command continues from there.")
     pages(chosen, cache, asked)
     if stop.heeded:
         return INTERRUPTED
@@ -198,7 +198,7 @@ def listing(chosen: Chosen, asked: Asked) -> int:
     shown = [[name, runs or "-", _time(cpu), _time(gpu), title] for name, runs, cpu, gpu, title in rows]
     head = ["item", "runs", "2 cores", "one H200", "title"]
     result(table(head, shown, right=head[1:4]))
-    say("\nEstimates for one seed, each item alone: items share runs. Times on a GPU are without its warm-up.")
+    say("\nRough estimates for one seed and each item alone; items share runs. A GPU's warm-up is not counted.")
     return OK
 
 
