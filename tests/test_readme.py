@@ -17,6 +17,7 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 NOT_HERE = {
     "make demo": "makes an environment; tests/cli/test_demo.py compares what undrift demo prints",
     "make test": "runs this test",
+    ". .venv/bin/activate": "is about a shell",
     "undrift reproduce --quick all --jobs 2": "takes hours and data",
     "undrift reproduce fedspeed/table-1 --device cuda": "takes a GPU and data",
 }
