@@ -102,7 +102,7 @@ def divergence(t: Tensor, s: Tensor) -> Tensor:
     With the scores s at the optimum, its mean is the gap less the l2 term, and nothing cancels.
     """
     step = t - s
-    u = torch.sigmoid(s.unsqueeze(-1) + step.unsqueeze(-1) * _NODES.to(s.device))
+    u = torch.sigmoid(-(s.unsqueeze(-1) + step.unsqueeze(-1) * _NODES.to(s.device)).abs())  # at most 1 / 2
     near = step * step * ((u * (1 - u)) @ _WEIGHTS.to(s.device))
     far = logsigmoid(-s) - logsigmoid(-t) - torch.sigmoid(s) * step
     return torch.where(step.abs() < 1, near, far)
