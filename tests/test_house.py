@@ -30,7 +30,7 @@ ALLOWED = {
 def imports(file: Path) -> set[str]:
     """Rooms a file imports, wherever in it."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -59,7 +59,7 @@ def test_nothing_unsafe_is_called():
     calls = {"eval", "exec", "all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"}
     wrong = []
     for file in SRC.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [a.name for a in node.names] + [getattr(node, "module", None) or ""]
                 if any(n.split(".")[0] in ("pickle", "cloudpickle", "dill", "joblib", "marshal") for n in names):
@@ -74,6 +74,32 @@ def test_nothing_unsafe_is_called():
     assert wrong == []
 
 
+def test_text_files_are_utf8_and_floats_are_64_bits_everywhere():
+    """What is left out differs between systems: the encoding of a text file, and the digits of a long double."""
+    wrong = []
+    for file in [*SRC.rglob("*.py"), *Path(__file__).parent.rglob("test_*.py")]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            name = getattr(node, "attr", None)
+            if name in ("longdouble", "float128", "clongdouble"):
+                wrong.append(f"{file}:{node.lineno} uses {name}")
+            if SRC in file.parents and isinstance(node, ast.Call) and as_text(node):
+                wrong.append(f"{file}:{node.lineno} leaves the encoding to the system")
+    assert wrong == []
+
+
+def as_text(call: ast.Call) -> bool:
+    """Whether a call reads or writes text without saying in which encoding."""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    words = {keyword.arg for keyword in call.keywords}
+    texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    if name == "open":
+        mode = next((text for text in texts if set(text) <= set("rwxabt+")), "")
+        return "encoding" not in words and bool(mode) and "b" not in mode
+    if name in ("Popen", "run", "check_output"):
+        return bool(words & {"text", "universal_newlines"}) and "encoding" not in words
+    return name in ("read_text", "write_text") and "encoding" not in words
+
+
 def test_public_names_exist_and_load_lazily():
     for name in dir(undrift):
         assert getattr(undrift, name) is not None
@@ -83,7 +109,7 @@ def test_public_names_exist_and_load_lazily():
 
 
 def test_the_readme_speaks_of_things_that_exist():
-    readme = (SRC.parent.parent / "README.md").read_text()
+    readme = (SRC.parent.parent / "README.md").read_text(encoding="utf-8")
     for name in ("ud.run", "ud.FedRecu", "ud.Scaffold", "ud.Simulate", "ud.problems"):
         assert name in readme
         assert getattr(undrift, name.removeprefix("ud."))

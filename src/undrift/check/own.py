@@ -79,7 +79,7 @@ def write(name: str, folder: Path) -> Path:
         raise BadFile(f"{name} is a method of undrift already: choose another name")
     file = folder / f"{name.lower()}.py"
     try:
-        with file.open("x") as out:
+        with file.open("x", encoding="utf-8") as out:
             out.write(TEMPLATE.format(name=name))
     except FileExistsError:
         raise BadFile(f"{file} exists already: choose another name, or remove it") from None

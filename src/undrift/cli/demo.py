@@ -161,7 +161,7 @@ def perform(spec: Spec, text: str, out: Path) -> list[Row] | None:
 
     experiment, folder, bar = make(spec), Folder(out / spec.name), progress(quiet=True)
     folder.start(spec, environment(), [])
-    (out / f"{spec.name}.toml").write_text(text)
+    (out / f"{spec.name}.toml").write_text(text, encoding="utf-8")
     try:
         with Stop() as stop:
             outcomes = list(experiment.perform(folder, bar, stop))

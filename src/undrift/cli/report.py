@@ -109,7 +109,7 @@ def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
             *[count(document.get("rounds", 0), "round")] * ("rounds" in document),
             f"undrift {where.get('undrift', '')}",
         ],
-        spec=spec.read_text(errors="replace") if spec.is_file() else "",
+        spec=spec.read_text(encoding="utf-8", errors="replace") if spec.is_file() else "",
         environment=where,
         command="UNDRIFT_DATA=FOLDER " * outside + f"undrift run {shlex.quote(name)} --out again",
         remarks=[

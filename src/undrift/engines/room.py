@@ -116,13 +116,15 @@ def _memory() -> int:
         found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for group, limit, used in GROUPS:
         with suppress(OSError, ValueError):
-            allowed, taken = (int(Path(group, name).read_text()) for name in (limit, used))
+            allowed, taken = (int(Path(group, name).read_text(encoding="utf-8")) for name in (limit, used))
             found.append(allowed - taken + _line(f"{group}/memory.stat", "inactive_file"))
     return max(min(found), 0)
 
 
 def _line(file: str, key: str) -> int:
-    return next(int(line.split()[1]) for line in Path(file).read_text().splitlines() if line.startswith(key))
+    return next(
+        int(line.split()[1]) for line in Path(file).read_text(encoding="utf-8").splitlines() if line.startswith(key)
+    )
 
 
 def _phases(method: type[Method]) -> list[Any]:

@@ -164,7 +164,7 @@ class Item:
         sources = self.sources(panel)
         changes = [flag for file in sources for flag in _common(file).get("set", ())] + panel.set
         changes += self.less(panel) if quick else []
-        spec = parse(sources[0].read_text(), str(sources[0]), [*changes, *flags])
+        spec = parse(sources[0].read_text(encoding="utf-8"), str(sources[0]), [*changes, *flags])
         known = [entry.label for entry in spec.entries]
         for label in (*panel.methods, *(label for c in panel.column for label in c.labels)):
             if label not in known:
@@ -230,7 +230,7 @@ def find(wanted: str) -> Iterator[tuple[Item, list[Panel]]]:
 @cache
 def _common(file: Path) -> dict[str, Any]:
     """The [item] of a file."""
-    return tomllib.loads(file.read_text()).get(ITEM, {})
+    return tomllib.loads(file.read_text(encoding="utf-8")).get(ITEM, {})
 
 
 def _file(name: str) -> Path:

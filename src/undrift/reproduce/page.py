@@ -62,7 +62,11 @@ def write_index(root: Path) -> None:
 
     place = {name: k for k, name in enumerate(names())}
     for folder in (root, root / QUICK):
-        found = [json.loads(file.read_text()) for file in sorted(folder.glob("*/*.json")) if file.parent.name != QUICK]
+        found = [
+            json.loads(file.read_text(encoding="utf-8"))
+            for file in sorted(folder.glob("*/*.json"))
+            if file.parent.name != QUICK
+        ]
         found.sort(key=lambda numbers: place.get(numbers["item"], len(place)))
         if found:
             picture = None if folder.name == QUICK else agreement.figure(found)

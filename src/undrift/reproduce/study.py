@@ -18,7 +18,7 @@ from undrift.reproduce.items import Item
 def recall(item: Item, quick: bool, cache: Cache) -> dict[str, Any] | None:
     """``found`` and its ``environment``; ``None`` while it is not measured."""
     file = _file(item, quick, cache)
-    return json.loads(file.read_text()) if item.study and file.is_file() else None
+    return json.loads(file.read_text(encoding="utf-8")) if item.study and file.is_file() else None
 
 
 def carry_out(item: Item, quick: bool, cache: Cache, say: Callable[[str], None]) -> None:

@@ -113,7 +113,7 @@ class Folder:
     def document(self) -> dict[str, Any]:
         """The spec that was run, as TOML holds it."""
         try:
-            return tomllib.loads(self.file("spec.toml").read_text())
+            return tomllib.loads(self.file("spec.toml").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -123,7 +123,7 @@ class Folder:
     def environment(self) -> dict[str, Any]:
         """Where it was run."""
         try:
-            return dict(json.loads(self.file("environment.json").read_text()))
+            return dict(json.loads(self.file("environment.json").read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return {}
 
@@ -136,7 +136,7 @@ class Folder:
     def partition(self) -> dict[str, Any] | None:
         """``classes``, and ``counts`` of each client's samples by class."""
         try:
-            found = json.loads(self.file("partition.json").read_text())
+            found = json.loads(self.file("partition.json").read_text(encoding="utf-8"))
             classes, counts = [*map(str, found["classes"])], [[*map(int, row)] for row in found["counts"]]
         except (OSError, ValueError, TypeError, LookupError):
             return None
@@ -264,7 +264,7 @@ class Folder:
         """Every recorded row. A last line cut short by a crash is left out."""
         path = self.file("metrics.jsonl")
         try:
-            lines = path.read_text().split("\n")
+            lines = path.read_text(encoding="utf-8").split("\n")
         except FileNotFoundError:
             raise BadFolder(f"{path} does not exist: {self.path} is not the folder of a run") from None
         except (OSError, UnicodeDecodeError) as error:
@@ -281,7 +281,7 @@ class Folder:
         """How the methods ended; of an unfinished run, those that have."""
         path = self.file(COMPLETE if self.complete else ENDED)
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8")
             found = json.loads(text) if path.name == COMPLETE else map(json.loads, text.split("\n")[:-1])
             return [Outcome(**{key: v for key, v in entry.items() if key != PROOF}) for entry in found]
         except FileNotFoundError:
