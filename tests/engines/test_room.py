@@ -1,5 +1,6 @@
 """Where client states go, and when a run is refused."""
 
+import struct
 from types import SimpleNamespace
 
 import pytest
@@ -135,3 +136,25 @@ def test_unknown_places_are_refused(free):
         plan(SCAFFOLD, problem(), Sampling(10), "disk")
     with pytest.raises(ValueError, match="store = 'host' is not allowed: auto, device, file"):
         plan(SCAFFOLD, problem("cpu"), Sampling(10), "host")
+
+
+def test_memory_of_a_system_without_sysconf(monkeypatch):
+    """Windows fills a structure of 64 bytes; the memory that is free is at byte 16."""
+
+    def status(buffer):
+        assert struct.unpack_from("I", buffer, 0) == (64,) and len(buffer) == 64
+        struct.pack_into("=IQQ", buffer, 4, 37, 16 * GB, 5 * GB)
+        return 1
+
+    def nothing(file, key):
+        raise FileNotFoundError(file)
+
+    kernel = SimpleNamespace(GlobalMemoryStatusEx=status)
+    monkeypatch.setattr(room, "_line", nothing)
+    monkeypatch.setattr(room, "GROUPS", ())
+    monkeypatch.delattr("os.sysconf", raising=False)
+    monkeypatch.setattr("ctypes.windll", SimpleNamespace(kernel32=kernel), raising=False)
+    assert room._memory() == 5 * GB
+    kernel.GlobalMemoryStatusEx = lambda buffer: 0
+    with pytest.raises(NoRoom, match="does not say"):
+        room._memory()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 import shutil
+import struct
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -113,12 +115,21 @@ def _memory() -> int:
     try:
         found = [1024 * _line("/proc/meminfo", "MemAvailable:")]
     except OSError:
-        found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+        there = hasattr(os, "sysconf")
+        found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if there else _windows()]
     for group, limit, used in GROUPS:
         with suppress(OSError, ValueError):
             allowed, taken = (int(Path(group, name).read_text(encoding="utf-8")) for name in (limit, used))
             found.append(allowed - taken + _line(f"{group}/memory.stat", "inactive_file"))
     return max(min(found), 0)
+
+
+def _windows() -> int:
+    """What is free there: the second of seven sizes, after two words of which the first is the length of it all."""
+    status = ctypes.create_string_buffer(struct.pack("IIQQQQQQQ", 64, *[0] * 8), 64)
+    if not ctypes.windll.kernel32.GlobalMemoryStatusEx(status):  # type: ignore[attr-defined]
+        raise NoRoom("the system does not say how much memory is free")
+    return int(struct.unpack_from("Q", status, 16)[0])
 
 
 def _line(file: str, key: str) -> int:

@@ -132,7 +132,7 @@ class Apart(Store):
             return
         if self._ahead:
             self._coming = self._fetch(members)
-        else:
+        elif hasattr(mmap, "MADV_WILLNEED"):  # not on Windows
             for name, seen in self._seen.items():
                 for i in members[seen[members]]:
                     before = self._place(name, i) % mmap.PAGESIZE
@@ -200,9 +200,9 @@ class Apart(Store):
 
     def _claim(self, name: str, client: int) -> None:
         """Room on disk for a row, before it is written: without it the process would die of a signal."""
-        if self._file and not self._seen[name][client] and hasattr(os, "posix_fallocate"):
+        if self._file and not self._seen[name][client]:
             try:
-                os.posix_fallocate(self._file.fileno(), self._place(name, client), self._start[name].nbytes)
+                _reserve(self._file.fileno(), self._place(name, client), self._start[name].nbytes)
             except OSError as error:
                 error.filename = self._folder
                 raise
@@ -239,6 +239,21 @@ def _sparse(size: int, folder: str | None = None) -> tuple[Any, mmap.mmap]:
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
     file.truncate(size)
     return file, mmap.mmap(file.fileno(), size)
+
+
+def _reserve(file: int, start: int, size: int) -> None:
+    """Room on disk for a part of a file that nobody has written to yet."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file, start, size)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # not there on every file system
+                raise
+    if hasattr(os, "pwrite"):  # Windows, which lacks it, takes the room of the whole file when that is made
+        zeros, end = bytes(min(size, 2**20)), start + size
+        while start < end:
+            start += os.pwrite(file, zeros[: end - start], start)
 
 
 def _lock(block: Tensor) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from undrift.core.files import writing
+from undrift.core.files import LOCK, hold, release, sync, writing
 from undrift.runs.spec import USUAL, Spec
 
 FILES = {
@@ -217,7 +217,7 @@ class Folder:
         """Rows given so far outlive even the machine."""
         if file := self._open.get("metrics.jsonl"):
             with named(self.file("metrics.jsonl")):
-                os.fsync(file.fileno())
+                sync(file.fileno())
 
     def keep(self, label: str, seed: int, last: int) -> None:
         """Forget the rows of one method and seed after the round ``last``."""
@@ -257,7 +257,7 @@ class Folder:
             file.close()
         self._open.clear()
         if self._held is not None:
-            os.close(self._held)
+            release(self.path, self._held)
             self._held = None
 
     def rows(self) -> list[Row]:
@@ -338,7 +338,7 @@ class Folder:
 
     def _strangers(self, spec: Spec) -> bool:
         """Whether there is more than what :meth:`start` leaves when it is cut short."""
-        ours = {"environment.json", *(Path(name).parts[0] for name in spec.sources)}
+        ours = {"environment.json", LOCK, *(Path(name).parts[0] for name in spec.sources)}
         return any(file.name not in ours and file.suffix != ".part" for file in self.path.iterdir())
 
     def _differs(self, name: str, content: bytes) -> bool:
@@ -346,19 +346,11 @@ class Folder:
 
     def lock(self) -> None:
         """One process at a time; the lock of a process that dies is gone."""
-        try:
-            import fcntl
-        except ImportError:  # not on Windows
-            return
         if self._held is None:
-            self._held = os.open(self.path, os.O_RDONLY)
             try:
-                fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._held = hold(self.path)
             except BlockingIOError:
-                self.close()
                 raise BadFolder(f"{self.path} is in use: another undrift is running it") from None
-            except OSError:  # a file system without locks
-                pass
 
     def _tidy(self) -> None:
         """Remove what a crash in the middle of a write left."""
