@@ -234,7 +234,7 @@ def test_pack(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"label": None}, "cannot be read ('label is not a file in the archive')"),
+        ({"label": None}, "lacks label; make it again"),
         ({"classes": np.array(["a", 1], object)}, "cannot be read (Object arrays cannot be loaded"),
         ({"split": np.full(10, 2, np.uint8)}, "split must be 0 (train) or 1 (test)"),
         ({"split": np.zeros(10, np.uint8)}, "has no test images"),
@@ -259,3 +259,14 @@ def test_pack_of_one_array(tmp_path):
     np.save(out, np.zeros(3))
     (tmp_path / "cifar10.npz.xz").write_bytes(lzma.compress(out.getvalue()))
     assert "holds one array" in complaint("cifar10", tmp_path)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_tar_that_swells_is_refused_by_its_headers(tmp_path, wanted, monkeypatch):
+    """64 MB of zeros, in a file that is asked for or in one that only lies before it; none of them is unpacked."""
+    monkeypatch.setattr("undrift.data.files.whole", lambda *_: pytest.fail("unpacked"))
+    with tarfile.open(tmp_path / "mnist.tar.xz", "w:xz") as archive:
+        member = tarfile.TarInfo("train-images-idx3-ubyte" if wanted else "other")
+        member.size = 64 << 20
+        archive.addfile(member, io.BytesIO(bytes(member.size)))
+    assert "unpacks to more than 500 times its size" in complaint("mnist", tmp_path)

@@ -23,6 +23,8 @@ CACHE = "UNDRIFT_CACHE"
 """The environment variable that names the folder of decoded images."""
 
 LARGEST = 1 << 30
+SWELL = 500
+"""Times its own size that a file may unpack to, beyond the first MiB; real data stay far below."""
 _BROKEN = (
     OSError,
     EOFError,
@@ -89,12 +91,22 @@ def whole(file: IO[bytes] | io.BufferedIOBase, what: object) -> bytes:
     return content
 
 
+def swelling(path: Path, size: int) -> None:
+    """Refuse a file that unpacks to so many bytes that it can only be meant to fill the memory."""
+    if size > (1 << 20) + SWELL * path.stat().st_size:
+        raise BadData(
+            f"{path} unpacks to more than {SWELL} times its size; do not use this file, fetch the official one"
+        )
+
+
 def tar_files(path: Path, wanted: Iterable[str]) -> dict[str, bytes]:
     """The wanted files of a tar archive by their last name; nothing is unpacked to disk."""
-    missing, found = set(wanted), {}
+    missing, found, size = set(wanted), dict[str, bytes](), 0
     with reading(path), tarfile.open(path) as archive:
         for member in archive:
             _refuse(path, member.name, plain=member.isfile() or member.isdir())
+            size += member.size
+            swelling(path, size)
             name = PurePosixPath(member.name).name
             content = archive.extractfile(member) if name in missing else None
             if content:
@@ -110,6 +122,7 @@ def tar_files(path: Path, wanted: Iterable[str]) -> dict[str, bytes]:
 def zip_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     """A zip archive to read from, every member of which is sound; nothing is unpacked to disk."""
     with reading(path), zipfile.ZipFile(path) as archive:
+        swelling(path, sum(entry.file_size for entry in archive.infolist()))
         for entry in archive.infolist():
             kind = stat.S_IFMT(entry.external_attr >> 16)
             _refuse(path, entry.filename, plain=kind in (0, stat.S_IFREG, stat.S_IFDIR))

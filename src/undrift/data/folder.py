@@ -32,7 +32,10 @@ def _folders(part: Path) -> list[str]:
 
 def _files(part: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
     folders = ((k, part / name) for k, name in enumerate(classes) if (part / name).is_dir())
-    return [(path, k) for k, folder in folders for path in sorted(folder.iterdir()) if _is_image(path)]
+    found = [(path, k) for k, folder in folders for path in sorted(folder.iterdir()) if _is_image(path)]
+    if strange := next((path for path, _ in found if not path.is_file()), None):
+        raise BadData(f"{strange} is not a plain file; remove or rename it")
+    return found
 
 
 def _is_image(path: Path) -> bool:

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import io
 import lzma
+import math
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
+from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from undrift.data.files import BadData, reading, whole
+from undrift.data.files import BadData, reading, swelling, whole
 from undrift.data.pixels import Pixels, decode
 
 NOTE = "JPEG q80"
+_ARRAYS = ("jpeg", "offset", "label", "split", "classes")
+_HEADERS = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}
 
 
 def read(path: Path) -> Pixels:
     """Image k is bytes ``offset[k]`` to ``offset[k + 1]`` of ``jpeg``; its ``split`` is 0 for train and 1 for test."""
     with reading(path), lzma.open(path) as file:
         pack = np.load(io.BytesIO(whole(file, path)), allow_pickle=False)
-        if not isinstance(pack, NpzFile):
+        if not isinstance(pack, NpzFile) or pack.zip is None:
             raise BadData(f"{path} holds one array and not a NumPy archive; make it again")
-        jpeg, offset, label, split, classes = (pack[key] for key in ("jpeg", "offset", "label", "split", "classes"))
-    _check(path, jpeg, offset, label, split)
+        _measure(path, pack.zip)
+        jpeg, offset, label, split, classes = (pack[key] for key in _ARRAYS)
+    _check(path, jpeg, offset, label, split, classes)
     ends = offset.tolist()
 
     def part(number: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -36,7 +42,24 @@ def read(path: Path) -> Pixels:
     return Pixels(*part(0), *part(1), tuple(map(str, classes)), NOTE)
 
 
-def _check(path: Path, jpeg: NDArray, offset: NDArray, label: NDArray, split: NDArray) -> None:
+def _measure(path: Path, archive: ZipFile) -> None:
+    """Refuse arrays that are missing or larger than what is there for them, before room is made for any."""
+    there = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+    if missing := [name for name in _ARRAYS if name not in there]:
+        raise BadData(f"{path} lacks {', '.join(missing)}; make it again")
+    entries = [there[name] for name in _ARRAYS]
+    swelling(path, sum(entry.file_size for entry in entries))
+    for entry in entries:
+        with archive.open(entry) as member:
+            read = _HEADERS.get(read_magic(member))
+            shape, _, dtype = read(member) if read else ((), False, np.dtype(bool))
+        if read is None or math.prod(shape) * dtype.itemsize > entry.file_size:
+            raise BadData(f"{path}: {entry.filename} announces more than it holds; make it again")
+
+
+def _check(path: Path, jpeg: NDArray, offset: NDArray, label: NDArray, split: NDArray, classes: NDArray) -> None:
+    if classes.ndim != 1 or classes.dtype.kind not in "US":
+        raise BadData(f"{path}: classes must be a list of names")
     whole_numbers = all(a.ndim == 1 and np.issubdtype(a.dtype, np.integer) for a in (jpeg, offset, label, split))
     if not whole_numbers or jpeg.dtype != np.uint8:
         raise BadData(f"{path}: jpeg must be a list of bytes, and offset, label and split lists of whole numbers")

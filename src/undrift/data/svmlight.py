@@ -7,7 +7,7 @@ import gzip
 import lzma
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,9 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_svmlight_file
 
+from undrift.data.files import BadData, swelling
+
 _OPEN: dict[str, Callable[..., IO[Any]]] = {"": Path.open, ".xz": lzma.open, ".bz2": bz2.open, ".gz": gzip.open}
 _TEXT = ("", ".svmlight")
 _LARGEST = 8 << 30
+_ROWS, _ROW = 1 << 24, 1 << 26
+"""Rows, and bytes of one, that no set known here has more of."""
 
 
 def places(folder: Path) -> list[Path]:
@@ -44,7 +48,9 @@ def read(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Dense features and labels in {-1, +1}; of the two labels in the file the smaller becomes -1."""
     try:
         with _OPEN.get(path.suffix, _OPEN[""])(path, "rb") as file:
-            features, raw = load_svmlight_file(file, dtype=np.float64)
+            features, raw = load_svmlight_file(_Lines(path, file), dtype=np.float64)
+    except BadData:
+        raise
     except (lzma.LZMAError, zlib.error, EOFError, OSError, ValueError, OverflowError, MemoryError) as error:
         raise ValueError(f"{path} cannot be read as svmlight text ({error}); fetch the file again") from error
     kinds = np.unique(raw)
@@ -59,3 +65,21 @@ def read(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             "use a set with fewer columns"
         )
     return features.toarray(), np.where(raw == kinds[1], 1.0, -1.0)
+
+
+class _Lines:
+    """The lines of a file, while it does not unpack to what no set is."""
+
+    def __init__(self, path: Path, file: IO[Any]):
+        self.path, self.file, self.read = path, file, file.read
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = looked = 0
+        for row, line in enumerate(iter(lambda: self.file.readline(_ROW), b"")):
+            size += len(line)
+            if size >> 20 > looked:
+                looked = size >> 20
+                swelling(self.path, size)
+            if row >= _ROWS or len(line) >= _ROW:
+                raise BadData(f"{self.path} has more than {_ROWS} rows, or one of more than {_ROW >> 20} MiB; cut it")
+            yield line

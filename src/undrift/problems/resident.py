@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import math
 from functools import cached_property
 from typing import Any, Self
 
@@ -64,8 +65,18 @@ def exact(name: str, values: Any) -> Tensor:
             tensor = torch.from_numpy(np.array(values, dtype=np.float64))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} is not an array of numbers ({error}); give nested lists of equal length") from error
-    if not tensor.isfinite().all():
+    return moderate(name, tensor)
+
+
+def moderate(name: str, tensor: Tensor) -> Tensor:
+    """The same, if its numbers are finite and so are sums of very many of their squares."""
+    if not tensor.numel():
+        return tensor
+    ends = [abs(float(end)) for end in tensor.aminmax()]
+    if not all(map(math.isfinite, ends)):
         raise ValueError(f"{name} holds numbers that are not finite; remove or replace them")
+    if (largest := max(ends)) > (most := torch.finfo(tensor.dtype).max ** 0.5 / 1e4):
+        raise ValueError(f"{name} holds numbers up to {largest:.3g}, whose squares overflow; scale it below {most:.0e}")
     return tensor
 
 

@@ -14,7 +14,7 @@ from undrift.core.problem import Constants
 from undrift.problems.digest import digest
 from undrift.problems.held import owned
 from undrift.problems.newton import NotConverged, minimise
-from undrift.problems.resident import Resident, exact
+from undrift.problems.resident import Resident, exact, moderate
 from undrift.problems.softmax_oracle import ROOM, Regularised, SoftmaxOracle, Table, divergence
 from undrift.problems.spectra import Matrix, dissimilarity
 
@@ -169,6 +169,4 @@ def _features(values: Any) -> Tensor:
         values = torch.from_numpy(values)
     if not isinstance(values, Tensor) or values.dtype != torch.float32:
         return exact("features", values)
-    if values.numel() and not all(end.isfinite() for end in values.aminmax()):
-        raise ValueError("features holds numbers that are not finite; remove or replace them")
-    return values.detach()
+    return moderate("features", values.detach())
