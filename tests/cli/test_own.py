@@ -5,6 +5,7 @@ import json
 import pytest
 from tests.cli.test_resume import Soon
 
+from undrift import methods
 from undrift.check import CHECKS
 from undrift.cli import experiment, main
 from undrift.core.method import registry
@@ -20,7 +21,7 @@ lr = 0.02
 
 @pytest.fixture(autouse=True)
 def unchanged():
-    known = dict(registry)
+    known = {name: getattr(methods, name) for name in methods.__all__}  # loads them, whatever ran before
     yield
     assert registry == known
 

@@ -150,7 +150,7 @@ def test_flags_for_objectives_and_training():
         (CONVEX, "steps = 3", "cohort = {size = 2, pool = 9}", 3, "a pool of 9 is more than the 4"),
         (IMAGES, "size = 3", "size = 9", 13, "a cohort of 9 is more than the 6 clients"),
         (CONVEX, "steps = 3", "clip = 0.0", 3, "clip = 0.0 is not allowed: number > 0"),
-        (CONVEX, "steps = 3", "decay = 1.5", 3, "decay = 1.5 is not allowed: number >= 0 and <= 1"),
+        (CONVEX, "steps = 3", "decay = 1.5", 3, "decay = 1.5 is not allowed: number > 0 and <= 1"),
         (CONVEX, "steps = 3", "weights = 'size'", 3, "'uniform' or 'samples'"),
         (CONVEX, "lr = 0.01", "lr = 0.01\nweight_decay = -1", 10, "weight_decay = -1 is not allowed: number >= 0"),
         (CONVEX, "lr = 0.01", "lr = 0.01\nweights = 'samples'", 10, "unknown parameter of FedAvg 'weights'"),

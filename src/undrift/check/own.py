@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
+from undrift.core.files import reserved
 from undrift.core.method import Method
 from undrift.methods import registry
 
@@ -75,6 +76,8 @@ def write(name: str, folder: Path) -> Path:
     """A new file with a method called ``name`` that passes the battery; an existing file is kept."""
     if not NAME.fullmatch(name):
         raise BadFile(f"{name!r} cannot name a method: a capital letter, then letters and digits")
+    if reserved(name):
+        raise BadFile(f"{name} cannot name a file on Windows: choose another name")
     if name in registry:
         raise BadFile(f"{name} is a method of undrift already: choose another name")
     file = folder / f"{name.lower()}.py"
@@ -98,7 +101,9 @@ def load(file: Path) -> list[type[Method]]:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit() too: the file does not end this program
         line = _line_in(error, file)
         raise BadFile(f"{file}{line}: {type(error).__name__}: {error}") from error
     found = [registry[name] for name in registry if name not in known]

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from undrift.core.params import BadParameters, Count, Range, check, describe, fits, hints, plain
+from undrift.core.params import BadParameters, Count, Range, check, describe, fits, hints, not_allowed, plain
 from undrift.core.streams import Streams
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def sampling(given: Any) -> Sampling | None:
         return Sampling(given)
     if not isinstance(given, Mapping):
         text = f"{describe(size)}, or a table of {', '.join(hints(Sampling))}"
-        raise BadParameters("cohort", {"cohort": f"cohort = {given!r} is not allowed: {text}"})
+        raise BadParameters("cohort", {"cohort": not_allowed("cohort", given, text)})
     if problems := check("cohort", Sampling, given):
         raise BadParameters("cohort", problems)
     return Sampling(**given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,8 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+"""Names that Windows has given away, with any suffix."""
 LOCK = ".lock"
 """What is locked where a folder itself cannot be."""
 _NOT_THERE = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
@@ -75,6 +78,11 @@ def release(folder: Path, held: int) -> None:
     if not fcntl:
         with suppress(OSError):  # a file that somebody has open cannot be removed on Windows
             (folder / LOCK).unlink()
+
+
+def reserved(name: str) -> bool:
+    """Whether Windows takes a file's name for a device, or drops its last dot."""
+    return DEVICES.fullmatch(name) is not None or name.endswith(".")
 
 
 def _lock_byte(file: int) -> None:

@@ -210,13 +210,18 @@ class Method:
         nested = [self._phase(name) for name in phase_names(type(self))]  # type: ignore[arg-type]
         return nested + ([self] if hasattr(type(self), "work") else [])
 
-    def refuse(self, clients: int, cohort: Sampling, steps: Sequence[int], weights: str = "uniform") -> list[str]:
-        """Why this method cannot run in such a federation: one sentence per reason."""
+    def refuse(self, clients: int, cohort: Sampling, steps: int | Sequence[int], weights: str = "uniform") -> list[str]:
+        """Why this method cannot run in such a federation: one sentence per reason.
+
+        ``steps`` are those of each client, or one number for all.
+        """
         name, reasons = type(self).__name__, cohort.refuse(clients)
         if not reasons and self.participation == "full" and not cohort.always_full(clients):
             reasons.append(f"{name} needs every client in every round: leave out the cohort of {cohort.size}")
         if weights != "uniform" and not self.weighted:
             reasons.append(f"{name} is defined for uniform means: leave out weights = {weights!r}")
+        if isinstance(steps, int):
+            return reasons
         if self.equal_steps and len(set(steps)) > 1:
             reasons.append(f"{name} needs the same number of local steps on every client")
         if len(steps) != clients:

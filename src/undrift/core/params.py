@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, Union
 
+LARGEST = 2**63 - 1
+"""No whole number is larger: TOML, Parquet and arrays have 64 bits."""
 THEORY = "theory"
 """A numeric hyper-parameter may be given as this word; the run replaces it by the prescribed value."""
 
@@ -119,7 +121,7 @@ def fits(value: Any, hint: Any) -> bool:
         ok = isinstance(value, int) and not isinstance(value, bool)
     else:
         ok = isinstance(value, base)
-    return ok and (allowed is None or value in allowed)
+    return ok and not _huge(value) and (allowed is None or value in allowed)
 
 
 def numeric(hint: Any) -> bool:
@@ -143,8 +145,23 @@ def check(owner: str, cls: type, values: Mapping[str, Any], *, theory: bool = Fa
         if theory and value == THEORY and numeric(hint):
             continue
         if not fits(value, hint):
-            problems[field.name] = f"{field.name} = {value!r} is not allowed: {describe(hint)}"
+            most = f", at most {LARGEST}" * _huge(value)
+            problems[field.name] = not_allowed(field.name, value, describe(hint) + most)
     return problems
+
+
+def not_allowed(name: str, value: Any, allowed: str) -> str:
+    """The complaint about a value that is out of its range, or of another kind."""
+    return f"{name} = {shown(value)} is not allowed: {allowed}"
+
+
+def shown(value: Any) -> str:
+    """A value as it is written, cut short where that is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no number of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
@@ -152,13 +169,13 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
     names = list(allowed)
     near = nearest(name, names)
     hint = f"did you mean {near}? " if near else ""
-    return f"unknown {kind} {name!r}; {hint}allowed: {', '.join(names) or 'none'}"
+    return f"unknown {kind} {shown(name)}; {hint}allowed: {', '.join(names) or 'none'}"
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """Which of ``names`` was meant, if one is close."""
     folded = {n.casefold(): n for n in names}
-    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name[:80].casefold(), folded, n=1, cutoff=0.5)
     return folded[near[0]] if near else None
 
 
@@ -178,6 +195,13 @@ def plain(value: Any) -> Any:
 def fold(name: str) -> str:
     """A name without its capitals, dashes and underscores; DANE+ is daneplus."""
     return name.casefold().replace("+", "plus").replace("-", "").replace("_", "")
+
+
+def _huge(value: Any) -> bool:
+    """Whether a whole number has more than 64 bits, or one of a list."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_huge, value))
+    return isinstance(value, int) and abs(value) > LARGEST
 
 
 def _parts(hint: Any) -> tuple[Any, Range | None]:

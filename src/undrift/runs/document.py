@@ -44,7 +44,7 @@ class Document:
             parsed = tomllib.loads(f"value = {value}")
             if not equals or len(parsed) != 1:
                 raise ValueError
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = {"value": value}
             if not WORD.fullmatch(value):
                 text = f"not KEY=VALUE with a TOML value, such as {key.strip() or 'rounds'}=50"

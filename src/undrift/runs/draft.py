@@ -11,8 +11,9 @@ from typing import Any
 from undrift import methods, objectives
 from undrift.core.cohort import Sampling, sampling
 from undrift.core.costs import placeholder
+from undrift.core.files import reserved
 from undrift.core.method import Method
-from undrift.core.params import THEORY, BadParameters, check, fits, fold, hints, unknown
+from undrift.core.params import THEORY, BadParameters, check, fits, fold, hints, not_allowed, unknown
 from undrift.core.treatment import pace
 from undrift.problems import catalog
 from undrift.runs.device import misspelt
@@ -105,16 +106,16 @@ class Draft(Document):
         good = {key: value for key, value in given.items() if key not in wrong}
         name, device, seeds = good.get("name"), good.get("device"), good.get("seeds", [0])
         if name is not None and not NAME.fullmatch(name):
-            wrong["name"] = (
-                f"name = {name!r} is not allowed: letters, digits, . _ and -, starting with a letter or digit"
-            )
+            wrong["name"] = not_allowed("name", name, "letters, digits, . _ and -, starting with a letter or digit")
+        elif name is not None and reserved(name):
+            wrong["name"] = not_allowed("name", name, "a name that Windows can give to a folder")
         if device is not None and (text := misspelt(device)):
             wrong["device"] = text
         if not seeds or len(set(seeds)) < len(seeds):
-            wrong["seeds"] = f"seeds = {seeds!r} is not allowed: one or more different whole numbers"
+            wrong["seeds"] = not_allowed("seeds", seeds, "one or more different whole numbers")
         vary = good.get("vary", ["draws"])
         if not vary or len(set(vary)) < len(vary):
-            wrong["vary"] = f"vary = {vary!r} is not allowed: one or more different ones of draws, start and split"
+            wrong["vary"] = not_allowed("vary", vary, "one or more different ones of draws, start and split")
         percent = given.get("target_accuracy", 0)
         if fits(percent, float) and 1 < percent <= 100:
             wrong["target_accuracy"] = f"target_accuracy = {percent} is not allowed: {percent} % is {percent / 100:g}"
@@ -232,7 +233,7 @@ class Draft(Document):
         training = self.training(i, settings)
         label: Any = table.get("label", table["name"] if cls is None else cls.__name__)
         if not (isinstance(label, str) and label.isprintable() and LABEL.fullmatch(label)):
-            text = f"label = {label!r} is not allowed: 1 to 40 printable characters, none of < > &"
+            text = not_allowed("label", label, "1 to 40 printable characters, none of < > &")
             self.complain(("method", i, "label"), text)
         if cls is None:
             return None
@@ -281,7 +282,7 @@ class Draft(Document):
             self.complain(("method", i, "name"), unknown("method", name, methods.__all__))
         elif not self.inside(file):
             text = "a Python file in the folder of the spec or below it"
-            self.complain(("method", i, "file"), f"file = {file!r} is not allowed: {text}")
+            self.complain(("method", i, "file"), not_allowed("file", file, text))
         return isinstance(name, str) and file is not None
 
     def inside(self, file: Any) -> bool:
@@ -298,7 +299,7 @@ class Draft(Document):
             self.complain(("method", i, "decay") if "decay" in table else ("decay",), reason)
         if self.clients is None:
             return
-        each = [1 if settings.get("epochs") else steps] * self.clients if isinstance(steps, int) else steps
+        each = 1 if settings.get("epochs") and isinstance(steps, int) else steps
         cohort = settings["cohort"] or Sampling(self.clients)
         for reason in method.refuse(self.clients, cohort, each, settings.get("weights", "uniform")):
             self.complain(self.blamed(i, reason), reason)

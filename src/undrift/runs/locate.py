@@ -131,8 +131,10 @@ class _Scanner:
 
     def mark(self, path: Path, at: int) -> None:
         line = bisect_left(self.ends, at) + 1
-        for k in range(1, len(path) + 1):
-            self.lines.setdefault(path[:k], line)
+        for k in range(len(path), 0, -1):  # what is around a known place is known
+            if path[:k] in self.lines:
+                return
+            self.lines[path[:k]] = line
 
     def next(self, text: str) -> bool:
         return self.text.startswith(text, self.at)

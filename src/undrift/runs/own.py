@@ -22,7 +22,7 @@ def load(file: Path) -> list[type[Method]]:
                 hints(cls)
         except own.BadFile as error:
             wrong = str(error).replace(str(whole), str(file))
-        except Exception as error:  # an annotation may say anything
+        except (Exception, SystemExit) as error:  # an annotation may say anything
             wrong = f"{file}: {type(error).__name__}: {error}"
     if taken:
         wrong = f"{file}: {taken[0]} is a method of undrift already: choose another name"

@@ -71,6 +71,10 @@ class Settings(Training):
     smooth: Count = 10
 
 
+LARGEST_SPEC = 2**18
+"""Bytes of a spec; the longest of the papers' has 15 thousand."""
+DOTS = 200
+"""In one line: tomllib takes the square of the time for a key of as many parts."""
 TREATMENT = tuple(f.name for f in dataclasses.fields(Treatment))
 TRAINING, SETTINGS = (
     (*(f.name for f in dataclasses.fields(part) if f.name not in TREATMENT), *TREATMENT)
@@ -168,7 +172,8 @@ class Complaint:
     line: int = 0
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.text}"
+        where = self.where if len(self.where) <= 300 else f"{self.where[:297]}..."
+        return f"{where}: {self.text}"
 
 
 class BadSpec(ValueError):
@@ -205,7 +210,11 @@ def load(source: str | File, flags: Sequence[str] = (), code: Code | None = None
     """
     file = File(source)
     try:
-        text = file.read_bytes().decode()
+        with file.open("rb") as opened:
+            content = opened.read(LARGEST_SPEC + 1)
+        if len(content) > LARGEST_SPEC:
+            raise BadSpec([Complaint(str(source), f"not a spec: it has more than {LARGEST_SPEC >> 10} KiB")])
+        text = content.decode()
     except FileNotFoundError:
         near = difflib.get_close_matches(file.name, [f.name for f in file.parent.glob("*.toml")], n=1, cutoff=0.5)
         hint = f"; did you mean {file.parent / near[0]}?" if near else ""
@@ -221,6 +230,9 @@ def parse(text: str, source: str = "spec", flags: Sequence[str] = (), code: Code
     """A spec from its text; files of methods are looked for beside ``source``."""
     from undrift.runs.draft import Draft
 
+    for number, content in enumerate(text.split("\n"), 1):
+        if content.count(".") > DOTS:
+            raise BadSpec([Complaint(f"{source}:{number}", f"not a spec: a line with more than {DOTS} dots")])
     try:
         document = tomllib.loads(text)
         lines = locate(text)
@@ -231,6 +243,8 @@ def parse(text: str, source: str = "spec", flags: Sequence[str] = (), code: Code
         raise BadSpec([Complaint(f"{source}:{line}", f"not TOML: {message}")]) from None
     except RecursionError:
         raise BadSpec([Complaint(source, "not a spec: nested too deeply")]) from None
+    except ValueError:  # Python reads no number of thousands of digits
+        raise BadSpec([Complaint(source, "not a spec: it has a number of thousands of digits")]) from None
     return Draft(document, Origin(source, lines), File(source).parent, code).finish(flags)
 
 
