@@ -194,7 +194,9 @@ def test_mini_batches_are_drawn_without_replacement_and_shared_by_engines():
     assert torch.equal(batch[1], engine.batches.draw([4], round=2, step=1)[0][0])
     assert not torch.equal(batch, engine.batches.draw([0, 4], round=2, step=2)[0])
     large = Simulate(FedAvg(lr=0.1), problem, batch=10).batches.draw([1], 0, 0)[0]
-    assert large.tolist() == [[*range(8), -1, -1]]
+    assert large.tolist() == [[*range(8)]]
+    huge = Simulate(FedAvg(lr=0.1), problem, batch=10**10, epochs=1)  # takes no room for what nobody has
+    assert sorted(huge.batches.draw([1], 0, 0)[0].tolist()[0]) == [*range(8)]
     whole = Simulate(FedAvg(lr=0.01), problem, batch=10, steps=2)
     plain = Simulate(FedAvg(lr=0.01), problem, steps=2)
     whole.run_round()

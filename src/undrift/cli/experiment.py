@@ -15,6 +15,7 @@ from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.params import THEORY
 from undrift.core.problem import Problem, Unsupported
+from undrift.core.treatment import fades
 from undrift.report.text import count, size, whole
 from undrift.runs.folder import CHECKPOINTS, Folder, Outcome
 from undrift.runs.spec import BadSpec, Complaint, Entry, Spec, values
@@ -162,7 +163,7 @@ class Experiment:
                 end["best"] = trial.best.about if "best" in end["files"] and trial.best else None
         except Unsupported as error:
             status, note = "failed", f"failed: {error}"
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if task.entry.file is None or isinstance(error, OSError):
                 raise
             status, note = "failed", f"failed: {type(error).__name__}{_place(error, task.entry.file)}: {error}"
@@ -229,6 +230,8 @@ def lay(spec: Spec, store: str, seed: int, complaints: list[Complaint]) -> list[
             problem.clients, spec.cohort or Sampling(problem.clients), steps(spec, entry, problem), spec.weights
         )
         complaints += [say_where(("method", i), reason) for reason in reasons]
+        if why := fades(getattr(method, "lr", None), entry.decay, entry.rounds, torch.finfo(problem.dtype).tiny):
+            complaints.append(say_where(("method", i, "decay") if "decay" in entry.given else ("decay",), why))
         try:
             place = store if spec.engine == "simulate" else "device"
             needs = plan(method, problem, spec.cohort or Sampling(problem.clients), place)
@@ -245,15 +248,24 @@ def build(spec: Spec, seed: int, complaints: list[Complaint]) -> dict[Any, Probl
     """Objective -> the problem with it: each is built once for all methods."""
     import torch
 
+    from undrift.engines.room import afford
+
     problems: dict[Any, Problem] = {}
     for i, entry in enumerate(spec.entries):
         objective = entry.objective
         if objective in problems:
             continue
         try:
-            problem = spec.problem_at(seed).build(*[objective] * (objective is not None))
+            named = spec.problem_at(seed)
+            afford(spec.problem_name, named.least_bytes)
+            problem = named.build(*[objective] * (objective is not None))
             dtype = problem.dtype if spec.dtype is None else getattr(torch, spec.dtype)
             problems[objective] = problem.to(dtype, torch.device(spec.device))
+        except RecursionError:
+            raise
+        except (MemoryError, OverflowError) as error:
+            text = f"{spec.problem_name} of this size does not go into memory ({error or 'there is too little'})"
+            complaints.append(spec.origin.complaint(("problem",), text))
         except (ValueError, OSError, RuntimeError) as error:
             about = objective is not None and type(objective).__name__ in str(error)
             own = ("method", i, "objective") if "objective" in entry.given else ("objective",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from undrift.core.params import Fraction, NonNegative, Positive
+from undrift.core.params import NonNegative, Positive, Probability
 
 Scope = Literal["task", "whole", "reference"]
 Weights = Literal["uniform", "samples"]
@@ -29,7 +29,20 @@ class Treatment:
     weight_decay: NonNegative = 0.0
     clip: Positive | None = None
     clip_scope: Scope = "task"
-    decay: Fraction = 1.0
+    decay: Probability = 1.0
+
+
+def fades(lr: object, decay: float, rounds: int, least: float) -> str:
+    """Why ``rounds`` rounds of decay cannot be run; empty where they can.
+
+    ``least`` is the smallest number of full precision, which the last lr must not be below.
+    """
+    if decay == 1 or not isinstance(lr, (int, float)) or lr * decay ** (rounds - 1) >= least:
+        return ""
+    return (
+        f"decay = {decay:g} takes lr = {lr:g} below {least:.3g}, the least number that is stored in full precision, "
+        f"before round {rounds}: use a larger decay or fewer rounds"
+    )
 
 
 def pace(steps: bool, epochs: bool, batch: object) -> str | None:

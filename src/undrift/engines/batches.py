@@ -17,11 +17,13 @@ from undrift.core.upload import upload
 class Batches:
     """``size`` samples of a client's own at each local step, without replacement.
 
-    Drawn anew at each step, or in epochs: then the steps run through a fresh shuffle of all samples each time.
+    Drawn anew at each step, or in epochs: then the steps run through a fresh shuffle of all samples each time. A size
+    that no client has samples for is that of the largest client.
     """
 
     def __init__(self, streams: Streams, problem: Problem, size: int, epochs: bool):
-        self.streams, self.problem, self.size, self.epochs = streams, problem, size, epochs
+        self.streams, self.problem, self.epochs = streams, problem, epochs
+        self.size = min(size, max(problem.samples))
         self._laid: tuple[int, dict[tuple[int, ...], tuple[int, Tensor]]] = -1, {}
 
     def draw(self, members: Sequence[int] | np.ndarray, round: int, step: int) -> tuple[Any, ...]:

@@ -88,6 +88,12 @@ def plan(method: Method, problem: Problem, cohort: Sampling, store: str = "auto"
     )
 
 
+def afford(what: str, least: int) -> None:
+    """Refuse what holds more than the memory that is free, before any of it is taken."""
+    if least > SMALL and least > (free := _memory()):
+        raise NoRoom(f"{what} of this size holds at least {_gb(least)}, but {_gb(free)} are free in memory: use less")
+
+
 def where(place: str, device: torch.device) -> str:
     """A place in words."""
     if place == "file":

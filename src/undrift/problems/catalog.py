@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -26,6 +27,8 @@ class Named:
     title: ClassVar[str]
     chance: ClassVar[Mapping[str, str]] = {"split": "data"}
     """What a seed can decide, in words: the ``split`` among the clients (or the drawn data), the ``start``."""
+    held: ClassVar[tuple[str, ...]] = ()
+    """The parameters that the numbers a client holds are the product of."""
 
     def __post_init__(self) -> None:
         if problems := check(self.name, type(self), self._values()):
@@ -43,6 +46,12 @@ class Named:
         """Why no seed can decide ``what``; empty if one can."""
         return "" if what in self.chance else f"{self.name} always starts at zero"
 
+    @property
+    def least_bytes(self) -> int:
+        """What it holds in memory at the least, as far as that follows from its parameters."""
+        sizes = [getattr(self, name) for name in self.held]
+        return 8 * getattr(self, "clients", 0) * math.prod(sizes)
+
     def _values(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
@@ -59,6 +68,7 @@ class RandomQuadratic(Named):
 
     name = "quadratic"
     title = "random quadratics with different dense Hessians and centres"
+    held = ("dim", "dim")
 
     clients: Count = 20
     dim: Count = 10
@@ -85,6 +95,7 @@ class FedRedQuadratic(Named):
 
     name = "fedred"
     title = "the synthetic instance of DANE+ and FedRed: similar diagonal Hessians"
+    held = ("components", "dim")
 
     kind: Literal["strong", "convex", "nonconvex"] = "strong"
     clients: Count = 5
@@ -108,6 +119,7 @@ class FedCETQuadratic(Named):
 
     name = "fedcet"
     title = "FedCET's estimation problem, with equal or different Hessians"
+    held = ("samples", "dim")
 
     hessians: Literal["equal", "different"] = "equal"
     clients: Count = 10
@@ -130,6 +142,7 @@ class RandomLeastSquares(Named):
 
     name = "least-squares"
     title = "FedRecu's least squares with uniform random entries"
+    held = ("rows", "dim")
 
     clients: Count = 20
     rows: Count = 50
@@ -156,6 +169,7 @@ class SyntheticSoftmax(Named):
 
     name = "softmax-synthetic"
     title = "FedProx's Synthetic(alpha, beta): softmax regression, a model per client"
+    held = ("samples", "features")
 
     clients: Count = 30
     samples: Count = 50
@@ -353,8 +367,13 @@ def find(name: str) -> tuple[type[Named], dict[str, Any]]:
 
 def build(name: str, **parameters: Any) -> Problem:
     """A problem by name, with the parameters that differ from its defaults."""
+    return made(name, **parameters).build()
+
+
+def made(name: str, **parameters: Any) -> Named:
+    """The parameters of a problem by name, checked."""
     kind, preset = find(name)
     values = preset | parameters
     if problems := check(name, kind, values):
         raise BadParameters(name, problems)
-    return kind(**values).build()
+    return kind(**values)

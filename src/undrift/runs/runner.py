@@ -13,6 +13,7 @@ from undrift.core.method import Method
 from undrift.core.problem import Problem, Unsupported
 from undrift.core.treatment import Scope, Weights
 from undrift.engines import Engine, Ledger, engines
+from undrift.engines.room import afford
 from undrift.runs.arguments import named, settle
 from undrift.runs.history import History
 from undrift.runs.trial import Trial
@@ -157,9 +158,11 @@ def prepare(
     place = {"dtype": dtype, "device": device, "engine": engine, "store": store, "problem_seed": problem_seed}
     given = settle(method, problem, setting | place, parameters)
     if isinstance(problem, str):
-        from undrift.problems.catalog import build
+        from undrift.problems.catalog import made
 
-        problem = build(problem, **named(parameters, problem_seed))
+        kind = made(problem, **named(parameters, problem_seed))
+        afford(problem, kind.least_bytes)
+        problem = kind.build()
     wanted = problem.dtype if dtype is None else getattr(torch, given["dtype"]), torch.device(given["device"])
     if (problem.dtype, problem.device) != wanted:  # one that is in place is shared, and what it has captured with it
         problem = problem.to(*wanted)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from undrift.core.treatment import fades
+
 if TYPE_CHECKING:
     from undrift.engines import Engine
     from undrift.runs.checkpoint import Shelf
@@ -59,6 +61,9 @@ class Trial:
     """An engine on its way to ``rounds``; every ``every`` rounds a row goes to ``watch``."""
 
     def __init__(self, engine: Engine, rounds: int, every: int, watch: Callable[[Row], None], best: Best | None = None):
+        options, lr = engine.options, getattr(engine.method, "lr", None)
+        if why := fades(lr, options.decay, rounds, torch.finfo(engine.x0.dtype).tiny):
+            raise ValueError(why)
         self.engine, self.rounds, self.every, self.watch, self.best = engine, rounds, every, watch, best
         self.seconds = 0.0
         self.limit: float | None = None
