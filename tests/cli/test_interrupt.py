@@ -1,6 +1,7 @@
-"""Ctrl-C while a run is under way."""
+"""Ctrl-C, SIGTERM and SIGHUP: while a run is under way, and in its first seconds."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import time
 
 import pytest
 
+from undrift.cli.stop import Interrupt, Stop
 from undrift.runs.folder import Folder
 
 FLAGS = ["-s", "rounds=10000000", "-s", "every=3"]
@@ -55,6 +57,16 @@ def test_once_finishes_the_round_and_the_run_goes_on_later(place):
         reached = newest(place)
 
 
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_what_batch_systems_and_terminals_send_does_what_ctrl_c_does(place, name, code):
+    process = started(place)
+    process.send_signal(getattr(signal, name))
+    _, err = process.communicate(timeout=30)
+    rows = Folder(place / "runs/mine").rows()
+    assert process.returncode == code and "Go on: undrift resume runs/mine" in err
+    assert rows[-1]["round"] <= newest(place) < rows[-1]["round"] + 3
+
+
 def newest(place):
     """The round of the newest checkpoint."""
     return max(int(file.stem.split("-")[-1]) for file in (place / "runs/mine/checkpoints").glob("*.safetensors"))
@@ -71,9 +83,7 @@ def test_twice_stops_now(place):
     assert Folder(place / "runs/mine").rows()
 
 
-def test_the_handler_asks_first_and_then_insists(capsys):
-    from undrift.cli.experiment import Stop
-
+def test_the_handler_asks_first_and_then_insists():
     before = signal.getsignal(signal.SIGINT)
     with Stop() as stop:
         os.kill(os.getpid(), signal.SIGINT)
@@ -81,3 +91,134 @@ def test_the_handler_asks_first_and_then_insists(capsys):
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+EARLY = """
+import signal, sys
+from undrift import cli
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+commands = cli.commands
+
+def ready():
+    print("ready", file=sys.stderr, flush=True)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    return commands()
+
+cli.commands = ready
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def interrupted_after(place, seconds):
+    """A run that would take hours, interrupted so soon after it has begun to listen."""
+    words = [sys.executable, "-c", EARLY, "run", "spec.toml", *FLAGS, "--overwrite"]
+    process = subprocess.Popen(words, cwd=place, stderr=subprocess.PIPE, text=True)
+    assert process.stderr.readline() == "ready\n"
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    try:
+        _, err = process.communicate(timeout=40)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"after {seconds} s it went on: {process.communicate()}") from None
+    assert process.returncode == 130, (seconds, err)
+    assert "Traceback" not in err and "Exception ignored" not in err and "spec.toml:" not in err, (seconds, err)
+
+
+@pytest.mark.parametrize("part", range(12))
+def test_ctrl_c_in_the_first_seconds_is_never_lost(place, part):
+    """While Python imports torch, or anything else, and while the problem is built."""
+    interrupted_after(place, 0.2 * part + random.Random(part).uniform(0, 0.2))
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_a_hundred_instants(place):
+    instants = random.Random(0)
+    for _ in range(100):
+        interrupted_after(place, instants.uniform(0, 3))
+
+
+@pytest.fixture
+def slow(tmp_path, monkeypatch):
+    """A module that is interrupted while it is imported, and takes a while longer."""
+    text = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.3)\ndone = True\n"
+    (tmp_path / "slow_to_import.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("slow_to_import", None)
+
+
+def test_an_import_ends_before_it_is_interrupted(slow):
+    began = time.monotonic()
+    with Interrupt() as wish, pytest.raises(KeyboardInterrupt) as caught:
+        import slow_to_import
+
+        time.sleep(20)
+    assert time.monotonic() - began < 10
+    assert slow_to_import.done and wish.number == signal.SIGINT and caught.value.args == (signal.SIGINT,)
+
+
+def test_a_wish_that_waits_is_granted_at_the_end(slow, monkeypatch):
+    monkeypatch.setattr("undrift.cli.stop.MOMENT", 60)
+    with Interrupt() as wish:
+        import slow_to_import
+
+        with pytest.raises(KeyboardInterrupt):
+            wish.settle()
+    assert slow_to_import.done
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_import_that_takes_long_is_not_waited_for(slow, times):
+    (slow / "slow_to_import.py").write_text(
+        "import os, signal, time\n"
+        f"for _ in range({times}):\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(0.1)\ntime.sleep(60)\n"
+    )
+    code = "from undrift.cli.stop import Interrupt\nwith Interrupt():\n    import slow_to_import"
+    done = subprocess.run([sys.executable, "-c", code], cwd=slow, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 143 and done.stderr.endswith("Interrupted.\n") and "Traceback" not in done.stderr
+
+
+def test_one_that_python_drops_is_raised_again():
+    """An exception in a destructor goes to nobody."""
+
+    class Interrupted:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with Interrupt(), pytest.raises(KeyboardInterrupt):
+        Interrupted()
+        time.sleep(5)
+
+
+def test_nohup_is_heeded():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stop() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.asked
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_terminal_that_is_gone_is_no_error():
+    code = "import os, signal\nfrom undrift.cli.stop import Stop\nos.close(2)\nwith Stop() as stop:\n"
+    code += "    os.kill(os.getpid(), signal.SIGHUP)\n    print('on')\nprint('on')\nos._exit(stop.code)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 129
+
+
+def test_jobs_stop_with_the_one_who_started_them(tmp_path):
+    """SIGTERM goes to one process alone, unlike Ctrl-C."""
+    words = ["reproduce", "fedcet/figure-1", "--jobs", "2", "--out", "kept"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "undrift", *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 90
+    while len(list(tmp_path.rglob("metrics.jsonl"))) < 2:
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143 and err.count("Stopping after this round") == 2 and "Traceback" not in err

@@ -60,6 +60,7 @@ class Stop:
     """Stops after so many rounds in all."""
 
     rounds = 9
+    code = 130
 
     def __init__(self):
         self.left = self.rounds

@@ -3,42 +3,77 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from undrift.cli.stop import Interrupt, code, tell
 from undrift.report.text import PAGE, columns, prose
 
 EPILOG = """\
 Results go to standard output, messages and progress to standard error. \
 Tables are as wide as the terminal, or as COLUMNS says; in a pipe or a file every row is one line.
-Exit codes: 0 success; 1 failure (of a run: every method failed); 2 bad input, nothing was run; 130 interrupted."""
+Exit codes: 0 success; 1 failure (of a run: every method failed); 2 bad input, nothing was run; 130 interrupted by \
+Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, which do what Ctrl-C does. UNDRIFT_DEBUG=1 shows where an unexpected error \
+comes from."""
+DEBUG = "UNDRIFT_DEBUG"
+"""The environment variable that has tracebacks shown."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of ``undrift``; gives the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    try:
-        parser = commands()
-        if words and not words[0].startswith("-"):
-            nearest(words[0])
-        asked = parser.parse_args(words, argparse.Namespace(words=words))
-        if not hasattr(asked, "work"):
-            parser.print_help()
-            return 2
-        if getattr(asked, "deterministic", False):
-            from undrift.runs.environment import deterministic
+    with Interrupt() as wish:
+        try:
+            try:
+                return answer(words)
+            finally:
+                wish.settle()
+        except KeyboardInterrupt as stop:
+            tell("Interrupted.")
+            return code(*stop.args[:1])
+        except BrokenPipeError:  # the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except Exception as error:
+            if os.environ.get(DEBUG):
+                raise
+            return unexpected(error)
 
-            deterministic()
-        return asked.work(asked)
-    except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+
+def answer(words: list[str]) -> int:
+    """Do what the command line asks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not every terminal or file can hold every letter
+            stream.reconfigure(errors="backslashreplace")
+    parser = commands()
+    if words and not words[0].startswith("-"):
+        nearest(words[0])
+    asked = parser.parse_args(words, argparse.Namespace(words=words))
+    if not hasattr(asked, "work"):
+        parser.print_help()
+        return 2
+    if getattr(asked, "deterministic", False):
+        from undrift.runs.environment import deterministic
+
+        deterministic()
+    return asked.work(asked)
+
+
+def unexpected(error: Exception) -> int:
+    """One line about what nobody foresaw."""
+    from undrift.cli.talk import FAILED, say
+
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    where = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
+    words = " ".join(str(error).split())
+    say(f"Unexpected {type(error).__name__}{where}: {words[:300]}. Please report it, with what {DEBUG}=1 shows.")
+    return FAILED
 
 
 def commands() -> Parser:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from undrift.cli.talk import FAILED, INTERRUPTED, OK, result, say
+from undrift.cli.stop import Stop
+from undrift.cli.talk import FAILED, OK, result, say
 from undrift.core.params import hints
 from undrift.report.chart import chart
 from undrift.report.summary import curves, print_summaries, summarise
@@ -139,12 +140,8 @@ def demo(out: Path) -> int:
     try:
         for title, text in SPECS.items():
             spec = parse(text)
-            rows = perform(spec, text, out)
-            if rows is None:
-                say("Interrupted.")
-                return INTERRUPTED
-            runs[title] = rows
-            tell(title, spec, rows)
+            runs[title] = perform(spec, text, out)
+            tell(title, spec, runs[title])
         draw(runs, out / "demo.png")
     except OSError as error:
         say(f"{error.filename or out}: {error.strerror or error}")
@@ -153,9 +150,9 @@ def demo(out: Path) -> int:
     return OK
 
 
-def perform(spec: Spec, text: str, out: Path) -> list[Row] | None:
-    """Run one of the specs into a folder of its own; nothing if the user stops it."""
-    from undrift.cli.experiment import Stop, make
+def perform(spec: Spec, text: str, out: Path) -> list[Row]:
+    """Run one of the specs into a folder of its own."""
+    from undrift.cli.experiment import make
     from undrift.cli.progress import progress
     from undrift.runs.environment import environment
 
@@ -166,7 +163,7 @@ def perform(spec: Spec, text: str, out: Path) -> list[Row] | None:
         with Stop() as stop:
             outcomes = list(experiment.perform(folder, bar, stop))
         if stop.asked:
-            return None
+            raise KeyboardInterrupt(stop.number)
         folder.finish(outcomes)
     finally:
         bar.close()

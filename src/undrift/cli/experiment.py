@@ -209,6 +209,8 @@ def together(digests: Sequence[str | None]) -> str | None:
 
 def lay(spec: Spec, store: str, seed: int, complaints: list[Complaint]) -> list[Task]:
     """The tasks with one seed, without those that there are complaints of."""
+    import torch
+
     from undrift.engines.room import NoRoom, plan
     from undrift.runs.runner import resolve
 

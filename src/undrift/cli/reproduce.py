@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undrift.cli.stop import Stop
-from undrift.cli.talk import FAILED, INTERRUPTED, OK, refuse, result, result_json, say
+from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
 from undrift.report.text import NONE, count, duration, table
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def run(chosen: Chosen, cache: Cache, asked: Asked) -> int:
         due += left
         if left and not asked.kept and not stop.asked:
             turn = (asked.worker or 0) * len(groups) // asked.jobs
-            with stop, sharing(asked, left):
+            with stop, sharing(asked, left, stop):
                 for want, why in perform(groups[turn:] + groups[:turn], cache, stop, Lines(left)):
                     failed += 1
                     say(f"{describe(want)}: not run: {why}")
@@ -118,8 +118,8 @@ def run(chosen: Chosen, cache: Cache, asked: Asked) -> int:
     if stop.asked:
         say("Stopped: what was measured is kept, and the same command continues from there.")
     pages(chosen, cache, asked)
-    if stop.heeded:
-        return INTERRUPTED
+    if stop.number:
+        return stop.code
     return FAILED if failed and failed == due else OK
 
 
@@ -142,8 +142,11 @@ def lots(asks: Sequence[tuple[Item, list[Want]]], cache: Cache) -> Iterator[list
 
 
 @contextmanager
-def sharing(asked: Asked, left: int) -> Iterator[None]:
-    """Start the same command as often as there are jobs, and wait: a run is whoever's locks its folder first."""
+def sharing(asked: Asked, left: int, stop: Stop) -> Iterator[None]:
+    """Start the same command as often as there are jobs, and wait: a run is whoever's locks its folder first.
+
+    They are a group of their own, which no terminal signals, and hear from this process when to stop.
+    """
     jobs = min(asked.jobs, left)
     if jobs < 2 or asked.worker is not None:
         yield
@@ -154,12 +157,14 @@ def sharing(asked: Asked, left: int) -> Iterator[None]:
     torch.set_num_threads(threads)
     words = [sys.executable, "-m", "undrift", *asked.words]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    others = [subprocess.Popen([*words, "--worker", str(k)], env=environment) for k in range(1, jobs)]
+    apart: Any = {"process_group": 0} if os.name == "posix" else {}
+    stop.others = [subprocess.Popen([*words, "--worker", str(k)], env=environment, **apart) for k in range(1, jobs)]
     try:
         yield
     finally:
-        for other in others:
+        for other in stop.others:
             other.wait()
+        stop.others = ()
 
 
 def pages(chosen: Chosen, cache: Cache, asked: Asked) -> None:
@@ -207,7 +212,6 @@ class Deadline(Stop):
 
     def __init__(self, minutes: float | None) -> None:
         self.end = float("inf") if minutes is None else time.monotonic() + 60 * minutes
-        self.heeded = False
 
     @property
     def late(self) -> bool:
@@ -215,11 +219,7 @@ class Deadline(Stop):
 
     @property
     def asked(self) -> bool:
-        return self.heeded or self.late
-
-    @asked.setter
-    def asked(self, value: bool) -> None:
-        self.heeded = value
+        return super().asked or self.late
 
 
 class Lines:

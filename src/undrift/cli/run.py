@@ -6,13 +6,14 @@ import dataclasses
 import errno
 import json
 import os
+import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from undrift.cli.places import missing, place
-from undrift.cli.talk import FAILED, INTERRUPTED, OK, refuse, result, result_json, say
+from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
 from undrift.report.summary import Summary, aim, metric, print_summaries, summarise
 from undrift.report.text import count
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
@@ -20,7 +21,7 @@ from undrift.runs.spec import BadSpec, Spec, load
 from undrift.runs.vary import varied
 
 if TYPE_CHECKING:
-    from undrift.cli.experiment import Experiment
+    from undrift.cli.experiment import Experiment, Stop
 
 ENDS = {"done": "all rounds run", "reached": "target reached", "stopped": "stopped by you"}
 
@@ -131,7 +132,7 @@ def perform(
     spec: Spec, folder: Folder, again: bool, pause: float | None, store: str, as_json: bool, logs: Sequence[str] = ()
 ) -> int:
     """Run what is left of a spec."""
-    from undrift.cli.experiment import make
+    from undrift.cli.experiment import Stop, make
 
     writable(folder.path)
     say(f"{spec.name}: {count(len(spec.entries), 'method')} on {spec.problem_name}, {count(len(spec.seeds), 'seed')}")
@@ -144,13 +145,19 @@ def perform(
             from undrift.runs.loggers import Log
 
             folder.listeners.append(Log(folder, logs, say))
-        outcomes = work(folder, experiment, pause)
+        stop = Stop()
+        outcomes = work(folder, experiment, pause, stop)
         if outcomes is None:
-            return interrupted(folder, spec)
+            return interrupted(folder, spec, stop)
         draw(folder, spec)
         folder.finish(outcomes)
     except OSError as error:
         return broken(folder, spec, error)
+    except (BadSpec, BadFolder):
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        unfinished(folder, spec, error)
+        raise
     finally:
         folder.close()
     code = report(folder, as_json)
@@ -227,14 +234,13 @@ def share(folder: Folder, experiment: Experiment) -> None:
         folder.write("partition.json", json.dumps({"classes": list(problem.data.classes), "counts": counts}) + "\n")
 
 
-def work(folder: Folder, experiment: Experiment, pause: float | None) -> list[Outcome] | None:
+def work(folder: Folder, experiment: Experiment, pause: float | None, stop: Stop) -> list[Outcome] | None:
     """How every method ended with every seed; ``None`` if the user stopped it."""
-    from undrift.cli.experiment import Stop
     from undrift.cli.progress import progress
 
     bar, outcomes = progress(note=experiment.note), []
     try:
-        with Stop() as stop, suppress(KeyboardInterrupt):
+        with stop, suppress(KeyboardInterrupt):
             for outcome in experiment.perform(folder, bar, stop, pause):
                 outcomes.append(outcome)
                 same = f"as seed {outcome.same_as}, for no seed changes it" if outcome.same_as is not None else ""
@@ -246,12 +252,20 @@ def work(folder: Folder, experiment: Experiment, pause: float | None) -> list[Ou
     return outcomes if whole else None
 
 
-def interrupted(folder: Folder, spec: Spec) -> int:
+def interrupted(folder: Folder, spec: Spec, stop: Stop) -> int:
     folder.log("interrupted")
     rows = folder.rows() if folder.file("metrics.jsonl").exists() else []
     say(f"Interrupted. Kept: {count(len(rows), 'row')} in {folder.file('metrics.jsonl')}.")
     say(f"Go on: {again(folder.path, spec.sources)}" + f". See them: undrift compare {folder.path}" * bool(rows))
-    return INTERRUPTED
+    return stop.code
+
+
+def unfinished(folder: Folder, spec: Spec, error: BaseException) -> None:
+    """Before the end by an error that nobody foresaw: the log has all of it, and the rows are kept."""
+    if folder.file("spec.toml").is_file():
+        if isinstance(error, Exception):
+            folder.log("".join(traceback.format_exception(error)).rstrip())
+        say(f"What was measured before is kept in {folder.path}. Go on: {again(folder.path, spec.sources)}")
 
 
 def broken(folder: Folder, spec: Spec, error: OSError) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from undrift.report.text import clean
 
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, BAD_INPUT = 0, 1, 2
 
 
 def result(text: str) -> None:

@@ -1,0 +1,262 @@
+"""Bad input, one row each: a sentence, the stated exit code, in seconds, and nothing is written."""
+
+import io
+import json
+import lzma
+import os
+import signal
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.cli.conftest import SPEC
+from tests.data.image_files import write_folder, write_pack
+
+import undrift as ud
+from undrift.cli import main
+from undrift.problems.catalog import RandomQuadratic
+from undrift.runs.folder import Folder
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="nothing ends what hangs here")
+DIGITS = "1" + "0" * 400
+OWN = '\n[[method]]\nfile = "own.py"\nname = "Own"\nlr = 0.02\n'
+FEDAVG = "from undrift.methods.fedavg import FedAvg\n\n\nclass Own(FedAvg):\n"
+
+
+@pytest.fixture
+def answer(place, capfd):
+    """(code, standard error) of a command that must end within some seconds."""
+
+    def late(*_):
+        raise TimeoutError("it hangs")
+
+    def ask(*words, seconds=30):
+        before = signal.signal(signal.SIGALRM, late)
+        signal.alarm(seconds)
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = end.code
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err and out == ""
+        return code, err
+
+    return ask
+
+
+def flags(*changes):
+    return lambda place: [word for change in changes for word in ("-s", change)]
+
+
+def spec(text):
+    def make(place):
+        (place / "spec.toml").write_text(text, encoding="utf-8")
+        return []
+
+    return make
+
+
+def own(body, head=""):
+    def make(place):
+        (place / "own.py").write_text(f"{head}{FEDAVG}    {body}\n", encoding="utf-8")
+        return spec(SPEC + OWN)(place)
+
+    return make
+
+
+def images(name, make):
+    """Flags for a problem whose images ``make`` lays into the folder."""
+    network = 'name = "mine"\nrounds = 1\n[problem]\nname = "images"\n[[method]]\nname = "FedAvg"\nlr = 0.1\n'
+
+    def lay(place):
+        make(place)
+        spec(network)(place)
+        return flags(f"problem.data={name}", f"problem.folder={json.dumps(str(place))}", "problem.clients=1")(place)
+
+    return lay
+
+
+def fifo(place):
+    write_folder(place / "mine")
+    os.mkfifo(place / "mine/train/ant/c.png")
+
+
+def swollen(place):
+    """64 MB of zeros in about a kilobyte."""
+    out = io.BytesIO()
+    one = np.zeros(1, np.uint8)
+    np.savez_compressed(out, jpeg=np.zeros(64 << 20, np.uint8), offset=one, label=one, split=one, classes=one)
+    (place / "cifar10.npz.xz").write_bytes(lzma.compress(out.getvalue()))
+
+
+def lying(place):
+    """A header that announces 80 TB."""
+    write_pack(place)
+    content = io.BytesIO(lzma.decompress((place / "cifar10.npz.xz").read_bytes()))
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<i8", "fortran_order": False, "shape": (10**13,)})
+    out = io.BytesIO()
+    with zipfile.ZipFile(content) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, head.getvalue() if name == "label.npy" else old.read(name))
+    (place / "cifar10.npz.xz").write_bytes(lzma.compress(out.getvalue()))
+
+
+def svmlight(text):
+    def make(place):
+        (place / "toy.xz").write_bytes(lzma.compress(text))
+        return flags("problem.name=logistic-toy", f"problem.folder={json.dumps(str(place))}", "problem.clients=1")(
+            place
+        )
+
+    return lambda place: spec(SPEC.replace("clients = 4\ndim = 5\n", ""))(place) + make(place)
+
+
+ROWS = {
+    "decay of nothing": (flags("decay=0.0"), "decay = 0.0 is not allowed"),
+    "decay to nothing": (flags("decay=0.1", "rounds=400"), "takes lr = 0.02 below"),
+    "decay of one method": (spec(SPEC.replace("lr = 0.02", "lr = 0.02\ndecay = 1e-300", 1)), "spec.toml:11: decay ="),
+    "a seed of 64 bits": (flags("seeds=[9223372036854775808]"), "at most 9223372036854775807"),
+    "a seed of 400 digits": (flags(f"seeds=[{DIGITS}]"), "at most 9223372036854775807"),
+    "lr of 400 digits": (flags(f"method.lr={DIGITS}"), "lr = 1000"),
+    "every of 400 digits": (flags(f"every={DIGITS}"), "every = 1000"),
+    "L of 400 digits": (flags(f"problem.L={DIGITS}"), "L = 1000"),
+    "a label of hexadecimal digits": (spec(SPEC.replace('"SCAFFOLD"', "0x" + "f" * 9000)), "thousands of digits"),
+    "steps of 24 digits": (flags("steps=100000000000000000000000"), "at most 9223372036854775807"),
+    "5,000 digits": (spec(SPEC.replace("12", "1" * 5000)), "thousands of digits"),
+    "5,000 digits in a flag": (flags("rounds=" + "1" * 5000), "not KEY=VALUE"),
+    "brackets without end in a flag": (flags("rounds=" + "[" * 99999), "not KEY=VALUE"),
+    "brackets without end": (spec(SPEC + "x = " + "[" * 9999), "nested too deeply"),
+    "a key of 100,000 parts": (spec(SPEC + "a." * 99999 + "a = 1"), "more than 200 dots"),
+    "1.5 million keys": (spec(SPEC + "".join(f"k{i} = 1\n" for i in range(1_500_000))), "more than 256 KiB"),
+    "10,000 keys": (spec("".join(f"k{i} = 1\n" for i in range(10_000)) + SPEC), "problems; nothing was run"),
+    "a large quadratic": (flags("problem.dim=300000"), "at least 2880.0 GB"),
+    "10 ** 13 clients": (flags("problem.clients=10000000000000"), "at least 2000000.0 GB"),
+    "10 ** 30 clients": (flags(f"problem.clients=1{'0' * 30}"), "at most 9223372036854775807"),
+    "a device of Windows": (flags("name=CON"), "name = 'CON' is not allowed"),
+    "a device with a suffix": (flags("name=nul.txt"), "name = 'nul.txt' is not allowed"),
+    "a last dot": (flags("name=mine."), "name = 'mine.' is not allowed"),
+    "own file that exits": (own("pass", "import sys\nsys.exit(0)\n"), "own.py:2: SystemExit: 0"),
+    "own file that raises": (own("pass", "raise BaseException('no')\n"), "own.py:1: BaseException: no"),
+    "own class that exits": (own("raise SystemExit(0)"), "SystemExit: 0"),
+    "a FIFO among images": (images("mine", fifo), "c.png is not a plain file"),
+    "a pack that swells": (images("cifar10", swollen), "more than 500 times its size"),
+    "a pack that lies": (images("cifar10", lying), "label.npy announces more than it holds"),
+    "classes that are no list": (images("cifar10", lambda p: write_pack(p, classes=np.array("ape"))), "list of names"),
+    "svmlight that swells": (svmlight(b"1 1:1\n-1 1:2\n" * 2_000_000), "more than 500 times its size"),
+    "svmlight in one row": (svmlight(b"1 1:1" + b" " * (3 << 20)), "more than 500 times its size"),
+    "features of 1e308": (svmlight(b"1 1:1e308\n-1 1:2\n" * 9), "whose squares overflow"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_it_is_told_in_a_sentence_and_nothing_is_written(what, place, answer):
+    make, words = ROWS[what]
+    changes = make(place)
+    before = sorted(place.rglob("*"))
+    code, err = answer("run", "spec.toml", *changes)
+    assert code == 2 and words in err, err
+    assert all(len(line) < 1000 for line in err.splitlines() if "allowed:" not in line)
+    assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device")
+def test_a_spec_without_end(answer):
+    code, err = answer("run", "/dev/zero")
+    assert code == 2 and "more than 256 KiB" in err
+
+
+def test_what_python_is_given_is_refused_before_anything_runs():
+    rounds = []
+    with pytest.raises(ValueError, match=r"decay = 0\.1 takes lr = 0\.1 below"):
+        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=400, decay=0.1, watch=rounds.append)
+    with pytest.raises(ValueError, match=r"below 1\.18e-38"):
+        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=200, decay=0.5, dtype="float32", watch=rounds.append)
+    with pytest.raises(ValueError, match=r"decay = 0\.0 is not allowed"):
+        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=2, decay=0.0, watch=rounds.append)
+    with pytest.raises(ValueError, match=r"at least 14400\.0 GB"):
+        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=2, dim=300000, watch=rounds.append)
+    with pytest.raises(ValueError, match="at most 9223372036854775807"):
+        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=2, dim=10**400, watch=rounds.append)
+    assert rounds == []
+    ud.run(ud.FedAvg(lr=0.01), "quadratic", rounds=200, decay=0.5, watch=rounds.append)
+    assert len(rounds) == 201
+
+
+def test_a_batch_larger_than_all_data_means_all(place, capfd):
+    for flag, out in (("batch=10000000000", "large"), ("batch=1", "one")):  # a client of a quadratic has one sample
+        assert main(["run", "spec.toml", "-s", flag, "--out", out]) == 0
+    rows = [Folder(place / out / "mine").rows() for out in ("large", "one")]
+    assert [row["loss"] for row in rows[0]] == [row["loss"] for row in rows[1]]
+
+
+@pytest.mark.parametrize(("error", "code"), [(MemoryError, 2), (OverflowError, 2), (RecursionError, 1)])
+def test_a_problem_that_cannot_be_built(place, answer, monkeypatch, error, code):
+    """What is too large is the spec's, what goes round in circles is not."""
+
+    def build(self):
+        raise error
+
+    monkeypatch.setattr(RandomQuadratic, "build", build)
+    found, err = answer("run", "spec.toml")
+    assert found == code and not (place / "runs").exists()
+    assert ("spec.toml:4: quadratic of this size does not go into memory" in err) == (code == 2)
+    assert ("Unexpected RecursionError" in err and "spec.toml" not in err) == (code == 1)
+
+
+def test_ctrl_c_while_a_problem_is_built_is_no_complaint(place, answer, monkeypatch):
+    def build(self):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RandomQuadratic, "build", build)
+    found, err = answer("run", "spec.toml")
+    assert found == 130 and err.endswith("Interrupted.\n") and "spec.toml" not in err
+
+
+def test_a_method_of_ones_own_does_not_end_the_program(place, answer, capfd):
+    own("def work(self, me, got, f):\n        raise SystemExit(0)")(place)
+    assert main(["run", "spec.toml"]) == 0
+    out = capfd.readouterr().out
+    assert "Own failed: SystemExit (own.py:6): 0" in out
+    assert [o.status for o in Folder(place / "runs/mine").outcomes()] == ["done", "done", "failed"]
+
+
+def test_an_error_that_nobody_foresaw_is_one_line(place, answer, monkeypatch):
+    def show(name, as_json):
+        raise TypeError("one thing\nand another")
+
+    monkeypatch.setattr("undrift.cli.listing.show", show)
+    code, err = answer("show", "FedAvg")
+    assert code == 1 and err.count("\n") == 1
+    assert "TypeError" in err and "test_bad_input.py" in err and "one thing and another" in err
+    monkeypatch.setenv("UNDRIFT_DEBUG", "1")
+    with pytest.raises(TypeError):
+        main(["show", "FedAvg"])
+
+
+def test_one_in_mid_run_is_kept_in_the_log_and_the_run_goes_on_later(place, answer, monkeypatch):
+    from undrift.methods import Scaffold
+
+    def work(self, me, got, f):
+        raise TypeError("broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Scaffold, "work", work)
+        code, err = answer("run", "spec.toml")
+    assert code == 1 and "Unexpected TypeError" in err and "undrift resume runs/mine" in err
+    log = (place / "runs/mine/log.txt").read_text(encoding="utf-8")
+    assert "Traceback" in log and "TypeError: broken" in log
+    assert main(["resume", "mine"]) == 0
+    assert [o.status for o in Folder(place / "runs/mine").outcomes()] == ["done", "done"]
+
+
+def test_letters_that_the_output_cannot_hold(place, monkeypatch, capfd):
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", narrow)
+    assert main(["tables"]) == 0
+    narrow.flush()
+    assert b"\\u03c4" in narrow.buffer.getvalue()
