@@ -26,7 +26,7 @@ def test_what_the_first_spec_shows(tmp_path, monkeypatch, capsys):
     assert all(row["final"] <= 1e-10 for row in rows.values())
     equal = [rows[label] for label in ("SCAFFOLD", "FedRecu", "FedCET")]
     assert max(row["rounds"] for row in equal) <= 1.05 * min(row["rounds"] for row in equal)
-    assert rows["FedCET"]["vectors"] == rows["SCAFFOLD"]["vectors"] / 2
+    assert rows["FedCET"]["vectors"] <= 0.55 * rows["SCAFFOLD"]["vectors"]
 
 
 def test_the_spec_of_a_network_is_good():

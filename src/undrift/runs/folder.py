@@ -305,7 +305,7 @@ class Folder:
         outcomes = self.outcomes()
         if self.complete or not outcomes:
             return []
-        lines, sound, told = self.file(ENDED).read_text().split("\n")[:-1], list[str](), list[str]()
+        lines, sound, told = self.file(ENDED).read_text(encoding="utf-8").split("\n")[:-1], list[str](), list[str]()
         for line, outcome in zip(lines, outcomes, strict=True):
             proof = json.loads(line).get(PROOF)
             there = all(self.file(name).is_file() for name in outcome.files.values())
