@@ -49,6 +49,9 @@ class Recording(Protocol):
     def record(self, work: Callable[[], Any]) -> tuple[Any, Any]:
         """``work`` as a graph that shares this one's memory, with what it returned."""
 
+    def check(self, found: Tensor, expected: Tensor) -> None:
+        """Refuse what was compiled if, rounding apart, it is not what it is without compilation."""
+
 
 class Oracle(abc.ABC):
     """The problems of some clients side by side; row c of every argument belongs to the c-th of them."""

@@ -70,8 +70,10 @@ def fused(step: Callable, **options: Any) -> Callable:
                 return quick(y.contiguous(), _opaque)
             if y is not recording.y:
                 recording.y.copy_(y)
-            _now.recording = recording
+            _now.recording, _now.start = recording, None
             quick_over(recording.y, _opaque)
+            if _now.start is not None:
+                _compare(recording, _now.start, step, grad)
             grad.count(_now.calls)
             return recording.y
         except Exception as error:
@@ -81,9 +83,19 @@ def fused(step: Callable, **options: Any) -> Callable:
             warnings.warn(f"local steps are not compiled: {first}", stacklevel=2)
             return result
         finally:
-            _now.grad = _now.recording = None
+            _now.grad = _now.recording = _now.start = None
 
     return run
+
+
+def _compare(recording: Recording, start: Tensor, step: Callable, grad: Any) -> None:
+    """Whether a step that was recorded just now leads from ``start`` to where it does without compilation."""
+    calls, found = _now.calls, recording.y.clone()
+    expected = step(start, grad)  # this may write over the recording's own y, and is not to be counted
+    grad.count(-calls)
+    recording.y.copy_(start)
+    recording.check(found - start, expected - start)
+    recording.y.copy_(found)
 
 
 def _graphed(traced: Any, examples: list[Any]) -> Callable:
@@ -121,9 +133,10 @@ class Step:
             return work(*(buffer.value for buffer in self._buffers))
 
         _now.grad = counted
-        before = gradient.y.clone()
+        start = gradient.y.clone()
         self.graph, self._out = gradient.record(whole)
-        gradient.y.copy_(before)
+        gradient.y.copy_(start)
+        _now.start = start
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         for buffer, given in zip(self._buffers, inputs, strict=True):

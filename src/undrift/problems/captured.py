@@ -52,6 +52,14 @@ class Captured:
         self.graph.replay()
         return self.out.clone()
 
+    def check(self, found: Tensor, expected: Tensor) -> None:
+        """Refuse what was compiled if, rounding apart, it is not what it is without compilation."""
+        double, short = self.y.dtype == torch.float64, torch.backends.cuda.matmul.allow_tf32
+        tolerance = 0.2 if self.autocast else 1e-6 if double else 0.05 if short else 0.01
+        apart, size = float((found - expected).norm()), float(expected.norm())
+        if not apart <= tolerance * size:
+            raise RuntimeError(f"it gives other numbers than without compilation ({apart:.1e} away from {size:.1e})")
+
     def load(self, inputs: tuple[Tensor | None, ...]) -> None:
         """Copy what the next gradients are of into the buffers."""
         for mine, given in zip(self.inputs, inputs, strict=True):
@@ -166,7 +174,11 @@ def capture(
     if not compiled:
         return best
     try:
-        return Captured(prepare, losses[best.way], inputs, y, best.way, compiled=True, autocast=autocast)
+        made = Captured(prepare, losses[best.way], inputs, y, best.way, compiled=True, autocast=autocast)
+        best.graph.replay()
+        made.graph.replay()
+        made.check(made.out, best.out)
+        return made
     except Exception as error:
         torch.cuda.synchronize()
         first = str(error).strip().partition("\n")[0]
