@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from undrift.core.cohort import Sampling
 from undrift.core.method import registry
 from undrift.core.params import hints
-from undrift.engines.local import Options
+from undrift.engines.options import Options
 from undrift.objectives import MOON, CrossEntropy, FedLC
 from undrift.runs import runner
 from undrift.runs.spec import SETTINGS, TRAINING, BadSpec, Settings, load, parse

@@ -70,12 +70,19 @@ def random_clients(method: Method) -> bool:
 
 
 def random_rounds(method: Method) -> bool:
-    """Whether a round depends on its number: on coins, or on which client was drawn."""
-    now = Round(0, [STEPS], lambda: np.random.default_rng(0))
-    method.local_steps(now)
-    method.phases(now)
-    method.blocks(now)
-    return not now.alike or random_clients(method)
+    """Whether rounds differ: by their number, by coins, or by which client was drawn."""
+    drawn = False
+
+    def coin() -> np.random.Generator:
+        nonlocal drawn
+        drawn = True
+        return np.random.default_rng(0)
+
+    def plan(number: int) -> tuple[Any, ...]:
+        now = Round(number, [STEPS], coin)
+        return list(method.local_steps(now)), [type(p) for p in method.phases(now)], method.blocks(now)
+
+    return plan(0) != plan(1) or drawn or random_clients(method)
 
 
 def phases(method: Method) -> list[Any]:

@@ -49,31 +49,24 @@ if TYPE_CHECKING:
             r"""The minimiser of :math:`f_i(y) - \langle v, y\rangle + \frac{\lambda}{2}\|y\|^2`."""
 
 
+@dataclasses.dataclass(frozen=True)
 class Round:
-    """A round about to begin; ``steps`` are the local steps asked of each client."""
+    """A round about to begin."""
 
-    def __init__(self, number: int, steps: Sequence[int], draw: Callable[[], Any] | None = None):
-        self._number, self.steps, self._draw = number, steps, draw
-        self.alike = True
-        """Whether nothing was asked that tells this round from the others."""
-
-    @property
-    def number(self) -> int:
-        """Rounds completed before it."""
-        self.alike = False
-        return self._number
+    number: int
+    """Rounds completed before it."""
+    steps: Sequence[int]
+    """Local steps asked of each client."""
+    draw: Callable[[], Any] | None = dataclasses.field(default=None, repr=False)
 
     @property
     def first(self) -> bool:
-        """Whether no round was before it; all the others are alike in that."""
-        self.alike = self.alike and self._number > 0
-        return self._number == 0
+        return self.number == 0
 
     @property
     def coin(self) -> Any:
-        """A generator of random numbers common to all clients, the same whenever this round is asked."""
-        self.alike = False
-        return self._draw() if self._draw else None
+        """A random generator shared by all clients, in the same state whenever it is taken."""
+        return self.draw() if self.draw else None
 
 
 Reduction = Literal["mean", "sum", "stack", "pick"]
@@ -233,6 +226,12 @@ class Method:
         if decay == 1 or hasattr(self, "lr"):
             return []
         return [f"{type(self).__name__} has no lr to decay: leave out decay = {decay:g}"]
+
+    @classmethod
+    def repeats(cls) -> bool:
+        """Whether every round has the same steps, exchanges and blocks: none of these is overridden."""
+        names = ("local_steps", "phases", "blocks")
+        return all(getattr(cls, name) is getattr(Method, name) for name in names)
 
     def _phase(self, name: str) -> Phase:
         return getattr(type(self), name)(self)

@@ -19,7 +19,7 @@ from undrift.core.streams import Streams
 from undrift.core.struct import State
 from undrift.core.upload import upload
 from undrift.engines.batches import Batches, keys
-from undrift.engines.local import Options
+from undrift.engines.options import Options
 from undrift.engines.setting import first_point, refusals
 
 
@@ -56,7 +56,7 @@ class Engine(abc.ABC):
     sampled per round, or how they are sampled (all when ``None``; a table is that of a
     :class:`undrift.core.cohort.Sampling`); ``batch`` the mini-batch size (all samples when
     ``None``); ``epochs`` takes the place of ``steps`` and means as many passes over a client's samples;
-    ``options`` are those of :class:`undrift.engines.local.Options`.
+    ``options`` are those of :class:`undrift.engines.options.Options`.
     """
 
     def __init__(
@@ -236,10 +236,11 @@ class Engine(abc.ABC):
         if self.options.decay != 1:
             method = dataclasses.replace(method, lr=method.lr * self.options.decay**self.round)  # type: ignore
         now = self._begin(self.round)
-        now.steps = method.local_steps(now)
-        most = self._most if now.steps is self.steps else max(now.steps)
-        plan = Plan(now.steps, most, self.phases(method, now), method.blocks(now))
-        if now.alike and self.options.decay == 1:
+        steps = method.local_steps(now)
+        now = dataclasses.replace(now, steps=steps)
+        most = self._most if steps is self.steps else max(steps)
+        plan = Plan(steps, most, self.phases(method, now), method.blocks(now))
+        if method.repeats() and self.options.decay == 1:
             self._fixed = plan
         return plan
 

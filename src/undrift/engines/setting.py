@@ -14,7 +14,7 @@ from undrift.core.method import Method
 from undrift.core.params import BadParameters, Count, Natural, check
 from undrift.core.problem import Problem
 from undrift.core.treatment import pace
-from undrift.engines.local import Options
+from undrift.engines.options import Options
 
 ORDER = "the arguments are the other way round: first the method, then the problem"
 
