@@ -8,6 +8,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from undrift.check.setting import example, quadratic
+from undrift.core.problem import OtherNumbers
 from undrift.engines import Simulate, fused, local
 from undrift.engines.simulate import Gradient, Stacked
 from undrift.methods import registry
@@ -56,7 +57,7 @@ class Tape:
     """A recording as on a GPU, without one: fixed buffers, and a graph that runs what it recorded again."""
 
     def __init__(self, y):
-        self.y, self.steps, self.grad = y.clone(), {}, None
+        self.y, self.steps, self.refused, self.grad = y.clone(), {}, set(), None
 
     def gradient(self, y):
         return self.grad(y)
@@ -68,7 +69,7 @@ class Tape:
 
     def check(self, found, expected):
         if not torch.allclose(found, expected, rtol=1e-9, atol=1e-12):
-            raise RuntimeError("it gives other numbers")
+            raise OtherNumbers("it gives other numbers")
 
 
 class Graph:

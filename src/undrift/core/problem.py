@@ -35,6 +35,17 @@ class Constants:
     """Bounded Hessian dissimilarity."""
 
 
+class OtherNumbers(RuntimeError):
+    """What was compiled is not, rounding apart, what it is without compilation."""
+
+
+def apart(y: Tensor) -> Tensor:
+    """``y`` with different rows, so that one client's cannot pass for another's."""
+    import torch
+
+    return y * (1 + 0.01 * torch.arange(len(y), dtype=y.dtype, device=y.device).unsqueeze(-1))
+
+
 class Recording(Protocol):
     """A gradient recorded on a device, of whatever lies in its buffers."""
 
@@ -42,6 +53,8 @@ class Recording(Protocol):
     """The buffer of the points."""
     steps: dict[Any, Any]
     """Local steps that were recorded with this gradient inside; its owner releases them with it."""
+    refused: set[Any]
+    """Steps that gave other numbers with it."""
 
     def gradient(self, y: Tensor) -> Tensor:
         """The gradient at ``y`` for the other buffers, computed rather than replayed: for recording it in turn."""
@@ -50,7 +63,7 @@ class Recording(Protocol):
         """``work`` as a graph that shares this one's memory, with what it returned."""
 
     def check(self, found: Tensor, expected: Tensor) -> None:
-        """Refuse what was compiled if, rounding apart, it is not what it is without compilation."""
+        """Refuse what was compiled with :class:`OtherNumbers` if it is not what it is without compilation."""
 
 
 class Oracle(abc.ABC):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from undrift.core.problem import Recording
+from undrift.core.problem import OtherNumbers, Recording, apart
 
 _now = threading.local()
 """``grad`` of the step under way: the compiled function knows it as an operation that it cannot look into."""
@@ -63,39 +63,32 @@ def fused(step: Callable, **options: Any) -> Callable:
     def run(y: Any, grad: Any) -> Any:
         if codes in _refused:
             return step(y, grad)
+        recording = grad.recorded(y) if hasattr(grad, "recorded") else None
+        refused = _refused if recording is None else recording.refused
+        if codes in refused:
+            return step(y, grad)
         try:
-            recording = grad.recorded(y) if hasattr(grad, "recorded") else None
             _now.grad = grad
             if recording is None:
                 return quick(y.contiguous(), _opaque)
             if y is not recording.y:
                 recording.y.copy_(y)
-            _now.recording, _now.start = recording, None
+            _now.recording, _now.made = recording, None
             quick_over(recording.y, _opaque)
-            if _now.start is not None:
-                _compare(recording, _now.start, step, grad)
+            if _now.made is not None:
+                _now.made.compare(step, grad)
             grad.count(_now.calls)
             return recording.y
         except Exception as error:
             result = step(y, grad)  # fails as well where it is the method that is wrong
-            _refused.add(codes)
+            (refused if isinstance(error, OtherNumbers) else _refused).add(codes)
             first = str(error).strip().partition("\n")[0]
             warnings.warn(f"local steps are not compiled: {first}", stacklevel=2)
             return result
         finally:
-            _now.grad = _now.recording = _now.start = None
+            _now.grad = _now.recording = _now.made = None
 
     return run
-
-
-def _compare(recording: Recording, start: Tensor, step: Callable, grad: Any) -> None:
-    """Whether a step that was recorded just now leads from ``start`` to where it does without compilation."""
-    calls, found = _now.calls, recording.y.clone()
-    expected = step(start, grad)  # this may write over the recording's own y, and is not to be counted
-    grad.count(-calls)
-    recording.y.copy_(start)
-    recording.check(found - start, expected - start)
-    recording.y.copy_(found)
 
 
 def _graphed(traced: Any, examples: list[Any]) -> Callable:
@@ -133,10 +126,12 @@ class Step:
             return work(*(buffer.value for buffer in self._buffers))
 
         _now.grad = counted
-        start = gradient.y.clone()
-        self.graph, self._out = gradient.record(whole)
-        gradient.y.copy_(start)
-        _now.start = start
+        self._gradient, self._start = gradient, gradient.y.clone()
+        try:
+            self.graph, self._out = gradient.record(whole)
+        finally:
+            gradient.y.copy_(self._start)
+        _now.made = self
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         for buffer, given in zip(self._buffers, inputs, strict=True):
@@ -144,6 +139,19 @@ class Step:
         self.graph.replay()
         _now.calls = self.calls
         return self._out
+
+    def compare(self, step: Callable, grad: Any) -> None:
+        """Refuse a recording that does not lead where ``step`` does; from rows that differ, unlike those of a start."""
+        y, end, start = self._gradient.y, self._gradient.y.clone(), apart(self._start)
+        y.copy_(start)
+        self.graph.replay()
+        found = y - start
+        expected = step(start, grad) - start  # this may write over y
+        grad.count(-self.calls)
+        y.copy_(self._start)
+        self._gradient.check(found, expected)
+        y.copy_(end)
+        del self._start
 
 
 class Buffer:
