@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from undrift.cli import main
+from undrift.runs.folder import BadFolder
 from undrift.runs.models import load
 
 
@@ -64,3 +65,20 @@ def test_a_method_that_no_seed_changes_needs_none(place, capsys):
     for words in ([], ["--seed", "0"], ["--seed", "3"]):
         assert told(capsys, "mine", "FedAvg", *words, "-o", f"x{len(words)}.safetensors", "--overwrite")[0] == 0
     assert (place / "x0.safetensors").read_bytes() == (place / "x2.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-3] + bytes([b[-3] ^ 1]) + b[-2:], lambda b: b + b"x", lambda b: b""])
+def test_a_damaged_model_is_refused(run, capsys, damage):
+    file = run / "runs/mine/models/SCAFFOLD-3-last.safetensors"
+    file.write_bytes(damage(file.read_bytes()))
+    code, out, err = told(capsys, "mine", "SCAFFOLD", "--seed", "3", "-o", "x.safetensors")
+    assert code == 2 and out == "" and file.name in err and not (run / "x.safetensors").exists()
+    with pytest.raises(BadFolder):
+        load("runs/mine", "SCAFFOLD", 3)
+
+
+def test_that_a_method_diverged_is_said(place, capsys):
+    main(["run", "spec.toml", "-s", "method.FedAvg.lr=1e6"])
+    capsys.readouterr()
+    code, _, err = told(capsys, "mine", "FedAvg", "-o", "x.safetensors")
+    assert code == 0 and "diverged" in err

@@ -102,7 +102,7 @@ def test_a_spec_with_a_method_of_ones_own(place, capsys):
     assert "holds this run already" in told(capsys, "run", "spec.toml")[2]
     (place / "mine.py").write_text((place / "mine.py").read_text() + "\n# changed\n")
     code, _, err = told(capsys, "run", "spec.toml")
-    assert code == 2 and "another spec's run" in err
+    assert code == 2 and "with other code" in err
 
 
 def test_a_run_goes_on_without_the_file_it_came_from(place, capsys, monkeypatch):
@@ -159,3 +159,13 @@ def test_a_method_that_fails_in_a_run_fails_alone(place, capsys):
     line = text[: text.index("y = f.sgd")].count("\n") + 1
     assert code == 0 and f"Mine failed: NameError (mine.py:{line}): name 'undefined'" in out and "Traceback" not in err
     assert {row["label"] for row in Folder(place / "runs/mine").rows() if row["round"]} == {"FedAvg", "SCAFFOLD"}
+
+
+def test_whatever_a_method_raises_it_fails_alone(place, capsys):
+    told(capsys, "new", "method", "Mine")
+    text = (place / "mine.py").read_text()
+    (place / "mine.py").write_text(text.replace("y = f.sgd", "raise BaseException('no'); y = f.sgd"))
+    (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN)
+    code, out, err = told(capsys, "run", "spec.toml")
+    assert code == 0 and "Mine failed: BaseException" in out and "Traceback" not in err
+    assert told(capsys, "run", "spec.toml", "-s", "name=other", "--check")[0] == 1

@@ -106,7 +106,7 @@ def test_the_method_and_the_problem():
             "method": "the arguments are the other way round: first the method, then the problem"
         }
     assert "class Quadratic" in wrong(problem=ud.problems.Quadratic)["problem"]
-    assert "a dict" in wrong(problem={})["problem"] and "a FedAvg" in wrong(problem=METHOD)["problem"]
+    assert "<dict>" in wrong(problem={})["problem"] and "<FedAvg>" in wrong(problem=METHOD)["problem"]
 
 
 def test_misspelt_names_are_looked_for_among_settings_and_parameters():
@@ -128,6 +128,17 @@ def test_engines_check_what_they_are_given(engine):
         engine(quadratic(), METHOD)
     with pytest.raises(BadParameters, match="not both"):
         engine(METHOD, least_squares(), steps=2, epochs=2, batch=3)
+
+
+def test_types_of_numpy_and_tables_of_its_numbers_are_taken():
+    run = ud.run(METHOD, "quadratic", rounds=1, dtype=np.float32, device="cpu:0", cohort={"size": np.int64(2)}, **SMALL)
+    assert run.x.dtype == torch.float32 and run.engine.cohort.size == 2
+
+
+def test_an_engine_takes_no_name():
+    with pytest.raises(BadParameters) as refused:
+        ud.Simulate(METHOD, "quadratic")
+    assert set(refused.value.problems) == {"problem"}
 
 
 def test_numbers_of_numpy_and_types_of_torch_are_taken():

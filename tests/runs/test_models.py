@@ -1,6 +1,7 @@
 """Finished runs keep their models."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,12 +9,15 @@ from safetensors import safe_open
 from tests.cli.test_resume import Soon
 
 import undrift as ud
+from undrift.check.setting import quadratic
 from undrift.cli import experiment, main
+from undrift.engines import Simulate
+from undrift.methods import registry
 from undrift.problems.catalog import Images
 from undrift.report import figures
 from undrift.runs.folder import MODELS, BadFolder, Folder
 from undrift.runs.models import find, load, stems
-from undrift.runs.trial import Best
+from undrift.runs.trial import Best, Trial
 
 SPEC = """\
 name = "mine"
@@ -165,3 +169,18 @@ def test_file_names_are_safe_and_differ():
     found = stems(labels)
     assert len({name.casefold() for name in found.values()}) == len(labels)
     assert all(name.isascii() and "/" not in name and not name.startswith(".") for name in found.values())
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_no_checkpoint_holds_a_model_that_is_not_finite(asked):
+    engine = Simulate(registry["FedAvg"](lr=1e6), quadratic(), steps=5, x0=torch.ones(quadratic().dim))
+    kept = []
+    trial = Trial(engine, rounds=10_000, every=10_000, watch=lambda row: None)
+    trial.keep = lambda: kept.append(bool(engine.x.isfinite().all()))
+    stop = SimpleNamespace(asked=False)
+    if asked:
+        while bool(engine.x.isfinite().all()):
+            engine.run_round()
+        stop.asked = True
+    assert trial.run(stop=stop, pause=0.0) == "diverged"
+    assert all(kept) and bool(kept) != asked and engine.round < 1_000

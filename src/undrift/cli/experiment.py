@@ -163,12 +163,12 @@ class Experiment:
                 end["best"] = trial.best.about if "best" in end["files"] and trial.best else None
         except Unsupported as error:
             status, note = "failed", f"failed: {error}"
-        except (Exception, SystemExit) as error:
-            if task.entry.file is None or isinstance(error, OSError):
+        except BaseException as error:  # a user's method may do anything
+            if task.entry.file is None or isinstance(error, (OSError, KeyboardInterrupt)):
                 raise
             status, note = "failed", f"failed: {type(error).__name__}{_place(error, task.entry.file)}: {error}"
         if status == "diverged":
-            note = f"diverged in round {last['round']}: {remedy(task.entry.method)}"
+            note = f"diverged in round {engine.round}: {remedy(task.entry.method)}"
         outcome = Outcome(label, name, seed, status, values(task.method), note, **end)
         if status != "stopped":
             folder.ended(outcome)

@@ -10,7 +10,7 @@ from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
 from undrift.core.files import writing
 from undrift.report.text import size
 from undrift.runs.folder import BadFolder, Folder
-from undrift.runs.models import find
+from undrift.runs.models import find, read
 
 
 def export(name: str, label: str, seed: int | None, best: bool, out: Path, overwrite: bool, as_json: bool) -> int:
@@ -18,6 +18,7 @@ def export(name: str, label: str, seed: int | None, best: bool, out: Path, overw
         refuse([wrong])
     try:
         outcome, source = find(Folder(place(name)), label, seed, best)
+        read(source)
     except BadFolder as error:
         refuse([error], "See: undrift export --help")
     if out.is_dir():
@@ -30,6 +31,8 @@ def export(name: str, label: str, seed: int | None, best: bool, out: Path, overw
     except OSError as error:
         say(f"{error.filename or out}: {error.strerror or error}")
         return FAILED
+    if outcome.status == "diverged":
+        say(f"{label} {outcome.note or 'diverged'}")
     if as_json:
         about = outcome.best if best and outcome.best else {}
         result_json(

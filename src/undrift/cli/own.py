@@ -56,7 +56,9 @@ def examine(cls: type, as_json: bool) -> dict[str, str]:
             test(cls)
         except Failure as failure:
             failures[name] = str(failure)
-        except (Exception, SystemExit) as error:  # whatever a user's method does, the other checks still run
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a user's method does, the other checks still run
             failures[name] = f"it stops with {type(error).__name__}: {error}"
         tell(f"  FAILED  {name}: {failures[name]}" if name in failures else f"  passed  {name}: {words}")
     tell(f"{count(len(CHECKS) - len(failures), 'check')} passed, {len(failures)} failed")

@@ -71,7 +71,9 @@ def need(experiment: Experiment, task: Task) -> Need:
         engine = experiment.engine(task, spec.seeds[0])
         rounds = [_time(engine.run_round) for _ in range(min(ROUNDS, entry.rounds))]
         measured, loss = _measure(engine)
-    except (Exception, SystemExit) as error:  # a user's method may do anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's method may do anything
         return dataclasses.replace(what, problem=f"fails: {error}")
     ledger = engine.ledger
     pace = rounds[-1] * typical(engine, len(rounds) - 1)  # of the last round: the first one warms up

@@ -43,7 +43,9 @@ def run(
             return perform(spec, folder, False, pause, store, as_json, logs)
         if state == "other":
             remedy = "Use --overwrite to replace it, or another name: -s name=NAME"
-            refuse([f"{folder.path} holds another spec's run"], remedy)
+            same = folder.document() == spec.document()
+            what = f"a run of this spec with other code ({', '.join(spec.sources)})" if same else "another spec's run"
+            refuse([f"{folder.path} holds {what}"], remedy)
         if state == "same":
             known(spec, folder)
             folder.tidy()
@@ -173,7 +175,8 @@ def go_on(folder: Folder, experiment: Experiment) -> None:
     spec, before = experiment.spec, folder.environment
     if before.get("spec", spec.identity) != spec.identity:
         raise BadFolder(
-            f"{folder.file('spec.toml')} is not what this run was begun with; put that back, or "
+            f"{' or '.join(['spec.toml', *spec.sources])} in {folder.path} is not what this run was begun with; put "
+            "that back, or "
             "run this one elsewhere: undrift run SPEC -s name=NAME"
         )
     same_data(folder, experiment.data)

@@ -186,10 +186,12 @@ def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError
 
 
 def plain(value: Any) -> Any:
-    """NumPy's and torch's numbers and arrays as Python's own, and sequences as lists; all else as it is."""
+    """NumPy's and torch's numbers and arrays as Python's own, also inside lists and tables; all else as it is."""
+    if isinstance(value, Mapping):
+        return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [plain(inner) for inner in value]
-    return value.tolist() if hasattr(value, "tolist") else value
+    return value.tolist() if hasattr(value, "tolist") and not isinstance(value, type) else value
 
 
 def fold(name: str) -> str:

@@ -74,7 +74,10 @@ class Engine(abc.ABC):
     ):
         steps, batch, epochs, seed = map(plain, (steps, batch, epochs, seed))
         given = {"steps": steps, "cohort": cohort, "batch": batch, "epochs": epochs, "seed": seed, **options}
-        if problems := refusals(method, problem, given):
+        problems = refusals(method, problem, given)
+        if isinstance(problem, str):
+            problems["problem"] = f"problem = {problem!r} is not allowed: an engine takes a Problem, undrift.run a name"
+        if problems:
             raise BadParameters(type(self).__name__, problems)
         n = problem.clients
         self.method, self.problem, self.options = method, problem, Options(**options)

@@ -53,11 +53,11 @@ def not_methods(method: Any, problem: Any) -> dict[str, str]:
         needed = [f"{f.name}=..." for f in dataclasses.fields(method) if f.default is dataclasses.MISSING]
         problems["method"] = f"method is a class: give its hyper-parameters, {method.__name__}({', '.join(needed)})"
     elif not isinstance(method, Method):
-        shown = repr(method) if isinstance(method, str) else f"a {type(method).__name__}"
+        shown = repr(method) if isinstance(method, str) else f"<{type(method).__name__}>"
         problems["method"] = f"method = {shown} is not allowed: a method itself, as undrift.FedAvg(lr=0.1)"
     whole = all(hasattr(problem, name) for name in ("clients", "dim", "at", "metrics"))
     if isinstance(problem, type) or not (isinstance(problem, str) or whole):
-        shown = f"the class {problem.__name__}" if isinstance(problem, type) else f"a {type(problem).__name__}"
+        shown = f"the class {problem.__name__}" if isinstance(problem, type) else f"<{type(problem).__name__}>"
         problems["problem"] = f"problem = {shown} is not allowed: the name of a problem, or a Problem"
     return problems
 

@@ -53,7 +53,8 @@ class Neural(Problem):
 
     Dropout (``nn.Dropout`` and its kin of whole channels) acts in local steps, on mini-batches and on all samples, by
     masks that the engine draws. Outside of them, in metrics and in gradients on all data such as ``f.grad(y)``, nothing
-    is dropped and no sample is augmented. Any other chance inside a network is refused.
+    is dropped and no sample is augmented. A network that takes chance from the generators of torch, NumPy or Python, or
+    changes its buffers in training, is refused where a first pass shows it.
 
     On a CPU a few clients at a time work on one thread, on as many threads as ``torch.set_num_threads`` or
     OMP_NUM_THREADS say; no number depends on how many. Cross-entropy of linear layers with ReLU between is

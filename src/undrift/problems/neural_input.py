@@ -20,7 +20,8 @@ FIELDS = ("images", "labels", "test_images", "test_labels", "classes")
 
 CHANCE = (
     "the network draws random numbers of its own, as F.dropout, nn.AlphaDropout and nn.RReLU do, and nn.LSTM and "
-    "nn.MultiheadAttention with dropout: no run could be repeated; use nn.Dropout, or set that rate to 0"
+    "nn.MultiheadAttention with dropout: no run could be repeated; use nn.Dropout itself, not a subclass, or set that "
+    "rate to 0"
 )
 
 

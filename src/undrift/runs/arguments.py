@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from undrift.core.method import Method
@@ -75,5 +76,7 @@ def _named(problem: str, parameters: dict[str, Any], settings: list[str]) -> dic
 
 
 def _name(value: Any) -> Any:
-    """torch's types and devices by their names."""
+    """torch's types and devices, and NumPy's types, by their names."""
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return np.dtype(value).name
     return str(value).removeprefix("torch.") if isinstance(value, torch.dtype | torch.device) else value

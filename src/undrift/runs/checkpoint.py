@@ -44,7 +44,7 @@ def store(engine: Engine, path: Path, identity: str, **notes: Any) -> None:
     with named(path), writing(path) as file:
         file.write(head(parts, {**header, "digest": "0" * 64}))
         for name in order(parts):
-            digest.update(_form(name, parts[name]))
+            digest.update(form(name, parts[name]))
             for block in [parts[name]] if isinstance(parts[name], Tensor) else parts[name]:
                 written = content(block)
                 digest.update(written)
@@ -67,7 +67,7 @@ def restore(engine: Engine, path: Path, identity: str) -> dict[str, Any]:
     found = header.pop("digest", None)
     digest = _digest(header)
     for name in order(tensors):
-        digest.update(_form(name, tensors[name]))
+        digest.update(form(name, tensors[name]))
         digest.update(content(tensors[name]))
     if found != digest.hexdigest():
         raise BadCheckpoint(f"{path}: damaged (its digest does not match); remove it to start from the one before")
@@ -138,7 +138,8 @@ def order(parts: Mapping[str, Any]) -> list[str]:
     return sorted(parts, key=lambda name: (-parts[name].dtype.itemsize, name))
 
 
-def _form(name: str, part: Any) -> bytes:
+def form(name: str, part: Any) -> bytes:
+    """What a digest takes of a tensor beside its content."""
     return f"{name} {part.dtype} {list(part.shape)}".encode()
 
 

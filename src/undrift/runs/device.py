@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
+DEVICE = re.compile(r"mps|(cpu|cuda)(:\d+)?")
 
 
 def misspelt(device: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,15 +18,30 @@ if TYPE_CHECKING:
     from undrift.core.problem import Problem
     from undrift.runs.trial import Best
 
+AGAIN = "undrift run SPEC --overwrite makes it anew"
+
 
 def load(folder: Folder | Path | str, label: str, seed: int | None = None, best: bool = False) -> dict[str, Tensor]:
     """The last model of a method in a run, or the best, by the names of its tensors; a ``state_dict`` for networks.
 
     ``seed`` may be left out where there is one.
     """
-    from safetensors.torch import load_file
+    return read(find(folder if isinstance(folder, Folder) else Folder(Path(folder)), label, seed, best)[1])
 
-    return load_file(find(folder if isinstance(folder, Folder) else Folder(Path(folder)), label, seed, best)[1])
+
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a model's file; :class:`BadFolder` if it is not what was written."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            written = (file.metadata() or {}).get("digest")
+            parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise BadFolder(f"{path}: cannot be read ({error}); {AGAIN}") from None
+    if written not in (None, _digest(parts)):  # those of older versions have none
+        raise BadFolder(f"{path}: damaged (its digest does not match); {AGAIN}")
+    return parts
 
 
 def find(folder: Folder, label: str, seed: int | None = None, best: bool = False) -> tuple[Outcome, Path]:
@@ -51,7 +67,7 @@ def find(folder: Folder, label: str, seed: int | None = None, best: bool = False
         raise BadFolder(f"{folder.path}: no {which} model of {label}: {outcome.note or older}")
     path = folder.file(outcome.files[which])
     if not path.is_file() or path.parent != folder.file(MODELS):
-        raise BadFolder(f"{path} does not exist: run the spec again to have it")
+        raise BadFolder(f"{path} does not exist: {AGAIN}")
     return outcome, path
 
 
@@ -102,7 +118,18 @@ def _write(path: Path, problem: Problem, x: Tensor, about: dict[str, Any]) -> No
     from undrift.runs.checkpoint import content, head, order
 
     parts = tensors(problem, x)
+    about = about | {"digest": _digest(parts)}
     with named(path), writing(path) as file:
         file.write(head(parts, {key: str(value) for key, value in about.items()}))
         for name in order(parts):
             file.write(content(parts[name]))
+
+
+def _digest(parts: dict[str, Tensor]) -> str:
+    from undrift.runs.checkpoint import content, form, order
+
+    total = hashlib.sha256()
+    for name in order(parts):
+        total.update(form(name, parts[name]))
+        total.update(content(parts[name]))
+    return total.hexdigest()

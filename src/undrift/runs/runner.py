@@ -93,7 +93,8 @@ def run(
     """Run ``method`` on ``problem`` and record it.
 
     A problem may be named ("logistic-a9a"); further keyword arguments are then its parameters. Hyper-parameters given
-    as "theory" take their prescribed values. A call that is not right raises ``BadParameters`` with all that is wrong.
+    as "theory" take their prescribed values. What is wrong with the arguments is raised as one ``BadParameters``;
+    what only the problem itself can tell, as the length of ``x0``, as a ``ValueError``.
 
     rounds        rounds of communication, after which the method is done
     every         rounds from one recorded row to the next

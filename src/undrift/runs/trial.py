@@ -76,8 +76,7 @@ class Trial:
             self.limit = DIVERGED * max(_size(self._measure()), 1e-300)
         while engine.round < self.rounds:
             if stop and stop.asked:
-                self.keep()
-                return "stopped"
+                return self._kept("stopped")
             started = time.perf_counter()
             engine.run_round()
             measured = engine.round % self.every == 0 or engine.round == self.rounds
@@ -91,7 +90,8 @@ class Trial:
                 if until and until(row):
                     return "reached"
             if (began := time.perf_counter()) - stored >= pause:
-                self.keep()
+                if self._kept("") == "diverged":
+                    return "diverged"
                 stored = time.perf_counter()
                 pause = pause and max(pause, SHARE * (stored - began))
         return "done"
@@ -125,6 +125,13 @@ class Trial:
     def fingerprint(self) -> str:
         """The SHA-256 of the model."""
         return hashlib.sha256(self.engine.x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+
+    def _kept(self, status: str) -> str:
+        """``status`` once a checkpoint is kept; a model that is not finite is none to go on from."""
+        if not bool(self.engine.x.isfinite().all()):
+            return "diverged"
+        self.keep()
+        return status
 
     def _measure(self) -> Row:
         row = measure(self.engine) | {"seconds": self.seconds}

@@ -14,9 +14,9 @@ def varied(document: Mapping[str, Any]) -> str:
 
     >>> problem = {"name": "images", "augment": "none"}
     >>> varied({"problem": problem, "cohort": {"size": 5}, "batch": 16})
-    'cohorts and mini-batches (same split, same first weights)'
+    'cohorts, mini-batches and other draws (same split, same first weights)'
     >>> varied({"problem": problem, "batch": 16, "vary": ["split", "start"]})
-    'splits and first weights (same mini-batches)'
+    'splits and first weights (same mini-batches and other draws)'
     """
     vary = document.get("vary", USUAL["vary"])
     words = {"draws": _draws(document), **{part: [word] for part, word in _chance(document).items()}}
@@ -27,13 +27,14 @@ def varied(document: Mapping[str, Any]) -> str:
 
 
 def _draws(document: Mapping[str, Any]) -> list[str]:
+    """What a run draws: by its settings, and coins, picks or masks by its methods and networks."""
     batch, problem = document.get("batch") is not None, document.get("problem", {})
     found = [
         *["cohorts"] * bool(document.get("cohort")),
         *["mini-batches"] * batch,
         *["augmentation"] * (batch and problem.get("augment", "none") != "none"),
     ]
-    return found or ["coins"]
+    return [*found, "other draws"] if found else ["draws"]
 
 
 def _chance(document: Mapping[str, Any]) -> Mapping[str, str]:
