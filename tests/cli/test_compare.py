@@ -46,7 +46,7 @@ def test_the_table_of_one_run_and_its_figure(runs, capsys):
     out, err = capsys.readouterr()
     assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["FedAvg", "2"], ["SCAFFOLD", "2"]]
     assert "gap <= 1e-06 of the first, mean over seeds" in out
-    assert "seeds: of data (same draws)" in out
+    assert "seeds vary data (same random draws)" in out
     assert "curves.svg" in err and "<svg" in (runs / "curves.svg").read_text()
 
 

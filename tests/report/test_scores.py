@@ -130,7 +130,7 @@ def test_the_winners(folder):
 def test_what_seeds_vary_is_said_where_there_are_several(folder):
     several = found(folder)
     notes = " ".join(sheets.results(several, "gap", TARGET, "", ["cohorts (same split)"]).notes)
-    assert "standard deviation" in notes and "seeds: of cohorts (same split)" in notes
+    assert "standard deviation" in notes and "seeds vary cohorts (same split)" in notes
     rows = [row for row in folder.rows() if row["seed"] == 0]
     one = scores(rows, folder.outcomes()[:2], {"FedAvg": [0], "SCAFFOLD": [0]}, TARGET)
     for sheet in (sheets.results(one, "gap", TARGET, "", ["cohorts (same split)"]), sheets.needs(one, "gap", TARGET)):

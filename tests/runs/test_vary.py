@@ -134,7 +134,7 @@ def test_in_words():
     assert varied(document) == f"{kinds} (same split, same first weights)"
     assert varied(document | {"vary": ["start"]}) == f"first weights (same {kinds}, same split)"
     assert varied({"problem": {"name": "logistic-a9a"}, "batch": 8}) == "mini-batches and other draws (same split)"
-    assert varied({"problem": {"name": "of another version"}}) == "draws"
+    assert varied({"problem": {"name": "of another version"}}) == "random draws"
 
 
 def test_streams_know_whether_they_were_used():
@@ -165,11 +165,11 @@ def test_what_no_seed_changes_is_run_once(tmp_path, capsys):
     assert len({found["Scaffnew", seed].model for seed in (4, 0, 2)}) == 3
     table = {line.split()[0]: line.split() for line in out.splitlines() if line.startswith(("FedAvg ", "Scaffnew "))}
     assert table["FedAvg"][1] == "1" and table["Scaffnew"][1] == "3"
-    assert "no seed changes it: FedAvg, Scaffold" in out and "seeds: of draws (same data)" in out
+    assert "no seed changes it: FedAvg, Scaffold" in out and "seeds vary random draws (same data)" in out
     assert main(["report", "sure"]) == 0
     page = (tmp_path / "runs/sure/report.html").read_text()
     text = page[page.index('id="results-table"') :]
-    assert "no seed changes it" in text and "draws (same data)" in text
+    assert "no seed changes it" in text and "random draws (same data)" in text
     capsys.readouterr()
     main(["compare", "sure", "--json"])
     answer = json.loads(capsys.readouterr().out)

@@ -123,7 +123,7 @@ def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
 def seeds(document: Mapping[str, Any]) -> str:
     """How many, and what they vary where there are several."""
     number = len(document.get("seeds", [0]))
-    return count(number, "seed") + f" of {varied(document)}" * (number > 1)
+    return count(number, "seed") + f" that vary {varied(document)}" * (number > 1)
 
 
 def setting(table: Mapping[str, Any], document: Mapping[str, Any]) -> Setting:

@@ -81,7 +81,7 @@ def results(scores: Sequence[Score], column: str, target: float | None, note: st
     several = any(s.seeds > 1 for s in scores)
     notes = [
         *[f"{', '.join(['final', 'best', *extra])}: means over seeds ± standard deviation"] * several,
-        *[f"seeds: of {text}" for text in varied] * several,
+        *[f"seeds vary {text}" for text in varied] * several,
         *[f"{UNCHANGED}: nothing in it is drawn at random, so it was run once"] * any(not s.seeded for s in scores),
         *["drift: mean squared distance of the last local models to the server's"] * drifted,
         *["accuracy and loss: on the test images"] * judged,

@@ -134,7 +134,7 @@ def print_summaries(
         f"rounds, vectors and gradients: spent {until}{mean}{never}",
         "vectors: of model size, up and down, per client; gradients: of all clients together",
         *["accuracy and loss: at the end, on the test images" + f"; drift: {FAR}" * drifted] * judged,
-        *[f"seeds: of {text}" for text in varied] * (seeds > 1),
+        *[f"seeds vary {text}" for text in varied] * (seeds > 1),
         *[f"run once, for no seed changes it: {', '.join(same)}"] * bool(same),
     ]
     return "\n".join([table(head, rows, right=head[1:-1]), *["", *map(prose, meaning)] * legend])

@@ -34,7 +34,7 @@ def _draws(document: Mapping[str, Any]) -> list[str]:
         *["mini-batches"] * batch,
         *["augmentation"] * (batch and problem.get("augment", "none") != "none"),
     ]
-    return [*found, "other draws"] if found else ["draws"]
+    return [*found, "other draws"] if found else ["random draws"]
 
 
 def _chance(document: Mapping[str, Any]) -> Mapping[str, str]:
