@@ -50,6 +50,17 @@ def test_the_table_of_one_run_and_its_figure(runs, capsys):
     assert "curves.svg" in err and "<svg" in (runs / "curves.svg").read_text()
 
 
+def test_bytes_are_those_that_travel(place, capsys):
+    spec = (place / "spec.toml").read_text().split("[[method]]")[0]
+    methods = '[[method]]\nname = "FedLin"\nlr = 0.01\n[[method]]\nname = "FedLinTopK"\nlr = 0.01\nk_server = 1\n'
+    (place / "sparse.toml").write_text(spec + methods)
+    main(["run", "sparse.toml", "-s", "problem.dim=6"])
+    capsys.readouterr()
+    main(["compare", "mine", "--json"])
+    whole, sparse = (method["total"] for method in json.loads(capsys.readouterr().out)["methods"])
+    assert sparse["vectors"] == whole["vectors"] and sparse["bytes_down"] < whole["bytes_down"]
+
+
 def test_the_target_of_the_spec(runs, capsys):
     main(["run", "spec.toml", "-s", "name=aimed", "-s", "target=0.5"])
     capsys.readouterr()

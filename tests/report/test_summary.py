@@ -66,6 +66,6 @@ def test_the_gap_comes_first_then_the_accuracy_then_the_loss():
 def test_without_a_goal_what_was_spent_in_all():
     found = summarise(rows("A", 0, [0.1, 0.2, 0.3], "accuracy") + rows("B", 0, [0.1, 0.4], "accuracy"))
     assert [s.rounds for s in found] == [None, None]
-    assert found[0].total == {"rounds": 2, "vectors": 4, "gradients": 100}
+    assert found[0].total == {"rounds": 2, "vectors": 4, "gradients": 100, "bytes_up": None, "bytes_down": None}
     lines = print_summaries(found, None).splitlines()
     assert lines[2].split()[:4] == ["A", "2", "4", "100"] and "spent in all" in lines[5]

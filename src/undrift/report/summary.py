@@ -44,7 +44,7 @@ class Summary:
     vectors: float | None = None
     gradients: float | None = None
     total: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
-    """The same, spent in all."""
+    """The same, and bytes of all clients together, spent in all."""
     sd: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
     """Standard deviations over seeds, ``None`` where there is one seed or no mean."""
     seconds: float = 0.0
@@ -151,7 +151,8 @@ def _summary(label: str, seeds: list[Curve], column: str, target: float | None) 
         name: spread([row.get(key) for row in hits]) if len(hits) == len(seeds) else None for name, key in SPENT.items()
     }
     means = {name: value.mean if value else None for name, value in found.items()}
-    total = {name: spread([row.get(key) for row in ends]) for name, key in SPENT.items()}
+    spent = {**SPENT, "bytes_up": "bytes_up", "bytes_down": "bytes_down"}
+    total = {name: spread([row.get(key) for row in ends]) for name, key in spent.items()}
     return Summary(
         label=label,
         seeds=len(seeds),
