@@ -3,6 +3,8 @@
 import json
 import math
 import os
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from pyarrow import parquet
@@ -194,6 +196,31 @@ def test_a_start_that_was_cut_short_is_not_in_the_way(folder, spec):
     assert folder.state(spec) == "new"
     folder.start(spec, {}, [])
     assert {f.name for f in folder.path.iterdir()} == {"environment.json", "spec.toml"}
+
+
+@pytest.mark.parametrize("instant", range(1, 12))
+def test_replacing_a_run_may_be_cut_short_at_any_file(folder, spec, monkeypatch, instant):
+    finished(folder, spec)
+    unlink, removed = Path.unlink, []
+
+    def cut(path, missing_ok=False):
+        if path.exists():
+            removed.append(path)
+            if len(removed) == instant:
+                raise KeyboardInterrupt
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", cut)
+    with suppress(KeyboardInterrupt):
+        folder.start(spec, {"python": "4"}, [])
+    monkeypatch.undo()
+    folder.close()
+    state = folder.state(spec)
+    assert state == ("same" if instant == 1 else "unfinished")
+    if state == "unfinished":
+        folder.resume()
+    folder.start(spec, {"python": "5"}, [])
+    assert folder.environment == {"python": "5"} and folder.outcomes() == []
 
 
 def test_a_line_that_does_not_fit_leaves_no_part(folder, spec, monkeypatch):

@@ -155,8 +155,8 @@ class Folder:
         self.lock()
         self._tidy()
         self._rows.clear()
-        for name in (*FILES, ENDED):
-            if name != MODELS:
+        for name in (COMPLETE, *FILES, ENDED):  # without the first the run is not finished; the spec tells whose it is
+            if name not in (MODELS, "spec.toml"):
                 self.file(name).unlink(missing_ok=True)
         _remove(self.file(MODELS).glob("*.safetensors"))
         with suppress(OSError):
