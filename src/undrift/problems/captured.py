@@ -157,6 +157,7 @@ def capture(
 
     They are compared before they are compiled, which takes a minute each, by what compilation is likely to gain.
     Where torch is told to be deterministic there is no choice: only compiled and stacked does every sum have an order.
+    Otherwise what is compiled must give the plain one's numbers, or it is not used.
     """
     if compiled and torch.are_deterministic_algorithms_enabled():
         return Captured(prepare, losses["stacked"], inputs, y, "stacked", compiled=True, autocast=autocast)
