@@ -2,7 +2,8 @@
 
     python benchmarks/convex.py
 
-simulate is timed against hand-written stacked NumPy transcriptions of the same methods, and against wire.
+simulate is timed against hand-written stacked NumPy transcriptions of the same methods, and against
+wire.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ METHODS = {
 
 
 def interleaved(jobs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The median processor seconds of each job (one thread), taken in turns so that a busy machine slows all alike."""
+    """The median processor seconds of each job (one thread), taken in turns so that a busy machine
+    slows all alike.
+    """
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for job in jobs.values():
         job()
@@ -115,7 +118,14 @@ def against_numpy(clients: int, dim: int, steps: int, rounds: int, repeats: int)
         assert np.allclose(check.x, transcription(H, q, lr, steps, rounds), atol=1e-9), name
         numpy = lambda t=transcription: t(H, q, lr, steps, rounds)  # noqa: E731
         seconds = interleaved({"simulate": ours, "numpy": numpy}, repeats)
-        rows.append({"what": f"simulate / NumPy, N={clients}, d={dim}", "method": name, "rounds": rounds, **seconds})
+        rows.append(
+            {
+                "what": f"simulate / NumPy, N={clients}, d={dim}",
+                "method": name,
+                "rounds": rounds,
+                **seconds,
+            }
+        )
         rows[-1]["ratio"] = seconds["simulate"] / seconds["numpy"]
     return rows
 
@@ -127,7 +137,9 @@ def against_wire(problem: Problem, what: str, steps: int, rounds: int, repeats: 
         jobs = {kind: (lambda e=e: [e.run_round() for _ in range(rounds)]) for kind, e in
                 (("simulate", fast), ("wire", slow))}  # fmt: skip
         seconds = interleaved(jobs, repeats)
-        rows.append({"what": f"wire / simulate, {what}", "method": name, "rounds": rounds, **seconds})
+        rows.append(
+            {"what": f"wire / simulate, {what}", "method": name, "rounds": rounds, **seconds}
+        )
         rows[-1]["ratio"] = seconds["wire"] / seconds["simulate"]
     return rows
 
@@ -142,7 +154,9 @@ def main() -> None:
     rows += against_numpy(100, 1000, steps=4, rounds=2, repeats=9)
     ten_rows = random_least_squares(clients=200, rows=10, dim=100)
     rows += against_wire(ten_rows, "N=200, d=100, 10 rows each", steps=10, rounds=1, repeats=5)
-    rows += against_wire(Quadratic(*quadratics(200, 100)), "N=200, d=100, dense", steps=10, rounds=1, repeats=5)
+    rows += against_wire(
+        Quadratic(*quadratics(200, 100)), "N=200, d=100, dense", steps=10, rounds=1, repeats=5
+    )
     if arguments.json:
         print(json.dumps(rows, indent=1))
         return

@@ -1,10 +1,15 @@
-"""FedSpeed's two settings on one GPU: CIFAR-10, Dirichlet 0.6, ResNet-18-GN (7x7 stem), against a plain PyTorch loop.
+"""FedSpeed's two settings on one GPU: CIFAR-10, Dirichlet 0.6, ResNet-18-GN (7x7 stem), against a
+plain PyTorch loop.
 
-    UNDRIFT_DATA=FOLDER python benchmarks/gpu.py [CASE ...] [--rounds 100] [--json FILE] [--picture FILE]
+    UNDRIFT_DATA=FOLDER python benchmarks/gpu.py [CASE ...] [--rounds 100] [--json FILE] [--picture
+    FILE]
 
-(a) 100 clients, 10 per round, 5 local epochs of batch 50; (b) 500 clients, 10 per round, 2 local epochs of batch 20.
-Everything is included: augmentation, local steps, server step, evaluation every 10 rounds. The warm-up (capture and
-compilation, in the first round) is reported beside it. The plain loop runs two rounds of FedAvg in setting (a), one
+(a) 100 clients, 10 per round, 5 local epochs of batch 50; (b) 500 clients, 10 per round, 2 local
+epochs of batch 20.
+Everything is included: augmentation, local steps, server step, evaluation every 10 rounds. The
+warm-up (capture and
+compilation, in the first round) is reported beside it. The plain loop runs two rounds of FedAvg in
+setting (a), one
 client after another: module, autograd, clipping, SGD.
 """
 
@@ -28,8 +33,8 @@ from undrift.data.paper_partitions import fedspeed as partition
 from undrift.engines.batches import Batches
 from undrift.methods import FedAvg, FedSpeed, Method, Scaffold
 from undrift.models import build
-from undrift.problems.neural import Neural
-from undrift.runs.runner import prepare, record
+from undrift.problems.neural.problem import Neural
+from undrift.runs.api import prepare, record
 
 SETTINGS = {
     "a": {"clients": 100, "cohort": 10, "batch": 50, "epochs": 5},
@@ -60,7 +65,9 @@ CASES = {
 
 def problem(setting: str, data: ImageSet, precision: str) -> Neural:
     parts = partition(data.labels.numpy(), SETTINGS[setting]["clients"], Streams(0).at("data"), 0.6)
-    return Neural(build("resnet18", 3, 32, 10), data, parts, pipeline=pipeline("cifar10"), precision=precision)
+    return Neural(
+        build("resnet18", 3, 32, 10), data, parts, pipeline=pipeline("cifar10"), precision=precision
+    )
 
 
 def measure(case: Case, data: ImageSet, rounds: int) -> dict[str, Any]:
@@ -101,7 +108,9 @@ def plain(data: ImageSet, precision: str, rounds: int = 2) -> float:
             positions, draws = batches.draw([number], round, step)
             chosen = rows[positions[0][positions[0] >= 0]]
             with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
-                loss = nn.functional.cross_entropy(net(task.prepare(task._x[chosen], draws)), task._y[chosen])
+                loss = nn.functional.cross_entropy(
+                    net(task.prepare(task._x[chosen], draws)), task._y[chosen]
+                )
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(net.parameters(), 10.0)
@@ -109,7 +118,11 @@ def plain(data: ImageSet, precision: str, rounds: int = 2) -> float:
         return net
 
     def one_round(round: int) -> None:
-        members = Streams(0).at("cohort", round).choice(setting["clients"], setting["cohort"], replace=False)
+        members = (
+            Streams(0)
+            .at("cohort", round)
+            .choice(setting["clients"], setting["cohort"], replace=False)
+        )
         nets = [dict(client(int(i), round).named_parameters()) for i in members]
         with torch.no_grad():
             for name, weight in server.named_parameters():
@@ -144,9 +157,15 @@ def draw(results: dict[str, dict[str, Any]], loops: dict[str, float], place: str
     for name, r in results.items():
         case = CASES[name]
         where = ", states in host memory" * (case.store == "host")
-        bars[f"{type(case.method).__name__} ({case.setting}), {case.precision}{where}"] = r["seconds"]
+        bars[f"{type(case.method).__name__} ({case.setting}), {case.precision}{where}"] = r[
+            "seconds"
+        ]
     figure, ax = plt.subplots(figsize=(7.5, 0.42 * len(bars) + 1), layout="constrained")
-    shown = ax.barh(list(bars), list(bars.values()), color=["#9aa5b1" if "plain" in b else "#1f6feb" for b in bars])
+    shown = ax.barh(
+        list(bars),
+        list(bars.values()),
+        color=["#9aa5b1" if "plain" in b else "#1f6feb" for b in bars],
+    )
     ax.bar_label(shown, [f" {s:.3g} s" for s in bars.values()])
     ax.set(xscale="log", xlabel="seconds per round (one NVIDIA H200; everything included)")
     ax.invert_yaxis()
@@ -156,7 +175,9 @@ def draw(results: dict[str, dict[str, Any]], loops: dict[str, float], place: str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--no-loop", action="store_true", help="leave the plain loop out")
@@ -167,7 +188,11 @@ def main() -> None:
     results: dict[str, dict[str, Any]] = {}
     for name in asked.cases or CASES:
         results[name] = measure(CASES[name], data, asked.rounds)
-        print(name, {key: value for key, value in results[name].items() if key != "rounds"}, flush=True)
+        print(
+            name,
+            {key: value for key, value in results[name].items() if key != "rounds"},
+            flush=True,
+        )
         torch.cuda.empty_cache()
     precisions = dict.fromkeys(r["precision"] for n, r in results.items() if n.startswith("fedavg"))
     loops = {} if asked.no_loop else {p: plain(data, p) for p in precisions}

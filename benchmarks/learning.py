@@ -1,9 +1,12 @@
-"""Every kind of local training learns real images: five methods, and FedAvg with each local objective.
+"""Every kind of local training learns real images: five methods, and FedAvg with each local
+objective.
 
     UNDRIFT_DATA=FOLDER python benchmarks/learning.py
 
-MNIST (6000 + 2000 of it) where the folder has it, else the digits that come with scikit-learn. 20 clients by
-Dirichlet(0.1), a small convolutional network; all runs share data, split, start, cohorts and batches. Two processes of
+MNIST (6000 + 2000 of it) where the folder has it, else the digits that come with scikit-learn. 20
+clients by
+Dirichlet(0.1), a small convolutional network; all runs share data, split, start, cohorts and
+batches. Two processes of
 one thread each. The end is an error unless every run is right three times as often as chance.
 """
 
@@ -27,7 +30,7 @@ from undrift.engines import Simulate
 from undrift.methods import FedACG, FedAvg, FedRecu, FedSpeed, Scaffold
 from undrift.objectives import MOON, CrossEntropy, FedDecorr, FedLC, FedMLB, FedNTD, Objective
 from undrift.problems import Neural
-from undrift.problems.catalog import Images
+from undrift.problems.named import Images
 
 MNIST = Images(data="mnist", train=6000, test=2000, clients=20, beta=0.1)
 DIGITS = Images(clients=20, beta=0.1)
@@ -67,9 +70,13 @@ def train(images: Images, method: Method, objective: Objective, rounds: int) -> 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--digits", action="store_true", help="the embedded images, even where MNIST is there")
+    parser.add_argument(
+        "--digits", action="store_true", help="the embedded images, even where MNIST is there"
+    )
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     images = DIGITS
@@ -95,7 +102,11 @@ def main() -> int:
         for row in rows:
             print(f"{row['method']:10s} {row['objective']:13s} {row['accuracy']:8.1%} {row['loss']:7.3f} "
                   f"{row['seconds']:8.1f}")  # fmt: skip
-    failed = [f"{row['method']} with {row['objective']}" for row in rows if not row["accuracy"] > 3 * chance]
+    failed = [
+        f"{row['method']} with {row['objective']}"
+        for row in rows
+        if not row["accuracy"] > 3 * chance
+    ]
     if failed:
         print(f"not learnt: {', '.join(failed)}", file=sys.stderr)
     return bool(failed)

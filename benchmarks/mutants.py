@@ -2,9 +2,12 @@
 
     python benchmarks/mutants.py [file ...]
 
-Every mutant lives in its own temporary copy of src/ and tests/. There the check battery runs on the methods of the
-mutated file, and so do the golden curves, equivalences and bounds of tests/methods (four slow tests only where their
-name has the file's). An unmutated copy goes first and has to pass everything. Exit code 1 if a mutant survives, or if
+Every mutant lives in its own temporary copy of src/ and tests/. There the check battery runs on the
+methods of the
+mutated file, and so do the golden curves, equivalences and bounds of tests/methods (four slow tests
+only where their
+name has the file's). An unmutated copy goes first and has to pass everything. Exit code 1 if a
+mutant survives, or if
 one that is to be noticed three times is not; 2 if the unmutated copy fails.
 """
 
@@ -47,7 +50,9 @@ class Mutant(NamedTuple):
         path = tree / METHODS / f"{self.file}.py"
         source = path.read_text()
         if source.count(self.text) != 1:
-            raise SystemExit(f"{path.name}: {self.text!r} occurs {source.count(self.text)} times, not once")
+            raise SystemExit(
+                f"{path.name}: {self.text!r} occurs {source.count(self.text)} times, not once"
+            )
         path.write_text(source.replace(self.text, self.replacement))
 
 
@@ -63,14 +68,22 @@ class Outcome(NamedTuple):
 
 
 MUTANTS = [
-    Mutant("scaffold", "grad(y) - me.c + got.c", "grad(y) + me.c - got.c", "control variate's sign flipped", 3),
+    Mutant(
+        "scaffold",
+        "grad(y) - me.c + got.c",
+        "grad(y) + me.c - got.c",
+        "control variate's sign flipped",
+        3,
+    ),
     Mutant("fedrecu", "self.lr * (g - y.g)", "self.lr * g", "previous gradient dropped", 3),
     Mutant("fedcet", "me.d + self.c * (", "me.d - self.c * (", "dual step's sign flipped"),
     Mutant("fedred", "(grad(y) - h)", "(grad(y) + h)", "drift correction's sign flipped"),
     Mutant("daneplus", "grad(v) - h + self.lam * (v - x)", "grad(v) - h", "proximal term dropped"),
     Mutant("fedspeed", "g = me.g - (y", "g = me.g + (y", "prox-correction's sign flipped"),
     Mutant("fedacg", "x=s.x + self.lam * s.m", "x=s.x", "look-ahead dropped: FedAvgM"),
-    Mutant("feddyn", "up.dy - h / self.alpha", "up.dy + h / self.alpha", "server's dual sign flipped"),
+    Mutant(
+        "feddyn", "up.dy - h / self.alpha", "up.dy + h / self.alpha", "server's dual sign flipped"
+    ),
     Mutant("feddc", "dc = -got.c - dy", "dc = -dy", "server's variate dropped"),
     Mutant("fedadmm", "me.y + self.rho * (w", "me.y - self.rho * (w", "dual step's sign flipped"),
     Mutant("scaffnew", "me.h + self.p", "me.h - self.p", "control variate's sign flipped"),
@@ -80,12 +93,31 @@ MUTANTS = [
     Mutant("mime", "grad(me.x) + got.c", "grad(me.x)", "anchor's mean gradient dropped"),
     Mutant("fedpd", "x = me.y + self.eta * me.l", "x = me.y", "multiplier dropped from the upload"),
     Mutant("dane", "h = me.g - got.g", "h = got.g - me.g", "drift correction's sign flipped"),
-    Mutant("svrp", "self.eta + f.grad(got.w)", "self.eta - f.grad(got.w)", "own anchor gradient's sign flipped"),
+    Mutant(
+        "svrp",
+        "self.eta + f.grad(got.w)",
+        "self.eta - f.grad(got.w)",
+        "own anchor gradient's sign flipped",
+    ),
     Mutant("celgd", "grad(w) - grad(s.w)", "grad(w)", "previous gradient dropped"),
-    Mutant("mimemvr", "c - (1 - self.a) * f.grad(got.before)", "c", "previous mean gradient dropped"),
-    Mutant("scaffoldm", "(m - got.u) / self.beta", "(m + got.u) / self.beta", "mixed direction's sign flipped"),
-    Mutant("sonata", "me.g - got.g + self.beta", "me.g + got.g + self.beta", "mean gradient's sign flipped"),
-    Mutant("fedavgm", "self.beta * s.m + up.dy", "up.dy - self.beta * s.m", "momentum's sign flipped"),
+    Mutant(
+        "mimemvr", "c - (1 - self.a) * f.grad(got.before)", "c", "previous mean gradient dropped"
+    ),
+    Mutant(
+        "scaffoldm",
+        "(m - got.u) / self.beta",
+        "(m + got.u) / self.beta",
+        "mixed direction's sign flipped",
+    ),
+    Mutant(
+        "sonata",
+        "me.g - got.g + self.beta",
+        "me.g + got.g + self.beta",
+        "mean gradient's sign flipped",
+    ),
+    Mutant(
+        "fedavgm", "self.beta * s.m + up.dy", "up.dy - self.beta * s.m", "momentum's sign flipped"
+    ),
     Mutant("fedprox", "grad(y) + self.mu * (y - got.x)", "grad(y)", "proximal term dropped"),
 ]
 
@@ -103,7 +135,9 @@ def experiment(mutant: Mutant | None, files: Sequence[str]) -> Outcome:
         command = [sys.executable, __file__, "--trial", *files]
         settings = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
         try:
-            done = subprocess.run(command, cwd=tree, env=settings, capture_output=True, text=True, timeout=SECONDS)
+            done = subprocess.run(
+                command, cwd=tree, env=settings, capture_output=True, text=True, timeout=SECONDS
+            )
         except subprocess.TimeoutExpired:
             return Outcome([f"no end in {SECONDS} s"], [])
     if done.returncode:
@@ -112,7 +146,9 @@ def experiment(mutant: Mutant | None, files: Sequence[str]) -> Outcome:
 
 
 def trial(files: Sequence[str]) -> None:
-    """Inside a copy: the battery on the methods of ``files``, then tests/methods; the failures as JSON."""
+    """Inside a copy: the battery on the methods of ``files``, then tests/methods; the failures as
+    JSON.
+    """
     import pytest
     from hypothesis import Phase, settings
 
@@ -130,10 +166,16 @@ def trial(files: Sequence[str]) -> None:
                 check(cls)
             except Exception:  # a mutant may also break NumPy's linear algebra
                 found.checks.append(f"{cls.__name__}.{name}")
-    settings.register_profile("trial", derandomize=True, database=None, phases=[Phase.explicit, Phase.generate])
+    settings.register_profile(
+        "trial", derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
+    )
     settings.load_profile("trial")
-    skipped = [f"--deselect=tests/methods/{t}" for t in SLOW if len(files) > 1 or f"_{files[0]}_" not in t]
-    pytest.main(["tests/methods", "-q", "--tb=no", "-p", "no:cacheprovider", *skipped], plugins=[found])
+    skipped = [
+        f"--deselect=tests/methods/{t}" for t in SLOW if len(files) > 1 or f"_{files[0]}_" not in t
+    ]
+    pytest.main(
+        ["tests/methods", "-q", "--tb=no", "-p", "no:cacheprovider", *skipped], plugins=[found]
+    )
     print(json.dumps({"checks": found.checks, "tests": found.tests}))
 
 
@@ -166,13 +208,19 @@ def main(files: Sequence[str]) -> int:
     for mutant, found in pairs:
         verdict = "caught" if found.names else "SURVIVED"
         checks = ", ".join(found.checks) or "-"
-        print(f"{mutant.file + ': ' + mutant.what:52s} {verdict:8s} {len(found.tests):5d}  {checks}")
+        print(
+            f"{mutant.file + ': ' + mutant.what:52s} {verdict:8s} {len(found.tests):5d}  {checks}"
+        )
     for mutant, found in pairs:
         if mutant.at_least > 1:
-            print(f"\n{mutant.file}: {mutant.what}; {len(found.names)} fail, {mutant.at_least} have to:")
+            print(
+                f"\n{mutant.file}: {mutant.what}; {len(found.names)} fail, {mutant.at_least} have to:"
+            )
             print(*(f"  {name}" for name in found.names), sep="\n")
     caught, alone = sum(bool(o.names) for o in outcomes), sum(bool(o.checks) for o in outcomes)
-    print(f"\n{caught} of {len(mutants)} caught, {alone} by the battery alone; {time.perf_counter() - started:.0f} s")
+    print(
+        f"\n{caught} of {len(mutants)} caught, {alone} by the battery alone; {time.perf_counter() - started:.0f} s"
+    )
     return int(any(len(found.names) < mutant.at_least for mutant, found in pairs))
 
 

@@ -1,9 +1,12 @@
-"""How long FedSpeed's ascent step holds a ResNet-18-GN on the plateau near its start: a plain loop, no engine of ours.
+"""How long FedSpeed's ascent step holds a ResNet-18-GN on the plateau near its start: a plain loop,
+no engine of ours.
 
     UNDRIFT_DATA=FOLDER python benchmarks/plateau.py --rho 0.02
 
-averages clients that take 10 steps of 0.1 on batches of 20 CIFAR-10 images, along the gradient at y + rho g/|g|, with
-weight decay and clipping as in FedSpeed's Table 1. Prints the mean training loss of every round; the plateau is ln 10.
+averages clients that take 10 steps of 0.1 on batches of 20 CIFAR-10 images, along the gradient at y
++ rho g/|g|, with
+weight decay and clipping as in FedSpeed's Table 1. Prints the mean training loss of every round;
+the plateau is ln 10.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from torch.func import functional_call
 
 from undrift.data.images import load_images
 from undrift.models import build
-from undrift.models.flat import flatten, unflatten
+from undrift.models.layout import flatten, unflatten
 
 LR, DECAY, CLIP, STEPS, BATCH = 0.1, 1e-3, 10.0, 10, 20
 MEAN, STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
@@ -33,7 +36,9 @@ def main() -> None:
 
     def grad(y: Tensor, images: Tensor, labels: Tensor) -> tuple[Tensor, float]:
         y = y.detach().requires_grad_()
-        loss = nn.functional.cross_entropy(functional_call(net, unflatten(y, layout), (images,)), labels)
+        loss = nn.functional.cross_entropy(
+            functional_call(net, unflatten(y, layout), (images,)), labels
+        )
         return torch.autograd.grad(loss, y)[0], float(loss.detach())
 
     for number in range(1, asked.rounds + 1):
@@ -50,11 +55,16 @@ def main() -> None:
                 losses.append(loss)
             ends.append(y)
         x = torch.stack(ends).mean(0)
-        print(f"round {number}: loss {sum(losses) / len(losses):.3f} (ln 10 = {math.log(10):.3f})", flush=True)
+        print(
+            f"round {number}: loss {sum(losses) / len(losses):.3f} (ln 10 = {math.log(10):.3f})",
+            flush=True,
+        )
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rho", type=float, default=0.1)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=26)

@@ -1,9 +1,12 @@
-"""Time per round and peak memory against the number of clients, the size of the cohort and the size of the model.
+"""Time per round and peak memory against the number of clients, the size of the cohort and the size
+of the model.
 
     python benchmarks/scaling.py [--device cuda] [--json FILE] [--picture FILE]
 
-Softmax regression on FedProx's synthetic clients with 10 samples each, and multilayer perceptrons on digits for the
-model's size; 10 local steps, float32. Times are medians, on a CPU processor time of one thread. Memory is the peak in
+Softmax regression on FedProx's synthetic clients with 10 samples each, and multilayer perceptrons
+on digits for the
+model's size; 10 local steps, float32. Times are medians, on a CPU processor time of one thread.
+Memory is the peak in
 rounds, data of all clients included, less what was held after a warm-up (on a GPU: by torch there).
 """
 
@@ -32,7 +35,11 @@ from undrift.models import build
 from undrift.problems import Neural, fedprox_softmax
 
 METHODS = {"FedAvg": FedAvg(lr=0.01), "SCAFFOLD": Scaffold(lr=0.01)}
-AXES = {"clients": "clients (10 of them in a round)", "cohort": "clients in a round (of 1,000)", "d": "parameters"}
+AXES = {
+    "clients": "clients (10 of them in a round)",
+    "cohort": "clients in a round (of 1,000)",
+    "d": "parameters",
+}
 """What grows, by the name of its column."""
 
 
@@ -55,16 +62,23 @@ class Meter:
             torch.cuda.reset_peak_memory_stats()
         else:
             ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back to the system
-            Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from what there is
+            Path("/proc/self/clear_refs").write_text(
+                "5"
+            )  # the peak starts again from what there is
 
     def peak(self) -> int:
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated() - self.floor
         lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024 - self.floor
+        return (
+            next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+            - self.floor
+        )
 
 
-def measure(meter: Meter, method: Method, problem: Problem, cohort: int, batch: int | None = None) -> dict[str, Any]:
+def measure(
+    meter: Meter, method: Method, problem: Problem, cohort: int, batch: int | None = None
+) -> dict[str, Any]:
     """Rounds for about a second, at least 5 and at most 100."""
     meter.restart()
     engine = Simulate(method, problem, steps=10, cohort=cohort, batch=batch)
@@ -89,7 +103,10 @@ def rows(meter: Meter) -> Iterator[dict[str, Any]]:
     def ready(problem: Problem) -> Problem:
         return problem.to(torch.float32, meter.device)
 
-    for problem in (fedprox_softmax(clients=10, samples=10), perceptron(16)):  # libraries load and warm up
+    for problem in (
+        fedprox_softmax(clients=10, samples=10),
+        perceptron(16),
+    ):  # libraries load and warm up
         measure(meter, METHODS["SCAFFOLD"], ready(problem), 10, batch=10)
     meter.restart()
     meter.floor = meter.peak()
@@ -105,7 +122,11 @@ def rows(meter: Meter) -> Iterator[dict[str, Any]]:
         del problem
     for width in (16, 64, 256, 1024):
         problem = ready(perceptron(width))
-        yield {"axis": "d", "what": "perceptron", **measure(meter, METHODS["FedAvg"], problem, 10, batch=10)}
+        yield {
+            "axis": "d",
+            "what": "perceptron",
+            **measure(meter, METHODS["FedAvg"], problem, 10, batch=10),
+        }
 
 
 def draw(found: list[dict[str, Any]], title: str, file: str) -> None:
@@ -114,12 +135,18 @@ def draw(found: list[dict[str, Any]], title: str, file: str) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, grid = plt.subplots(2, 3, figsize=(11, 6), sharex="col", sharey="row", layout="constrained")
+    figure, grid = plt.subplots(
+        2, 3, figsize=(11, 6), sharex="col", sharey="row", layout="constrained"
+    )
     for column, (axis, label) in zip(grid.T, AXES.items(), strict=True):
         lines = {row["what"]: None for row in found if row["axis"] == axis}
         for plot, value, factor in zip(column, ("seconds", "megabytes"), (1e3, 1), strict=True):
             for what, marker in zip(lines, "os", strict=False):
-                points = sorted((r[axis], factor * r[value]) for r in found if (r["axis"], r["what"]) == (axis, what))
+                points = sorted(
+                    (r[axis], factor * r[value])
+                    for r in found
+                    if (r["axis"], r["what"]) == (axis, what)
+                )
                 plot.loglog(*zip(*points, strict=True), marker=marker, label=what)
             plot.grid(alpha=0.3)
             plot.xaxis.set_major_formatter("{x:,.0f}")
@@ -128,28 +155,39 @@ def draw(found: list[dict[str, Any]], title: str, file: str) -> None:
         column[0].legend(frameon=False)
         column[1].set_xlabel(label)
     low, high = (math.log10(1e3 * pick(r["seconds"] for r in found)) for pick in (min, max))
-    grid[0, 0].set(ylabel="milliseconds per round", ylim=(10 ** math.floor(low), 10 ** math.ceil(high)))
+    grid[0, 0].set(
+        ylabel="milliseconds per round", ylim=(10 ** math.floor(low), 10 ** math.ceil(high))
+    )
     grid[1, 0].set_ylabel("peak megabytes")
     figure.suptitle(title)
     figure.savefig(file, dpi=150)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--picture", metavar="FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     found = []
-    print(f"{'grows':8s} {'what':10s} {'clients':>8s} {'cohort':>7s} {'d':>9s} {'ms/round':>9s} {'MB':>8s}")
+    print(
+        f"{'grows':8s} {'what':10s} {'clients':>8s} {'cohort':>7s} {'d':>9s} {'ms/round':>9s} {'MB':>8s}"
+    )
     for row in rows(Meter(torch.device(arguments.device))):
         found.append(row)
         print(f"{row['axis']:8s} {row['what']:10s} {row['clients']:8,d} {row['cohort']:7d} {row['d']:9,d} "
               f"{1e3 * row['seconds']:9.2f} {row['megabytes']:8.1f}", flush=True)  # fmt: skip
     where = torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU, one thread"
     if arguments.json:
-        about = {"device": where, "torch": torch.__version__, "python": platform.python_version(), "rows": found}
+        about = {
+            "device": where,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "rows": found,
+        }
         Path(arguments.json).write_text(json.dumps(about, indent=1) + "\n")
     if arguments.picture:
         draw(found, f"A round of 10 local steps, {where}", arguments.picture)

@@ -1,4 +1,5 @@
-"""Your own data and your own loop: FedAvg and SCAFFOLD on clients that see different parts of the world.
+"""Your own data and your own loop: FedAvg and SCAFFOLD on clients that see different parts of the
+world.
 
 python examples/own_data.py
 """
@@ -7,7 +8,8 @@ import numpy as np
 
 import undrift as ud
 
-# 600 samples of two classes. Sorted by their first feature and cut into six, so that the clients differ.
+# 600 samples of two classes. Sorted by their first feature and cut into six, so that the clients
+# differ.
 random = np.random.default_rng(0)
 features = random.normal(size=(600, 5))
 labels = np.where(features @ [1.0, -2.0, 0.5, 0.0, 1.0] + random.normal(size=600) > 0, 1.0, -1.0)
@@ -26,4 +28,6 @@ for method in (ud.FedAvg(lr=lr), ud.Scaffold(lr=lr)):
             engine.run_round()
 
 weights = engine.x.numpy()  # the model: here, the five weights of the regression
-print(f"\naccuracy of SCAFFOLD's model on these samples: {np.mean(np.sign(features @ weights) == labels):.1%}")
+print(
+    f"\naccuracy of SCAFFOLD's model on these samples: {np.mean(np.sign(features @ weights) == labels):.1%}"
+)

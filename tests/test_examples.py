@@ -7,15 +7,19 @@ import sys
 from pathlib import Path
 
 from undrift.cli import main
-from undrift.runs.spec import load
+from undrift.spec.schema import load
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def test_the_first_spec_compares_at_equal_steps():
     spec = load(EXAMPLES / "first.toml")
-    by_hand = {entry.label: entry.given["lr"] for entry in spec.entries if entry.given["lr"] != "theory"}
-    assert list(by_hand) == ["FedAvg", "SCAFFOLD", "FedRecu", "FedCET"] and set(by_hand.values()) == {0.1}
+    by_hand = {
+        entry.label: entry.given["lr"] for entry in spec.entries if entry.given["lr"] != "theory"
+    }
+    assert list(by_hand) == ["FedAvg", "SCAFFOLD", "FedRecu", "FedCET"] and set(
+        by_hand.values()
+    ) == {0.1}
 
 
 def test_what_the_first_spec_shows(tmp_path, monkeypatch, capsys):
@@ -35,8 +39,12 @@ def test_the_spec_of_a_network_is_good():
 
 def test_own_data_and_own_loop(tmp_path):
     file = shutil.copy(EXAMPLES / "own_data.py", tmp_path)
-    done = subprocess.run([sys.executable, file], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, file], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     fedavg, scaffold = done.stdout.split("Scaffold")
-    last = [float(text.splitlines()[7].split()[1]) for text in (fedavg.strip(), "\n" + scaffold.strip())]
+    last = [
+        float(text.splitlines()[7].split()[1]) for text in (fedavg.strip(), "\n" + scaffold.strip())
+    ]
     assert last[0] > 1e-5 > 1e-12 > last[1]

@@ -59,7 +59,9 @@ def test_the_commands_one_after_another(newcomer, monkeypatch, capsys):
         except SystemExit as end:
             code = end.code
         assert code == 0, f"{command}: {capsys.readouterr().err}"
-    assert (newcomer / "runs/half/summary.json").is_file() and (newcomer / "runs/first/report.html").is_file()
+    assert (newcomer / "runs/half/summary.json").is_file() and (
+        newcomer / "runs/first/report.html"
+    ).is_file()
     for what in ("objectives", "problems", "settings"):  # named in a comment
         assert main(["list", what, "--json"]) == 0
 
@@ -69,7 +71,11 @@ def test_python_in_one_session(newcomer):
     assert len(code) == 2
     said = "\nassert float(run.history['gap'][-1]) < 4e-13, run.history['gap'][-1]\nprint(engine.ledger)"
     done = subprocess.run(
-        [sys.executable, "-c", "import matplotlib\nmatplotlib.use('agg')\n" + "\n".join(code) + said],
+        [
+            sys.executable,
+            "-c",
+            "import matplotlib\nmatplotlib.use('agg')\n" + "\n".join(code) + said,
+        ],
         cwd=newcomer,
         capture_output=True,
         text=True,
@@ -98,5 +104,9 @@ def test_methods_that_refuse_networks_are_those_named():
     from undrift.core.method import registry
     from undrift.methods import __all__ as names
 
-    assert {name for name in names if name in registry and registry[name].solves} == {"DANE", "SONATA", "SVRP"}
+    assert {name for name in names if name in registry and registry[name].solves} == {
+        "DANE",
+        "SONATA",
+        "SVRP",
+    }
     assert re.search(r"DANE, SONATA, SVRP and DANE\+'s exact solver", README)

@@ -3,7 +3,8 @@
     make bench-peers
     python -m benchmarks.peers.compare --only undrift plain jax --workloads mlp --cores 1
 
-makes the peers' environments under .peers/ where they are missing, runs all contenders in turn, several times over, on
+makes the peers' environments under .peers/ where they are missing, runs all contenders in turn,
+several times over, on
 one core and on two, and writes results.json, results.md and results.png.
 """
 
@@ -69,20 +70,35 @@ def main() -> int:
     print(table(result))
     apart = [row for row in rows if row["apart"]]
     for row in apart:
-        print(f"{row['workload']}, {row['title']}: its loss {row['loss']:.3f} is not the plain loop's", file=sys.stderr)
+        print(
+            f"{row['workload']}, {row['title']}: its loss {row['loss']:.3f} is not the plain loop's",
+            file=sys.stderr,
+        )
     return 1 if failures or apart else 0
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), metavar="NAME")
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), metavar="NAME")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), metavar="NAME"
+    )
+    parser.add_argument(
+        "--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS), metavar="NAME"
+    )
     parser.add_argument("--cores", nargs="+", type=int, default=[1, 2])
     parser.add_argument(
-        "--repeats", type=int, help="processes of each contender in each setting; each workload has its own number"
+        "--repeats",
+        type=int,
+        help="processes of each contender in each setting; each workload has its own number",
     )
-    parser.add_argument("--rounds", type=int, help="timed rounds in a process; each workload has its own number")
-    parser.add_argument("--limit", type=float, default=300, help="seconds after which a process is given up")
+    parser.add_argument(
+        "--rounds", type=int, help="timed rounds in a process; each workload has its own number"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=300, help="seconds after which a process is given up"
+    )
     parser.add_argument("--out", type=Path, default=HERE / "results")
     return parser.parse_args()
 
@@ -106,11 +122,15 @@ def measure(
     failures: list[dict[str, str]],
 ) -> None:
     """Add what each contender answers in each setting; one that fails there is not asked again."""
-    repeats = {workload: asked.repeats or WORKLOADS[workload].repeats for workload in asked.workloads}
+    repeats = {
+        workload: asked.repeats or WORKLOADS[workload].repeats for workload in asked.workloads
+    }
     failed: set[Key] = set()
     for turn in range(max(repeats.values())):
         first = turn % max(len(able), 1)
-        for workload, cores, name in product(asked.workloads, asked.cores, able[first:] + able[:first]):
+        for workload, cores, name in product(
+            asked.workloads, asked.cores, able[first:] + able[:first]
+        ):
             key = workload, cores, name
             if turn >= repeats[workload] or key in failed:
                 continue
@@ -125,7 +145,11 @@ def measure(
                 continue
             answers.setdefault(key, []).append(answer)
             seconds = statistics.median(answer["seconds"][1:])
-            print(f"{turn + 1}/{repeats[workload]} {what}: {seconds:.4g} s per round", file=sys.stderr, flush=True)
+            print(
+                f"{turn + 1}/{repeats[workload]} {what}: {seconds:.4g} s per round",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def summary(workload: str, cores: int, name: str, answers: list[dict[str, Any]]) -> Row:
@@ -150,8 +174,12 @@ def summary(workload: str, cores: int, name: str, answers: list[dict[str, Any]])
 
 
 def compared(row: Row, rows: list[Row]) -> None:
-    """Add the ratios to the plain loop and to undrift in the same setting, and whether the losses are apart."""
-    same = {r["name"]: r for r in rows if (r["workload"], r["cores"]) == (row["workload"], row["cores"])}
+    """Add the ratios to the plain loop and to undrift in the same setting, and whether the losses
+    are apart.
+    """
+    same = {
+        r["name"]: r for r in rows if (r["workload"], r["cores"]) == (row["workload"], row["cores"])
+    }
     for name in (REFERENCE, OURS):
         row[f"to_{name}"] = row["median"] / same[name]["median"] if name in same else None
     plain = same.get(REFERENCE, row)
@@ -161,11 +189,17 @@ def compared(row: Row, rows: list[Row]) -> None:
 def machine() -> dict[str, Any]:
     found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
     model = found[1].strip() if found else platform.processor()
-    return {"processor": model, "cores": len(os.sched_getaffinity(0)), "system": platform.platform()}
+    return {
+        "processor": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "system": platform.platform(),
+    }
 
 
 def commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 

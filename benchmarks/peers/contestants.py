@@ -34,7 +34,13 @@ class Contestant:
 
     def command(self, workload: str, rounds: int, cores: int) -> list[str]:
         runner = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={cores}"]
-        script = ["-m", f"benchmarks.peers.contenders.{self.name}", workload, str(rounds), str(cores)]
+        script = [
+            "-m",
+            f"benchmarks.peers.contenders.{self.name}",
+            workload,
+            str(rounds),
+            str(cores),
+        ]
         return [str(self.python), *(runner if self.torchrun and cores > 1 else []), *script]
 
     def make(self) -> None:
@@ -45,12 +51,18 @@ class Contestant:
         installed = folder / "installed.txt"
         if installed.exists() and installed.read_text() == wanted:
             return
-        print(f"installing {self.title} into {folder.relative_to(ROOT)}", file=sys.stderr, flush=True)
+        print(
+            f"installing {self.title} into {folder.relative_to(ROOT)}", file=sys.stderr, flush=True
+        )
         venv.create(folder, clear=True, with_pip=True)
         pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run([*pip, "--requirement", str(self.requirements)], capture_output=True, text=True)
+        done = subprocess.run(
+            [*pip, "--requirement", str(self.requirements)], capture_output=True, text=True
+        )
         if done.returncode:
-            raise RuntimeError(f"{self.title} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+            raise RuntimeError(
+                f"{self.title} cannot be installed: {done.stderr.strip().splitlines()[-1]}"
+            )
         installed.write_text(wanted)
 
 

@@ -42,15 +42,21 @@ def loss(weights: Weights, x: jax.Array, y: jax.Array, workload: Workload) -> ja
 
 
 def convolve(h: jax.Array, w: jax.Array) -> jax.Array:
-    """By XLA, except on small images: there its gradient takes ten times as long as that of patches and a product."""
+    """By XLA, except on small images: there its gradient takes ten times as long as that of patches
+    and a product.
+    """
     if h.shape[1] > 8:
         padding = [(PADDING, PADDING)] * 2
-        return jax.lax.conv_general_dilated(h, w, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return jax.lax.conv_general_dilated(
+            h, w, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
     h = jnp.pad(h, [(0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0)])
     n, side = len(h), h.shape[1] - KERNEL + 1
     places = [(i, j) for i in range(KERNEL) for j in range(KERNEL)]
     patches = jnp.concatenate([h[:, i : i + side, j : j + side] for i, j in places], -1)
-    return (patches.reshape(n * side**2, -1) @ w.reshape(-1, w.shape[-1])).reshape(n, side, side, -1)
+    return (patches.reshape(n * side**2, -1) @ w.reshape(-1, w.shape[-1])).reshape(
+        n, side, side, -1
+    )
 
 
 def pool(h: jax.Array) -> jax.Array:

@@ -25,7 +25,9 @@ class Failed(RuntimeError):
 
 
 def run(command: list[str], cores: int, limit: float) -> dict[str, Any]:
-    """The answer of ``command`` on so many cores, with ``memory`` that of the whole process tree, in MB."""
+    """The answer of ``command`` on so many cores, with ``memory`` that of the whole process tree,
+    in MB.
+    """
     mine = sorted(os.sched_getaffinity(0))
     if len(mine) < cores:
         raise Failed(f"{cores} cores were asked for, but only {len(mine)} are there")
@@ -71,11 +73,15 @@ def tree(root: int) -> list[int]:
 
 
 def memory(root: int) -> float:
-    """Of a process and its descendants now, in MB; pages that several of them share are counted once."""
+    """Of a process and its descendants now, in MB; pages that several of them share are counted
+    once.
+    """
     total = 0
     for process in tree(root):
         try:
-            share = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
+            share = re.search(
+                r"^Pss:\s+(\d+)", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE
+            )
         except OSError:
             continue
         total += int(share[1]) if share else 0

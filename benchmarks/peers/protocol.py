@@ -2,8 +2,10 @@
 
     python -m benchmarks.peers.contenders.NAME WORKLOAD ROUNDS CORES
 
-runs ROUNDS rounds on at most CORES cores (the caller binds the process to them) and prints one line of JSON: seconds of
-each round, the first included; the training loss of the final model; peak memory of this process in MB; versions.
+runs ROUNDS rounds on at most CORES cores (the caller binds the process to them) and prints one line
+of JSON: seconds of
+each round, the first included; the training loss of the final model; peak memory of this process in
+MB; versions.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def timed(play: Callable[[int], None], rounds: int) -> list[float]:
 
 
 def answer(contender: Contender, *packages: str) -> None:
-    """Run as the command line says and print the line; ``packages`` are those whose versions matter."""
+    """Run as the command line says and print the line; ``packages`` are those whose versions
+    matter.
+    """
     name, rounds, cores = sys.argv[1:]
     workload = WORKLOADS[name]
     seconds, weights = contender(workload, int(rounds), int(cores))
@@ -60,7 +64,10 @@ def answer(contender: Contender, *packages: str) -> None:
         "seconds": [round(s, 6) for s in seconds],
         "memory": peak(),
         "loss": workload.training_loss(weights),
-        "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in packages},
+        },
     }
     print(json.dumps(said), flush=True)
 

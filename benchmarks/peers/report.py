@@ -24,7 +24,8 @@ def table(result: dict[str, Any]) -> str:
         "of the last model on training samples; each contender draws its own cohorts and batches.",
     ]
     order = sorted(
-        result["rows"], key=lambda r: (list(result["workloads"]).index(r["workload"]), r["cores"], r["median"])
+        result["rows"],
+        key=lambda r: (list(result["workloads"]).index(r["workload"]), r["cores"], r["median"]),
     )
     for (workload, cores), group in groupby(order, key=lambda r: (r["workload"], r["cores"])):
         rows = list(group)
@@ -45,7 +46,12 @@ def table(result: dict[str, Any]) -> str:
                 f"{r['loss']:.3f}{' (apart)' * r['apart']} |"
             )
     if result["failures"]:
-        lines += ["", "## Without a result", "", *(f"- {f['what']}: {f['why']}" for f in result["failures"])]
+        lines += [
+            "",
+            "## Without a result",
+            "",
+            *(f"- {f['what']}: {f['why']}" for f in result["failures"]),
+        ]
     lines += ["", "## Versions", ""]
     versions = {r["title"]: r["versions"] for r in result["rows"]}
     for title, packages in versions.items():
@@ -63,7 +69,9 @@ def times(ratio: float | None) -> str:
 
 
 def picture(result: dict[str, Any], path: Path) -> None:
-    """Seconds per round on a logarithmic scale, a panel for each workload and a bar for each number of cores."""
+    """Seconds per round on a logarithmic scale, a panel for each workload and a bar for each number
+    of cores.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -74,10 +82,15 @@ def picture(result: dict[str, Any], path: Path) -> None:
     workloads = list(result["workloads"])
     many = sorted({r["cores"] for r in result["rows"]})
     height = 0.8 / len(many)
-    figure, panels = plt.subplots(1, len(workloads), figsize=(5 * len(workloads), 4.8), squeeze=False)
+    figure, panels = plt.subplots(
+        1, len(workloads), figsize=(5 * len(workloads), 4.8), squeeze=False
+    )
     for panel, workload in zip(panels[0], workloads, strict=True):
         rows = [r for r in result["rows"] if r["workload"] == workload]
-        names = sorted({r["name"] for r in rows}, key=lambda n: min(r["median"] for r in rows if r["name"] == n))
+        names = sorted(
+            {r["name"] for r in rows},
+            key=lambda n: min(r["median"] for r in rows if r["name"] == n),
+        )
         titles = {r["name"]: r["title"] for r in rows}
         for r in rows:
             shade = COLOURS[r["name"] == "undrift"][min(many.index(r["cores"]), 1)]
@@ -99,7 +112,10 @@ def picture(result: dict[str, Any], path: Path) -> None:
         panel.spines[["top", "right"]].set_visible(False)
     if len(many) > 1:
         label = {cores: f"{cores} core{'s' * (cores > 1)}" for cores in many}
-        handles = [Patch(color=COLOURS[False][min(k, 1)], label=label[cores]) for k, cores in enumerate(many)]
+        handles = [
+            Patch(color=COLOURS[False][min(k, 1)], label=label[cores])
+            for k, cores in enumerate(many)
+        ]
         panels[0, -1].legend(handles=handles, loc="upper right", frameon=False, fontsize=9)
     figure.tight_layout()
     figure.savefig(path, dpi=130)

@@ -49,8 +49,12 @@ def shuffles(workload: Workload, rng: np.random.Generator) -> Iterator[np.ndarra
     return (rng.permutation(workload.samples) for _ in range(workload.epochs))
 
 
-def train(net: nn.Module, x: Tensor, y: Tensor, workload: Workload, orders: Iterable[np.ndarray]) -> None:
-    """Plain mini-batch SGD, one epoch for each order; whole batches are indexed, which no DataLoader is faster than."""
+def train(
+    net: nn.Module, x: Tensor, y: Tensor, workload: Workload, orders: Iterable[np.ndarray]
+) -> None:
+    """Plain mini-batch SGD, one epoch for each order; whole batches are indexed, which no
+    DataLoader is faster than.
+    """
     optimizer = torch.optim.SGD(net.parameters(), lr=workload.lr)
     for order in orders:
         batches = [slice(None)] if workload.full else torch.from_numpy(order).split(workload.batch)

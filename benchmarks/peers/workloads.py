@@ -17,9 +17,11 @@ Arrays = list[np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """FedAvg: ``cohort`` of ``clients`` train ``epochs`` over their ``samples`` in batches of ``batch``, then average.
+    """FedAvg: ``cohort`` of ``clients`` train ``epochs`` over their ``samples`` in batches of
+    ``batch``, then average.
 
-    The network has convolutions of 5x5 padded by 1, each with ReLU and max-pooling by 2, then hidden linear layers with
+    The network has convolutions of 5x5 padded by 1, each with ReLU and max-pooling by 2, then
+    hidden linear layers with
     ReLU, then one linear layer.
     """
 
@@ -59,16 +61,23 @@ class Workload:
         return shapes
 
     def start(self) -> Arrays:
-        """Normal with variance 2 / fan in (He's), biases zero: deep networks learn from the first round on."""
+        """Normal with variance 2 / fan in (He's), biases zero: deep networks learn from the first
+        round on.
+        """
         rng = np.random.default_rng(1)
         weights: Arrays = []
         for weight, bias in zip(self.shapes[::2], self.shapes[1::2], strict=True):
             deviation = math.sqrt(2 / math.prod(weight[1:]))
-            weights += [rng.normal(0, deviation, weight).astype(np.float32), np.zeros(bias, np.float32)]
+            weights += [
+                rng.normal(0, deviation, weight).astype(np.float32),
+                np.zeros(bias, np.float32),
+            ]
         return weights
 
     def data(self) -> tuple[np.ndarray, np.ndarray]:
-        """Samples ``[clients, samples, *shape]`` and labels; each client has its own mix of the classes."""
+        """Samples ``[clients, samples, *shape]`` and labels; each client has its own mix of the
+        classes.
+        """
         rng = np.random.default_rng(0)
         shares = rng.dirichlet(np.full(CLASSES, 2.0), self.clients)
         y = np.stack([rng.choice(CLASSES, self.samples, p=share) for share in shares])
@@ -99,7 +108,9 @@ class Workload:
             labels = y[part : part + 100]
             scores = self._scores(weights, scaled(x[part : part + 100]))
             scores -= scores.max(1, keepdims=True)
-            total += float((np.log(np.exp(scores).sum(1)) - scores[np.arange(len(labels)), labels]).sum())
+            total += float(
+                (np.log(np.exp(scores).sum(1)) - scores[np.arange(len(labels)), labels]).sum()
+            )
         return total / len(y)
 
     def training_loss(self, weights: Arrays) -> float:
@@ -113,9 +124,15 @@ class Workload:
         for w, b in layers[: len(self.convolutions)]:
             h = np.pad(h, [(0, 0), (0, 0), (PADDING, PADDING), (PADDING, PADDING)])
             windows = np.lib.stride_tricks.sliding_window_view(h, (KERNEL, KERNEL), axis=(2, 3))
-            h = np.maximum(np.tensordot(windows, w, axes=([1, 4, 5], [1, 2, 3])) + b, 0).transpose(0, 3, 1, 2)
+            h = np.maximum(np.tensordot(windows, w, axes=([1, 4, 5], [1, 2, 3])) + b, 0).transpose(
+                0, 3, 1, 2
+            )
             n, c, rows, columns = h.shape
-            h = h[:, :, : rows // 2 * 2, : columns // 2 * 2].reshape(n, c, rows // 2, 2, columns // 2, 2).max((3, 5))
+            h = (
+                h[:, :, : rows // 2 * 2, : columns // 2 * 2]
+                .reshape(n, c, rows // 2, 2, columns // 2, 2)
+                .max((3, 5))
+            )
         h = h.reshape(len(h), -1).astype(np.float64)
         *hidden, (w, b) = layers[len(self.convolutions) :]
         for inner, bias in hidden:

@@ -18,6 +18,7 @@ _homes = {
     "Simulate": "undrift.engines",
     "Wire": "undrift.engines",
     "Method": "undrift.core",
+    "Local": "undrift.core",
     "Phase": "undrift.core",
     "State": "undrift.core",
     "Message": "undrift.core",
@@ -26,7 +27,17 @@ _homes = {
     "Sparse": "undrift.core",
     "Problem": "undrift.core",
 }
-_rooms = ("core", "data", "engines", "methods", "models", "objectives", "problems", "report", "theory")
+_rooms = (
+    "core",
+    "data",
+    "engines",
+    "methods",
+    "models",
+    "objectives",
+    "problems",
+    "report",
+    "theory",
+)
 
 
 def __getattr__(name: str) -> Any:

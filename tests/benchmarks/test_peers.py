@@ -1,4 +1,6 @@
-"""The contenders of the speed comparison train the same model: undrift and the plain loop, on the same draws."""
+"""The contenders of the speed comparison train the same model: undrift and the plain loop, on the
+same draws.
+"""
 
 import dataclasses
 import sys
@@ -16,8 +18,12 @@ from torch.nn.functional import cross_entropy
 from undrift.models import build
 
 SMALL = {
-    "logistic": dataclasses.replace(WORKLOADS["logistic"], clients=12, cohort=5, samples=9, batch=9),
-    "mlp": dataclasses.replace(WORKLOADS["mlp"], clients=5, cohort=3, samples=22, batch=10, epochs=2),
+    "logistic": dataclasses.replace(
+        WORKLOADS["logistic"], clients=12, cohort=5, samples=9, batch=9
+    ),
+    "mlp": dataclasses.replace(
+        WORKLOADS["mlp"], clients=5, cohort=3, samples=22, batch=10, epochs=2
+    ),
     "cnn": dataclasses.replace(WORKLOADS["cnn"], clients=4, cohort=2, samples=10, batch=5),
 }
 linux = pytest.mark.skipif(sys.platform != "linux", reason="taskset and /proc")
@@ -38,7 +44,10 @@ def test_undrift_and_the_plain_loop_compute_the_same(workload):
     for number in range(3):
         members = engine.cohort.draw(engine.streams, number, workload.clients).members
         orders = [
-            [engine.streams.at("batches", number, k, e).permutation(workload.samples) for e in range(workload.epochs)]
+            [
+                engine.streams.at("batches", number, k, e).permutation(workload.samples)
+                for e in range(workload.epochs)
+            ]
             for k in members
         ]
         plain.play(net, workload, data, zip(members.tolist(), orders, strict=True))
@@ -67,7 +76,9 @@ def test_the_convolutional_network_is_undrifts():
 
 @small
 def test_data_and_start_depend_on_nothing(workload):
-    for first, second in zip((*workload.data(), *workload.start()), (*workload.data(), *workload.start()), strict=True):
+    for first, second in zip(
+        (*workload.data(), *workload.start()), (*workload.data(), *workload.start()), strict=True
+    ):
         np.testing.assert_array_equal(first, second)
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from undrift.check import CHECKS, battery
-from undrift.check.own import BadFile, load, write
+from undrift.check.template import BadFile, load, write
 from undrift.core import registry
 
 

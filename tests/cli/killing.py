@@ -1,6 +1,8 @@
-"""Runs a spec, kills it at random instants and takes it up again, until it is finished: python killing.py KILLS SEED.
+"""Runs a spec, kills it at random instants and takes it up again, until it is finished: python
+killing.py KILLS SEED.
 
-Each run is a fork of this process, which has loaded torch already: a kill costs a tenth of a second, not three.
+Each run is a fork of this process, which has loaded torch already: a kill costs a tenth of a
+second, not three.
 """
 
 import os
@@ -46,7 +48,11 @@ def loop(kills, rng):
     assert rest(go("run", "spec.toml", "--out", "again")) == 0
     most, finished = (time.monotonic() - began) / 3, 0
     while kills:
-        pid = go("resume", "mine") if (RUN / "spec.toml").exists() and rng.random() < 0.5 else go("run", "spec.toml")
+        pid = (
+            go("resume", "mine")
+            if (RUN / "spec.toml").exists() and rng.random() < 0.5
+            else go("run", "spec.toml")
+        )
         time.sleep(rng.random() * most)
         os.kill(pid, signal.SIGKILL)
         code = rest(pid)
@@ -66,7 +72,9 @@ def compare():
 
     assert rest(go("run", "spec.toml")) == 0
     one, other = Folder(Path("whole/mine")), Folder(RUN)
-    bare = [[{k: v for k, v in row.items() if k != "seconds"} for row in f.rows()] for f in (one, other)]
+    bare = [
+        [{k: v for k, v in row.items() if k != "seconds"} for row in f.rows()] for f in (one, other)
+    ]
     assert bare[0] == bare[1], next(pair for pair in zip(*bare, strict=False) if pair[0] != pair[1])
     assert one.outcomes() == other.outcomes() and all(outcome.model for outcome in one.outcomes())
     times: dict[tuple, list] = {}

@@ -15,10 +15,12 @@ from tests.data.image_files import write_folder, write_pack
 
 import undrift as ud
 from undrift.cli import main
-from undrift.problems.catalog import RandomQuadratic
+from undrift.problems.named import RandomQuadratic
 from undrift.runs.folder import Folder
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="nothing ends what hangs here")
+pytestmark = pytest.mark.skipif(
+    not hasattr(signal, "SIGALRM"), reason="nothing ends what hangs here"
+)
 DIGITS = "1" + "0" * 400
 OWN = '\n[[method]]\nfile = "own.py"\nname = "Own"\nlr = 0.02\n'
 FEDAVG = "from undrift.methods.fedavg import FedAvg\n\n\nclass Own(FedAvg):\n"
@@ -75,7 +77,9 @@ def images(name, make):
     def lay(place):
         make(place)
         spec(network)(place)
-        return flags(f"problem.data={name}", f"problem.folder={json.dumps(str(place))}", "problem.clients=1")(place)
+        return flags(
+            f"problem.data={name}", f"problem.folder={json.dumps(str(place))}", "problem.clients=1"
+        )(place)
 
     return lay
 
@@ -89,7 +93,9 @@ def swollen(place):
     """64 MB of zeros in about a kilobyte."""
     out = io.BytesIO()
     one = np.zeros(1, np.uint8)
-    np.savez_compressed(out, jpeg=np.zeros(64 << 20, np.uint8), offset=one, label=one, split=one, classes=one)
+    np.savez_compressed(
+        out, jpeg=np.zeros(64 << 20, np.uint8), offset=one, label=one, split=one, classes=one
+    )
     (place / "cifar10.npz.xz").write_bytes(lzma.compress(out.getvalue()))
 
 
@@ -98,7 +104,9 @@ def lying(place):
     write_pack(place)
     content = io.BytesIO(lzma.decompress((place / "cifar10.npz.xz").read_bytes()))
     head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(head, {"descr": "<i8", "fortran_order": False, "shape": (10**13,)})
+    np.lib.format.write_array_header_1_0(
+        head, {"descr": "<i8", "fortran_order": False, "shape": (10**13,)}
+    )
     out = io.BytesIO()
     with zipfile.ZipFile(content) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
@@ -109,9 +117,11 @@ def lying(place):
 def svmlight(text):
     def make(place):
         (place / "toy.xz").write_bytes(lzma.compress(text))
-        return flags("problem.name=logistic-toy", f"problem.folder={json.dumps(str(place))}", "problem.clients=1")(
-            place
-        )
+        return flags(
+            "problem.name=logistic-toy",
+            f"problem.folder={json.dumps(str(place))}",
+            "problem.clients=1",
+        )(place)
 
     return lambda place: spec(SPEC.replace("clients = 4\ndim = 5\n", ""))(place) + make(place)
 
@@ -175,7 +185,14 @@ def test_what_python_is_given_is_refused_before_anything_runs():
     with pytest.raises(ValueError, match=r"decay = 0\.1 takes lr = 0\.1 below"):
         ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=400, decay=0.1, watch=rounds.append)
     with pytest.raises(ValueError, match=r"below 1\.18e-38"):
-        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=200, decay=0.5, dtype="float32", watch=rounds.append)
+        ud.run(
+            ud.FedAvg(lr=0.1),
+            "quadratic",
+            rounds=200,
+            decay=0.5,
+            dtype="float32",
+            watch=rounds.append,
+        )
     with pytest.raises(ValueError, match=r"decay = 0\.0 is not allowed"):
         ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=2, decay=0.0, watch=rounds.append)
     with pytest.raises(ValueError, match=r"at least 14400\.0 GB"):
@@ -188,13 +205,18 @@ def test_what_python_is_given_is_refused_before_anything_runs():
 
 
 def test_a_batch_larger_than_all_data_means_all(place, capfd):
-    for flag, out in (("batch=10000000000", "large"), ("batch=1", "one")):  # a client of a quadratic has one sample
+    for flag, out in (
+        ("batch=10000000000", "large"),
+        ("batch=1", "one"),
+    ):  # a client of a quadratic has one sample
         assert main(["run", "spec.toml", "-s", flag, "--out", out]) == 0
     rows = [Folder(place / out / "mine").rows() for out in ("large", "one")]
     assert [row["loss"] for row in rows[0]] == [row["loss"] for row in rows[1]]
 
 
-@pytest.mark.parametrize(("error", "code"), [(MemoryError, 2), (OverflowError, 2), (RecursionError, 1)])
+@pytest.mark.parametrize(
+    ("error", "code"), [(MemoryError, 2), (OverflowError, 2), (RecursionError, 1)]
+)
 def test_a_problem_that_cannot_be_built(place, answer, monkeypatch, error, code):
     """What is too large is the spec's, what goes round in circles is not."""
 

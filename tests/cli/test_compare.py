@@ -44,7 +44,10 @@ def test_runs_side_by_side(runs, capsys):
 def test_the_table_of_one_run_and_its_figure(runs, capsys):
     assert main(["compare", "fast", "--plot", "curves.svg"]) == 0
     out, err = capsys.readouterr()
-    assert [line.split()[:2] for line in out.splitlines()[2:4]] == [["FedAvg", "2"], ["SCAFFOLD", "2"]]
+    assert [line.split()[:2] for line in out.splitlines()[2:4]] == [
+        ["FedAvg", "2"],
+        ["SCAFFOLD", "2"],
+    ]
     assert "gap <= 1e-06 of the first, mean over seeds" in out
     assert "seeds vary data (same random draws)" in out
     assert "curves.svg" in err and "<svg" in (runs / "curves.svg").read_text()
@@ -96,9 +99,9 @@ def test_their_json_has_the_measure_and_the_target_of_each_method(two, capsys):
     assert main(["compare", "network", "convex", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["target"] is None
-    assert [(row["metric"], row["target"]) for row in found["methods"]] == [("accuracy", None)] * 2 + [
-        ("gap", TARGET)
-    ] * 2
+    assert [(row["metric"], row["target"]) for row in found["methods"]] == [
+        ("accuracy", None)
+    ] * 2 + [("gap", TARGET)] * 2
 
 
 def test_one_target_for_two_measures_is_refused(two, capsys):
@@ -112,7 +115,9 @@ def test_deviations_over_seeds(two, capsys):
     """Of known rows: the accuracies 0.5 and 0.51, the gap rate^k and its double."""
     assert main(["compare", "network", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)["methods"][0]
-    assert row["final"] == pytest.approx(0.505) and row["sd"]["final"] == pytest.approx(0.01 / 2**0.5)
+    assert row["final"] == pytest.approx(0.505) and row["sd"]["final"] == pytest.approx(
+        0.01 / 2**0.5
+    )
     main(["compare", "network"])
     assert "50.50 ± 0.71 %" in capsys.readouterr().out
     main(["compare", "convex", "--json", "--target", "1.5e-4"])

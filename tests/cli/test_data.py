@@ -28,7 +28,11 @@ def told(capsys, monkeypatch):
 
 def test_info(told):
     code, out, _ = told("info", "cifar10")
-    assert code == 0 and "CIFAR-10, 50000 + 10000 images of 3 x 32 x 32" in out and "cifar-10-binary.tar.gz" in out
+    assert (
+        code == 0
+        and "CIFAR-10, 50000 + 10000 images of 3 x 32 x 32" in out
+        and "cifar-10-binary.tar.gz" in out
+    )
     assert len(told("info")[1].splitlines()) > 8
     (card,) = json.loads(told("info", "digits", "--json")[1])
     assert card["shape"] == [1, 8, 8] and sum(card["train"]) == 1437
@@ -62,7 +66,11 @@ def test_a_folder_of_images(told, tmp_path, monkeypatch):
     code, out, _ = told("verify", "pets", "--folder", str(tmp_path))
     assert code == 0 and out == "pets is sound: 2 + 2 images of 3 x 4 x 4, 2 classes\n"
     code, out, _ = told("info", "pets", "--folder", str(tmp_path))
-    assert code == 0 and str(tmp_path / "pets") in out and "2 + 2 images of 3 x 4 x 4, 2 classes" in out
+    assert (
+        code == 0
+        and str(tmp_path / "pets") in out
+        and "2 + 2 images of 3 x 4 x 4, 2 classes" in out
+    )
     (card,) = json.loads(told("info", "pets", "--json", "--folder", str(tmp_path))[1])
     assert (card["shape"], card["train"], card["test"]) == ([3, 4, 4], [1, 1], [1, 1])
     assert told("info", "pest", "--folder", str(tmp_path))[0] == 2
@@ -108,4 +116,6 @@ def test_progress_only_on_a_terminal(monkeypatch):
     with progress() as told:
         told("a.gz", 25_000_000, 100_000_000)
         told("a.gz", 5000, None)
-    assert "a.gz   25 % of 100.0 MB" in terminal.getvalue() and "a.gz  5.0 kB" in terminal.getvalue()
+    assert (
+        "a.gz   25 % of 100.0 MB" in terminal.getvalue() and "a.gz  5.0 kB" in terminal.getvalue()
+    )

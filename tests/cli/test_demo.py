@@ -8,7 +8,7 @@ import pytest
 from undrift.cli import main
 from undrift.cli.demo import SPECS
 from undrift.runs.folder import Folder
-from undrift.runs.spec import load, parse
+from undrift.spec.schema import load, parse
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,12 @@ def test_fedavg_stalls_and_the_others_are_exact(shown):
 def test_the_table_the_chart_the_picture_and_the_next_command(shown):
     place, out, err = shown
     assert (place / "demo.png").read_bytes().startswith(b"\x89PNG")
-    assert "o FedAvg" in out and "* FedCET" in out and "theory: lr, p" in out and "lr = 0.1, c = 1" in out
+    assert (
+        "o FedAvg" in out
+        and "* FedCET" in out
+        and "theory: lr, p" in out
+        and "lr = 0.1, c = 1" in out
+    )
     assert f"undrift run {place / 'breast-cancer.toml'}" in err and str(place / "demo.png") in err
     assert max(map(len, out.splitlines())) <= 100
 

@@ -34,7 +34,9 @@ def test_a_model_becomes_a_file(run, capsys):
     code, out, _ = told(capsys, *words)
     answer = json.loads(out)
     assert code == 0 and (answer["which"], answer["seed"], answer["metric"]) == ("best", 0, "gap")
-    assert torch.equal(load_file("best.safetensors")["x"], load("runs/mine", "FedAvg", 0, best=True)["x"])
+    assert torch.equal(
+        load_file("best.safetensors")["x"], load("runs/mine", "FedAvg", 0, best=True)["x"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,11 +65,18 @@ def test_nothing_is_replaced_unasked(run, capsys):
 def test_a_method_that_no_seed_changes_needs_none(place, capsys):
     main(["run", "spec.toml", "-s", "seeds=[0, 3]"])
     for words in ([], ["--seed", "0"], ["--seed", "3"]):
-        assert told(capsys, "mine", "FedAvg", *words, "-o", f"x{len(words)}.safetensors", "--overwrite")[0] == 0
+        assert (
+            told(
+                capsys, "mine", "FedAvg", *words, "-o", f"x{len(words)}.safetensors", "--overwrite"
+            )[0]
+            == 0
+        )
     assert (place / "x0.safetensors").read_bytes() == (place / "x2.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-3] + bytes([b[-3] ^ 1]) + b[-2:], lambda b: b + b"x", lambda b: b""])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-3] + bytes([b[-3] ^ 1]) + b[-2:], lambda b: b + b"x", lambda b: b""]
+)
 def test_a_damaged_model_is_refused(run, capsys, damage):
     file = run / "runs/mine/models/SCAFFOLD-3-last.safetensors"
     file.write_bytes(damage(file.read_bytes()))

@@ -1,4 +1,6 @@
-"""Folders that cannot be written: a sentence, and nothing half-written; exit code 2 where nothing was run yet."""
+"""Folders that cannot be written: a sentence, and nothing half-written; exit code 2 where nothing
+was run yet.
+"""
 
 import shutil
 import subprocess
@@ -27,7 +29,11 @@ sys.exit(code)
 def limited(place, most, *words):
     """A command in a process that can write files of so many bytes only, as if the disk were full."""
     return subprocess.run(
-        [sys.executable, "-c", LIMITED, str(most), *words], cwd=place, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", LIMITED, str(most), *words],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
@@ -38,7 +44,10 @@ def bare(folder):
 def test_a_full_disk_ends_the_run_and_keeps_the_rows(place, capsys):
     done = limited(place, 5000, "run", "spec.toml", "-s", "rounds=200")
     assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
-    assert "runs/mine/metrics.jsonl: File too large" in done.stderr and "undrift resume runs/mine" in done.stderr
+    assert (
+        "runs/mine/metrics.jsonl: File too large" in done.stderr
+        and "undrift resume runs/mine" in done.stderr
+    )
     folder = Folder(place / "runs/mine")
     text = folder.file("metrics.jsonl").read_text()
     assert 4000 < len(text) <= 5000 and text.endswith("}\n")
@@ -56,7 +65,12 @@ def test_no_room_for_a_checkpoint(place):
     assert "Traceback" not in done.stderr
     left = {str(f.relative_to(place / "runs/mine")) for f in (place / "runs/mine").rglob("*")}
     model = {"models", "models/FedAvg-0-last.safetensors"}
-    ended = {"checkpoints", "checkpoints/outcomes.jsonl", "log.txt", *model}  # of FedAvg, whose checkpoints are small
+    ended = {
+        "checkpoints",
+        "checkpoints/outcomes.jsonl",
+        "log.txt",
+        *model,
+    }  # of FedAvg, whose checkpoints are small
     assert left == {"spec.toml", "environment.json", "metrics.jsonl", *ended}
 
 

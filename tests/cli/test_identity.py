@@ -37,7 +37,8 @@ def table(place, seed):
     """An svmlight file."""
     rng = np.random.default_rng(seed)
     lines = [
-        f"{'+1' if k % 2 else '-1'} " + " ".join(f"{j + 1}:{rng.normal():.4f}" for j in range(4)) for k in range(40)
+        f"{'+1' if k % 2 else '-1'} " + " ".join(f"{j + 1}:{rng.normal():.4f}" for j in range(4))
+        for k in range(40)
     ]
     (place / "data").mkdir(exist_ok=True)
     (place / "data/own").write_text("\n".join(lines) + "\n")
@@ -79,7 +80,9 @@ def whole(place):
     return True
 
 
-@pytest.mark.parametrize("words", [["resume", "mine"], ["run", "spec.toml"]], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [["resume", "mine"], ["run", "spec.toml"]], ids=lambda words: words[0]
+)
 def test_other_data_are_refused_and_nothing_is_lost(stopped, capsys, words):
     table(stopped, 1)
     before = content(stopped / "runs")
@@ -96,7 +99,12 @@ def test_a_finished_run_on_other_data_is_another_run(stopped, capsys):
     table(stopped, 1)
     before = content(stopped / "whole")
     code, err = told(capsys, *words)
-    assert code == 2 and "other data" in err and "--overwrite" in err and content(stopped / "whole") == before
+    assert (
+        code == 2
+        and "other data" in err
+        and "--overwrite" in err
+        and content(stopped / "whole") == before
+    )
     (stopped / "data/own").unlink()
     code, err = told(capsys, *words)
     assert code == 0 and "cannot be" in err
@@ -118,7 +126,7 @@ def test_a_checkpoint_on_other_data_is_not_taken(stopped, capsys):
 
 
 def experiment_spec(place):
-    from undrift.runs.spec import load
+    from undrift.spec.schema import load
 
     return load(place / "spec.toml")
 
@@ -142,7 +150,11 @@ def test_an_older_folder_goes_on_and_says_that_data_were_not_compared(stopped, c
     ended = stopped / "runs/mine" / ENDED
     lines = [json.loads(line) for line in ended.read_text().splitlines()]
     new = ("proof", "files", "best", "seeded", "same_as")
-    ended.write_text("".join(json.dumps({k: v for k, v in line.items() if k not in new}) + "\n" for line in lines))
+    ended.write_text(
+        "".join(
+            json.dumps({k: v for k, v in line.items() if k not in new}) + "\n" for line in lines
+        )
+    )
     code, err = told(capsys, "resume", "mine")
     assert code == 0 and "cannot be told" in err and "Scaffold, seed 0: goes on from round" in err
     assert "run again" not in err
@@ -182,10 +194,16 @@ def test_rows_of_what_had_ended_are_not_lost(stopped, capsys, damage):
     metrics = stopped / "runs/mine/metrics.jsonl"
     metrics.write_text("".join(damage(metrics.read_text().splitlines(keepends=True))))
     code, err = told(capsys, "resume", "mine")
-    assert code == 0 and "FedAvg, seed 0: its rows, outcome or model have been changed" in err and whole(stopped)
+    assert (
+        code == 0
+        and "FedAvg, seed 0: its rows, outcome or model have been changed" in err
+        and whole(stopped)
+    )
 
 
-@pytest.mark.parametrize("change", [('"done"', '"diverged"'), ('"model": "', '"model": "0'), ('"proof"', '"prof"')])
+@pytest.mark.parametrize(
+    "change", [('"done"', '"diverged"'), ('"model": "', '"model": "0'), ('"proof"', '"prof"')]
+)
 def test_a_changed_outcome_is_run_again(stopped, capsys, change):
     ended = stopped / "runs/mine" / ENDED
     ended.write_text(ended.read_text().replace(*change))

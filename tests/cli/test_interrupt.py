@@ -52,7 +52,9 @@ def test_once_finishes_the_round_and_the_run_goes_on_later(place):
         _, err = process.communicate(timeout=30)
         assert process.returncode == 130 and f"FedAvg, seed 0: goes on from round {reached}" in err
         rows = folder.rows()
-        assert len(rows) > before and [row["round"] for row in rows] == [3 * k for k in range(len(rows))]
+        assert len(rows) > before and [row["round"] for row in rows] == [
+            3 * k for k in range(len(rows))
+        ]
         assert {row["label"] for row in rows} == {"FedAvg"}
         reached = newest(place)
 
@@ -69,7 +71,10 @@ def test_what_batch_systems_and_terminals_send_does_what_ctrl_c_does(place, name
 
 def newest(place):
     """The round of the newest checkpoint."""
-    return max(int(file.stem.split("-")[-1]) for file in (place / "runs/mine/checkpoints").glob("*.safetensors"))
+    return max(
+        int(file.stem.split("-")[-1])
+        for file in (place / "runs/mine/checkpoints").glob("*.safetensors")
+    )
 
 
 def test_twice_stops_now(place):
@@ -122,7 +127,10 @@ def interrupted_after(place, seconds):
         process.kill()
         raise AssertionError(f"after {seconds} s it went on: {process.communicate()}") from None
     assert process.returncode == 130, (seconds, err)
-    assert "Traceback" not in err and "Exception ignored" not in err and "spec.toml:" not in err, (seconds, err)
+    assert "Traceback" not in err and "Exception ignored" not in err and "spec.toml:" not in err, (
+        seconds,
+        err,
+    )
 
 
 @pytest.mark.parametrize("part", range(12))
@@ -155,7 +163,11 @@ def test_an_import_ends_before_it_is_interrupted(slow):
 
         time.sleep(20)
     assert time.monotonic() - began < 10
-    assert slow_to_import.done and wish.number == signal.SIGINT and caught.value.args == (signal.SIGINT,)
+    assert (
+        slow_to_import.done
+        and wish.number == signal.SIGINT
+        and caught.value.args == (signal.SIGINT,)
+    )
 
 
 def test_a_wish_that_waits_is_granted_at_the_end(slow, monkeypatch):
@@ -175,8 +187,14 @@ def test_an_import_that_takes_long_is_not_waited_for(slow, times):
         f"for _ in range({times}):\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(0.1)\ntime.sleep(60)\n"
     )
     code = "from undrift.cli.stop import Interrupt\nwith Interrupt():\n    import slow_to_import"
-    done = subprocess.run([sys.executable, "-c", code], cwd=slow, capture_output=True, text=True, timeout=30)
-    assert done.returncode == 143 and done.stderr.endswith("Interrupted.\n") and "Traceback" not in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=slow, capture_output=True, text=True, timeout=30
+    )
+    assert (
+        done.returncode == 143
+        and done.stderr.endswith("Interrupted.\n")
+        and "Traceback" not in done.stderr
+    )
 
 
 def test_one_that_python_drops_is_raised_again():
@@ -202,8 +220,12 @@ def test_nohup_is_heeded():
 
 
 def test_a_terminal_that_is_gone_is_no_error():
-    code = "import os, signal\nfrom undrift.cli.stop import Stop\nos.close(2)\nwith Stop() as stop:\n"
-    code += "    os.kill(os.getpid(), signal.SIGHUP)\n    print('on')\nprint('on')\nos._exit(stop.code)"
+    code = (
+        "import os, signal\nfrom undrift.cli.stop import Stop\nos.close(2)\nwith Stop() as stop:\n"
+    )
+    code += (
+        "    os.kill(os.getpid(), signal.SIGHUP)\n    print('on')\nprint('on')\nos._exit(stop.code)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert done.returncode == 129
 
@@ -221,4 +243,8 @@ def test_jobs_stop_with_the_one_who_started_them(tmp_path):
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 143 and err.count("Stopping after this round") == 2 and "Traceback" not in err
+    assert (
+        process.returncode == 143
+        and err.count("Stopping after this round") == 2
+        and "Traceback" not in err
+    )

@@ -13,8 +13,8 @@ from undrift.core.params import hints, meanings
 from undrift.methods import FedCET, FedTrack, Scaffold
 from undrift.objectives import MOON
 from undrift.objectives.base import registry as objectives
-from undrift.problems.catalog import registry as problems
-from undrift.runs.spec import Settings
+from undrift.problems.named import registry as problems
+from undrift.spec.schema import Settings
 
 
 def told(capsys, *words):
@@ -37,11 +37,18 @@ def test_methods_as_json_carry_every_declaration(capsys):
     rows = {row["name"]: row for row in json.loads(told(capsys, "list", "methods", "--json"))}
     assert set(rows) == set(registry)
     assert all(row["title"] and row["paper"] for row in rows.values())
-    assert all(type(row["exact"]) is bool and row["participation"] in ("full", "partial") for row in rows.values())
+    assert all(
+        type(row["exact"]) is bool and row["participation"] in ("full", "partial")
+        for row in rows.values()
+    )
     scaffold = rows["Scaffold"]
     assert (scaffold["vectors_up"], scaffold["vectors_down"], scaffold["syncs"]) == (2, 2, 1)
     assert (scaffold["stored_server"], scaffold["stored_client"]) == (2, 1)
-    assert scaffold["exact"] and scaffold["participation"] == "partial" and scaffold["provisional"] == ""
+    assert (
+        scaffold["exact"]
+        and scaffold["participation"] == "partial"
+        and scaffold["provisional"] == ""
+    )
     fedcet = rows["FedCET"]
     assert (fedcet["vectors_up"], fedcet["vectors_down"], fedcet["stored_client"]) == (1, 1, 2)
     assert fedcet["assumptions"] == [
@@ -69,12 +76,23 @@ def test_every_setting_of_a_spec_is_explained(capsys):
     assert all(row["meaning"] and row["takes"] for row in rows)
     assert {row["name"] for row in rows if row["required"]} == {"name", "rounds", "size"}
     known = {row["name"]: row for row in rows}
-    assert known["clip_scope"]["default"] == "task" and known["clip_scope"]["meaning"].endswith("clipped as in task")
-    assert known["seeds"]["default"] == [0] and known["cohort"]["takes"] == "whole number >= 1 or table"
+    assert known["clip_scope"]["default"] == "task" and known["clip_scope"]["meaning"].endswith(
+        "clipped as in task"
+    )
+    assert (
+        known["seeds"]["default"] == [0]
+        and known["cohort"]["takes"] == "whole number >= 1 or table"
+    )
     assert "method" in known["decay"]["place"] and "method" not in known["batch"]["place"]
     text = told(capsys, "list", "settings")
-    assert all(f"\n  {name} " in text for name in fields) and max(map(len, text.splitlines())) <= 100
-    assert "whole number >= 1; required" in text and 'default "simulate"' in text and "undrift list problems" in text
+    assert (
+        all(f"\n  {name} " in text for name in fields) and max(map(len, text.splitlines())) <= 100
+    )
+    assert (
+        "whole number >= 1; required" in text
+        and 'default "simulate"' in text
+        and "undrift list problems" in text
+    )
 
 
 def test_meanings_are_those_of_the_nearest_class():
@@ -114,7 +132,9 @@ def test_problems_as_json_carry_their_parameters(capsys):
         assert {p["name"] for p in row["parameters"]} == set(hints(problems[name]))
         assert all(p["meaning"] for p in row["parameters"]), name
     text = " ".join(told(capsys, "list", "problems").split())
-    assert "'cnn-small' or 'resnet18' or 'resnet18-3x3'; default \"cnn-small\"" in text, "nothing is cut off"
+    assert "'cnn-small' or 'resnet18' or 'resnet18-3x3'; default \"cnn-small\"" in text, (
+        "nothing is cut off"
+    )
     assert rows["images"]["parameters"][-1]["meaning"] in text
 
 
@@ -130,10 +150,19 @@ def test_the_page_of_a_method(capsys):
 
 def test_objectives_and_their_pages(capsys):
     rows = {row["name"]: row for row in json.loads(told(capsys, "list", "objectives", "--json"))}
-    assert set(rows) == set(objectives) and all(row["title"] and row["paper"] for row in rows.values())
-    assert rows["MOON"]["needs"] == ["features", "global", "previous"] and rows["CrossEntropy"]["needs"] == []
+    assert set(rows) == set(objectives) and all(
+        row["title"] and row["paper"] for row in rows.values()
+    )
+    assert (
+        rows["MOON"]["needs"] == ["features", "global", "previous"]
+        and rows["CrossEntropy"]["needs"] == []
+    )
     page = told(capsys, "show", "moon")
-    assert MOON.paper in page and inspect.getdoc(MOON) in page and inspect.getsource(MOON) in page + "\n"
+    assert (
+        MOON.paper in page
+        and inspect.getdoc(MOON) in page
+        and inspect.getsource(MOON) in page + "\n"
+    )
     assert "the client's last local model" in page and "tau        0.5      number > 0" in page
     assert 'objective = "MOON"' in page and "Costs" not in page
     fields = json.loads(told(capsys, "show", "FedNTD", "--json"))["parameters"]
@@ -144,7 +173,9 @@ def test_objectives_and_their_pages(capsys):
 
 def test_images_are_among_the_problems(capsys):
     rows = {row["name"]: row for row in json.loads(told(capsys, "list", "problems", "--json"))}
-    assert {"data", "model", "clients", "partition"} <= {p["name"] for p in rows["images"]["parameters"]}
+    assert {"data", "model", "clients", "partition"} <= {
+        p["name"] for p in rows["images"]["parameters"]
+    }
 
 
 def test_the_page_as_json(capsys):

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.test_resume import Soon, rows
 
 from undrift.cli import compare, experiment, main
-from undrift.problems.catalog import registry as problems
+from undrift.problems.named import registry as problems
 from undrift.report import figures
 from undrift.runs.folder import Folder
 
@@ -72,7 +72,9 @@ def test_a_run_is_judged_by_its_accuracy(net, capsys):
     assert answer["target"] == 0.3 and fedavg["metric"] == "accuracy"
     assert (fedavg["rounds"], fedavg["vectors"]) == (first["round"], first["vectors"])
     assert fedavg["final"] == mine[-1]["accuracy"] and fedavg["loss"] == mine[-1]["loss"]
-    assert first["round"] < 12 and fedavg["status"] == "all rounds run"  # no method stops at an accuracy
+    assert (
+        first["round"] < 12 and fedavg["status"] == "all rounds run"
+    )  # no method stops at an accuracy
     assert f"accuracy {100 * mine[-1]['accuracy']:.2f} %" in err
     assert (net / "runs/net/accuracy.png").exists() and not (net / "runs/net/gap.png").exists()
 
@@ -80,7 +82,11 @@ def test_a_run_is_judged_by_its_accuracy(net, capsys):
 def test_problems_are_built_once_per_objective(net, capsys, monkeypatch):
     kind, built = problems["images"], []
     build = kind.build
-    monkeypatch.setattr(kind, "build", lambda self, objective=None: built.append(objective) or build(self, objective))
+    monkeypatch.setattr(
+        kind,
+        "build",
+        lambda self, objective=None: built.append(objective) or build(self, objective),
+    )
     main(["run", "spec.toml", "-s", "seeds=[0, 1]", "-s", "rounds=1"])
     assert [type(objective).__name__ for objective in built] == ["NoneType", "FedLC"]
     measured = Folder(net / "runs/net").rows()
@@ -94,17 +100,28 @@ def test_an_objective_the_network_cannot_serve_is_blamed(net, capsys):
     with pytest.raises(SystemExit) as end:
         main(["run", "spec.toml", "-s", "problem.model=linear", "-s", "method.objective=FedMLB"])
     err = capsys.readouterr().err
-    assert end.value.code == 2 and "-s method.objective=FedMLB: FedMLB needs a network of several blocks" in err
+    assert (
+        end.value.code == 2
+        and "-s method.objective=FedMLB: FedMLB needs a network of several blocks" in err
+    )
 
 
-def test_what_is_to_be_said_of_the_data_stands_beside_every_accuracy(net, noted, capsys, monkeypatch):
+def test_what_is_to_be_said_of_the_data_stands_beside_every_accuracy(
+    net, noted, capsys, monkeypatch
+):
     labels = []
     panels = figures.panels
-    monkeypatch.setattr(figures, "panels", lambda *a, **k: labels.append(panels(*a, **k)) or labels[-1])
+    monkeypatch.setattr(
+        figures, "panels", lambda *a, **k: labels.append(panels(*a, **k)) or labels[-1]
+    )
     assert main(["run", "spec.toml", "-s", "rounds=2"]) == 0
     out, err = capsys.readouterr()
     assert "  accuracy (JPEG q80)" in out
-    assert all("% (JPEG q80)" in line for line in err.splitlines() if "accuracy" in line and "round" in line)
+    assert all(
+        "% (JPEG q80)" in line
+        for line in err.splitlines()
+        if "accuracy" in line and "round" in line
+    )
     label = labels[0].axes[0].get_ylabel()
     assert label == "test accuracy, % (JPEG q80; mean of the last 4 rows)"
     assert main(["compare", "net", "--json"]) == 0

@@ -21,7 +21,9 @@ lr = 0.02
 
 @pytest.fixture(autouse=True)
 def unchanged():
-    known = {name: getattr(methods, name) for name in methods.__all__}  # loads them, whatever ran before
+    known = {
+        name: getattr(methods, name) for name in methods.__all__
+    }  # loads them, whatever ran before
     yield
     assert registry == known
 
@@ -47,7 +49,12 @@ def test_a_new_file_passes_every_check_and_the_next_command_is_said(place, capsy
 def test_names_that_cannot_be_taken(place, capsys):
     told(capsys, "new", "method", "Mine")
     before = (place / "mine.py").read_text()
-    for name, words in (("Mine", "exists already"), ("mine", "capital"), ("FedAvg", "already"), ("../A", "capital")):
+    for name, words in (
+        ("Mine", "exists already"),
+        ("mine", "capital"),
+        ("FedAvg", "already"),
+        ("../A", "capital"),
+    ):
         code, out, err = told(capsys, "new", "method", name)
         assert code == 2 and out == "" and words in err
     assert (place / "mine.py").read_text() == before
@@ -79,7 +86,9 @@ def test_every_method_of_a_file_is_checked(place, capsys):
     (place / "mine.py").write_text(text + "\n\nclass Other(Mine):\n    exact = False\n")
     code, out, _ = told(capsys, "check", "mine.py", "--json")
     answer = json.loads(out)
-    assert code == 1 and answer["Mine"] == {} and set(answer["Other"]) == {"exactness", "documented"}
+    assert (
+        code == 1 and answer["Mine"] == {} and set(answer["Other"]) == {"exactness", "documented"}
+    )
 
 
 def test_files_that_cannot_be_loaded(place, capsys):
@@ -97,7 +106,10 @@ def test_a_spec_with_a_method_of_ones_own(place, capsys):
     rows = {}
     for row in Folder(place / "runs/mine").rows():
         rows.setdefault(row["label"], []).append(row["gap"])
-    assert rows["Mine"] == pytest.approx(rows["SCAFFOLD"], rel=1e-12) and rows["Mine"] != rows["FedAvg"]
+    assert (
+        rows["Mine"] == pytest.approx(rows["SCAFFOLD"], rel=1e-12)
+        and rows["Mine"] != rows["FedAvg"]
+    )
     assert (place / "runs/mine/mine.py").read_bytes() == (place / "mine.py").read_bytes()
     assert "holds this run already" in told(capsys, "run", "spec.toml")[2]
     (place / "mine.py").write_text((place / "mine.py").read_text() + "\n# changed\n")
@@ -132,22 +144,33 @@ def test_a_folder_that_brings_code_has_to_be_trusted(place, capsys, monkeypatch)
     before = {f: f.read_bytes() for f in (place / "runs/mine").rglob("*") if f.is_file()}
     code, out, err = told(capsys, "resume", "mine")
     assert code == 2 and out == "" and not (place / "executed").exists()
-    assert "runs/mine/mine.py" in err and "Mine" in err and "undrift resume runs/mine --trust" in err
+    assert (
+        "runs/mine/mine.py" in err and "Mine" in err and "undrift resume runs/mine --trust" in err
+    )
     assert {f: f.read_bytes() for f in (place / "runs/mine").rglob("*") if f.is_file()} == before
     brought.write_text(brought.read_text().removeprefix(NOTICED))
     code, _, err = told(capsys, "resume", "mine", "--trust")
-    assert code == 0 and err.splitlines()[0] == "Executes runs/mine/mine.py: the Python code of Mine."
+    assert (
+        code == 0 and err.splitlines()[0] == "Executes runs/mine/mine.py: the Python code of Mine."
+    )
     brought.write_text(NOTICED + brought.read_text())
-    assert told(capsys, "resume", "mine")[0] == 0 and not (place / "executed").exists()  # finished: nothing to execute
+    assert (
+        told(capsys, "resume", "mine")[0] == 0 and not (place / "executed").exists()
+    )  # finished: nothing to execute
 
 
 @pytest.mark.parametrize("flags", [["--check"], []])
 def test_a_run_says_which_file_it_executes_before_it_does(place, capsys, monkeypatch, flags):
     told(capsys, "new", "method", "Mine")
-    (place / "mine.py").write_text("import sys\nprint('here', file=sys.stderr)\n" + (place / "mine.py").read_text())
+    (place / "mine.py").write_text(
+        "import sys\nprint('here', file=sys.stderr)\n" + (place / "mine.py").read_text()
+    )
     (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN + 'label = "My own"\n')
     code, _, err = told(capsys, "run", "spec.toml", *flags)
-    assert code == 0 and err.splitlines()[:2] == ["Executes mine.py: the Python code of My own.", "here"]
+    assert code == 0 and err.splitlines()[:2] == [
+        "Executes mine.py: the Python code of My own.",
+        "here",
+    ]
 
 
 def test_a_method_that_fails_in_a_run_fails_alone(place, capsys):
@@ -157,14 +180,23 @@ def test_a_method_that_fails_in_a_run_fails_alone(place, capsys):
     (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN)
     code, out, err = told(capsys, "run", "spec.toml")
     line = text[: text.index("y = f.sgd")].count("\n") + 1
-    assert code == 0 and f"Mine failed: NameError (mine.py:{line}): name 'undefined'" in out and "Traceback" not in err
-    assert {row["label"] for row in Folder(place / "runs/mine").rows() if row["round"]} == {"FedAvg", "SCAFFOLD"}
+    assert (
+        code == 0
+        and f"Mine failed: NameError (mine.py:{line}): name 'undefined'" in out
+        and "Traceback" not in err
+    )
+    assert {row["label"] for row in Folder(place / "runs/mine").rows() if row["round"]} == {
+        "FedAvg",
+        "SCAFFOLD",
+    }
 
 
 def test_whatever_a_method_raises_it_fails_alone(place, capsys):
     told(capsys, "new", "method", "Mine")
     text = (place / "mine.py").read_text()
-    (place / "mine.py").write_text(text.replace("y = f.sgd", "raise BaseException('no'); y = f.sgd"))
+    (place / "mine.py").write_text(
+        text.replace("y = f.sgd", "raise BaseException('no'); y = f.sgd")
+    )
     (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN)
     code, out, err = told(capsys, "run", "spec.toml")
     assert code == 0 and "Mine failed: BaseException" in out and "Traceback" not in err

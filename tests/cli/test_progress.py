@@ -9,7 +9,14 @@ DONE = Outcome("A", "FedAvg", 0, "done", {})
 
 
 def row(k):
-    return {"round": k, "loss": 1.0, "gap": 10.0**-k, "drift": 0.5, "vectors": 2 * k, "seconds": 0.1 * k}
+    return {
+        "round": k,
+        "loss": 1.0,
+        "gap": 10.0**-k,
+        "drift": 0.5,
+        "vectors": 2 * k,
+        "seconds": 0.1 * k,
+    }
 
 
 def test_ten_lines_and_an_end(capsys):
@@ -58,7 +65,9 @@ def test_the_bar_shows_it_all_and_takes_labels_as_they_are(monkeypatch):
     bar.close()
     text = terminal.getvalue()
     assert "[red]A\\x07" in text and "\x07" not in text
-    assert all(word in text for word in ("round 3", "gap 1.0e-03", "drift", "vectors 6", "ms/round"))
+    assert all(
+        word in text for word in ("round 3", "gap 1.0e-03", "drift", "vectors 6", "ms/round")
+    )
     assert "\x1b[31m" not in text and "all rounds run" in text
 
 

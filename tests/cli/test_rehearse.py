@@ -20,12 +20,16 @@ def told(capsys, *words):
 def counted(monkeypatch):
     """How many rounds were run."""
     rounds, run_round = [], Engine.run_round
-    monkeypatch.setattr(Engine, "run_round", lambda self: rounds.append(self.round) or run_round(self))
+    monkeypatch.setattr(
+        Engine, "run_round", lambda self: rounds.append(self.round) or run_round(self)
+    )
     return rounds
 
 
 def test_what_it_would_take(place, capsys, counted):
-    code, out, err = told(capsys, "--json", "-s", "rounds=1000000", "-s", "problem.dim=50", "-s", "seeds=[0, 1, 2]")
+    code, out, err = told(
+        capsys, "--json", "-s", "rounds=1000000", "-s", "problem.dim=50", "-s", "seeds=[0, 1, 2]"
+    )
     answer = json.loads(out)
     fedavg, scaffold = answer["methods"]
     assert code == 0 and counted == [0, 1, 0, 1] and "nothing is kept" in err
@@ -35,7 +39,9 @@ def test_what_it_would_take(place, capsys, counted):
     assert scaffold["full_seconds"] == pytest.approx(
         1e6 * scaffold["round_seconds"] + (1e6 + 1) * scaffold["row_seconds"]
     )
-    assert answer["seconds"] == pytest.approx(3 * (fedavg["full_seconds"] + scaffold["full_seconds"]))
+    assert answer["seconds"] == pytest.approx(
+        3 * (fedavg["full_seconds"] + scaffold["full_seconds"])
+    )
     assert [f.name for f in place.iterdir()] == ["spec.toml"]
 
 
@@ -45,7 +51,9 @@ def test_the_table(place, capsys):
     assert code == 0 and lines[0].split()[:3] == ["method", "parameters", "client"]
     assert lines[3].startswith("SCAFFOLD") and "160 B" in lines[3] and lines[3].endswith("runs")
     assert lines[-2].startswith("In all: about 0.") and "160 B of client states" in lines[-2]
-    assert "160 B of models" in lines[-1]  # 2 methods, 5 coordinates of 8 bytes, the last and the best
+    assert (
+        "160 B of models" in lines[-1]
+    )  # 2 methods, 5 coordinates of 8 bytes, the last and the best
 
 
 def test_what_diverges_or_fails_is_told(place, capsys, monkeypatch):
@@ -92,7 +100,7 @@ objective = "MOON"
 def test_the_pace_is_that_of_an_average_cohort(place):
     from undrift.cli.experiment import make
     from undrift.cli.rehearse import typical
-    from undrift.runs.spec import load
+    from undrift.spec.schema import load
 
     experiment = make(load("spec.toml"))
     assert typical(experiment.engine(experiment.tasks[0], 0), 1) == 1
@@ -100,4 +108,8 @@ def test_the_pace_is_that_of_an_average_cohort(place):
     engine = uneven.engine(uneven.tasks[0], 0)
     drawn = [engine.steps[engine.cohort.draw(engine.streams, k, 4).members[0]] for k in range(100)]
     short, long = drawn.index(1), drawn.index(13)
-    assert typical(engine, short) == pytest.approx(13 * typical(engine, long)) == pytest.approx(sum(drawn) / 100)
+    assert (
+        typical(engine, short)
+        == pytest.approx(13 * typical(engine, long))
+        == pytest.approx(sum(drawn) / 100)
+    )

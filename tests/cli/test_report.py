@@ -10,7 +10,7 @@ from tests.report.recorded import record
 
 from undrift.cli import main
 from undrift.cli.report import about, setting
-from undrift.report import stills
+from undrift.report import pictures as stills
 from undrift.runs.folder import Folder
 
 IMAGES = """\
@@ -68,7 +68,10 @@ def test_of_several_runs_it_goes_here_or_where_it_is_asked_to(runs, capsys):
     assert main(["report", "one", "two", "-o", "new/place/all.html", "--json"]) == 0
     out = capsys.readouterr().out.splitlines()
     file = runs / "new/place/all.html"
-    assert json.loads("\n".join(out[1:])) == {"report": "new/place/all.html", "bytes": file.stat().st_size}
+    assert json.loads("\n".join(out[1:])) == {
+        "report": "new/place/all.html",
+        "bytes": file.stat().st_size,
+    }
 
 
 def test_runs_of_one_name_are_told_apart(runs, capsys):
@@ -87,7 +90,11 @@ def test_the_target_of_the_spec_or_another(runs, capsys):
 
 def test_everything_wrong_is_listed(runs, capsys):
     err = refused(capsys, "onn", "runs/nothing", "-o", "x.pdf")
-    assert "did you mean one?" in err and "'runs/nothing'" in err and "-o x.pdf: give a name that ends in .html" in err
+    assert (
+        "did you mean one?" in err
+        and "'runs/nothing'" in err
+        and "-o x.pdf: give a name that ends in .html" in err
+    )
     (runs / "empty").mkdir()
     assert "is not the folder of a run" in refused(capsys, "empty")
     (runs / "runs/one/metrics.jsonl").write_text("")
@@ -127,7 +134,11 @@ def test_a_run_of_images_records_who_holds_what(place, capsys):
     assert "4 clients, 10 classes, 60 samples" in folder.file("report.html").read_text()
     (document,) = [folder.document()]
     found = setting(document["method"][0], document)
-    assert (found.kept, found.steps, found.clients) == (1, 1, None)  # MOON keeps the last model; cohorts differ
+    assert (found.kept, found.steps, found.clients) == (
+        1,
+        1,
+        None,
+    )  # MOON keeps the last model; cohorts differ
 
 
 def test_how_to_do_it_again(runs):
@@ -152,10 +163,14 @@ def test_the_spec_of_a_report_runs_again_to_the_same_rows(place, capsys):
     (place / "mine.toml").write_text(about("mine", folder, folder.document()).spec)
     assert main(["run", "mine.toml", "--out", "again"]) == 0
     again = Folder(place / "again/mine").rows()
-    assert [row | {"seconds": 0} for row in again] == [row | {"seconds": 0} for row in folder.rows()]
+    assert [row | {"seconds": 0} for row in again] == [
+        row | {"seconds": 0} for row in folder.rows()
+    ]
 
 
 def test_a_refusal_loads_nothing_heavy(runs):
     heavy = PROBE.replace('"sklearn"', '"sklearn", "plotly", "jinja2"')
-    done = subprocess.run([sys.executable, "-c", heavy, "report", "onn"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", heavy, "report", "onn"], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 2 and done.stderr.splitlines()[-1] == "loaded: []"

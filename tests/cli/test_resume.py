@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 import undrift as ud
-from undrift.check.setting import example, quadratic
+from undrift.check.federations import example, quadratic
 from undrift.cli import experiment, main
 from undrift.cli.progress import Lines
 from undrift.cli.stop import Stop
@@ -16,7 +16,7 @@ from undrift.core.cohort import Sampling
 from undrift.core.method import registry
 from undrift.report import figures
 from undrift.runs.folder import Folder
-from undrift.runs.spec import parse, values
+from undrift.spec.schema import parse, values
 
 MANY = """\
 name = "mine"
@@ -51,7 +51,11 @@ def kill(place, times, seed):
     (place / "spec.toml").write_text(MANY)
     script = Path(__file__).with_name("killing.py")
     done = subprocess.run(
-        [sys.executable, str(script), str(times), str(seed)], cwd=place, capture_output=True, text=True, timeout=1200
+        [sys.executable, str(script), str(times), str(seed)],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr
     return int(done.stdout.split()[-1])
@@ -67,7 +71,9 @@ def test_killed_at_two_hundred_random_instants(tmp_path):
 
 
 class Soon(Stop):
-    """Somebody presses Ctrl-C: it is asked before every method and every round, and so often says no."""
+    """Somebody presses Ctrl-C: it is asked before every method and every round, and so often says
+    no.
+    """
 
     rounds = 1
 
@@ -85,7 +91,11 @@ def stopping(monkeypatch):
     """Stop every run after so many rounds; ``None`` lets it run."""
 
     def after(rounds):
-        monkeypatch.setattr(experiment, "Stop", Stop if rounds is None else type("Then", (Soon,), {"rounds": rounds}))
+        monkeypatch.setattr(
+            experiment,
+            "Stop",
+            Stop if rounds is None else type("Then", (Soon,), {"rounds": rounds}),
+        )
 
     return after
 
@@ -110,7 +120,9 @@ def many(place, capsys, monkeypatch):
     return place / "runs/mine", expected
 
 
-@pytest.mark.parametrize("again", [["resume", "mine"], ["run", "spec.toml"]], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "again", [["resume", "mine"], ["run", "spec.toml"]], ids=lambda words: words[0]
+)
 def test_killed_between_the_mark_of_the_end_and_tidying_up(many, again, monkeypatch):
     path, (expected, outcomes) = many
     with monkeypatch.context() as killed, pytest.raises(Killed):
@@ -148,8 +160,16 @@ def test_every_method_goes_on_where_it_stopped(place, capsys):
     """The drift of the last local models too, which no checkpoint holds."""
     constants = quadratic().constants
     chosen = {name: values(example(cls, constants)) for name, cls in registry.items()}
-    tables = [{"name": name, **{k: v for k, v in own.items() if v is not None}} for name, own in chosen.items()]
-    document = {"name": "mine", "rounds": 5, "steps": 2, "problem": {"name": "quadratic", "clients": 5, "dim": 4}}
+    tables = [
+        {"name": name, **{k: v for k, v in own.items() if v is not None}}
+        for name, own in chosen.items()
+    ]
+    document = {
+        "name": "mine",
+        "rounds": 5,
+        "steps": 2,
+        "problem": {"name": "quadratic", "clients": 5, "dim": 4},
+    }
     ready = experiment.make(parse(tomli_w.dumps(document | {"method": tables})))
     one, other = Folder(place / "one"), Folder(place / "other")
     for folder in (one, other):
@@ -157,7 +177,9 @@ def test_every_method_goes_on_where_it_stopped(place, capsys):
     outcomes = [ready.one(k, 0, one, Lines(quiet=True), Stop()) for k in range(len(tables))]
     for k, outcome in enumerate(outcomes):
         ends = [again(ready, k, other) for _ in range(5)]
-        assert ends[-1] == outcome and [end.status for end in ends[:-1]] == ["stopped"] * 4, outcome.label
+        assert ends[-1] == outcome and [end.status for end in ends[:-1]] == ["stopped"] * 4, (
+            outcome.label
+        )
     assert rows(one.path) == rows(other.path)
 
 
@@ -178,17 +200,24 @@ def test_what_is_finished_is_not_redone(many, capsys, stopping, monkeypatch):
     made = []
     engine = experiment.Experiment.engine
     monkeypatch.setattr(
-        experiment.Experiment, "engine", lambda self, task, seed: made.append(seed) or engine(self, task, seed)
+        experiment.Experiment,
+        "engine",
+        lambda self, task, seed: made.append(seed) or engine(self, task, seed),
     )
     capsys.readouterr()
     assert main(["run", "spec.toml"]) == 0
     assert len(made) == 5 and rows(path) == expected
     err = capsys.readouterr().err
-    assert "Goes on in runs/mine: 1 of 6 are done." in err and "Mime, seed 3: goes on from round 3" in err
+    assert (
+        "Goes on in runs/mine: 1 of 6 are done." in err
+        and "Mime, seed 3: goes on from round 3" in err
+    )
 
 
 def checkpoints(path):
-    return sorted((path / "checkpoints").glob("*.safetensors"), key=lambda f: int(f.stem.split("-")[-1]))
+    return sorted(
+        (path / "checkpoints").glob("*.safetensors"), key=lambda f: int(f.stem.split("-")[-1])
+    )
 
 
 def damage(file):

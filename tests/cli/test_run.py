@@ -10,7 +10,7 @@ import torch
 import undrift as ud
 from undrift.cli import experiment, main
 from undrift.core.problem import Unsupported
-from undrift.runs import runner
+from undrift.runs import api as runner
 from undrift.runs.folder import Folder
 
 
@@ -32,7 +32,9 @@ def test_a_run_leaves_a_folder_and_a_table(place, capsys):
     rows = Folder(place / "runs/mine").rows()
     assert len(rows) == 2 * 2 * 13
     assert {(row["label"], row["method"], row["seed"]) for row in rows} == {
-        (label, method, seed) for label, method in (("FedAvg", "FedAvg"), ("SCAFFOLD", "Scaffold")) for seed in (0, 1)
+        (label, method, seed)
+        for label, method in (("FedAvg", "FedAvg"), ("SCAFFOLD", "Scaffold"))
+        for seed in (0, 1)
     }
     assert "SCAFFOLD" in out and "final gap" in out and "round" not in err.splitlines()[0]
     assert "SCAFFOLD seed 1  all rounds run" in err and "Kept in runs/mine" in err
@@ -52,8 +54,15 @@ def test_results_as_json(place, capsys):
     fedavg, scaffold = answer["methods"]
     assert code == 0 and answer["target"] == 1e-2 and answer["folder"] == "runs/mine"
     assert fedavg["rounds"] is None and fedavg["status"] == "all rounds run"
-    assert scaffold["rounds"] < 200 and scaffold["status"] == "target reached" and scaffold["final"] <= 1e-2
-    assert scaffold["vectors"] == 4 * scaffold["rounds"] and scaffold["gradients"] == 12 * scaffold["rounds"]
+    assert (
+        scaffold["rounds"] < 200
+        and scaffold["status"] == "target reached"
+        and scaffold["final"] <= 1e-2
+    )
+    assert (
+        scaffold["vectors"] == 4 * scaffold["rounds"]
+        and scaffold["gradients"] == 12 * scaffold["rounds"]
+    )
     assert answer["runs"][0]["values"] == {"lr": 0.02, "server_lr": 1.0}
 
 
@@ -88,7 +97,9 @@ def test_another_spec_of_the_same_name_is_refused(place, capsys):
 
 def test_a_bad_spec_runs_nothing(place, capsys):
     text = (place / "spec.toml").read_text()
-    (place / "spec.toml").write_text(text.replace("steps = 3", "cohort = 2").replace('"FedAvg"', '"FedRecu"'))
+    (place / "spec.toml").write_text(
+        text.replace("steps = 3", "cohort = 2").replace('"FedAvg"', '"FedRecu"')
+    )
     code, out, err = outcome(capsys, "spec.toml", "-s", "method.lrr=1", "-s", "roundz=2")
     assert code == 2 and out == "" and not (place / "runs").exists()
     assert err.splitlines()[0].startswith("-s method.lrr=1: unknown parameter")
@@ -98,7 +109,11 @@ def test_a_bad_spec_runs_nothing(place, capsys):
 
 
 def test_theory_that_the_problem_does_not_support_is_told_before_running(place, capsys):
-    text = (place / "spec.toml").read_text().replace('"FedAvg"\nlr = 0.02', '"Scaffnew"\nlr = 0.02\np = "theory"')
+    text = (
+        (place / "spec.toml")
+        .read_text()
+        .replace('"FedAvg"\nlr = 0.02', '"Scaffnew"\nlr = 0.02\np = "theory"')
+    )
     (place / "spec.toml").write_text(text)
     code, out, err = outcome(capsys, "spec.toml", "-s", "problem.mu=0.0", "-s", "problem.clients=1")
     assert code == 2 and out == "" and not (place / "runs").exists()
@@ -127,7 +142,9 @@ def test_a_method_that_diverges_does_not_stop_the_others(place, capsys):
     code, out, _ = outcome(capsys, "spec.toml")
     assert code == 0
     assert re.search(r'FedAvg diverged in round \d: try a smaller lr, or lr = "theory"', out)
-    assert next(line for line in out.splitlines() if line.startswith("SCAFFOLD")).endswith("all rounds run")
+    assert next(line for line in out.splitlines() if line.startswith("SCAFFOLD")).endswith(
+        "all rounds run"
+    )
 
 
 def test_when_all_diverge_the_exit_code_says_so(place, capsys):
@@ -156,12 +173,20 @@ def test_when_nothing_can_be_measured(place, capsys, monkeypatch):
 
     monkeypatch.setattr(runner, "prepare", picky)
     code, out, err = outcome(capsys, "spec.toml")
-    assert code == 1 and out.count("failed: there is no such minimiser") == 2 and "Traceback" not in err
-    assert Folder(place / "runs/mine").rows() == [] and not (place / "runs/mine/checkpoints").exists()
+    assert (
+        code == 1
+        and out.count("failed: there is no such minimiser") == 2
+        and "Traceback" not in err
+    )
+    assert (
+        Folder(place / "runs/mine").rows() == [] and not (place / "runs/mine/checkpoints").exists()
+    )
 
 
 @pytest.mark.parametrize("root", ["runs", "runs/deep/er", "/proc/x"])
-def test_a_root_that_cannot_be_written_is_told_before_anything_is_built(place, capsys, monkeypatch, root):
+def test_a_root_that_cannot_be_written_is_told_before_anything_is_built(
+    place, capsys, monkeypatch, root
+):
     monkeypatch.setattr(experiment, "make", lambda *args: pytest.fail("the problem is built"))
     (place / "runs").write_text("a file")
     code, out, err = outcome(capsys, "spec.toml", "--out", root)
@@ -175,6 +200,8 @@ def test_trying_a_root_leaves_nothing(place, capsys):
 
 def test_cohorts_and_the_wire(place, capsys):
     flags = ["cohort=2", "engine=wire", "rounds=4", "dtype=float32"]
-    code, *_ = outcome(capsys, "spec.toml", *[word for flag in flags for word in ("-s", flag)], "--out", "deep/er")
+    code, *_ = outcome(
+        capsys, "spec.toml", *[word for flag in flags for word in ("-s", flag)], "--out", "deep/er"
+    )
     assert code == 0 and (place / "deep/er/mine/gap.png").exists()
     assert Folder(place / "deep/er/mine").rows()[-1]["gradients"] == 4 * 2 * 3

@@ -30,7 +30,7 @@ name = "Scafold"
 def places(tmp_path_factory):
     """A folder with a bad spec and a finished run."""
     from undrift.runs.folder import Folder, Outcome
-    from undrift.runs.spec import parse
+    from undrift.spec.schema import parse
 
     root = tmp_path_factory.mktemp("start")
     (root / "bad.toml").write_text(BAD)
@@ -38,11 +38,21 @@ def places(tmp_path_factory):
     (root / "good.toml").write_text(good)
     (root / "net.toml").write_text(good.replace('"logistic"', '"images"'))
     (root / "own.toml").write_text(good.replace('name = "FedAvg"', 'file = "own.py"\nname = "Own"'))
-    (root / "own.py").write_text("from undrift.methods.fedavg import FedAvg\n\n\nclass Own(FedAvg):\n    pass\n")
+    (root / "own.py").write_text(
+        "from undrift.methods.fedavg import FedAvg\n\n\nclass Own(FedAvg):\n    pass\n"
+    )
     folder = Folder(root / "runs" / "x")
     folder.start(parse(good), {}, [])
     folder.append(
-        {"label": "FedAvg", "method": "FedAvg", "seed": 0, "round": 0, "vectors": 0, "gradients": 0, "gap": 1}
+        {
+            "label": "FedAvg",
+            "method": "FedAvg",
+            "seed": 0,
+            "round": 0,
+            "vectors": 0,
+            "gradients": 0,
+            "gap": 1,
+        }
     )
     folder.finish([Outcome("FedAvg", "FedAvg", 0, "done", {"lr": 0.1})])
     return root
@@ -85,12 +95,18 @@ def places(tmp_path_factory):
 )
 def test_nothing_heavy_is_loaded(command, code, places):
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, *command.split()], cwd=places, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", PROBE, *command.split()],
+        cwd=places,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == code, done.stderr
     assert done.stderr.splitlines()[-1] == "loaded: []"
 
 
 def test_the_module_is_the_command():
-    done = subprocess.run([sys.executable, "-m", "undrift", "list", "nothing"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "undrift", "list", "nothing"], capture_output=True, text=True
+    )
     assert done.returncode == 2 and done.stdout == "" and "methods" in done.stderr

@@ -1,4 +1,6 @@
-"""Where client states are kept: said at the start, chosen with --store, refused where there is no room."""
+"""Where client states are kept: said at the start, chosen with --store, refused where there is no
+room.
+"""
 
 import json
 from pathlib import Path
@@ -6,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from undrift.cli import main
-from undrift.engines import Simulate, room
+from undrift.engines import Simulate
+from undrift.engines import memory as room
 from undrift.runs.folder import Folder
 
 GB = 10**9
@@ -26,7 +29,10 @@ def told(capsys, *words):
 
 
 def rows(folder):
-    return [{key: v for key, v in row.items() if key != "seconds"} for row in Folder(Path(folder)).rows()]
+    return [
+        {key: v for key, v in row.items() if key != "seconds"}
+        for row in Folder(Path(folder)).rows()
+    ]
 
 
 def test_one_line_at_the_start(place, capsys, monkeypatch):
@@ -38,7 +44,9 @@ def test_one_line_at_the_start(place, capsys, monkeypatch):
     )
     monkeypatch.setattr(room, "SMALL", 0)
     monkeypatch.setattr(room, "free", lambda *_: 3 * GB)
-    (place / "spec.toml").write_text((place / "spec.toml").read_text().partition('[[method]]\nname = "Scaffold"')[0])
+    (place / "spec.toml").write_text(
+        (place / "spec.toml").read_text().partition('[[method]]\nname = "Scaffold"')[0]
+    )
     _, _, err = told(capsys, "run", "spec.toml", "--overwrite")
     assert "Client states: none; model: 40 B; the cohort at work: about 1.9 kB" in err
 
@@ -59,9 +67,13 @@ def test_the_place_changes_no_number_and_may_change_on_the_way(place, capsys, mo
         run_round(self)
 
     monkeypatch.setattr(Simulate, "run_round", stopping)
-    assert told(capsys, "run", *small, "--out", "c", "--store", "file", "--checkpoint", "0")[0] == 130
+    assert (
+        told(capsys, "run", *small, "--out", "c", "--store", "file", "--checkpoint", "0")[0] == 130
+    )
     assert told(capsys, "resume", "c/mine", "--store", "device")[0] == 0
-    assert {*kinds[:20]} == {"device"} and {*kinds[20:30]} == {"file"} and {*kinds[30:]} == {"device"}
+    assert (
+        {*kinds[:20]} == {"device"} and {*kinds[20:30]} == {"file"} and {*kinds[30:]} == {"device"}
+    )
     assert rows("c/mine") == rows("a/mine")
 
 
@@ -70,7 +82,11 @@ def test_what_does_not_fit_is_refused_before_it_starts(place, capsys, monkeypatc
     monkeypatch.setattr(room, "free", lambda where, device: {"device": 700, "file": 100}[where])
     for words in (["--check"], []):
         code, out, err = told(capsys, "run", "spec.toml", "-s", "cohort=2", *words)
-        assert code == 2 and out == "" and "spec.toml:4: SCAFFOLD: what 4 clients remember takes" in err
+        assert (
+            code == 2
+            and out == ""
+            and "spec.toml:4: SCAFFOLD: what 4 clients remember takes" in err
+        )
         assert "TMPDIR" in err and not (place / "runs").exists()
     code, _, err = told(capsys, "run", "spec.toml", "--store", "host")
     assert code == 2 and "--store host: store = 'host' is not allowed: auto, device, file" in err
@@ -79,17 +95,27 @@ def test_what_does_not_fit_is_refused_before_it_starts(place, capsys, monkeypatc
 
 
 def test_check_says_where(place, capsys):
-    code, out, err = told(capsys, "run", "spec.toml", "--check", "--json", "-s", "cohort=2", "--store", "file")
+    code, out, err = told(
+        capsys, "run", "spec.toml", "--check", "--json", "-s", "cohort=2", "--store", "file"
+    )
     fedavg, scaffold = json.loads(out)["methods"]
     assert code == 0 and (fedavg["place"], scaffold["place"]) == ("device", "file")
     assert scaffold["work_bytes"] == 2 * 12 * 40 and f"in {room.folder()}" in err
-    assert "160 B, file" in told(capsys, "run", "spec.toml", "--check", "-s", "cohort=2", "--store", "file")[1]
+    assert (
+        "160 B, file"
+        in told(capsys, "run", "spec.toml", "--check", "-s", "cohort=2", "--store", "file")[1]
+    )
     assert [f.name for f in place.iterdir()] == ["spec.toml"]
 
 
 def test_a_place_that_changed_since_is_told(place, capsys, monkeypatch):
     monkeypatch.setattr(room, "SMALL", 0)
     sizes = iter([GB] * 3)
-    monkeypatch.setattr(room, "free", lambda where, device: next(sizes, 700) if where == "device" else GB)
+    monkeypatch.setattr(
+        room, "free", lambda where, device: next(sizes, 700) if where == "device" else GB
+    )
     code, _, err = told(capsys, "run", "spec.toml", "-s", "cohort=2")
-    assert code == 0 and f"SCAFFOLD: client states go in {room.folder()}: free memory has changed" in err
+    assert (
+        code == 0
+        and f"SCAFFOLD: client states go in {room.folder()}: free memory has changed" in err
+    )

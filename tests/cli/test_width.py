@@ -34,7 +34,9 @@ def test_sixty_columns(command, capsys, monkeypatch):
 
 def test_runs_at_any_width(place, capsys, monkeypatch):
     label = 'label = "SCAFFOLD with a label as long as may be"'
-    (place / "spec.toml").write_text((place / "spec.toml").read_text().replace('label = "SCAFFOLD"', label))
+    (place / "spec.toml").write_text(
+        (place / "spec.toml").read_text().replace('label = "SCAFFOLD"', label)
+    )
     for width in (60, 100, 200):
         monkeypatch.setenv("COLUMNS", str(width))
         for command in ("run spec.toml", "compare mine", "run spec.toml --check"):

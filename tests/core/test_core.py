@@ -88,9 +88,13 @@ def test_streams_are_pure_and_independent():
     streams = Streams(7)
     assert np.array_equal(streams.at("a", 1, 2, 3).random(5), Streams(7).at("a", 1, 2, 3).random(5))
     places = [("a", 1, 2, 3), ("b", 1, 2, 3), ("a", 2, 2, 3), ("a", 1, 3, 3), ("a", 1, 2, 4)]
-    draws = [tuple(streams.at(*place).random(4)) for place in places] + [tuple(Streams(8).at(*places[0]).random(4))]
+    draws = [tuple(streams.at(*place).random(4)) for place in places] + [
+        tuple(Streams(8).at(*places[0]).random(4))
+    ]
     assert len(set(draws)) == len(draws)
-    many = np.concatenate([streams.at("a", r, c, s).random(20) for r in range(5) for c in range(5) for s in range(5)])
+    many = np.concatenate(
+        [streams.at("a", r, c, s).random(20) for r in range(5) for c in range(5) for s in range(5)]
+    )
     assert abs(many.mean() - 0.5) < 0.03 and len(np.unique(many)) == len(many)
 
 
@@ -110,7 +114,9 @@ def test_one_generator_moved_along_a_stream_draws_what_new_ones_would():
     at = streams.along("batches")
     for place in [(0, 0, 0), (3, 1, 2), (2**40, 99_999, 5), (3, 1, 2)]:
         moved, new = at(*place), streams.at("batches", *place)
-        assert moved.integers(1000, dtype=np.uint32) == new.integers(1000, dtype=np.uint32)  # leaves half a word behind
+        assert moved.integers(1000, dtype=np.uint32) == new.integers(
+            1000, dtype=np.uint32
+        )  # leaves half a word behind
         assert moved.permutation(20).tolist() == new.permutation(20).tolist()
 
 
@@ -145,5 +151,7 @@ def test_impossible_federations_are_refused():
 
 def test_methods_load_without_torch_or_numpy():
     code = "import sys, undrift.methods, undrift.core.costs; print({'torch', 'numpy'} & set(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "set()"

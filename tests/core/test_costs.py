@@ -1,4 +1,5 @@
-"""Vectors stored and sent, read off the declarations, against a table written by hand from the papers.
+"""Vectors stored and sent, read off the declarations, against a table written by hand from the
+papers.
 
 Where a cell differs from that table, the row says why.
 """
@@ -28,8 +29,20 @@ TABLE = {
     "DANE": (1, 0, 2, 2, 2),
     "DANEPlus": (1, 0, 2, 2, 2),
     "DANEPlusDual": (1, 1, 1, 1, 1),
-    "FedRed": (1, 1, 2, 2, 2),  # the table's 3 are x_i and, within a round only, the reference point and h_i
-    "FedRedDual": (1, 2, 1, 1, 1),  # the table's third is the reference point, received with every round
+    "FedRed": (
+        1,
+        1,
+        2,
+        2,
+        2,
+    ),  # the table's 3 are x_i and, within a round only, the reference point and h_i
+    "FedRedDual": (
+        1,
+        2,
+        1,
+        1,
+        1,
+    ),  # the table's third is the reference point, received with every round
     "FedAvgM": (2, 0, 1, 1, 1),
     "FedAdam": (3, 0, 1, 1, 1),
     "FedYogi": (3, 0, 1, 1, 1),
@@ -38,7 +51,13 @@ TABLE = {
     "FedCM": (2, 0, 2, 1, 1),
     "ScaffoldM": (3, 1, 2, 2, 1),
     "FedDyn": (2, 1, 1, 1, 1),
-    "FedSpeed": (2, 1, 1, 1, 1),  # the table's 1 (paper) or 2 (code): the second serves server_dual = all
+    "FedSpeed": (
+        2,
+        1,
+        1,
+        1,
+        1,
+    ),  # the table's 1 (paper) or 2 (code): the second serves server_dual = all
     "FedPD": (1, 2, 1, 1, 1),
     "FedPDVR": (1, 3, 1, 1, 1),  # oracle II also carries its gradient
     "FedADMM": (1, 2, 1, 1, 1),
@@ -47,8 +66,20 @@ TABLE = {
     "SONATA": (1, 0, 2, 2, 2),
     "Mime": (2, 0, 3, 2, 2),
     "MimeLite": (2, 0, 2, 2, 1),
-    "MimeMVR": (3, 0, 3, 3, 2),  # up 3: two gradients and the model; the table's 2 is that of MimeLite's form
-    "CELGD": (3, 0, 4, 2, 2),  # the walking client may be outside the cohort, so it is sent x as well
+    "MimeMVR": (
+        3,
+        0,
+        3,
+        3,
+        2,
+    ),  # up 3: two gradients and the model; the table's 2 is that of MimeLite's form
+    "CELGD": (
+        3,
+        0,
+        4,
+        2,
+        2,
+    ),  # the walking client may be outside the cohort, so it is sent x as well
     "SVRP": (3, 0, 3, 2, 2),  # in a round that renews the anchor; else down 2, up 1
 }
 
@@ -60,12 +91,16 @@ def test_every_method_has_a_row():
 @pytest.mark.parametrize("name", TABLE)
 def test_declared_costs(name):
     server, client, down, up, syncs = TABLE[name]
-    assert costs(placeholder(find(name))) == Costs(down=down, up=up, syncs=syncs, server=server, client=client)
+    assert costs(placeholder(find(name))) == Costs(
+        down=down, up=up, syncs=syncs, server=server, client=client
+    )
 
 
 @pytest.mark.parametrize("members", [2, 4])
 def test_no_two_vectors_would_do_for_the_server_of_feddc(members):
-    """What it sends (x and c) answers to one client's move as a system of order 3: its Hankel matrix has that rank."""
+    """What it sends (x and c) answers to one client's move as a system of order 3: its Hankel
+    matrix has that rank.
+    """
     method, cohort = find("FedDC")(lr=0.5), Cohort(np.arange(members), 4, 0)
     s, move, answers = method.server(torch.zeros(1, dtype=torch.float64)), 1.0, []
     for _ in range(9):

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from undrift.core import files
-from undrift.core.files import hold, release, sync, writing
+from undrift import _files as files
+from undrift._files import hold, release, sync, writing
 from undrift.runs.folder import BadFolder, Folder
 
 

@@ -18,7 +18,12 @@ from PIL import Image
 from undrift.data.images import load_images
 
 TEN = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+IDX = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 LONG = np.cumsum([0] * 10 + [1])
 """Offsets of ten images of which all but the last are empty."""
 
@@ -41,7 +46,9 @@ def encoded(image, kind="JPEG"):
     """The file of one ``[C, H, W]`` image."""
     out = io.BytesIO()
     plane = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
-    Image.fromarray(plane).save(out, kind, **({"quality": 95, "subsampling": 0} if kind == "JPEG" else {}))
+    Image.fromarray(plane).save(
+        out, kind, **({"quality": 95, "subsampling": 0} if kind == "JPEG" else {})
+    )
     return out.getvalue()
 
 
@@ -65,7 +72,9 @@ def cifar10_files(images, labels):
     """Two images per train batch and two test images."""
     rows = [bytes([label]) + image.tobytes() for image, label in zip(images, labels, strict=True)]
     folder = "cifar-10-batches-bin"
-    files = {f"{folder}/data_batch_{k + 1}.bin": b"".join(rows[2 * k : 2 * k + 2]) for k in range(5)}
+    files = {
+        f"{folder}/data_batch_{k + 1}.bin": b"".join(rows[2 * k : 2 * k + 2]) for k in range(5)
+    }
     files[f"{folder}/test_batch.bin"] = b"".join(rows[10:])
     files[f"{folder}/batches.meta.txt"] = ("\n".join(TEN) + "\n\n").encode()
     return files
@@ -74,18 +83,32 @@ def cifar10_files(images, labels):
 def write_cifar10(folder: Path, **changes):
     images, labels = noise(12, 3, 32, 32), np.arange(12) % 10
     files = cifar10_files(images, labels)
-    files.update({f"cifar-10-batches-bin/{name}": content for name, content in changes.pop("files", {}).items()})
-    write_tar(folder / "cifar-10-binary.tar.gz", {k: v for k, v in files.items() if v is not None}, **changes)
+    files.update(
+        {
+            f"cifar-10-batches-bin/{name}": content
+            for name, content in changes.pop("files", {}).items()
+        }
+    )
+    write_tar(
+        folder / "cifar-10-binary.tar.gz",
+        {k: v for k, v in files.items() if v is not None},
+        **changes,
+    )
     return images, labels
 
 
 def write_cifar100(folder: Path):
     images, labels = noise(8, 3, 32, 32), np.array([0, 99, 5, 7, 1, 2, 3, 98])
-    rows = [bytes([label // 5, label]) + image.tobytes() for image, label in zip(images, labels, strict=True)]
+    rows = [
+        bytes([label // 5, label]) + image.tobytes()
+        for image, label in zip(images, labels, strict=True)
+    ]
     files = {
         "cifar-100-binary/train.bin": b"".join(rows[:5]),
         "cifar-100-binary/test.bin": b"".join(rows[5:]),
-        "cifar-100-binary/fine_label_names.txt": "\n".join(f"fine_{k}" for k in range(100)).encode(),
+        "cifar-100-binary/fine_label_names.txt": "\n".join(
+            f"fine_{k}" for k in range(100)
+        ).encode(),
         "cifar-100-binary/coarse_label_names.txt": b"coarse",
     }
     write_tar(folder / "cifar-100-binary.tar.gz", files)
@@ -98,7 +121,11 @@ def idx(array):
 
 def mnist_files():
     images, labels = noise(9, 28, 28), (np.arange(9) % 10).astype(np.uint8)
-    return images, labels, dict(zip(IDX, map(idx, (images[:6], labels[:6], images[6:], labels[6:])), strict=True))
+    return (
+        images,
+        labels,
+        dict(zip(IDX, map(idx, (images[:6], labels[:6], images[6:], labels[6:])), strict=True)),
+    )
 
 
 def write_mnist(folder: Path, how="gz", **changes):
@@ -115,7 +142,9 @@ def write_mnist(folder: Path, how="gz", **changes):
 
 
 def tiny_files(images):
-    """Six train images of two classes, then three val images of classes b, a, b; wnids.txt is not sorted."""
+    """Six train images of two classes, then three val images of classes b, a, b; wnids.txt is not
+    sorted.
+    """
     root = "tiny-imagenet-200"
     files = {f"{root}/wnids.txt": b"n02\nn01\n", f"{root}/words.txt": b"n01\tone\n"}
     for k, image in enumerate(images[:6]):

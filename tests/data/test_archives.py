@@ -90,16 +90,27 @@ def test_lossless_archive_wins_over_pack(tmp_path):
 @pytest.mark.parametrize("file", ["cifar-10-python.tar.gz", "cifar-10-batches-py"])
 def test_pickled_cifar_is_refused(tmp_path, file):
     (tmp_path / file).touch()
-    assert f"{file} is pickled, so it is never opened; fetch the binary version" in complaint("cifar10", tmp_path)
+    assert f"{file} is pickled, so it is never opened; fetch the binary version" in complaint(
+        "cifar10", tmp_path
+    )
 
 
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"data_batch_3.bin": bytes(3072)}, "'data_batch_3.bin' has 3072 bytes, which is not a whole number of images"),
+        (
+            {"data_batch_3.bin": bytes(3072)},
+            "'data_batch_3.bin' has 3072 bytes, which is not a whole number of images",
+        ),
         ({"test_batch.bin": None}, "lacks test_batch.bin"),
-        ({"data_batch_2.bin": None, "batches.meta.txt": None}, "lacks batches.meta.txt, data_batch_2.bin"),
-        ({"test_batch.bin": bytes([10]) + bytes(3072)}, "test image 0 has label 10, which is not one of 0 to 9"),
+        (
+            {"data_batch_2.bin": None, "batches.meta.txt": None},
+            "lacks batches.meta.txt, data_batch_2.bin",
+        ),
+        (
+            {"test_batch.bin": bytes([10]) + bytes(3072)},
+            "test image 0 has label 10, which is not one of 0 to 9",
+        ),
         ({"test_batch.bin": b""}, "has no test images"),
         ({"batches.meta.txt": b"\xff\xfe"}, "cannot be read"),
     ],
@@ -115,7 +126,9 @@ def test_tar_members_that_leave_are_refused(tmp_path, name):
     assert f"member {name!r} leaves the archive" in complaint("cifar10", tmp_path)
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE]
+)
 def test_tar_links_and_devices_are_refused(tmp_path, kind):
     write_cifar10(tmp_path, extra=[member("cifar-10-batches-bin/x", kind, "/etc/passwd")])
     assert "'cifar-10-batches-bin/x' is a link or device" in complaint("cifar10", tmp_path)
@@ -147,10 +160,14 @@ def test_zip_links_are_refused(tmp_path):
     assert "'tiny-imagenet-200/x' is a link or device" in complaint("tiny-imagenet", tmp_path)
 
 
-@pytest.mark.parametrize("what", ["cifar-10-binary.tar.gz", "tiny-imagenet-200.zip", "cifar10.npz.xz"])
+@pytest.mark.parametrize(
+    "what", ["cifar-10-binary.tar.gz", "tiny-imagenet-200.zip", "cifar10.npz.xz"]
+)
 @pytest.mark.parametrize("content", [b"", b"nothing known", None])
 def test_files_that_are_no_archive_or_cut_short(tmp_path, what, content):
-    write_tiny(tmp_path) if "tiny" in what else write_pack(tmp_path) if "npz" in what else write_cifar10(tmp_path)
+    write_tiny(tmp_path) if "tiny" in what else write_pack(
+        tmp_path
+    ) if "npz" in what else write_cifar10(tmp_path)
     path = tmp_path / what
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] if content is None else content)
     message = complaint("tiny-imagenet" if "tiny" in what else "cifar10", tmp_path)
@@ -160,12 +177,28 @@ def test_files_that_are_no_archive_or_cut_short(tmp_path, what, content):
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        (IDX[0], b"\0\0\x08\x01" + bytes(12), "train-images-idx3-ubyte does not start as an idx file of 3 axes"),
+        (
+            IDX[0],
+            b"\0\0\x08\x01" + bytes(12),
+            "train-images-idx3-ubyte does not start as an idx file of 3 axes",
+        ),
         (IDX[1], b"", "train-labels-idx1-ubyte does not start as an idx file of 1 axes"),
-        (IDX[2], idx(noise(3, 28, 28))[:-1], "t10k-images-idx3-ubyte announces 3 x 28 x 28 bytes but has 2351"),
-        (IDX[2], idx(noise(3, 27, 28)), "train images of shape (1, 28, 28) but test images of shape (1, 27, 28)"),
+        (
+            IDX[2],
+            idx(noise(3, 28, 28))[:-1],
+            "t10k-images-idx3-ubyte announces 3 x 28 x 28 bytes but has 2351",
+        ),
+        (
+            IDX[2],
+            idx(noise(3, 27, 28)),
+            "train images of shape (1, 28, 28) but test images of shape (1, 27, 28)",
+        ),
         (IDX[3], idx(np.zeros(4, np.uint8)), "has 3 test images but 4 test labels"),
-        (IDX[3], idx(np.array([0, 1, 17], np.uint8)), "test image 2 has label 17, which is not one of 0 to 9"),
+        (
+            IDX[3],
+            idx(np.array([0, 1, 17], np.uint8)),
+            "test image 2 has label 17, which is not one of 0 to 9",
+        ),
     ],
 )
 @pytest.mark.parametrize("how", ["gz", "tar"])
@@ -192,11 +225,23 @@ def test_gzip_with_a_wrong_checksum(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        ("train/n02/images/n02_1.JPEG", b"no image", "n02_1.JPEG' is not a readable image (neither JPEG nor PNG)"),
-        ("val/images/val_1.JPEG", encoded(smooth(1, 64)[0])[:400], "val_1.JPEG' is not a readable image"),
+        (
+            "train/n02/images/n02_1.JPEG",
+            b"no image",
+            "n02_1.JPEG' is not a readable image (neither JPEG nor PNG)",
+        ),
+        (
+            "val/images/val_1.JPEG",
+            encoded(smooth(1, 64)[0])[:400],
+            "val_1.JPEG' is not a readable image",
+        ),
         ("val/images/val_2.JPEG", encoded(smooth(1, 32)[0]), "val_2.JPEG' is 32 x 32 but"),
         ("val/val_annotations.txt", b"val_9.JPEG\tn01\n", "val_9.JPEG' is not a readable image"),
-        ("val/val_annotations.txt", b"val_0.JPEG\tn03\n", "val_0.JPEG' has class 'n03', which wnids.txt lacks"),
+        (
+            "val/val_annotations.txt",
+            b"val_0.JPEG\tn03\n",
+            "val_0.JPEG' has class 'n03', which wnids.txt lacks",
+        ),
         ("val/val_annotations.txt", b"val_0.JPEG\n", "cannot be read"),
         ("val/val_annotations.txt", b"", "has no test images"),
     ],
@@ -209,7 +254,11 @@ def test_bad_tiny_imagenet(tmp_path, file, content, words):
 
 def test_members_too_large_to_be_true(tmp_path, monkeypatch):
     monkeypatch.setattr("undrift.data.files.LARGEST", 1 << 12)
-    for name, write in {"cifar10": write_cifar10, "mnist": write_mnist, "tiny-imagenet": write_tiny}.items():
+    for name, write in {
+        "cifar10": write_cifar10,
+        "mnist": write_mnist,
+        "tiny-imagenet": write_tiny,
+    }.items():
         write(tmp_path)
         if name == "tiny-imagenet":
             write(tmp_path, files={"big": bytes(1 << 13)})
@@ -242,8 +291,14 @@ def test_pack(tmp_path):
         ({"offset": LONG}, "offset must rise from 0 to"),
         ({"offset": LONG.astype(float)}, "lists of whole numbers"),
         ({"jpeg": np.zeros(4, np.int64)}, "jpeg must be a list of bytes"),
-        ({"label": np.full(10, 3, np.uint8)}, "train image 0 has label 3, which is not one of 0 to 2"),
-        ({"jpeg": np.zeros(1, np.uint8), "offset": LONG}, "image 0 is not a readable image (neither JPEG nor PNG)"),
+        (
+            {"label": np.full(10, 3, np.uint8)},
+            "train image 0 has label 3, which is not one of 0 to 2",
+        ),
+        (
+            {"jpeg": np.zeros(1, np.uint8), "offset": LONG},
+            "image 0 is not a readable image (neither JPEG nor PNG)",
+        ),
     ],
 )
 def test_bad_packs(tmp_path, changes, words):
@@ -263,7 +318,9 @@ def test_pack_of_one_array(tmp_path):
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_tar_that_swells_is_refused_by_its_headers(tmp_path, wanted, monkeypatch):
-    """64 MB of zeros, in a file that is asked for or in one that only lies before it; none of them is unpacked."""
+    """64 MB of zeros, in a file that is asked for or in one that only lies before it; none of them
+    is unpacked.
+    """
     monkeypatch.setattr("undrift.data.files.whole", lambda *_: pytest.fail("unpacked"))
     with tarfile.open(tmp_path / "mnist.tar.xz", "w:xz") as archive:
         member = tarfile.TarInfo("train-images-idx3-ubyte" if wanted else "other")

@@ -16,7 +16,9 @@ def naive(augmentation, image, draws, k):
     for operation in augmentation.order:
         if operation == "rotate":
             planes = [Image.fromarray(plane) for plane in image]
-            image = np.stack([p.rotate(float(draws.angles[k]), Image.Resampling.NEAREST) for p in planes])
+            image = np.stack(
+                [p.rotate(float(draws.angles[k]), Image.Resampling.NEAREST) for p in planes]
+            )
         elif operation == "crop":
             pad, (top, left) = augmentation.padding, draws.offsets[k]
             wide = np.pad(image, ((0, 0), (pad, pad), (pad, pad)))
@@ -30,7 +32,9 @@ def pixels(n, channels=3, height=32, width=32):
     return np.random.default_rng(1).integers(1, 256, (n, channels, height, width), dtype=np.uint8)
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(["rotate", "crop", "flip"])), ids="-".join)
+@pytest.mark.parametrize(
+    "order", list(itertools.permutations(["rotate", "crop", "flip"])), ids="-".join
+)
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (2, 9, 14)], ids=str)
 @pytest.mark.parametrize(
     "options",
@@ -67,9 +71,13 @@ def test_draws_are_a_pure_function_of_the_generator():
 
 def test_draws_have_the_chances_they_should():
     n = 90_000
-    draws = Augmentation(padding=4, crop_probability=0.5, flip=True, rotation=10).draw(np.random.default_rng(0), n)
+    draws = Augmentation(padding=4, crop_probability=0.5, flip=True, rotation=10).draw(
+        np.random.default_rng(0), n
+    )
     assert draws.flips.mean() == pytest.approx(0.5, abs=0.01)
-    assert np.abs(draws.angles).max() <= 10 and draws.angles.std() == pytest.approx(20 / 12**0.5, rel=0.02)
+    assert np.abs(draws.angles).max() <= 10 and draws.angles.std() == pytest.approx(
+        20 / 12**0.5, rel=0.02
+    )
     cells = np.bincount(9 * draws.offsets[:, 0] + draws.offsets[:, 1], minlength=81) / n
     assert cells[40] == pytest.approx(0.5 + 0.5 / 81, abs=0.01)
     assert np.delete(cells, 40) == pytest.approx(0.5 / 81, rel=0.2)
@@ -79,7 +87,10 @@ def test_joined_draws_are_the_batches_one_after_another():
     augmentation, rng = Augmentation(padding=2, flip=True, rotation=5), np.random.default_rng(0)
     batches = [augmentation.draw(rng, n) for n in (3, 5)]
     images = torch.tensor(pixels(8))
-    apart = [augmentation.apply(x, d.to("cpu")) for x, d in zip(images.split([3, 5]), batches, strict=True)]
+    apart = [
+        augmentation.apply(x, d.to("cpu"))
+        for x, d in zip(images.split([3, 5]), batches, strict=True)
+    ]
     assert torch.equal(augmentation.apply(images, Draws.join(batches).to("cpu")), torch.cat(apart))
 
 
@@ -89,7 +100,9 @@ def test_normalise_is_to_tensor_and_normalize():
     assert out.dtype == torch.float32
     for c, (mean, std) in enumerate([(0.5, 0.2), (0.4, 0.1), (0.3, 0.25)]):
         torch.testing.assert_close(out[:, c], (images[:, c].float() / 255 - mean) / std)
-    with pytest.raises(ValueError, match=r"uint8 \[n, 3, H, W\]; got torch.float32 \[2, 3, 32, 32\]"):
+    with pytest.raises(
+        ValueError, match=r"uint8 \[n, 3, H, W\]; got torch.float32 \[2, 3, 32, 32\]"
+    ):
         Normalise((0.5, 0.4, 0.3), (0.2, 0.1, 0.25))(images.float())
 
 
@@ -105,10 +118,16 @@ def test_presets_say_what_lies_outside_of_the_image(paper):
 def test_presets_are_the_papers():
     assert fedacg().augmentation.order == ("rotate", "crop", "flip")
     assert fedacg("tiny-imagenet").augmentation == Augmentation(padding=4, flip=True, rotation=10)
-    assert fedrecu("cifar100").normalise == fedrecu("cifar10").normalise == fedacg("cifar10").normalise
+    assert (
+        fedrecu("cifar100").normalise == fedrecu("cifar10").normalise == fedacg("cifar10").normalise
+    )
     assert fedrecu().augmentation == Augmentation(padding=4, flip=True)
     assert fedspeed("cifar100").normalise == fedacg("cifar100").normalise
-    assert [fedspeed(d).augmentation.padding for d in ("cifar10", "cifar100", "tiny-imagenet")] == [4, 4, 8]
+    assert [fedspeed(d).augmentation.padding for d in ("cifar10", "cifar100", "tiny-imagenet")] == [
+        4,
+        4,
+        8,
+    ]
     assert fedspeed().augmentation.crop_probability == 0.5
     assert fedspeed().augmentation.order.index("flip") < fedspeed().augmentation.order.index("crop")
     with pytest.raises(ValueError, match="unknown data set 'cifar'"):
@@ -116,6 +135,11 @@ def test_presets_are_the_papers():
 
 
 def test_bad_augmentations_are_refused():
-    for bad in ({"padding": -1}, {"rotation": -1.0}, {"crop_probability": 1.5}, {"order": ("crop",)}):
+    for bad in (
+        {"padding": -1},
+        {"rotation": -1.0},
+        {"crop_probability": 1.5},
+        {"order": ("crop",)},
+    ):
         with pytest.raises(ValueError, match="is not allowed"):
             Augmentation(**bad)

@@ -1,4 +1,6 @@
-"""Data sets by name: bundled, from a folder, compressed, and what is said about those that cannot be read."""
+"""Data sets by name: bundled, from a folder, compressed, and what is said about those that cannot
+be read.
+"""
 
 import bz2
 import gzip
@@ -56,7 +58,9 @@ def test_names_of_a_flat_folder(tmp_path):
 
 def test_no_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("UNDRIFT_DATA", raising=False)
-    with pytest.raises(ValueError, match=r"unknown data set 'digit'; did you mean digits.*set UNDRIFT_DATA"):
+    with pytest.raises(
+        ValueError, match=r"unknown data set 'digit'; did you mean digits.*set UNDRIFT_DATA"
+    ):
         load("digit")
     with pytest.raises(ValueError, match="does not exist"):
         load("a9a", tmp_path / "nowhere")
@@ -130,9 +134,15 @@ def test_digits():
 
 REAL = os.environ.get("UNDRIFT_DATA", "")
 real = pytest.mark.skipif(
-    not (REAL and (Path(REAL) / "svmlight").is_dir()), reason="UNDRIFT_DATA does not name a folder with svmlight sets"
+    not (REAL and (Path(REAL) / "svmlight").is_dir()),
+    reason="UNDRIFT_DATA does not name a folder with svmlight sets",
 )
-SHAPES = {"a9a": (32561, 123), "a9a.t": (16281, 122), "mushrooms": (8124, 112), "phishing": (11055, 68)}
+SHAPES = {
+    "a9a": (32561, 123),
+    "a9a.t": (16281, 122),
+    "mushrooms": (8124, 112),
+    "phishing": (11055, 68),
+}
 
 
 @real

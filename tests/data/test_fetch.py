@@ -42,7 +42,9 @@ class Handler(BaseHTTPRequestHandler):
         if fault != "no length":
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content[: len(content) // 2] if fault in ("truncated", "stalls") else content)
+        self.wfile.write(
+            content[: len(content) // 2] if fault in ("truncated", "stalls") else content
+        )
         if fault == "stalls":
             self.server.released.wait(10)
 
@@ -71,7 +73,9 @@ def serve(server, tmp_path_factory, monkeypatch):
         folder = tmp_path_factory.mktemp("made")
         write_cifar10(folder, **changes)
         server.content = (folder / FILE).read_bytes()
-        card = dataclasses.replace(info("cifar10"), files={FILE: hashlib.md5(server.content).hexdigest()})
+        card = dataclasses.replace(
+            info("cifar10"), files={FILE: hashlib.md5(server.content).hexdigest()}
+        )
         monkeypatch.setitem(CARDS, "cifar10", card)
         return server
 
@@ -87,7 +91,9 @@ def test_good_file(serve, tmp_path, fault):
     server, told = serve(), []
     server.fault = fault
     folder = tmp_path / "new" / "folder"
-    assert fetch("cifar10", folder, base=server.base, progress=lambda *news: told.append(news)) == [folder / FILE]
+    assert fetch("cifar10", folder, base=server.base, progress=lambda *news: told.append(news)) == [
+        folder / FILE
+    ]
     size = len(server.content)
     assert told[-1] == (FILE, size, None if fault else size)
     assert left(folder) == [FILE]
@@ -120,7 +126,10 @@ def test_wrong_file_is_replaced(serve, tmp_path):
         ("missing", "could not be downloaded .*404"),
         ("gibberish", "could not be downloaded"),
         ("stalls", "could not be downloaded .*timed out"),
-        ("hash", "gave a file with MD5 [0-9a-f]{32}, but the official one has [0-9a-f]{32}; it was not kept"),
+        (
+            "hash",
+            "gave a file with MD5 [0-9a-f]{32}, but the official one has [0-9a-f]{32}; it was not kept",
+        ),
         ("huge", "sends more than 0 MiB, which is not the official file"),
     ],
 )
@@ -167,7 +176,10 @@ def test_no_server(tmp_path):
     [
         ({"extra": [member("../evil")]}, "'../evil' leaves the archive"),
         ({"extra": [member("link", b"2", "/etc/passwd")]}, "'link' is a link or device"),
-        ({"files": {"test_batch.bin": bytes(100)}}, "'test_batch.bin' has 100 bytes, which is not a whole number"),
+        (
+            {"files": {"test_batch.bin": bytes(100)}},
+            "'test_batch.bin' has 100 bytes, which is not a whole number",
+        ),
     ],
 )
 def test_fetched_archives_are_checked_when_read(serve, tmp_path, changes, words):

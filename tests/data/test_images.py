@@ -46,7 +46,9 @@ def decodes(monkeypatch):
     import undrift.data.packed as packed
 
     count, decode = [], packed.decode
-    monkeypatch.setattr(packed, "decode", lambda items, *rest: count.extend(items) or decode(items, *rest))
+    monkeypatch.setattr(
+        packed, "decode", lambda items, *rest: count.extend(items) or decode(items, *rest)
+    )
     return count
 
 
@@ -54,7 +56,9 @@ def test_second_load_decodes_nothing(tmp_path, decodes):
     path, *_ = write_pack(tmp_path)
     first, second = load_images("cifar10", tmp_path), load_images("cifar10", tmp_path)
     assert len(decodes) == 10
-    assert torch.equal(first.images, second.images) and torch.equal(first.test_labels, second.test_labels)
+    assert torch.equal(first.images, second.images) and torch.equal(
+        first.test_labels, second.test_labels
+    )
     assert (first.classes, first.note) == (second.classes, second.note)
     (entry,) = entries()
     assert digest(path) in entry.name
@@ -100,7 +104,7 @@ def test_failed_write_leaves_no_entry_and_still_loads(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     write_pack(tmp_path)
-    monkeypatch.setattr("undrift.core.files.os.fsync", full)
+    monkeypatch.setattr("undrift._files.os.fsync", full)
     with pytest.warns(UserWarning, match="could not be kept in .* No space left"):
         assert len(load_images("cifar10", tmp_path).images) == 7
     assert entries() == []
@@ -164,8 +168,16 @@ def deep():
     [
         ("train/bat/b.png", encoded(noise(1, 3, 9, 8)[0], "PNG"), "b.png is 8 x 9 but"),
         ("train/bat/b.png", b"", "b.png is not a readable image"),
-        ("test/bat/a.png", encoded(noise(1, 3, 8, 8)[0], "PNG")[:60], "a.png is not a readable image"),
-        ("test/bat/a.png", deep(), "a.png has pixels of kind I;16; save it with 8 bits per channel"),
+        (
+            "test/bat/a.png",
+            encoded(noise(1, 3, 8, 8)[0], "PNG")[:60],
+            "a.png is not a readable image",
+        ),
+        (
+            "test/bat/a.png",
+            deep(),
+            "a.png has pixels of kind I;16; save it with 8 bits per channel",
+        ),
         ("test/cow/a.png", encoded(noise(1, 3, 8, 8)[0], "PNG"), "cow is a class that"),
     ],
 )
@@ -178,7 +190,9 @@ def test_bad_image_folders(tmp_path, file, content, words):
 
 def test_image_folder_without_test(tmp_path):
     (tmp_path / "pets/train/ant").mkdir(parents=True)
-    assert "test does not exist; an image folder has train/CLASS/ and test/CLASS/" in complaint("pets", tmp_path)
+    assert "test does not exist; an image folder has train/CLASS/ and test/CLASS/" in complaint(
+        "pets", tmp_path
+    )
     (tmp_path / "pets/test").mkdir()
     assert "pets has no train images" in complaint("pets", tmp_path)
 
@@ -189,7 +203,12 @@ def test_image_folder_without_test(tmp_path):
 @pytest.mark.parametrize("name", ["cifar10", "mnist", "tiny-imagenet", "pack", "pets"])
 def test_random_damage_is_named_or_harmless(tmp_path, name):
     """Archives have checksums; single images have none, so a damaged one may still be read."""
-    writers = {"cifar10": write_cifar10, "mnist": write_mnist, "tiny-imagenet": write_tiny, "pack": write_pack}
+    writers = {
+        "cifar10": write_cifar10,
+        "mnist": write_mnist,
+        "tiny-imagenet": write_tiny,
+        "pack": write_pack,
+    }
     writers.get(name, lambda root: write_folder(root / "pets"))(tmp_path)
     key = "cifar10" if name == "pack" else name
     sure = load_images(key, tmp_path)
@@ -221,7 +240,9 @@ def test_digits_are_embedded():
     assert loaded.name == "digits" and loaded.images.max() == 255
     values, target = load_digits(return_X_y=True)
     both = torch.cat([loaded.images, loaded.test_images]).reshape(-1, 64).numpy()
-    mine = sorted(zip(both.tolist(), torch.cat([loaded.labels, loaded.test_labels]).tolist(), strict=True))
+    mine = sorted(
+        zip(both.tolist(), torch.cat([loaded.labels, loaded.test_labels]).tolist(), strict=True)
+    )
     assert mine == sorted(zip(np.rint(values * 255 / 16).tolist(), target.tolist(), strict=True))
     assert torch.equal(loaded.images, load_images("digits").images)
 
@@ -239,8 +260,12 @@ def test_subsets_are_balanced_and_fixed(train, test):
 
 def test_subset_keeps_the_first_of_each_class_in_order():
     loaded, part = load_images(), load_images(subset=(30, 10))
-    kept = sorted(k for c in range(10) for k in (loaded.labels == c).nonzero().flatten()[:3].tolist())
-    assert torch.equal(part.images, loaded.images[kept]) and torch.equal(part.labels, loaded.labels[kept])
+    kept = sorted(
+        k for c in range(10) for k in (loaded.labels == c).nonzero().flatten()[:3].tolist()
+    )
+    assert torch.equal(part.images, loaded.images[kept]) and torch.equal(
+        part.labels, loaded.labels[kept]
+    )
 
 
 def test_subset_fills_up_from_larger_classes(tmp_path):
@@ -252,7 +277,9 @@ def test_subset_fills_up_from_larger_classes(tmp_path):
 
 @pytest.mark.parametrize("subset", [(0, 1), (1, 361), (-1, 1), (1438, 1)])
 def test_impossible_subsets(subset):
-    with pytest.raises(ValueError, match=r"a subset of -?\d+ (train|test) images is not possible; give 1 to"):
+    with pytest.raises(
+        ValueError, match=r"a subset of -?\d+ (train|test) images is not possible; give 1 to"
+    ):
         load_images(subset=subset)
 
 
@@ -281,7 +308,10 @@ def test_missing_files_say_what_was_looked_for(tmp_path, monkeypatch):
 
 def test_importing_loads_neither_torch_nor_decoders():
     code = "import sys, undrift.data.images, undrift.data.fetch; print({'torch', 'PIL', 'sklearn'} & {*sys.modules})"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        == "set()\n"
+    )
 
 
 # verify
@@ -306,13 +336,18 @@ def test_verify_says_all_that_differs(tmp_path):
         verify("cifar10", tmp_path)
     md5, train, test = str(caught.value).splitlines()
     assert "but the official file has c32a1d4ab5d03f1284b67883e8d87530" in md5
-    assert "cifar10 has 1 train images of class airplane, but the official set has 5000 (10 classes differ)" in train
+    assert (
+        "cifar10 has 1 train images of class airplane, but the official set has 5000 (10 classes differ)"
+        in train
+    )
     assert "1 test images" not in train and "test images of class" in test
 
 
 def test_verify_of_other_shape_and_classes(tmp_path):
     write_folder(tmp_path / "cifar10")
-    with pytest.raises(BadData, match=r"shape \(3, 8, 8\).*\n.*has 2 classes, but the official set has 10$"):
+    with pytest.raises(
+        BadData, match=r"shape \(3, 8, 8\).*\n.*has 2 classes, but the official set has 10$"
+    ):
         verify("cifar10", tmp_path)
 
 
@@ -330,7 +365,11 @@ def test_verify_of_sets_without_files(tmp_path):
     assert sum(verify("digits").train.values()) == 1437
     write_folder(tmp_path / "pets")
     found = verify("pets", tmp_path)
-    assert (found.train, found.test, found.hashes) == ({"ant": 2, "bat": 2}, {"ant": 1, "bat": 1}, {})
+    assert (found.train, found.test, found.hashes) == (
+        {"ant": 2, "bat": 2},
+        {"ant": 1, "bat": 1},
+        {},
+    )
 
 
 # the real ones
@@ -364,7 +403,9 @@ def test_real_packs(name, train, test, monkeypatch):
     decode = packed.decode
 
     def some(items, *rest):
-        return np.concatenate([decode(items[:200], *rest), np.zeros((len(items) - 200, 3, 32, 32), np.uint8)])
+        return np.concatenate(
+            [decode(items[:200], *rest), np.zeros((len(items) - 200, 3, 32, 32), np.uint8)]
+        )
 
     monkeypatch.setattr(packed, "decode", some)
     found = verify(name)
@@ -378,8 +419,18 @@ def test_real_packs(name, train, test, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "mean", "std"),
     [
-        pytest.param("cifar10", [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616], marks=real("cifar10.npz.xz")),
-        pytest.param("cifar100", [0.5071, 0.4867, 0.4408], [0.2675, 0.2565, 0.2761], marks=real("cifar100.npz.xz")),
+        pytest.param(
+            "cifar10",
+            [0.4914, 0.4822, 0.4465],
+            [0.2470, 0.2435, 0.2616],
+            marks=real("cifar10.npz.xz"),
+        ),
+        pytest.param(
+            "cifar100",
+            [0.5071, 0.4867, 0.4408],
+            [0.2675, 0.2565, 0.2761],
+            marks=real("cifar100.npz.xz"),
+        ),
     ],
 )
 def test_real_pixels_have_the_published_statistics(name, mean, std):

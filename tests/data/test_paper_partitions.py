@@ -45,14 +45,18 @@ def test_only_fedspeed_reuses_samples(make):
 
 
 def test_fedspeed_goes_through_a_class_before_it_begins_again():
-    times = np.bincount(np.concatenate(split.fedspeed(LABELS, 20, seed(0), 0.3)), minlength=len(LABELS))
+    times = np.bincount(
+        np.concatenate(split.fedspeed(LABELS, 20, seed(0), 0.3)), minlength=len(LABELS)
+    )
     for name in range(10):
         assert np.ptp(times[name == LABELS]) <= 1
 
 
 @pytest.mark.parametrize("make", BALANCED, **named)
 def test_client_shares_follow_the_dirichlet_prior(make):
-    """Shares have mean 1/C and the Dirichlet-multinomial's variance; of FedACG's clients, those who come first."""
+    """Shares have mean 1/C and the Dirichlet-multinomial's variance; of FedACG's clients, those who
+    come first.
+    """
     plenty, size, beta = np.repeat(np.arange(4), 1000), 20, 0.5
     runs = [split.label_counts(make(plenty, 200, seed(k), beta)[:20], plenty) for k in range(30)]
     shares = np.concatenate(runs) / size
@@ -62,7 +66,9 @@ def test_client_shares_follow_the_dirichlet_prior(make):
 
 
 def test_fedacgs_last_client_takes_what_is_left():
-    skewed = np.stack([split.label_counts(split.fedacg(LABELS, 60, seed(k), 0.3), LABELS) for k in range(20)])
+    skewed = np.stack(
+        [split.label_counts(split.fedacg(LABELS, 60, seed(k), 0.3), LABELS) for k in range(20)]
+    )
     assert (skewed.sum(1) == 60).all()
     assert skewed[:, 0].max(1).mean() > skewed[:, -1].max(1).mean()
 
@@ -70,7 +76,10 @@ def test_fedacgs_last_client_takes_what_is_left():
 def test_fedrecu_shares_of_a_class_follow_the_dirichlet():
     beta, clients = 1.0, 10
     shares = np.concatenate(
-        [split.label_counts(split.fedrecu(LABELS, clients, seed(k), beta), LABELS) for k in range(60)]
+        [
+            split.label_counts(split.fedrecu(LABELS, clients, seed(k), beta), LABELS)
+            for k in range(60)
+        ]
     )
     shares = shares.reshape(60, clients, 10) / 60
     assert shares.mean((0, 2)) == pytest.approx(0.1, abs=0.02)
@@ -81,7 +90,10 @@ def test_fedrecu_shares_of_a_class_follow_the_dirichlet():
 
 def test_concentration_goes_from_one_class_to_all():
     for make in BALANCED:
-        few, all_ = (split.label_counts(make(LABELS, 20, seed(0), b), LABELS)[:10].max(1).mean() for b in (0.05, 100))
+        few, all_ = (
+            split.label_counts(make(LABELS, 20, seed(0), b), LABELS)[:10].max(1).mean()
+            for b in (0.05, 100)
+        )
         assert few > 2 * all_
 
 
@@ -108,7 +120,9 @@ def test_impossible_requests_are_refused_with_the_reason():
     with pytest.raises(ValueError, match=r"left nothing for \d+ of 100 clients"):
         split.fedrecu(LABELS, 100, seed(0), 0.01)
     assert sum(map(len, split.fedrecu(LABELS, 100, seed(0), 0.01, allow_empty=True))) == 600
-    with pytest.raises(ValueError, match=r"has run out; raise beta, .* fedspeed, which reuses samples"):
+    with pytest.raises(
+        ValueError, match=r"has run out; raise beta, .* fedspeed, which reuses samples"
+    ):
         split.feddyn(LABELS, 20, seed(0), 1e-5)
     assert {len(part) for part in split.fedspeed(LABELS, 20, seed(0), 1e-5)} == {30}
 

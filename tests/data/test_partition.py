@@ -59,7 +59,9 @@ def test_beta_sets_the_skew(split):
     labels = np.arange(4000) % 10
 
     def largest_share(beta):
-        counts = partition.label_counts(split(labels, 20, np.random.default_rng(0), beta=beta), labels)
+        counts = partition.label_counts(
+            split(labels, 20, np.random.default_rng(0), beta=beta), labels
+        )
         return (counts.max(1) / counts.sum(1)).mean()
 
     assert largest_share(0.05) > 0.6 > 0.35 > largest_share(2.0) > 0.14 > largest_share(1e4)
@@ -81,13 +83,17 @@ def test_dirichlet_fills_empty_clients_from_the_largest():
     assert sum(not len(part) for part in free) >= 5
     kept = partition.dirichlet(labels, 10, np.random.default_rng(0), beta=1e-3)
     assert min(len(part) for part in kept) == 1
-    assert max(len(part) for part in kept) == max(len(part) for part in free) - sum(not len(part) for part in free)
+    assert max(len(part) for part in kept) == max(len(part) for part in free) - sum(
+        not len(part) for part in free
+    )
 
 
 def test_by_label_gives_few_labels_to_each_client():
     labels = np.random.default_rng(0).permutation(np.arange(1000) % 10)
     for shards in (1, 2, 5):
-        counts = partition.label_counts(partition.by_label(labels, 20, np.random.default_rng(1), shards), labels)
+        counts = partition.label_counts(
+            partition.by_label(labels, 20, np.random.default_rng(1), shards), labels
+        )
         assert (counts > 0).sum(1).max() <= 2 * shards
     assert ((counts > 0).sum(1) > 2).any()
 

@@ -1,4 +1,6 @@
-"""A network trained by an engine, and by torch's own optimiser, clipping and backward pass as in the papers' codes."""
+"""A network trained by an engine, and by torch's own optimiser, clipping and backward pass as in
+the papers' codes.
+"""
 
 import pytest
 import torch
@@ -48,7 +50,9 @@ class Client:
 
 
 def speed(client, x, h, lr, clip):
-    """FedSpeed: h is the sum of the client's moves; the proximal term is half weight decay, half a linear loss."""
+    """FedSpeed: h is the sum of the client's moves; the proximal term is half weight decay, half a
+    linear loss.
+    """
     optimiser = torch.optim.SGD(client.net.parameters(), lr=lr, weight_decay=DECAY + WEIGHT)
     for _ in range(STEPS):
         client.climb()
@@ -69,11 +73,15 @@ def near(client, x, h, lr, clip):
 
 
 def dynamic(client, x, h, lr, clip):
-    """FedDyn: one loss, with the proximal term and the linear one; -WEIGHT h is the stored gradient."""
+    """FedDyn: one loss, with the proximal term and the linear one; -WEIGHT h is the stored
+    gradient.
+    """
     optimiser = torch.optim.SGD(client.net.parameters(), lr=lr, weight_decay=DECAY)
     for _ in range(STEPS):
         y = client.vector
-        client.backward(client.loss() + WEIGHT * (y * h).sum() + 0.5 * WEIGHT * (y - x).square().sum())
+        client.backward(
+            client.loss() + WEIGHT * (y * h).sum() + 0.5 * WEIGHT * (y - x).square().sum()
+        )
         norm = nn.utils.clip_grad_norm_(client.net.parameters(), clip)
         optimiser.step()
     return norm
@@ -83,7 +91,13 @@ def dynamic(client, x, h, lr, clip):
 @pytest.mark.parametrize(
     ("method", "scope", "clip", "train", "corrects"),
     [
-        (FedSpeed(lr=LR, lam=1 / WEIGHT, rho=RHO, server_dual="all"), "reference", 0.7, speed, True),
+        (
+            FedSpeed(lr=LR, lam=1 / WEIGHT, rho=RHO, server_dual="all"),
+            "reference",
+            0.7,
+            speed,
+            True,
+        ),
         (FedProx(lr=LR, mu=WEIGHT), "reference", 2.0, near, False),
         (FedDyn(lr=LR, alpha=WEIGHT), "whole", 0.7, dynamic, True),
     ],
@@ -95,7 +109,11 @@ def test_training_as_in_the_codes(engine, method, scope, clip, train, corrects):
         method, problem, steps=STEPS, cohort=2, seed=3,
         weight_decay=DECAY, clip=clip, clip_scope=scope, decay=FACTOR,
     )  # fmt: skip
-    x, h, norms = problem.start().double(), torch.zeros(problem.clients, problem.dim, dtype=torch.float64), []
+    x, h, norms = (
+        problem.start().double(),
+        torch.zeros(problem.clients, problem.dim, dtype=torch.float64),
+        [],
+    )
     for number in range(ROUNDS):
         members = machine.cohort.draw(machine.streams, number, problem.clients).members.tolist()
         machine.run_round()
@@ -106,5 +124,7 @@ def test_training_as_in_the_codes(engine, method, scope, clip, train, corrects):
             ends.append(client.vector.detach())
             h[i] += ends[-1] - x
         x = torch.stack(ends).mean(0) + corrects * h.mean(0)
-        torch.testing.assert_close(machine.x, x, rtol=0, atol=1e-6)  # torch's clip divides by the norm plus 1e-6
+        torch.testing.assert_close(
+            machine.x, x, rtol=0, atol=1e-6
+        )  # torch's clip divides by the norm plus 1e-6
     assert min(norms) < clip < max(norms)

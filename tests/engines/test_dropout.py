@@ -16,7 +16,9 @@ from undrift.methods import GD, FedAvg, FedLin, FedRecu, FedSpeed, Scaffold
 from undrift.models import Net
 from undrift.models.net import seeded
 from undrift.objectives import MOON, FedDecorr, FedMLB, FedNTD
-from undrift.problems import Neural, catalog, neural
+from undrift.problems import Neural
+from undrift.problems import named as catalog
+from undrift.problems.neural import problem as neural
 
 
 @pytest.fixture
@@ -40,7 +42,9 @@ class Reusing(nn.Module):
 
 
 def layered():
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.Tanh(), nn.Dropout(0.3), nn.Linear(9, 10))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 9), nn.Tanh(), nn.Dropout(0.3), nn.Linear(9, 10)
+    )
 
 
 def convolutional(rate=0.4):
@@ -74,14 +78,17 @@ CASES = {
 CASE = pytest.mark.parametrize("case", CASES)
 
 
-# -- by formula ------------------------------------------------------------------------------------------------------
+# -- by formula
+# ------------------------------------------------------------------------------------------------------
 
 
 def by_hand(y, part, kept):
     """The gradient of ``layered`` with the mask written out."""
     leaf = y.clone().requires_grad_()
     w, b, v, c = leaf.split([64 * 9, 9, 90, 10])
-    h = (DIGITS.images[part].double().flatten(1) / 255 @ w.view(9, 64).T + b).tanh() * torch.from_numpy(kept)
+    h = (
+        DIGITS.images[part].double().flatten(1) / 255 @ w.view(9, 64).T + b
+    ).tanh() * torch.from_numpy(kept)
     cross_entropy(h @ v.view(10, 9).T + c, DIGITS.labels[part], reduction="none").mean().backward()
     return leaf.grad
 
@@ -115,13 +122,16 @@ def test_slices_of_many_samples_drop_different_units(monkeypatch):
     got = problem.at().grad(y, None, None, keys)
     for i, part in enumerate(PARTS):
         want = sum(
-            len(some) / len(part) * by_hand(y[i], some, masks.mask((len(some), 9), 0.3, 11 + i, part=k))
+            len(some)
+            / len(part)
+            * by_hand(y[i], some, masks.mask((len(some), 9), 0.3, 11 + i, part=k))
             for k, some in enumerate(np.split(part, range(4, len(part), 4)))
         )
         torch.testing.assert_close(got[i], want, rtol=1e-11, atol=1e-12)
 
 
-# -- the same whoever runs it ----------------------------------------------------------------------------------------
+# -- the same whoever runs it
+# ----------------------------------------------------------------------------------------
 
 
 @EVERY
@@ -138,10 +148,17 @@ def test_engines_agree(make, case):
 @pytest.mark.parametrize("objective", [MOON(), FedMLB(), FedNTD(), FedDecorr()], ids=str)
 def test_engines_agree_with_any_objective(objective):
     setting = {"steps": 3, "batch": 7, "cohort": 4}
-    slow = played(FedAvg(lr=0.1), federation(convolutional, objective=objective, pipeline=PIPELINE), Wire, **setting)
+    slow = played(
+        FedAvg(lr=0.1),
+        federation(convolutional, objective=objective, pipeline=PIPELINE),
+        Wire,
+        **setting,
+    )
     for stacked in (False, True):
         problem = federation(convolutional, objective=objective, pipeline=PIPELINE, stacked=stacked)
-        torch.testing.assert_close(played(FedAvg(lr=0.1), problem, **setting).x, slow.x, rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(
+            played(FedAvg(lr=0.1), problem, **setting).x, slow.x, rtol=1e-11, atol=1e-11
+        )
 
 
 @EVERY
@@ -171,13 +188,19 @@ def test_a_run_continues_to_the_bit(case, engine):
 
 
 def test_the_gradient_before_local_steps_has_the_mask_of_the_first():
-    """FedLin's correction then vanishes in a single step: it is a step of gradient descent with the same masks."""
+    """FedLin's correction then vanishes in a single step: it is a step of gradient descent with the
+    same masks.
+    """
     for setting in ({}, {"batch": 5}):
-        linear, plain = (played(m, federation(layered), rounds=1, **setting) for m in (FedLin(lr=0.1), GD(lr=0.1)))
+        linear, plain = (
+            played(m, federation(layered), rounds=1, **setting)
+            for m in (FedLin(lr=0.1), GD(lr=0.1))
+        )
         torch.testing.assert_close(linear.x, plain.x, rtol=1e-12, atol=1e-12)
 
 
-# -- it acts, and only in local steps --------------------------------------------------------------------------------
+# -- it acts, and only in local steps
+# --------------------------------------------------------------------------------
 
 
 @EVERY
@@ -204,7 +227,9 @@ def test_clients_steps_rounds_and_seeds_differ():
             found += [engine.drawn(np.arange(6), step)[2] for step in (0, 1)]
     assert len(torch.cat(found).unique()) == 48
     same = points(problem, 1).expand(2, -1)
-    one, other = problem.at(np.array([0, 0])).grad(same, torch.zeros(2, 1, dtype=torch.int64), None, found[0][:2])
+    one, other = problem.at(np.array([0, 0])).grad(
+        same, torch.zeros(2, 1, dtype=torch.int64), None, found[0][:2]
+    )
     assert not torch.equal(one, other)
 
 
@@ -231,7 +256,9 @@ def test_other_models_of_an_objective_drop_nothing():
     seen = []
     f, y = problem.at(np.array([3])), points(problem, 1)
     f.begin(y, None)
-    f.net.trunk[0][3].register_forward_hook(lambda module, inputs, output: seen.append(torch.equal(output, inputs[0])))
+    f.net.trunk[0][3].register_forward_hook(
+        lambda module, inputs, output: seen.append(torch.equal(output, inputs[0]))
+    )
     f.grad(y, torch.arange(8).unsqueeze(0), None, torch.tensor([5]))
     assert seen == [False, True]
 
@@ -271,7 +298,8 @@ def test_gradients_are_taken_in_training_mode_and_metrics_in_evaluation():
     assert modes == {(True, True), (False, False)}
 
 
-# -- chance of other kinds is refused --------------------------------------------------------------------------------
+# -- chance of other kinds is refused
+# --------------------------------------------------------------------------------
 
 
 class Drawing(nn.Module):
@@ -295,7 +323,10 @@ class Recurrent(nn.Module):
 class Attentive(nn.Module):
     def __init__(self, **options):
         super().__init__()
-        self.body, self.head = nn.MultiheadAttention(8, 2, batch_first=True, **options), nn.Linear(8, 10)
+        self.body, self.head = (
+            nn.MultiheadAttention(8, 2, batch_first=True, **options),
+            nn.Linear(8, 10),
+        )
 
     def forward(self, x):
         rows = x.squeeze(1)
@@ -306,7 +337,9 @@ CHANCE = {
     "F.dropout": lambda: Drawing(lambda net, z: nn.functional.dropout(z, 0.5, net.training)),
     "F.dropout at any time": lambda: Drawing(lambda net, z: nn.functional.dropout(z, 0.5)),
     "noise": lambda: Drawing(lambda net, z: z + torch.randn_like(z)),
-    "noise in evaluation": lambda: Drawing(lambda net, z: z if net.training else z + torch.rand(10)),
+    "noise in evaluation": lambda: Drawing(
+        lambda net, z: z if net.training else z + torch.rand(10)
+    ),
     "Python's": lambda: Drawing(lambda net, z: z * random.random()),
     "NumPy's": lambda: Drawing(lambda net, z: z * np.random.rand()),
     "RReLU": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.RReLU()),

@@ -4,11 +4,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from undrift.check.setting import example, least_squares, quadratic
+from undrift.check.federations import example, least_squares, quadratic
 from undrift.core import Message, Method, State, Vec, registry
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
-from undrift.engines.frames import BadFrame, decode, encode
+from undrift.engines.codec import BadFrame, decode, encode
 from undrift.methods import GD, FedAvg, FedLin, FedRecu, Scaffold
 
 
@@ -43,12 +43,16 @@ def test_engines_agree_on_any_federation(name, seed, clients, dim, batch, cohort
 def test_float32_stays_float32_and_near():
     problem = least_squares()
     method = example(Scaffold, problem.constants)
-    single = Simulate(method, problem.to(torch.float32, torch.device("cpu")), steps=[1, 2, 3, 2, 1], batch=3)
+    single = Simulate(
+        method, problem.to(torch.float32, torch.device("cpu")), steps=[1, 2, 3, 2, 1], batch=3
+    )
     double = Simulate(method, problem, steps=[1, 2, 3, 2, 1], batch=3)
     for _ in range(50):
         single.run_round()
         double.run_round()
-    assert single.x.dtype == torch.float32 and all(v.dtype == torch.float32 for _, v in single.clients.items())
+    assert single.x.dtype == torch.float32 and all(
+        v.dtype == torch.float32 for _, v in single.clients.items()
+    )
     assert float((single.x - double.x).abs().max()) < 1e-5
     assert single.ledger.bytes_up * 2 == double.ledger.bytes_up
 
@@ -58,7 +62,10 @@ def test_cuda_follows_the_cpu():
     problem = least_squares()
     for name in sorted(registry):
         method = example(registry[name], problem.constants)
-        cpu, gpu = (Simulate(method, problem.to(torch.float64, torch.device(d)), steps=3) for d in ("cpu", "cuda"))
+        cpu, gpu = (
+            Simulate(method, problem.to(torch.float64, torch.device(d)), steps=3)
+            for d in ("cpu", "cuda")
+        )
         for _ in range(20):
             cpu.run_round()
             gpu.run_round()
@@ -81,7 +88,11 @@ def test_steps_taken_are_those_of_each_client():
 
 def test_gradients_are_counted_where_they_are_computed():
     problem = quadratic()
-    counts = {"GD": (GD(lr=0.1), 4), "FedAvg": (FedAvg(lr=0.1), 12), "FedRecu": (FedRecu(lr=0.1), 12)}
+    counts = {
+        "GD": (GD(lr=0.1), 4),
+        "FedAvg": (FedAvg(lr=0.1), 12),
+        "FedRecu": (FedRecu(lr=0.1), 12),
+    }
     counts["FedLin"] = (FedLin(lr=0.1), 16)
     counts["Scaffold I"] = (Scaffold(lr=0.1, option="I"), 16)
     for name, (method, expected) in counts.items():
@@ -98,7 +109,10 @@ def test_ledger_of_a_partial_cohort():
         engine.run_round()
     vector = problem.dim * 8
     assert (engine.ledger.vectors_up, engine.ledger.vectors_down) == (8, 8)
-    assert (engine.ledger.bytes_up, engine.ledger.bytes_down) == (4 * 3 * 2 * vector, 4 * 3 * 2 * vector)
+    assert (engine.ledger.bytes_up, engine.ledger.bytes_down) == (
+        4 * 3 * 2 * vector,
+        4 * 3 * 2 * vector,
+    )
     assert engine.ledger.iterations == 8 and engine.ledger.syncs == 4
 
 
@@ -139,7 +153,9 @@ def test_reductions(engine, reduction):
     machine = engine(Reduced(), problem, cohort=3, seed=2)
     machine.run_round()
     members = seen["cohort"].members
-    rows = problem.at(None).grad(torch.zeros(problem.clients, problem.dim, dtype=torch.float64))[members]
+    rows = problem.at(None).grad(torch.zeros(problem.clients, problem.dim, dtype=torch.float64))[
+        members
+    ]
     if reduction == "pick":
         assert any(torch.allclose(seen["g"], row) for row in rows)
         assert machine.ledger.bytes_up == problem.dim * 8
@@ -195,7 +211,9 @@ def test_mini_batches_are_drawn_without_replacement_and_shared_by_engines():
     assert not torch.equal(batch, engine.batches.draw([0, 4], round=2, step=2)[0])
     large = Simulate(FedAvg(lr=0.1), problem, batch=10).batches.draw([1], 0, 0)[0]
     assert large.tolist() == [[*range(8)]]
-    huge = Simulate(FedAvg(lr=0.1), problem, batch=10**10, epochs=1)  # takes no room for what nobody has
+    huge = Simulate(
+        FedAvg(lr=0.1), problem, batch=10**10, epochs=1
+    )  # takes no room for what nobody has
     assert sorted(huge.batches.draw([1], 0, 0)[0].tolist()[0]) == [*range(8)]
     whole = Simulate(FedAvg(lr=0.01), problem, batch=10, steps=2)
     plain = Simulate(FedAvg(lr=0.01), problem, steps=2)
@@ -207,12 +225,19 @@ def test_mini_batches_are_drawn_without_replacement_and_shared_by_engines():
 def test_batches_are_drawn_at_their_own_place_of_the_stream():
     """In any order, whatever was drawn before: from (seed, round, client, step) alone."""
     problem = least_squares()
-    drawn, epochs = (Simulate(FedAvg(lr=0.1), problem, batch=3, seed=5, **e).batches for e in ({}, {"epochs": 2}))
+    drawn, epochs = (
+        Simulate(FedAvg(lr=0.1), problem, batch=3, seed=5, **e).batches for e in ({}, {"epochs": 2})
+    )
     for round, client, step in [(2, 1, 4), (0, 0, 0), (2, 1, 5), (2, 1, 1), (2, 3, 4), (1, 1, 5)]:
         want = Streams(5).at("batches", round, client, step).choice(8, 3, replace=False)
         assert drawn.draw([client], round, step)[0][0].tolist() == want.tolist()
         epoch, place = divmod(step, 3)
-        order = Streams(5).at("batches", round, client, epoch).permutation(8)[3 * place : 3 * place + 3].tolist()
+        order = (
+            Streams(5)
+            .at("batches", round, client, epoch)
+            .permutation(8)[3 * place : 3 * place + 3]
+            .tolist()
+        )
         assert epochs.draw([client], round, step)[0][0].tolist() == order + [-1] * (3 - len(order))
 
 

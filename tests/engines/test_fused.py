@@ -7,20 +7,27 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from undrift.check.setting import example, quadratic
+from undrift.check.federations import example, quadratic
 from undrift.core.problem import OtherNumbers
-from undrift.engines import Simulate, fused, local
+from undrift.engines import Simulate, local
+from undrift.engines import compile as fused
 from undrift.engines.simulate import Gradient, Stacked
 from undrift.methods import registry
 
-STEPPING = sorted(name for name, method in registry.items() if any(f.name == "lr" for f in dataclasses.fields(method)))
+STEPPING = sorted(
+    name
+    for name, method in registry.items()
+    if any(f.name == "lr" for f in dataclasses.fields(method))
+)
 REFERENCE = {"clip": 3.0, "clip_scope": "reference", "weight_decay": 0.1}
 WHOLE = REFERENCE | {"clip_scope": "whole"}
 
 
 @pytest.fixture
 def counter(monkeypatch):
-    """Steps are compiled as on a GPU, but for what makes the kernels; a step that cannot be is an error."""
+    """Steps are compiled as on a GPU, but for what makes the kernels; a step that cannot be is an
+    error.
+    """
     torch.compiler.reset()
     counter = CompileCounterWithBackend("aot_eager")
     whole = fused.fused
@@ -54,7 +61,9 @@ def test_a_compiled_step_is_the_same(name, options, counter, monkeypatch):
 
 
 class Tape:
-    """A recording as on a GPU, without one: fixed buffers, and a graph that runs what it recorded again."""
+    """A recording as on a GPU, without one: fixed buffers, and a graph that runs what it recorded
+    again.
+    """
 
     def __init__(self, y):
         self.y, self.steps, self.refused, self.grad = y.clone(), {}, set(), None
@@ -87,7 +96,9 @@ class Graph:
 
 @pytest.fixture
 def tapes(monkeypatch):
-    """The recording of each cohort's shape; steps are recorded around it, their kernels not compiled."""
+    """The recording of each cohort's shape; steps are recorded around it, their kernels not
+    compiled.
+    """
     torch.compiler.reset()
     tapes = {}
 
@@ -104,8 +115,12 @@ def tapes(monkeypatch):
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize("options", [{}, REFERENCE | {"decay": 0.9}, {"clip": 3.0, "weight_decay": 0.1}])
-@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "FedSpeed", "Scaffold", "FedLin", "FedPD", "FedCM", "FedDC"])
+@pytest.mark.parametrize(
+    "options", [{}, REFERENCE | {"decay": 0.9}, {"clip": 3.0, "weight_decay": 0.1}]
+)
+@pytest.mark.parametrize(
+    "name", ["FedAvg", "FedProx", "FedSpeed", "Scaffold", "FedLin", "FedPD", "FedCM", "FedDC"]
+)
 def test_a_recorded_step_is_the_same(name, options, tapes, monkeypatch):
     method = example(registry[name], quadratic().constants)
     with warnings.catch_warnings():

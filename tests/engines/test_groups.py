@@ -1,4 +1,6 @@
-"""Groups of a cohort on threads: the same numbers, whatever their size and however many threads there are."""
+"""Groups of a cohort on threads: the same numbers, whatever their size and however many threads
+there are.
+"""
 
 import os
 import signal
@@ -13,7 +15,7 @@ from torch import nn
 
 from undrift.core import Message, Method, State, Vec, registry
 from undrift.engines import Simulate, Wire
-from undrift.engines.groups import each
+from undrift.engines.threads import each
 from undrift.methods import FedAvg, FedDyn, FedLin, FedRecu, Scaffold
 from undrift.models import build
 from undrift.models.net import seeded
@@ -53,8 +55,14 @@ def stacked(together, dtype=torch.float64):
 EVERY = pytest.mark.parametrize("make", [mlp, cnn, stacked])
 CASES = {
     "FedAvg": (FedAvg(lr=0.1), {"cohort": 4, "batch": 3, "epochs": 2}),
-    "FedAvg by samples": (FedAvg(lr=0.1), {"steps": [1, 3, 2, 5, 1, 2], "batch": 4, "weights": "samples"}),
-    "Scaffold": (Scaffold(lr=0.1), {"cohort": 4, "batch": 3, "steps": 3, "clip": 1.0, "weight_decay": 0.01}),
+    "FedAvg by samples": (
+        FedAvg(lr=0.1),
+        {"steps": [1, 3, 2, 5, 1, 2], "batch": 4, "weights": "samples"},
+    ),
+    "Scaffold": (
+        Scaffold(lr=0.1),
+        {"cohort": 4, "batch": 3, "steps": 3, "clip": 1.0, "weight_decay": 0.01},
+    ),
     "FedDyn": (FedDyn(lr=0.1, alpha=0.1), {"cohort": 3, "steps": 2}),
     "FedLin": (FedLin(lr=0.1), {"steps": [2, 1, 3, 1, 2, 1]}),
     "FedRecu": (FedRecu(lr=0.1), {"steps": 3}),
@@ -82,7 +90,9 @@ def test_any_number_of_threads_gives_the_same_bits(make, case, threads):
         found.append(all_of(played(method, make(2, torch.float32), **setting)))
         assert torch.get_num_threads() == count
     for other in found[1:]:
-        assert found[0].keys() == other.keys() and all(torch.equal(v, other[n]) for n, v in found[0].items())
+        assert found[0].keys() == other.keys() and all(
+            torch.equal(v, other[n]) for n, v in found[0].items()
+        )
 
 
 @EVERY
@@ -103,7 +113,9 @@ def test_groups_of_any_size_do_what_the_cohort_does(make, case, threads):
 def test_every_group_knows_its_clients_last_models(threads):
     threads(2)
     setting = {"cohort": 4, "batch": 3, "steps": 2}
-    whole, parts = (played(FedAvg(lr=0.1), cnn(k, objective=MOON()), rounds=4, **setting) for k in (None, 1))
+    whole, parts = (
+        played(FedAvg(lr=0.1), cnn(k, objective=MOON()), rounds=4, **setting) for k in (None, 1)
+    )
     torch.testing.assert_close(parts.x, whole.x, rtol=1e-10, atol=1e-12)
     assert parts.snapshot()[0].keys() == whole.snapshot()[0].keys() >= {"client_previous"}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from undrift.check.setting import quadratic
+from undrift.check.federations import quadratic
 from undrift.core import Message, Method, State, Vec, registry
 from undrift.engines import Simulate, Wire
 
@@ -67,7 +67,9 @@ class Straight(Probe):
     told: bool = False
 
     def work(self, me, got, f):
-        first = f.sgd(got.x, self.lr, (lambda y, grad: grad(y)) if self.told else None, prox=self.prox)
+        first = f.sgd(
+            got.x, self.lr, (lambda y, grad: grad(y)) if self.told else None, prox=self.prox
+        )
         kept = first.clone()
         second = f.sgd(first, self.lr)
         assert torch.equal(first, kept) and not torch.equal(first, second)
@@ -75,7 +77,11 @@ class Straight(Probe):
 
 
 registry.pop("Straight")
-OPTIONS = [{}, {"clip": 3.0, "weight_decay": 0.1}, *({"clip": 3.0, "clip_scope": s} for s in ("whole", "reference"))]
+OPTIONS = [
+    {},
+    {"clip": 3.0, "weight_decay": 0.1},
+    *({"clip": 3.0, "clip_scope": s} for s in ("whole", "reference")),
+]
 
 
 @pytest.mark.parametrize("engine", [Simulate, Wire])

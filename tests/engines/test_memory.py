@@ -1,4 +1,6 @@
-"""With many clients and small cohorts, memory is what the clients that took part remember, and it does not grow."""
+"""With many clients and small cohorts, memory is what the clients that took part remember, and it
+does not grow.
+"""
 
 import json
 import os
@@ -13,7 +15,7 @@ from pathlib import Path
 from undrift.core import Oracle, Problem
 from undrift.engines import Simulate
 from undrift.methods import FedAvg, FedDC, Scaffold
-from undrift.runs import checkpoint
+from undrift.engines import checkpoint
 
 class Centres(Oracle):
     def __init__(self, members):
@@ -62,11 +64,17 @@ VECTOR = 1000 * 4000 * 8 / 1e6
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 def test_memory_follows_the_declared_state(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    result = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=environment)
+    result = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=environment
+    )
     room = 0.3 * VECTOR  # the cohort's own vectors, and what Python and torch load
-    for vectors, (few, some, most, all_rounds, writing) in zip((0, 1, 2, 0), json.loads(result.stdout), strict=True):
+    for vectors, (few, some, most, all_rounds, writing) in zip(
+        (0, 1, 2, 0), json.loads(result.stdout), strict=True
+    ):
         assert few < room
         assert some < 0.2 * vectors * VECTOR + room  # at most 200 of the 1000 clients took part
         assert 0.9 * vectors * VECTOR < most + room / 2 and most < vectors * VECTOR + room
         assert abs(all_rounds - most) < 0.2 * VECTOR  # what malloc keeps for itself comes and goes
-        assert writing < room or vectors == 0  # pages of a file count as long as there is memory for them
+        assert (
+            writing < room or vectors == 0
+        )  # pages of a file count as long as there is memory for them

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from undrift.check.setting import least_squares, quadratic
+from undrift.check.federations import least_squares, quadratic
 from undrift.core import BadParameters
 from undrift.core.cohort import Sampling
 from undrift.core.streams import Streams
@@ -40,7 +40,9 @@ def test_clip_then_decay_on_the_task_gradient(engine):
 @EVERY
 @pytest.mark.parametrize("scope", ["whole", "reference"])
 def test_scopes_that_clip_corrections_too(engine, scope):
-    """FedDyn as in FedACG's code, clip(g - d_i + alpha (y - x)), and in its own: clip(g - d_i - alpha x) + alpha y."""
+    """FedDyn as in FedACG's code, clip(g - d_i + alpha (y - x)), and in its own: clip(g - d_i -
+    alpha x) + alpha y.
+    """
     problem = quadratic()
     alpha, lr, most, decay = 0.5, 0.01, 4.0, 0.1
     machine = engine(
@@ -64,9 +66,13 @@ def test_scopes_that_clip_corrections_too(engine, scope):
 
 
 @EVERY
-@pytest.mark.parametrize("method", [FedLin(lr=0.01), Scaffold(lr=0.01, option="I")], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "method", [FedLin(lr=0.01), Scaffold(lr=0.01, option="I")], ids=lambda m: type(m).__name__
+)
 def test_gradients_outside_steps_are_clipped_as_in_task(engine, method):
-    """Those at x, before or after the steps, are clip(g_i(x)) + decay x; steps clip g_i(y) - c_i + c as a whole."""
+    """Those at x, before or after the steps, are clip(g_i(x)) + decay x; steps clip g_i(y) - c_i +
+    c as a whole.
+    """
     problem = quadratic()
     lr, most, decay = 0.01, 4.0, 0.1
     machine = engine(method, problem, steps=3, clip=most, clip_scope="whole", weight_decay=decay)
@@ -101,13 +107,17 @@ def test_scopes_differ_only_when_the_clip_binds():
 
 
 def test_only_the_reference_scope_moves_the_fixed_point():
-    """At FedDyn's x* nothing is left to clip but, in that scope, alpha x*; above the clip it pulls models to zero."""
+    """At FedDyn's x* nothing is left to clip but, in that scope, alpha x*; above the clip it pulls
+    models to zero.
+    """
     problem = quadratic()
     best, alpha = problem.optimum, 0.5
     clip = 0.5 * alpha * float(best.norm())
 
     def end(scope):
-        machine = Simulate(FedDyn(lr=0.02, alpha=alpha), problem, steps=5, x0=best, clip=clip, clip_scope=scope)
+        machine = Simulate(
+            FedDyn(lr=0.02, alpha=alpha), problem, steps=5, x0=best, clip=clip, clip_scope=scope
+        )
         for _ in range(3000):
             machine.run_round()
         return machine.x
@@ -138,7 +148,9 @@ def test_lr_decays_from_round_to_round(engine):
     steady = FedRed(eta=1, lam=1, p=0.5)
     with pytest.raises(ValueError) as refusal:
         engine(steady, problem, decay=0.5)
-    assert [str(refusal.value)] == steady.refuse_decay(0.5) and "no lr to decay" in str(refusal.value)
+    assert [str(refusal.value)] == steady.refuse_decay(0.5) and "no lr to decay" in str(
+        refusal.value
+    )
     assert steady.refuse_decay(1) == FedAvg(lr=0.05).refuse_decay(0.5) == []
 
 
@@ -195,7 +207,9 @@ def test_impossible_samplings_are_refused():
 
 def test_scaffold_with_random_cohorts_is_still_exact():
     problem = quadratic()
-    machine = Simulate(Scaffold(lr=0.02), problem, steps=3, cohort=Sampling(2, sampling="bernoulli", dropout=0.2))
+    machine = Simulate(
+        Scaffold(lr=0.02), problem, steps=3, cohort=Sampling(2, sampling="bernoulli", dropout=0.2)
+    )
     for _ in range(6000):
         machine.run_round()
     assert float((machine.x - problem.optimum).norm()) < 1e-8

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from undrift.core.cohort import Sampling
-from undrift.engines import room
-from undrift.engines.room import SPARE, WORK, NoRoom, plan
+from undrift.engines import memory as room
+from undrift.engines.memory import SPARE, WORK, NoRoom, plan
 from undrift.methods import CELGD, FedAvg, FedDC, Scaffold
 
 GB = 10**9
@@ -20,7 +20,12 @@ def problem(device="cuda", clients=100, remembers=False, dtype=torch.float32):
     """A model of 10 MB in single precision."""
     dim = MODEL // dtype.itemsize
     return SimpleNamespace(
-        dim=dim, clients=clients, remembers=remembers, dtype=dtype, device=torch.device(device), samples=[1] * clients
+        dim=dim,
+        clients=clients,
+        remembers=remembers,
+        dtype=dtype,
+        device=torch.device(device),
+        samples=[1] * clients,
     )
 
 
@@ -35,7 +40,12 @@ def free(monkeypatch):
 
 def test_what_a_run_needs(free):
     needs = plan(SCAFFOLD, problem(), Sampling(10))
-    assert (needs.vectors, needs.model, needs.states, needs.work) == (1, MODEL, 100 * MODEL, 10 * WORK * MODEL)
+    assert (needs.vectors, needs.model, needs.states, needs.work) == (
+        1,
+        MODEL,
+        100 * MODEL,
+        10 * WORK * MODEL,
+    )
     assert (needs.place, needs.free) == ("device", 100 * GB)
     assert plan(FedDC(lr=0.1), problem(remembers=True), Sampling(10)).states == 3 * 100 * MODEL
     assert plan(FedAvg(lr=0.1), problem(), Sampling(10)).states == 0
@@ -87,7 +97,9 @@ def test_a_place_that_is_asked_for_is_the_only_one(free, place):
     free[place] = 0.9 * GB
     with pytest.raises(NoRoom) as refused:
         plan(SCAFFOLD, problem(), Sampling(10), place)
-    assert str(refused.value).count("free") == 1 and ("TMPDIR" in str(refused.value)) == (place == "file")
+    assert str(refused.value).count("free") == 1 and ("TMPDIR" in str(refused.value)) == (
+        place == "file"
+    )
 
 
 def test_a_cohort_that_cannot_work_is_refused(free):
@@ -107,7 +119,9 @@ def test_phases_of_everyone_count_everyone(free):
 
 def test_small_runs_do_not_look(monkeypatch):
     monkeypatch.setattr(room, "free", lambda *_: pytest.fail("looked"))
-    tiny = SimpleNamespace(dim=5, clients=4, remembers=False, dtype=torch.float64, device=torch.device("cpu"))
+    tiny = SimpleNamespace(
+        dim=5, clients=4, remembers=False, dtype=torch.float64, device=torch.device("cpu")
+    )
     needs = plan(SCAFFOLD, tiny, Sampling(2))
     assert (needs.place, needs.free, needs.states) == ("device", None, 4 * 5 * 8)
 

@@ -1,4 +1,6 @@
-"""Vectors of which only the non-zero entries travel: how they are declared, sent, checked and counted."""
+"""Vectors of which only the non-zero entries travel: how they are declared, sent, checked and
+counted.
+"""
 
 import numpy as np
 import pytest
@@ -8,11 +10,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 
 import undrift as ud
-from undrift.check.setting import least_squares
+from undrift.check.federations import least_squares
 from undrift.core import Message, Method, Sparse, State, Vec, registry
 from undrift.core.costs import costs
 from undrift.engines import Simulate, Wire, wire
-from undrift.engines.frames import BadFrame, decode, encode, header, sparse_bytes
+from undrift.engines.codec import BadFrame, decode, encode, header, sparse_bytes
 from undrift.methods.fedlin import top
 from undrift.problems import random_quadratic
 
@@ -38,7 +40,9 @@ def payload(frame):
 def sent(monkeypatch):
     """Every frame that the wire engine makes."""
     frames = []
-    monkeypatch.setattr(wire, "encode", lambda message: frames.append(encode(message)) or frames[-1])
+    monkeypatch.setattr(
+        wire, "encode", lambda message: frames.append(encode(message)) or frames[-1]
+    )
     return frames
 
 
@@ -54,24 +58,42 @@ def test_it_is_a_vector_of_a_message():
 @pytest.mark.parametrize("dtype, size", [(torch.float64, 8), (torch.float32, 4)])
 def test_entries_and_places_travel_where_that_is_less(dtype, size):
     like = torch.zeros(6, dtype=dtype)
-    for g, entries in (([0] * 6, 0), ([0, 2, 0, 0, -1, 0], 2), ([1, 2, 3, 4, 5, 6], None), ([1, 2, 3, 4, 5, 0], None)):
+    for g, entries in (
+        ([0] * 6, 0),
+        ([0, 2, 0, 0, -1, 0], 2),
+        ([1, 2, 3, 4, 5, 6], None),
+        ([1, 2, 3, 4, 5, 0], None),
+    ):
         message = upload(*g, dtype=dtype)
         frame = encode(message)
         expected = 6 * size if entries is None else entries * (size + 4)
         assert payload(frame) == 6 * size + expected and sparse_bytes(message) == expected
         assert 0 < len(frame) - payload(frame) <= header(Up)
-        assert set(load(frame)) == ({"y", "g"} if entries is None else {"y", "g.places", "g.values"})
+        assert set(load(frame)) == (
+            {"y", "g"} if entries is None else {"y", "g.places", "g.values"}
+        )
         back = decode(Up, frame, like)
-        assert back.g.dtype == dtype and torch.equal(back.g, message.g) and torch.equal(back.y, message.y)
+        assert (
+            back.g.dtype == dtype
+            and torch.equal(back.g, message.g)
+            and torch.equal(back.y, message.y)
+        )
 
 
 def test_what_is_not_finite_travels_too():
-    back = decode(Up, encode(upload(0, float("nan"), 0, 0, float("-inf"), 0)), torch.zeros(6, dtype=torch.float64))
+    back = decode(
+        Up,
+        encode(upload(0, float("nan"), 0, 0, float("-inf"), 0)),
+        torch.zeros(6, dtype=torch.float64),
+    )
     assert np.array_equal(back.g, [0, np.nan, 0, 0, -np.inf, 0], equal_nan=True)
 
 
 def frame(places, values, kind=torch.int32, dtype=torch.float64, **more):
-    tensors = {"g.places": torch.tensor(places, dtype=kind), "g.values": torch.tensor(values, dtype=dtype)}
+    tensors = {
+        "g.places": torch.tensor(places, dtype=kind),
+        "g.values": torch.tensor(values, dtype=dtype),
+    }
     return save({"y": torch.zeros(6, dtype=torch.float64)} | tensors | more)
 
 
@@ -93,7 +115,9 @@ def test_entries_that_are_not_some_of_a_vector_are_refused():
         frame([1, 4], [2.0, 3.0], g=like),
         frame([1, 4], [2.0, 3.0], h=like),
         save({"y": like, "g.places": torch.zeros(1, dtype=torch.int32)}),
-        save({"y.places": torch.zeros(1, dtype=torch.int32), "y.values": like[:1].clone(), "g": like}),
+        save(
+            {"y.places": torch.zeros(1, dtype=torch.int32), "y.values": like[:1].clone(), "g": like}
+        ),
     ):
         with pytest.raises(BadFrame):
             decode(Up, bad, like)
@@ -117,7 +141,10 @@ def test_bytes_of_top_k_are_those_that_travel(engine):
     problem = random_quadratic(clients=20, dim=10)
     machine = engine(ud.FedLinTopK(lr=0.001, k_server=3, k_client=2), problem)
     machine.run_round()
-    assert (machine.ledger.bytes_up, machine.ledger.bytes_down) == (20 * 160, 20 * 160)  # the first is sent whole
+    assert (machine.ledger.bytes_up, machine.ledger.bytes_down) == (
+        20 * 160,
+        20 * 160,
+    )  # the first is sent whole
     for _ in range(9):
         machine.run_round()
     assert machine.ledger.bytes_up == 20 * (160 + 9 * (2 * 12 + 80))
@@ -186,7 +213,9 @@ def test_the_ledger_is_what_the_wire_carries(reduction, sent):
 def test_both_engines_follow_fedlin_with_top_k(sent):
     problem = least_squares(dim=9)
     method = ud.FedLinTopK(lr=0.01, k_server=2, k_client=3)
-    fast, slow = (kind(method, problem, steps=[1, 2, 3, 2, 1], batch=3) for kind in (Simulate, Wire))
+    fast, slow = (
+        kind(method, problem, steps=[1, 2, 3, 2, 1], batch=3) for kind in (Simulate, Wire)
+    )
     for _ in range(50):
         fast.run_round()
         slow.run_round()

@@ -9,14 +9,13 @@ import torch
 from safetensors.torch import load_file
 from tests.objectives.world import federation
 
-from undrift.check.setting import example, least_squares, phases, uneven
+from undrift.check.federations import example, least_squares, phases, uneven
 from undrift.core import registry
-from undrift.engines import Simulate, Wire, store
+from undrift.engines import Simulate, Wire, checkpoint, store
 from undrift.engines.store import Apart, Store
 from undrift.methods import CELGD, FedDC, FedDyn, FedRecu, FedSpeed, MimeMVR, Scaffold
 from undrift.objectives import MOON
-from undrift.runs import checkpoint
-from undrift.runs.runner import prepare
+from undrift.runs.api import prepare
 
 PROBLEM = least_squares()
 METHODS = [Scaffold, FedDyn, FedSpeed, FedDC, MimeMVR, CELGD, FedRecu]
@@ -62,7 +61,9 @@ def test_every_place_gives_the_same_numbers(name, file):
     options = {"batch": None} if cls.solves else {}
     device, apart, wire = (engine(cls, store, kind, **options) for store, kind in
                            (("device", Simulate), ("file", Simulate), ("", Wire)))  # fmt: skip
-    assert type(device.store) is Store and isinstance(apart.store, Apart) == bool(device.needs.states)
+    assert type(device.store) is Store and isinstance(apart.store, Apart) == bool(
+        device.needs.states
+    )
     while device.round < 12:
         device.advance()
         apart.advance()
@@ -73,7 +74,9 @@ def test_every_place_gives_the_same_numbers(name, file):
 
 
 @each
-@pytest.mark.parametrize("places", [("device", "file"), ("file", "device"), ("file", "file")], ids="-".join)
+@pytest.mark.parametrize(
+    "places", [("device", "file"), ("file", "device"), ("file", "file")], ids="-".join
+)
 def test_a_run_goes_on_anywhere_from_any_phase(cls, places, place, file):
     whole = engine(cls, "device")
     first = engine(cls, places[0])
@@ -135,7 +138,9 @@ def test_nothing_handed_out_is_written_to_later(cls, where, file):
 
 @pytest.mark.parametrize("kind", ["device", "file", "ahead"])
 def test_any_sequence_of_cohorts(kind, place):
-    """Against an array per vector; whoever was expected may not come, and a cohort may renew some vectors only."""
+    """Against an array per vector; whoever was expected may not come, and a cohort may renew some
+    vectors only.
+    """
     rng, n, d = np.random.default_rng(0), 6, 3
     start = {"a": torch.zeros(d), "b": torch.arange(1.0, d + 1)}
     store = Store(start, n) if kind == "device" else Apart(start, n, str(place))
@@ -161,7 +166,9 @@ def test_any_sequence_of_cohorts(kind, place):
             store.expect(lambda who=following: who)
         if rng.random() < 0.8:
             new = {
-                name: torch.from_numpy(rng.normal(size=(len(who), d))).float() for name in start if rng.random() < 0.7
+                name: torch.from_numpy(rng.normal(size=(len(who), d))).float()
+                for name in start
+                if rng.random() < 0.7
             }
             store.scatter(members, handed(new))
             for name in new:
@@ -191,7 +198,9 @@ def test_a_client_that_never_took_part_takes_no_room(place):
     (client,) = np.flatnonzero(seen["h"])
     for name, v in machine.clients.items():
         others = np.arange(PROBLEM.clients) != client
-        assert torch.equal(v[others], start[name][others]) and not torch.equal(v[client], start[name][client])
+        assert torch.equal(v[others], start[name][others]) and not torch.equal(
+            v[client], start[name][client]
+        )
     again = engine(FedDC, "file", cohort=1)
     again.restore(*machine.snapshot())
     assert [int(mask.sum()) for mask in again.store._seen.values()] == [1, 1]
@@ -221,7 +230,9 @@ def test_a_full_disk_is_an_error_that_names_the_place(place, monkeypatch, system
     if system == "macos":
         monkeypatch.delattr("os.posix_fallocate", raising=False)
     else:
-        monkeypatch.setattr("os.posix_fallocate", full if system == "linux" else lacking, raising=False)
+        monkeypatch.setattr(
+            "os.posix_fallocate", full if system == "linux" else lacking, raising=False
+        )
     if system != "linux":
         monkeypatch.setattr("os.pwrite", full)
     with pytest.raises(OSError, match="No space left") as raised:
@@ -229,7 +240,9 @@ def test_a_full_disk_is_an_error_that_names_the_place(place, monkeypatch, system
     assert raised.value.filename == str(place)
 
 
-@pytest.mark.parametrize("missing", [["os.posix_fallocate"], ["os.posix_fallocate", "os.pwrite", "mmap.MADV_WILLNEED"]])
+@pytest.mark.parametrize(
+    "missing", [["os.posix_fallocate"], ["os.posix_fallocate", "os.pwrite", "mmap.MADV_WILLNEED"]]
+)
 def test_systems_that_lack_a_call_compute_the_same(place, monkeypatch, missing):
     usual = engine(Scaffold, "device")
     for name in missing:
@@ -253,7 +266,9 @@ def test_a_checkpoint_is_written_in_blocks(where, block, place, monkeypatch):
     checkpoint.store(machine, place / "state", "run")
     written = load_file(place / "state")
     tensors = machine.snapshot()[0]
-    assert written.keys() == tensors.keys() and all(torch.equal(written[n], tensors[n]) for n in tensors)
+    assert written.keys() == tensors.keys() and all(
+        torch.equal(written[n], tensors[n]) for n in tensors
+    )
 
 
 def test_numbers_of_two_sizes_are_aligned(place):

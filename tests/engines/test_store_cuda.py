@@ -1,16 +1,17 @@
-"""On a GPU: states on it, in memory beside it and in a file give the same numbers, and rows travel while it works."""
+"""On a GPU: states on it, in memory beside it and in a file give the same numbers, and rows travel
+while it works.
+"""
 
 import gc
 
 import pytest
 import torch
 
-from undrift.check.setting import example, least_squares, phases, uneven
+from undrift._device import upload
+from undrift.check.federations import example, least_squares, phases, uneven
 from undrift.core import Oracle, Problem
-from undrift.core.upload import upload
-from undrift.engines import Simulate
+from undrift.engines import Simulate, checkpoint
 from undrift.methods import CELGD, FedDC, FedDyn, FedSpeed, MimeMVR, Scaffold
-from undrift.runs import checkpoint
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 GPU = torch.device("cuda")
@@ -56,7 +57,9 @@ def test_every_place_gives_the_same_numbers(cls):
     problem = least_squares().to(torch.float64, GPU)
     method = example(cls, least_squares().constants)
     setting = {**uneven(method, problem.clients), "batch": 3, "seed": 4}
-    device, host, file = (Simulate(method, problem, store=store, **setting) for store in ("device", "host", "file"))
+    device, host, file = (
+        Simulate(method, problem, store=store, **setting) for store in ("device", "host", "file")
+    )
     while device.round < 12:
         for engine in (device, host, file):
             engine.advance()
@@ -68,7 +71,10 @@ def test_every_place_gives_the_same_numbers(cls):
 @pytest.mark.parametrize("cohort", [5, 30])
 def test_rows_that_travel_meanwhile_arrive_whole(cls, cohort):
     """Nobody looks at the states between the rounds: what is not ordered by events would be seen."""
-    device, host = (Simulate(cls(lr=0.1), Large(), steps=3, cohort=cohort, store=store) for store in ("device", "host"))
+    device, host = (
+        Simulate(cls(lr=0.1), Large(), steps=3, cohort=cohort, store=store)
+        for store in ("device", "host")
+    )
     for _ in range(40):
         device.run_round()
     for _ in range(40):
@@ -77,12 +83,16 @@ def test_rows_that_travel_meanwhile_arrive_whole(cls, cohort):
 
 
 @each
-@pytest.mark.parametrize("places", [("host", "device"), ("device", "host"), ("host", "file")], ids="-".join)
+@pytest.mark.parametrize(
+    "places", [("host", "device"), ("device", "host"), ("host", "file")], ids="-".join
+)
 def test_a_run_goes_on_anywhere_from_any_phase(cls, places, tmp_path):
     problem = least_squares().to(torch.float64, GPU)
     method = example(cls, least_squares().constants)
     setting = {**uneven(method, problem.clients), "batch": 3}
-    whole, first = (Simulate(method, problem, store=store, **setting) for store in ("device", places[0]))
+    whole, first = (
+        Simulate(method, problem, store=store, **setting) for store in ("device", places[0])
+    )
     for _ in range(3 * len(phases(method))):
         first.advance()
         checkpoint.store(first, tmp_path / "state", "run")

@@ -1,4 +1,6 @@
-"""The papers' inequalities on the library's own runs (rows 4, 8, 9, 11, 17 of the test matrix, and FedCET's rate)."""
+"""The papers' inequalities on the library's own runs (rows 4, 8, 9, 11, 17 of the test matrix, and
+FedCET's rate).
+"""
 
 import numpy as np
 import pytest
@@ -39,7 +41,9 @@ def test_fedrecu_descends(fed, tau):
 @few
 @given(seed=st.integers(0, 10_000), tau=st.integers(1, 8))
 def test_fedrecu_descends_on_nonconvex_clients(seed, tau):
-    """Indefinite Hessians: Theorem 2's step, its descent, and its bound on the mean squared gradient."""
+    """Indefinite Hessians: Theorem 2's step, its descent, and its bound on the mean squared
+    gradient.
+    """
     rng = np.random.default_rng(seed)
     a = rng.normal(size=(4, 3, 3))
     problem = Quadratic((a + a.transpose(0, 2, 1)) / 2, rng.normal(size=(4, 3)))
@@ -92,12 +96,18 @@ def test_daneplus_dual_corollary_32(fed):
     L, mu, x0 = fed.smoothness, fed.mu, start(fed)
     lam = steps.daneplus_dual_lam(mu, L)
     rate, weight = bounds.daneplus_dual_rate(mu, L, lam), bounds.daneplus_dual_weight(mu, L, lam)
-    engine = Simulate(um.DANEPlusDual(lam=lam, m=lam, lr=1.0, solver="exact"), problem_of(fed), x0=torch.as_tensor(x0))
+    engine = Simulate(
+        um.DANEPlusDual(lam=lam, m=lam, lr=1.0, solver="exact"),
+        problem_of(fed),
+        x0=torch.as_tensor(x0),
+    )
     stars = np.stack([fed.grad(i, fed.x_star) for i in range(fed.N)])
 
     def potential():
         h = (engine.clients.h_my + lam * engine.x).numpy()
-        return np.sum((engine.x.numpy() - fed.x_star) ** 2) + weight * np.mean(np.sum((h - stars) ** 2, axis=1))
+        return np.sum((engine.x.numpy() - fed.x_star) ** 2) + weight * np.mean(
+            np.sum((h - stars) ** 2, axis=1)
+        )
 
     values = [potential()]
     for _ in range(12):
@@ -109,7 +119,9 @@ def test_daneplus_dual_corollary_32(fed):
 @few
 @given(fed=feds, seed=st.integers(0, 1000))
 def test_fedred_gd_one_step_lyapunov_from_any_state(fed, seed):
-    """Row 11. One local step (p = 1 forces it); the coin of the inequality enters through its expectation."""
+    """Row 11. One local step (p = 1 forces it); the coin of the inequality enters through its
+    expectation.
+    """
     rng = np.random.default_rng(seed)
     mu, L, lam = fed.mu, fed.smoothness, fed.delta_a
     if lam + mu > L:
@@ -118,7 +130,9 @@ def test_fedred_gd_one_step_lyapunov_from_any_state(fed, seed):
     p = (lam + mu / 2) / (eta - mu / 2)
     x, y = rng.normal(size=fed.d), rng.normal(size=(fed.N, fed.d))
     engine = Simulate(um.FedRed(eta=eta, lam=lam, p=1.0), problem_of(fed), x0=torch.as_tensor(x))
-    engine.restore({"server.x": torch.as_tensor(x), "client.y": torch.as_tensor(y)}, engine.snapshot()[1])
+    engine.restore(
+        {"server.x": torch.as_tensor(x), "client.y": torch.as_tensor(y)}, engine.snapshot()[1]
+    )
     engine.run_round()
     new = engine.clients.y.numpy()
     mean, star = new.mean(0), fed.x_star
@@ -135,7 +149,9 @@ def test_fedred_gd_one_step_lyapunov_from_any_state(fed, seed):
 @few
 @given(fed=feds, p=st.floats(0.15, 1.0))
 def test_scaffnew_rate_in_expectation(fed, p):
-    """Row 17: expectation over the coin exactly, from the two outcomes of one iteration at a random state."""
+    """Row 17: expectation over the coin exactly, from the two outcomes of one iteration at a random
+    state.
+    """
     mu, L = fed.mu, fed.smoothness
     lr = 1 / L
     rng = np.random.default_rng(0)
@@ -153,8 +169,14 @@ def test_scaffnew_rate_in_expectation(fed, p):
     expected = p * potential(mean, h + p / lr * (mean - local)) + (1 - p) * potential(local, h)
     assert expected <= bounds.scaffnew_rate(mu, lr, p) * potential(x, h) + 1e-9
     engine = Simulate(um.Scaffnew(lr=lr, p=p), problem_of(fed))
-    state = {"server.x": torch.as_tensor(star), "client.y": torch.as_tensor(x), "client.h": torch.as_tensor(h)}
-    engine.restore(state, engine.snapshot()[1])  # the library's own update of h, read off after a round
+    state = {
+        "server.x": torch.as_tensor(star),
+        "client.y": torch.as_tensor(x),
+        "client.h": torch.as_tensor(h),
+    }
+    engine.restore(
+        state, engine.snapshot()[1]
+    )  # the library's own update of h, read off after a round
     engine.run_round()
     np.testing.assert_allclose(engine.clients.h, h + p / lr * (star - x), atol=1e-9)
 
@@ -166,7 +188,9 @@ def test_fedcet_corollary_1(tau):
     mu, L = fed.mu, fed.smoothness
     lr = 0.8 * fedcet.search(mu, L, tau)
     c = fedcet.weight(mu, lr)
-    engine = Simulate(um.FedCET(lr=lr, c=c), problem_of(fed), steps=tau, x0=torch.as_tensor(start(fed)))
+    engine = Simulate(
+        um.FedCET(lr=lr, c=c), problem_of(fed), steps=tau, x0=torch.as_tensor(start(fed))
+    )
     duals = np.stack([-fed.grad(i, fed.x_star) for i in range(fed.N)])
     engine.run_round()
 
@@ -181,4 +205,6 @@ def test_fedcet_corollary_1(tau):
     for k in range(1, 400):
         engine.run_round()
         x, _ = clients()
-        assert np.sum((x - fed.x_star) ** 2) <= bounds.fedcet_distance2(mu, L, tau, lr, c, k, far, dual) * (1 + 1e-9)
+        assert np.sum((x - fed.x_star) ** 2) <= bounds.fedcet_distance2(
+            mu, L, tau, lr, c, k, far, dual
+        ) * (1 + 1e-9)

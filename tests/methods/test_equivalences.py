@@ -26,12 +26,16 @@ def close(a, b, tol):
 def test_row_2_fedrecu_is_fedlin(seed, tau):
     fed, x0, L = world(seed)
     lr = 8 / (13 * tau * L)
-    close(points(um.FedRecu(lr=lr), fed, x0, 30, steps=tau), points(um.FedLin(lr=lr), fed, x0, 30, steps=tau), 1e-12)
+    close(
+        points(um.FedRecu(lr=lr), fed, x0, 30, steps=tau),
+        points(um.FedLin(lr=lr), fed, x0, 30, steps=tau),
+        1e-12,
+    )
 
 
 def test_row_2_holds_with_mini_batches():
     """FedRecu reuses the mini-batch of x(k tau) in its first local step; so does our FedLin."""
-    from undrift.check.setting import least_squares
+    from undrift.check.federations import least_squares
 
     problem = least_squares()
     lr = 1 / (10 * 3 * problem.constants.L)
@@ -47,7 +51,9 @@ def test_row_2_holds_with_mini_batches():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_row_3_fedrecu_with_one_step_is_gd_in_one_exchange(seed):
     fed, x0, L = world(seed)
-    close(points(um.FedRecu(lr=0.5 / L), fed, x0, 20), points(um.GD(lr=0.5 / L), fed, x0, 20), 1e-12)
+    close(
+        points(um.FedRecu(lr=0.5 / L), fed, x0, 20), points(um.GD(lr=0.5 / L), fed, x0, 20), 1e-12
+    )
     engine = Simulate(um.FedRecu(lr=0.5 / L), problem_of(fed), steps=1)
     engine.run_round()
     assert (engine.ledger.vectors_up, engine.ledger.vectors_down, engine.ledger.syncs) == (1, 1, 1)
@@ -57,7 +63,9 @@ def test_row_3_fedrecu_with_one_step_is_gd_in_one_exchange(seed):
 def test_row_5_fedcet_invariants(tau):
     fed, x0, L = world(0)
     lr = 0.2 / (tau * L)
-    engine = Simulate(um.FedCET(lr=lr, c=0.4 / (tau * lr)), problem_of(fed), steps=tau, x0=torch.as_tensor(x0))
+    engine = Simulate(
+        um.FedCET(lr=lr, c=0.4 / (tau * lr)), problem_of(fed), steps=tau, x0=torch.as_tensor(x0)
+    )
     for _ in range(40):
         engine.run_round()
         close(engine.clients.d.sum(0), 0, 1e-10)
@@ -83,7 +91,7 @@ def test_row_6_fedcet_converges_with_the_searched_step(tau):
     fed = federation(2, mu=2.0, L=3.0)
     problem = problem_of(fed)
     method = um.FedCET(lr="theory", c="theory")
-    from undrift.runs.runner import resolve
+    from undrift.runs.api import resolve
 
     method = resolve(method, problem, steps=tau, cohort=None, batch=None)
     engine = Simulate(method, problem, steps=tau)
@@ -107,7 +115,9 @@ def test_row_6_fedcet_stability_limit_of_the_weight(tau):
         assert (sizes[-1] > 100 * sizes[10]) == grows
 
 
-@pytest.mark.parametrize(("tau", "converges"), [(1, True), (2, True), (5, True), (8, False), (10, False)])
+@pytest.mark.parametrize(
+    ("tau", "converges"), [(1, True), (2, True), (5, True), (8, False), (10, False)]
+)
 def test_row_7_extra_and_local_updates(tau, converges):
     problem = random_quadratic(clients=6, dim=5, mu=0.2, L=1.0, seed=1)
     engine = Simulate(um.EXTRA(lr=0.1), problem, steps=tau)
@@ -133,14 +143,23 @@ def test_row_10_fedred_limits():
 @pytest.mark.parametrize("p", [0.3, 0.7])
 def test_row_10_without_the_reference_prox(p):
     fed, x0, L = world(0)
-    dual = points(um.FedRedDual(eta=L, lam=0.0, p=p, m=p * L, reset_local=True), fed, x0, 40, seed=5)
+    dual = points(
+        um.FedRedDual(eta=L, lam=0.0, p=p, m=p * L, reset_local=True), fed, x0, 40, seed=5
+    )
     close(dual, points(um.Scaffnew(lr=1 / L, p=p), fed, x0, 40, seed=5), 1e-9)
-    red = Simulate(um.FedRed(eta=L, lam=0.0, p=p, reset_local=True), problem_of(fed), seed=5, x0=torch.as_tensor(x0))
+    red = Simulate(
+        um.FedRed(eta=L, lam=0.0, p=p, reset_local=True),
+        problem_of(fed),
+        seed=5,
+        x0=torch.as_tensor(x0),
+    )
     x = torch.as_tensor(x0)
     for _ in range(15):  # FedLin with as many local steps as the coin gave
         before = red.ledger.iterations
         red.run_round()
-        lin = Simulate(um.FedLin(lr=1 / L), problem_of(fed), steps=red.ledger.iterations - before, x0=x)
+        lin = Simulate(
+            um.FedLin(lr=1 / L), problem_of(fed), steps=red.ledger.iterations - before, x0=x
+        )
         lin.run_round()
         x = lin.x
         close(red.x, x, 1e-9)
@@ -193,13 +212,21 @@ def test_row_19_where_fedlin_may_compress():
 @pytest.mark.parametrize("seed", SEEDS)
 def test_fedavg_and_fedprox_reductions(seed):
     fed, x0, L = world(seed)
-    close(points(um.FedAvg(lr=0.3 / L, server_lr=0.8), fed, x0, 20), points(um.GD(lr=0.24 / L), fed, x0, 20), 1e-12)
+    close(
+        points(um.FedAvg(lr=0.3 / L, server_lr=0.8), fed, x0, 20),
+        points(um.GD(lr=0.24 / L), fed, x0, 20),
+        1e-12,
+    )
     close(
         points(um.FedProx(lr=0.1 / L, mu=0.0), fed, x0, 20, steps=4, cohort=3),
         points(um.FedAvg(lr=0.1 / L), fed, x0, 20, steps=4, cohort=3),
         1e-12,
     )
-    close(points(um.Scaffnew(lr=0.3 / L, p=1.0), fed, x0, 20), points(um.GD(lr=0.3 / L), fed, x0, 20), 1e-12)
+    close(
+        points(um.Scaffnew(lr=0.3 / L, p=1.0), fed, x0, 20),
+        points(um.GD(lr=0.3 / L), fed, x0, 20),
+        1e-12,
+    )
 
 
 def test_dane_solves_identical_clients_in_one_round():
@@ -218,7 +245,9 @@ def test_row_12_four_names_of_one_recursion(seed):
     close(points(um.FedPD(lr=lr, eta=lam, from_server=True), fed, x0, 30, steps=5), speed, 1e-10)
     close(points(um.FedADMM(lr=lr, rho=1 / lam, rule="delta"), fed, x0, 30, steps=5), speed, 1e-10)
     close(
-        points(um.FedSpeed(lr=lr, lam=lam, rho=0.0, server_dual="all"), fed, x0, 30, steps=5, cohort=3),
+        points(
+            um.FedSpeed(lr=lr, lam=lam, rho=0.0, server_dual="all"), fed, x0, 30, steps=5, cohort=3
+        ),
         points(um.FedDyn(lr=lr, alpha=1 / lam), fed, x0, 30, steps=5, cohort=3),
         1e-10,
     )
@@ -227,7 +256,9 @@ def test_row_12_four_names_of_one_recursion(seed):
 def test_row_12_on_logistic_regression():
     from undrift.problems import build
 
-    problem = build("logistic", data="breast-cancer", clients=6, partition="dirichlet", beta=0.3, l2=0.01)
+    problem = build(
+        "logistic", data="breast-cancer", clients=6, partition="dirichlet", beta=0.3, l2=0.01
+    )
     L = problem.constants.L
     lr, lam = 0.3 / L, 3.0
     methods = [
@@ -246,13 +277,18 @@ def test_row_12_on_logistic_regression():
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_row_13_fedspeed_identities(seed):
-    """One round from a random correction: the moving averages (2) and (3), from the gradients along the path."""
+    """One round from a random correction: the moving averages (2) and (3), from the gradients along
+    the path.
+    """
     fed, x0, L = world(seed)
     lr, lam, K, rho, alpha = 0.1 / L, 2.5, 6, 0.05, 0.7
     dual = np.random.default_rng(seed).normal(size=(fed.N, fed.d))
     method = um.FedSpeed(lr=lr, lam=lam, rho=rho, alpha=alpha, normalise=False)
     engine = Simulate(method, problem_of(fed), steps=K, x0=torch.as_tensor(x0))
-    start_state = {"server.x": torch.as_tensor(x0), "server.g": torch.zeros(fed.d, dtype=torch.float64)}
+    start_state = {
+        "server.x": torch.as_tensor(x0),
+        "server.g": torch.zeros(fed.d, dtype=torch.float64),
+    }
     engine.restore(start_state | {"client.g": torch.as_tensor(dual)}, engine.snapshot()[1])
     engine.run_round()
     weights = lr / lam * (1 - lr / lam) ** np.arange(K - 1, -1, -1)
@@ -271,7 +307,9 @@ def test_row_13_fedspeed_identities(seed):
 def test_row_14_fedadmm_keeps_its_invariant():
     fed, _, L = world(0)
     rho = 0.6
-    engine = Simulate(um.FedADMM(lr=0.1 / L, rho=rho, rule="all"), problem_of(fed), steps=4, cohort=2)
+    engine = Simulate(
+        um.FedADMM(lr=0.1 / L, rho=rho, rule="all"), problem_of(fed), steps=4, cohort=2
+    )
     for _ in range(30):
         engine.run_round()
         close(engine.x, (engine.clients.w + engine.clients.y / rho).mean(0), 1e-10)
@@ -344,8 +382,14 @@ def test_mimemvr_renewed_first_is_fedlin():
 def test_fedopt_with_large_tau_is_fedavg():
     fed, x0, L = world(0)
     tau = 1e9
-    adam = um.FedAdam(lr=0.1 / L, beta1=0.0, beta2=1.0, tau=tau, server_lr=2 * tau)  # v stays tau^2: half the step
-    close(points(adam, fed, x0, 15, steps=3), points(um.FedAvg(lr=0.1 / L), fed, x0, 15, steps=3), 1e-6)
+    adam = um.FedAdam(
+        lr=0.1 / L, beta1=0.0, beta2=1.0, tau=tau, server_lr=2 * tau
+    )  # v stays tau^2: half the step
+    close(
+        points(adam, fed, x0, 15, steps=3),
+        points(um.FedAvg(lr=0.1 / L), fed, x0, 15, steps=3),
+        1e-6,
+    )
 
 
 def test_accelerated_server_serves_any_client_rule():
@@ -358,7 +402,9 @@ def test_accelerated_server_serves_any_client_rule():
         mu: Positive
 
         def work(self, me, got, f):
-            return me, self.Up(dy=f.sgd(got.x, self.lr, lambda y, grad: grad(y), prox=self.mu) - got.x)
+            return me, self.Up(
+                dy=f.sgd(got.x, self.lr, lambda y, grad: grad(y), prox=self.mu) - got.x
+            )
 
     registry.pop("ProxACG")
     fed, x0, L = world(0)
@@ -381,6 +427,9 @@ def test_inexact_dane_keeps_its_promise():
         g = [fed.grad(i, x) for i in range(fed.N)]
         for i in range(fed.N):
             best = fed.solve(i, g[i] - sum(g) / fed.N + lam * x, lam)
-            assert np.linalg.norm(engine.ends[i].numpy() - best) <= gamma * np.linalg.norm(x - best) + 1e-12
+            assert (
+                np.linalg.norm(engine.ends[i].numpy() - best)
+                <= gamma * np.linalg.norm(x - best) + 1e-12
+            )
     exact = points(um.InexactDANE(lam=lam, lr=1.0, solver="exact"), fed, x0, 10)
     close(exact, points(um.DANE(lam=lam), fed, x0, 10), 1e-12)

@@ -7,7 +7,7 @@ import pytest
 
 import undrift.methods as um
 from tests.reference import correction
-from undrift.check.setting import least_squares
+from undrift.check.federations import least_squares
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
 from undrift.engines.batches import Batches
@@ -45,7 +45,11 @@ class Clock:
 
 
 def transcribed(p, I):  # noqa: E741
-    fed, clock, batches = Regression(), Clock(p), Batches(Streams(SEED), PROBLEM, BATCH, epochs=False)
+    fed, clock, batches = (
+        Regression(),
+        Clock(p),
+        Batches(Streams(SEED), PROBLEM, BATCH, epochs=False),
+    )
 
     def sampled(i, x, r, q):
         communication, block = clock.places[r]
@@ -71,13 +75,20 @@ def run(engine, count):
 @pytest.mark.parametrize("kind", [Simulate, Wire])
 @pytest.mark.parametrize(("p", "I"), [(0.0, 1), (0.0, 3), (0.5, 1), (0.5, 3), (0.7, 4)])
 def test_oracle_2_is_algorithm_4(kind, p, I):  # noqa: E741
-    engine = kind(um.FedPDVR(eta=ETA, gamma=GAMMA, p=p, I=I), PROBLEM, steps=Q, batch=BATCH, seed=SEED)
+    engine = kind(
+        um.FedPDVR(eta=ETA, gamma=GAMMA, p=p, I=I), PROBLEM, steps=Q, batch=BATCH, seed=SEED
+    )
     expected = transcribed(p, I)
-    np.testing.assert_allclose(run(engine, ROUNDS), expected[1:], rtol=0, atol=1e-12 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        run(engine, ROUNDS), expected[1:], rtol=0, atol=1e-12 * np.abs(expected).max()
+    )
 
 
 def test_the_count_survives_a_restart():
-    method, setting = um.FedPDVR(eta=ETA, gamma=GAMMA, p=0.5, I=3), {"steps": Q, "batch": BATCH, "seed": SEED}
+    method, setting = (
+        um.FedPDVR(eta=ETA, gamma=GAMMA, p=0.5, I=3),
+        {"steps": Q, "batch": BATCH, "seed": SEED},
+    )
     whole = Simulate(method, PROBLEM, **setting)
     run(whole, 5)
     later = Simulate(method, PROBLEM, **setting)

@@ -1,11 +1,26 @@
-"""The papers' methods and first baselines against their independent NumPy transcriptions, round by round."""
+"""The papers' methods and first baselines against their independent NumPy transcriptions, round by
+round.
+"""
 
 import numpy as np
 import pytest
 import torch
 
 import undrift.methods as um
-from tests.methods.world import FED, FEW, FLIPS, ROUNDS, SEED, UNEVEN, X0, L, P, agree, points, problem_of
+from tests.methods.world import (
+    FED,
+    FEW,
+    FLIPS,
+    ROUNDS,
+    SEED,
+    UNEVEN,
+    X0,
+    L,
+    P,
+    agree,
+    points,
+    problem_of,
+)
 from tests.reference import averaging, correction, papers
 from undrift.core.streams import Streams
 from undrift.engines import Simulate
@@ -97,7 +112,9 @@ for solver, transcription in (("gd", papers.fedred_gd), ("exact", papers.fedred)
         CASES[f"fedred-dual-{solver}-{reset}"] = (
             um.FedRedDual(eta=L, lam=1.3, p=P, m=0.9, solver=solver, reset_local=reset),
             {},
-            lambda t=transcription, r=reset: t(FED, X0, FLIPS, eta=L, lam=1.3, control="dual", m=0.9, reset_local=r),
+            lambda t=transcription, r=reset: t(
+                FED, X0, FLIPS, eta=L, lam=1.3, control="dual", m=0.9, reset_local=r
+            ),
         )
 CASES["fedred-rand"] = (
     um.FedRed(eta=L, lam=1.3, p=P, average="rand"),
@@ -126,7 +143,9 @@ def test_fedrecu_is_algorithm_1(tau):
 
 @pytest.mark.parametrize("tau", [1, 2, 3, 5])
 def test_fedcet_is_algorithm_2(tau):
-    """x0 is the paper's x(-2): the first round ends with the communication at t = -1, after two steps."""
+    """x0 is the paper's x(-2): the first round ends with the communication at t = -1, after two
+    steps.
+    """
     alpha = 0.2 / (tau * L)
     c = 0.5 / (tau * alpha)
     expected = papers.fedcet(FED, X0, ROUNDS, alpha=alpha, c=c, tau=tau)
@@ -140,9 +159,11 @@ def gradients(x):
 
 @pytest.mark.parametrize("tau", [1, 2, 3, 5])
 def test_extra_is_its_two_step_recursion(tau):
-    """A round ends with X(t), t + 1 a multiple of tau; with tau = 1 the first mean, that of X(0), is left out.
+    """A round ends with X(t), t + 1 a multiple of tau; with tau = 1 the first mean, that of X(0),
+    is left out.
 
-    The server stands for the mean of 2 X(t) - X(t-1), which is that of X(t+1) but for the change of the gradients.
+    The server stands for the mean of 2 X(t) - X(t-1), which is that of X(t+1) but for the change of
+    the gradients.
     """
     alpha, rounds, trace = 0.1 / L, 8, []
     expected = correction.extra_local(FED, X0, rounds + 1, alpha=alpha, tau=tau, trace=trace)
@@ -153,13 +174,19 @@ def test_extra_is_its_two_step_recursion(tau):
         t = k * tau - (tau > 1)
         assert engine.ledger.iterations == t
         np.testing.assert_allclose(engine.clients.x.numpy(), path[t], rtol=0, atol=1e-11)
-        np.testing.assert_allclose(engine.x.numpy(), (2 * path[t] - path[t - 1]).mean(0), rtol=0, atol=1e-11)
+        np.testing.assert_allclose(
+            engine.x.numpy(), (2 * path[t] - path[t - 1]).mean(0), rtol=0, atol=1e-11
+        )
         change = alpha * (gradients(path[t]) - gradients(path[t - 1])).mean(0)
-        np.testing.assert_allclose(engine.x.numpy() - change, expected[k + (tau == 1)], rtol=0, atol=1e-11)
+        np.testing.assert_allclose(
+            engine.x.numpy() - change, expected[k + (tau == 1)], rtol=0, atol=1e-11
+        )
 
 
 def test_fast_gradient_descent_of_daneplus():
-    """Constant-momentum Nesterov steps; the rule is tested, and its answer taken, at the extrapolated point."""
+    """Constant-momentum Nesterov steps; the rule is tested, and its answer taken, at the
+    extrapolated point.
+    """
     lam, mu = 2.0, 0.7
     lr, q = 1 / (L + lam), np.sqrt((mu + lam) / (L + lam))
     got = points(um.DANEPlus(lam=lam, lr=lr, mu=mu, solver="fgd"), FED, X0, 6, steps=80)

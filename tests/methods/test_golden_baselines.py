@@ -56,16 +56,24 @@ CASES = {
     ),
     "fedadam": (um.FedAdam(lr=LR, server_lr=0.3, tau=0.01), PARTIAL, fedopt(averaging.fedadam)),
     "fedyogi": (um.FedYogi(lr=LR, server_lr=0.3, tau=0.01), PARTIAL, fedopt(averaging.fedyogi)),
-    "fedadagrad": (um.FedAdagrad(lr=LR, server_lr=0.3, tau=0.01), PARTIAL, fedopt(averaging.fedadagrad)),
+    "fedadagrad": (
+        um.FedAdagrad(lr=LR, server_lr=0.3, tau=0.01),
+        PARTIAL,
+        fedopt(averaging.fedadagrad),
+    ),
     "fedcm": (
         um.FedCM(lr=LR, alpha=0.3, server_lr=0.9),
         EVEN,
-        lambda: averaging.fedcm(FED, X0, ROUNDS, eta_l=LR, alpha=0.3, steps=4, eta_g=0.9, cohorts=FEW),
+        lambda: averaging.fedcm(
+            FED, X0, ROUNDS, eta_l=LR, alpha=0.3, steps=4, eta_g=0.9, cohorts=FEW
+        ),
     ),
     "fedacg": (
         um.FedACG(lr=LR, lam=0.8, beta=0.3),
         PARTIAL,
-        lambda: fedspeed_acg.fedacg(FED, X0, ROUNDS, eta=LR, lam=0.8, beta=0.3, steps=UNEVEN, cohorts=FEW),
+        lambda: fedspeed_acg.fedacg(
+            FED, X0, ROUNDS, eta=LR, lam=0.8, beta=0.3, steps=UNEVEN, cohorts=FEW
+        ),
     ),
     "feddyn": (
         um.FedDyn(lr=LR, alpha=0.7),
@@ -99,7 +107,9 @@ CASES = {
     "scaffold-m": (
         um.ScaffoldM(lr=LR, gamma=0.3 / L, beta=0.4),
         EVEN,
-        lambda: correction.scaffold_m(FED, X0, ROUNDS, eta_l=LR, gamma=0.3 / L, beta=0.4, steps=4, cohorts=FEW),
+        lambda: correction.scaffold_m(
+            FED, X0, ROUNDS, eta_l=LR, gamma=0.3 / L, beta=0.4, steps=4, cohorts=FEW
+        ),
     ),
     "sonata": (
         um.SONATA(beta=1.5, alpha=0.6),
@@ -114,12 +124,16 @@ CASES = {
     "mime": (
         um.Mime(lr=LR, beta=0.7, server_lr=0.9),
         PARTIAL,
-        lambda: variance.mime(FED, X0, ROUNDS, eta=LR, beta=0.7, eta_g=0.9, steps=UNEVEN, cohorts=FEW),
+        lambda: variance.mime(
+            FED, X0, ROUNDS, eta=LR, beta=0.7, eta_g=0.9, steps=UNEVEN, cohorts=FEW
+        ),
     ),
     "mimelite": (
         um.MimeLite(lr=LR, beta=0.7, server_lr=0.9),
         PARTIAL,
-        lambda: variance.mimelite(FED, X0, ROUNDS, eta=LR, beta=0.7, eta_g=0.9, steps=UNEVEN, cohorts=FEW),
+        lambda: variance.mimelite(
+            FED, X0, ROUNDS, eta=LR, beta=0.7, eta_g=0.9, steps=UNEVEN, cohorts=FEW
+        ),
     ),
     "mimemvr": (um.MimeMVR(lr=LR, a=0.4), {"steps": 4}, mimemvr()),
     "mimemvr-fresh": (um.MimeMVR(lr=LR, a=0.4, fresh=True), {"steps": 4}, mimemvr(refresh="fresh")),
@@ -153,7 +167,11 @@ CASES |= {
         PARTIAL,
         fedspeed(lam=1.5, correction=False),
     ),
-    "table-7-prox-correct": (um.FedSpeed(lr=LR, lam=1.5, perturb=False), PARTIAL, fedspeed(lam=1.5)),
+    "table-7-prox-correct": (
+        um.FedSpeed(lr=LR, lam=1.5, perturb=False),
+        PARTIAL,
+        fedspeed(lam=1.5),
+    ),
     "table-7-prox-perturb": (
         um.FedSpeed(lr=LR, lam=1.5, rho=0.1, correct=False),
         PARTIAL,

@@ -11,7 +11,9 @@ from undrift.problems.quadratic import Quadratic
 
 
 def problem_of(fed: Federation) -> Quadratic:
-    return Quadratic(np.stack([h for h, _ in fed.quadratics]), np.stack([q for _, q in fed.quadratics]))
+    return Quadratic(
+        np.stack([h for h, _ in fed.quadratics]), np.stack([q for _, q in fed.quadratics])
+    )
 
 
 def federation(seed=0, N=5, d=4, mu=1.0, L=6.0) -> Federation:
@@ -62,5 +64,7 @@ UNEVEN = [1, 4, 2, 3, 2]
 def agree(method, setting, expected):
     """The library's points on ``FED`` are the transcription's, and they move."""
     got = points(method, FED, X0, ROUNDS, seed=SEED, **setting)
-    np.testing.assert_allclose(got, expected[: ROUNDS + 1], rtol=0, atol=1e-11 * max(1.0, np.abs(expected).max()))
+    np.testing.assert_allclose(
+        got, expected[: ROUNDS + 1], rtol=0, atol=1e-11 * max(1.0, np.abs(expected).max())
+    )
     assert np.abs(got[-1] - got[0]).max() > 1e-3

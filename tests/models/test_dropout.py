@@ -1,4 +1,6 @@
-"""Dropout by key: how much is dropped, by which layer, call and client, and that nothing else decides it."""
+"""Dropout by key: how much is dropped, by which layer, call and client, and that nothing else
+decides it.
+"""
 
 import itertools
 
@@ -23,7 +25,9 @@ def dropped(layer, x, key):
 
 @pytest.mark.parametrize("rate", [0.1, 0.25, 0.9])
 def test_the_rate_and_the_scale(rate):
-    """Of 102,400 places so many stay that no more than five standard deviations lie between; the mean is kept."""
+    """Of 102,400 places so many stay that no more than five standard deviations lie between; the
+    mean is kept.
+    """
     found = [mask((400, 256), rate, torch.tensor(key), torch.float64) for key in KEYS]
     for one in found:
         assert one.unique().tolist() == pytest.approx([0, 1 / (1 - rate)])
@@ -31,7 +35,10 @@ def test_the_rate_and_the_scale(rate):
         assert abs(float((one == 0).double().mean()) - rate) < 5 * deviation
         assert float(one.mean()) == pytest.approx(1, abs=5 * deviation / (1 - rate))
         for axis in (0, 1):
-            assert float((one == 0).double().mean(axis).sub(rate).abs().max()) < 6 * (rate * (1 - rate) / 256) ** 0.5
+            assert (
+                float((one == 0).double().mean(axis).sub(rate).abs().max())
+                < 6 * (rate * (1 - rate) / 256) ** 0.5
+            )
     for one, other in itertools.combinations(found, 2):
         alike = float((one == other).double().mean())
         assert alike == pytest.approx(rate**2 + (1 - rate) ** 2, abs=0.01)
@@ -40,7 +47,9 @@ def test_the_rate_and_the_scale(rate):
 @pytest.mark.parametrize("key", KEYS)
 def test_the_mask_is_the_hash_written_out(key):
     for shape, rate in (((7, 5), 0.3), ((3, 2, 1, 1), 0.5)):
-        assert np.array_equal(mask(shape, rate, torch.tensor(key), torch.float64), masks.mask(shape, rate, key))
+        assert np.array_equal(
+            mask(shape, rate, torch.tensor(key), torch.float64), masks.mask(shape, rate, key)
+        )
 
 
 def test_neighbours_do_not_agree():
@@ -102,15 +111,23 @@ class Reusing(nn.Module):
 def test_layers_and_calls_drop_different_units():
     net = Reusing().double().train()
     names = keyed(net)
-    assert names == ("drop.key", "last.key") and not list(net.buffers()) and "drop.key" not in net.state_dict()
+    assert (
+        names == ("drop.key", "last.key")
+        and not list(net.buffers())
+        and "drop.key" not in net.state_dict()
+    )
     seen = []
     for layer in (net.drop, net.last):
-        layer.register_forward_hook(lambda module, inputs, output: seen.append((output / inputs[0]).detach()))
+        layer.register_forward_hook(
+            lambda module, inputs, output: seen.append((output / inputs[0]).detach())
+        )
     x = torch.rand(30, 6, dtype=torch.float64) + 1
     before = torch.get_rng_state()
     functional_call(net, {name: torch.tensor(9) for name in names}, (x,))
     assert torch.equal(torch.get_rng_state(), before)
-    want = [masks.mask((30, 6), 0.5, 9, call=call) for call in range(3)] + [masks.mask((30, 6), 0.5, 9, layer=1)]
+    want = [masks.mask((30, 6), 0.5, 9, call=call) for call in range(3)] + [
+        masks.mask((30, 6), 0.5, 9, layer=1)
+    ]
     for k, one in enumerate(seen[:3]):
         np.testing.assert_allclose(one, want[k])
     np.testing.assert_allclose(seen[3].nan_to_num(), want[3] * (want[2] > 0))
@@ -125,7 +142,9 @@ def test_a_layer_under_two_names_is_one():
     names = keyed(net)
     assert names == ("0.key",) and net[0] is net[2] and type(again) is Dropout
     first, last = [], []
-    net[1].register_forward_hook(lambda module, inputs, output: (first.append(inputs[0]), last.append(output))[0])
+    net[1].register_forward_hook(
+        lambda module, inputs, output: (first.append(inputs[0]), last.append(output))[0]
+    )
     out = functional_call(net, {names[0]: torch.tensor(2)}, (torch.ones(20, 6),))
     assert np.array_equal(first[0] == 0, masks.mask((20, 6), 0.5, 2) == 0)
     assert np.array_equal((out == 0).numpy(), masks.mask((20, 6), 0.5, 2, call=1) == 0)
@@ -134,7 +153,9 @@ def test_a_layer_under_two_names_is_one():
 def test_stacked_and_compiled_networks_drop_the_same():
     net = Reusing().double().train()
     names = keyed(net)
-    weights = {name: torch.stack([p.detach(), 2 * p.detach()]) for name, p in net.named_parameters()}
+    weights = {
+        name: torch.stack([p.detach(), 2 * p.detach()]) for name, p in net.named_parameters()
+    }
     x, keys = torch.rand(2, 5, 6, dtype=torch.float64), torch.tensor([3, (1 << 61) + 7])
 
     def loss(weights, x, key):
@@ -142,7 +163,9 @@ def test_stacked_and_compiled_networks_drop_the_same():
 
     together = vmap(grad(loss))(weights, x, keys)
     torch._dynamo.reset()
-    traced = torch.compile(lambda *given: vmap(grad(loss))(*given), backend="eager", fullgraph=True)(weights, x, keys)
+    traced = torch.compile(
+        lambda *given: vmap(grad(loss))(*given), backend="eager", fullgraph=True
+    )(weights, x, keys)
     for c in range(2):
         alone = grad(loss)({name: w[c] for name, w in weights.items()}, x[c], keys[c])
         for name, value in alone.items():

@@ -35,7 +35,9 @@ def one_thread():
 
 
 def images(channels, size, *lead, dtype=torch.float32):
-    return torch.randn(*lead, channels, size, size, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    return torch.randn(
+        *lead, channels, size, size, dtype=dtype, generator=torch.Generator().manual_seed(1)
+    )
 
 
 def labels(*lead):
@@ -87,9 +89,23 @@ def test_blocks_taps_and_features_compose_to_forward(name, channels, size, optio
 
 def test_resnet_has_a_tap_after_the_stem_and_each_stage():
     with torch.no_grad():
-        seven, three = (build(name, 3, 32, 10).taps(images(3, 32, 1)) for name in ("resnet18", "resnet18-3x3"))
-    assert [t.shape[1:] for t in seven] == [(64, 8, 8), (64, 8, 8), (128, 4, 4), (256, 2, 2), (512, 1, 1)]
-    assert [t.shape[1:] for t in three] == [(64, 32, 32), (64, 32, 32), (128, 16, 16), (256, 8, 8), (512, 4, 4)]
+        seven, three = (
+            build(name, 3, 32, 10).taps(images(3, 32, 1)) for name in ("resnet18", "resnet18-3x3")
+        )
+    assert [t.shape[1:] for t in seven] == [
+        (64, 8, 8),
+        (64, 8, 8),
+        (128, 4, 4),
+        (256, 2, 2),
+        (512, 1, 1),
+    ]
+    assert [t.shape[1:] for t in three] == [
+        (64, 32, 32),
+        (64, 32, 32),
+        (128, 16, 16),
+        (256, 8, 8),
+        (512, 4, 4),
+    ]
 
 
 def test_a_hybrid_path_runs_local_blocks_then_global_ones():
@@ -97,7 +113,9 @@ def test_a_hybrid_path_runs_local_blocks_then_global_ones():
     here, there = (dict(build("cnn-small", 1, 28, 10, seed=s).named_parameters()) for s in (1, 2))
     x = images(1, 28, 2)
     for level, tap in enumerate(functional_call(net, here, (x, Net.taps))):
-        hybrid = functional_call(net, there, (tap, lambda net, tap, level=level: net.resume(tap, level)))
+        hybrid = functional_call(
+            net, there, (tap, lambda net, tap, level=level: net.resume(tap, level))
+        )
         local = tuple(f"trunk.{k}." for k in range(level + 1))
         mixed = {name: (here if name.startswith(local) else there)[name] for name in here}
         assert torch.equal(hybrid, functional_call(net, mixed, (x,)))
@@ -164,15 +182,23 @@ def test_dropout_of_the_features():
     net, x = build("cnn-paper", 3, 32, 10), images(3, 32, 4)
     assert type(net.dropout) is nn.Dropout and net.dropout.p == 0.25
     z = net.features(x)
-    assert torch.equal(net.train(False)(x), net.head(z)) and not torch.equal(net.train()(x), net.head(z))
+    assert torch.equal(net.train(False)(x), net.head(z)) and not torch.equal(
+        net.train()(x), net.head(z)
+    )
     with torch.random.fork_rng(devices=[]):
         seen = []
         net.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-        for view in (net, lambda x: net.resume(net.taps(x)[-1], 3), lambda x: net.blocks[-1](net.taps(x)[-1])):
+        for view in (
+            net,
+            lambda x: net.resume(net.taps(x)[-1], 3),
+            lambda x: net.blocks[-1](net.taps(x)[-1]),
+        ):
             torch.manual_seed(0)
             view(x)
     assert len(seen) == 3 and all(torch.equal(seen[0], other) for other in seen[1:])
-    assert with_projection(net).dropout.p == 0.25 and with_projection(net).dropout is not net.dropout
+    assert (
+        with_projection(net).dropout.p == 0.25 and with_projection(net).dropout is not net.dropout
+    )
     assert type(build("cnn", 3, 32, 10).dropout) is nn.Identity
 
 
@@ -192,11 +218,18 @@ def test_flat_weights_are_views_in_one_or_many():
 
 @pytest.mark.parametrize(
     "layer",
-    [nn.BatchNorm2d(3), nn.SyncBatchNorm(3), nn.LazyBatchNorm1d(), nn.InstanceNorm2d(3, track_running_stats=True)],
+    [
+        nn.BatchNorm2d(3),
+        nn.SyncBatchNorm(3),
+        nn.LazyBatchNorm1d(),
+        nn.InstanceNorm2d(3, track_running_stats=True),
+    ],
     ids=lambda layer: type(layer).__name__,
 )
 def test_batch_statistics_are_refused(layer):
-    with pytest.raises(ValueError, match=rf"the {type(layer).__name__} at '1.0' .* use GroupNorm instead"):
+    with pytest.raises(
+        ValueError, match=rf"the {type(layer).__name__} at '1.0' .* use GroupNorm instead"
+    ):
         refuse_batch_statistics(nn.Sequential(nn.Identity(), nn.Sequential(layer)))
     refuse_batch_statistics(nn.Sequential(nn.GroupNorm(1, 3), nn.InstanceNorm2d(3)))
 

@@ -8,12 +8,19 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from undrift.models import build
-from undrift.models.flat import flatten, unflatten
-from undrift.models.taps import Taps, with_taps
+from undrift.models.conv_as_matmul import Taps, with_taps
+from undrift.models.layout import flatten, unflatten
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 7), st.integers(1, 9), st.integers(1, 9), st.integers(1, 3), st.integers(0, 3), st.booleans())
+@given(
+    st.integers(1, 7),
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.integers(1, 3),
+    st.integers(0, 3),
+    st.booleans(),
+)
 def test_taps_are_the_convolution(kernel, height, width, stride, padding, bias):
     if min(height, width) + 2 * padding < kernel:
         return

@@ -18,7 +18,7 @@ from undrift.models import Net, flatten, unflatten
 from undrift.objectives import MOON, Batch, CrossEntropy, FedDecorr, FedLC, FedMLB, FedNTD, Others
 from undrift.objectives.crossentropy import weighted_cross_entropy
 from undrift.objectives.feddecorr import correlation
-from undrift.problems.neural import Bound
+from undrift.problems.neural.problem import Bound
 
 WIDTHS = (5, 4, 6, 3, 4)
 N = 7
@@ -36,7 +36,14 @@ FORMS = [
     (FedDecorr(), transcription.feddecorr),
     (FedDecorr(beta=2.0), transcription.feddecorr),
 ]
-OFF = [MOON(mu=0), FedMLB(lam2=0, lam3=0), FedLC(tau=0), FedNTD(beta=0), FedNTD(beta=0, form="mix"), FedDecorr(beta=0)]
+OFF = [
+    MOON(mu=0),
+    FedMLB(lam2=0, lam3=0),
+    FedLC(tau=0),
+    FedNTD(beta=0),
+    FedNTD(beta=0, form="mix"),
+    FedDecorr(beta=0),
+]
 every = pytest.mark.parametrize("objective", [form for form, _ in FORMS], ids=str)
 
 
@@ -47,7 +54,9 @@ def test_every_objective_is_tried_here():
 
 def network():
     layers = [nn.Linear(inner, outer) for inner, outer in pairwise(WIDTHS)]
-    return Net([nn.Sequential(layer, nn.Tanh()) for layer in layers[:-1]], nn.Identity(), layers[-1])
+    return Net(
+        [nn.Sequential(layer, nn.Tanh()) for layer in layers[:-1]], nn.Identity(), layers[-1]
+    )
 
 
 NET = network()
@@ -100,7 +109,9 @@ def close(got, want, tol=1e-12):
     torch.testing.assert_close(got, want, rtol=tol, atol=tol)
 
 
-@pytest.mark.parametrize(("objective", "written_out"), FORMS, ids=lambda v: getattr(v, "__name__", str(v)))
+@pytest.mark.parametrize(
+    ("objective", "written_out"), FORMS, ids=lambda v: getattr(v, "__name__", str(v))
+)
 @pytest.mark.parametrize("n", [1, 2, N])
 def test_loss_and_gradient_are_those_written_out(objective, written_out, n):
     at, y = place(n=n), point()
@@ -109,7 +120,9 @@ def test_loss_and_gradient_are_those_written_out(objective, written_out, n):
     h = 1e-5
     for k, unit in enumerate(np.eye(SPEC.dim)):
         slope = [written_out(objective, y.numpy() + sign * h * unit, at) for sign in (1, -1)]
-        assert float(gradient[k]) == pytest.approx((slope[0] - slope[1]) / (2 * h), rel=1e-5, abs=1e-7)
+        assert float(gradient[k]) == pytest.approx(
+            (slope[0] - slope[1]) / (2 * h), rel=1e-5, abs=1e-7
+        )
 
 
 @every
@@ -175,21 +188,30 @@ def test_moon_bears_features_of_zero():
     arguments, y = list(tensors(place())), point()
     for weights in (torch.zeros_like(y), y):
         for received in (torch.zeros_like(y), arguments[3]):
-            loss, gradient = value_and_grad(MOON(), weights, [*arguments[:3], received, *arguments[4:]])
+            loss, gradient = value_and_grad(
+                MOON(), weights, [*arguments[:3], received, *arguments[4:]]
+            )
             assert loss.isfinite() and gradient.isfinite().all()
 
 
 def test_hybrid_paths():
-    """The last has all local blocks under the received head; with one model for both they are all the local path."""
+    """The last has all local blocks under the received head; with one model for both they are all
+    the local path.
+    """
     x, labels, weights, received, *_ = tensors(place())
     batch, here, there = Batch(x, labels, weights), bound(point()), bound(received)
     taps = here.taps(x)
     close(there.resume(taps[-1], len(taps) - 1), there.head(here.features(x)), 0)
     only = FedMLB(lam1=0.0, lam2=1.0, lam3=0.0)
-    paths = [weighted_cross_entropy(there.resume(tap, level), batch) for level, tap in enumerate(taps)]
+    paths = [
+        weighted_cross_entropy(there.resume(tap, level), batch) for level, tap in enumerate(taps)
+    ]
     close(only.loss(here, batch, Others(there)), torch.stack(paths).mean())
     same = Others(bound(point()))
-    close(FedMLB(lam1=0.5, lam2=0.25, lam3=9.0).loss(here, batch, same), 0.75 * CrossEntropy().loss(here, batch, same))
+    close(
+        FedMLB(lam1=0.5, lam2=0.25, lam3=9.0).loss(here, batch, same),
+        0.75 * CrossEntropy().loss(here, batch, same),
+    )
 
 
 def test_fedlc_leaves_missing_classes_alone():
@@ -205,7 +227,10 @@ def test_fedlc_leaves_missing_classes_alone():
 
 def test_fedlc_of_one_class_has_nothing_to_learn():
     x, _, weights, *others, _ = tensors(place())
-    labels, counts = torch.ones(N, dtype=torch.int64), torch.tensor([0.0, 9.0, 0.0, 0.0], dtype=torch.float64)
+    labels, counts = (
+        torch.ones(N, dtype=torch.int64),
+        torch.tensor([0.0, 9.0, 0.0, 0.0], dtype=torch.float64),
+    )
     loss, gradient = value_and_grad(FedLC(), point(), (x, labels, weights, *others, counts))
     assert float(loss) == 0 and not gradient.any()
 
@@ -222,33 +247,55 @@ def test_fedntd_says_nothing_of_the_true_class():
 
 
 def test_feddecorr_counts_correlated_features():
-    """Two equal features of unit variance: R_12 = n - 1, so the penalty is (n - 1)^2 / n; independent ones give 0."""
+    """Two equal features of unit variance: R_12 = n - 1, so the penalty is (n - 1)^2 / n;
+    independent ones give 0.
+    """
     column = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
     other = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
     present = torch.ones(4, dtype=torch.bool)
-    close(correlation(torch.stack([column, 3 * column], 1), present), torch.tensor(9 / 4).double(), 1e-7)
+    close(
+        correlation(torch.stack([column, 3 * column], 1), present),
+        torch.tensor(9 / 4).double(),
+        1e-7,
+    )
     assert float(correlation(torch.stack([column, other], 1), present)) < 1e-30
     assert float(correlation(column.unsqueeze(1), present)) == 0
 
 
 def test_names_and_bad_fields():
-    assert objectives.find("fed-mlb") is FedMLB and objectives.find("moon") is MOON and objectives.find("fed") is None
-    assert all(getattr(objectives, name).title and getattr(objectives, name).paper for name in objectives.registry)
+    assert (
+        objectives.find("fed-mlb") is FedMLB
+        and objectives.find("moon") is MOON
+        and objectives.find("fed") is None
+    )
+    assert all(
+        getattr(objectives, name).title and getattr(objectives, name).paper
+        for name in objectives.registry
+    )
     for kind in objectives.registry.values():
         fields = list(kind.__dataclass_fields__)
-        assert all(any(line.split()[:1] == [f] for line in kind.__doc__.splitlines()) for f in fields), kind
-    for wrong in (lambda: MOON(tau=0), lambda: FedMLB(lam2=-1), lambda: FedNTD(form="other"), lambda: FedLC(tau="1")):
+        assert all(
+            any(line.split()[:1] == [f] for line in kind.__doc__.splitlines()) for f in fields
+        ), kind
+    for wrong in (
+        lambda: MOON(tau=0),
+        lambda: FedMLB(lam2=-1),
+        lambda: FedNTD(form="other"),
+        lambda: FedLC(tau="1"),
+    ):
         with pytest.raises(BadParameters, match="is not allowed"):
             wrong()
-    with pytest.raises(BadParameters, match="FedNTD: beta is a share where form = 'mix': at most 1"):
+    with pytest.raises(
+        BadParameters, match="FedNTD: beta is a share where form = 'mix': at most 1"
+    ):
         FedNTD(beta=1.5, form="mix")
     with pytest.raises(AttributeError, match="no attribute 'FedNothing'"):
         _ = objectives.FedNothing
 
 
 def test_listing_needs_no_torch():
-    script = (
-        "import sys, undrift.objectives as o; o.find('moon')(mu=2.0); assert not {'torch', 'numpy'} & set(sys.modules)"
-    )
+    script = "import sys, undrift.objectives as o; o.find('moon')(mu=2.0); assert not {'torch', 'numpy'} & set(sys.modules)"
     path = os.pathsep.join(p for p in sys.path if p)
-    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": path})
+    subprocess.run(
+        [sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": path}
+    )

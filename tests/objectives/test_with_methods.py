@@ -8,7 +8,15 @@ from undrift.engines import Simulate, Wire
 from undrift.methods import FedACG, FedAvg, FedRecu, FedSpeed, Scaffold
 from undrift.objectives import MOON, CrossEntropy, FedDecorr, FedLC, FedMLB, FedNTD
 
-OBJECTIVES = [CrossEntropy(), MOON(), FedMLB(), FedLC(), FedNTD(), FedNTD(beta=0.3, form="mix"), FedDecorr()]
+OBJECTIVES = [
+    CrossEntropy(),
+    MOON(),
+    FedMLB(),
+    FedLC(),
+    FedNTD(),
+    FedNTD(beta=0.3, form="mix"),
+    FedDecorr(),
+]
 METHODS = [FedAvg(lr=0.1), FedACG(lr=0.1), Scaffold(lr=0.1), FedSpeed(lr=0.1), FedRecu(lr=0.1)]
 SETTING = {"steps": 3, "batch": 7, "seed": 5, "clip": 10.0, "weight_decay": 1e-3}
 everywhere = pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
@@ -22,7 +30,12 @@ def cohort(method):
 def both(method, objective, dtype, **options):
     """The cohort as one network, against one client after the other."""
     fast, slow = (
-        kind(method, federation(objective, dtype, stacked=stacked, **options), cohort=cohort(method), **SETTING)
+        kind(
+            method,
+            federation(objective, dtype, stacked=stacked, **options),
+            cohort=cohort(method),
+            **SETTING,
+        )
         for kind, stacked in ((Simulate, True), (Wire, False))
     )
     for _ in range(5):
@@ -50,14 +63,20 @@ def test_engines_agree(method, objective):
         assert float((tensor - other[name]).abs().max()) < 1e-9, name
 
 
-@pytest.mark.parametrize("method", [Scaffold(lr=0.1), FedRecu(lr=0.1)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "method", [Scaffold(lr=0.1), FedRecu(lr=0.1)], ids=lambda m: type(m).__name__
+)
 @every
 def test_engines_agree_in_single_precision(method, objective):
-    """Within 1e-5, on a smooth network (near a kink a rounding picks another side, and 1e-3 was seen).
+    """Within 1e-5, on a smooth network (near a kink a rounding picks another side, and 1e-3 was
+    seen).
 
-    Weights and gradients are of size 1 and rounded to 6e-8. A gradient sums some hundred products, so that another
-    order of summation changes it by about 6e-7; the 15 steps of length 0.1 add that up to 1e-6. FedRecu, whose
-    recursion adds up differences of gradients within a round, has three times that. FedDecorr divides by a feature's
+    Weights and gradients are of size 1 and rounded to 6e-8. A gradient sums some hundred products,
+    so that another
+    order of summation changes it by about 6e-7; the 15 steps of length 0.1 add that up to 1e-6.
+    FedRecu, whose
+    recursion adds up differences of gradients within a round, has three times that. FedDecorr
+    divides by a feature's
     spread over at most 7 samples, where 0.1 is common: ten times more.
     """
     fast, slow = both(method, objective, torch.float32, smooth=True)
@@ -81,7 +100,10 @@ def test_moon_continues_bit_equal_from_any_phase(method, kind):
         first.advance()
     tensors, counters = first.snapshot()
     kept = {name: v.clone() for name, v in tensors.items()}
-    assert (kept["client_previous"] != first.x0).any() and kept["client_previous"].shape == (6, first.problem.dim)
+    assert (kept["client_previous"] != first.x0).any() and kept["client_previous"].shape == (
+        6,
+        first.problem.dim,
+    )
     second = engine()
     second.restore(tensors, counters)
     while second.round < 4:
@@ -109,7 +131,9 @@ def test_a_snapshot_without_the_last_models_is_refused():
 
 
 def test_first_round_of_moon_sees_the_start_as_previous():
-    """The contrast is log 2 and pulls nowhere while both models are the start: the first step is cross-entropy's."""
+    """The contrast is log 2 and pulls nowhere while both models are the start: the first step is
+    cross-entropy's.
+    """
     one = {**SETTING, "steps": 1}
     moon, plain = (Simulate(FedAvg(lr=0.1), federation(o), **one) for o in (MOON(), CrossEntropy()))
     moon.run_round()
@@ -126,7 +150,9 @@ def test_acg_gives_objectives_its_look_ahead_as_the_global_model():
 
     class Spy(FedNTD):
         def loss(self, local, batch, others):
-            seen.append(torch.cat([v.detach().reshape(-1) for v in others.received._weights.values()]))
+            seen.append(
+                torch.cat([v.detach().reshape(-1) for v in others.received._weights.values()])
+            )
             return super().loss(local, batch, others)
 
     try:

@@ -1,4 +1,6 @@
-"""The losses sample by sample in NumPy, for a network of tanh layers: no torch, no padding, no stacking."""
+"""The losses sample by sample in NumPy, for a network of tanh layers: no torch, no padding, no
+stacking.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A small federation of digits: unequal clients, fewer samples than a batch on some, crops, flips and rotations."""
+"""A small federation of digits: unequal clients, fewer samples than a batch on some, crops, flips
+and rotations.
+"""
 
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from undrift.data.augment import Augmentation, Normalise, Pipeline
 from undrift.data.images import load_images
 from undrift.models import Net
 from undrift.models.net import seeded
-from undrift.problems.neural import Neural
+from undrift.problems.neural.problem import Neural
 
 DIGITS = load_images("digits", subset=(60, 30))
 PARTS = partition.dirichlet(DIGITS.labels.numpy(), 6, Streams(1).at("data"), beta=0.3)
@@ -18,7 +20,9 @@ CPU = torch.device("cpu")
 
 
 def network(seed: int = 0, smooth: bool = False) -> Net:
-    """``smooth``: without the kinks of ReLU and max-pooling, where a rounding may pick another side."""
+    """``smooth``: without the kinks of ReLU and max-pooling, where a rounding may pick another
+    side.
+    """
     bend, pool = (nn.Softplus(), nn.AvgPool2d(2)) if smooth else (nn.ReLU(), nn.MaxPool2d(2))
     with seeded(seed):
         first = nn.Sequential(nn.Conv2d(1, 3, 3), nn.GroupNorm(1, 3), bend, pool)
@@ -37,7 +41,9 @@ def close(got, want, tol=1e-12):
 
 def points(problem, clients=None, seed=0):
     generator = torch.Generator().manual_seed(seed)
-    shift = torch.randn(clients or problem.clients, problem.dim, dtype=torch.float64, generator=generator)
+    shift = torch.randn(
+        clients or problem.clients, problem.dim, dtype=torch.float64, generator=generator
+    )
     return (problem.start() + 0.1 * shift).to(problem.dtype)
 
 

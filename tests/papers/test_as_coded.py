@@ -9,7 +9,7 @@ from undrift.engines import Simulate
 from undrift.methods import FedRecu
 from undrift.problems import Quadratic
 from undrift.reproduce.items import PAPERS
-from undrift.runs.own import load
+from undrift.runs.plugins import load
 
 (AsCoded,) = load(PAPERS / "fedrecu" / "as_coded.py")
 rng = np.random.default_rng(0)
@@ -17,7 +17,9 @@ DIAGONALS, LINEAR = rng.uniform(0.5, 3.0, (4, 5)), rng.standard_normal((4, 6, 5)
 
 
 def ends(method, problem, rounds=400, **setting):
-    engine = Simulate(method(lr=0.02), problem, steps=6, x0=torch.ones(5, dtype=torch.float64), **setting)
+    engine = Simulate(
+        method(lr=0.02), problem, steps=6, x0=torch.ones(5, dtype=torch.float64), **setting
+    )
     for _ in range(rounds):
         engine.run_round()
     return engine.x
@@ -25,19 +27,26 @@ def ends(method, problem, rounds=400, **setting):
 
 def test_with_exact_gradients_it_stays_where_it_starts():
     problem = Quadratic(DIAGONALS, LINEAR.mean(1))
-    assert torch.allclose(ends(AsCoded, problem), torch.ones(5, dtype=torch.float64), rtol=0, atol=1e-12)
+    assert torch.allclose(
+        ends(AsCoded, problem), torch.ones(5, dtype=torch.float64), rtol=0, atol=1e-12
+    )
     assert torch.allclose(ends(FedRecu, problem), problem.optimum, rtol=0, atol=1e-10)
 
 
 def test_with_mini_batches_it_goes_where_the_mean_gradient_is_the_first_one():
-    """Components that differ in q alone: a mini-batch shifts the gradient, the same way at every point."""
+    """Components that differ in q alone: a mini-batch shifts the gradient, the same way at every
+    point.
+    """
     problem = Quadratic(np.repeat(DIAGONALS[:, None], 6, 1), LINEAR)
     away, there = (
-        torch.stack([ends(m, problem, rounds=60, batch=1, seed=seed) for seed in range(20)]).mean(0) - problem.optimum
+        torch.stack([ends(m, problem, rounds=60, batch=1, seed=seed) for seed in range(20)]).mean(0)
+        - problem.optimum
         for m in (AsCoded, FedRecu)
     )
     curvature = torch.as_tensor(DIAGONALS.mean(0))
-    first = curvature - torch.as_tensor(LINEAR.mean((0, 1)))  # at the start; the means below have 0.1 of noise
+    first = curvature - torch.as_tensor(
+        LINEAR.mean((0, 1))
+    )  # at the start; the means below have 0.1 of noise
     assert torch.allclose(curvature * away, first, rtol=0, atol=0.45) and float(first.min()) > 1
     assert torch.allclose(curvature * there, 0 * first, rtol=0, atol=0.45)
 
@@ -47,7 +56,9 @@ def test_only_the_first_round_is_another():
     oracle = SimpleNamespace(round=0, decay=1.0, grad=lambda x, step: g)
     code, paper = (m.Correct(m(lr=0.1)) for m in (AsCoded, FedRecu))
     me, got = FedRecu.Client(x=2 * x, g=5 * g), paper.Down(x=x)
-    assert torch.equal(code.work(me, got, oracle)[1].w, x) and torch.equal(code.work(me, got, oracle)[0].g, g)
+    assert torch.equal(code.work(me, got, oracle)[1].w, x) and torch.equal(
+        code.work(me, got, oracle)[0].g, g
+    )
     oracle.round = 1
     assert torch.equal(code.work(me, got, oracle)[1].w, paper.work(me, got, oracle)[1].w)
     assert not torch.equal(code.work(me, got, oracle)[1].w, x)

@@ -19,7 +19,9 @@ def test_fedrecu_least_squares():
 def test_fedrecu_progress_hardly_depends_on_tau():
     problem = random_least_squares(seed=0)
     ends = [
-        ud.run(ud.FedRecu(lr=8 / (13 * tau * problem.frobenius_L)), problem, rounds=100, steps=tau).history["gap"][-1]
+        ud.run(
+            ud.FedRecu(lr=8 / (13 * tau * problem.frobenius_L)), problem, rounds=100, steps=tau
+        ).history["gap"][-1]
         for tau in (4, 8, 12, 16)
     ]
     assert max(ends) < 1.3 * min(ends)
@@ -30,15 +32,21 @@ def test_fedcet_figure_1(mu, L, factor):
     """The published curve has the constants of the authors' code; mu = L = 4 are the problem's own."""
     lr = fedcet.search(mu, L, 2)
     method = ud.FedCET(lr=lr, c=fedcet.weight(mu, lr))
-    distance = ud.run(method, fedcet_quadratic(hessians="equal"), rounds=30, steps=2).history["distance"]
+    distance = ud.run(method, fedcet_quadratic(hessians="equal"), rounds=30, steps=2).history[
+        "distance"
+    ]
     np.testing.assert_allclose(distance[2:25] / distance[1:24], factor, atol=5e-4)
 
 
-@pytest.mark.parametrize(("kind", "accuracy"), [("strong", 1e-6), ("convex", 1e-5), ("nonconvex", 1e-4)])
+@pytest.mark.parametrize(
+    ("kind", "accuracy"), [("strong", 1e-6), ("convex", 1e-5), ("nonconvex", 1e-4)]
+)
 def test_fedred_figure_1(kind, accuracy):
-    """d = 1000, eta = L and GD's step 1/L: about 20 times fewer communications, gradients within 1.5 times GD's.
+    """d = 1000, eta = L and GD's step 1/L: about 20 times fewer communications, gradients within
+    1.5 times GD's.
 
-    The paper prints neither lambda nor the accuracy. lambda = p eta at p = 0.05 saves 9 to 17 times only; lambda = 1
+    The paper prints neither lambda nor the accuracy. lambda = p eta at p = 0.05 saves 9 to 17 times
+    only; lambda = 1
     and p = 0.035 were picked from about twenty pairs, and are below what the theory asks for.
     """
     problem = fedred_quadratic(kind=kind)
@@ -46,7 +54,14 @@ def test_fedred_figure_1(kind, accuracy):
     small = accuracy * problem.metrics(problem.start())["grad_norm"]
 
     def cost(method, seed=0, steps=1):
-        run = ud.run(method, problem, rounds=5000, steps=steps, seed=seed, until=lambda row: row["grad_norm"] <= small)
+        run = ud.run(
+            method,
+            problem,
+            rounds=5000,
+            steps=steps,
+            seed=seed,
+            until=lambda row: row["grad_norm"] <= small,
+        )
         assert run.status == "reached"
         return run.history.last["round"], run.history.last["gradients"]
 

@@ -1,6 +1,8 @@
-"""FedSpeed's ascent step near a saddle: where |g| < rho c the perturbed gradient leads back along a curvature of -c.
+"""FedSpeed's ascent step near a saddle: where |g| < rho c the perturbed gradient leads back along a
+curvature of -c.
 
-For f = x^T H x / 2 it is Hx + rho H^2 x / |Hx|: along an eigenvalue of -c, (1 - rho c / |g|) times the plain one.
+For f = x^T H x / 2 it is Hx + rho H^2 x / |Hx|: along an eigenvalue of -c, (1 - rho c / |g|) times
+the plain one.
 """
 
 import pytest
@@ -11,11 +13,15 @@ from undrift.methods import FedSpeed
 from undrift.problems import Quadratic
 
 CURVES, C = (1.0, 0.2, -0.5), 0.5
-SADDLE = Quadratic([torch.diag(torch.tensor(CURVES, dtype=torch.float64)).tolist()] * 2, [[0.0] * 3] * 2)
+SADDLE = Quadratic(
+    [torch.diag(torch.tensor(CURVES, dtype=torch.float64)).tolist()] * 2, [[0.0] * 3] * 2
+)
 
 
 def after(x0, rho, *, rounds=1, steps=1, perturb=True):
-    machine = Simulate(FedSpeed(lr=0.1, lam=10.0, rho=rho, perturb=perturb), SADDLE, steps=steps, x0=x0)
+    machine = Simulate(
+        FedSpeed(lr=0.1, lam=10.0, rho=rho, perturb=perturb), SADDLE, steps=steps, x0=x0
+    )
     for _ in range(rounds):
         machine.run_round()
     return machine.x

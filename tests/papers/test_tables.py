@@ -1,4 +1,6 @@
-"""The papers' tables: every difference from print is explained, and nothing is explained that agrees."""
+"""The papers' tables: every difference from print is explained, and nothing is explained that
+agrees.
+"""
 
 import subprocess
 import sys
@@ -23,7 +25,9 @@ def disagreeing(item):
     return {row.names for row in table(item).rows if not row.agrees}
 
 
-@pytest.mark.parametrize(("item", "row"), ROWS, ids=[f"{item}:{'-'.join(row.names)}" for item, row in ROWS])
+@pytest.mark.parametrize(
+    ("item", "row"), ROWS, ids=[f"{item}:{'-'.join(row.names)}" for item, row in ROWS]
+)
 def test_a_row_is_explained_exactly_when_it_differs(item, row):
     assert row.agrees != bool(row.why)
     assert row.agrees or row.source
@@ -31,7 +35,9 @@ def test_a_row_is_explained_exactly_when_it_differs(item, row):
 
 def test_the_page_is_current():
     page = Path(__file__).parents[2] / "docs" / "tables.md"
-    assert page.read_text(encoding="utf-8") == document(), "renew docs/tables.md: the command is on its first lines"
+    assert page.read_text(encoding="utf-8") == document(), (
+        "renew docs/tables.md: the command is on its first lines"
+    )
 
 
 @pytest.mark.parametrize("item", items())
@@ -108,7 +114,9 @@ def test_another_exchange_would_show(monkeypatch):
 
 
 def test_what_the_explanations_say():
-    """Corollary 21 for SONATA, the condition number of SVRP's subproblem, Theorem 3's infinite limit."""
+    """Corollary 21 for SONATA, the condition number of SVRP's subproblem, Theorem 3's infinite
+    limit.
+    """
     assert not any(has_rule("SONATA", field) for field in ("beta", "alpha"))
     L, mu, delta = 50.0, 0.3, 4.0
     eta = steps.svrp_eta(mu, delta)

@@ -1,4 +1,6 @@
-"""Several recordings in one process: older ones go away without harm to newer ones, and no method falls back."""
+"""Several recordings in one process: older ones go away without harm to newer ones, and no method
+falls back.
+"""
 
 import gc
 import warnings
@@ -9,10 +11,16 @@ import torch
 from tests.problems.test_neural_cuda import problem
 from undrift.engines import Simulate
 from undrift.methods import FedACG, FedAvg, FedDyn, FedSpeed, Scaffold
-from undrift.problems.captured import Captured
+from undrift.problems.neural.cuda_graph import Captured
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-METHODS = [FedAvg(lr=0.1), FedSpeed(lr=0.1, server_dual="all"), Scaffold(lr=0.1), FedDyn(lr=0.1), FedACG(lr=0.1)]
+METHODS = [
+    FedAvg(lr=0.1),
+    FedSpeed(lr=0.1, server_dual="all"),
+    Scaffold(lr=0.1),
+    FedDyn(lr=0.1),
+    FedACG(lr=0.1),
+]
 SETTING = {"epochs": 1, "batch": 32, "cohort": 3, "weight_decay": 1e-3, "clip": 10.0}
 
 
@@ -46,7 +54,9 @@ def recording(junk=0):
         return (x,)
 
     x = torch.ones(2, 4, device="cuda")
-    made = Captured(prepare, lambda y, x: (y * x).square().sum(), (x,), torch.ones_like(x), "stacked")
+    made = Captured(
+        prepare, lambda y, x: (y * x).square().sum(), (x,), torch.ones_like(x), "stacked"
+    )
     made.cycle = made  # only a collection of garbage frees it
     return made
 
@@ -55,7 +65,9 @@ def test_no_older_graph_is_freed_while_another_is_captured(eager_collection):
     for _ in range(5):
         newer = recording(junk=1000)
     torch.cuda.synchronize()
-    assert torch.equal(newer(2 * torch.ones_like(newer.y), newer.inputs), 4 * torch.ones_like(newer.y))
+    assert torch.equal(
+        newer(2 * torch.ones_like(newer.y), newer.inputs), 4 * torch.ones_like(newer.y)
+    )
 
 
 def test_what_was_recorded_is_given_back():

@@ -17,7 +17,7 @@ from undrift.core.params import BadParameters, check, hints
 from undrift.core.streams import Streams
 from undrift.data import partition
 from undrift.data.datasets import load
-from undrift.problems import catalog
+from undrift.problems import named as catalog
 
 BASE = {
     "fedred": {"dim": 30},
@@ -25,11 +25,26 @@ BASE = {
     "softmax-synthetic": {"clients": 4, "samples": 6, "features": 4, "classes": 3},
 }
 CHANGES: dict[str, dict[str, Any]] = {
-    "quadratic": {"clients": 3, "dim": 4, "mu": 0.5, "L": 20.0, "heterogeneity": 0.5, "spread": 0.5, "seed": 1},
+    "quadratic": {
+        "clients": 3,
+        "dim": 4,
+        "mu": 0.5,
+        "L": 20.0,
+        "heterogeneity": 0.5,
+        "spread": 0.5,
+        "seed": 1,
+    },
     "fedred": {"kind": "convex", "clients": 3, "components": 4, "dim": 31, "seed": 1},
     "fedcet": {"hessians": "different", "clients": 3, "samples": 4, "dim": 5, "seed": 1},
     "least-squares": {"clients": 3, "rows": 40, "dim": 5, "seed": 1},
-    "logistic": {"data": "digits", "clients": 3, "partition": "iid", "beta": 0.1, "l2": 0.5, "seed": 1},
+    "logistic": {
+        "data": "digits",
+        "clients": 3,
+        "partition": "iid",
+        "beta": 0.1,
+        "l2": 0.5,
+        "seed": 1,
+    },
     "softmax-synthetic": {
         "clients": 3,
         "samples": 4,
@@ -60,12 +75,14 @@ ELSEWHERE = {"images": {"data", "augment", "precision", "training"}}
 
 def test_listing_needs_neither_torch_nor_numpy():
     script = (
-        "import sys, undrift.problems as p, undrift.problems.catalog as c\n"
+        "import sys, undrift.problems as p, undrift.problems.named as c\n"
         "[(n, c.registry[n].title, c.registry[n]()) for n in p.registry]; p.find('logistic-a9a')\n"
         "assert not {'torch', 'numpy', 'scipy', 'sklearn'} & set(sys.modules), 'heavy import'"
     )
     path = os.pathsep.join(p for p in sys.path if p)
-    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": path})
+    subprocess.run(
+        [sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": path}
+    )
 
 
 def test_public_names():
@@ -88,7 +105,10 @@ def test_every_name_builds(name):
 @pytest.mark.parametrize("name", catalog.registry)
 def test_parameters_reach_the_problem(name):
     changes, base = CHANGES[name], BASE.get(name, {})
-    assert changes.keys() == hints(catalog.registry[name]).keys() - {"folder", "shards"} - ELSEWHERE.get(name, set())
+    assert changes.keys() == hints(catalog.registry[name]).keys() - {
+        "folder",
+        "shards",
+    } - ELSEWHERE.get(name, set())
     plain = _print(catalog.build(name, **base))
     for field, value in changes.items():
         assert _print(catalog.build(name, **{**base, field: value})) != plain, field
@@ -103,25 +123,38 @@ def test_logistic_partitions_come_from_the_data_stream():
     splits = {
         "iid": partition.iid(table.labels, 7, Streams(5).at("data")),
         "dirichlet": partition.dirichlet(table.labels, 7, Streams(5).at("data"), beta=0.4),
-        "dirichlet-balanced": partition.dirichlet_balanced(table.labels, 7, Streams(5).at("data"), beta=0.4),
+        "dirichlet-balanced": partition.dirichlet_balanced(
+            table.labels, 7, Streams(5).at("data"), beta=0.4
+        ),
         "by-label": partition.by_label(table.labels, 7, Streams(5).at("data"), shards=3),
     }
     for name, parts in splits.items():
-        got = catalog.build("logistic-digits", clients=7, partition=name, beta=0.4, shards=3, seed=5)
+        got = catalog.build(
+            "logistic-digits", clients=7, partition=name, beta=0.4, shards=3, seed=5
+        )
         want = problems.Logistic(table.features, table.labels, parts)
         torch.testing.assert_close(got.rows, want.rows, rtol=0, atol=0)
         assert got.samples == want.samples
 
 
 def test_shorthand():
-    assert catalog.find("logistic-german.numer_scale") == (catalog.LogisticRegression, {"data": "german.numer_scale"})
+    assert catalog.find("logistic-german.numer_scale") == (
+        catalog.LogisticRegression,
+        {"data": "german.numer_scale"},
+    )
     assert catalog.find("least-squares") == (catalog.RandomLeastSquares, {})
     assert catalog.find("images-tiny-imagenet") == (catalog.Images, {"data": "tiny-imagenet"})
     assert catalog.build("logistic-digits", clients=3).dim == 64
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("quadratics", "quadratic"), ("logistic-", "logistic"), ("fedre", "fedred"), ("image", "images")]
+    ("name", "near"),
+    [
+        ("quadratics", "quadratic"),
+        ("logistic-", "logistic"),
+        ("fedre", "fedred"),
+        ("image", "images"),
+    ],
 )
 def test_unknown_names(name, near):
     with pytest.raises(ValueError, match=f"unknown problem .*did you mean {near}"):
@@ -155,7 +188,9 @@ def test_direct_construction_is_checked():
 REAL = os.environ.get("UNDRIFT_DATA", "")
 
 
-@pytest.mark.skipif(not (REAL and (Path(REAL) / "svmlight").is_dir()), reason="UNDRIFT_DATA has no svmlight folder")
+@pytest.mark.skipif(
+    not (REAL and (Path(REAL) / "svmlight").is_dir()), reason="UNDRIFT_DATA has no svmlight folder"
+)
 def test_real_logistic():
     problem = catalog.build("logistic-phishing", clients=5, beta=0.5)
     assert sum(problem.samples) == 11055 and problem.l2 == 1 / 11055

@@ -24,7 +24,9 @@ def y(case) -> torch.Tensor:
 
 def points(case: Case, seed: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(case.problem.clients, case.problem.dim, dtype=torch.float64, generator=generator)
+    return torch.randn(
+        case.problem.clients, case.problem.dim, dtype=torch.float64, generator=generator
+    )
 
 
 def close(got, want, tol=1e-12):
@@ -58,7 +60,8 @@ def test_single_sample_batches_average_to_the_full_gradient(case, y):
     f = case.problem.at()
     for i, m in enumerate(case.problem.samples):
         each = [
-            f.grad(y, torch.full((case.problem.clients, 1), -1).index_fill(0, torch.tensor(i), j)) for j in range(m)
+            f.grad(y, torch.full((case.problem.clients, 1), -1).index_fill(0, torch.tensor(i), j))
+            for j in range(m)
         ]
         close(torch.stack(each)[:, i].mean(0), case.grad(i, y[i]))
 
@@ -68,7 +71,9 @@ def test_a_batch_is_the_mean_of_its_samples_and_minus_one_is_none(case, y):
     batch = torch.tensor([[0, m, m // 2] for m in last])
     want = torch.stack([case.grad(i, y[i], [0, m, m // 2]) for i, m in enumerate(last)])
     close(f.grad(y, batch), want)
-    holes = torch.stack([torch.full_like(batch[:, 0], -1), batch[:, 0], batch[:, 1], batch[:, 2]], dim=1)
+    holes = torch.stack(
+        [torch.full_like(batch[:, 0], -1), batch[:, 0], batch[:, 1], batch[:, 2]], dim=1
+    )
     close(f.grad(y, holes), want)
 
 
@@ -82,7 +87,11 @@ def test_some_clients(case, members):
 
 
 def test_all_clients_are_gathered_once(case):
-    assert case.problem.at() is case.problem.at(None) is case.problem.at(np.arange(case.problem.clients))
+    assert (
+        case.problem.at()
+        is case.problem.at(None)
+        is case.problem.at(np.arange(case.problem.clients))
+    )
 
 
 @pytest.mark.parametrize("members", [None, [2, 0]])
@@ -114,7 +123,10 @@ def test_metrics(case):
         return float(sum(case.value(i, x) for i in range(problem.clients)) / problem.clients)
 
     got = problem.metrics(x)
-    want = {"loss": loss(x), "grad_norm": float(case.grads(x.expand(problem.clients, -1)).mean(0).norm())}
+    want = {
+        "loss": loss(x),
+        "grad_norm": float(case.grads(x.expand(problem.clients, -1)).mean(0).norm()),
+    }
     if problem.optimum is not None:
         want["gap"] = loss(x) - loss(problem.optimum)
     for key, value in want.items():
@@ -139,7 +151,8 @@ def test_constants_bound_the_curvature(case):
     problem, c = case.problem, case.problem.constants
     f = problem.at()
     for seed in range(40):
-        # Short steps from random points, so that local curvature is seen, not its average along a long segment.
+        # Short steps from random points, so that local curvature is seen, not its average along a
+        # long segment.
         x = points(case, seed)[:1].expand(problem.clients, -1)
         step = 1e-3 * points(case, 100 + seed)[:1].expand(problem.clients, -1)
         change, size = f.grad(x + step) - f.grad(x), step.norm(dim=1)
@@ -155,12 +168,25 @@ def test_constants_bound_the_curvature(case):
 def test_deltas_are_those_of_the_hessians(case):
     """Hessians by automatic differentiation at the optimum (anywhere, for quadratics)."""
     problem = case.problem
-    x = torch.zeros(problem.dim, dtype=torch.float64) if problem.optimum is None else problem.optimum
-    H = np.stack([torch.func.hessian(lambda z, i=i: case.value(i, z))(x).numpy() for i in range(problem.clients)])
+    x = (
+        torch.zeros(problem.dim, dtype=torch.float64)
+        if problem.optimum is None
+        else problem.optimum
+    )
+    H = np.stack(
+        [
+            torch.func.hessian(lambda z, i=i: case.value(i, z))(x).numpy()
+            for i in range(problem.clients)
+        ]
+    )
     D = H - H.mean(0)
-    assert problem.constants.delta_B == pytest.approx(max(np.linalg.norm(d, 2) for d in D), rel=1e-9)
+    assert problem.constants.delta_B == pytest.approx(
+        max(np.linalg.norm(d, 2) for d in D), rel=1e-9
+    )
     mean_square = sum(d @ d for d in D) / len(D)
-    assert problem.constants.delta_A == pytest.approx(np.linalg.norm(mean_square, 2) ** 0.5, rel=1e-9)
+    assert problem.constants.delta_A == pytest.approx(
+        np.linalg.norm(mean_square, 2) ** 0.5, rel=1e-9
+    )
 
 
 def test_float32(case, y):
@@ -168,7 +194,10 @@ def test_float32(case, y):
     problem = case.problem.to(torch.float32, CPU)
     f, single = problem.at(), y.float()
     batch = torch.zeros(problem.clients, 1, dtype=torch.int64)
-    for got, want in ((f.grad(single), case.grads(y)), (f.grad(single, batch), case.problem.at().grad(y, batch))):
+    for got, want in (
+        (f.grad(single), case.grads(y)),
+        (f.grad(single, batch), case.problem.at().grad(y, batch)),
+    ):
         assert got.dtype == torch.float32
         close(got.double(), want, 1e-5)
     if case.convex:

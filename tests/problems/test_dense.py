@@ -1,4 +1,6 @@
-"""Linear layers with ReLU between: the formula is what automatic differentiation finds, and knows when it is not."""
+"""Linear layers with ReLU between: the formula is what automatic differentiation finds, and knows
+when it is not.
+"""
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from undrift.models import Net, build, flatten
 from undrift.models.net import seeded
 from undrift.objectives import MOON, FedLC
 from undrift.problems import Neural
-from undrift.problems.dense import dense
+from undrift.problems.neural.mlp_gradient import dense
 
 BEND = nn.ReLU()
 DENSE = {
@@ -20,7 +22,10 @@ DENSE = {
         nn.Flatten(), nn.Linear(64, 7), BEND, nn.Identity(), nn.Linear(7, 6), BEND, nn.Linear(6, 10)
     ),
     "no biases": lambda: nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 7, bias=False), nn.ReLU(inplace=True), nn.Linear(7, 10, bias=False)
+        nn.Flatten(),
+        nn.Linear(64, 7, bias=False),
+        nn.ReLU(inplace=True),
+        nn.Linear(7, 10, bias=False),
     ),
     "nothing between": lambda: nn.Sequential(
         nn.Sequential(nn.Flatten(), nn.Linear(64, 7)), nn.Identity(), nn.Linear(7, 10)
@@ -54,7 +59,9 @@ def test_the_formula_is_the_derivative(name, clients):
     weights[0, 2] = 0
     got = dense(net, spec).gradients(y, x, labels, weights)
     for c in range(clients):
-        torch.testing.assert_close(got[c], by_module(net, y[c], x[c], labels[c], weights[c]), rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(
+            got[c], by_module(net, y[c], x[c], labels[c], weights[c]), rtol=1e-12, atol=1e-13
+        )
     over = y.clone()
     dense(net, spec).step_(dense(net, spec).views(over), 0.3, x, labels, weights)
     torch.testing.assert_close(over, y - 0.3 * got, rtol=1e-12, atol=1e-13)
@@ -67,7 +74,11 @@ def test_points_may_be_views_and_are_left_alone():
     weights, found = torch.full((2, 3), 1 / 3, dtype=torch.float64), dense(net, spec)
     want = found.gradients(vector.repeat(2, 1), x, labels, weights)
     kept = vector.clone()
-    for y in (vector.expand(2, -1), torch.stack([vector, vector], 1).T, vector.repeat(2, 1).requires_grad_()):
+    for y in (
+        vector.expand(2, -1),
+        torch.stack([vector, vector], 1).T,
+        vector.repeat(2, 1).requires_grad_(),
+    ):
         got = found.gradients(y, x, labels, weights)
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
         assert not got.requires_grad and y.grad is None
@@ -80,7 +91,9 @@ class Twice(nn.Linear):
 
 
 def tied(*names):
-    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    net = nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)
+    )
     for name in names:
         setattr(net[3], name, getattr(net[1], name))
     return net
@@ -94,13 +107,17 @@ def hooked():
 
 again = nn.Linear(64, 64)
 OTHER = {
-    "another function": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 7), nn.Tanh(), nn.Linear(7, 10)),
+    "another function": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 7), nn.Tanh(), nn.Linear(7, 10)
+    ),
     "convolutions": lambda: build("cnn-small", 1, 8, 10),
     "own layer": lambda: nn.Sequential(nn.Flatten(), Twice(64, 10)),
     "own class": lambda: type("Mine", (nn.Sequential,), {})(nn.Flatten(), nn.Linear(64, 10)),
     "tied weights": lambda: tied("weight"),
     "tied biases": lambda: tied("bias"),
-    "a layer twice": lambda: nn.Sequential(nn.Flatten(), again, nn.ReLU(), again, nn.ReLU(), nn.Linear(64, 10)),
+    "a layer twice": lambda: nn.Sequential(
+        nn.Flatten(), again, nn.ReLU(), again, nn.ReLU(), nn.Linear(64, 10)
+    ),
     "a hook": hooked,
     "dropout": lambda: nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(64, 10)),
     "dropout of the features": lambda: Net([], nn.Flatten(), nn.Linear(64, 10), dropout=0.5),
@@ -148,9 +165,14 @@ def test_problems_use_it_for_mini_batches_and_all_samples(name):
     batch = torch.tensor([[0, 1, -1]] * 6)
     for chosen, got in (([0, 1], f.grad(y, batch)), (slice(None), f.grad(y))):
         for i, part in enumerate(PARTS):
-            x, labels = (DIGITS.images[part[chosen]].double() / 255 - 0.3) / 0.4, DIGITS.labels[part[chosen]]
+            x, labels = (
+                (DIGITS.images[part[chosen]].double() / 255 - 0.3) / 0.4,
+                DIGITS.labels[part[chosen]],
+            )
             weights = torch.full((len(labels),), 1 / len(labels), dtype=torch.float64)
-            torch.testing.assert_close(got[i], by_module(net, y[i], x, labels, weights), rtol=1e-11, atol=1e-12)
+            torch.testing.assert_close(
+                got[i], by_module(net, y[i], x, labels, weights), rtol=1e-11, atol=1e-12
+            )
     for given in ((), (batch,), (batch,)):  # the last on other memory than the one before
         over = y.clone()
         assert f.step_(over, 0.3, *given) is over

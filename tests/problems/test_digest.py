@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from undrift.data.images import load_images
-from undrift.problems import LeastSquares, Logistic, Quadratic, Softmax, catalog
-from undrift.problems.neural import Neural
+from undrift.problems import LeastSquares, Logistic, Quadratic, Softmax
+from undrift.problems import named as catalog
+from undrift.problems.neural.problem import Neural
 
 SMALL = {
     "quadratic": {"clients": 3, "dim": 4},
@@ -42,10 +43,17 @@ def test_every_part_counts():
     x, y, parts = np.arange(8.0).reshape(4, 2), np.array([1.0, -1, 1, -1]), [[0, 1], [2, 3]]
     splits = [parts, [[0, 2], [1, 3]], [[0, 1, 2], [3]]]
     logistic = [Logistic(x, y, part) for part in splits]
-    logistic += [Logistic(x, -y, parts), Logistic(changed(x, (3, 1), 7.5), y, parts), Logistic(x, y, parts, l2=0.5)]
+    logistic += [
+        Logistic(x, -y, parts),
+        Logistic(changed(x, (3, 1), 7.5), y, parts),
+        Logistic(x, y, parts, l2=0.5),
+    ]
     labels = np.array([0, 1, 2, 0])
     softmax = [Softmax(x, labels, part) for part in splits]
-    softmax += [Softmax(x, labels[::-1].copy(), parts), Softmax(changed(x, (0, 0), 1), labels, parts)]
+    softmax += [
+        Softmax(x, labels[::-1].copy(), parts),
+        Softmax(changed(x, (0, 0), 1), labels, parts),
+    ]
     softmax += [Softmax(x, labels, parts, classes=4)]
     found = [problem.digest() for problem in (*quadratics, *rows, *logistic, *softmax)]
     assert len(set(found)) == len(found)
@@ -70,5 +78,7 @@ def test_images_labels_partition_and_weights_count():
 
 def test_what_another_machine_rounds_otherwise_is_the_same_data():
     A, q = np.array([[[2.0, 0.1], [0.1, 1 / 3]]]), np.array([[0.1, 0.7]])
-    assert Quadratic(A, q).digest() == Quadratic(np.nextafter(A, 9), np.nextafter(q, 9), 0.0).digest()
+    assert (
+        Quadratic(A, q).digest() == Quadratic(np.nextafter(A, 9), np.nextafter(q, 9), 0.0).digest()
+    )
     assert Quadratic(A, q).digest() != Quadratic(A * (1 + 1e-6), q).digest()

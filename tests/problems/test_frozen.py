@@ -39,7 +39,9 @@ def convolutional():
 def tied():
     """A frozen weight under two names, and a trained one under two."""
     with seeded(0):
-        net = nn.Sequential(nn.Flatten(), *(nn.Linear(64, 64, bias=False) for _ in range(4)), nn.Linear(64, 10))
+        net = nn.Sequential(
+            nn.Flatten(), *(nn.Linear(64, 64, bias=False) for _ in range(4)), nn.Linear(64, 10)
+        )
     net[2].weight, net[4].weight = net[1].weight, net[3].weight
     return frozen(net, "1.weight")
 
@@ -53,8 +55,14 @@ def test_the_vector_holds_what_is_trained(make):
     problem = Neural(net, DIGITS, PARTS)
     trained = {name: p for name, p in net.named_parameters() if p.requires_grad}
     assert problem.spec.names == tuple(trained) and problem.dense is None
-    assert problem.dim == sum(p.numel() for p in trained.values()) < sum(p.numel() for p in net.parameters())
-    assert torch.equal(problem.start().float(), torch.cat([p.detach().reshape(-1) for p in trained.values()]))
+    assert (
+        problem.dim
+        == sum(p.numel() for p in trained.values())
+        < sum(p.numel() for p in net.parameters())
+    )
+    assert torch.equal(
+        problem.start().float(), torch.cat([p.detach().reshape(-1) for p in trained.values()])
+    )
     engine = Simulate(FedAvg(lr=0.1), problem, batch=4)
     engine.run_round()
     assert engine.ledger.bytes_up == len(PARTS) * problem.dim * 4
@@ -70,7 +78,9 @@ def test_gradients_are_those_of_the_module(make, stacked):
     for i, part in enumerate(PARTS):
         for got, chosen in ((small[i], part[:2]), (whole[i], part)):
             module = problem.module(y[i])
-            cross_entropy(module(DIGITS.images[chosen].double() / 255), DIGITS.labels[chosen]).backward()
+            cross_entropy(
+                module(DIGITS.images[chosen].double() / 255), DIGITS.labels[chosen]
+            ).backward()
             want = torch.cat([p.grad.reshape(-1) for p in module.parameters() if p.requires_grad])
             torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
 
@@ -81,7 +91,12 @@ def test_training_leaves_them_alone_on_every_engine(make):
     kept = copy.deepcopy(given.state_dict())
     setting = {"steps": 3, "batch": 5, "cohort": 4}
     ends = []
-    for kind, options in ((Wire, {}), (Simulate, {"stacked": False}), (Simulate, {"stacked": True}), (Simulate, {})):
+    for kind, options in (
+        (Wire, {}),
+        (Simulate, {"stacked": False}),
+        (Simulate, {"stacked": True}),
+        (Simulate, {}),
+    ):
         problem = Neural(given, DIGITS, PARTS, **options).to(torch.float64, CPU)
         engine = kind(Scaffold(lr=0.1), problem, **setting)
         for _ in range(4):
@@ -109,7 +124,9 @@ def test_they_lose_no_digit_on_the_way_through_another_precision():
 
 
 def test_something_must_be_trained():
-    with pytest.raises(ValueError, match="nothing to train in this module: all of its parameters are frozen"):
+    with pytest.raises(
+        ValueError, match="nothing to train in this module: all of its parameters are frozen"
+    ):
         Neural(build("linear", 1, 8, 10).requires_grad_(False), DIGITS, PARTS)
     with pytest.raises(ValueError, match="nothing to train in this module: it has no parameters"):
         flatten(nn.Flatten())

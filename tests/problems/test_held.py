@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from undrift.problems.held import Held, owned, take
+from undrift.problems.ragged import Held, owned, take
 
 
 def table(sizes):
     order, held = owned(np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]), sum(sizes))
     return held, torch.cat(
-        [torch.stack([torch.as_tensor(order), -torch.as_tensor(order)], 1), torch.zeros(1, 2).long()]
+        [
+            torch.stack([torch.as_tensor(order), -torch.as_tensor(order)], 1),
+            torch.zeros(1, 2).long(),
+        ]
     )
 
 
@@ -24,7 +27,9 @@ def test_rows_of_some_clients(sizes, members):
         want[c, : sizes[i]] = rows[ends[i] - sizes[i] : ends[i]]
     assert torch.equal(part.stack(rows), want)
     batch = torch.tensor([[sizes[i] - 1, -1, 0] for i in members])
-    drawn = torch.stack([torch.stack([rows[ends[i] - 1], rows[-1], rows[ends[i] - sizes[i]]]) for i in members])
+    drawn = torch.stack(
+        [torch.stack([rows[ends[i] - 1], rows[-1], rows[ends[i] - sizes[i]]]) for i in members]
+    )
     assert torch.equal(part.drawn(rows, batch), drawn)
 
 

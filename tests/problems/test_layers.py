@@ -9,9 +9,9 @@ from torch.nn.functional import cross_entropy
 
 from tests.objectives.world import DIGITS, PARTS
 from undrift.models import build
+from undrift.models.layers import channels_last, pool_first
 from undrift.models.net import seeded
 from undrift.problems import Neural
-from undrift.problems.layers import channels_last, pool_first
 
 
 def kinds(net):
@@ -20,7 +20,10 @@ def kinds(net):
 
 def plain():
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2, padding=1), nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        nn.Conv2d(1, 4, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2, padding=1),
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
     )
 
 
@@ -39,7 +42,9 @@ def test_pooling_first_gives_the_same_gradients(make):
     assert "ReLU MaxPool2d" in " ".join(order)
     assert pool_first(net) is net and "ReLU MaxPool2d" not in " ".join(kinds(net))
     after = gradients(net, x, labels)
-    assert list(before) == list(after) and all(torch.equal(before[name], after[name]) for name in before)
+    assert list(before) == list(after) and all(
+        torch.equal(before[name], after[name]) for name in before
+    )
 
 
 class Skipping(nn.Module):
@@ -82,7 +87,9 @@ def seen_by(net, data):
     problem, found = Neural(net, data, PARTS), []
     for own in (problem.at().net, problem.own_net()):
         first = next(m for m in own.modules() if isinstance(m, nn.Conv2d | nn.Linear))
-        first.register_forward_hook(lambda module, inputs, output: found.append(output.stride(1) == 1))
+        first.register_forward_hook(
+            lambda module, inputs, output: found.append(output.stride(1) == 1)
+        )
     y = problem.start().float().repeat(6, 1)
     for batch in ((), (torch.zeros(6, 1, dtype=torch.int64),)):
         assert problem.at().grad(y, *batch).isfinite().all()
@@ -92,7 +99,9 @@ def seen_by(net, data):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_channels_are_last_where_the_network_can_take_it(channels):
-    pixels, test = (images.repeat(1, channels, 1, 1) for images in (DIGITS.images, DIGITS.test_images))
+    pixels, test = (
+        images.repeat(1, channels, 1, 1) for images in (DIGITS.images, DIGITS.test_images)
+    )
     data = dataclasses.replace(DIGITS, images=pixels, test_images=test)
     assert seen_by(build("cnn-small", channels, 8, 10), data) == {True}
     if channels == 3:

@@ -26,7 +26,9 @@ def test_f_is_the_pooled_loss_however_it_is_split():
     x = np.array([0.3, -1.0, 2.0])
     pooled = np.logaddexp(0, -y * (a @ x)).mean() + x @ x / 80
     for split in (parts, [np.arange(40)], np.array_split(np.arange(40), 7)):
-        assert Logistic(a, y, split).metrics(torch.as_tensor(x))["loss"] == pytest.approx(pooled, rel=1e-14)
+        assert Logistic(a, y, split).metrics(torch.as_tensor(x))["loss"] == pytest.approx(
+            pooled, rel=1e-14
+        )
 
 
 def test_optimum_against_scipy():
@@ -49,12 +51,18 @@ def test_extreme_scores_neither_overflow_nor_round(score):
     problem = Logistic([[1.0]], [1.0], [[0]], l2=0.0)
     for x in (score, -score):
         at = problem.metrics(torch.tensor([x], dtype=torch.float64))
-        assert at["loss"] == pytest.approx(max(-x, 0) + math.log1p(math.exp(-score)), rel=1e-15, abs=0)
-        assert at["grad_norm"] == pytest.approx(math.exp(-max(x, 0)) / (1 + math.exp(-score)), rel=1e-14, abs=1e-300)
+        assert at["loss"] == pytest.approx(
+            max(-x, 0) + math.log1p(math.exp(-score)), rel=1e-15, abs=0
+        )
+        assert at["grad_norm"] == pytest.approx(
+            math.exp(-max(x, 0)) / (1 + math.exp(-score)), rel=1e-14, abs=1e-300
+        )
 
 
 def bregman(t, s):
-    """softplus(t) - softplus(s) - softplus'(s) (t - s) of two floats, in 60 digits on every machine."""
+    """softplus(t) - softplus(s) - softplus'(s) (t - s) of two floats, in 60 digits on every
+    machine.
+    """
     with localcontext(prec=60):
         t, s = Decimal(t), Decimal(s)
         return (1 + t.exp()).ln() - (1 + s.exp()).ln() - (t - s) / (1 + (-s).exp())
@@ -64,7 +72,9 @@ def test_divergence_against_sixty_digits():
     s = np.array([-30.0, -3.0, 0.0, 2.0, 15.0, 30.0, 1.0, -2.0])
     for step in (1e-9, -1e-3, 0.5, -0.999, 1.001, -4.0, 40.0):
         t = s + step
-        want = np.array([float(bregman(*pair)) for pair in zip(t.tolist(), s.tolist(), strict=True)])
+        want = np.array(
+            [float(bregman(*pair)) for pair in zip(t.tolist(), s.tolist(), strict=True)]
+        )
         trust = 4e-16 * (1 + np.abs(s) + np.abs(t)) if abs(step) > 1 else 0.0
         got = divergence(torch.as_tensor(t), torch.as_tensor(s)).numpy()
         np.testing.assert_array_less(np.abs(got - want), 1e-11 * want + trust)
@@ -132,7 +142,9 @@ def test_smoothness_is_attained_where_scores_vanish():
     """At x = 0 every weight of a Hessian is 1/4."""
     case = logistic()
     eigenvalues = [
-        np.linalg.eigvalsh(torch.func.hessian(lambda z, i=i: case.value(i, z))(torch.zeros(4, dtype=torch.float64)))
+        np.linalg.eigvalsh(
+            torch.func.hessian(lambda z, i=i: case.value(i, z))(torch.zeros(4, dtype=torch.float64))
+        )
         for i in range(3)
     ]
     assert pytest.approx(np.max(eigenvalues)) == case.problem.constants.L

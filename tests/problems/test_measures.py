@@ -10,11 +10,15 @@ from tests.objectives.world import DIGITS, PARTS, PIPELINE, close, federation, n
 from undrift.core.problem import Problem
 from undrift.data.augment import Augmentation, Pipeline
 from undrift.models import build, unflatten
-from undrift.problems import Neural, catalog, neural
+from undrift.problems import Neural
+from undrift.problems import named as catalog
+from undrift.problems.neural import problem as neural
 
 
 def scores(problem: Problem, x, images, labels):
-    """Of each sample by itself: its loss, whether its class is first, and whether it is among the first five."""
+    """Of each sample by itself: its loss, whether its class is first, and whether it is among the
+    first five.
+    """
     net = network().double()
     net.load_state_dict(unflatten(x, problem.spec))
     found = []
@@ -22,7 +26,9 @@ def scores(problem: Problem, x, images, labels):
         for image, label in zip(images, labels.tolist(), strict=True):
             s = net(seen(image.unsqueeze(0)))[0].tolist()
             order = sorted(range(10), key=lambda c: -s[c])
-            found.append((np.log(np.sum(np.exp(s))) - s[label], order[0] == label, label in order[:5]))
+            found.append(
+                (np.log(np.sum(np.exp(s))) - s[label], order[0] == label, label in order[:5])
+            )
     return np.array(found, dtype=float)
 
 
@@ -31,7 +37,9 @@ def test_metrics_are_those_of_a_loop():
     x = points(problem)[0]
     want = scores(problem, x, DIGITS.test_images, DIGITS.test_labels).mean(0)
     got = problem.metrics(x)
-    assert got == pytest.approx(dict(zip(("loss", "accuracy", "top5"), want, strict=True)), rel=1e-12)
+    assert got == pytest.approx(
+        dict(zip(("loss", "accuracy", "top5"), want, strict=True)), rel=1e-12
+    )
     assert 0 < got["accuracy"] < got["top5"] < 1
 
 
@@ -39,13 +47,16 @@ def test_on_training_samples_each_client_counts_alike():
     plain, problem = federation(), federation(training=True)
     x = points(problem)[0]
     clients = [
-        scores(problem, x, DIGITS.images[part], DIGITS.labels[part]).mean(0) for part in map(torch.from_numpy, PARTS)
+        scores(problem, x, DIGITS.images[part], DIGITS.labels[part]).mean(0)
+        for part in map(torch.from_numpy, PARTS)
     ]
     want = np.mean(clients, axis=0)
     assert problem.metrics(x) == pytest.approx(
         plain.metrics(x) | {"train_loss": want[0], "train_accuracy": want[1]}, rel=1e-12
     )
-    pooled = scores(problem, x, *(a[np.concatenate(PARTS)] for a in (DIGITS.images, DIGITS.labels))).mean(0)
+    pooled = scores(
+        problem, x, *(a[np.concatenate(PARTS)] for a in (DIGITS.images, DIGITS.labels))
+    ).mean(0)
     assert abs(pooled[0] - want[0]) > 1e-3, "clients of different sizes"
 
 
@@ -60,8 +71,14 @@ def test_the_training_loss_is_the_function_whose_gradient_is_followed():
 
 def test_training_can_be_asked_for_by_name():
     small = {"train": 60, "test": 30, "clients": 3}
-    problem, plain = catalog.build("images", **small, training=True), catalog.build("images", **small)
-    assert set(problem.metrics(problem.start())) - set(plain.metrics(plain.start())) == {"train_loss", "train_accuracy"}
+    problem, plain = (
+        catalog.build("images", **small, training=True),
+        catalog.build("images", **small),
+    )
+    assert set(problem.metrics(problem.start())) - set(plain.metrics(plain.start())) == {
+        "train_loss",
+        "train_accuracy",
+    }
 
 
 def test_metrics_do_not_depend_on_the_pass(monkeypatch):
@@ -73,7 +90,10 @@ def test_metrics_do_not_depend_on_the_pass(monkeypatch):
 
 def test_few_classes_have_a_smaller_top_five():
     few = dataclasses.replace(
-        DIGITS, classes=("a", "b", "c"), labels=DIGITS.labels % 3, test_labels=DIGITS.test_labels % 3
+        DIGITS,
+        classes=("a", "b", "c"),
+        labels=DIGITS.labels % 3,
+        test_labels=DIGITS.test_labels % 3,
     )
     problem = Neural(build("linear", 1, 8, 3), few, PARTS)
     assert problem.metrics(problem.start())["top5"] == 1

@@ -8,7 +8,17 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tests.objectives.world import CPU, DIGITS, PARTS, PIPELINE, close, federation, network, points, seen
+from tests.objectives.world import (
+    CPU,
+    DIGITS,
+    PARTS,
+    PIPELINE,
+    close,
+    federation,
+    network,
+    points,
+    seen,
+)
 from undrift import problems
 from undrift.core.params import BadParameters
 from undrift.core.problem import Unsupported
@@ -17,7 +27,9 @@ from undrift.engines import Simulate
 from undrift.methods import FedAvg
 from undrift.models import build, flatten, unflatten
 from undrift.objectives import MOON, FedDecorr, FedLC, FedMLB, FedNTD
-from undrift.problems import Neural, catalog, neural
+from undrift.problems import Neural
+from undrift.problems import named as catalog
+from undrift.problems.neural import problem as neural
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -31,7 +43,9 @@ def one_thread():
 def by_module(y, images, labels, net=None):
     """A plain torch step on a module: zero_grad, forward, backward."""
     net = (network() if net is None else net).double()
-    net.load_state_dict(unflatten(y, flatten(net)[1]), strict=False)  # tied weights and buffers have one name
+    net.load_state_dict(
+        unflatten(y, flatten(net)[1]), strict=False
+    )  # tied weights and buffers have one name
     net.zero_grad()
     cross_entropy(net(seen(images)), labels).backward()
     return torch.cat([p.grad.reshape(-1) for p in net.parameters()])
@@ -84,7 +98,9 @@ def test_full_gradient_is_the_average_of_batches(objective):
 
 
 def test_an_objective_that_compares_samples_does_so_within_a_pass(monkeypatch):
-    """FedDecorr's full gradient is a weighted mean of those of its passes, like a mean over mini-batches."""
+    """FedDecorr's full gradient is a weighted mean of those of its passes, like a mean over
+    mini-batches.
+    """
     monkeypatch.setattr(neural, "PASS", 5)
     problem = federation(FedDecorr(beta=2.0))
     f, y, n = problem.at(np.array([3])), points(problem, 1), len(PARTS[3])
@@ -106,7 +122,10 @@ def test_gradients_leave_everything_else_alone():
     assert not first.requires_grad and start.grad is None
     close(y, kept, 0)
     assert torch.equal(torch.get_rng_state(), random)
-    assert all(torch.equal(p, w) and p.grad is None for p, w in zip(problem.net.parameters(), weights, strict=True))
+    assert all(
+        torch.equal(p, w) and p.grad is None
+        for p, w in zip(problem.net.parameters(), weights, strict=True)
+    )
     with pytest.raises(Unsupported, match="has no exact local minimiser"):
         f.solve(y, 1.0)
 
@@ -158,7 +177,9 @@ def test_precision():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-@pytest.mark.parametrize("objective", [None, MOON(), FedMLB(), FedLC(), FedNTD(), FedDecorr()], ids=str)
+@pytest.mark.parametrize(
+    "objective", [None, MOON(), FedMLB(), FedLC(), FedNTD(), FedDecorr()], ids=str
+)
 def test_cuda_follows_the_cpu(objective):
     problem = federation(objective, compiled=False)
     moved = problem.to(torch.float64, torch.device("cuda"))
@@ -172,7 +193,10 @@ def test_cuda_follows_the_cpu(objective):
 
 def test_networks_without_convolutions_are_stacked():
     assert Neural(build("mlp", 1, 8, 10, hidden=(4,)), DIGITS, PARTS).stacked
-    assert not Neural(network(), DIGITS, PARTS).stacked and Neural(network(), DIGITS, PARTS, stacked=True).stacked
+    assert (
+        not Neural(network(), DIGITS, PARTS).stacked
+        and Neural(network(), DIGITS, PARTS, stacked=True).stacked
+    )
 
 
 class Own(nn.Module):
@@ -210,7 +234,9 @@ def test_a_users_module(stacked):
 @pytest.mark.parametrize("objective", [MOON(), FedMLB(), FedDecorr()], ids=str)
 def test_a_users_module_has_no_inside(objective):
     name = type(objective).__name__
-    with pytest.raises(ValueError, match=f"{name} looks inside the network; make it an undrift.models.Net"):
+    with pytest.raises(
+        ValueError, match=f"{name} looks inside the network; make it an undrift.models.Net"
+    ):
         Neural(Own(), DIGITS, PARTS, objective=objective)
     for other in (FedLC(), FedNTD()):
         f = Neural(Own(), DIGITS, PARTS, objective=other).at()
@@ -220,10 +246,14 @@ def test_a_users_module_has_no_inside(objective):
 
 
 def test_objectives_say_what_they_lack():
-    with pytest.raises(ValueError, match="FedMLB needs a network of several blocks; this one is a single layer"):
+    with pytest.raises(
+        ValueError, match="FedMLB needs a network of several blocks; this one is a single layer"
+    ):
         Neural(build("linear", 1, 8, 10), DIGITS, PARTS, objective=FedMLB())
     problem = federation(MOON())
-    with pytest.raises(RuntimeError, match="MOON compares the local model with others; give them to begin"):
+    with pytest.raises(
+        RuntimeError, match="MOON compares the local model with others; give them to begin"
+    ):
         problem.at().grad(points(problem))
 
 
@@ -266,7 +296,11 @@ WRONG = {
     ),
     "no clients": (lambda: (network(), DIGITS, []), "a federation needs at least one client"),
     "no test images": (
-        lambda: (network(), images(test_images=DIGITS.test_images[:0], test_labels=DIGITS.test_labels[:0]), PARTS),
+        lambda: (
+            network(),
+            images(test_images=DIGITS.test_images[:0], test_labels=DIGITS.test_labels[:0]),
+            PARTS,
+        ),
         "there are no test images, on which a model is judged",
     ),
     "image shape": (
@@ -293,7 +327,8 @@ def test_more_clients_than_samples():
         catalog.Images(clients=61, train=60).build()
 
 
-# -- by name ---------------------------------------------------------------------------------------------------------
+# -- by name
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_images_by_name():
@@ -302,7 +337,13 @@ def test_images_by_name():
     assert len(problem._test_y) == 50 and problem.net.head.in_features == 16
     close(problem.start().float(), flatten(build("cnn-small", 1, 8, 10, hidden=16))[0], 0)
     assert catalog.build("images-digits", clients=5, test=50).samples != problem.samples
-    assert catalog.Images(seed=3, train=200).build().start().ne(catalog.Images(train=200).build().start()).any()
+    assert (
+        catalog.Images(seed=3, train=200)
+        .build()
+        .start()
+        .ne(catalog.Images(train=200).build().start())
+        .any()
+    )
 
 
 def test_images_take_an_objective():
@@ -319,7 +360,9 @@ def test_papers_partitions_by_name(name):
     from undrift.core.streams import Streams
 
     problem = catalog.Images(partition=name, clients=4, beta=2.0, seed=7, train=300).build()
-    want = getattr(paper_partitions, name)(problem.data.labels.numpy(), 4, Streams(7).at("data"), beta=2.0)
+    want = getattr(paper_partitions, name)(
+        problem.data.labels.numpy(), 4, Streams(7).at("data"), beta=2.0
+    )
     assert all(np.array_equal(a, b) for a, b in zip(problem.parts, want, strict=True))
     shards = catalog.Images(partition="by-label", clients=4, shards=3, train=300).build()
     want = partition.by_label(problem.data.labels.numpy(), 4, Streams(0).at("data"), shards=3)
@@ -341,7 +384,9 @@ def test_a_folder_of_images(tmp_path):
             (tmp_path / "mine" / part / name).mkdir(parents=True)
             for j in range(count):
                 pixels = rng.integers(0, 100, (12, 12, 3)) + 150 * k
-                Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "mine" / part / name / f"{j}.png")
+                Image.fromarray(pixels.astype(np.uint8)).save(
+                    tmp_path / "mine" / part / name / f"{j}.png"
+                )
     problem = catalog.build("images-mine", folder=str(tmp_path), clients=2, partition="iid")
     assert problem.classes == 2 and problem.samples == [6, 6]
     engine = Simulate(FedAvg(lr=0.5), problem, steps=5)
@@ -351,7 +396,9 @@ def test_a_folder_of_images(tmp_path):
 
 
 def test_bad_parameters_of_images():
-    with pytest.raises(BadParameters, match="hidden = 8 is for mlp and cnn-small; leave it out for resnet18"):
+    with pytest.raises(
+        BadParameters, match="hidden = 8 is for mlp and cnn-small; leave it out for resnet18"
+    ):
         catalog.Images(hidden=8, model="resnet18")
     with pytest.raises(BadParameters, match="augment = 'fedspeed' is made for cifar10"):
         catalog.Images(augment="fedspeed")
@@ -359,7 +406,9 @@ def test_bad_parameters_of_images():
         catalog.Images(model="vgg")
     with pytest.raises(BadParameters, match="projection"):
         catalog.Images(projection=0)
-    with pytest.raises(ValueError, match="a subset of 5000 train images is not possible; give 1 to 1437"):
+    with pytest.raises(
+        ValueError, match="a subset of 5000 train images is not possible; give 1 to 1437"
+    ):
         catalog.Images(train=5000).build()
     with pytest.raises(ValueError, match="8x8 images are too small for 3 convolutions of 5x5"):
         catalog.Images(model="cnn").build()

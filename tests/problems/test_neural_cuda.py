@@ -17,9 +17,9 @@ from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, FedLin, FedRecu, FedSpeed, Scaffold
 from undrift.models import Net, build
 from undrift.models.net import seeded
-from undrift.problems import neural
-from undrift.problems.captured import Captured
-from undrift.problems.neural import Neural
+from undrift.problems.neural import problem as neural
+from undrift.problems.neural.cuda_graph import Captured
+from undrift.problems.neural.problem import Neural
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 METHODS = [FedAvg(lr=0.1), FedSpeed(lr=0.1, server_dual="all"), Scaffold(lr=0.1)]
@@ -29,7 +29,13 @@ def problem(net=None, **options):
     data = load_images("digits")
     parts = dirichlet(data.labels.numpy(), 6, Streams(0).at("data"), 0.5)
     pipeline = Pipeline(Augmentation(padding=1, flip=True, rotation=10), Normalise((0.3,), (0.4,)))
-    return Neural(build("cnn-small", 1, 8, 10) if net is None else net, data, parts, pipeline=pipeline, **options)
+    return Neural(
+        build("cnn-small", 1, 8, 10) if net is None else net,
+        data,
+        parts,
+        pipeline=pipeline,
+        **options,
+    )
 
 
 class Reusing(nn.Module):
@@ -75,16 +81,26 @@ NETS = {"dropping": dropping, "reusing": reusing, "frozen": frozen}
 @pytest.mark.parametrize("name", NETS)
 def test_dropout_and_frozen_parameters_follow_wire(name, method, compiled):
     setting = {"steps": 3, "batch": 8}
-    fast = Simulate(method, problem(NETS[name](), compiled=compiled).to(torch.float64, torch.device("cuda")), **setting)
+    fast = Simulate(
+        method,
+        problem(NETS[name](), compiled=compiled).to(torch.float64, torch.device("cuda")),
+        **setting,
+    )
     slow = Wire(method, problem(NETS[name]()).to(torch.float64, torch.device("cpu")), **setting)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for _ in range(4):
             fast.run_round()
             slow.run_round()
-    assert not [str(w.message) for w in said if "cannot be" in str(w.message) or "not compiled" in str(w.message)]
+    assert not [
+        str(w.message)
+        for w in said
+        if "cannot be" in str(w.message) or "not compiled" in str(w.message)
+    ]
     task = fast.problem
-    assert task._captured and all(captured and captured.compiled == compiled for captured in task._captured.values())
+    assert task._captured and all(
+        captured and captured.compiled == compiled for captured in task._captured.values()
+    )
     assert float((fast.x.cpu() - slow.x).abs().max()) < 1e-10
     module, given = task.module(fast.x), NETS[name]()
     for (label, got), kept in zip(module.named_parameters(), given.parameters(), strict=True):
@@ -111,31 +127,50 @@ def test_both_ways_of_capture_drop_the_same(name, way, monkeypatch):
     for step in range(3):
         drawn = fast.drawn(range(6), step)
         found.append(f.grad(y, *drawn))
-        assert float((found[-1].cpu() - g.grad(y.cpu(), *map(on_the_host, drawn))).abs().max()) < 1e-11
+        assert (
+            float((found[-1].cpu() - g.grad(y.cpu(), *map(on_the_host, drawn))).abs().max()) < 1e-11
+        )
     assert not torch.equal(found[0], found[1]) and not torch.equal(found[1], found[2])
 
 
 def on_the_host(drawn):
     if dataclasses.is_dataclass(drawn):
-        return type(drawn)(*(getattr(drawn, field.name).cpu() for field in dataclasses.fields(drawn)))
+        return type(drawn)(
+            *(getattr(drawn, field.name).cpu() for field in dataclasses.fields(drawn))
+        )
     return drawn.cpu()
 
 
 @pytest.mark.parametrize("name", NETS)
 def test_steps_on_all_samples_follow_wire(name):
-    fast = Simulate(FedAvg(lr=0.1), problem(NETS[name]()).to(torch.float64, torch.device("cuda")), steps=2)
-    slow = Wire(FedAvg(lr=0.1), problem(NETS[name]()).to(torch.float64, torch.device("cpu")), steps=2)
+    fast = Simulate(
+        FedAvg(lr=0.1), problem(NETS[name]()).to(torch.float64, torch.device("cuda")), steps=2
+    )
+    slow = Wire(
+        FedAvg(lr=0.1), problem(NETS[name]()).to(torch.float64, torch.device("cpu")), steps=2
+    )
     for _ in range(2):
         fast.run_round()
         slow.run_round()
     assert float((fast.x.cpu() - slow.x).abs().max()) < 1e-10
 
 
-@pytest.mark.parametrize(("compiled", "scope"), [(False, "reference"), (True, "reference"), (True, "whole")])
+@pytest.mark.parametrize(
+    ("compiled", "scope"), [(False, "reference"), (True, "reference"), (True, "whole")]
+)
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 def test_captured_follows_wire_in_double_precision(method, compiled, scope):
-    setting = {"steps": 3, "batch": 8, "cohort": 4, "weight_decay": 1e-3, "clip": 10.0, "clip_scope": scope}
-    fast = Simulate(method, problem(compiled=compiled).to(torch.float64, torch.device("cuda")), **setting)
+    setting = {
+        "steps": 3,
+        "batch": 8,
+        "cohort": 4,
+        "weight_decay": 1e-3,
+        "clip": 10.0,
+        "clip_scope": scope,
+    }
+    fast = Simulate(
+        method, problem(compiled=compiled).to(torch.float64, torch.device("cuda")), **setting
+    )
     slow = Wire(method, problem().to(torch.float64, torch.device("cpu")), **setting)
     for _ in range(5):
         fast.run_round()
@@ -145,16 +180,28 @@ def test_captured_follows_wire_in_double_precision(method, compiled, scope):
 
 
 def test_single_precision_stays_near_the_cpu():
-    gpu = Simulate(FedRecu(lr=0.05), problem().to(torch.float32, torch.device("cuda")), steps=4, batch=16)
-    cpu = Simulate(FedRecu(lr=0.05), problem().to(torch.float32, torch.device("cpu")), steps=4, batch=16)
+    gpu = Simulate(
+        FedRecu(lr=0.05), problem().to(torch.float32, torch.device("cuda")), steps=4, batch=16
+    )
+    cpu = Simulate(
+        FedRecu(lr=0.05), problem().to(torch.float32, torch.device("cpu")), steps=4, batch=16
+    )
     for _ in range(20):
         gpu.run_round()
         cpu.run_round()
-    assert float((gpu.x.cpu() - cpu.x).norm() / cpu.x.norm()) < 1e-3  # 2.6e-4 on an H200: rounding grows in 80 steps
+    assert (
+        float((gpu.x.cpu() - cpu.x).norm() / cpu.x.norm()) < 1e-3
+    )  # 2.6e-4 on an H200: rounding grows in 80 steps
 
 
 def test_memory_is_flat():
-    engine = Simulate(Scaffold(lr=0.1), problem().to(torch.float32, torch.device("cuda")), epochs=1, batch=32, cohort=3)
+    engine = Simulate(
+        Scaffold(lr=0.1),
+        problem().to(torch.float32, torch.device("cuda")),
+        epochs=1,
+        batch=32,
+        cohort=3,
+    )
     for _ in range(5):
         engine.run_round()
     before = torch.cuda.memory_allocated()

@@ -26,12 +26,17 @@ def images(**changes):
 
 def floats(dtype=torch.float32, shape=(1, 8, 8)):
     """Standardised inputs, some of them negative."""
-    x, test = ((pixels.to(dtype) / 40 - 3).reshape(-1, *shape) for pixels in (DIGITS.images, DIGITS.test_images))
+    x, test = (
+        (pixels.to(dtype) / 40 - 3).reshape(-1, *shape)
+        for pixels in (DIGITS.images, DIGITS.test_images)
+    )
     return images(images=x, test_images=test)
 
 
 def tokens(dtype=torch.int64):
-    x, test = ((pixels.flatten(1) // 20).to(dtype) for pixels in (DIGITS.images, DIGITS.test_images))
+    x, test = (
+        (pixels.flatten(1) // 20).to(dtype) for pixels in (DIGITS.images, DIGITS.test_images)
+    )
     return images(images=x, test_images=test)
 
 
@@ -49,11 +54,14 @@ def writing():
     return made(lambda: nn.ReLU(inplace=True), nn.Flatten, lambda: nn.Linear(64, 10))
 
 
-# -- data that is taken ----------------------------------------------------------------------------------------------
+# -- data that is taken
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [dense, writing, network], ids=lambda make: make.__name__)
-@pytest.mark.parametrize("data", [DIGITS, floats(), floats(torch.float64)], ids=["uint8", "float32", "float64"])
+@pytest.mark.parametrize(
+    "data", [DIGITS, floats(), floats(torch.float64)], ids=["uint8", "float32", "float64"]
+)
 def test_the_callers_data_are_never_written(make, data):
     kept = [v.clone() for v in (data.images, data.labels, data.test_images, data.test_labels)]
     problem = Neural(make(), data, PARTS, training=True)
@@ -124,7 +132,8 @@ def test_labels_of_any_whole_numbers(dtype):
     assert torch.equal(problem.at().grad(y), same.at().grad(y))
 
 
-# -- parts -----------------------------------------------------------------------------------------------------------
+# -- parts
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_masks_are_the_samples_they_mark():
@@ -134,7 +143,10 @@ def test_masks_are_the_samples_they_mark():
         assert [part.tolist() for part in problem.parts] == [list(range(25)), list(range(25, 60))]
         assert problem.samples == [25, 35]
     features, labels = DIGITS.images.flatten(1).double() / 255, DIGITS.labels.double() % 2 * 2 - 1
-    masked, numbered = (Logistic(features, labels, parts) for parts in ([first, ~first], np.split(np.arange(60), [25])))
+    masked, numbered = (
+        Logistic(features, labels, parts)
+        for parts in ([first, ~first], np.split(np.arange(60), [25]))
+    )
     assert torch.equal(masked.rows, numbered.rows)
 
 
@@ -142,7 +154,10 @@ NOT_PARTS = {
     "floats": ([[0.5, 1.5], [3, 4]], "client 0"),
     "exact floats": ([[1, 2], np.array([3.0, 4.0])], "client 1"),
     "words": ([[0, 1], ["a", "b"]], "client 1"),
-    "short mask": ([np.ones(60, bool), np.ones(59, bool)], "mask of client 1 has 59 entries, but there are 60"),
+    "short mask": (
+        [np.ones(60, bool), np.ones(59, bool)],
+        "mask of client 1 has 59 entries, but there are 60",
+    ),
     "empty mask": ([np.ones(60, bool), np.zeros(60, bool)], "client 1 has no samples"),
     "empty": ([[0], []], "client 1 has no samples"),
     "table": ([[0], [[1, 2], [3, 4]]], "client 1"),
@@ -167,7 +182,8 @@ def test_other_parts_are_refused(what):
         assert "\n" not in str(error.value)
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------
+# -- what is refused
+# -------------------------------------------------------------------------------------------------
 
 
 class Pair(nn.Linear):
@@ -222,7 +238,11 @@ WRONG = {
         TypeError,
         "images must be a torch tensor .*; got a ndarray",
     ),
-    "a pair": (lambda: Neural(network(), (DIGITS.images, DIGITS.labels), PARTS), TypeError, "ImageSet.*; got a tuple"),
+    "a pair": (
+        lambda: Neural(network(), (DIGITS.images, DIGITS.labels), PARTS),
+        TypeError,
+        "ImageSet.*; got a tuple",
+    ),
     "a data set of torch": (
         lambda: Neural(network(), TensorDataset(DIGITS.images, DIGITS.labels), PARTS),
         TypeError,
@@ -243,7 +263,11 @@ WRONG = {
         TypeError,
         r"class MOON; give MOON\(",
     ),
-    "a pair of outputs": (lambda: Neural(Pair(64, 10), DIGITS, PARTS), ValueError, "returns a tuple; .* the logits"),
+    "a pair of outputs": (
+        lambda: Neural(Pair(64, 10), DIGITS, PARTS),
+        ValueError,
+        "returns a tuple; .* the logits",
+    ),
     "a lazy layer": (
         lambda: Neural(nn.Sequential(nn.Flatten(), nn.LazyLinear(10)), DIGITS, PARTS),
         ValueError,
@@ -255,13 +279,27 @@ WRONG = {
         "changes its buffer 'seen' in training, which is not shared",
     ),
     "spectral normalisation": (
-        lambda: Neural(nn.Sequential(nn.Flatten(), spectral_norm(nn.Linear(64, 10))), DIGITS, PARTS),
+        lambda: Neural(
+            nn.Sequential(nn.Flatten(), spectral_norm(nn.Linear(64, 10))), DIGITS, PARTS
+        ),
         ValueError,
         r"changes its buffer '1.parametrizations.weight.0._u' in training",
     ),
-    "a lazy module": (lambda: Neural(nn.LazyLinear(10), DIGITS, PARTS), ValueError, "the LazyLinear has no shape"),
-    "no parameters": (lambda: Neural(nn.Flatten(), DIGITS, PARTS), ValueError, "it has no parameters"),
-    "a function": (lambda: Neural(torch.relu, DIGITS, PARTS), TypeError, "must be a torch.nn.Module"),
+    "a lazy module": (
+        lambda: Neural(nn.LazyLinear(10), DIGITS, PARTS),
+        ValueError,
+        "the LazyLinear has no shape",
+    ),
+    "no parameters": (
+        lambda: Neural(nn.Flatten(), DIGITS, PARTS),
+        ValueError,
+        "it has no parameters",
+    ),
+    "a function": (
+        lambda: Neural(torch.relu, DIGITS, PARTS),
+        TypeError,
+        "must be a torch.nn.Module",
+    ),
     "a class": (lambda: Neural(nn.Flatten, DIGITS, PARTS), TypeError, "must be a torch.nn.Module"),
 }
 
@@ -274,7 +312,8 @@ def test_refused_in_one_sentence(what):
     assert "\n" not in str(error.value)
 
 
-# -- networks that torch would stack one by one ----------------------------------------------------------------------
+# -- networks that torch would stack one by one
+# ----------------------------------------------------------------------
 
 
 class Recurrent(nn.Module):
@@ -321,5 +360,7 @@ def test_networks_that_cannot_be_stacked_run_one_by_one_and_quietly(make, dtype,
 
 
 def test_networks_that_can_be_stacked_are():
-    assert Neural(made(nn.Flatten, lambda: nn.Linear(64, 5), nn.Tanh, lambda: nn.Linear(5, 10)), DIGITS, PARTS).stacked
+    assert Neural(
+        made(nn.Flatten, lambda: nn.Linear(64, 5), nn.Tanh, lambda: nn.Linear(5, 10)), DIGITS, PARTS
+    ).stacked
     assert Neural(build("mlp", 1, 8, 10), DIGITS, PARTS, objective=MOON()).stacked

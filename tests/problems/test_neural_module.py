@@ -1,4 +1,6 @@
-"""Weights back as the module that was given: its layers, its names, its precision, and what was never trained."""
+"""Weights back as the module that was given: its layers, its names, its precision, and what was
+never trained.
+"""
 
 import pytest
 import torch
@@ -11,11 +13,15 @@ from undrift.problems import Neural
 
 
 class Own(nn.Module):
-    """A buffer that is saved and one that is not, tied weights, dropout, and layers that are swapped for speed."""
+    """A buffer that is saved and one that is not, tied weights, dropout, and layers that are
+    swapped for speed.
+    """
 
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.5))
+        self.body = nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.5)
+        )
         self.first, self.second = nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False)
         self.second.weight = self.first.weight
         self.head = nn.Linear(64, 10)
@@ -42,7 +48,9 @@ def test_weights_come_back_as_the_module_given(dtype):
     assert {p.dtype for p in module.parameters()} == {dtype}
     assert module.second.weight is module.first.weight
     assert torch.equal(module.scale, given.scale) and torch.equal(module.passing, given.passing)
-    torch.testing.assert_close(torch.cat([p.reshape(-1) for p in module.parameters()]), x.to(dtype), rtol=0, atol=0)
+    torch.testing.assert_close(
+        torch.cat([p.reshape(-1) for p in module.parameters()]), x.to(dtype), rtol=0, atol=0
+    )
     pixels = (DIGITS.test_images / 255).to(dtype)
     with torch.no_grad():
         right = (module(pixels).argmax(1) == DIGITS.test_labels).double().mean()
@@ -82,12 +90,17 @@ def test_networks_by_name_come_back_too():
     problem = Neural(net, DIGITS, PARTS)
     module = problem.module(problem.start())
     assert str(module) == str(net) and type(module) is type(net)
-    assert all(torch.equal(v, net.state_dict()[name]) for name, v in problem.state_dict(problem.start()).items())
+    assert all(
+        torch.equal(v, net.state_dict()[name])
+        for name, v in problem.state_dict(problem.start()).items()
+    )
 
 
 def test_only_one_models_weights_make_a_module():
     problem = Neural(own(), DIGITS, PARTS)
     with pytest.raises(ValueError, match="weights of one model"):
         problem.module(points(problem))
-    with pytest.raises(ValueError, match=f"{problem.dim} numbers; got a vector of {problem.dim - 1}"):
+    with pytest.raises(
+        ValueError, match=f"{problem.dim} numbers; got a vector of {problem.dim - 1}"
+    ):
         problem.state_dict(problem.start()[1:])

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from undrift.problems import LeastSquares, Quadratic, random_quadratic
-from undrift.problems.form import Dense
 from undrift.problems.least_squares import Wide
+from undrift.problems.quadratic_form import Dense
 
 
 def test_diagonal_and_dense_agree():
@@ -76,7 +76,9 @@ def test_singular_convex_problems_measure_the_distance_to_all_minimisers(dense):
     problem = Quadratic(A[None], (turn @ [2.0, -2.0, 0.0])[None])
     np.testing.assert_allclose(problem.optimum, least, atol=1e-14)
     at = problem.metrics(torch.as_tensor(least + 7 * null))
-    assert at["distance"] == pytest.approx(0, abs=1e-13) and at["gap"] == pytest.approx(0, abs=1e-13)
+    assert at["distance"] == pytest.approx(0, abs=1e-13) and at["gap"] == pytest.approx(
+        0, abs=1e-13
+    )
     away = problem.metrics(torch.as_tensor(least + 7 * null + turn @ [3.0, 4.0, 0.0]))
     assert away["distance"] == pytest.approx(5) and away["gap"] == pytest.approx(0.5 * (4 * 9 + 16))
     assert problem.constants.mu == 0
@@ -109,7 +111,9 @@ def test_nonconvex_term_has_curvature_from_minus_half_beta_to_twice_beta(dense):
     problem = Quadratic(H[..., None] * np.eye(2) if dense else H, np.zeros((2, 2)), beta=8.0)
     grid = np.linspace(-3, 3, 601)
     points = torch.as_tensor(np.stack([grid, grid], 1))
-    slopes = torch.stack([problem.at().grad(x.expand(2, -1)) for x in points]).diff(dim=0) / (grid[1] - grid[0])
+    slopes = torch.stack([problem.at().grad(x.expand(2, -1)) for x in points]).diff(dim=0) / (
+        grid[1] - grid[0]
+    )
     assert problem.constants.L == 5 + 16 == pytest.approx(float(slopes.max()), rel=1e-2)
     assert problem.constants.mu == 1 - 4 == pytest.approx(float(slopes.min()), rel=1e-2)
     assert problem.constants.mu_mean == 1.5 - 4 and problem.constants.L_mean == 4 + 16
@@ -126,7 +130,9 @@ def test_constants_are_the_eigenvalues(clients, dim, seed):
     values = np.linalg.eigvals(A).real
     mean = np.linalg.eigvals(A.mean(0)).real
     assert (c.mu, c.L) == pytest.approx((values.min(), np.abs(values).max()), rel=1e-9, abs=1e-12)
-    assert (c.mu_mean, c.L_mean) == pytest.approx((mean.min(), np.abs(mean).max()), rel=1e-9, abs=1e-12)
+    assert (c.mu_mean, c.L_mean) == pytest.approx(
+        (mean.min(), np.abs(mean).max()), rel=1e-9, abs=1e-12
+    )
 
 
 def test_least_squares_constants_and_frobenius():
@@ -135,7 +141,9 @@ def test_least_squares_constants_and_frobenius():
         A = rng.standard_normal((4, rows, dim))
         problem = LeastSquares(A, rng.standard_normal((4, rows)))
         assert pytest.approx(max(np.linalg.norm(a, 2) ** 2 for a in A)) == problem.constants.L
-        assert problem.constants.mu == (0 if dim > rows else pytest.approx(min(np.linalg.norm(a, -2) ** 2 for a in A)))
+        assert problem.constants.mu == (
+            0 if dim > rows else pytest.approx(min(np.linalg.norm(a, -2) ** 2 for a in A))
+        )
         assert problem.frobenius_L == pytest.approx(max(np.linalg.norm(a.T @ a, "fro") for a in A))
         stacked = np.linalg.lstsq(A.reshape(-1, dim), problem.b.reshape(-1).numpy(), rcond=None)[0]
         np.testing.assert_allclose(problem.optimum, stacked, atol=1e-12)
@@ -150,7 +158,12 @@ def test_solve_reuses_the_factor_of_one_lam_only():
     problem = random_quadratic(clients=3, dim=4)
     f, v = problem.at(), torch.randn(3, 4, dtype=torch.float64)
     for lam in (0.5, 0.5, 3.0, 0.5):
-        want = np.stack([np.linalg.solve(problem.hessian(i) + lam * np.eye(4), problem.q[i] + v[i]) for i in range(3)])
+        want = np.stack(
+            [
+                np.linalg.solve(problem.hessian(i) + lam * np.eye(4), problem.q[i] + v[i])
+                for i in range(3)
+            ]
+        )
         np.testing.assert_allclose(f.solve(v, lam), want, rtol=1e-12)
 
 
@@ -158,15 +171,26 @@ def test_centred_losses_are_zero_at_their_centres():
     b = np.array([[1.0, -2.0]])
     for A in (np.array([[3.0, 1.0]]), np.array([[[3.0, 1.0], [1.0, 2.0]]])):
         at = Quadratic.centred(A, b).metrics(torch.as_tensor(b[0]))
-        assert at["loss"] == pytest.approx(0, abs=1e-14) and at["distance"] == pytest.approx(0, abs=1e-14)
+        assert at["loss"] == pytest.approx(0, abs=1e-14) and at["distance"] == pytest.approx(
+            0, abs=1e-14
+        )
 
 
 def test_only_what_is_used_is_gathered():
-    """Of a cohort's data, the samples are not copied for full gradients, nor the Hessians for mini-batches."""
+    """Of a cohort's data, the samples are not copied for full gradients, nor the Hessians for
+    mini-batches.
+    """
     rng = np.random.default_rng(0)
-    tall, wide = (LeastSquares(rng.random((4, *shape)), rng.random((4, shape[0]))) for shape in ((5, 3), (2, 3)))
+    tall, wide = (
+        LeastSquares(rng.random((4, *shape)), rng.random((4, shape[0])))
+        for shape in ((5, 3), (2, 3))
+    )
     parts = Quadratic(np.ones((4, 2, 3)), rng.random((4, 2, 3)))
-    for problem, full in ((tall, {"H", "q", "minus_q"}), (parts, {"H", "q", "minus_q"}), (wide, {"A", "minus_b"})):
+    for problem, full in (
+        (tall, {"H", "q", "minus_q"}),
+        (parts, {"H", "q", "minus_q"}),
+        (wide, {"A", "minus_b"}),
+    ):
         y = torch.zeros(2, 3, dtype=torch.float64)
         stochastic, exact = problem.at(np.array([0, 2])), problem.at(np.array([0, 2]))
         stochastic.grad(y, torch.tensor([[0], [1]]))

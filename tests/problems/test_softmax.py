@@ -1,4 +1,6 @@
-"""Softmax regression: closed-form gradients against autograd and wire, extreme scores, and refusals."""
+"""Softmax regression: closed-form gradients against autograd and wire, extreme scores, and
+refusals.
+"""
 
 import math
 from decimal import Decimal, localcontext
@@ -39,7 +41,9 @@ def test_gradients_are_those_of_a_linear_layer(sizes, l2):
         with torch.no_grad():
             layer.weight.copy_(row.view(10, 61)[:, :-1])
             layer.bias.copy_(row.view(10, 61)[:, -1])
-        loss = nn.functional.cross_entropy(layer(problem.table.rows[mine, :-1].double()), problem.table.labels[mine])
+        loss = nn.functional.cross_entropy(
+            layer(problem.table.rows[mine, :-1].double()), problem.table.labels[mine]
+        )
         (loss + l2 / 2 * sum(p.square().sum() for p in layer.parameters())).backward()
         want = torch.cat([layer.weight.grad, layer.bias.grad.unsqueeze(1)], 1).flatten()
         torch.testing.assert_close(g, want, rtol=1e-12, atol=1e-12)
@@ -47,7 +51,9 @@ def test_gradients_are_those_of_a_linear_layer(sizes, l2):
 
 @pytest.mark.parametrize("batch", [None, 6])
 @pytest.mark.parametrize("sizes", ["equal", "lognormal"])
-@pytest.mark.parametrize("method", [FedAvg(lr=0.05), Scaffold(lr=0.05), FedLin(lr=0.05), FedSpeed(lr=0.05)], ids=repr)
+@pytest.mark.parametrize(
+    "method", [FedAvg(lr=0.05), Scaffold(lr=0.05), FedLin(lr=0.05), FedSpeed(lr=0.05)], ids=repr
+)
 def test_simulate_follows_wire(method, sizes, batch):
     problem = fedprox_softmax(clients=8, samples=9, features=5, classes=3, sizes=sizes, l2=0.01)
     setting = {"steps": [1, 2, 3, 4] * 2, "batch": batch, "seed": 3}
@@ -64,15 +70,23 @@ def test_simulate_follows_wire(method, sizes, batch):
 
 
 def test_float32_at_rest_computes_in_double():
-    """Features that came in float32 are kept so; a run in float64 is as exact as with a copy in float64."""
+    """Features that came in float32 are kept so; a run in float64 is as exact as with a copy in
+    float64.
+    """
     a, y, parts = data()
-    kept, copied = Softmax(a.astype(np.float32), y, parts), Softmax(a.astype(np.float32).astype(float), y, parts)
+    kept, copied = (
+        Softmax(a.astype(np.float32), y, parts),
+        Softmax(a.astype(np.float32).astype(float), y, parts),
+    )
     x = torch.randn(3, kept.dim, dtype=torch.float64)
     assert kept._table.rows.dtype == torch.float32 and kept.at().grad(x).dtype == torch.float64
     torch.testing.assert_close(kept.at().grad(x), copied.at().grad(x), rtol=1e-14, atol=1e-14)
     assert kept.metrics(x[0]) == copied.metrics(x[0]) and kept.constants == copied.constants
     single = kept.to(torch.float32, CPU)
-    assert single._table.rows is kept._table.rows and single.at().grad(x.float()).dtype == torch.float32
+    assert (
+        single._table.rows is kept._table.rows
+        and single.at().grad(x.float()).dtype == torch.float32
+    )
 
 
 def test_f_is_the_mean_over_clients_of_their_means():
@@ -83,7 +97,9 @@ def test_f_is_the_mean_over_clients_of_their_means():
     scores = a @ W[:, :-1].T + W[:, -1]
     losses = np.log(np.exp(scores).sum(1)) - scores[np.arange(40), y]
     got = problem.metrics(torch.as_tensor(x))
-    assert got["loss"] == pytest.approx(np.mean([losses[p].mean() for p in parts]) + 0.05 * x @ x, rel=1e-14)
+    assert got["loss"] == pytest.approx(
+        np.mean([losses[p].mean() for p in parts]) + 0.05 * x @ x, rel=1e-14
+    )
     assert got["accuracy"] == pytest.approx((scores.argmax(1) == y).mean(), rel=1e-14)
     assert problem.metrics(problem.start())["accuracy"] == pytest.approx(1 / 4, rel=1e-14)
 
@@ -96,7 +112,9 @@ def test_samples_are_gone_through_in_parts(monkeypatch):
     monkeypatch.setattr("undrift.problems.softmax.ROOM", 1)
     parted = Softmax(a, y, parts)
     assert parted.metrics(x) == pytest.approx(want[0], rel=1e-12)
-    assert (parted.constants.L_mean, parted.constants.L) == pytest.approx((want[1], whole.constants.L), rel=1e-12)
+    assert (parted.constants.L_mean, parted.constants.L) == pytest.approx(
+        (want[1], whole.constants.L), rel=1e-12
+    )
 
 
 def test_solve_in_pieces(monkeypatch):
@@ -138,11 +156,15 @@ def test_extreme_scores_do_not_overflow(score, dtype):
         others = math.log1p(2 * math.exp(-x)) if x > 0 else math.log(2) - x
         assert at["loss"] == pytest.approx(others, rel=1e-9, abs=1e-15)
         g = problem.at().grad(point.unsqueeze(0))
-        assert g.isfinite().all() and float(g[0, 2]) == pytest.approx(0.0 if x > 0 else -1.0, abs=1e-7)
+        assert g.isfinite().all() and float(g[0, 2]) == pytest.approx(
+            0.0 if x > 0 else -1.0, abs=1e-7
+        )
 
 
 def bregman(t, s):
-    """log sum p exp(t - s) less the mean of t - s under p = softmax(s), of lists, in 60 digits on every machine."""
+    """log sum p exp(t - s) less the mean of t - s under p = softmax(s), of lists, in 60 digits on
+    every machine.
+    """
     with localcontext(prec=60):
         t, s = ([Decimal(v) for v in values] for values in (t, s))
         p = [(v - max(s)).exp() for v in s]
@@ -157,7 +179,9 @@ def test_divergence_against_sixty_digits():
     for size in (1e-9, 1e-4, 0.3, 0.99, 2.0, 40.0):
         t = s + size * rng.uniform(-1, 1, s.shape)
         want = [float(bregman(*pair)) for pair in zip(t.T.tolist(), s.T.tolist(), strict=True)]
-        np.testing.assert_allclose(divergence(torch.as_tensor(t), torch.as_tensor(s)), want, rtol=1e-9, atol=1e-30)
+        np.testing.assert_allclose(
+            divergence(torch.as_tensor(t), torch.as_tensor(s)), want, rtol=1e-9, atol=1e-30
+        )
 
 
 def test_smoothness_bounds_the_hessian_and_is_met_by_two_classes():
@@ -165,7 +189,9 @@ def test_smoothness_bounds_the_hessian_and_is_met_by_two_classes():
     hessian = problem._hessian(problem._local(0))
     assert np.linalg.eigvalsh(hessian)[-1] <= problem.constants.L
     at_zero = problem._local(0).derivatives(torch.zeros(1, 4, dtype=torch.float64))[1][0]
-    assert float(torch.linalg.eigvalsh(at_zero)[-1]) == pytest.approx(problem.constants.L, rel=1e-12)
+    assert float(torch.linalg.eigvalsh(at_zero)[-1]) == pytest.approx(
+        problem.constants.L, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +224,9 @@ def test_cuda_follows_the_cpu_and_waits_for_nothing(sizes):
     problem = fedprox_softmax(clients=40, samples=9, sizes=sizes)
     for dtype, near in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
         cpu, gpu = (
-            Simulate(FedAvg(lr=0.01), problem.to(dtype, torch.device(d)), steps=3, cohort=30, batch=5)
+            Simulate(
+                FedAvg(lr=0.01), problem.to(dtype, torch.device(d)), steps=3, cohort=30, batch=5
+            )
             for d in ("cpu", "cuda")
         )
         gpu.run_round()

@@ -113,7 +113,9 @@ def test_least_squares_constants_near_the_printed_ones():
     assert problem.frobenius_L - problem.constants.L == pytest.approx(0.6, abs=0.2)
 
 
-@pytest.mark.parametrize("make", [random_quadratic, fedred_quadratic, fedcet_quadratic, random_least_squares])
+@pytest.mark.parametrize(
+    "make", [random_quadratic, fedred_quadratic, fedcet_quadratic, random_least_squares]
+)
 def test_seeds(make):
     x = make().start() + 1
     assert make(seed=3).metrics(x) == make(seed=3).metrics(x) != make(seed=4).metrics(x)
@@ -135,7 +137,9 @@ def test_refusals(call, message):
 def _clients(problem):
     """Features and labels of each client."""
     ends = np.cumsum(problem.samples)[:-1]
-    return np.split(problem.table.rows[:-1, :-1].numpy(), ends), np.split(problem.table.labels[:-1].numpy(), ends)
+    return np.split(problem.table.rows[:-1, :-1].numpy(), ends), np.split(
+        problem.table.labels[:-1].numpy(), ends
+    )
 
 
 def test_fedprox_features_have_the_stated_moments():
@@ -143,7 +147,9 @@ def test_fedprox_features_have_the_stated_moments():
     features, labels = _clients(problem)
     centres = np.stack([x.mean(0) for x in features])
     np.testing.assert_allclose(centres.mean(1).std(), np.sqrt(9 + 1 / 8), rtol=0.1)
-    np.testing.assert_allclose((centres - centres.mean(1, keepdims=True)).std(), np.sqrt(7 / 8), rtol=0.1)
+    np.testing.assert_allclose(
+        (centres - centres.mean(1, keepdims=True)).std(), np.sqrt(7 / 8), rtol=0.1
+    )
     spread = np.mean([x.var(0, ddof=1) for x in features], axis=0)
     np.testing.assert_allclose(spread, np.arange(1, 9) ** -1.2, rtol=0.05)
     assert set(np.concatenate(labels)) == set(range(10)) and problem.dim == 90
@@ -161,21 +167,31 @@ def test_fedprox_labels_come_from_a_linear_model_of_each_client():
 
 def test_a_large_alpha_leaves_a_client_the_classes_with_its_largest_and_its_smallest_weights():
     def variety(alpha):
-        _, labels = _clients(fedprox_softmax(clients=50, samples=100, alpha=alpha, features=20, beta=0.0))
+        _, labels = _clients(
+            fedprox_softmax(clients=50, samples=100, alpha=alpha, features=20, beta=0.0)
+        )
         return max(len(set(y)) for y in labels)
 
     assert variety(1e8) <= 2 < variety(0.0)
 
 
 def test_fedprox_sizes():
-    sizes = np.array(fedprox_softmax(clients=300, samples=5, features=2, sizes="lognormal").samples) - 5
-    assert sizes.min() >= 0 and abs(np.log(sizes[sizes > 0]).mean() - 4) < 0.5 and np.log(sizes[sizes > 0]).std() > 1
+    sizes = (
+        np.array(fedprox_softmax(clients=300, samples=5, features=2, sizes="lognormal").samples) - 5
+    )
+    assert (
+        sizes.min() >= 0
+        and abs(np.log(sizes[sizes > 0]).mean() - 4) < 0.5
+        and np.log(sizes[sizes > 0]).std() > 1
+    )
     with pytest.raises(ValueError, match="sizes = 'power'"):
         fedprox_softmax(sizes="power")
 
 
 def test_fedprox_is_a_pure_function_also_beyond_what_is_drawn_at_once():
-    first, again, other = (fedprox_softmax(clients=1100, samples=2, features=3, seed=s).table for s in (0, 0, 1))
+    first, again, other = (
+        fedprox_softmax(clients=1100, samples=2, features=3, seed=s).table for s in (0, 0, 1)
+    )
     assert torch.equal(first.rows, again.rows) and torch.equal(first.labels, again.labels)
     assert not torch.equal(first.rows, other.rows)
     rows = first.rows[:-1]

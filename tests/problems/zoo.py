@@ -1,4 +1,6 @@
-"""Small problems of every kind, each beside its definition written out as a plain loop over samples."""
+"""Small problems of every kind, each beside its definition written out as a plain loop over
+samples.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def dense_components(beta: float = 0.0) -> Case:
 def diagonal() -> Case:
     rng = np.random.default_rng(3)
     A, q = rng.uniform(0.5, 3, (4, 6)), rng.standard_normal((4, 6))
-    return Case(Quadratic(A, q, 2.0), lambda i, j, x: (0.5 * _t(A[i]) * x * x - _t(q[i]) * x).sum() + 2.0)
+    return Case(
+        Quadratic(A, q, 2.0), lambda i, j, x: (0.5 * _t(A[i]) * x * x - _t(q[i]) * x).sum() + 2.0
+    )
 
 
 def diagonal_components(beta: float = 0.0) -> Case:
@@ -101,7 +105,9 @@ def softmax(sizes: tuple[int, ...] = (3, 8, 5), classes: int = 3, l2: float = 0.
 
     def sample(i, j, x):
         k = parts[i][j]
-        scores = [x[3 * c] * a[k, 0] + x[3 * c + 1] * a[k, 1] + x[3 * c + 2] for c in range(classes)]
+        scores = [
+            x[3 * c] * a[k, 0] + x[3 * c + 1] * a[k, 1] + x[3 * c + 2] for c in range(classes)
+        ]
         return -torch.log_softmax(torch.stack(scores), 0)[labels[k]] + l2 / 2 * (x @ x)
 
     return Case(Softmax(a, labels, parts, l2, classes), sample)

@@ -1,1 +1,3 @@
-"""Independent NumPy transcriptions of the federated methods; golden references, nothing here imports the package."""
+"""Independent NumPy transcriptions of the federated methods; golden references, nothing here
+imports the package.
+"""

@@ -68,8 +68,24 @@ def fedavgm(fed, x0, rounds, *, eta_l, beta, steps, eta_g=1.0, cohorts=None, tra
     return np.stack(points)
 
 
-def _fedopt(fed, x0, rounds, rule, *, eta_l, eta_g, steps, beta1=0.9, tau=1e-3, v0=None, cohorts=None, trace=None):
-    """FedOpt (Reddi et al.): m <- beta1 m + (1-beta1) Delta; v <- rule(v, Delta^2); x <- x + eta_g m/(sqrt v + tau)."""
+def _fedopt(
+    fed,
+    x0,
+    rounds,
+    rule,
+    *,
+    eta_l,
+    eta_g,
+    steps,
+    beta1=0.9,
+    tau=1e-3,
+    v0=None,
+    cohorts=None,
+    trace=None,
+):
+    """FedOpt (Reddi et al.): m <- beta1 m + (1-beta1) Delta; v <- rule(v, Delta^2); x <- x + eta_g
+    m/(sqrt v + tau).
+    """
     x = np.array(x0, float)
     m = np.zeros(fed.d)
     v = np.full(fed.d, tau**2 if v0 is None else v0, dtype=float)
@@ -113,7 +129,8 @@ def fedadagrad(fed, x0, rounds, *, beta1=0.0, **options):
 
 
 def fedcm(fed, x0, rounds, *, eta_l, alpha, steps, eta_g=1.0, cohorts=None, trace=None):
-    """x_i <- x_i - eta_l(alpha g_i + (1-alpha) Delta); Delta+ = mean_S(x-x_i)/(eta_l K); x <- x - eta_g eta_l K Delta+.
+    """x_i <- x_i - eta_l(alpha g_i + (1-alpha) Delta); Delta+ = mean_S(x-x_i)/(eta_l K); x <- x -
+    eta_g eta_l K Delta+.
 
     ``steps`` is one int K; Delta+ is normalised with the eta_l of the round that produced it.
     """

@@ -10,8 +10,12 @@ def _zeros(fed, start=None):
     return np.zeros((fed.N, fed.d)) if start is None else np.array(start, float)
 
 
-def scaffold(fed, x0, rounds, *, eta_l, steps, eta_g=1.0, option="II", cohorts=None, ci0=None, trace=None):
-    """SCAFFOLD, option I (c_i+ = g_i(x)) or II (c_i+ = c_i - c + (x - y_i)/(K eta_l)); c = mean_N c_i at the start."""
+def scaffold(
+    fed, x0, rounds, *, eta_l, steps, eta_g=1.0, option="II", cohorts=None, ci0=None, trace=None
+):
+    """SCAFFOLD, option I (c_i+ = g_i(x)) or II (c_i+ = c_i - c + (x - y_i)/(K eta_l)); c = mean_N
+    c_i at the start.
+    """
     x = np.array(x0, float)
     ci = _zeros(fed, ci0)
     c = mean(ci)
@@ -39,8 +43,12 @@ def scaffold(fed, x0, rounds, *, eta_l, steps, eta_g=1.0, option="II", cohorts=N
     return np.stack(points)
 
 
-def scaffold_m(fed, x0, rounds, *, eta_l, gamma, beta, steps, cohorts=None, ci0=None, freeze=False, trace=None):
-    """SCAFFOLD-M: y <- y - eta_l[beta(g_i(y) - c_i + c) + (1-beta) g]; freeze keeps c = c_i = 0 (FedCM)."""
+def scaffold_m(
+    fed, x0, rounds, *, eta_l, gamma, beta, steps, cohorts=None, ci0=None, freeze=False, trace=None
+):
+    """SCAFFOLD-M: y <- y - eta_l[beta(g_i(y) - c_i + c) + (1-beta) g]; freeze keeps c = c_i = 0
+    (FedCM).
+    """
     x = np.array(x0, float)
     ci = _zeros(fed, ci0)
     c = mean(ci)
@@ -76,10 +84,24 @@ def top_k(u, k):
     return out
 
 
-def fedlin(fed, x0, rounds, *, eta=None, tau, eta_bar=None, k_client=None, k_server=None, g0=None, trace=None):
-    """FedLin; eta is a float or a list per client, or eta_bar gives eta_i = eta_bar/tau_i; tau int or list.
+def fedlin(
+    fed,
+    x0,
+    rounds,
+    *,
+    eta=None,
+    tau,
+    eta_bar=None,
+    k_client=None,
+    k_server=None,
+    g0=None,
+    trace=None,
+):
+    """FedLin; eta is a float or a list per client, or eta_bar gives eta_i = eta_bar/tau_i; tau int
+    or list.
 
-    k_client / k_server: entries kept by the top-k operators with error feedback on the gradient exchange (None: all).
+    k_client / k_server: entries kept by the top-k operators with error feedback on the gradient
+    exchange (None: all).
     """
     n = fed.N
     x = np.array(x0, float)
@@ -113,12 +135,16 @@ def fedlin(fed, x0, rounds, *, eta=None, tau, eta_bar=None, k_client=None, k_ser
 
 
 def fedtrack(fed, x0, rounds, *, eta, tau, zero_first=False):
-    """FedTrack as both papers ran it: FedLin without compression; zero_first: g = 0 in the first round (the codes)."""
+    """FedTrack as both papers ran it: FedLin without compression; zero_first: g = 0 in the first
+    round (the codes).
+    """
     return fedlin(fed, x0, rounds, eta=eta, tau=tau, g0=np.zeros(fed.d) if zero_first else None)
 
 
 def scaffnew(fed, x0, coins, *, gamma, p, x_local=None, h0=None, trace=None):
-    """Scaffnew/ProxSkip, one common coin per iteration; returns x0 and the common point after every communication."""
+    """Scaffnew/ProxSkip, one common coin per iteration; returns x0 and the common point after every
+    communication.
+    """
     n = fed.N
     x = np.array(np.broadcast_to(np.asarray(x0 if x_local is None else x_local, float), (n, fed.d)))
     h = _zeros(fed, h0)
@@ -134,7 +160,9 @@ def scaffnew(fed, x0, coins, *, gamma, p, x_local=None, h0=None, trace=None):
 
 
 def extra_local(fed, x0, rounds, *, alpha, tau, trace=None):
-    """Paper 000 Remark 4: X(t+1) = (W+I)/2 (2X(t) - X(t-1)) - alpha grad(X(t)) + alpha grad(X(t-1)); mean X(k tau)."""
+    """Paper 000 Remark 4: X(t+1) = (W+I)/2 (2X(t) - X(t-1)) - alpha grad(X(t)) + alpha
+    grad(X(t-1)); mean X(k tau).
+    """
     eye, average = np.eye(fed.N), np.full((fed.N, fed.N), 1 / fed.N)
     x_old = np.array(np.broadcast_to(np.asarray(x0, float), (fed.N, fed.d)))
     g_old = np.stack([fed.grad(i, x_old[i]) for i in range(fed.N)])
@@ -155,9 +183,11 @@ def extra_local(fed, x0, rounds, *, alpha, tau, trace=None):
 
 
 def extra_dual(fed, x0, rounds, *, alpha, tau, trace=None):
-    """Paper 000 (6): Y+ = Y + (I-W){X - alpha grad(X(t-1)) - alpha Y}/(2 alpha); X+ = X - alpha(grad(X) + Y+).
+    """Paper 000 (6): Y+ = Y + (I-W){X - alpha grad(X(t-1)) - alpha Y}/(2 alpha); X+ = X -
+    alpha(grad(X) + Y+).
 
-    ``alpha`` may be given per iteration, the t-th making X(t): Y+ looks back at X(t), so it takes the one that made it.
+    ``alpha`` may be given per iteration, the t-th making X(t): Y+ looks back at X(t), so it takes
+    the one that made it.
     """
     eye, average = np.eye(fed.N), np.full((fed.N, fed.N), 1 / fed.N)
     x = np.array(np.broadcast_to(np.asarray(x0, float), (fed.N, fed.d)))
@@ -181,7 +211,9 @@ def extra_dual(fed, x0, rounds, *, alpha, tau, trace=None):
 
 
 def feddyn(fed, x0, rounds, *, eta_l=None, alpha, steps=None, cohorts=None, trace=None):
-    """FedDyn: f_i(y) - <d_i, y> + (alpha/2)|y - x|^2 by K steps (None: exactly); x+ = mean_S x_i - h/alpha."""
+    """FedDyn: f_i(y) - <d_i, y> + (alpha/2)|y - x|^2 by K steps (None: exactly); x+ = mean_S x_i -
+    h/alpha.
+    """
     x = np.array(x0, float)
     dual, h = _zeros(fed), np.zeros(fed.d)
     points = [x.copy()]
@@ -201,8 +233,22 @@ def feddyn(fed, x0, rounds, *, eta_l=None, alpha, steps=None, cohorts=None, trac
     return np.stack(points)
 
 
-def feddc(fed, x0, rounds, *, eta_l, alpha, steps, cohorts=None, variant="code", drift=True, eta_norm=None, trace=None):
-    """FedDC. variant "code": g_i+ = g_i - g - D/(K eta); "paper": g_i+ = -D/(K eta). drift=False keeps h_i = 0.
+def feddc(
+    fed,
+    x0,
+    rounds,
+    *,
+    eta_l,
+    alpha,
+    steps,
+    cohorts=None,
+    variant="code",
+    drift=True,
+    eta_norm=None,
+    trace=None,
+):
+    """FedDC. variant "code": g_i+ = g_i - g - D/(K eta); "paper": g_i+ = -D/(K eta). drift=False
+    keeps h_i = 0.
 
     eta in the normalisation is eta_norm, by default the first round's eta_l (the authors' code).
     """
@@ -247,11 +293,14 @@ def fedpd(
     sampled=None,
     trace=None,
 ):
-    """FedPD; oracle I: Q steps of size eta1 on L_i (None: exact minimiser), II: Algorithm 4 with I = period.
+    """FedPD; oracle I: Q steps of size eta1 on L_i (None: exact minimiser), II: Algorithm 4 with I
+    = period.
 
-    coins (one per round, True = communicate, probability 1 - p); returns x0 and the points after each communication.
+    coins (one per round, True = communicate, probability 1 - p); returns x0 and the points after
+    each communication.
     start: "own" = the client's previous x_i (paper), "server" = x_{0,i} (FedSpeed's comparison).
-    sampled(i, x, r, q): gradient of f_i on the mini-batch of local step q of round r, for oracle II; exact if absent.
+    sampled(i, x, r, q): gradient of f_i on the mini-batch of local step q of round r, for oracle
+    II; exact if absent.
     """
     n = fed.N
     xi = np.array(np.broadcast_to(np.asarray(x0, float), (n, fed.d)))
@@ -271,7 +320,9 @@ def fedpd(
                     y = y - eta1 * (fed.grad(i, y) + lam[i] + (y - x0i[i]) / eta)
                 else:
                     old, g = y, carried[i]
-                    y = (eta * y + gamma * x0i[i]) / (eta + gamma) - eta * gamma / (eta + gamma) * (g + lam[i])
+                    y = (eta * y + gamma * x0i[i]) / (eta + gamma) - eta * gamma / (eta + gamma) * (
+                        g + lam[i]
+                    )
                     carried[i] = g + sampled(i, y, r, q) - sampled(i, old, r, q)
             xi[i] = y
             lam[i] = lam[i] + (y - x0i[i]) / eta
@@ -285,9 +336,22 @@ def fedpd(
     return np.stack(points)
 
 
-def fedadmm(fed, x0, rounds, *, eta_l=None, rho, eta_g=1.0, steps=None, cohorts=None, server="delta", trace=None):
+def fedadmm(
+    fed,
+    x0,
+    rounds,
+    *,
+    eta_l=None,
+    rho,
+    eta_g=1.0,
+    steps=None,
+    cohorts=None,
+    server="delta",
+    trace=None,
+):
     """FedADMM. server "delta": theta += eta_g mean_S Delta_i (Gong et al.); "all": eta_g = |S|/N;
-    "active": theta = mean_S(w_i + y_i/rho) (FedSpeed's server). steps=None solves the local problem exactly."""
+    "active": theta = mean_S(w_i + y_i/rho) (FedSpeed's server). steps=None solves the local problem
+    exactly."""
     theta = np.array(x0, float)
     w, y = np.array(np.broadcast_to(theta, (fed.N, fed.d))), _zeros(fed)
     points = [theta.copy()]

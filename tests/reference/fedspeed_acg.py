@@ -25,8 +25,10 @@ def fedspeed(
 ):
     """Algorithm 1, lines 4-16; steps=None solves the (unperturbed) local problem exactly.
 
-    normalise: rho_k = rho / (|g1| + eps) as in the experiments. correction=False: ghat = 0 and upload x_K (Table 7);
-    together with lam=inf this is FedAvg. server_dual: "active" = line 16, "all" = mean_S x_K - lam mean_N ghat (code).
+    normalise: rho_k = rho / (|g1| + eps) as in the experiments. correction=False: ghat = 0 and
+    upload x_K (Table 7);
+    together with lam=inf this is FedAvg. server_dual: "active" = line 16, "all" = mean_S x_K - lam
+    mean_N ghat (code).
     """
     x = np.array(x0, float)
     ghat = np.zeros((fed.N, fed.d)) if ghat0 is None else np.array(ghat0, float)
@@ -60,14 +62,24 @@ def fedspeed(
         if correction and server_dual == "all":
             x_new = mean(ends) - lam * mean(ghat)
         if trace is not None:
-            trace.append({"x": x.copy(), "ends": np.stack(ends), "before": before, "after": ghat.copy(), "g": quasi})
+            trace.append(
+                {
+                    "x": x.copy(),
+                    "ends": np.stack(ends),
+                    "before": before,
+                    "after": ghat.copy(),
+                    "g": quasi,
+                }
+            )
         x = x_new
         points.append(x.copy())
     return np.stack(points)
 
 
 def fedacg(fed, x0, rounds, *, eta, lam, beta=0.0, steps, cohorts=None, trace=None):
-    """FedACG: broadcast phi = theta + lam m; K steps on F_i + (beta/2)|. - phi|^2; m = lam m + Delta; theta += m."""
+    """FedACG: broadcast phi = theta + lam m; K steps on F_i + (beta/2)|. - phi|^2; m = lam m +
+    Delta; theta += m.
+    """
     theta = np.array(x0, float)
     m = np.zeros(fed.d)
     points = [theta.copy()]

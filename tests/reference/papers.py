@@ -1,4 +1,6 @@
-"""FedRecu (paper 000), FedCET (paper 004), DANE, DANE+ and FedRed (paper 001), written as the papers print them."""
+"""FedRecu (paper 000), FedCET (paper 004), DANE, DANE+ and FedRed (paper 001), written as the
+papers print them.
+"""
 
 import numpy as np
 
@@ -14,12 +16,15 @@ def _grads(fed, x):
     return np.stack([fed.grad(i, x[i]) for i in range(fed.N)])
 
 
-# ----------------------------------------------------------------------------------------------- FedRecu, paper 000
+# -----------------------------------------------------------------------------------------------
+# FedRecu, paper 000
 def fedrecu(fed, x0, rounds, *, alpha, tau, x_minus2=None, x_minus1=None, trace=None):
     """Algorithm 1 with (3), (4), (5), t = -1, 0, ...; returns x(0), x(tau), x(2 tau), ...
 
-    Start: x_i(-2) = x_minus2 (x0 for all clients if absent), x_i(-1) = x_i(-2) - alpha grad f_i(x_i(-2)). With x_minus1
-    the recursion starts at t = 0 from x(0) = mean(x_i(-1) - alpha grad f_i(x_i(-1))) (the authors' least-squares code).
+    Start: x_i(-2) = x_minus2 (x0 for all clients if absent), x_i(-1) = x_i(-2) - alpha grad
+    f_i(x_i(-2)). With x_minus1
+    the recursion starts at t = 0 from x(0) = mean(x_i(-1) - alpha grad f_i(x_i(-1))) (the authors'
+    least-squares code).
     """
     n = fed.N
     points = []
@@ -57,7 +62,9 @@ def fedrecu(fed, x0, rounds, *, alpha, tau, x_minus2=None, x_minus1=None, trace=
 
 
 def fedrecu_tracked(fed, x0, rounds, *, alpha, tau, x_minus2=None, x_minus1=None, trace=None):
-    """Equivalent form (7): X+ = W(X - alpha Y), Y+ = W(Y + grad(X+) - grad(X)), Y(-1) = grad(X(-1))."""
+    """Equivalent form (7): X+ = W(X - alpha Y), Y+ = W(Y + grad(X+) - grad(X)), Y(-1) =
+    grad(X(-1)).
+    """
     if x_minus1 is None:
         x_old = _per_client(fed, x0 if x_minus2 is None else x_minus2)
         x = x_old - alpha * _grads(fed, x_old)
@@ -80,7 +87,8 @@ def fedrecu_tracked(fed, x0, rounds, *, alpha, tau, x_minus2=None, x_minus1=None
 
 
 def fedrecu_round(fed, x0, rounds, *, alpha, tau):
-    """Round form started at x(0) = x0: gradient tracking with the anchor gradient mean_j grad f_j(xbar).
+    """Round form started at x(0) = x0: gradient tracking with the anchor gradient mean_j grad
+    f_j(xbar).
 
     It has no history from before the round, so that ``alpha`` may be another one in each.
     """
@@ -99,7 +107,8 @@ def fedrecu_round(fed, x0, rounds, *, alpha, tau):
     return np.stack(points)
 
 
-# ------------------------------------------------------------------------------------------------ FedCET, paper 004
+# ------------------------------------------------------------------------------------------------
+# FedCET, paper 004
 def fedcet(fed, x0, rounds, *, alpha, c, tau, x_minus2=None, trace=None):
     """Algorithm 2 with (2), (3) as a two-step recursion; returns mean_i x_i(k tau), k = 0, 1, ..."""
     n = fed.N
@@ -124,7 +133,9 @@ def fedcet(fed, x0, rounds, *, alpha, c, tau, x_minus2=None, trace=None):
     return np.stack(points)
 
 
-def fedcet_matrix(fed, x0, rounds, *, alpha, c, tau, x_minus2=None, x_minus1=None, d_minus1=None, trace=None):
+def fedcet_matrix(
+    fed, x0, rounds, *, alpha, c, tau, x_minus2=None, x_minus1=None, d_minus1=None, trace=None
+):
     """Matrix form (7) with W(t+1) of (8); d(-1) = 0 unless given together with x(-1)."""
     if x_minus1 is None:
         x_old = _per_client(fed, x0 if x_minus2 is None else x_minus2)
@@ -146,14 +157,20 @@ def fedcet_matrix(fed, x0, rounds, *, alpha, c, tau, x_minus2=None, x_minus1=Non
 
 
 def fedcet_learning_rate(mu, smoothness, tau, h_fraction=1e-3, start_fraction=0.999):
-    """Algorithm 1 (learning-rate search) with h = h_fraction * alpha_0, alpha_0 = start_fraction * min{...}."""
+    """Algorithm 1 (learning-rate search) with h = h_fraction * alpha_0, alpha_0 = start_fraction *
+    min{...}.
+    """
     big = smoothness
     b = (1 + 2 / tau) ** (2 * tau - 2)
-    alpha = start_fraction * min(1 / (2 * tau * big), mu**2 / (2 * tau * b * big**3), mu / (5 * tau * b * big**2))
+    alpha = start_fraction * min(
+        1 / (2 * tau * big), mu**2 / (2 * tau * b * big**3), mu / (5 * tau * b * big**2)
+    )
     h = h_fraction * alpha
     while (
         1 - tau * mu * alpha + tau * big**2 * (tau * alpha - 2 / mu) * b * alpha > 0
-        and (1 - tau * big * alpha) * tau * mu * alpha + tau**3 * big**4 * (tau * alpha - 2 / mu) * b * alpha**3 > 0
+        and (1 - tau * big * alpha) * tau * mu * alpha
+        + tau**3 * big**4 * (tau * alpha - 2 / mu) * b * alpha**3
+        > 0
     ):
         alpha = alpha + h
     return alpha - h
@@ -164,7 +181,8 @@ def fedcet_weight(mu, alpha):
     return mu / (2 * mu * alpha + 8)
 
 
-# ------------------------------------------------------------------------------------------ DANE and DANE+, paper 001
+# ------------------------------------------------------------------------------------------ DANE
+# and DANE+, paper 001
 def dane(fed, x0, rounds, *, lam):
     """DANE: control variate (1), exact local solutions, standard averaging."""
     x = np.array(x0, float)
@@ -195,10 +213,13 @@ def dane_plus(
     max_steps=10_000,
     trace=None,
 ):
-    """Algorithm 1 (DANE+). solver gd | fgd | exact; control "anchor" (1) or "dual" (B.82); average "avg" | "rand".
+    """Algorithm 1 (DANE+). solver gd | fgd | exact; control "anchor" (1) or "dual" (B.82); average
+    "avg" | "rand".
 
-    Local solvers start at x^r and stop at the first iterate, after at least one step, that meets Corollary 5:
-    |grad F(y)|^2 <= lam (mu+lam) / (8 (r+1)(r+2)) |y - x^r|^2, or after max_steps; ``steps`` fixes the count instead.
+    Local solvers start at x^r and stop at the first iterate, after at least one step, that meets
+    Corollary 5:
+    |grad F(y)|^2 <= lam (mu+lam) / (8 (r+1)(r+2)) |y - x^r|^2, or after max_steps; ``steps`` fixes
+    the count instead.
     """
     n = fed.N
     x = np.array(x0, float)
@@ -244,7 +265,8 @@ def dane_plus(
     return np.stack(points)
 
 
-# --------------------------------------------------------------------------------------------------- FedRed, paper 001
+# ---------------------------------------------------------------------------------------------------
+# FedRed, paper 001
 def _fedred(fed, x0, coins, local, control, m, h0, average, picks, reset_local, x_local, trace):
     """Algorithm 2 with the local rule ``local(i, x_ik, xtilde_k, h_ik)``."""
     n = fed.N
@@ -260,7 +282,9 @@ def _fedred(fed, x0, coins, local, control, m, h0, average, picks, reset_local, 
         if coin:
             xt = mean(x) if average == "avg" else x[picks[len(points) - 1]].copy()
             if control == "dual":
-                h = np.stack([m * (xt - x[i]) + h[i] for i in range(n)])  # (B.116), m_k = 0 without communication
+                h = np.stack(
+                    [m * (xt - x[i]) + h[i] for i in range(n)]
+                )  # (B.116), m_k = 0 without communication
             points.append(xt.copy())
         note(trace, x=x, x_tilde=xt, h=h)
         if coin and reset_local:
@@ -284,12 +308,16 @@ def fedred(
     x_local=None,
     trace=None,
 ):
-    """Algorithm 2 (FedRed, exact local solver), one coin per iteration common to all clients; returns the xtilde."""
+    """Algorithm 2 (FedRed, exact local solver), one coin per iteration common to all clients;
+    returns the xtilde.
+    """
 
     def local(i, xi, xt, hi):
         return fed.solve(i, hi + eta * xi + lam * xt, eta + lam)
 
-    return _fedred(fed, x0, coins, local, control, m, h0, average, picks, reset_local, x_local, trace)
+    return _fedred(
+        fed, x0, coins, local, control, m, h0, average, picks, reset_local, x_local, trace
+    )
 
 
 def fedred_gd(
@@ -308,9 +336,17 @@ def fedred_gd(
     x_local=None,
     trace=None,
 ):
-    """Algorithm 3 (FedRed-GD) in its closed form; control "anchor" (4) or "dual" (B.116) with m_k = m at coins."""
+    """Algorithm 3 (FedRed-GD) in its closed form; control "anchor" (4) or "dual" (B.116) with m_k =
+    m at coins.
+    """
 
     def local(i, xi, xt, hi):
-        return eta / (eta + lam) * xi + lam / (eta + lam) * xt - 1 / (eta + lam) * (fed.grad(i, xi) - hi)
+        return (
+            eta / (eta + lam) * xi
+            + lam / (eta + lam) * xt
+            - 1 / (eta + lam) * (fed.grad(i, xi) - hi)
+        )
 
-    return _fedred(fed, x0, coins, local, control, m, h0, average, picks, reset_local, x_local, trace)
+    return _fedred(
+        fed, x0, coins, local, control, m, h0, average, picks, reset_local, x_local, trace
+    )

@@ -1,4 +1,6 @@
-"""Small federations with exact gradients and exact regularised solves, and the helpers the references share."""
+"""Small federations with exact gradients and exact regularised solves, and the helpers the
+references share.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,9 +72,11 @@ class Federation:
 
 
 def random_federation(N, d, mu, L, seed, spread=1.0, shift=1.0):
-    """Random quadratics whose Hessian spectra lie in [mu, L] (both attained at spread=1; mu may be negative).
+    """Random quadratics whose Hessian spectra lie in [mu, L] (both attained at spread=1; mu may be
+    negative).
 
-    ``spread`` in [0, 1] interpolates every H_i towards one common Hessian, ``shift`` scales the spread of the q_i.
+    ``spread`` in [0, 1] interpolates every H_i towards one common Hessian, ``shift`` scales the
+    spread of the q_i.
     """
     rng = np.random.default_rng(seed)
 
@@ -84,13 +88,18 @@ def random_federation(N, d, mu, L, seed, spread=1.0, shift=1.0):
 
     common, q_common = hessian(), rng.standard_normal(d)
     return Federation(
-        [((1 - spread) * common + spread * hessian(), q_common + shift * rng.standard_normal(d)) for _ in range(N)]
+        [
+            ((1 - spread) * common + spread * hessian(), q_common + shift * rng.standard_normal(d))
+            for _ in range(N)
+        ]
     )
 
 
 @dataclass
 class LogisticFederation:
-    """Clients f_i(x) = mean_j log(1 + exp(-b_j a_j'x)) + (mu/2)|x|^2, given as (A_i, b_i) with b in {-1, 1}."""
+    """Clients f_i(x) = mean_j log(1 + exp(-b_j a_j'x)) + (mu/2)|x|^2, given as (A_i, b_i) with b in
+    {-1, 1}.
+    """
 
     data: list
     mu: float
@@ -111,7 +120,9 @@ class LogisticFederation:
     def x_star(self):
         x = np.zeros(self.d)
         for _ in range(60):
-            x = x - np.linalg.solve(sum(self.hessian(i, x) for i in range(self.N)) / self.N, self.mean_grad(x))
+            x = x - np.linalg.solve(
+                sum(self.hessian(i, x) for i in range(self.N)) / self.N, self.mean_grad(x)
+            )
         return x
 
     def grad(self, i, x):
@@ -131,7 +142,9 @@ class LogisticFederation:
         return sum(self.grad(i, x) for i in range(self.N)) / self.N
 
     def solve(self, i, v, lam):
-        """Newton on f_i(y) - <v, y> + (lam/2)|y|^2 with halving of the step while the residual grows."""
+        """Newton on f_i(y) - <v, y> + (lam/2)|y|^2 with halving of the step while the residual
+        grows.
+        """
         y = np.zeros(self.d)
         for _ in range(100):
             r = self.grad(i, y) - v + lam * y

@@ -1,4 +1,6 @@
-"""The test matrix, rows 1-11: the papers' methods on exact gradients, purely between the independent references."""
+"""The test matrix, rows 1-11: the papers' methods on exact gradients, purely between the
+independent references.
+"""
 
 import itertools
 
@@ -12,7 +14,8 @@ from .problem import mean, random_federation
 from .trials import SEEDS, close, coins_for, every, local_grads, sq, start
 
 
-# ------------------------------------------------------------------------------------------------------- problem
+# -------------------------------------------------------------------------------------------------------
+# problem
 @every
 def test_oracles_of_the_federations(fed):
     x, _ = start(fed)
@@ -32,7 +35,8 @@ def test_spectrum_and_dissimilarity():
     assert close_fed.delta_b < 0.1 * fed.delta_b and close_fed.mu >= 0.3 - 1e-12
 
 
-# ----------------------------------------------------------------------------------------------------- FedRecu 1-4
+# -----------------------------------------------------------------------------------------------------
+# FedRecu 1-4
 @every
 @pytest.mark.parametrize("tau", [1, 2, 3, 5, 10])
 def test_row01_fedrecu_is_its_tracked_form(fed, tau):
@@ -99,7 +103,8 @@ def test_row04_fedrecu_descends_nonconvex(seed, tau):
         assert fed.value(b) <= fed.value(a) - gamma * sq(fed.mean_grad(a)) + 1e-9
 
 
-# ------------------------------------------------------------------------------------------------------ FedCET 5-6
+# ------------------------------------------------------------------------------------------------------
+# FedCET 5-6
 @every
 @pytest.mark.parametrize("tau", [1, 2, 3, 5])
 def test_row05_fedcet_is_its_matrix_form(fed, tau):
@@ -108,7 +113,11 @@ def test_row05_fedcet_is_its_matrix_form(fed, tau):
     for weight in (0.05, 0.4, 1 / tau):
         t1, t2 = [], []
         kw = {"alpha": alpha, "c": weight / alpha, "tau": tau, "x_minus2": x_minus2}
-        close(pap.fedcet(fed, x0, 12, trace=t1, **kw), pap.fedcet_matrix(fed, x0, 12, trace=t2, **kw), 1e-10)
+        close(
+            pap.fedcet(fed, x0, 12, trace=t1, **kw),
+            pap.fedcet_matrix(fed, x0, 12, trace=t2, **kw),
+            1e-10,
+        )
         for a, b in zip(t1[1:], t2, strict=True):
             close(a["x"], b["x"], 1e-10)
             assert np.max(np.abs(b["d"].sum(axis=0))) < 1e-10
@@ -120,7 +129,15 @@ def test_row05_fedcet_fixed_point_and_gd(fed):
     alpha, xs = 0.2 / fed.smoothness, fed.x_star
     trace = []
     fixed = pap.fedcet_matrix(
-        fed, x0, 6, alpha=alpha, c=0.3 / alpha, tau=3, x_minus1=xs, d_minus1=-local_grads(fed, xs), trace=trace
+        fed,
+        x0,
+        6,
+        alpha=alpha,
+        c=0.3 / alpha,
+        tau=3,
+        x_minus1=xs,
+        d_minus1=-local_grads(fed, xs),
+        trace=trace,
     )
     close(fixed, np.tile(xs, (7, 1)), 1e-10)
     close(trace[-1]["d"], -local_grads(fed, xs), 1e-10)
@@ -136,7 +153,9 @@ def test_row06_fedcet_learning_rates_of_the_spec():
         (1, 10, 5, 6.77e-5),
         (1, 10, 10, 1.88e-5),
     ]:
-        assert pap.fedcet_learning_rate(mu, big, tau, h_fraction=1e-3) == pytest.approx(value, rel=3e-3)
+        assert pap.fedcet_learning_rate(mu, big, tau, h_fraction=1e-3) == pytest.approx(
+            value, rel=3e-3
+        )
 
 
 @pytest.mark.parametrize("tau", [1, 2, 4])
@@ -146,7 +165,9 @@ def test_row06_fedcet_converges_with_the_searched_rate(tau):
     c = pap.fedcet_weight(fed.mu, alpha)
     x0, xs = np.ones(2), fed.x_star
     trace = []
-    points = pap.fedcet(fed, x0, {1: 400, 2: 600, 4: 1200}[tau], alpha=alpha, c=c, tau=tau, trace=trace)
+    points = pap.fedcet(
+        fed, x0, {1: 400, 2: 600, 4: 1200}[tau], alpha=alpha, c=c, tau=tau, trace=trace
+    )
     assert np.linalg.norm(points[-1] - xs) < 1e-7 and np.linalg.norm(trace[-1]["x"] - xs) < 1e-6
 
 
@@ -159,13 +180,21 @@ def test_row06_fedcet_weight_stability_limit(tau):
             continue
         trace = []
         pap.fedcet_matrix(
-            fed, np.ones(2), 300, alpha=alpha, c=factor * limit / alpha, tau=tau, x_minus2=start(fed)[1], trace=trace
+            fed,
+            np.ones(2),
+            300,
+            alpha=alpha,
+            c=factor * limit / alpha,
+            tau=tau,
+            x_minus2=start(fed)[1],
+            trace=trace,
         )
         gaps = [np.linalg.norm(s["x"] - s["x"].mean(axis=0)) for s in (trace[0], trace[-1])]
         assert (gaps[1] < gaps[0]) == stable
 
 
-# -------------------------------------------------------------------------------------------------------- EXTRA 7
+# --------------------------------------------------------------------------------------------------------
+# EXTRA 7
 @every
 @pytest.mark.parametrize("tau", [1, 2, 4])
 def test_row07_extra_two_forms_agree(fed, tau):
@@ -192,7 +221,8 @@ def test_row07_extra_converges_up_to_six_local_steps(tau, seed):
     assert error < 1e-2 * np.linalg.norm(fed.x_star) if tau <= 6 else error > 1e3
 
 
-# ---------------------------------------------------------------------------------------------------- DANE(+) 8-9
+# ----------------------------------------------------------------------------------------------------
+# DANE(+) 8-9
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("spread", [0.1, 1.0])
 def test_row08_dane_bounds(seed, spread):
@@ -205,7 +235,9 @@ def test_row08_dane_bounds(seed, spread):
         assert f[r + 1] - f[r] <= -(mu + lam) / 2 * sq(points[r + 1] - points[r]) + 1e-10  # (B.14)
         left = f[r + 1] - fed.value(xs) + mu / 2 * sq(points[r + 1] - xs)
         bound = mu / (2 * ((1 + mu / lam) ** (r + 1) - 1)) * sq(x0 - xs)
-        assert left <= bound + 1e-10 and bound <= lam / (2 * (r + 1)) * sq(x0 - xs) + 1e-10  # (B.15)
+        assert (
+            left <= bound + 1e-10 and bound <= lam / (2 * (r + 1)) * sq(x0 - xs) + 1e-10
+        )  # (B.15)
 
 
 @every
@@ -218,7 +250,10 @@ def test_row08_dane_coincidences(fed):
     tight = cor.inexact_dane(fed, x0, 8, lam=0.9, gamma=1e-10, eta=1 / (fed.smoothness + 0.9))
     close(tight, points, 1e-8)
     close(pap.dane(fed, fed.x_star, 3, lam=0.9), np.tile(fed.x_star, (4, 1)), 1e-10)
-    one = type(fed)([(fed.data if hasattr(fed, "data") else fed.quadratics)[0]] * 3, *([fed.mu] * hasattr(fed, "data")))
+    one = type(fed)(
+        [(fed.data if hasattr(fed, "data") else fed.quadratics)[0]] * 3,
+        *([fed.mu] * hasattr(fed, "data")),
+    )
     close(pap.dane(one, x0, 1, lam=0.0)[1], one.x_star, 1e-10)  # f_i = f, lam = 0: one round
 
 
@@ -230,7 +265,15 @@ def test_row09_dane_plus_meets_theorem_4(seed, solver):
     mu, lam, xs, rounds = fed.mu, 2 * fed.delta_a, fed.x_star, 12
     trace = []
     points = pap.dane_plus(
-        fed, x0, rounds, lam=lam, solver=solver, mu=mu, smoothness=fed.smoothness, trace=trace, max_steps=2000
+        fed,
+        x0,
+        rounds,
+        lam=lam,
+        solver=solver,
+        mu=mu,
+        smoothness=fed.smoothness,
+        trace=trace,
+        max_steps=2000,
     )
     best = np.inf
     for r in range(rounds):
@@ -269,10 +312,15 @@ def test_row09_fixed_steps_and_random_averaging(fed):
     close(pap.dane_plus(fed, x0, 6, solver="gd", steps=600, **kw), exact, 1e-9)
     close(pap.dane_plus(fed, x0, 6, solver="fgd", steps=300, **kw), exact, 1e-9)
     fixed = cor.inexact_dane(fed, x0, 6, lam=1.0, eta=1 / (fed.smoothness + 1.0), steps=3)
-    close(pap.dane_plus(fed, x0, 6, lam=1.0, solver="gd", smoothness=fed.smoothness, steps=3), fixed, 1e-12)
+    close(
+        pap.dane_plus(fed, x0, 6, lam=1.0, solver="gd", smoothness=fed.smoothness, steps=3),
+        fixed,
+        1e-12,
+    )
 
 
-# ----------------------------------------------------------------------------------------------------- FedRed 10-11
+# -----------------------------------------------------------------------------------------------------
+# FedRed 10-11
 @every
 def test_row10_fedred_limits(fed):
     x0, _ = start(fed)
@@ -297,7 +345,9 @@ def test_row10_fedred_without_reference_prox(fed, p):
         x = cor.fedlin(fed, x, 1, eta=1 / eta, tau=int(length))[-1]
         expected.append(x)
     close(points, np.stack(expected), 1e-9)
-    dual = pap.fedred_gd(fed, x0, coins, eta=eta, lam=0.0, control="dual", m=p * eta, reset_local=True)
+    dual = pap.fedred_gd(
+        fed, x0, coins, eta=eta, lam=0.0, control="dual", m=p * eta, reset_local=True
+    )
     close(dual, cor.scaffnew(fed, x0, coins, gamma=1 / eta, p=p), 1e-9)
 
 
@@ -309,7 +359,9 @@ def test_row10_fedpd_oracle_two_is_the_fedred_step(fed):
     cor.fedpd(fed, x0, 3, eta=eta, steps=1, oracle="II", gamma=gamma, trace=trace)
     s, after = trace[1], trace[2]
     for i in range(fed.N):
-        bar = (s["x"][i] / gamma + s["x0i"][i] / eta - (fed.grad(i, s["x"][i]) + s["lam"][i])) / (1 / gamma + 1 / eta)
+        bar = (s["x"][i] / gamma + s["x0i"][i] / eta - (fed.grad(i, s["x"][i]) + s["lam"][i])) / (
+            1 / gamma + 1 / eta
+        )
         close(after["x"][i], bar, 1e-12)
 
 

@@ -6,7 +6,9 @@ from .problem import at, cohort_of, mean, note, steps_of
 
 
 def inexact_dane(fed, x0, rounds, *, lam, gamma=None, eta=None, steps=None, trace=None):
-    """InexactDANE: GD with step eta on the DANE subproblem until |w - w*| <= gamma |x - w*|, or a fixed ``steps``."""
+    """InexactDANE: GD with step eta on the DANE subproblem until |w - w*| <= gamma |x - w*|, or a
+    fixed ``steps``.
+    """
     x = np.array(x0, float)
     points = [x.copy()]
     for _ in range(rounds):
@@ -22,7 +24,9 @@ def inexact_dane(fed, x0, rounds, *, lam, gamma=None, eta=None, steps=None, trac
                 while True:
                     if steps is not None and k == steps:
                         break
-                    if steps is None and np.linalg.norm(w - exact) <= gamma * np.linalg.norm(x - exact):
+                    if steps is None and np.linalg.norm(w - exact) <= gamma * np.linalg.norm(
+                        x - exact
+                    ):
                         break
                     w = w - eta * (fed.grad(i, w) - h + lam * (w - x))
                     k += 1
@@ -35,7 +39,9 @@ def inexact_dane(fed, x0, rounds, *, lam, gamma=None, eta=None, steps=None, trac
 
 
 def sonata(fed, x0, rounds, *, beta, alpha=1.0):
-    """SONATA, star: xhat_i = argmin f_i + <grad f(x) - grad f_i(x), .> + (beta/2)|. - x|^2; x += alpha mean(.)."""
+    """SONATA, star: xhat_i = argmin f_i + <grad f(x) - grad f_i(x), .> + (beta/2)|. - x|^2; x +=
+    alpha mean(.).
+    """
     x = np.array(x0, float)
     points = [x.copy()]
     for _ in range(rounds):
@@ -62,9 +68,11 @@ def mime(
     cohorts=None,
     trace=None,
 ):
-    """Mime (lite=False) / MimeLite: y <- y - eta U(g, s) with s frozen, then s <- V(c, s), c = mean_S grad.
+    """Mime (lite=False) / MimeLite: y <- y - eta U(g, s) with s frozen, then s <- V(c, s), c =
+    mean_S grad.
 
-    momentum: U = (1-beta)g + beta m, m <- (1-beta)c + beta m. adam: U further divided by sqrt(v) + eps (v frozen),
+    momentum: U = (1-beta)g + beta m, m <- (1-beta)c + beta m. adam: U further divided by sqrt(v) +
+    eps (v frozen),
     v <- beta2 v + (1-beta2) c^2; m_0 = v_0 = 0, no bias correction.
     """
     x = np.array(x0, float)
@@ -95,11 +103,25 @@ def mimelite(fed, x0, rounds, **kw):
 
 
 def mimemvr(
-    fed, x0, rounds, *, eta, a, steps, lite=False, refresh="stale", eta_g=1.0, m0=None, cohorts=None, trace=None
+    fed,
+    x0,
+    rounds,
+    *,
+    eta,
+    a,
+    steps,
+    lite=False,
+    refresh="stale",
+    eta_g=1.0,
+    m0=None,
+    cohorts=None,
+    trace=None,
 ):
-    """MimeMVR: y <- y - eta[a gt(y) + (1-a) m + (1-a)(g_i(y) - g_i(x))], m <- a c(x) + (1-a)(m + c(x) - c(x_prev)).
+    """MimeMVR: y <- y - eta[a gt(y) + (1-a) m + (1-a)(g_i(y) - g_i(x))], m <- a c(x) + (1-a)(m +
+    c(x) - c(x_prev)).
 
-    m_0 = grad f(x0) unless given; refresh "stale": m is updated after the local phase of the round, "fresh": before it.
+    m_0 = grad f(x0) unless given; refresh "stale": m is updated after the local phase of the round,
+    "fresh": before it.
     """
     x = np.array(x0, float)
     x_prev = x.copy()
@@ -117,7 +139,9 @@ def mimemvr(
             y = x.copy()
             for _ in range(steps_of(steps, i)):
                 gt = fed.grad(i, y) if lite else fed.grad(i, y) - fed.grad(i, x) + c
-                y = y - at(eta, t) * (a * gt + (1 - a) * m + (1 - a) * (fed.grad(i, y) - fed.grad(i, x)))
+                y = y - at(eta, t) * (
+                    a * gt + (1 - a) * m + (1 - a) * (fed.grad(i, y) - fed.grad(i, x))
+                )
             ends.append(y)
         if refresh == "stale":
             m = m_next
@@ -128,7 +152,9 @@ def mimemvr(
 
 
 def ce_lgd(fed, x0, rounds, *, eta, beta, steps, picks, cohorts=None, trace=None):
-    """CE-LGD: v_r = mean_S grad(x_r) + (1-beta)(v - mean_S grad(x_{r-1})); client picks[r] runs K recursive steps."""
+    """CE-LGD: v_r = mean_S grad(x_r) + (1-beta)(v - mean_S grad(x_{r-1})); client picks[r] runs K
+    recursive steps.
+    """
     x = np.array(x0, float)
     x_prev = x.copy()
     v = mean([fed.grad(i, x) for i in range(fed.N)])
@@ -154,7 +180,9 @@ def ce_lgd(fed, x0, rounds, *, eta, beta, steps, picks, cohorts=None, trace=None
 
 
 def svrp(fed, x0, rounds, *, eta, picks, coins):
-    """SVRP: x <- prox_{eta f_m}(x - eta(grad f(w) - grad f_m(w))), m = picks[t]; w <- x where coins[t]."""
+    """SVRP: x <- prox_{eta f_m}(x - eta(grad f(w) - grad f_m(w))), m = picks[t]; w <- x where
+    coins[t].
+    """
     x = np.array(x0, float)
     w = x.copy()
     points = [x.copy()]

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from undrift.runs.folder import Folder, Outcome
-from undrift.runs.spec import parse
+from undrift.spec.schema import parse
 
 ROUNDS, SEEDS = 10, (0, 1)
 RATE = {"FedAvg": 0.7, "SCAFFOLD": 0.1}
@@ -46,9 +46,14 @@ def row(label: str, method: str, rate: float, seed: int, k: int) -> dict:
 
 
 def record(
-    path: Path, labels: tuple[str, str] = ("FedAvg", "SCAFFOLD"), ended: bool = True, **changes: object
+    path: Path,
+    labels: tuple[str, str] = ("FedAvg", "SCAFFOLD"),
+    ended: bool = True,
+    **changes: object,
 ) -> Folder:
-    """SCAFFOLD's rows end at the target, FedAvg's with the rounds; ``changes`` are made to every row."""
+    """SCAFFOLD's rows end at the target, FedAvg's with the rounds; ``changes`` are made to every
+    row.
+    """
     folder = Folder(path)
     folder.start(parse(SPEC), {"undrift": "0.0.9", "python": "3", "note": ""}, [])
     outcomes = []
@@ -57,7 +62,9 @@ def record(
             method = {"SCAFFOLD": "Scaffold"}.get(label, label)
             for k in range(ROUNDS + 1):
                 known = row(label, method, rate, seed, k)
-                folder.append({key: value for key, value in (known | changes).items() if value is not None})
+                folder.append(
+                    {key: value for key, value in (known | changes).items() if value is not None}
+                )
                 if known["gap"] <= TARGET:
                     break
             status = "reached" if known["gap"] <= TARGET else "done"
@@ -73,7 +80,10 @@ def record(
 def share(folder: Folder, clients: int = 3, classes: int = 2) -> list[list[int]]:
     """Client i has i + c + 1 samples of class c."""
     counts = [[i + c + 1 for c in range(classes)] for i in range(clients)]
-    folder.write("partition.json", json.dumps({"classes": [f"class {c}" for c in range(classes)], "counts": counts}))
+    folder.write(
+        "partition.json",
+        json.dumps({"classes": [f"class {c}" for c in range(classes)], "counts": counts}),
+    )
     return counts
 
 

@@ -10,7 +10,12 @@ from tests.report.recorded import HOSTILE, RATE, ROUNDS, TARGET, record, rename,
 from undrift.cli import main
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-QUIET = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
+QUIET = (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
@@ -22,14 +27,18 @@ def browser():
         found = own if Path(own).exists() else next(filter(None, map(shutil.which, NAMES)), None)
         if found is None:
             pytest.skip("there is no Chromium on this machine")
-        started = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu", *QUIET])
+        started = driver.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-gpu", *QUIET]
+        )
         yield started
         started.close()
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Reports: of a known run, of the same with hostile names, and of three runs of which one is unfinished."""
+    """Reports: of a known run, of the same with hostile names, and of three runs of which one is
+    unfinished.
+    """
     root = tmp_path_factory.mktemp("reports")
     known, hostile = record(root / "known"), record(root / "hostile")
     share(known)
@@ -59,11 +68,18 @@ def opened(browser):
         context = browser.new_context(offline=True, **options)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console",
+            lambda message: troubles.append(message.text) if message.type == "error" else None,
+        )
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on(
             "request",
-            lambda asked: None if asked.url.startswith(("file:", "data:", "blob:")) else troubles.append(asked.url),
+            lambda asked: (
+                None
+                if asked.url.startswith(("file:", "data:", "blob:"))
+                else troubles.append(asked.url)
+            ),
         )
         page.add_init_script("window.hacked = () => { window.wasHacked = true; }")
         page.goto(file.as_uri())
@@ -100,8 +116,17 @@ def test_everything_is_there(opened, files):
     for chart in page.locator(".chart").all():
         assert chart.locator("svg.main-svg").count() and chart.get_attribute("aria-label")
     assert page.locator("#curves .legend button").all_inner_texts() == list(RATE)
-    assert page.locator("#results tbody tr").first.inner_text().split("\t")[:3] == ["FedAvg", "all rounds run", "2"]
-    assert page.locator(".tile .value").all_inner_texts() == ["SCAFFOLD", "SCAFFOLD", "SCAFFOLD", "FedAvg"]
+    assert page.locator("#results tbody tr").first.inner_text().split("\t")[:3] == [
+        "FedAvg",
+        "all rounds run",
+        "2",
+    ]
+    assert page.locator(".tile .value").all_inner_texts() == [
+        "SCAFFOLD",
+        "SCAFFOLD",
+        "SCAFFOLD",
+        "FedAvg",
+    ]
     assert "undrift run known.toml --out again" in page.locator(".command").inner_text()
     assert not page.locator("pre").is_visible()
     page.get_by_text("The spec, with every default").click()
@@ -112,7 +137,13 @@ def test_everything_is_there(opened, files):
 def test_the_axis_decides_what_is_drawn(opened, files):
     page = opened(files.known)
     gaps = [1.5 * 0.7**k for k in range(ROUNDS + 1)]
-    for axis, per_round in (("rounds", 1), ("vectors", 4), ("bytes", 400), ("gradients", 12), ("seconds", 0.75)):
+    for axis, per_round in (
+        ("rounds", 1),
+        ("vectors", 4),
+        ("bytes", 400),
+        ("gradients", 12),
+        ("seconds", 0.75),
+    ):
         page.locator("#curves .choice label", has_text=axis).click()
         lines, _ = drawn(page)
         assert lines["FedAvg"][0] == close((per_round * k, gap) for k, gap in enumerate(gaps))
@@ -130,7 +161,9 @@ def test_a_band_reaches_from_the_least_to_the_most(opened, files):
     band, n = bands["FedAvg"][0], ROUNDS + 1
     assert [y for _, y in band[:n]] == close(2 * 0.7**k for k in range(n))
     assert [y for _, y in band[n:]] == close(0.7**k for k in reversed(range(n)))
-    assert lines["SCAFFOLD"][0][-1] == pytest.approx((6, 2e-6), rel=1e-5)  # seed 0 has ended: only seed 1
+    assert lines["SCAFFOLD"][0][-1] == pytest.approx(
+        (6, 2e-6), rel=1e-5
+    )  # seed 0 has ended: only seed 1
     page.locator("#curves .choice label", has_text="each").click()
     lines, bands = drawn(page)
     assert not bands and [len(line) for line in lines["SCAFFOLD"]] == [6, 7]
@@ -148,7 +181,9 @@ def test_measure_scale_and_smoothing(opened, files):
     for rows in (4, 1):
         page.locator("input[name=smooth]").fill(str(rows))
         windows = [shares[max(k - rows, 0) : k] for k in range(1, ROUNDS + 2)]
-        assert [y for _, y in drawn(page)[0]["FedAvg"][0]] == close(sum(window) / len(window) for window in windows)
+        assert [y for _, y in drawn(page)[0]["FedAvg"][0]] == close(
+            sum(window) / len(window) for window in windows
+        )
         assert page.locator(".smooth output").inner_text() == str(rows)
     page.select_option("select[name=y]", "gap")
     assert page.evaluate(scale) == "linear"  # as it was left
@@ -166,7 +201,10 @@ def test_the_legend_hides_and_isolates(opened, files):
     page = opened(files.known)
     first, second = page.locator("#curves .legend button").all()
     first.click()
-    assert first.get_attribute("aria-pressed") == "false" and second.get_attribute("aria-pressed") == "true"
+    assert (
+        first.get_attribute("aria-pressed") == "false"
+        and second.get_attribute("aria-pressed") == "true"
+    )
     assert list(drawn(page)[0]) == list(drawn(page, "drift-chart")[0]) == ["SCAFFOLD"]
     first.click()
     assert list(drawn(page)[0]) == list(RATE)
@@ -179,9 +217,15 @@ def test_tables_are_sorted_by_their_heads(opened, files):
     names = page.locator("#results tbody th")
     head = page.locator("#results thead th").nth(3)
     head.locator("button").click()
-    assert names.all_inner_texts() == ["SCAFFOLD", "FedAvg"] and head.get_attribute("aria-sort") == "ascending"
+    assert (
+        names.all_inner_texts() == ["SCAFFOLD", "FedAvg"]
+        and head.get_attribute("aria-sort") == "ascending"
+    )
     head.locator("button").click()
-    assert names.all_inner_texts() == ["FedAvg", "SCAFFOLD"] and head.get_attribute("aria-sort") == "descending"
+    assert (
+        names.all_inner_texts() == ["FedAvg", "SCAFFOLD"]
+        and head.get_attribute("aria-sort") == "descending"
+    )
     rounds = page.locator("#needs thead th").nth(2).locator("button")
     for _ in range(2):  # what is missing comes last either way
         rounds.click()
@@ -259,9 +303,15 @@ def luminance(colour):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_stand_out(opened, files, scheme):
     page = opened(files.known, color_scheme=scheme)
-    texts, lines = ("ink", "soft", "accent", "good", "bad", "open"), ("biased", *(f"c{k}" for k in range(9)))
+    texts, lines = (
+        ("ink", "soft", "accent", "good", "bad", "open"),
+        ("biased", *(f"c{k}" for k in range(9))),
+    )
     css = {
-        name: page.evaluate("(n) => getComputedStyle(document.documentElement).getPropertyValue(n).trim()", f"--{name}")
+        name: page.evaluate(
+            "(n) => getComputedStyle(document.documentElement).getPropertyValue(n).trim()",
+            f"--{name}",
+        )
         for name in ("card", "ground", *texts, *lines)
     }
 
@@ -270,7 +320,12 @@ def test_colours_stand_out(opened, files, scheme):
         return (high + 0.05) / (low + 0.05)
 
     assert (luminance(css["card"]) > 0.5) == (scheme == "light")
-    weak = [(text, ground) for text in texts for ground in ("card", "ground") if contrast(text, ground) < 4.5]
+    weak = [
+        (text, ground)
+        for text in texts
+        for ground in ("card", "ground")
+        if contrast(text, ground) < 4.5
+    ]
     assert weak + [line for line in lines if contrast(line, "card") < 3] == []
     colour = "document.getElementById('curves-chart').data.at(-1).line.color"
     assert page.evaluate(colour) == css["c0"]
@@ -282,8 +337,13 @@ def test_on_paper_there_are_pictures(opened, files):
     page = opened(files.known)
     assert page.pdf(format="A4").startswith(b"%PDF")
     page.emulate_media(media="print")
-    assert page.locator("img.still:visible").count() == 3 and page.locator(".chart:visible").count() == 0
-    assert page.locator("nav").is_visible() is False and page.locator(".controls:visible").count() == 0
+    assert (
+        page.locator("img.still:visible").count() == 3
+        and page.locator(".chart:visible").count() == 0
+    )
+    assert (
+        page.locator("nav").is_visible() is False and page.locator(".controls:visible").count() == 0
+    )
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("pre").is_visible()
     page.evaluate("dispatchEvent(new Event('afterprint'))")
@@ -292,8 +352,14 @@ def test_on_paper_there_are_pictures(opened, files):
 
 def test_without_scripts_it_can_be_read(opened, files):
     page = opened(files.known, java_script_enabled=False)
-    assert page.locator("img.still:visible").count() == 3 and page.locator("table:visible").count() == 3
-    assert page.locator(".controls:visible, .legend:visible, .chart:visible, .copy:visible").count() == 0
+    assert (
+        page.locator("img.still:visible").count() == 3
+        and page.locator("table:visible").count() == 3
+    )
+    assert (
+        page.locator(".controls:visible, .legend:visible, .chart:visible, .copy:visible").count()
+        == 0
+    )
 
 
 def test_several_runs(opened, files):
@@ -301,5 +367,8 @@ def test_several_runs(opened, files):
     assert page.locator("h1").inner_text() == "known, judged, half"
     assert "half: FedAvg" in page.locator("#results").inner_text()
     assert page.locator("#results .chip.open").count() == 2
-    assert page.locator("#again .command").count() == 3 and page.locator("[data-map] svg.main-svg").count() >= 2
+    assert (
+        page.locator("#again .command").count() == 3
+        and page.locator("[data-map] svg.main-svg").count() >= 2
+    )
     assert page.locator("#data h3").all_inner_texts() == ["known", "judged"]

@@ -1,11 +1,15 @@
 """The chart in characters."""
 
-from undrift.report.chart import chart
+from undrift.report.ascii_chart import chart
 
 
 def body(text):
     """(label, marks) of every line above the axis."""
-    return [tuple(part.rstrip() for part in line.split("|")) for line in text.splitlines() if "|" in line]
+    return [
+        tuple(part.rstrip() for part in line.split("|"))
+        for line in text.splitlines()
+        if "|" in line
+    ]
 
 
 def test_one_line_per_power_of_ten():

@@ -9,7 +9,15 @@ from undrift.report.figures import curve, panels, save
 def rows(label, method, seed=0, rounds=5, column="gap"):
     values = [None if k == 3 else 10.0**-k for k in range(rounds)]
     return [
-        {"label": label, "method": method, "seed": seed, "round": k, "vectors": 2 * k, "gradients": k, column: v}
+        {
+            "label": label,
+            "method": method,
+            "seed": seed,
+            "round": k,
+            "vectors": 2 * k,
+            "gradients": k,
+            column: v,
+        }
         for k, v in enumerate(values)
     ]
 
@@ -19,7 +27,11 @@ def lines(ax):
 
 
 def test_a_panel_against_rounds_and_one_against_vectors(tmp_path):
-    data = rows("FedAvg", "FedAvg") + rows("a $cheap$ one", "Scaffold", 0) + rows("a $cheap$ one", "Scaffold", 1)
+    data = (
+        rows("FedAvg", "FedAvg")
+        + rows("a $cheap$ one", "Scaffold", 0)
+        + rows("a $cheap$ one", "Scaffold", 1)
+    )
     figure = panels({"one": data, "two": data}, target=1e-4)
     top_left, top_right, *_ = figure.axes
     assert len(figure.axes) == 4
@@ -55,11 +67,17 @@ def test_accuracies_are_percent_and_smoothed_as_the_axis_says():
 
 @pytest.mark.parametrize("gap", [None, 0.5])
 def test_what_was_measured_on_what(gap):
-    """With an optimum, loss and accuracy are those of the clients' samples; a network has others for these."""
+    """With an optimum, loss and accuracy are those of the clients' samples; a network has others
+    for these.
+    """
     more = {"gap": gap, "accuracy": 0.5, "train_loss": 2.0, "train_accuracy": 0.25}
     data = [row | more for row in rows("A", "FedAvg", column="loss")]
-    words = {column: panels({"one": data}, y=column).axes[0].get_ylabel() for column in ("loss", *more)}
-    assert words["train_loss"] == "training loss" and words["train_accuracy"] == "training accuracy, %"
+    words = {
+        column: panels({"one": data}, y=column).axes[0].get_ylabel() for column in ("loss", *more)
+    }
+    assert (
+        words["train_loss"] == "training loss" and words["train_accuracy"] == "training accuracy, %"
+    )
     assert words["loss"] == ("test loss" if gap is None else "f(x)")
     assert words["accuracy"] == ("test accuracy, %" if gap is None else "accuracy, %")
     shares = lines(panels({"one": data}, y="train_accuracy").axes[0])[0].get_ydata()
@@ -88,16 +106,25 @@ def test_a_curve_with_nothing_to_draw_is_left_out(tmp_path):
 
 
 def test_one_curve_of_a_history():
-    ax = curve({"round": np.arange(4), "accuracy": np.array([0.0, 0.5, 1.0, 1.0])}, "accuracy", smooth=2)
-    assert list(ax.lines[0].get_ydata()) == [0, 25, 75, 100] and "mean of the last 2 rows" in ax.get_ylabel()
+    ax = curve(
+        {"round": np.arange(4), "accuracy": np.array([0.0, 0.5, 1.0, 1.0])}, "accuracy", smooth=2
+    )
+    assert (
+        list(ax.lines[0].get_ydata()) == [0, 25, 75, 100]
+        and "mean of the last 2 rows" in ax.get_ylabel()
+    )
 
 
 @pytest.mark.parametrize(
-    ("more", "loss", "accuracy"), [({}, "test loss", "test accuracy, %"), ({"gap": np.ones(2)}, "f(x)", "accuracy, %")]
+    ("more", "loss", "accuracy"),
+    [({}, "test loss", "test accuracy, %"), ({"gap": np.ones(2)}, "f(x)", "accuracy, %")],
 )
 def test_a_curve_says_what_was_measured_on_what(more, loss, accuracy):
     history = {"round": np.arange(2), "loss": np.ones(2), "accuracy": np.ones(2)} | more
-    assert curve(history, "loss").get_ylabel() == loss and curve(history, "accuracy").get_ylabel() == accuracy
+    assert (
+        curve(history, "loss").get_ylabel() == loss
+        and curve(history, "accuracy").get_ylabel() == accuracy
+    )
     assert curve({"round": np.arange(2), "loss": np.ones(2)}, "loss").get_ylabel() == "f(x)"
 
 

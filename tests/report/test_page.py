@@ -10,7 +10,8 @@ import pytest
 from tests.report.recorded import HOSTILE, record, rename, share
 
 from undrift.cli import main
-from undrift.report import page, stills
+from undrift.report import html as page
+from undrift.report import pictures as stills
 
 
 class Reader(HTMLParser):
@@ -62,7 +63,14 @@ def data(text):
 def test_it_asks_nothing_of_a_network(folder):
     share(folder)
     read = Reader(report(folder.path))
-    assert {tag for tag, _ in read.tags} >= {"style", "script", "table", "caption", "img", "details"}
+    assert {tag for tag, _ in read.tags} >= {
+        "style",
+        "script",
+        "table",
+        "caption",
+        "img",
+        "details",
+    }
     for tag, attributes in read.tags:
         for name in ("src", "href", "srcset", "action", "poster", "background"):
             value = attributes.get(name, "#")
@@ -73,10 +81,15 @@ def test_it_asks_nothing_of_a_network(folder):
 
 def test_only_its_own_scripts_may_run(folder):
     read = Reader(report(folder.path))
-    policy = next(a["content"] for _, a in read.tags if a.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        a["content"] for _, a in read.tags if a.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy.startswith("default-src 'none'; ") and "unsafe-eval" not in policy
     allowed = re.search(r"script-src ([^;]*);", policy)[1].split()
-    scripts = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in read.scripts[1:]]
+    scripts = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        for script in read.scripts[1:]
+    ]
     assert allowed == [f"'sha256-{digest}'" for digest in scripts] and len(scripts) == 2
 
 
@@ -88,14 +101,19 @@ def test_names_are_text(tmp_path):
     plain = [tag for tag, _ in Reader(report(record(tmp_path / "plain").path)).tags]
     assert tags == plain
     assert "\x1b" not in text and "{{ 7 * 7 }}" in text
-    assert [one["label"] for one in data(text)["series"]] == [HOSTILE[0], HOSTILE[1].replace("\x1b", "\\x1b")]
+    assert [one["label"] for one in data(text)["series"]] == [
+        HOSTILE[0],
+        HOSTILE[1].replace("\x1b", "\\x1b"),
+    ]
 
 
 def test_what_else_is_written_on_disk_is_text_too(folder):
     bad = "<script>hacked()</script>"
     folder.file("environment.json").write_text(json.dumps({"note": bad, "python": bad, bad: bad}))
     folder.file("spec.toml").write_text(f"# {bad}\n" + folder.file("spec.toml").read_text())
-    folder.file("partition.json").write_text(json.dumps({"classes": [bad, "b"], "counts": [[1, 2]]}))
+    folder.file("partition.json").write_text(
+        json.dumps({"classes": [bad, "b"], "counts": [[1, 2]]})
+    )
     assert len(Reader(report(folder.path)).scripts) == 3
 
 
@@ -103,7 +121,12 @@ def test_the_charts_have_every_row_of_every_seed(folder):
     found = data(report(folder.path))
     assert list(found["x"]) == ["round", "vectors", "bytes", "gradients", "seconds"]
     assert list(found["y"]) == ["gap", "accuracy", "loss", "drift"]
-    assert (found["judge"], found["target"], found["smooth"], found["stride"]) == ("gap", 1.5e-5, 4, 1)
+    assert (found["judge"], found["target"], found["smooth"], found["stride"]) == (
+        "gap",
+        1.5e-5,
+        4,
+        1,
+    )
     fedavg, scaffold = found["series"]
     assert (fedavg["biased"], scaffold["biased"]) == (True, False)
     assert scaffold["seeds"]["1"]["bytes"] == [400 * k for k in range(7)]
@@ -123,12 +146,20 @@ def test_of_many_clients_some_are_shown(folder):
     counts = share(folder, clients=250)
     text = report(folder.path)
     (found,) = data(text)["maps"]
-    assert found["clients"] == list(range(0, 250, 3)) and found["counts"] == [counts[k] for k in range(0, 250, 3)]
+    assert found["clients"] == list(range(0, 250, 3)) and found["counts"] == [
+        counts[k] for k in range(0, 250, 3)
+    ]
     assert "shown: 84 clients, one in 3" in text and "250 clients, 2 classes" in text
 
 
 def test_without_a_partition_there_is_no_map(folder):
-    for content in (None, "{", '{"classes": ["a"], "counts": [[1, 2]]}', '{"classes": [], "counts": []}', "[]"):
+    for content in (
+        None,
+        "{",
+        '{"classes": ["a"], "counts": [[1, 2]]}',
+        '{"classes": [], "counts": []}',
+        "[]",
+    ):
         if content is not None:
             folder.file("partition.json").write_text(content)
         assert folder.partition is None and data(report(folder.path))["maps"] == []
@@ -139,11 +170,17 @@ def test_values_that_are_missing(tmp_path):
     text = report(record(tmp_path / "bare", drift=None, bytes_up=None, seconds=None).path)
     assert list(data(text)["x"]) == ["round", "vectors", "gradients"]
     text = report(record(tmp_path / "judged", gap=None).path)
-    assert data(text)["judge"] == "accuracy" and data(text)["y"]["accuracy"]["title"] == "test accuracy, %"
+    assert (
+        data(text)["judge"] == "accuracy"
+        and data(text)["y"]["accuracy"]["title"] == "test accuracy, %"
+    )
     assert data(text)["y"]["loss"]["title"] == "test loss"
     text = report(record(tmp_path / "training", gap=None, train_loss=1.0, train_accuracy=0.5).path)
     titles = {name: column["title"] for name, column in data(text)["y"].items()}
-    assert titles["train_loss"] == "training loss" and titles["train_accuracy"] == "training accuracy, %"
+    assert (
+        titles["train_loss"] == "training loss"
+        and titles["train_accuracy"] == "training accuracy, %"
+    )
     assert data(text)["y"]["train_accuracy"]["share"]
     text = report(record(tmp_path / "neither", gap=None, accuracy=None).path)
     assert data(text)["judge"] == "loss" and "final loss" in text
@@ -166,4 +203,6 @@ def test_pictures_for_paper(folder):
     images = [a["src"] for tag, a in Reader(report(folder.path)).tags if tag == "img"]
     assert len(images) == 3
     assert 'id="drift"' not in report(record(folder.path.parent / "still", drift=0.0).path)
-    assert all(base64.b64decode(image.partition("base64,")[2]).startswith(b"\x89PNG") for image in images)
+    assert all(
+        base64.b64decode(image.partition("base64,")[2]).startswith(b"\x89PNG") for image in images
+    )

@@ -7,7 +7,7 @@ import pytest
 from tests.report.recorded import ROUNDS, TARGET, record
 
 from undrift.methods import registry
-from undrift.report import sheets
+from undrift.report import tables as sheets
 from undrift.report.scores import Score, Setting, Spread, complete, declared, scores
 
 PLANNED = {"FedAvg": [0, 1], "SCAFFOLD": [0, 1]}
@@ -64,19 +64,29 @@ def test_what_was_planned_and_not_run_is_unfinished(tmp_path):
     assert fedavg.statuses == {"done": 1, "unfinished": 1}
     assert scaffold.statuses == {"unfinished": 2} and third.statuses == {"unfinished": 3}
     table = sheets.results([fedavg, scaffold, third], "gap", TARGET, "")
-    assert column(table, "outcome") == ["all rounds run (1), unfinished (1)", "unfinished", "unfinished"]
+    assert column(table, "outcome") == [
+        "all rounds run (1), unfinished (1)",
+        "unfinished",
+        "unfinished",
+    ]
     assert [row[1].kind for row in table.rows] == ["open"] * 3
     assert column(table, "seeds") == ["2", "2", "0 of 3"]
 
 
 def test_the_worst_end_is_the_one_that_is_seen():
-    assert sheets.outcome(Score("a", "", {"done": 2, "diverged": 1})) == ("all rounds run (2), diverged (1)", "bad")
+    assert sheets.outcome(Score("a", "", {"done": 2, "diverged": 1})) == (
+        "all rounds run (2), diverged (1)",
+        "bad",
+    )
     assert sheets.outcome(Score("a", "", {"reached": 1})) == ("target reached", "good")
 
 
 def test_only_the_best_of_different_values_is_marked(folder):
     needs = sheets.needs(found(folder), "gap", TARGET)
-    assert needs.caption == "Spent until gap ≤ 1.5e-05" and column(needs, "seeds there") == ["0 of 2", "2 of 2"]
+    assert needs.caption == "Spent until gap ≤ 1.5e-05" and column(needs, "seeds there") == [
+        "0 of 2",
+        "2 of 2",
+    ]
     assert column(needs, "bytes") == ["-", "2.2 kB"] and column(needs, "seconds") == ["-", "4.2 s"]
     assert not any(cell.kind for row in needs.rows for cell in row)  # only one has a value
     needs = sheets.needs(found(folder, target=0.5), "gap", 0.5)
@@ -86,7 +96,11 @@ def test_only_the_best_of_different_values_is_marked(folder):
 def test_without_a_target_everything_spent(folder):
     rows = [{k: v for k, v in row.items() if k != "gap"} for row in folder.rows()]
     table = sheets.needs(scores(complete(rows), folder.outcomes(), PLANNED, None), "accuracy", None)
-    assert table.name == "Spent" and "seeds there" not in table.head and column(table, "rounds") == ["10", "6"]
+    assert (
+        table.name == "Spent"
+        and "seeds there" not in table.head
+        and column(table, "rounds") == ["10", "6"]
+    )
 
 
 def test_percent_and_what_is_to_be_said_of_the_data(folder):
@@ -98,16 +112,47 @@ def test_percent_and_what_is_to_be_said_of_the_data(folder):
 def test_declared_costs_are_those_of_the_method():
     score = Score("x", "Scaffold", {}, values={"lr": 0.1})
     assert dataclasses.astuple(declared(registry["Scaffold"], score, 2)) == (2, 2, 1, 2, 1)
-    assert declared(registry["FedRecu"], Score("x", "FedRecu", {}, values={"lr": 0.1}), 1).syncs == 1
-    assert declared(registry["FedRecu"], Score("x", "FedRecu", {}, values={"lr": 0.1}), 2).syncs == 2
-    assert declared(registry["FedAvg"], Score("x", "FedAvg", {}, values={"of another version": 1}), 2).up == 1
+    assert (
+        declared(registry["FedRecu"], Score("x", "FedRecu", {}, values={"lr": 0.1}), 1).syncs == 1
+    )
+    assert (
+        declared(registry["FedRecu"], Score("x", "FedRecu", {}, values={"lr": 0.1}), 2).syncs == 2
+    )
+    assert (
+        declared(
+            registry["FedAvg"], Score("x", "FedAvg", {}, values={"of another version": 1}), 2
+        ).up
+        == 1
+    )
 
 
 def test_the_bill(folder):
     settings = {"FedAvg": Setting("FedAvg", 3, 4), "SCAFFOLD": Setting("Scaffold", kept=1)}
     bill = sheets.bill(found(folder), settings)
-    assert [cell.text for cell in bill.rows[0]] == ["FedAvg", "1", "1", "1", "1", "0", "1", "12", "some", "no"]
-    assert [cell.text for cell in bill.rows[1]] == ["SCAFFOLD", "2", "2", "1", "2", "2", "-", "12", "some", "yes"]
+    assert [cell.text for cell in bill.rows[0]] == [
+        "FedAvg",
+        "1",
+        "1",
+        "1",
+        "1",
+        "0",
+        "1",
+        "12",
+        "some",
+        "no",
+    ]
+    assert [cell.text for cell in bill.rows[1]] == [
+        "SCAFFOLD",
+        "2",
+        "2",
+        "1",
+        "2",
+        "2",
+        "-",
+        "12",
+        "some",
+        "yes",
+    ]
 
 
 def test_a_method_that_is_not_ours_costs_what_was_counted(folder):
@@ -117,12 +162,17 @@ def test_a_method_that_is_not_ours_costs_what_was_counted(folder):
 
 
 def test_the_winners(folder):
-    tiles = {tile.title: (tile.value, tile.detail) for tile in sheets.tiles(found(folder), "gap", TARGET)}
+    tiles = {
+        tile.title: (tile.value, tile.detail) for tile in sheets.tiles(found(folder), "gap", TARGET)
+    }
     assert tiles["Fewest rounds"] == ("SCAFFOLD", "6 until gap ≤ 1.5e\u201105")
     assert tiles["Missed the target"] == ("FedAvg", "gap ≤ 1.5e\u201105")
     several = [Score(label, "", {}, seeds=1, needed={"rounds": 3}, reached=1) for label in "abcd"]
     assert sheets.tiles(several, "gap", TARGET)[0].value == "a, b and 2 more"
-    ends = [Score(label, "", {}, 1, {"accuracy": Spread(value)}) for label, value in (("a", 0.2), ("b", 0.3))]
+    ends = [
+        Score(label, "", {}, 1, {"accuracy": Spread(value)})
+        for label, value in (("a", 0.2), ("b", 0.3))
+    ]
     (tile,) = sheets.tiles(ends, "accuracy", None)
     assert (tile.title, tile.value, tile.detail) == ("Best final accuracy", "b", "30.00 %")
 
@@ -133,7 +183,10 @@ def test_what_seeds_vary_is_said_where_there_are_several(folder):
     assert "standard deviation" in notes and "seeds vary cohorts (same split)" in notes
     rows = [row for row in folder.rows() if row["seed"] == 0]
     one = scores(rows, folder.outcomes()[:2], {"FedAvg": [0], "SCAFFOLD": [0]}, TARGET)
-    for sheet in (sheets.results(one, "gap", TARGET, "", ["cohorts (same split)"]), sheets.needs(one, "gap", TARGET)):
+    for sheet in (
+        sheets.results(one, "gap", TARGET, "", ["cohorts (same split)"]),
+        sheets.needs(one, "gap", TARGET),
+    ):
         assert not any("means" in note or "±" in note or "cohorts" in note for note in sheet.notes)
 
 
@@ -143,5 +196,8 @@ def test_what_no_seed_changes_has_no_deviation(folder):
     rows = [row for row in folder.rows() if (row["label"], row["seed"]) == ("FedAvg", 0)]
     (score,) = scores(rows, [first, twin], {"FedAvg": [0, 1]}, TARGET)
     table = sheets.results([score], "gap", TARGET, "", ["cohorts"])
-    assert column(table, "seeds") == ["no seed changes it"] and "±" not in column(table, "final gap")[0]
+    assert (
+        column(table, "seeds") == ["no seed changes it"]
+        and "±" not in column(table, "final gap")[0]
+    )
     assert column(table, "outcome") == ["all rounds run"]

@@ -7,13 +7,23 @@ from undrift.report.summary import aim, metric, print_summaries, summarise
 
 def rows(label, seed, gaps, column="gap"):
     return [
-        {"label": label, "seed": seed, "round": k, "vectors": 2 * k, "gradients": 50 * k, "seconds": 0.5 * k, column: g}
+        {
+            "label": label,
+            "seed": seed,
+            "round": k,
+            "vectors": 2 * k,
+            "gradients": 50 * k,
+            "seconds": 0.5 * k,
+            column: g,
+        }
         for k, g in enumerate(gaps)
     ]
 
 
 def test_spent_until_the_target_as_means_over_seeds():
-    (s,) = summarise(rows("A", 0, [1.0, 0.1, 0.01]) + rows("A", 1, [1.0, 0.5, 0.2, 0.05]), target=0.1)
+    (s,) = summarise(
+        rows("A", 0, [1.0, 0.1, 0.01]) + rows("A", 1, [1.0, 0.5, 0.2, 0.05]), target=0.1
+    )
     assert (s.seeds, s.reached, s.rounds, s.vectors, s.gradients) == (2, 2, 2.0, 4.0, 100.0)
     assert s.final == pytest.approx(0.03) and s.seconds == 1.25 and s.metric == "gap"
 
@@ -47,11 +57,18 @@ def test_labels_cannot_command_the_terminal():
 
 
 def test_an_accuracy_is_reached_from_below_and_is_percent():
-    found = summarise(rows("A", 0, [0.1, 0.6, 0.5, 0.7], "accuracy") + rows("A", 1, [0.1, 0.2, 0.8], "accuracy"), 0.6)
+    found = summarise(
+        rows("A", 0, [0.1, 0.6, 0.5, 0.7], "accuracy") + rows("A", 1, [0.1, 0.2, 0.8], "accuracy"),
+        0.6,
+    )
     (s,) = found
     assert (s.metric, s.reached, s.rounds, s.final) == ("accuracy", 2, 1.5, 0.75)
     text = print_summaries(found, 0.6, note="JPEG q80")
-    assert "  accuracy (JPEG q80)" in text and "75.00 ± 7.07 %" in text and "accuracy >= 60.00 %" in text
+    assert (
+        "  accuracy (JPEG q80)" in text
+        and "75.00 ± 7.07 %" in text
+        and "accuracy >= 60.00 %" in text
+    )
 
 
 def test_the_gap_comes_first_then_the_accuracy_then_the_loss():
@@ -64,8 +81,16 @@ def test_the_gap_comes_first_then_the_accuracy_then_the_loss():
 
 
 def test_without_a_goal_what_was_spent_in_all():
-    found = summarise(rows("A", 0, [0.1, 0.2, 0.3], "accuracy") + rows("B", 0, [0.1, 0.4], "accuracy"))
+    found = summarise(
+        rows("A", 0, [0.1, 0.2, 0.3], "accuracy") + rows("B", 0, [0.1, 0.4], "accuracy")
+    )
     assert [s.rounds for s in found] == [None, None]
-    assert found[0].total == {"rounds": 2, "vectors": 4, "gradients": 100, "bytes_up": None, "bytes_down": None}
+    assert found[0].total == {
+        "rounds": 2,
+        "vectors": 4,
+        "gradients": 100,
+        "bytes_up": None,
+        "bytes_down": None,
+    }
     lines = print_summaries(found, None).splitlines()
     assert lines[2].split()[:4] == ["A", "2", "4", "100"] and "spent in all" in lines[5]

@@ -8,11 +8,11 @@ import pytest
 
 from undrift.reproduce import agreement
 from undrift.reproduce.cache import Cache
-from undrift.reproduce.collect import collect
-from undrift.reproduce.draw import figure
+from undrift.reproduce.figure import figure
 from undrift.reproduce.items import item
 from undrift.reproduce.page import numbers, write_index
 from undrift.reproduce.perform import Options
+from undrift.reproduce.results import collect
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "reproductions"
 
@@ -29,11 +29,18 @@ def cell(label, printed, ours):
 
 PAGES = [
     page("fedspeed/table-1", cell("FedAvg", 75.2, 74.7), cell("FedDyn", 80.6, 60.0)),
-    page("fedspeed/table-6", cell("FedAvg", 75.2, 74.7), cell("FedCM", None, 70.0)),  # shared, and not printed
-    page("fedspeed/table-4", cell("FedAvg", 1357, "-"), cell("FedCM", 449, 480), share=False),  # never reached
+    page(
+        "fedspeed/table-6", cell("FedAvg", 75.2, 74.7), cell("FedCM", None, 70.0)
+    ),  # shared, and not printed
+    page(
+        "fedspeed/table-4", cell("FedAvg", 1357, "-"), cell("FedCM", 449, 480), share=False
+    ),  # never reached
     page("fedspeed/table-5", cell("FedAvg", 10.0, 0.2), share=False, judged=False),
     page("fedcet/figure-1", cell("FedCET", 1e-11, 2e-11), share=False),
-    {"item": "fedacg/table-a", "panels": [{"columns": [{"cells": [cell("FedAvg", 80.0, 80.0)]}]}]},  # older
+    {
+        "item": "fedacg/table-a",
+        "panels": [{"columns": [{"cells": [cell("FedAvg", 80.0, 80.0)]}]}],
+    },  # older
 ]
 
 
@@ -53,12 +60,22 @@ def test_accuracies_and_ratios_have_a_plot_each():
     assert {(75.2, 74.7), (80.6, 60.0)} <= drawn
     assert [text.get_text() for text in left.texts] == ["FedDyn, table-1"]  # far off is named
     ratios = {point[0] for marks in right.collections for point in marks.get_offsets().tolist()}
-    assert any(math.isclose(r, 480 / 449) for r in ratios) and any(math.isclose(r, 2.0) for r in ratios)
-    assert [tick.get_text() for tick in right.get_yticklabels()] == ["fedspeed/table-4", "fedcet/figure-1"]
+    assert any(math.isclose(r, 480 / 449) for r in ratios) and any(
+        math.isclose(r, 2.0) for r in ratios
+    )
+    assert [tick.get_text() for tick in right.get_yticklabels()] == [
+        "fedspeed/table-4",
+        "fedcet/figure-1",
+    ]
 
 
 def test_names_do_not_cover_each_other():
-    far = [cell("FedDyn", 80, 60), cell("FedDyn", 50, 35), cell("FedDC", 81, 62), cell("FedCM", 80, 70)]
+    far = [
+        cell("FedDyn", 80, 60),
+        cell("FedDyn", 50, 35),
+        cell("FedDC", 81, 62),
+        cell("FedCM", 80, 70),
+    ]
     (only,) = agreement.figure([page("fedspeed/table-1", *far)]).axes
     assert sorted(text.get_text() for text in only.texts) == ["FedCM, table-1", "FedDyn, table-1"]
 
@@ -90,13 +107,18 @@ def test_the_pages_in_docs_are_those_of_the_runs_in_docs(cache):
     networks = [page for page in found if page["precision"]]
     assert len(networks) > 15
     for page in networks:
-        assert json.loads(json.dumps(numbers(collect(item(page["item"]), Options(), cache)))) == page
+        assert (
+            json.loads(json.dumps(numbers(collect(item(page["item"]), Options(), cache)))) == page
+        )
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("fedrecu/figure-1", {"training accuracy, % (JPEG q80)", "training loss", "test accuracy, % (JPEG q80)"}),
+        (
+            "fedrecu/figure-1",
+            {"training accuracy, % (JPEG q80)", "training loss", "test accuracy, % (JPEG q80)"},
+        ),
         ("fedspeed/figure-5", {"test loss"}),
     ],
 )

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from undrift.engines.base import Engine
+from undrift.engines.engine import Engine
 from undrift.reproduce import perform as performing
 from undrift.reproduce.cache import Cache, Kept, Want
 from undrift.reproduce.items import item
@@ -69,17 +69,24 @@ def test_a_key_is_all_that_decides_a_run_and_nothing_else(papers):
     same = [
         dataclasses.replace(want, rounds=7),
         dataclasses.replace(want, entry=dataclasses.replace(entry, label="another", rounds=99)),
-        dataclasses.replace(want, spec=dataclasses.replace(spec, name="x", device="cuda", target=1e-3, seeds=[3])),
+        dataclasses.replace(
+            want, spec=dataclasses.replace(spec, name="x", device="cuda", target=1e-3, seeds=[3])
+        ),
     ]
     assert {w.key for w in same} == {want.key}
     other = [
         dataclasses.replace(want, seed=1),
-        dataclasses.replace(want, entry=dataclasses.replace(entry, method=dataclasses.replace(entry.method, lr=0.03))),
+        dataclasses.replace(
+            want,
+            entry=dataclasses.replace(entry, method=dataclasses.replace(entry.method, lr=0.03)),
+        ),
         dataclasses.replace(want, entry=dataclasses.replace(entry, steps=4)),
         dataclasses.replace(want, entry=dataclasses.replace(entry, decay=0.9)),
         dataclasses.replace(want, spec=dataclasses.replace(spec, every=1)),
         dataclasses.replace(want, spec=dataclasses.replace(spec, batch=2)),
-        dataclasses.replace(want, spec=dataclasses.replace(spec, problem=dataclasses.replace(spec.problem, seed=1))),
+        dataclasses.replace(
+            want, spec=dataclasses.replace(spec, problem=dataclasses.replace(spec.problem, seed=1))
+        ),
         wanted()[0],
     ]
     assert len({w.key for w in (want, *other)}) == 9

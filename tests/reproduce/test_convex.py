@@ -9,7 +9,8 @@ import pytest
 import undrift as ud
 from undrift.cli import main
 from undrift.problems import random_least_squares
-from undrift.reproduce import items, rates, search, study
+from undrift.reproduce import grid as search
+from undrift.reproduce import items, rates, study
 from undrift.reproduce.cache import Cache
 from undrift.reproduce.items import Column, item
 from undrift.reproduce.perform import Options, perform, plan, wants
@@ -72,7 +73,9 @@ def test_figure_14_starts_where_fedrecu_is_after_eight_rounds(tmp_path):
     [recu, lin, *_] = wants(it, it.panel[0], Options(rounds=3))
     cache = Cache(tmp_path)
     go(cache, [recu, lin])
-    gaps = ud.run(ud.FedRecu(lr="theory"), random_least_squares(), rounds=11, steps=4).history["gap"]
+    gaps = ud.run(ud.FedRecu(lr="theory"), random_least_squares(), rounds=11, steps=4).history[
+        "gap"
+    ]
     assert [row["gap"] for row in cache.found(recu).rows] == pytest.approx(gaps[8:], rel=1e-9)
     assert cache.found(lin).rows[0]["gap"] == pytest.approx(gaps[8], rel=1e-9)
     cold = dataclasses.replace(recu, start=None)
@@ -96,7 +99,10 @@ def test_a_search_finds_the_best_and_repeats_it_alone(grid, tmp_path):
     for lot in search.lots(wanted, cache):
         sizes.append(sorted((want.entry.label, want.rounds, want.seed) for want in lot))
         go(cache, lot)
-    assert sizes == [[("GD", 20, 0)] * 4 + [("Scaffnew", 20, 0)] * 2, [("GD", 20, 1), ("Scaffnew", 20, 1)]]
+    assert sizes == [
+        [("GD", 20, 0)] * 4 + [("Scaffnew", 20, 0)] * 2,
+        [("GD", 20, 1), ("Scaffnew", 20, 1)],
+    ]
     chosen = {want.entry.label: want for want in search.best(wanted, cache)}
     assert chosen["GD"].entry.method.lr == 0.1
     assert (chosen["Scaffnew"].entry.method.lr, chosen["Scaffnew"].entry.method.p) == (0.05, 0.5)
@@ -118,7 +124,9 @@ def test_a_search_from_the_command_line(grid, tmp_path, capsys):
 
 
 def test_the_grid_of_figure_2_follows_the_papers_rule():
-    """lambda = p eta, one over the local steps times the step, or a tenth of that; the same steps for everyone."""
+    """lambda = p eta, one over the local steps times the step, or a tenth of that; the same steps
+    for everyone.
+    """
     grid = item("fedred/figure-2").grid
     places = {(10, 0.3), (30, 1.0), (100, 30.0)}
     for label, weight in (("DANE+-GD", "lam"), ("FedProx", "mu"), ("FedRed-GD", "lam")):
@@ -148,7 +156,9 @@ def test_too_few_points_have_no_slope():
 
 def test_savings_are_of_what_is_spent():
     mine = [{"round": k, "gap": 0.5**k, "vectors": 4 * k, "gradients": 30 * k} for k in range(6)]
-    theirs = [{"round": 10 * k, "gap": 0.5**k, "vectors": 20 * k, "gradients": 10 * k} for k in range(6)]
+    theirs = [
+        {"round": 10 * k, "gap": 0.5**k, "vectors": 20 * k, "gradients": 10 * k} for k in range(6)
+    ]
     for spent, saving in (("round", 10.0), ("vectors", 5.0), ("gradients", 1 / 3)):
         column = Column("saving", of="gap", to=0.1, than="GD", spent=spent)
         assert readout(column, mine, True, theirs) == pytest.approx(saving)
@@ -204,7 +214,9 @@ def table(change=lambda label, what, power: power):
 
 def test_rates_are_judged_by_their_exponents():
     assert rates.judgement(table()).verdict == REPRODUCED
-    one = rates.judgement(table(lambda label, what, p: p + 0.2 * (label == "GD" and what == "rounds")))
+    one = rates.judgement(
+        table(lambda label, what, p: p + 0.2 * (label == "GD" and what == "rounds"))
+    )
     assert one.verdict == ORDER and one.agree == one.numbers - 2
     assert rates.judgement(table(lambda label, what, p: -p)).verdict == NOT
 
@@ -231,7 +243,9 @@ def test_a_study_is_measured_once_and_shown(tmp_path, monkeypatch, capsys):
     assert "reproduced" in capsys.readouterr().out
     page = (tmp_path / "pages" / "fedred" / "table-1.md").read_text()
     assert "**Verdict: reproduced.** 24 of 24 numbers agree" in page
-    assert "| Scaffnew | 45 | 64 | 90 | 127 | 180 | 0.5 | 0.50 | +0.00 | 0.5 | 0.50 | +0.00 |" in page
+    assert (
+        "| Scaffnew | 45 | 64 | 90 | 127 | 180 | 0.5 | 0.50 | +0.00 | 0.5 | 0.50 | +0.00 |" in page
+    )
     assert "rounds, printed" in page
     assert (tmp_path / "pages" / "fedred" / "table-1.png").stat().st_size > 1000
 
@@ -246,6 +260,12 @@ def test_a_study_is_told_apart_by_its_settings(tmp_path, monkeypatch):
 
 
 def test_items_without_numbers_of_the_paper_say_so():
-    for name in ("fedcet/figure-1", "fedrecu/figure-14", "fedrecu/extra", "fedred/figure-1", "fedred/figure-2"):
+    for name in (
+        "fedcet/figure-1",
+        "fedrecu/figure-14",
+        "fedrecu/extra",
+        "fedred/figure-1",
+        "fedred/figure-2",
+    ):
         it = items.item(name)
         assert it.ambiguous and it.authors and it.quick

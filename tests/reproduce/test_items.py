@@ -13,15 +13,22 @@ from undrift.reproduce.perform import EMBEDDED, Options, build, plan, wants
 PAPERS = {
     "fedcet": {"figure-1"},
     "fedrecu": {"table-1", "table-2", "extra", *(f"figure-{k}" for k in range(1, 15))},
-    "fedacg": {f"{kind}-{x}" for kind, letters in (("table", "abc"), ("figure", "abcdef")) for x in letters},
-    "fedspeed": {*(f"table-{k}" for k in (1, 2, 4, 5, 6, 7, 8)), *(f"figure-{k}" for k in range(1, 6))},
+    "fedacg": {
+        f"{kind}-{x}" for kind, letters in (("table", "abc"), ("figure", "abcdef")) for x in letters
+    },
+    "fedspeed": {
+        *(f"table-{k}" for k in (1, 2, 4, 5, 6, 7, 8)),
+        *(f"figure-{k}" for k in range(1, 6)),
+    },
     "fedred": {"table-1", "figure-1", "figure-2"},
 }
 
 
 def test_every_table_and_figure_is_here():
     for paper, expected in PAPERS.items():
-        assert {name.partition("/")[2] for name in names() if name.startswith(f"{paper}/")} >= expected
+        assert {
+            name.partition("/")[2] for name in names() if name.startswith(f"{paper}/")
+        } >= expected
 
 
 @pytest.mark.parametrize("name", names())
@@ -38,9 +45,14 @@ def test_an_item_says_what_it_shows_and_runs(name):
         full, quick = it.spec(panel), it.spec(panel, quick=True)
         assert full.entries and full.document() != quick.document()
         assert [e.label for e in full.entries] == [e.label for e in quick.entries]
-        assert all(less.rounds <= more.rounds for less, more in zip(quick.entries, full.entries, strict=True))
+        assert all(
+            less.rounds <= more.rounds
+            for less, more in zip(quick.entries, full.entries, strict=True)
+        )
     assert it.kind != "sweep" or all(panel.column for panel in it.panel)
-    judged = any(c.printed or c.order or c.first or c.least for panel in it.panel for c in panel.column)
+    judged = any(
+        c.printed or c.order or c.first or c.least for panel in it.panel for c in panel.column
+    )
     assert not it.runs or judged or name in UNJUDGED
 
 
@@ -50,7 +62,7 @@ UNJUDGED = {"fedrecu/figure-7", "fedspeed/figure-4", "fedspeed/figure-5"}
 
 def test_quick_forms_can_be_built(monkeypatch):
     """On the embedded digits, every quick problem of every item, with an engine for every method."""
-    from undrift.runs.runner import prepare
+    from undrift.runs.api import prepare
 
     monkeypatch.delenv("UNDRIFT_DATA", raising=False)
     found = []
@@ -82,7 +94,12 @@ def test_items_share_runs():
 
 def test_the_pool_of_figure_f():
     spec = item("fedacg/figure-f").spec(item("fedacg/figure-f").panel[0])
-    assert (spec.cohort.size, spec.cohort.pool, spec.cohort.renew, spec.problem.clients) == (10, 250, 100, 500)
+    assert (spec.cohort.size, spec.cohort.pool, spec.cohort.renew, spec.problem.clients) == (
+        10,
+        250,
+        100,
+        500,
+    )
     assert spec.rounds == 1000 and spec.problem.beta == 0.3
 
 
@@ -113,9 +130,18 @@ def test_a_file_that_is_wrong_is_named(papers):
     file = papers / "toy" / "figure-1.toml"
     text = file.read_text()
     for wrong, message in (
-        (text.replace('read = "final"', 'read = "finale"'), "figure-1.toml, panel 1, column 1: read = 'finale'"),
-        (text.replace('title = "A figure"', 'title = "A figure"\nacros = 2'), "did you mean across"),
-        (text.replace('order = ["FedAvg", "SCAFFOLD"]', 'order = ["FedAvg", "FedSomething"]'), "FedSomething"),
+        (
+            text.replace('read = "final"', 'read = "finale"'),
+            "figure-1.toml, panel 1, column 1: read = 'finale'",
+        ),
+        (
+            text.replace('title = "A figure"', 'title = "A figure"\nacros = 2'),
+            "did you mean across",
+        ),
+        (
+            text.replace('order = ["FedAvg", "SCAFFOLD"]', 'order = ["FedAvg", "FedSomething"]'),
+            "FedSomething",
+        ),
     ):
         file.write_text(wrong)
         for cached in (items.item, items._common):
@@ -137,12 +163,18 @@ def test_the_list_is_told_without_torch():
     found = {row["item"]: row for row in json.loads(done.stdout)}
     assert set(found) == set(names())
     assert found["fedspeed/table-1"]["runs"] == 54
-    assert found["fedspeed/table-1"]["cpu_seconds"] > 100 * found["fedspeed/table-1"]["gpu_seconds"] > 0
+    assert (
+        found["fedspeed/table-1"]["cpu_seconds"]
+        > 100 * found["fedspeed/table-1"]["gpu_seconds"]
+        > 0
+    )
 
 
 def test_the_stand_in_for_absent_data(monkeypatch):
     monkeypatch.delenv("UNDRIFT_DATA", raising=False)
     it = item("fedspeed/table-1")
-    quick, full = (wants(it, it.panel[0], Options(quick=quick))[0].spec.problem for quick in (True, False))
+    quick, full = (
+        wants(it, it.panel[0], Options(quick=quick))[0].spec.problem for quick in (True, False)
+    )
     assert (quick.data, quick.augment) == ("digits", "none") and full.data == "cifar10"
     assert EMBEDDED[0].endswith(quick.data)

@@ -14,15 +14,24 @@ def test_a_page(papers, tmp_path, capsys):
     assert "1 item, 3 runs: 0 kept, 3 to do" in said.err and "toy/figure-1" in said.out
     page = (pages / "toy" / "figure-1.md").read_text()
     assert "undrift reproduce toy/figure-1\n" in page
-    for words in ("SCAFFOLD is exact, FedAvg is not.", "The step is not given.", "Their code is longer.", "1 seed"):
+    for words in (
+        "SCAFFOLD is exact, FedAvg is not.",
+        "The step is not given.",
+        "Their code is longer.",
+        "1 seed",
+    ):
         assert words in page
     assert "* Nothing was found." in page and "Here rounds to gap 0.001 agrees within 7." in page
     numbers = json.loads((pages / "toy" / "figure-1.json").read_text())
-    assert numbers["verdict"] in page and numbers["coverage"] == [2, 2] and numbers["agree"] == [2, 2]
+    assert (
+        numbers["verdict"] in page and numbers["coverage"] == [2, 2] and numbers["agree"] == [2, 2]
+    )
     cells = {c["label"]: c for c in numbers["panels"][0]["columns"][1]["cells"]}
     assert cells["FedAvg"]["ours"] == cells["FedAvg"]["printed"] == "-"
     assert cells["SCAFFOLD"]["printed"] == 20
-    assert all((pages / "toy" / f"figure-1.{kind}").stat().st_size > 1000 for kind in ("png", "pdf"))
+    assert all(
+        (pages / "toy" / f"figure-1.{kind}").stat().st_size > 1000 for kind in ("png", "pdf")
+    )
     index = (pages / "README.md").read_text()
     assert "[toy/figure-1](toy/figure-1.md)" in index and "(agreement.png)" in index
     assert "| 2 of 2 | 2 of 2 | 1 |" in index
@@ -43,14 +52,26 @@ def test_a_quick_page_is_apart_and_not_judged(papers, tmp_path, capsys):
 
 
 def test_a_part_of_an_item(papers, tmp_path, capsys):
-    words = ["reproduce", "toy/figure-1/main", "--only", "SCAFFOLD", "--rounds", "10", "--out", str(tmp_path)]
+    words = [
+        "reproduce",
+        "toy/figure-1/main",
+        "--only",
+        "SCAFFOLD",
+        "--rounds",
+        "10",
+        "--out",
+        str(tmp_path),
+    ]
     assert main(words) == 0
     assert "1 run: 0 kept, 1 to do" in capsys.readouterr().err
     page = (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
     assert "10 of 40" in page and "Not run." in page and "Not run: FedAvg." in page
     assert "nothing to judge yet" in page
     assert main([*words[:4], "--out", str(tmp_path)]) == 0
-    assert "**Verdict: reproduced, in part.**" in (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
+    assert (
+        "**Verdict: reproduced, in part.**"
+        in (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
+    )
     with pytest.raises(SystemExit) as ended:
         main([*words[:2], "--only", "FedProx", "--out", str(tmp_path)])
     assert ended.value.code == 2 and "FedProx" in capsys.readouterr().err
@@ -102,14 +123,20 @@ def test_data_that_are_absent_are_the_reason(tmp_path, monkeypatch, capsys):
 
 def test_an_item_is_no_spec_but_its_base_is(tmp_path, capsys):
     from undrift.reproduce.items import PAPERS
-    from undrift.runs.spec import BadSpec, load
+    from undrift.spec.schema import BadSpec, load
 
     with pytest.raises(SystemExit):
         main(["run", str(PAPERS / "fedspeed" / "table-1.toml"), "--out", str(tmp_path)])
     assert "undrift reproduce" in capsys.readouterr().err
     assert len(load(PAPERS / "fedspeed" / "setting-a.toml").entries) == 8
     spec = load(PAPERS / "fedspeed" / "table-7.toml", ["method.all.rho=0.2"])
-    assert [getattr(entry.method, "rho", None) for entry in spec.entries] == [None, None, 0.1, 0.1, 0.2]
+    assert [getattr(entry.method, "rho", None) for entry in spec.entries] == [
+        None,
+        None,
+        0.1,
+        0.1,
+        0.2,
+    ]
     with pytest.raises(BadSpec, match="did you mean all"):
         load(PAPERS / "fedspeed" / "table-7.toml", ["method.al.rho=0.2"])
 

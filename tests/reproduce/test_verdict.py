@@ -9,7 +9,13 @@ from undrift.reproduce.readouts import readout, smoothed
 from undrift.reproduce.verdict import NOT, NOTHING, ORDER, REPRODUCED, Judgement, cell, judge
 
 ROWS = [
-    {"round": 10 * k, "accuracy": a, "gap": 0.5**k, "vectors": 20 * k, "seconds": 5.0 + 2 * k if k else 0.0}
+    {
+        "round": 10 * k,
+        "accuracy": a,
+        "gap": 0.5**k,
+        "vectors": 20 * k,
+        "seconds": 5.0 + 2 * k if k else 0.0,
+    }
     for k, a in enumerate((0.1, 0.5, 0.7, 0.6, 0.8, 0.75))
 ]
 
@@ -47,7 +53,9 @@ def test_targets():
 def test_slopes_jitter_and_savings():
     assert readout(Column("slope", of="gap"), ROWS, True) == pytest.approx(0.5**0.1)
     twice = [row | {"vectors": 3 * row["vectors"]} for row in ROWS]
-    assert readout(Column("saving", of="gap", to=0.2, than="GD"), ROWS, True, twice) == pytest.approx(3)
+    assert readout(
+        Column("saving", of="gap", to=0.2, than="GD"), ROWS, True, twice
+    ) == pytest.approx(3)
     flat = [{"round": k, "accuracy": 0.5 + 0.01 * (k % 2)} for k in range(4)]
     assert readout(Column("jitter", smooth=2), flat, True) == pytest.approx((0 + 3 * 0.5**2) / 4)
 
@@ -71,7 +79,9 @@ def test_the_rules():
 
 
 def test_the_order_of_the_rows_does_not_matter():
-    """270 and 218 are one, by a fifth of the larger; a tie of ours is not the paper's order, whichever comes first."""
+    """270 and 218 are one, by a fifth of the larger; a tie of ours is not the paper's order,
+    whichever comes first.
+    """
     column = {"read": "rounds", "to": 0.8}
     for printed, ours, found in (
         ({"A": 270, "B": 218}, {"A": 300.0, "B": 200.0}, (0, 0)),

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 import undrift as ud
-from undrift.check.setting import least_squares, quadratic
+from undrift.check.federations import least_squares, quadratic
 from undrift.core import BadParameters
 from undrift.core.cohort import Sampling
 from undrift.core.params import hints
-from undrift.engines.setting import Setting
+from undrift.engines.arguments import Setting
 from undrift.problems import random_quadratic
-from undrift.runs.device import absent
-from undrift.runs.runner import prepare
-from undrift.runs.spec import BadSpec, Settings, parse
+from undrift.runs.api import prepare
+from undrift.spec.device import absent
+from undrift.spec.schema import BadSpec, Settings, parse
 
 METHOD = ud.FedAvg(lr=0.01)
 SMALL = {"clients": 4, "dim": 3}
@@ -45,13 +45,18 @@ def test_the_words_are_those_of_specs(name, value):
     shown = repr(value).replace("'", '"').replace("True", "true")
     top = f"{name} = {shown}\n" + "rounds = 2\n" * (name != "rounds")
     with pytest.raises(BadSpec) as caught:
-        parse(f'name = "a"\n{top}[problem]\nname = "quadratic"\n[[method]]\nname = "FedAvg"\nlr = 0.01\n')
+        parse(
+            f'name = "a"\n{top}[problem]\nname = "quadratic"\n[[method]]\nname = "FedAvg"\nlr = 0.01\n'
+        )
     texts = {c.text for c in caught.value.complaints}
     assert set(found) == {name} and found[name] in texts
 
 
 def test_other_values_that_are_not_right():
-    assert "whole number >= 0" in wrong(seed="a")["seed"] and "whole number >= 0" in wrong(seed=-1)["seed"]
+    assert (
+        "whole number >= 0" in wrong(seed="a")["seed"]
+        and "whole number >= 0" in wrong(seed=-1)["seed"]
+    )
     assert wrong(until=3)["until"] and wrong(watch="print")["watch"]
     assert "one for each" in wrong(steps=[])["steps"]
     assert wrong(dtype=torch.float16)["dtype"] == wrong(dtype="float16")["dtype"]
@@ -67,17 +72,35 @@ def test_other_values_that_are_not_right():
 
 
 def test_all_mistakes_of_a_call_are_told_at_once():
-    found = wrong(rounds=-1, every=0, steps=0, batch=-1, engine="ray", dtype="xx", seed="a", clients=0, dims=3)
-    assert set(found) == {"rounds", "every", "steps", "batch", "engine", "dtype", "seed", "clients", "dims"}
+    found = wrong(
+        rounds=-1, every=0, steps=0, batch=-1, engine="ray", dtype="xx", seed="a", clients=0, dims=3
+    )
+    assert set(found) == {
+        "rounds",
+        "every",
+        "steps",
+        "batch",
+        "engine",
+        "dtype",
+        "seed",
+        "clients",
+        "dims",
+    }
 
 
 def test_a_device_that_is_not_here(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert wrong(device="cuda")["device"] == absent("cuda") == "device = 'cuda' is not on this machine; use 'cpu'"
+    assert (
+        wrong(device="cuda")["device"]
+        == absent("cuda")
+        == "device = 'cuda' is not on this machine; use 'cpu'"
+    )
     assert wrong(device=torch.device("cuda:1"))["device"] == absent("cuda:1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert absent("cuda") is absent("cuda:0") is absent("cpu") is None and absent("cuda:1") is not None
+    assert (
+        absent("cuda") is absent("cuda:0") is absent("cpu") is None and absent("cuda:1") is not None
+    )
 
 
 def test_steps_or_epochs():
@@ -106,7 +129,9 @@ def test_the_method_and_the_problem():
             "method": "the arguments are the other way round: first the method, then the problem"
         }
     assert "class Quadratic" in wrong(problem=ud.problems.Quadratic)["problem"]
-    assert "<dict>" in wrong(problem={})["problem"] and "<FedAvg>" in wrong(problem=METHOD)["problem"]
+    assert (
+        "<dict>" in wrong(problem={})["problem"] and "<FedAvg>" in wrong(problem=METHOD)["problem"]
+    )
 
 
 def test_misspelt_names_are_looked_for_among_settings_and_parameters():
@@ -122,7 +147,15 @@ def test_misspelt_names_are_looked_for_among_settings_and_parameters():
 def test_engines_check_what_they_are_given(engine):
     with pytest.raises(BadParameters) as caught:
         engine("FedAvg", quadratic(), steps=0, batch=-1, seed="a", cohort=0, clip=-1, step=4)
-    assert set(caught.value.problems) == {"method", "steps", "batch", "seed", "cohort", "clip", "step"}
+    assert set(caught.value.problems) == {
+        "method",
+        "steps",
+        "batch",
+        "seed",
+        "cohort",
+        "clip",
+        "step",
+    }
     assert "did you mean steps?" in caught.value.problems["step"]
     with pytest.raises(BadParameters, match="other way round"):
         engine(quadratic(), METHOD)
@@ -131,7 +164,15 @@ def test_engines_check_what_they_are_given(engine):
 
 
 def test_types_of_numpy_and_tables_of_its_numbers_are_taken():
-    run = ud.run(METHOD, "quadratic", rounds=1, dtype=np.float32, device="cpu:0", cohort={"size": np.int64(2)}, **SMALL)
+    run = ud.run(
+        METHOD,
+        "quadratic",
+        rounds=1,
+        dtype=np.float32,
+        device="cpu:0",
+        cohort={"size": np.int64(2)},
+        **SMALL,
+    )
     assert run.x.dtype == torch.float32 and run.engine.cohort.size == 2
 
 
@@ -142,20 +183,28 @@ def test_an_engine_takes_no_name():
 
 
 def test_numbers_of_numpy_and_types_of_torch_are_taken():
-    plain = ud.run(METHOD, "quadratic", rounds=3, steps=[1, 2, 1, 2], batch=2, cohort=3, seed=5, **SMALL)
+    plain = ud.run(
+        METHOD, "quadratic", rounds=3, steps=[1, 2, 1, 2], batch=2, cohort=3, seed=5, **SMALL
+    )
     other = ud.run(
         METHOD, "quadratic", rounds=np.int64(3), every=np.int32(1), steps=np.array([1, 2, 1, 2]), batch=np.int64(2),
         cohort=np.int64(3), seed=np.int64(5), clients=np.int64(4), dim=np.int64(3), x0=[0, 0, 0],
         dtype=torch.float64, device=torch.device("cpu"),
     )  # fmt: skip
-    assert torch.equal(plain.x, other.x) and plain.history.rows[-1]["gap"] == other.history.rows[-1]["gap"]
+    assert (
+        torch.equal(plain.x, other.x)
+        and plain.history.rows[-1]["gap"] == other.history.rows[-1]["gap"]
+    )
     assert ud.run(METHOD, "quadratic", rounds=1, dtype=torch.float32).x.dtype == torch.float32
     table = ud.run(METHOD, "quadratic", rounds=3, cohort={"size": 2, "dropout": 0.5}).engine.cohort
     assert table == Sampling(2, dropout=0.5)
 
 
 def test_the_seed_of_a_named_problem():
-    one, other = (ud.run(METHOD, "quadratic", rounds=1, problem_seed=seed, **SMALL) for seed in (3, np.int64(4)))
+    one, other = (
+        ud.run(METHOD, "quadratic", rounds=1, problem_seed=seed, **SMALL)
+        for seed in (3, np.int64(4))
+    )
     assert torch.equal(one.problem.optimum, random_quadratic(**SMALL, seed=3).optimum)
     assert torch.equal(other.problem.optimum, random_quadratic(**SMALL, seed=4).optimum)
     assert "problem_seed = 'a' is not allowed" in wrong(problem_seed="a")["problem_seed"]
@@ -166,7 +215,14 @@ def test_every_setting_is_in_the_signature_and_explained():
     for name in shared:  # an engine declares what a spec does
         assert hints(Setting)[name] == hints(Settings)[name]
     parameters = inspect.signature(ud.run).parameters
-    assert parameters.keys() >= set(hints(Setting)) | {"rounds", "every", "engine", "dtype", "device", "store"}
+    assert parameters.keys() >= set(hints(Setting)) | {
+        "rounds",
+        "every",
+        "engine",
+        "dtype",
+        "device",
+        "store",
+    }
     for name, parameter in list(parameters.items())[2:-1]:
         assert f"\n{name}  " in inspect.getdoc(ud.run), name
         assert parameter.annotation is not inspect.Parameter.empty

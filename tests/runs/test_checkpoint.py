@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from undrift.check.setting import example, least_squares
+from undrift.check.federations import example, least_squares
 from undrift.engines import Simulate, Wire
+from undrift.engines.checkpoint import BadCheckpoint, Shelf, restore, store
 from undrift.methods import FedRecu, FedRed, Scaffold
-from undrift.runs.checkpoint import BadCheckpoint, Shelf, restore, store
 
 
 @pytest.fixture
@@ -109,11 +109,17 @@ def test_a_shelf_passes_over_what_is_not_sound(saved, tmp_path):
     (last, newest), (before, _) = shelf.files()
     told = []
     twin = fresh(engine)
-    assert shelf.restore(twin, lambda round: round < last, told.append) == {"k": 0} and twin.round == before
+    assert (
+        shelf.restore(twin, lambda round: round < last, told.append) == {"k": 0}
+        and twin.round == before
+    )
     assert "rows" in told.pop()
     newest.write_bytes(newest.read_bytes()[:-1])
     twin = fresh(engine)
     assert shelf.restore(twin, lambda _: True, told.append) == {"k": 0} and twin.round == before
     assert "cannot be read" in told.pop() and not told
-    assert Shelf(tmp_path / "c", "0-0", "b").restore(fresh(engine), lambda _: True, told.append) is None
+    assert (
+        Shelf(tmp_path / "c", "0-0", "b").restore(fresh(engine), lambda _: True, told.append)
+        is None
+    )
     assert "belongs to another run" in told[-1]

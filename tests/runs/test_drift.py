@@ -8,15 +8,15 @@ import torch
 from pyarrow import parquet
 
 import undrift as ud
-from undrift.check.setting import quadratic
+from undrift.check.federations import quadratic
 from undrift.cli import main
 from undrift.cli.progress import status
 from undrift.core import registry
 from undrift.engines import Simulate, Wire
-from undrift.report.page import Content, _charts
+from undrift.report.html import Content, _charts
 from undrift.report.scores import scores
-from undrift.report.sheets import results
 from undrift.report.summary import Summary, print_summaries
+from undrift.report.tables import results
 from undrift.runs.folder import Folder
 
 EVERY = pytest.mark.parametrize("engine", [Simulate, Wire])
@@ -36,7 +36,11 @@ class EverySecond(ud.FedAvg):
     """Trains locally in rounds 1, 3, ... only; sends gradients in the others."""
 
     def work(self, me, got, f):
-        return super().work(me, got, f) if f.round % 2 == 0 else (me, self.Up(**{self.Up.vectors[0]: 0 * got.x}))
+        return (
+            super().work(me, got, f)
+            if f.round % 2 == 0
+            else (me, self.Up(**{self.Up.vectors[0]: 0 * got.x}))
+        )
 
 
 registry.pop("EverySecond")
@@ -55,7 +59,9 @@ def test_it_is_the_distance_of_this_rounds_models(engine):
 
 
 @EVERY
-@pytest.mark.parametrize("method", [ud.GD(lr=0.02), ud.FedRecu(lr=0.02)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "method", [ud.GD(lr=0.02), ud.FedRecu(lr=0.02)], ids=lambda m: type(m).__name__
+)
 def test_rounds_without_local_models_have_none(engine, method):
     machine = engine(method, quadratic())
     for _ in range(3):
@@ -105,14 +111,21 @@ def test_folders_reports_and_tables_leave_it_out(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     rows = Folder(tmp_path / "runs/some").rows()
     assert [row["round"] for row in rows if "drift" in row and row["method"] == "GD"] == []
-    assert [row["round"] for row in rows if "drift" in row and row["method"] == "FedAvg"] == [1, 2, 3]
+    assert [row["round"] for row in rows if "drift" in row and row["method"] == "FedAvg"] == [
+        1,
+        2,
+        3,
+    ]
     written = parquet.read_table(tmp_path / "runs/some/metrics.parquet").to_pylist()
     assert [row["drift"] for row in written] == [row.get("drift") for row in rows]
     assert "drift" not in parquet.read_schema(tmp_path / "runs/none/metrics.parquet").names
     with pytest.raises(SystemExit) as end:
         main(["compare", "none", "--y", "drift", "--plot", "x.png"])
     assert end.value.code == 2 and "drift: was not measured" in capsys.readouterr().err
-    assert main(["compare", "some", "--y", "drift", "--plot", "x.png"]) == 0 and (tmp_path / "x.png").exists()
+    assert (
+        main(["compare", "some", "--y", "drift", "--plot", "x.png"]) == 0
+        and (tmp_path / "x.png").exists()
+    )
     capsys.readouterr()
     assert main(["compare", "some", "--json"]) == 0
     found = {s["label"]: s["drift"] for s in json.loads(capsys.readouterr().out)["methods"]}
@@ -122,14 +135,24 @@ def test_folders_reports_and_tables_leave_it_out(tmp_path, monkeypatch, capsys):
 
 
 def test_a_column_that_nobody_measured_is_not_offered():
-    row = {"label": "GD", "method": "GD", "seed": 0, "round": 1, "loss": 1.0, "accuracy": 0.5, "vectors": 2}
+    row = {
+        "label": "GD",
+        "method": "GD",
+        "seed": 0,
+        "round": 1,
+        "loss": 1.0,
+        "accuracy": 0.5,
+        "vectors": 2,
+    }
     content = Content([], [row], [], {"GD": [0]})
     assert list(_charts(content, "accuracy")["y"]) == ["accuracy", "loss"]
     sheet = results(scores([row], [], {"GD": [0]}, None), "accuracy", None, "")
     assert "drift" not in sheet.head and not any("drift" in note for note in sheet.notes)
     judged = Summary("GD", seeds=1, metric="accuracy", final=0.5, loss=1.0)
     assert "drift" not in print_summaries([judged], None)
-    assert "drift" in print_summaries([judged, Summary("FedAvg", metric="accuracy", drift=0.5)], None)
+    assert "drift" in print_summaries(
+        [judged, Summary("FedAvg", metric="accuracy", drift=0.5)], None
+    )
     assert status(row) == "round 1  accuracy 50.00 %  loss 1  vectors 2"
 
 

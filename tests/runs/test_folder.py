@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from undrift.runs.environment import environment
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
-from undrift.runs.spec import parse
+from undrift.spec.schema import parse
 
 SPEC = """\
 name = "mine"
@@ -22,7 +22,15 @@ name = "quadratic"
 name = "FedAvg"
 lr = 0.1
 """
-ROW = {"label": "FedAvg", "method": "FedAvg", "seed": 0, "round": 0, "vectors": 0, "gradients": 0, "gap": 1.0}
+ROW = {
+    "label": "FedAvg",
+    "method": "FedAvg",
+    "seed": 0,
+    "round": 0,
+    "vectors": 0,
+    "gradients": 0,
+    "gap": 1.0,
+}
 
 
 @pytest.fixture
@@ -85,7 +93,11 @@ def test_a_last_line_cut_short_is_left_out_but_damage_is_told(folder, spec):
     whole = metrics.read_text()
     metrics.write_text(whole + '{"label": "Fed')
     assert len(folder.rows()) == 2
-    for damage in ("garbage\n", "[1, 2]\n", '{"label": 3, "seed": 0, "round": 1, "vectors": 0, "gradients": 0}\n'):
+    for damage in (
+        "garbage\n",
+        "[1, 2]\n",
+        '{"label": 3, "seed": 0, "round": 1, "vectors": 0, "gradients": 0}\n',
+    ):
         metrics.write_text(whole + damage)
         with pytest.raises(BadFolder, match=r"metrics.jsonl:3: not a row"):
             folder.rows()
@@ -127,7 +139,13 @@ def test_a_failed_write_leaves_no_part_of_a_file(folder, spec, monkeypatch):
 
 def test_the_environment_names_versions_and_nobody():
     found = environment()
-    assert found["undrift"] and found["torch"] and found["python"] and found["cpus"] and found["device"] == "cpu"
+    assert (
+        found["undrift"]
+        and found["torch"]
+        and found["python"]
+        and found["cpus"]
+        and found["device"] == "cpu"
+    )
     text = json.dumps(found)
     assert os.uname().nodename not in text
     assert os.path.expanduser("~") not in text and os.getcwd() not in text

@@ -1,4 +1,6 @@
-"""Every key a spec may have: cohorts, epochs, options, objectives, own files; and what is refused, with its line."""
+"""Every key a spec may have: cohorts, epochs, options, objectives, own files; and what is refused,
+with its line.
+"""
 
 import dataclasses
 import tomllib
@@ -14,8 +16,8 @@ from undrift.core.method import registry
 from undrift.core.params import hints
 from undrift.engines.options import Options
 from undrift.objectives import MOON, CrossEntropy, FedLC
-from undrift.runs import runner
-from undrift.runs.spec import SETTINGS, TRAINING, BadSpec, Settings, load, parse
+from undrift.runs import api as runner
+from undrift.spec.schema import SETTINGS, TRAINING, BadSpec, Settings, load, parse
 
 IMAGES = """\
 name = "net"
@@ -70,7 +72,11 @@ def complaints(text, *flags):
 def test_how_gradients_are_treated_comes_last():
     treated = ("weight_decay", "clip", "clip_scope", "decay")
     assert ("rounds", "steps", "epochs", "objective", *treated) == TRAINING
-    assert SETTINGS[:2] == ("rounds", "steps") and SETTINGS[-4:] == treated and len(set(SETTINGS)) == len(SETTINGS)
+    assert (
+        SETTINGS[:2] == ("rounds", "steps")
+        and SETTINGS[-4:] == treated
+        and len(set(SETTINGS)) == len(SETTINGS)
+    )
 
 
 def test_every_option_of_the_engine_is_a_setting():
@@ -82,9 +88,19 @@ def test_every_option_of_the_engine_is_a_setting():
 def test_every_key_reaches_the_engine():
     spec = parse(IMAGES)
     first, moon = spec.entries
-    assert spec.cohort == Sampling(3, dropout=0.1) and spec.dtype is None and spec.target_accuracy == 0.5
+    assert (
+        spec.cohort == Sampling(3, dropout=0.1)
+        and spec.dtype is None
+        and spec.target_accuracy == 0.5
+    )
     assert first.objective == FedLC() and moon.objective == MOON(mu=0.5)
-    common = {"cohort": spec.cohort, "batch": 16, "weights": "samples", "engine": "simulate", "dtype": None}
+    common = {
+        "cohort": spec.cohort,
+        "batch": 16,
+        "weights": "samples",
+        "engine": "simulate",
+        "dtype": None,
+    }
     common |= {"device": "cpu", "weight_decay": 1e-3, "clip_scope": "reference"}
     assert spec.setting(first) == common | {"steps": 1, "epochs": 2, "clip": 10.0, "decay": 0.998}
     assert spec.setting(moon) == common | {"steps": 4, "epochs": None, "clip": 1.0, "decay": 1.0}
@@ -102,7 +118,9 @@ def test_the_engine_is_what_the_spec_says():
     assert engine.steps == [2 * -(-n // 16) for n in problem.samples]
     assert str(engine.x0.dtype) == "torch.float32"
     convex = parse(CONVEX)
-    engine = runner.prepare(convex.entries[0].method, convex.problem.build(), **convex.setting(convex.entries[0]))
+    engine = runner.prepare(
+        convex.entries[0].method, convex.problem.build(), **convex.setting(convex.entries[0])
+    )
     assert str(engine.x0.dtype) == "torch.float64"
 
 
@@ -112,7 +130,11 @@ def test_the_written_form_means_the_same():
     assert again.document() == spec.document() and again.identity == spec.identity
     written = tomllib.loads(spec.toml())
     assert written["cohort"] == {"size": 3, "sampling": "fixed", "renew": 1, "dropout": 0.1}
-    assert written["objective"] == {"name": "FedLC", "tau": 1.0} and "steps" not in written and "dtype" not in written
+    assert (
+        written["objective"] == {"name": "FedLC", "tau": 1.0}
+        and "steps" not in written
+        and "dtype" not in written
+    )
     assert written["method"][1]["objective"] == {"name": "MOON", "mu": 0.5, "tau": 0.5}
     assert "clip" not in written["method"][0] and written["method"][1]["clip"] == 1.0
     assert parse(IMAGES, flags=["rounds=6"]).identity != spec.identity
@@ -120,10 +142,13 @@ def test_the_written_form_means_the_same():
 
 def test_a_cohort_is_a_number_or_a_table():
     assert parse(CONVEX, flags=["cohort=2"]).cohort == Sampling(2)
-    assert parse(CONVEX.replace("steps = 3", "cohort = 3"), flags=["cohort.dropout=0.5"]).cohort == Sampling(
-        3, dropout=0.5
+    assert parse(
+        CONVEX.replace("steps = 3", "cohort = 3"), flags=["cohort.dropout=0.5"]
+    ).cohort == Sampling(3, dropout=0.5)
+    table = parse(
+        CONVEX,
+        flags=["cohort.size=2", "cohort.pool=3", "cohort.renew=5", "cohort.sampling=bernoulli"],
     )
-    table = parse(CONVEX, flags=["cohort.size=2", "cohort.pool=3", "cohort.renew=5", "cohort.sampling=bernoulli"])
     assert table.cohort == Sampling(2, "bernoulli", 3, 5)
 
 
@@ -132,7 +157,10 @@ def test_flags_for_objectives_and_training():
     assert spec.objective == FedLC(tau=0.5)
     assert [entry.weight_decay for entry in spec.entries] == [0.0, 0.0]
     assert [entry.clip for entry in spec.entries] == [2, 2]
-    assert parse(IMAGES, flags=["method.objective=CrossEntropy"]).entries[1].objective == CrossEntropy()
+    assert (
+        parse(IMAGES, flags=["method.objective=CrossEntropy"]).entries[1].objective
+        == CrossEntropy()
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,10 +208,16 @@ def test_the_methods_themselves_refuse():
     (reason,) = registry["DANE"](lam=1.0).refuse_decay(0.9)
     assert complaints(dane.replace("steps = 3", "decay = 0.9")) == [f"s.toml:3: {reason}"]
     assert complaints(dane + "decay = 0.9\n") == [f"s.toml:10: {reason}"]
-    unweighted = next(name for name, cls in registry.items() if not cls.weighted and "lr" in hints(cls))
+    unweighted = next(
+        name for name, cls in registry.items() if not cls.weighted and "lr" in hints(cls)
+    )
     text = CONVEX.replace('"FedAvg"', f'"{unweighted}"').replace("steps = 3", 'weights = "samples"')
-    assert any(c.startswith("s.toml:3: ") and "is defined for uniform means" in c for c in complaints(text))
-    full = CONVEX.replace('"FedAvg"', '"FedRecu"').replace("steps = 3", "cohort = {size = 4, dropout = 0.1}")
+    assert any(
+        c.startswith("s.toml:3: ") and "is defined for uniform means" in c for c in complaints(text)
+    )
+    full = CONVEX.replace('"FedAvg"', '"FedRecu"').replace(
+        "steps = 3", "cohort = {size = 4, dropout = 0.1}"
+    )
     assert "FedRecu needs every client in every round" in complaints(full)[0]
 
 
@@ -191,8 +225,12 @@ def test_a_flag_is_blamed_for_what_it_says():
     assert complaints(IMAGES, "cohort.size=9") == [
         "-s cohort.size=9: a cohort of 9 is more than the 6 clients there are"
     ]
-    assert complaints(IMAGES, "objective.tau=-1") == ["-s objective.tau=-1: tau = -1 is not allowed: number >= 0"]
-    assert complaints(CONVEX, "method.decay=2")[0].startswith("-s method.decay=2: decay = 2 is not allowed")
+    assert complaints(IMAGES, "objective.tau=-1") == [
+        "-s objective.tau=-1: tau = -1 is not allowed: number >= 0"
+    ]
+    assert complaints(CONVEX, "method.decay=2")[0].startswith(
+        "-s method.decay=2: decay = 2 is not allowed"
+    )
     assert "unknown key 'every.thing'" in complaints(CONVEX, "every.thing=2")[0]
 
 
@@ -219,7 +257,12 @@ def test_a_method_from_a_file(place):
     known = dict(registry)
     spec = load("s.toml", ["method.mu=3.0", "method.lr=0.5", "method.steps=2"])
     own = spec.entries[1]
-    assert (type(own.method).__name__, own.method.mu, own.method.lr, own.label) == ("Mine", 3.0, 0.5, "Mine")
+    assert (type(own.method).__name__, own.method.mu, own.method.lr, own.label) == (
+        "Mine",
+        3.0,
+        0.5,
+        "Mine",
+    )
     assert [entry.steps for entry in spec.entries] == [2, 2] and spec.entries[0].method.lr == 0.5
     assert registry == known
     assert load("s.toml").document()["method"][1]["file"] == "mine.py"
@@ -267,15 +310,21 @@ def test_a_file_that_fails_is_told_with_its_line(place):
     (place / "mine.py").write_text("x = 1\ny = undefined\n")
     assert wrong() == ["s.toml:11: mine.py:2: NameError: name 'undefined' is not defined"]
     (place / "mine.py").write_text(MINE.replace("class Mine", "class Scaffold"))
-    assert wrong() == ["s.toml:11: mine.py: Scaffold is a method of undrift already: choose another name"]
-    (place / "mine.py").write_text("from __future__ import annotations\n" + MINE.replace("mu: float", "mu: flot"))
+    assert wrong() == [
+        "s.toml:11: mine.py: Scaffold is a method of undrift already: choose another name"
+    ]
+    (place / "mine.py").write_text(
+        "from __future__ import annotations\n" + MINE.replace("mu: float", "mu: flot")
+    )
     assert wrong() == ["s.toml:11: mine.py: NameError: name 'flot' is not defined"]
     assert registry["Scaffold"].__module__ == "undrift.methods.scaffold"
 
 
 def test_a_spec_that_is_wrong_runs_no_file(place):
     (place / "mine.py").write_text(MINE + "\nopen('ran', 'w')\n")
-    (place / "s.toml").write_text(OWN.replace("rounds = 20", "rounds = 0").replace("lr = 0.02", "steps = 0"))
+    (place / "s.toml").write_text(
+        OWN.replace("rounds = 20", "rounds = 0").replace("lr = 0.02", "steps = 0")
+    )
     found = wrong("method.lrr=1")
     assert [c.split(": ")[0] for c in found] == ["s.toml:2", "s.toml:13"]
     assert not (place / "ran").exists()
@@ -287,7 +336,9 @@ def test_a_spec_that_is_wrong_runs_no_file(place):
     assert (place / "ran").exists()
 
 
-@pytest.mark.parametrize("file", sorted((Path(__file__).parents[2] / "examples").glob("*.toml")), ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    "file", sorted((Path(__file__).parents[2] / "examples").glob("*.toml")), ids=lambda f: f.name
+)
 def test_the_examples_are_good_specs(file):
     spec = load(file)
     assert spec.name == file.stem and parse(spec.toml()).identity == spec.identity
@@ -295,14 +346,26 @@ def test_the_examples_are_good_specs(file):
 
 def paths(value, at=()):
     """Every path of a document."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in items:
         yield (*at, key)
         yield from paths(inner, (*at, key))
 
 
-scalars = st.one_of(st.integers(-3, 200), st.floats(allow_nan=False), st.booleans(), st.text(max_size=4))
-anything = st.one_of(scalars, st.lists(scalars, max_size=2), st.dictionaries(st.text(max_size=4), scalars, max_size=2))
+scalars = st.one_of(
+    st.integers(-3, 200), st.floats(allow_nan=False), st.booleans(), st.text(max_size=4)
+)
+anything = st.one_of(
+    scalars,
+    st.lists(scalars, max_size=2),
+    st.dictionaries(st.text(max_size=4), scalars, max_size=2),
+)
 
 
 @settings(deadline=None, max_examples=300)

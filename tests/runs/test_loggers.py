@@ -78,7 +78,9 @@ class Stop:
 
 
 def recorded(label, seed, column, path="runs/mine"):
-    rows = [row for row in Folder(Path(path)).rows() if (row["label"], row["seed"]) == (label, seed)]
+    rows = [
+        row for row in Folder(Path(path)).rows() if (row["label"], row["seed"]) == (label, seed)
+    ]
     return [(row["round"], row[column]) for row in rows if column in row]
 
 
@@ -103,7 +105,9 @@ def mlflow_runs(name="mine"):
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient()
-    found = client.search_runs([client.get_experiment_by_name(name).experiment_id], order_by=["start_time"])
+    found = client.search_runs(
+        [client.get_experiment_by_name(name).experiment_id], order_by=["start_time"]
+    )
     return client, {run.info.run_name: run for run in found}
 
 
@@ -122,7 +126,10 @@ def test_mlflow_has_every_row_and_how_it_ended(store):
     assert set(runs) == {"FedAvg, seed 0", "SCAFFOLD, ours, seed 0"}
     run = runs["SCAFFOLD, ours, seed 0"]
     for column in ("gap", "drift", "bytes_up"):
-        found = [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, column)]
+        found = [
+            (metric.step, metric.value)
+            for metric in client.get_metric_history(run.info.run_id, column)
+        ]
         assert found == recorded("SCAFFOLD, ours", 0, column)
     assert run.info.status == "FINISHED" and run.data.params["lr"] == "0.02"
     tags = {key: value for key, value in run.data.tags.items() if key.startswith("undrift.")}
@@ -159,7 +166,21 @@ def test_a_run_that_is_replaced_leaves_nothing(place, tensorboard):
 
 def test_a_method_that_diverges_has_failed(store):
     assert (
-        main(["run", "spec.toml", "--log", "mlflow", "-s", "method.lr=5.0", "-s", "seeds=[0]", "-s", "rounds=50"]) == 1
+        main(
+            [
+                "run",
+                "spec.toml",
+                "--log",
+                "mlflow",
+                "-s",
+                "method.lr=5.0",
+                "-s",
+                "seeds=[0]",
+                "-s",
+                "rounds=50",
+            ]
+        )
+        == 1
     )
     _, runs = mlflow_runs()
     assert {run.info.status for run in runs.values()} == {"FAILED"}
@@ -169,13 +190,18 @@ def test_a_method_that_diverges_has_failed(store):
 @pytest.mark.parametrize("name", loggers.LOGGERS)
 def test_a_missing_package_is_named_with_its_extra(place, name, monkeypatch, capsys):
     whole = importlib.util.find_spec
-    monkeypatch.setattr(loggers, "find_spec", lambda wanted: None if wanted == name else whole(wanted))
+    monkeypatch.setattr(
+        loggers, "find_spec", lambda wanted: None if wanted == name else whole(wanted)
+    )
     for words in (["run", "spec.toml"], ["resume", "mine"]):
         with pytest.raises(SystemExit) as end:
             main([*words, "--log", name])
         out, err = capsys.readouterr()
         assert end.value.code == 2 and out == "" and not (place / "runs").exists()
-        assert err == f"--log {name}: the package {name} is not installed; pip install 'undrift[{name}]'\n"
+        assert (
+            err
+            == f"--log {name}: the package {name} is not installed; pip install 'undrift[{name}]'\n"
+        )
 
 
 def test_an_unknown_logger_is_refused(place, capsys):
@@ -219,7 +245,15 @@ class Notes(loggers.Logger):
 
 
 def test_rows_before_a_break_are_told_again_and_what_is_no_number_is_not(tmp_path):
-    row = {"label": "a", "method": "A", "seed": 0, "round": 0, "vectors": 0, "gradients": 0, "gap": 1.0}
+    row = {
+        "label": "a",
+        "method": "A",
+        "seed": 0,
+        "round": 0,
+        "vectors": 0,
+        "gradients": 0,
+        "gap": 1.0,
+    }
     folder = Folder(tmp_path)
     folder.append(row)
     folder.append(row | {"seed": 1})
@@ -237,7 +271,9 @@ def test_rows_before_a_break_are_told_again_and_what_is_no_number_is_not(tmp_pat
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("label", ["../../x", "/etc", "..", ".", " ", "a/b", "a\\b", "\x1b[2J", "é" * 200, "x."])
+@pytest.mark.parametrize(
+    "label", ["../../x", "/etc", "..", ".", " ", "a/b", "a\\b", "\x1b[2J", "é" * 200, "x."]
+)
 def test_a_label_cannot_lead_out_of_the_folder(label):
     name = loggers.filename(label)
     assert "/" not in name and "\\" not in name and name.isprintable() and len(name) < 80

@@ -9,11 +9,11 @@ from safetensors import safe_open
 from tests.cli.test_resume import Soon
 
 import undrift as ud
-from undrift.check.setting import quadratic
+from undrift.check.federations import quadratic
 from undrift.cli import experiment, main
 from undrift.engines import Simulate
 from undrift.methods import registry
-from undrift.problems.catalog import Images
+from undrift.problems.named import Images
 from undrift.report import figures
 from undrift.runs.folder import MODELS, BadFolder, Folder
 from undrift.runs.models import find, load, stems
@@ -79,11 +79,19 @@ def test_the_last_and_the_best_are_those_the_library_finds(tmp_path):
         outcome, path = find(folder, "a/b", seed, best=True)
         assert outcome.best == {"metric": "gap", "value": top["gap"], "round": top["round"]}
         assert torch.equal(load(folder, "a/b", seed)["x"], alone(0.06, seed, 9).x)
-        assert torch.equal(load(folder.path, "a/b", seed, best=True)["x"], alone(0.06, seed, top["round"]).x)
+        assert torch.equal(
+            load(folder.path, "a/b", seed, best=True)["x"], alone(0.06, seed, top["round"]).x
+        )
         with safe_open(path, "pt") as file:
             about = file.metadata()
-        assert (about["label"], about["seed"], about["round"]) == ("a/b", str(seed), str(top["round"]))
-    assert any(outcome.best["round"] < 9 for outcome in folder.outcomes())  # else nothing is said above
+        assert (about["label"], about["seed"], about["round"]) == (
+            "a/b",
+            str(seed),
+            str(top["round"]),
+        )
+    assert any(
+        outcome.best["round"] < 9 for outcome in folder.outcomes()
+    )  # else nothing is said above
     files = {name for outcome in folder.outcomes() for name in outcome.files.values()}
     assert files == {f"{MODELS}/{f.name}" for f in (folder.path / MODELS).iterdir()}
     assert json.loads(folder.file("summary.json").read_text())[0]["best"]["metric"] == "gap"
@@ -96,11 +104,23 @@ def test_networks_have_the_names_and_shapes_of_their_module(tmp_path):
     assert {k: v.shape for k, v in found.items()} == {k: v.shape for k, v in expected.items()}
     problem.net.load_state_dict(found)
     images = torch.rand(5, *problem.data.images.shape[1:])
-    run = ud.run(ud.FedAvg(lr=0.1), "images", train=60, test=20, model="mlp", hidden=4, clients=3, rounds=3, batch=8)
+    run = ud.run(
+        ud.FedAvg(lr=0.1),
+        "images",
+        train=60,
+        test=20,
+        model="mlp",
+        hidden=4,
+        clients=3,
+        rounds=3,
+        batch=8,
+    )
     with torch.no_grad():
         assert torch.equal(problem.net(images), run.problem.bound(run.x)(images))
     outcome = find(Folder(tmp_path / "runs/net"), "FedAvg")[0]
-    assert outcome.best["metric"] == "accuracy" and outcome.best["value"] == max(run.history["accuracy"])
+    assert outcome.best["metric"] == "accuracy" and outcome.best["value"] == max(
+        run.history["accuracy"]
+    )
 
 
 @pytest.mark.parametrize("rounds", [3, 7])
@@ -128,8 +148,16 @@ def test_the_best_is_by_gap_then_accuracy_then_loss():
     assert best({"accuracy": 0.1, "loss": 1}, {"accuracy": 0.3, "loss": 2}, {"accuracy": 0.3, "loss": 0}) == (
         "accuracy", 1, 1.0,
     )  # fmt: skip
-    assert best({"gap": 3, "loss": 1}, {"gap": 1, "loss": 2}, {"gap": nan, "loss": 0}) == ("gap", 1, 1.0)
-    assert best({"gap": 3, "loss": 1, "accuracy": 0.9}, {"gap": 1, "loss": 2, "accuracy": 0.1}) == ("gap", 1, 1.0)
+    assert best({"gap": 3, "loss": 1}, {"gap": 1, "loss": 2}, {"gap": nan, "loss": 0}) == (
+        "gap",
+        1,
+        1.0,
+    )
+    assert best({"gap": 3, "loss": 1, "accuracy": 0.9}, {"gap": 1, "loss": 2, "accuracy": 0.1}) == (
+        "gap",
+        1,
+        1.0,
+    )
     assert best({"loss": nan}, {"loss": 2}, {"loss": 1}, {"loss": 3}) == ("loss", 2, 2.0)
 
 
@@ -139,7 +167,11 @@ def test_overwriting_removes_what_was_kept(tmp_path):
     stranger.write_text("mine")
     main(["run", "spec.toml", "-s", "seeds=[7]", "--overwrite"])
     names = {f.name for f in (tmp_path / "runs/mine" / MODELS).iterdir()}
-    assert stranger.name in names and all("-7-" in name for name in names - {stranger.name}) and len(names) > 2
+    assert (
+        stranger.name in names
+        and all("-7-" in name for name in names - {stranger.name})
+        and len(names) > 2
+    )
 
 
 def test_what_is_not_there_is_said(tmp_path):
@@ -168,12 +200,16 @@ def test_file_names_are_safe_and_differ():
     labels = ["a/b", "a b", "A_b", "..", "ü", "x" * 40, "FedAvg+"]
     found = stems(labels)
     assert len({name.casefold() for name in found.values()}) == len(labels)
-    assert all(name.isascii() and "/" not in name and not name.startswith(".") for name in found.values())
+    assert all(
+        name.isascii() and "/" not in name and not name.startswith(".") for name in found.values()
+    )
 
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_no_checkpoint_holds_a_model_that_is_not_finite(asked):
-    engine = Simulate(registry["FedAvg"](lr=1e6), quadratic(), steps=5, x0=torch.ones(quadratic().dim))
+    engine = Simulate(
+        registry["FedAvg"](lr=1e6), quadratic(), steps=5, x0=torch.ones(quadratic().dim)
+    )
     kept = []
     trial = Trial(engine, rounds=10_000, every=10_000, watch=lambda row: None)
     trial.keep = lambda: kept.append(bool(engine.x.isfinite().all()))

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 import undrift as ud
-from undrift.check.setting import quadratic, quadratics
+from undrift.check.federations import quadratic, quadratics
 from undrift.core import Unsupported
 from undrift.problems.quadratic import Quadratic
+from undrift.runs.api import Run
 from undrift.runs.history import History
-from undrift.runs.runner import Run
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,9 @@ def no_figures():
 def test_what_is_drawn_is_what_the_problem_measures(convex, network):
     drawn = convex.plot().lines[0].get_ydata()
     assert drawn.tolist() == convex.history["gap"].tolist()
-    assert network.plot().lines[0].get_ydata().tolist() == (100 * network.history["accuracy"]).tolist()
+    assert (
+        network.plot().lines[0].get_ydata().tolist() == (100 * network.history["accuracy"]).tolist()
+    )
     rows = History()
     rows.append({"round": 0, "loss": 2.0})
     rows.append({"round": 1, "loss": 1.0})
@@ -46,14 +48,23 @@ def test_a_column_that_was_not_recorded(network):
     for columns in (("gap", "round"), ("loss", "gap")):
         with pytest.raises(KeyError) as caught:
             network.plot(*columns)
-        assert all(name in str(caught.value) for name in ("gap was not recorded", "accuracy", "loss", "vectors_up"))
+        assert all(
+            name in str(caught.value)
+            for name in ("gap was not recorded", "accuracy", "loss", "vectors_up")
+        )
     assert plt.get_fignums() == []
 
 
 def test_a_run_in_one_line(convex, network):
     gap = convex.history.last["gap"]
     assert repr(convex).startswith("Run(FedAvg(lr=0.02")
-    for part in ("Quadratic with 4 clients, dim 3", "done", "round=2", f"gap={gap:.4g}", "vectors=4"):
+    for part in (
+        "Quadratic with 4 clients, dim 3",
+        "done",
+        "round=2",
+        f"gap={gap:.4g}",
+        "vectors=4",
+    ):
         assert part in repr(convex)
     assert "Neural with 4 clients" in repr(network) and "accuracy=" in repr(network)
     for run in (convex, network):

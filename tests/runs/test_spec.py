@@ -1,4 +1,6 @@
-"""Specs: what is accepted, everything that is refused and where, overrides, and the line scanner against tomllib."""
+"""Specs: what is accepted, everything that is refused and where, overrides, and the line scanner
+against tomllib.
+"""
 
 import tomllib
 
@@ -7,8 +9,8 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from undrift.runs.locate import line_of, locate
-from undrift.runs.spec import BadSpec, load, parse
+from undrift.spec.lines import line_of, locate
+from undrift.spec.schema import BadSpec, load, parse
 
 GOOD = """\
 name = "first"
@@ -40,10 +42,21 @@ def complaints(text, *flags):
 def test_a_good_spec_is_read():
     spec = parse(GOOD)
     scaffold, fedavg = spec.entries
-    assert (spec.name, spec.rounds, spec.seeds, spec.target, spec.cohort) == ("first", 20, [0, 1], 1e-8, None)
+    assert (spec.name, spec.rounds, spec.seeds, spec.target, spec.cohort) == (
+        "first",
+        20,
+        [0, 1],
+        1e-8,
+        None,
+    )
     assert (spec.engine, spec.dtype, spec.device, spec.every) == ("simulate", None, "cpu", 1)
     assert spec.problem.clients == 4
-    assert (scaffold.label, scaffold.method.lr, scaffold.steps, scaffold.rounds) == ("SCAFFOLD", "theory", 5, 20)
+    assert (scaffold.label, scaffold.method.lr, scaffold.steps, scaffold.rounds) == (
+        "SCAFFOLD",
+        "theory",
+        5,
+        20,
+    )
     assert (fedavg.label, fedavg.method.lr, fedavg.steps, fedavg.rounds) == ("FedAvg", 0.01, 3, 7)
 
 
@@ -53,7 +66,11 @@ def test_the_written_form_is_complete_and_means_the_same():
     assert again.document() == spec.document()
     assert [entry.method for entry in again.entries] == [entry.method for entry in spec.entries]
     written = tomllib.loads(spec.toml())
-    assert written["every"] == 1 and written["problem"]["dim"] == 10 and written["method"][0]["server_lr"] == 1.0
+    assert (
+        written["every"] == 1
+        and written["problem"]["dim"] == 10
+        and written["method"][0]["server_lr"] == 1.0
+    )
     assert "rounds" not in written["method"][0] and written["method"][1]["rounds"] == 7
 
 
@@ -107,8 +124,18 @@ name = "FedAvg"
         ('label = "SCAFFOLD"', 'label = "a\\u001b[31m"', 11, "'a\\x1b[31m' is not allowed"),
         ('label = "SCAFFOLD"', 'label = "<b>"', 11, "none of < > &"),
         ('label = "SCAFFOLD"', "option = 'III'", 11, "'I' or 'II'"),
-        ('label = "SCAFFOLD"', 'server_lr = "theory"', 11, "no theory prescribes server_lr of Scaffold"),
-        ('[[method]]\nname = "FedAvg"', '[[method]]\nlabel = "FedAvg"', 14, "name is missing: one of "),
+        (
+            'label = "SCAFFOLD"',
+            'server_lr = "theory"',
+            11,
+            "no theory prescribes server_lr of Scaffold",
+        ),
+        (
+            '[[method]]\nname = "FedAvg"',
+            '[[method]]\nlabel = "FedAvg"',
+            14,
+            "name is missing: one of ",
+        ),
         ('name = "first"', 'name = "../first"', 1, "letters, digits"),
         ('name = "first"', 'name = ".."', 1, "letters, digits"),
         ('name = "first"', 'name = "a/b"', 1, "letters, digits"),
@@ -134,14 +161,22 @@ def test_what_is_missing_altogether():
 
 
 def test_conditions_of_a_method_are_complaints_too():
-    """A step count that differs between clients is the method's own refusal, at the line that says so."""
-    text = GOOD.replace("steps = 3", "steps = [3, 3, 3, 4]").replace('"FedAvg"\nlr = 0.01', '"FedRecu"\nlr = 0.01')
-    assert complaints(text) == ["s.toml:3: FedRecu needs the same number of local steps on every client"]
+    """A step count that differs between clients is the method's own refusal, at the line that says
+    so.
+    """
+    text = GOOD.replace("steps = 3", "steps = [3, 3, 3, 4]").replace(
+        '"FedAvg"\nlr = 0.01', '"FedRecu"\nlr = 0.01'
+    )
+    assert complaints(text) == [
+        "s.toml:3: FedRecu needs the same number of local steps on every client"
+    ]
 
 
 def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "first.toml").write_text(GOOD)
-    with pytest.raises(BadSpec, match=r"frst.toml: there is no such file; did you mean .*first.toml\?"):
+    with pytest.raises(
+        BadSpec, match=r"frst.toml: there is no such file; did you mean .*first.toml\?"
+    ):
         load(tmp_path / "frst.toml")
     with pytest.raises(BadSpec, match=r"no such file$"):
         load(tmp_path / "nowhere" / "x.toml")
@@ -157,7 +192,14 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 def test_overrides():
-    flags = ["rounds=5", "problem.clients=3", "method.lr=0.25", "device=cuda", "method.server_lr = 2.0", "seeds=[3]"]
+    flags = [
+        "rounds=5",
+        "problem.clients=3",
+        "method.lr=0.25",
+        "device=cuda",
+        "method.server_lr = 2.0",
+        "seeds=[3]",
+    ]
     spec = parse(GOOD, flags=flags)
     assert (spec.rounds, spec.problem.clients, spec.device, spec.seeds) == (5, 3, "cuda", [3])
     assert [entry.method.lr for entry in spec.entries] == [0.25, 0.25]
@@ -286,7 +328,9 @@ def test_what_is_absent_has_the_line_of_what_is_around_it():
     assert line_of({}, ()) == 1
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "# only a comment", "a=1", 'a=""', "a={}", "a=[]", "a=[ # x\n]", "[a]"])
+@pytest.mark.parametrize(
+    "text", ["", "\n\n", "# only a comment", "a=1", 'a=""', "a={}", "a=[]", "a=[ # x\n]", "[a]"]
+)
 def test_small_texts_have_their_keys(text):
     assert {path[0] for path in locate(text)} == set(tomllib.loads(text))
 
@@ -295,15 +339,25 @@ def paths(value, at=()):
     """Every path of a parsed document."""
     if at:
         yield at
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in items:
         yield from paths(inner, (*at, key))
 
 
-scalars = st.one_of(st.integers(-(10**9), 10**9), st.floats(allow_nan=False), st.booleans(), st.text(max_size=8))
+scalars = st.one_of(
+    st.integers(-(10**9), 10**9), st.floats(allow_nan=False), st.booleans(), st.text(max_size=8)
+)
 values = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 

@@ -9,13 +9,13 @@ from tests.cli.test_resume import Soon
 
 from undrift.cli import experiment, main
 from undrift.core.streams import Streams
-from undrift.problems.catalog import Images
+from undrift.engines.checkpoint import Shelf
+from undrift.problems.named import Images
 from undrift.report import figures
-from undrift.runs.checkpoint import Shelf
 from undrift.runs.folder import Folder
-from undrift.runs.spec import BadSpec, load, parse
 from undrift.runs.trial import Trial
-from undrift.runs.vary import varied
+from undrift.spec.schema import BadSpec, load, parse
+from undrift.spec.vary import varied
 
 NET = """\
 name = "net"
@@ -79,12 +79,19 @@ def test_each_part_of_chance_can_be_varied_alone():
 
 
 def test_a_varied_problem_is_that_of_its_seed():
-    """As if the problem's own seed had been set by hand; what is not varied stays that of the problem."""
+    """As if the problem's own seed had been set by hand; what is not varied stays that of the
+    problem.
+    """
     flags = ['vary=["split", "start"]']
-    assert same(problems(NET, *flags)[1], Images(train=60, test=20, model="linear", clients=3, seed=3).build())
+    assert same(
+        problems(NET, *flags)[1],
+        Images(train=60, test=20, model="linear", clients=3, seed=3).build(),
+    )
     start = problems(NET, 'vary=["start"]', "problem.seed=5")
     assert same(start[1], problems(NET, "problem.seed=5")[0], start=False)
-    assert same(start[1], Images(train=60, test=20, model="linear", clients=3, seed=5, start_seed=3).build())
+    assert same(
+        start[1], Images(train=60, test=20, model="linear", clients=3, seed=5, start_seed=3).build()
+    )
 
 
 def test_draws_that_are_not_varied_are_those_of_seed_0():
@@ -133,7 +140,10 @@ def test_in_words():
     kinds = "cohorts, mini-batches, augmentation and other draws"
     assert varied(document) == f"{kinds} (same split, same first weights)"
     assert varied(document | {"vary": ["start"]}) == f"first weights (same {kinds}, same split)"
-    assert varied({"problem": {"name": "logistic-a9a"}, "batch": 8}) == "mini-batches and other draws (same split)"
+    assert (
+        varied({"problem": {"name": "logistic-a9a"}, "batch": 8})
+        == "mini-batches and other draws (same split)"
+    )
     assert varied({"problem": {"name": "of another version"}}) == "random draws"
 
 
@@ -157,15 +167,25 @@ def test_what_no_seed_changes_is_run_once(tmp_path, capsys):
     assert main(["run", "spec.toml"]) == 0
     out = capsys.readouterr().out
     found, rows = ends(tmp_path / "runs/sure"), Folder(tmp_path / "runs/sure").rows()
-    seeds = {label: {row["seed"] for row in rows if row["label"] == label} for label in ("FedAvg", "Scaffnew")}
+    seeds = {
+        label: {row["seed"] for row in rows if row["label"] == label}
+        for label in ("FedAvg", "Scaffnew")
+    }
     assert seeds == {"FedAvg": {4}, "Scaffnew": {4, 0, 2}}
     assert [found["FedAvg", seed].same_as for seed in (4, 0, 2)] == [None, 4, 4]
     assert [found["Scaffold", seed].status for seed in (4, 0, 2)] == ["diverged"] * 3
     assert {found["FedAvg", seed].model for seed in (4, 0, 2)} == {found["FedAvg", 4].model}
     assert len({found["Scaffnew", seed].model for seed in (4, 0, 2)}) == 3
-    table = {line.split()[0]: line.split() for line in out.splitlines() if line.startswith(("FedAvg ", "Scaffnew "))}
+    table = {
+        line.split()[0]: line.split()
+        for line in out.splitlines()
+        if line.startswith(("FedAvg ", "Scaffnew "))
+    }
     assert table["FedAvg"][1] == "1" and table["Scaffnew"][1] == "3"
-    assert "no seed changes it: FedAvg, Scaffold" in out and "seeds vary random draws (same data)" in out
+    assert (
+        "no seed changes it: FedAvg, Scaffold" in out
+        and "seeds vary random draws (same data)" in out
+    )
     assert main(["report", "sure"]) == 0
     page = (tmp_path / "runs/sure/report.html").read_text()
     text = page[page.index('id="results-table"') :]
@@ -173,7 +193,10 @@ def test_what_no_seed_changes_is_run_once(tmp_path, capsys):
     capsys.readouterr()
     main(["compare", "sure", "--json"])
     answer = json.loads(capsys.readouterr().out)
-    assert {m["label"]: (m["seeds"], m["seeded"]) for m in answer["methods"]}["FedAvg"] == (1, False)
+    assert {m["label"]: (m["seeds"], m["seeded"]) for m in answer["methods"]}["FedAvg"] == (
+        1,
+        False,
+    )
 
 
 def test_the_seeds_that_are_left_out_give_what_they_would_have_given(tmp_path):
@@ -214,7 +237,9 @@ def test_something_that_was_drawn_before_a_stop_is_not_forgotten(tmp_path):
     for used in (True, False):
         folder.left.clear()
         shelf = Shelf(tmp_path, f"state-{used}", "mine")
-        before, after = (Trial(ready.engine(ready.tasks[1], 4), 6, 1, lambda row: None) for _ in range(2))
+        before, after = (
+            Trial(ready.engine(ready.tasks[1], 4), 6, 1, lambda row: None) for _ in range(2)
+        )
         before.resume(folder, shelf, "Scaffnew", 4, lambda text: None)
         before.engine.run_round()
         assert before.engine.streams.used

@@ -1,4 +1,6 @@
-"""The inequalities: each formula against a hand value, and against NumPy transcriptions of the methods."""
+"""The inequalities: each formula against a hand value, and against NumPy transcriptions of the
+methods.
+"""
 
 import itertools
 import math
@@ -12,7 +14,9 @@ SEEDS = range(8)
 
 
 class Quadratics:
-    """f_i(x) = x' H_i x / 2 - b_i' x, the spectra of all H_i in [mu, L]; they draw together as ``spread`` shrinks."""
+    """f_i(x) = x' H_i x / 2 - b_i' x, the spectra of all H_i in [mu, L]; they draw together as
+    ``spread`` shrinks.
+    """
 
     def __init__(self, seed, mu, L, N=4, d=3, spread=1.0):
         rng = np.random.default_rng(seed)
@@ -55,7 +59,8 @@ def mean_sq(X):
     return (X * X).sum(-1).mean()
 
 
-# --- hand values -----------------------------------------------------------------------------------------------------
+# --- hand values
+# -----------------------------------------------------------------------------------------------------
 
 HAND = [
     (bounds.fedrecu_descent_convex(2.0, 1, 0.1), 0.1 - 0.01 * 2 * 0.5),
@@ -64,9 +69,15 @@ HAND = [
     (bounds.fedrecu_linear(0.5, 0.1), 0.9),
     (bounds.fedrecu_average(2.0, 3, 0.1, 4, 13.0), 8 / 0.24),
     (bounds.fedrecu_convex_stochastic(2.0, 2, 0.01, 5, 10.0), 2 / (0.04 - 0.0096)),
-    (bounds.fedrecu_convex_stochastic(2.0, 2, 0.01, 5, 10.0, sigma=3.0), (2 + 0.1224) / (0.04 - 0.0096)),
+    (
+        bounds.fedrecu_convex_stochastic(2.0, 2, 0.01, 5, 10.0, sigma=3.0),
+        (2 + 0.1224) / (0.04 - 0.0096),
+    ),
     (bounds.fedrecu_nonconvex_stochastic(2.0, 2, 0.01, 5, 10.0), 2 / (0.01 - 0.0052)),
-    (bounds.fedrecu_nonconvex_stochastic(2.0, 2, 0.01, 5, 10.0, sigma=3.0), 2 / 0.0048 + 0.3168 / 0.0096),
+    (
+        bounds.fedrecu_nonconvex_stochastic(2.0, 2, 0.01, 5, 10.0, sigma=3.0),
+        2 / 0.0048 + 0.3168 / 0.0096,
+    ),
     (bounds.dane_decrease(1.0, 3.0), 2.0),
     (bounds.dane(1.0, 2.0, 2, 10.0), 4.0),
     (bounds.dane(0.0, 2.0, 4, 10.0), 2.5),
@@ -123,11 +134,15 @@ def test_corollary_32_as_printed(mu, L):
 @pytest.mark.parametrize("tau", [1, 2, 5, 10, 100])
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_fedrecu_theorem_2s_constant(tau, share):
-    """The paper's gamma = 13 alpha^2 L tau/8 is a lower estimate, met with equality at tau = 1 and the largest step."""
+    """The paper's gamma = 13 alpha^2 L tau/8 is a lower estimate, met with equality at tau = 1 and
+    the largest step.
+    """
     L = 3.0
     lr = share * steps.fedrecu_nonconvex(L, tau)
     gamma, paper = bounds.fedrecu_descent_nonconvex(L, tau, lr), 13 * lr**2 * L * tau / 8
-    assert gamma >= paper * (1 - 1e-12) and bounds.fedrecu_average(L, tau, lr, 7, 2.0) == pytest.approx(2 / (paper * 7))
+    assert gamma >= paper * (1 - 1e-12) and bounds.fedrecu_average(
+        L, tau, lr, 7, 2.0
+    ) == pytest.approx(2 / (paper * 7))
     if tau == 1 and share == 1:
         assert gamma == pytest.approx(paper)
 
@@ -135,11 +150,14 @@ def test_fedrecu_theorem_2s_constant(tau, share):
 @pytest.mark.parametrize("rounds", [1, 10, 10_000])
 def test_limits_in_mu_and_overflow(rounds):
     for bound in (bounds.dane, bounds.daneplus, bounds.fedred_exact, bounds.fedred_gd):
-        assert bound(1e-9, 2.0, rounds, 3.0) == pytest.approx(bound(0.0, 2.0, rounds, 3.0), rel=1e-4)
+        assert bound(1e-9, 2.0, rounds, 3.0) == pytest.approx(
+            bound(0.0, 2.0, rounds, 3.0), rel=1e-4
+        )
         assert 0 <= bound(1.0, 2.0, rounds, 3.0) <= bound(0.0, 2.0, rounds, 3.0)
 
 
-# --- FedRecu ---------------------------------------------------------------------------------------------------------
+# --- FedRecu
+# ---------------------------------------------------------------------------------------------------------
 
 
 def fedrecu_round(f, x, lr, tau):
@@ -192,7 +210,8 @@ def test_fedrecu_theorem_3_without_noise():
         assert f.gap(np.mean(seen, 0)) <= bounds.fedrecu_convex_stochastic(f.L, 4, lr, k, distance2)
 
 
-# --- DANE and DANE+ --------------------------------------------------------------------------------------------------
+# --- DANE and DANE+
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spread", [0.1, 0.5, 1.0])
@@ -207,7 +226,9 @@ def test_dane(spread):
             new = f.solve(g - g.mean(0) + lam * x, lam).mean(0)
             assert f.gap(new) <= f.gap(x) - bounds.dane_decrease(f.mu, lam) * sq(new - x) + 1e-10
             x = new
-            assert f.gap(x) + f.mu / 2 * sq(x - f.best) <= bounds.dane(f.mu, lam, r, distance2) + 1e-10
+            assert (
+                f.gap(x) + f.mu / 2 * sq(x - f.best) <= bounds.dane(f.mu, lam, r, distance2) + 1e-10
+            )
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0])
@@ -261,7 +282,10 @@ def test_daneplus_dual_contracts(factor):
     for seed in SEEDS:
         f = Quadratics(seed, 0.05, 1.0)
         lam = factor * steps.daneplus_dual_lam(f.mu, f.L)
-        rate, weight = bounds.daneplus_dual_rate(f.mu, f.L, lam), bounds.daneplus_dual_weight(f.mu, f.L, lam)
+        rate, weight = (
+            bounds.daneplus_dual_rate(f.mu, f.L, lam),
+            bounds.daneplus_dual_weight(f.mu, f.L, lam),
+        )
         x, h = f.start(), f.points()
         h -= h.mean(0)
         for _ in range(20):
@@ -272,7 +296,8 @@ def test_daneplus_dual_contracts(factor):
             assert sq(x - f.best) + weight * mean_sq(h - f.grad(f.star)) <= rate * before + 1e-12
 
 
-# --- FedRed ----------------------------------------------------------------------------------------------------------
+# --- FedRed
+# ----------------------------------------------------------------------------------------------------------
 
 
 def fedred_step(f, x, Y, eta, lam, exact):
@@ -311,7 +336,9 @@ def test_fedred_one_step(exact, reset):
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_fedred_one_step_is_tight(exact):
-    """Equal clients at x* with a reference point elsewhere: only the coin brings it home, at the contraction's pace."""
+    """Equal clients at x* with a reference point elsewhere: only the coin brings it home, at the
+    contraction's pace.
+    """
     f = Quadratics(1, 0.4, 1.0, spread=0.0)
     eta, lam, p, one = fedred_numbers(f, exact)
     x = f.start()
@@ -342,7 +369,8 @@ def test_fedred_after_k_iterations(exact, bound):
             assert expected <= bound(f.mu, eta, K, sq(x0 - f.best))
 
 
-# --- Scaffnew --------------------------------------------------------------------------------------------------------
+# --- Scaffnew
+# --------------------------------------------------------------------------------------------------------
 
 
 def scaffnew_expected(f, X, h, lr, p):

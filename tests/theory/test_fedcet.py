@@ -23,7 +23,9 @@ def feasible(mu, L, tau, lr):
     """(30), written out from Corollary 1 independently of Algorithm 1's arrangement."""
     a, B2 = lr, tau**2 * (1 + 2 / tau) ** (2 * tau - 2)
     excess = 2 / (tau * mu * a) - 1
-    first = 1 - tau * mu * a > 1 - (2 - tau * a * L) * tau * mu * a + excess * tau**2 * B2 * a**4 * L**4
+    first = (
+        1 - tau * mu * a > 1 - (2 - tau * a * L) * tau * mu * a + excess * tau**2 * B2 * a**4 * L**4
+    )
     return first and 1 - tau * mu * a > excess * B2 * L**2 * a**2
 
 
@@ -48,7 +50,9 @@ def test_conditions_by_hand():
 
 @pytest.mark.parametrize("tau, ratio", [(2, 0.64352), (3, 0.7982), (4, 0.8582), (5, 0.8885)])
 def test_step_of_the_published_curves(tau, ratio):
-    """The authors' code assumes mu = 2, L = 1.5 on Hessians 4I, so a round contracts by (1 - 4 alpha)^tau."""
+    """The authors' code assumes mu = 2, L = 1.5 on Hessians 4I, so a round contracts by (1 - 4
+    alpha)^tau.
+    """
     assert (1 - 4 * fedcet.search(2.0, 1.5, tau)) ** tau == pytest.approx(ratio, abs=6e-5)
 
 
@@ -116,7 +120,9 @@ def test_weight_and_rates_by_hand():
     assert rho1 == pytest.approx((1 - 1.96 * 0.02 + 99 * 4 * 16 * 1.6e-7) / 0.98)
     assert rho2 == pytest.approx((9.99 + 99 * 4 * 4 * 4e-4 * 0.02) / (9.99 + 0.98 * 0.02))
     assert fedcet.rate(1.0, 2.0, 2, 0.01, 0.1) == max(rho1, rho2)
-    assert fedcet.dual_weight(1.0, 2, 0.01, 0.1) == pytest.approx(0.02 / 0.98 * (9.99 + 0.98 * 0.02))
+    assert fedcet.dual_weight(1.0, 2, 0.01, 0.1) == pytest.approx(
+        0.02 / 0.98 * (9.99 + 0.98 * 0.02)
+    )
 
 
 @pytest.mark.parametrize("tau", [1, 2, 4])
@@ -157,4 +163,6 @@ def test_corollary_1_on_quadratics(tau, share):
 
 def test_bound_by_hand():
     rho, dual = fedcet.rate(1.0, 2.0, 2, 0.01, 0.1), fedcet.dual_weight(1.0, 2, 0.01, 0.1)
-    assert bounds.fedcet_distance2(1.0, 2.0, 2, 0.01, 0.1, 3, 5.0, 7.0) == pytest.approx(rho**3 * (5 + dual * 7))
+    assert bounds.fedcet_distance2(1.0, 2.0, 2, 0.01, 0.1, 3, 5.0, 7.0) == pytest.approx(
+        rho**3 * (5 + dual * 7)
+    )

@@ -1,4 +1,6 @@
-"""Every hyper-parameter that theory prescribes, left to it: the method descends, however many local steps there are."""
+"""Every hyper-parameter that theory prescribes, left to it: the method descends, however many local
+steps there are.
+"""
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from undrift.engines import Simulate
 from undrift.methods import registry
 from undrift.problems.logistic import Logistic
 from undrift.problems.synthetic import random_quadratic
-from undrift.runs.runner import resolve
+from undrift.runs.api import resolve
 from undrift.theory.rules import RULES
 
 ROUNDS = 40
@@ -43,7 +45,9 @@ def gaps(method, problem, steps):
 @pytest.mark.parametrize("steps", [1, 2, 4, 10])
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_the_gap_falls(name, steps):
-    """By a hundredth at least, which is what FedCET's steps allow at condition 50, and never above the start."""
+    """By a hundredth at least, which is what FedCET's steps allow at condition 50, and never above
+    the start.
+    """
     open_method = registry[name](**dict.fromkeys(RULES[name], "theory"), **GIVEN.get(name, {}))
     if name == "EXTRA" and steps > 6:
         with pytest.raises(ValueError, match="at most 6"):
@@ -51,7 +55,12 @@ def test_the_gap_falls(name, steps):
         return
     for label, problem in PROBLEMS.items():
         first, *later = gaps(resolve(open_method, problem, steps=steps), problem, steps)
-        assert max(later) < first and later[-1] < 0.99 * first, (label, first, max(later), later[-1])
+        assert max(later) < first and later[-1] < 0.99 * first, (
+            label,
+            first,
+            max(later),
+            later[-1],
+        )
 
 
 def test_the_size_of_mini_batches_reaches_the_rules():
@@ -59,4 +68,6 @@ def test_the_size_of_mini_batches_reaches_the_rules():
     method = registry["FedPDVR"](eta="theory", gamma="theory", I=9)
     known = 0.999 / (3 * problem.constants.L)
     assert resolve(method, problem, steps=4).eta == pytest.approx(known / 4)
-    assert resolve(method, problem, steps=4, batch=4).eta == pytest.approx(known / 7)  # Q + sqrt(Q I/B) = 4 + 3
+    assert resolve(method, problem, steps=4, batch=4).eta == pytest.approx(
+        known / 7
+    )  # Q + sqrt(Q I/B) = 4 + 3

@@ -25,10 +25,20 @@ def ask(name, constants, *, steps=5, fraction=1.0, batch=None, **fields):
 
 ETA = 0.999 * (5**0.5 - 1) / 40
 HAND = [
-    ("FedPD", STRONG, {}, {"eta": ETA, "lr": 1 / (5 * (10 + 1 / ETA))}),  # of f_i + |y - x|^2/(2 eta)
+    (
+        "FedPD",
+        STRONG,
+        {},
+        {"eta": ETA, "lr": 1 / (5 * (10 + 1 / ETA))},
+    ),  # of f_i + |y - x|^2/(2 eta)
     ("FedPD", STRONG, {"eta": 0.1, "p": 0.5}, {"lr": 1 / 100}),
     ("FedPDVR", NONCONVEX, {}, {"eta": 0.999 / 150, "gamma": 1 / 30}),  # no variance: Q alone
-    ("FedPDVR", STRONG, {"batch": 5}, {"eta": 0.999 / 180, "gamma": 1 / 36}),  # Q + sqrt(Q I/B) = 5 + 1
+    (
+        "FedPDVR",
+        STRONG,
+        {"batch": 5},
+        {"eta": 0.999 / 180, "gamma": 1 / 36},
+    ),  # Q + sqrt(Q I/B) = 5 + 1
     ("FedPDVR", STRONG, {"batch": 5, "I": 9}, {"eta": 0.999 / 240, "gamma": 1 / 48}),  # 5 + 3
     ("FedPDVR", STRONG, {"batch": 5, "eta": 0.01, "p": 0.5}, {"gamma": 0.05 / 0.999}),
     ("GD", STRONG, {}, {"lr": 1 / 8}),
@@ -69,7 +79,12 @@ HAND = [
     ("DANEPlusDual", STRONG, {"lam": 5.0}, {"m": 5.0, "lr": 1 / 15, "mu": 0.4}),
     ("DANEPlusDual", STRONG, {"m": 5.0}, {"lam": 5.0, "lr": 1 / 15, "mu": 0.4}),
     ("FedRed", STRONG, {}, {"eta": 10.0, "lam": 3.0, "p": 3.2 / 9.8}),
-    ("FedRed", STRONG, {"solver": "gd", "average": "avg"}, {"eta": 10.0, "lam": 3.0, "p": 3.2 / 9.8}),
+    (
+        "FedRed",
+        STRONG,
+        {"solver": "gd", "average": "avg"},
+        {"eta": 10.0, "lam": 3.0, "p": 3.2 / 9.8},
+    ),
     ("FedRed", STRONG, {"eta": 20}, {"lam": 3.0, "p": 3.2 / 19.8}),
     ("FedRed", STRONG, {"lam": 5.0}, {"eta": 10.0, "p": 5.2 / 9.8}),
     ("FedRed", STRONG, {"lam": 20.0}, {"eta": 20.4, "p": 1.0}),
@@ -103,25 +118,42 @@ def test_every_rule_has_a_hand_value():
 
 
 def test_only_what_is_asked_comes_back():
-    fields = {"eta": 3.0, "lam": "theory", "p": 0.5, "solver": "gd", "average": "avg", "reset_local": True}
+    fields = {
+        "eta": 3.0,
+        "lam": "theory",
+        "p": 0.5,
+        "solver": "gd",
+        "average": "avg",
+        "reset_local": True,
+    }
     assert prescribe("FedRed", STRONG, steps=5, fields=fields) == {"lam": 3.0}
     assert prescribe("FedAvg", Constants(), steps=5, fields={"lr": 0.1, "server_lr": 1.0}) == {}
 
 
 def test_exact_gradients_and_everyone_unless_said():
     fields = {"lr": "theory"}
-    assert prescribe("Scaffold", NONCONVEX, steps=5, fields=fields) == {"lr": pytest.approx(1 / 1200)}
+    assert prescribe("Scaffold", NONCONVEX, steps=5, fields=fields) == {
+        "lr": pytest.approx(1 / 1200)
+    }
     assert prescribe("FedRecu", NONCONVEX, steps=5, fields=fields) == {"lr": pytest.approx(8 / 850)}
 
 
 def test_has_rule():
     assert has_rule("FedRed", "eta") and has_rule("FedCET", "c")
-    assert not has_rule("FedRed", "m") and not has_rule("Scaffold", "server_lr") and not has_rule("Nobody", "lr")
+    assert (
+        not has_rule("FedRed", "m")
+        and not has_rule("Scaffold", "server_lr")
+        and not has_rule("Nobody", "lr")
+    )
 
 
-@pytest.mark.parametrize("name, field", [("Scaffold", "server_lr"), ("FedProx", "mu"), ("Nobody", "lr")])
+@pytest.mark.parametrize(
+    "name, field", [("Scaffold", "server_lr"), ("FedProx", "mu"), ("Nobody", "lr")]
+)
 def test_no_rule(name, field):
-    with pytest.raises(ValueError, match=f"^{name}: no theory prescribes {field}; give it as a number.$"):
+    with pytest.raises(
+        ValueError, match=f"^{name}: no theory prescribes {field}; give it as a number.$"
+    ):
         prescribe(name, STRONG, steps=5, fields={field: "theory"})
 
 
@@ -144,14 +176,24 @@ def test_missing_constant(name, constants, given, needs):
     with pytest.raises(ValueError) as error:
         ask(name, constants, **given)
     text = str(error.value)
-    assert text.startswith(f"{name}: theory for ") and needs in text and text.endswith("; give numbers instead.")
+    assert (
+        text.startswith(f"{name}: theory for ")
+        and needs in text
+        and text.endswith("; give numbers instead.")
+    )
 
 
 def test_the_complaint_names_what_was_left_to_theory():
     with pytest.raises(
-        ValueError, match=r"^FedRed: theory for lam, p needs delta_A, but the problem does not know it; "
+        ValueError,
+        match=r"^FedRed: theory for lam, p needs delta_A, but the problem does not know it; ",
     ):
-        prescribe("FedRed", Constants(L=1.0, mu=0.0), steps=5, fields={"eta": 2.0, "lam": "theory", "p": "theory"})
+        prescribe(
+            "FedRed",
+            Constants(L=1.0, mu=0.0),
+            steps=5,
+            fields={"eta": 2.0, "lam": "theory", "p": "theory"},
+        )
 
 
 def test_a_constant_that_is_not_needed_may_be_missing():
@@ -160,9 +202,13 @@ def test_a_constant_that_is_not_needed_may_be_missing():
     assert ask("DANE", Constants(mu=0.0, delta_A=2.0)) == {"lam": 2.0}
 
 
-@given(L=st.floats(1e-3, 1e3), steps=st.integers(1, 50), eta=st.just("theory") | st.floats(1e-3, 1e3))
+@given(
+    L=st.floats(1e-3, 1e3), steps=st.integers(1, 50), eta=st.just("theory") | st.floats(1e-3, 1e3)
+)
 def test_fedpd_steps_within_what_its_local_function_allows(L, steps, eta):
-    """The sharpest f_i is L |y|^2 / 2: K steps on it plus |y - x|^2/(2 eta) must not move away from their minimiser."""
+    """The sharpest f_i is L |y|^2 / 2: K steps on it plus |y - x|^2/(2 eta) must not move away from
+    their minimiser.
+    """
     found = ask("FedPD", Constants(L=L), steps=steps, eta=eta)
     weight = 1 / found.get("eta", eta)
     y, x = 1.0, 0.0
@@ -177,7 +223,9 @@ def test_fedpdvr_has_no_theorem_with_skipped_communications():
 
 
 def test_equal_clients_leave_no_probability():
-    with pytest.raises(ValueError, match=r"^FedRed: theory gives p = 0, which is not a probability; give p"):
+    with pytest.raises(
+        ValueError, match=r"^FedRed: theory gives p = 0, which is not a probability; give p"
+    ):
         ask("FedRed", Constants(L=1.0, mu=0.0, delta_A=0.0, delta_B=0.0))
 
 
@@ -186,7 +234,8 @@ def test_extra_refuses_many_steps():
         ask("EXTRA", STRONG, steps=7)
 
 
-# Scaling every f_i by s scales gradients by s: a point moves alike iff steps scale by 1/s and prox weights by s.
+# Scaling every f_i by s scales gradients by s: a point moves alike iff steps scale by 1/s and prox
+# weights by s.
 POWER = {"gamma": -1, "lr": -1, "eta": 1, "lam": 1, "m": 1, "c": 1, "mu": 1, "p": 0, "server_lr": 0}
 GIVEN = {"FedProx": {"mu": 0.3}, "Scaffold": {"server_lr": 1.7}}
 
@@ -204,7 +253,9 @@ GIVEN = {"FedProx": {"mu": 0.3}, "Scaffold": {"server_lr": 1.7}}
     solver=st.sampled_from(["gd", "exact"]),
     average=st.sampled_from(["avg", "rand"]),
 )
-def test_scale_invariance(name, s, mu, spread, share, sign, steps, fraction, batch, solver, average):
+def test_scale_invariance(
+    name, s, mu, spread, share, sign, steps, fraction, batch, solver, average
+):
     if sign < 0 and name in ("FedCET", "Scaffnew", "DANE", "DANEPlusDual"):
         sign = 1
 
@@ -221,9 +272,20 @@ def test_scale_invariance(name, s, mu, spread, share, sign, steps, fraction, bat
     numbers = GIVEN.get(name, {})
     power = POWER | ({"eta": -1} if name.startswith("FedPD") else {})
     scaled = {field: value * s ** power[field] for field, value in numbers.items()}
-    rest = {"steps": steps, "fraction": fraction, "batch": batch, "solver": solver, "average": average}
-    before, after = ask(name, constants(1.0), **rest, **numbers), ask(name, constants(s), **rest, **scaled)
-    assert before and after == pytest.approx({f: v * s ** power[f] for f, v in before.items()}, rel=1e-9)
+    rest = {
+        "steps": steps,
+        "fraction": fraction,
+        "batch": batch,
+        "solver": solver,
+        "average": average,
+    }
+    before, after = (
+        ask(name, constants(1.0), **rest, **numbers),
+        ask(name, constants(s), **rest, **scaled),
+    )
+    assert before and after == pytest.approx(
+        {f: v * s ** power[f] for f, v in before.items()}, rel=1e-9
+    )
     assert all(v > 0 for f, v in before.items() if f != "mu") and before.get("p", 1) <= 1
 
 

@@ -117,7 +117,8 @@ def extra_radius(H, steps_, lr):
         return np.block([[2 * mix - lr * G, lr * G - mix], [eye, 0 * eye]])
 
     round_ = iteration(J) @ np.linalg.matrix_power(iteration(eye), steps_ - 1)
-    # d eigenvalues are 1: the invariant sum_i [x_i(t) - x_i(t-1) + lr g_i(t-1)], which is 0 on every run.
+    # d eigenvalues are 1: the invariant sum_i [x_i(t) - x_i(t-1) + lr g_i(t-1)], which is 0 on
+    # every run.
     return max(abs(v) for v in sorted(np.linalg.eigvals(round_), key=lambda v: abs(v - 1))[d:])
 
 

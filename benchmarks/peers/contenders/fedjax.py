@@ -1,4 +1,6 @@
-"""FedJAX: its federated_averaging with client data sets in memory; a local step is jitted, its way on a CPU."""
+"""FedJAX: its federated_averaging with client data sets in memory; a local step is jitted, its way
+on a CPU.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from benchmarks.peers.workloads import Arrays, Workload
 def contender(workload: Workload, rounds: int, cores: int) -> tuple[list[float], Arrays]:
     x, y = workload.data()
     federation = fedjax.InMemoryFederatedData(
-        {str(client).encode(): {"x": x[client], "y": y[client]} for client in range(workload.clients)}
+        {
+            str(client).encode(): {"x": x[client], "y": y[client]}
+            for client in range(workload.clients)
+        }
     )
     slope = jax.grad(partial(loss, workload=workload))
     algorithm = fed_avg.federated_averaging(

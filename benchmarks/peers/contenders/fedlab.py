@@ -1,4 +1,6 @@
-"""FedLab: its StandalonePipeline with FedAvg's serial trainer; the data loaders index whole batches."""
+"""FedLab: its StandalonePipeline with FedAvg's serial trainer; the data loaders index whole
+batches.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Federation(FedDataset):
 
     def get_dataloader(self, id: int, batch_size: int) -> DataLoader:
         dataset = TensorDataset(*tensors(self.x[id], self.y[id]))
-        return DataLoader(dataset, None, sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False))
+        return DataLoader(
+            dataset, None, sampler=BatchSampler(RandomSampler(dataset), batch_size, drop_last=False)
+        )
 
 
 class Pipeline(StandalonePipeline):

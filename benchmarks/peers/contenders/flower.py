@@ -1,6 +1,8 @@
-"""Flower: its simulation engine on Ray, a ServerApp with its FedAvg strategy, one worker of one thread per core.
+"""Flower: its simulation engine on Ray, a ServerApp with its FedAvg strategy, one worker of one
+thread per core.
 
-`run_simulation` is deprecated in favour of the command `flwr run`, which runs the same engine in another process.
+`run_simulation` is deprecated in favour of the command `flwr run`, which runs the same engine in
+another process.
 """
 
 from __future__ import annotations
@@ -51,11 +53,16 @@ def contender(workload: Workload, rounds: int, cores: int) -> tuple[list[float],
             min_available_nodes=workload.clients,
         )
         config = ConfigRecord({"workload": sys.argv[1]})
-        done = strategy.start(grid, ArrayRecord(net.state_dict()), num_rounds=rounds, train_config=config)
+        done = strategy.start(
+            grid, ArrayRecord(net.state_dict()), num_rounds=rounds, train_config=config
+        )
         net.load_state_dict(done.arrays.to_torch_state_dict())
         found.append((strategy.clock.seconds, weights_of(net)))
 
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": cores}}
+    resources = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"num_cpus": cores},
+    }
     run_simulation(server, app, workload.clients, backend_config=resources)
     return found[0]
 

@@ -23,8 +23,13 @@ def local(message: Message, context: Context) -> Message:
     workload, client = WORKLOADS[name], int(context.node_config["partition-id"])
     x, y, net = held(name)
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    train(net, *tensors(x[client], y[client]), workload, shuffles(workload, np.random.default_rng()))
-    content = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": workload.samples})}
+    train(
+        net, *tensors(x[client], y[client]), workload, shuffles(workload, np.random.default_rng())
+    )
+    content = {
+        "arrays": ArrayRecord(net.state_dict()),
+        "metrics": MetricRecord({"num-examples": workload.samples}),
+    }
     return Message(content=RecordDict(content), reply_to=message)
 
 

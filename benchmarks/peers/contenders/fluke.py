@@ -1,4 +1,6 @@
-"""fluke: its FedAVG with its FastDataLoader; clients forget model and optimizer after a round, messages in memory."""
+"""fluke: its FedAVG with its FastDataLoader; clients forget model and optimizer after a round,
+messages in memory.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,26 @@ def contender(workload: Workload, rounds: int, cores: int) -> tuple[list[float],
     FlukeENV().set_inmemory(True)
     FlukeENV().set_eval_cfg(pre_fit=False, post_fit=False, locals=False, server=False)
     x, y = workload.data()
-    optimizer = OptimizerConfigurator(DDict(name="SGD", lr=workload.lr), DDict(name="StepLR", step_size=1, gamma=1.0))
+    optimizer = OptimizerConfigurator(
+        DDict(name="SGD", lr=workload.lr), DDict(name="StepLR", step_size=1, gamma=1.0)
+    )
 
     def client(k: int) -> Client:
         held = FastDataLoader(
-            *tensors(x[k], y[k]), num_labels=CLASSES, batch_size=workload.batch, shuffle=not workload.full
+            *tensors(x[k], y[k]),
+            num_labels=CLASSES,
+            batch_size=workload.batch,
+            shuffle=not workload.full,
         )
-        return Client(k, held, None, optimizer, torch.nn.CrossEntropyLoss(), workload.epochs, persistency=False)
+        return Client(
+            k,
+            held,
+            None,
+            optimizer,
+            torch.nn.CrossEntropyLoss(),
+            workload.epochs,
+            persistency=False,
+        )
 
     clients = [client(k) for k in range(workload.clients)]
     server = Server(network(workload), None, clients)

@@ -1,7 +1,10 @@
-"""A compiled JAX loop: a round is one jitted function, with lax.scan over local steps; every core is a device.
+"""A compiled JAX loop: a round is one jitted function, with lax.scan over local steps; every core
+is a device.
 
-Clients are stacked by vmap, or in turn (lax.map) where they have a network, which is faster. Convolutions differ:
-on a CPU, XLA is much slower with those inside a loop or stacked, so that one jitted function is called for each step.
+Clients are stacked by vmap, or in turn (lax.map) where they have a network, which is faster.
+Convolutions differ:
+on a CPU, XLA is much slower with those inside a loop or stacked, so that one jitted function is
+called for each step.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ def contender(workload: Workload, rounds: int, cores: int) -> tuple[list[float],
     def one(_: int) -> None:
         nonlocal weights
         members = rng.choice(workload.clients, workload.cohort, replace=False)
-        order = np.broadcast_to(np.arange(workload.samples), (workload.cohort, workload.epochs, workload.samples))
+        order = np.broadcast_to(
+            np.arange(workload.samples), (workload.cohort, workload.epochs, workload.samples)
+        )
         batches = rng.permuted(order, axis=2).reshape(workload.cohort, -1, workload.batch)
         weights = jax.block_until_ready(play(weights, members, batches))
 
@@ -56,7 +61,9 @@ def at_once(workload: Workload, x: jax.Array, y: jax.Array) -> Play:
     def local(weights: Weights, x: jax.Array, y: jax.Array, batches: jax.Array) -> Weights:
         return jax.lax.scan(lambda w, batch: (step(w, x, y, batch), None), weights, batches)[0]
 
-    def share(weights: Weights, x: jax.Array, y: jax.Array, members: jax.Array, batches: jax.Array) -> Weights:
+    def share(
+        weights: Weights, x: jax.Array, y: jax.Array, members: jax.Array, batches: jax.Array
+    ) -> Weights:
         """Of one device."""
         given = x[members], y[members], batches
         if workload.hidden:

@@ -1,4 +1,6 @@
-"""pfl: its FederatedAveraging on SimulatedBackend; on two cores two processes of one thread under torchrun."""
+"""pfl: its FederatedAveraging on SimulatedBackend; on two cores two processes of one thread under
+torchrun.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def contender(workload: Workload, rounds: int, cores: int) -> tuple[list[float],
         samples, labels = tensors(x[user], y[user])
         return Dataset((samples[order], labels[order]), user_id=user)
 
-    federation = FederatedDataset(dataset, get_user_sampler("minimize_reuse", list(range(workload.clients))))
+    federation = FederatedDataset(
+        dataset, get_user_sampler("minimize_reuse", list(range(workload.clients)))
+    )
     net = Net(workload)
     model = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0))
     ticks = Ticks()
@@ -72,7 +76,9 @@ def contender(workload: Workload, rounds: int, cores: int) -> tuple[list[float],
         SimulatedBackend(federation, None),
         model,
         NNTrainHyperParams(
-            local_num_epochs=workload.epochs, local_learning_rate=workload.lr, local_batch_size=workload.batch
+            local_num_epochs=workload.epochs,
+            local_learning_rate=workload.lr,
+            local_batch_size=workload.batch,
         ),
         callbacks=[ticks],
         send_metrics_to_platform=False,

@@ -1,4 +1,6 @@
-"""A plain PyTorch loop: per client a copy of the model, nn.Module and torch.optim.SGD; then the average."""
+"""A plain PyTorch loop: per client a copy of the model, nn.Module and torch.optim.SGD; then the
+average.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,14 @@ Orders = Iterable[np.ndarray]
 
 
 def play(
-    net: nn.Module, workload: Workload, data: tuple[np.ndarray, np.ndarray], cohort: Iterable[tuple[int, Orders]]
+    net: nn.Module,
+    workload: Workload,
+    data: tuple[np.ndarray, np.ndarray],
+    cohort: Iterable[tuple[int, Orders]],
 ) -> None:
-    """One round of the clients in ``cohort``, each with the orders in which it goes through its samples."""
+    """One round of the clients in ``cohort``, each with the orders in which it goes through its
+    samples.
+    """
     x, y = data
     trained = []
     for client, orders in cohort:
@@ -27,7 +34,9 @@ def play(
         train(local, *tensors(x[client], y[client]), workload, orders)
         trained.append(local)
     with torch.no_grad():
-        for parameter, *theirs in zip(net.parameters(), *(m.parameters() for m in trained), strict=True):
+        for parameter, *theirs in zip(
+            net.parameters(), *(m.parameters() for m in trained), strict=True
+        ):
             parameter.copy_(sum(theirs) / len(theirs))
 
 

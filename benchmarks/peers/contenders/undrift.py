@@ -1,4 +1,6 @@
-"""undrift: FedAvg on its engine `simulate`, on Softmax or Neural; threads as the command line chooses them."""
+"""undrift: FedAvg on its engine `simulate`, on Softmax or Neural; threads as the command line
+chooses them.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,28 @@ from benchmarks.peers.workloads import CLASSES, Arrays, Workload
 from undrift.data.images import ImageSet
 from undrift.engines import Engine
 from undrift.methods import FedAvg
-from undrift.models.flat import flatten
+from undrift.models.layout import flatten
 from undrift.problems import Neural
 from undrift.problems.softmax import Softmax
-from undrift.runs.runner import prepare
+from undrift.runs.api import prepare
 from undrift.runs.threads import threads
 
 
 def engine(workload: Workload, dtype: str = "float32") -> Engine:
     x, y = workload.data()
     parts = list(np.arange(y.size).reshape(y.shape))
-    samples, labels = torch.from_numpy(x.reshape(-1, *workload.shape)), torch.from_numpy(y.reshape(-1))
+    samples, labels = (
+        torch.from_numpy(x.reshape(-1, *workload.shape)),
+        torch.from_numpy(y.reshape(-1)),
+    )
     cohort = {"cohort": workload.cohort, "dtype": dtype}
     if workload.convolutions or workload.hidden:
         classes = tuple(map(str, range(CLASSES)))
         data = ImageSet(samples, labels, samples[:1], labels[:1], classes, "synthetic")
         problem = Neural(network(workload), data, parts)
-        return prepare(FedAvg(lr=workload.lr), problem, epochs=workload.epochs, batch=workload.batch, **cohort)
+        return prepare(
+            FedAvg(lr=workload.lr), problem, epochs=workload.epochs, batch=workload.batch, **cohort
+        )
     problem = Softmax(samples, labels, parts, l2=0.0, classes=CLASSES)
     weight, bias = workload.start()
     x0 = np.column_stack([weight, bias]).reshape(-1)

@@ -1,4 +1,6 @@
-"""The command line. This page is all of it; each verb's work is in a module of its own, loaded when it is used."""
+"""The command line. This page is all of it; each verb's work is in a module of its own, loaded when
+it is used.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def unexpected(error: Exception) -> int:
         trace = trace.tb_next
     where = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
     words = " ".join(str(error).split())
-    say(f"Unexpected {type(error).__name__}{where}: {words[:300]}. Please report it, with what {DEBUG}=1 shows.")
+    say(
+        f"Unexpected {type(error).__name__}{where}: {words[:300]}. Please report it, with what {DEBUG}=1 shows."
+    )
     return FAILED
 
 
@@ -80,25 +84,45 @@ def commands() -> Parser:
     """Every verb and its options."""
     from undrift import __version__
 
-    parser = Parser("undrift", "Federated optimisation without client drift. Start with: undrift demo")
+    parser = Parser(
+        "undrift", "Federated optimisation without client drift. Start with: undrift demo"
+    )
     parser.add_argument("--version", action="version", version=f"undrift {__version__}")
     verbs = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
 
-    verb = verbs.add_parser("demo", description=DEMO, help="see client drift, and methods without it, in seconds")
+    verb = verbs.add_parser(
+        "demo", description=DEMO, help="see client drift, and methods without it, in seconds"
+    )
     verb.add_argument(
-        "--out", type=Path, default=Path("demo"), metavar="FOLDER", help="where everything goes (default: demo)"
+        "--out",
+        type=Path,
+        default=Path("demo"),
+        metavar="FOLDER",
+        help="where everything goes (default: demo)",
     )
     verb.set_defaults(work=demo_verb)
 
-    verb = verbs.add_parser("run", description=RUN, help="run every method of a spec with every seed")
-    verb.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
-    verb.add_argument("-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET)
-    verb.add_argument(
-        "--out", type=Path, default=Path("runs"), metavar="FOLDER", help="where run folders go (default: runs)"
+    verb = verbs.add_parser(
+        "run", description=RUN, help="run every method of a spec with every seed"
     )
-    verb.add_argument("--overwrite", action="store_true", help="replace an earlier run of the same name")
+    verb.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
     verb.add_argument(
-        "--check", action="store_true", help="run two rounds of each method, write nothing, say what all would take"
+        "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
+    )
+    verb.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs"),
+        metavar="FOLDER",
+        help="where run folders go (default: runs)",
+    )
+    verb.add_argument(
+        "--overwrite", action="store_true", help="replace an earlier run of the same name"
+    )
+    verb.add_argument(
+        "--check",
+        action="store_true",
+        help="run two rounds of each method, write nothing, say what all would take",
     )
     pause_option(verb)
     store_option(verb)
@@ -107,9 +131,13 @@ def commands() -> Parser:
     json_option(verb)
     verb.set_defaults(work=run_verb)
 
-    verb = verbs.add_parser("resume", description=RESUME, help="continue a run that was interrupted")
+    verb = verbs.add_parser(
+        "resume", description=RESUME, help="continue a run that was interrupted"
+    )
     verb.add_argument("run", metavar="RUN", help="folder of a run, or its name in runs/")
-    verb.add_argument("--trust", action="store_true", help="execute the Python files that the folder brings")
+    verb.add_argument(
+        "--trust", action="store_true", help="execute the Python files that the folder brings"
+    )
     pause_option(verb)
     store_option(verb)
     deterministic_option(verb)
@@ -118,9 +146,13 @@ def commands() -> Parser:
     verb.set_defaults(work=resume_verb)
 
     verb = verbs.add_parser("compare", description=COMPARE, help="compare recorded runs")
-    verb.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or its name in runs/")
+    verb.add_argument(
+        "runs", nargs="+", metavar="RUN", help="folder of a run, or its name in runs/"
+    )
     verb.add_argument("--target", type=positive, metavar="VALUE", help=TARGET)
-    verb.add_argument("--plot", type=Path, metavar="FILE", help="also draw the curves (.png, .pdf or .svg)")
+    verb.add_argument(
+        "--plot", type=Path, metavar="FILE", help="also draw the curves (.png, .pdf or .svg)"
+    )
     verb.add_argument("--y", metavar="COLUMN", help=f"what to draw: {', '.join(COLUMNS)}")
     verb.add_argument(
         "--smooth",
@@ -131,10 +163,18 @@ def commands() -> Parser:
     json_option(verb)
     verb.set_defaults(work=compare_verb)
 
-    verb = verbs.add_parser("report", description=REPORT, help="write recorded runs as one HTML file")
-    verb.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or its name in runs/")
+    verb = verbs.add_parser(
+        "report", description=REPORT, help="write recorded runs as one HTML file"
+    )
     verb.add_argument(
-        "-o", "--out", type=Path, metavar="FILE", help="default: RUN/report.html; of several runs, report.html"
+        "runs", nargs="+", metavar="RUN", help="folder of a run, or its name in runs/"
+    )
+    verb.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="default: RUN/report.html; of several runs, report.html",
     )
     verb.add_argument("--target", type=positive, metavar="VALUE", help=TARGET)
     json_option(verb)
@@ -143,44 +183,81 @@ def commands() -> Parser:
     verb = verbs.add_parser("export", description=EXPORT, help="copy a model of a run to a file")
     verb.add_argument("run", metavar="RUN", help="folder of a run, or its name in runs/")
     verb.add_argument("method", metavar="METHOD", help="its label in the spec")
-    verb.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="where to: a .safetensors file")
+    verb.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="where to: a .safetensors file",
+    )
     verb.add_argument("--seed", type=int, metavar="S", help="needed where there are several")
-    verb.add_argument("--best", action="store_true", help="the best model that was measured, not the last")
+    verb.add_argument(
+        "--best", action="store_true", help="the best model that was measured, not the last"
+    )
     verb.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
     json_option(verb)
     verb.set_defaults(work=export_verb)
 
     verb = verbs.add_parser(
-        "list", description=LIST, help="list methods, objectives, problems or the settings of a spec"
+        "list",
+        description=LIST,
+        help="list methods, objectives, problems or the settings of a spec",
     )
     verb.add_argument("kind", choices=KINDS, help=", ".join(KINDS), metavar="|".join(KINDS))
     json_option(verb)
     verb.set_defaults(work=list_verb)
 
-    verb = verbs.add_parser("show", description=SHOW, help="show a method or an objective: update, parameters, source")
-    verb.add_argument("name", metavar="NAME", help="from: undrift list methods, or: undrift list objectives")
+    verb = verbs.add_parser(
+        "show", description=SHOW, help="show a method or an objective: update, parameters, source"
+    )
+    verb.add_argument(
+        "name", metavar="NAME", help="from: undrift list methods, or: undrift list objectives"
+    )
     json_option(verb)
     verb.set_defaults(work=show_verb)
 
-    verb = verbs.add_parser("reproduce", description=REPRODUCE, help="rerun the papers' tables and figures")
-    verb.add_argument("items", nargs="*", metavar="ITEM", help="PAPER, PAPER/ITEM, PAPER/ITEM/PANEL or all")
+    verb = verbs.add_parser(
+        "reproduce", description=REPRODUCE, help="rerun the papers' tables and figures"
+    )
+    verb.add_argument(
+        "items", nargs="*", metavar="ITEM", help="PAPER, PAPER/ITEM, PAPER/ITEM/PANEL or all"
+    )
     verb.add_argument("--list", action="store_true", help="list the items and what each would take")
     verb.add_argument(
-        "--quick", action="store_true", help="less of everything: shows that an item runs, judges nothing"
-    )
-    verb.add_argument("--seeds", type=natural, default=1, metavar="N", help="run seeds 0 to N - 1 (default: 1)")
-    verb.add_argument(
-        "--device", default="cpu", metavar="DEVICE", help="for networks: cpu, cuda, cuda:0, ... (default: cpu)"
+        "--quick",
+        action="store_true",
+        help="less of everything: shows that an item runs, judges nothing",
     )
     verb.add_argument(
-        "--precision", choices=("f32", "tf32", "bf16"), help="of matrix products (default: bf16 on a GPU, else f32)"
+        "--seeds", type=natural, default=1, metavar="N", help="run seeds 0 to N - 1 (default: 1)"
+    )
+    verb.add_argument(
+        "--device",
+        default="cpu",
+        metavar="DEVICE",
+        help="for networks: cpu, cuda, cuda:0, ... (default: cpu)",
+    )
+    verb.add_argument(
+        "--precision",
+        choices=("f32", "tf32", "bf16"),
+        help="of matrix products (default: bf16 on a GPU, else f32)",
     )
     verb.add_argument("--rounds", type=natural, metavar="N", help="stop every run after N rounds")
     verb.add_argument("--only", default="", metavar="LABEL,...", help="only these methods")
     verb.add_argument(
-        "--minutes", type=positive, metavar="M", help="stop cleanly after M minutes; the same command continues"
+        "--minutes",
+        type=positive,
+        metavar="M",
+        help="stop cleanly after M minutes; the same command continues",
     )
-    verb.add_argument("--jobs", type=natural, default=1, metavar="N", help="processes that share the work (default: 1)")
+    verb.add_argument(
+        "--jobs",
+        type=natural,
+        default=1,
+        metavar="N",
+        help="processes that share the work (default: 1)",
+    )
     verb.add_argument("--worker", type=natural, help=argparse.SUPPRESS)
     verb.add_argument(
         "--out",
@@ -189,16 +266,27 @@ def commands() -> Parser:
         metavar="FOLDER",
         help="where runs are kept (default: reproductions)",
     )
-    verb.add_argument("--kept", action="store_true", help="run nothing: write pages from the runs that are kept")
-    verb.add_argument("--pages", type=Path, metavar="FOLDER", help="where pages go (default: pages in --out)")
     verb.add_argument(
-        "--pack", type=Path, metavar="FILE", help="also write the kept runs of the items (or all) to one file"
+        "--kept", action="store_true", help="run nothing: write pages from the runs that are kept"
     )
-    verb.add_argument("--unpack", type=Path, metavar="FILE", help="first take in the runs of such a file")
+    verb.add_argument(
+        "--pages", type=Path, metavar="FOLDER", help="where pages go (default: pages in --out)"
+    )
+    verb.add_argument(
+        "--pack",
+        type=Path,
+        metavar="FILE",
+        help="also write the kept runs of the items (or all) to one file",
+    )
+    verb.add_argument(
+        "--unpack", type=Path, metavar="FILE", help="first take in the runs of such a file"
+    )
     json_option(verb)
     verb.set_defaults(work=reproduce_verb)
 
-    verb = verbs.add_parser("tables", description=TABLES, help="compute the papers' tables: printed values beside ours")
+    verb = verbs.add_parser(
+        "tables", description=TABLES, help="compute the papers' tables: printed values beside ours"
+    )
     verb.add_argument("item", nargs="?", metavar="ITEM", help="default: all of them")
     json_option(verb)
     verb.set_defaults(work=tables_verb)
@@ -211,14 +299,25 @@ def commands() -> Parser:
     verb.set_defaults(work=new_verb)
 
     verb = verbs.add_parser("check", description=CHECK, help="check the methods of a file")
-    verb.add_argument("file", type=Path, metavar="FILE", help="a Python file with your methods; it is run")
+    verb.add_argument(
+        "file", type=Path, metavar="FILE", help="a Python file with your methods; it is run"
+    )
     json_option(verb)
     verb.set_defaults(work=check_verb)
 
     verb = verbs.add_parser("data", description=DATA, help="fetch, describe or verify image sets")
-    verb.add_argument("what", choices=("fetch", "info", "verify"), metavar="fetch|info|verify", help="what to do")
-    verb.add_argument("name", nargs="?", metavar="NAME", help="an image set: digits, mnist, cifar10, ..., or your own")
-    verb.add_argument("--folder", type=Path, metavar="FOLDER", help="where the data are (default: $UNDRIFT_DATA)")
+    verb.add_argument(
+        "what", choices=("fetch", "info", "verify"), metavar="fetch|info|verify", help="what to do"
+    )
+    verb.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="an image set: digits, mnist, cifar10, ..., or your own",
+    )
+    verb.add_argument(
+        "--folder", type=Path, metavar="FOLDER", help="where the data are (default: $UNDRIFT_DATA)"
+    )
     json_option(verb)
     verb.set_defaults(work=data_verb)
     return parser
@@ -226,7 +325,17 @@ def commands() -> Parser:
 
 VERBS = ("demo", "run", "resume", "compare", "report", "export", "list", "show", "reproduce", "tables", "new", "check",
          "data")  # fmt: skip
-COLUMNS = ("gap", "accuracy", "top5", "loss", "train_accuracy", "train_loss", "drift", "grad_norm", "distance")
+COLUMNS = (
+    "gap",
+    "accuracy",
+    "top5",
+    "loss",
+    "train_accuracy",
+    "train_loss",
+    "drift",
+    "grad_norm",
+    "distance",
+)
 """What compare draws."""
 KINDS = ("methods", "objectives", "problems", "settings")
 DEMO = """\
@@ -373,7 +482,12 @@ class Parser(argparse.ArgumentParser):
     """One look for every verb, and complaints that cannot command the terminal."""
 
     def __init__(self, prog: str, description: str, **kwargs: object):
-        kwargs |= {"prog": prog, "description": description, "epilog": EPILOG, "allow_abbrev": False}
+        kwargs |= {
+            "prog": prog,
+            "description": description,
+            "epilog": EPILOG,
+            "allow_abbrev": False,
+        }
         super().__init__(formatter_class=Help, **kwargs)  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
@@ -405,7 +519,15 @@ def deterministic_option(verb: argparse.ArgumentParser) -> None:
 def log_option(verb: argparse.ArgumentParser) -> None:
     names = ("tensorboard", "mlflow")
     help = "also log every row to tensorboard (in RUN/tensorboard) or mlflow; may be given twice"
-    verb.add_argument("--log", dest="logs", action="append", choices=names, default=[], metavar="LOGGER", help=help)
+    verb.add_argument(
+        "--log",
+        dest="logs",
+        action="append",
+        choices=names,
+        default=[],
+        metavar="LOGGER",
+        help=help,
+    )
 
 
 def nearest(word: str) -> None:

@@ -13,7 +13,7 @@ from undrift.cli.run import with_outcomes
 from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
 from undrift.report.summary import Summary, aim, metric, print_summaries, summarise
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
-from undrift.runs.vary import varied
+from undrift.spec.vary import varied
 
 PLOTS = (".png", ".pdf", ".svg")
 SMOOTH = 10
@@ -21,7 +21,9 @@ SMOOTH = 10
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """What is in a folder; labels tell the run, and what is to be said of its data, where there are several."""
+    """What is in a folder; labels tell the run, and what is to be said of its data, where there are
+    several.
+    """
 
     folder: Folder
     title: str
@@ -44,7 +46,12 @@ class Part:
 
 
 def compare(
-    names: Sequence[str], target: float | None, plot: Path | None, y: str | None, smooth: int | None, as_json: bool
+    names: Sequence[str],
+    target: float | None,
+    plot: Path | None,
+    y: str | None,
+    smooth: int | None,
+    as_json: bool,
 ) -> int:
     complaints = [text for name in names if (text := missing(name))]
     if plot is not None and plot.suffix.lower() not in PLOTS:
@@ -65,7 +72,9 @@ def compare(
         refuse([f"--y {y}: was not measured in these runs; there are {', '.join(there)}"])
     note = common([part.note for part in parts]) or ""
     if as_json:
-        methods = [dataclasses.asdict(s) | {"target": part.goal} for part in parts for s in part.summaries]
+        methods = [
+            dataclasses.asdict(s) | {"target": part.goal} for part in parts for s in part.summaries
+        ]
         goal = common([part.goal for part in parts])
         result_json({"target": goal, "note": note, "varied": spreads(folders), "methods": methods})
     else:
@@ -74,10 +83,15 @@ def compare(
         return OK
     from undrift.report.figures import panels, save
 
-    drawn = [part for part in parts if y is None or any(row.get(y) is not None for row in part.rows)]
+    drawn = [
+        part for part in parts if y is None or any(row.get(y) is not None for row in part.rows)
+    ]
     goals = {part.title: part.goal for part in drawn}
     try:
-        save(panels({part.title: part.rows for part in drawn}, goals, y=y, smooth=window, note=note), plot)
+        save(
+            panels({part.title: part.rows for part in drawn}, goals, y=y, smooth=window, note=note),
+            plot,
+        )
     except OSError as error:
         say(f"{plot}: {error.strerror or error}")
         return FAILED
@@ -92,12 +106,20 @@ def judged(folders: Sequence[Folder], target: float | None) -> list[Part]:
         column = metric(run.rows) if run.rows or not found else next(iter(found))
         found.setdefault(column, []).append(run)
     if target is not None and len(found) > 1:
-        refuse([f"--target {target:g}: of which measure? These runs are judged by {' and by '.join(found)}"])
+        refuse(
+            [
+                f"--target {target:g}: of which measure? These runs are judged by {' and by '.join(found)}"
+            ]
+        )
     return [part(column, runs, target) for column, runs in found.items()]
 
 
 def part(column: str, runs: Sequence[Recorded], target: float | None) -> Part:
-    goal = target if target is not None else common([aim(run.folder.document(), column) for run in runs])
+    goal = (
+        target
+        if target is not None
+        else common([aim(run.folder.document(), column) for run in runs])
+    )
     if column == "accuracy" and goal is not None and goal > 1:
         refuse([f"--target {goal:g}: these runs are judged by their accuracy, which is at most 1"])
     rows, outcomes = joined(runs)
@@ -124,7 +146,9 @@ def gather(folders: Sequence[Folder]) -> tuple[list[Row], list[Outcome]]:
 
 
 def joined(runs: Sequence[Recorded]) -> tuple[list[Row], list[Outcome]]:
-    return [row for run in runs for row in run.rows], [outcome for run in runs for outcome in run.outcomes]
+    return [row for run in runs for row in run.rows], [
+        outcome for run in runs for outcome in run.outcomes
+    ]
 
 
 def read(folders: Sequence[Folder]) -> list[Recorded]:
@@ -133,7 +157,10 @@ def read(folders: Sequence[Folder]) -> list[Recorded]:
             folder,
             title,
             rows=[row | {"label": prefix + row["label"]} for row in folder.rows()],
-            outcomes=[dataclasses.replace(outcome, label=prefix + outcome.label) for outcome in folder.outcomes()],
+            outcomes=[
+                dataclasses.replace(outcome, label=prefix + outcome.label)
+                for outcome in folder.outcomes()
+            ],
         )
         for folder, title, prefix in zip(folders, titles(folders), prefixes(folders), strict=True)
     ]
@@ -151,7 +178,10 @@ def prefixes(folders: Sequence[Folder]) -> list[str]:
     """What labels of each run begin with."""
     same = common([folder.note for folder in folders]) is not None
     notes = [f" ({folder.note})" if folder.note and not same else "" for folder in folders]
-    return [f"{name}{note}: " * (len(folders) > 1) for name, note in zip(titles(folders), notes, strict=True)]
+    return [
+        f"{name}{note}: " * (len(folders) > 1)
+        for name, note in zip(titles(folders), notes, strict=True)
+    ]
 
 
 def titles(folders: Sequence[Folder]) -> list[str]:

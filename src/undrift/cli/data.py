@@ -61,7 +61,10 @@ def fetch(name: str | None, folder: Path | None, as_json: bool) -> None:
         result_json(paths)
     else:
         result("\n".join(paths))
-    say(f"{name} is there. Check every image: undrift data verify {name}" + f" --folder {folder}" * bool(folder))
+    say(
+        f"{name} is there. Check every image: undrift data verify {name}"
+        + f" --folder {folder}" * bool(folder)
+    )
 
 
 @verb
@@ -108,7 +111,9 @@ def needed(name: str | None, folder: Path | None) -> str:
     if name not in CARDS:
         place = data_folder(folder) / name / "train" if somewhere else None
         if place is None or not place.is_dir():
-            raise ValueError(unknown("image set", name, CARDS) + f"; looked for {place}" * bool(place))
+            raise ValueError(
+                unknown("image set", name, CARDS) + f"; looked for {place}" * bool(place)
+            )
     if name != "digits" and not somewhere:
         raise ValueError(f"no data folder is named: add --folder FOLDER, or set {FOLDER} to one")
     return name

@@ -8,14 +8,15 @@ from typing import Any
 from undrift.cli.stop import Stop
 from undrift.cli.talk import FAILED, OK, result, say
 from undrift.core.params import hints
-from undrift.report.chart import chart
+from undrift.report.ascii_chart import chart
 from undrift.report.summary import curves, print_summaries, summarise
 from undrift.report.text import columns, prose
 from undrift.runs.folder import Folder, Row
-from undrift.runs.spec import Entry, Spec, parse
+from undrift.spec.schema import Entry, Spec, parse
 
 CANCER = """\
-# Regularised logistic regression on the Wisconsin breast cancer data (569 samples, 30 features, comes with
+# Regularised logistic regression on the Wisconsin breast cancer data (569 samples, 30 features,
+# comes with
 # scikit-learn), split unevenly among ten clients. Condition number 177.
 name = "breast-cancer"
 rounds = 300
@@ -31,7 +32,8 @@ beta = 0.3
 seed = 1
 l2 = 0.05
 
-# One step size for the four methods that share their local steps: 0.9/L, fourteen times what theory grants FedRecu.
+# One step size for the four methods that share their local steps: 0.9/L, fourteen times what theory
+# grants FedRecu.
 [[method]]
 name = "FedAvg"
 lr = 0.1
@@ -174,17 +176,23 @@ def perform(spec: Spec, text: str, out: Path) -> list[Row]:
 def tell(title: str, spec: Spec, rows: list[Row]) -> None:
     settings = {entry.label: words(entry) for entry in spec.entries}
     result(f"\n{title}\n")
-    result(print_summaries(summarise(rows, TARGET), TARGET, last=("settings", settings), legend=False))
+    result(
+        print_summaries(summarise(rows, TARGET), TARGET, last=("settings", settings), legend=False)
+    )
     if title == next(iter(SPECS)):
         found = curves(rows)
         points = {name: [(row["round"], row["gap"]) for row in found[name][0]] for name in CHART}
         width = int(min(columns(), 80)) - 20  # beside the curves stand numbers and names
-        result(f"\nf(x) - f* of {CHART[0]} and of {CHART[1]}, at the same step size\n\n{chart(points, width)}")
+        result(
+            f"\nf(x) - f* of {CHART[0]} and of {CHART[1]}, at the same step size\n\n{chart(points, width)}"
+        )
 
 
 def words(entry: Entry) -> str:
     """What was set by hand and what theory set."""
-    values: dict[str, Any] = {k: v for k, v in entry.given.items() if k in hints(type(entry.method))}
+    values: dict[str, Any] = {
+        k: v for k, v in entry.given.items() if k in hints(type(entry.method))
+    }
     theory = [key for key in values if key in entry.method.open_fields()]
     hand = [f"{key} = {value:g}" for key, value in values.items() if key not in theory]
     return ", ".join(hand + [f"theory: {', '.join(theory)}"] * bool(theory))

@@ -13,18 +13,18 @@ from undrift.cli.stop import Stop
 from undrift.cli.talk import say
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
+from undrift.core.options import fades
 from undrift.core.params import THEORY
 from undrift.core.problem import Problem, Unsupported
-from undrift.core.treatment import fades
 from undrift.report.text import count, size, whole
 from undrift.runs.folder import CHECKPOINTS, Folder, Outcome
-from undrift.runs.spec import BadSpec, Complaint, Entry, Spec, values
+from undrift.spec.schema import BadSpec, Complaint, Entry, Spec, values
 from undrift.theory.rules import has_rule
 
 if TYPE_CHECKING:
     from undrift.cli.progress import Progress
     from undrift.engines import Engine
-    from undrift.engines.room import Needs
+    from undrift.engines.memory import Needs
 
 __all__ = ["Experiment", "Stop", "Task", "make"]
 
@@ -57,11 +57,15 @@ class Experiment:
     @property
     def takes(self) -> str:
         """What the method with the largest client states needs in memory, and where those go."""
-        from undrift.engines.room import where
+        from undrift.engines.memory import where
 
         task = max(self.tasks, key=lambda task: task.needs.states)
         needs, problem = task.needs, task.problem
-        factors = count(needs.vectors, "vector"), count(problem.clients, "client"), f"{whole(problem.dim)} numbers"
+        factors = (
+            count(needs.vectors, "vector"),
+            count(problem.clients, "client"),
+            f"{whole(problem.dim)} numbers",
+        )
         free = f" ({size(needs.free)} free)" if needs.free is not None else ""
         states = f"{' x '.join(factors)} = {size(needs.states)}, {where(needs.place, problem.device)}{free}"
         of = f" of {task.entry.label}" if len(self.tasks) > 1 else ""
@@ -76,7 +80,9 @@ class Experiment:
         return getattr(getattr(self.tasks[0].problem, "data", None), "note", "")
 
     def at(self, seed: int) -> list[Task]:
-        """The tasks with one seed; of those whose problems are its own, one seed's are held at a time."""
+        """The tasks with one seed; of those whose problems are its own, one seed's are held at a
+        time.
+        """
         if not self.spec.anew or seed == self.spec.seeds[0]:
             return self.tasks
         if seed not in self._laid:
@@ -87,9 +93,12 @@ class Experiment:
         return self._laid[seed]
 
     def engine(self, task: Task, seed: int) -> Engine:
-        from undrift.runs import runner
+        from undrift.runs import api as runner
 
-        setting = self.spec.setting(task.entry) | {"seed": self.spec.draws_at(seed), "store": self.store}
+        setting = self.spec.setting(task.entry) | {
+            "seed": self.spec.draws_at(seed),
+            "store": self.store,
+        }
         return runner.prepare(task.method, task.problem, **setting)
 
     def threads(self) -> AbstractContextManager[None]:
@@ -97,8 +106,12 @@ class Experiment:
 
         return threads(self.tasks[0].problem, self.spec.batch, self.spec.cohort)
 
-    def perform(self, folder: Folder, progress: Progress, stop: Stop, pause: float | None = None) -> Iterator[Outcome]:
-        """Run what is left to run. Rows and outcomes go to the folder; ``pause`` is the time between checkpoints."""
+    def perform(
+        self, folder: Folder, progress: Progress, stop: Stop, pause: float | None = None
+    ) -> Iterator[Outcome]:
+        """Run what is left to run. Rows and outcomes go to the folder; ``pause`` is the time
+        between checkpoints.
+        """
         ended = {(outcome.label, outcome.seed): outcome for outcome in folder.outcomes()}
         seeds, width = self.spec.seeds, max(len(task.entry.label) for task in self.tasks)
         with self.threads():
@@ -115,7 +128,9 @@ class Experiment:
                         folder.ended(outcome)
                         yield outcome
                         continue
-                    progress.begin(f"{label:<{width}}" + f" seed {seed}" * (len(seeds) > 1), task.entry.rounds)
+                    progress.begin(
+                        f"{label:<{width}}" + f" seed {seed}" * (len(seeds) > 1), task.entry.rounds
+                    )
                     outcome = ended[label, seed] = self.one(k, seed, folder, progress, stop, pause)
                     progress.end(outcome)
                     yield outcome
@@ -126,12 +141,18 @@ class Experiment:
         return first if first and self.spec.vary == ["draws"] and not first.seeded else None
 
     def one(
-        self, k: int, seed: int, folder: Folder, progress: Progress, stop: Stop, pause: float | None = None
+        self,
+        k: int,
+        seed: int,
+        folder: Folder,
+        progress: Progress,
+        stop: Stop,
+        pause: float | None = None,
     ) -> Outcome:
         """The k-th method with one seed, from where it was left."""
-        from undrift.engines.room import where
+        from undrift.engines.checkpoint import Shelf
+        from undrift.engines.memory import where
         from undrift.runs import models
-        from undrift.runs.checkpoint import Shelf
         from undrift.runs.trial import PAUSE, Best, Trial
 
         spec, task = self.spec, self.at(seed)[k]
@@ -152,7 +173,9 @@ class Experiment:
         try:
             engine = self.engine(task, seed)
             if (found := getattr(engine, "needs", task.needs)).place != task.needs.place:
-                say(f"{label}: client states go {where(found.place, task.problem.device)}: free memory has changed")
+                say(
+                    f"{label}: client states go {where(found.place, task.problem.device)}: free memory has changed"
+                )
             trial = Trial(engine, task.entry.rounds, spec.every, watch, Best())
             trial.resume(folder, checkpoints, label, seed, say)
             status = trial.run(close, stop, PAUSE if pause is None else pause)
@@ -166,7 +189,10 @@ class Experiment:
         except BaseException as error:  # a user's method may do anything
             if task.entry.file is None or isinstance(error, (OSError, KeyboardInterrupt)):
                 raise
-            status, note = "failed", f"failed: {type(error).__name__}{_place(error, task.entry.file)}: {error}"
+            status, note = (
+                "failed",
+                f"failed: {type(error).__name__}{_place(error, task.entry.file)}: {error}",
+            )
         if status == "diverged":
             note = f"diverged in round {engine.round}: {remedy(task.entry.method)}"
         outcome = Outcome(label, name, seed, status, values(task.method), note, **end)
@@ -177,22 +203,31 @@ class Experiment:
 
 
 def make(spec: Spec, store: str = "auto") -> Experiment:
-    """Build what is to be solved and let theory set what is left to it; :class:`BadSpec` if that is not possible.
+    """Build what is to be solved and let theory set what is left to it; :class:`BadSpec` if that is
+    not possible.
 
     ``store`` is where the clients' states are to be kept.
     """
-    from undrift.runs.device import absent
+    from undrift.spec.device import absent
 
     say_where = spec.origin.complaint
     if text := absent(spec.device):
         raise BadSpec([say_where(("device",), text)])
     if store != "auto" and spec.engine != "simulate":
-        raise BadSpec([Complaint(f"--store {store}", f"the engine {spec.engine} has one place for client states")])
+        raise BadSpec(
+            [
+                Complaint(
+                    f"--store {store}", f"the engine {spec.engine} has one place for client states"
+                )
+            ]
+        )
     complaints: list[Complaint] = []
     first, *others = spec.seeds if spec.anew else spec.seeds[:1]
     tasks = lay(spec, store, first, complaints)
     digests = [task.problem.digest() for task in tasks[:1]]
-    for seed in others if tasks else ():  # laid out again when its turn comes: many do not fit into memory together
+    for seed in (
+        others if tasks else ()
+    ):  # laid out again when its turn comes: many do not fit into memory together
         digests += [task.problem.digest() for task in lay(spec, store, seed, complaints)[:1]]
     if complaints:
         raise BadSpec(complaints)
@@ -211,8 +246,8 @@ def lay(spec: Spec, store: str, seed: int, complaints: list[Complaint]) -> list[
     """The tasks with one seed, without those that there are complaints of."""
     import torch
 
-    from undrift.engines.room import NoRoom, plan
-    from undrift.runs.runner import resolve
+    from undrift.engines.memory import NoRoom, plan
+    from undrift.runs.api import resolve
 
     say_where = spec.origin.complaint
     problems = build(spec, seed, complaints)
@@ -223,17 +258,26 @@ def lay(spec: Spec, store: str, seed: int, complaints: list[Complaint]) -> list[
             continue
         try:
             most = max(steps(spec, entry, problem))
-            method = resolve(entry.method, problem, steps=most, cohort=spec.cohort, batch=spec.batch)
+            method = resolve(
+                entry.method, problem, steps=most, cohort=spec.cohort, batch=spec.batch
+            )
         except ValueError as error:
             field = next(iter(entry.method.open_fields()), "name")
             complaints.append(say_where(("method", i, field), str(error)))
             continue
         reasons = method.refuse(
-            problem.clients, spec.cohort or Sampling(problem.clients), steps(spec, entry, problem), spec.weights
+            problem.clients,
+            spec.cohort or Sampling(problem.clients),
+            steps(spec, entry, problem),
+            spec.weights,
         )
         complaints += [say_where(("method", i), reason) for reason in reasons]
-        if why := fades(getattr(method, "lr", None), entry.decay, entry.rounds, torch.finfo(problem.dtype).tiny):
-            complaints.append(say_where(("method", i, "decay") if "decay" in entry.given else ("decay",), why))
+        if why := fades(
+            getattr(method, "lr", None), entry.decay, entry.rounds, torch.finfo(problem.dtype).tiny
+        ):
+            complaints.append(
+                say_where(("method", i, "decay") if "decay" in entry.given else ("decay",), why)
+            )
         try:
             place = store if spec.engine == "simulate" else "device"
             needs = plan(method, problem, spec.cohort or Sampling(problem.clients), place)
@@ -250,7 +294,7 @@ def build(spec: Spec, seed: int, complaints: list[Complaint]) -> dict[Any, Probl
     """Objective -> the problem with it: each is built once for all methods."""
     import torch
 
-    from undrift.engines.room import afford
+    from undrift.engines.memory import afford
 
     problems: dict[Any, Problem] = {}
     for i, entry in enumerate(spec.entries):
@@ -287,7 +331,9 @@ def remedy(method: Method) -> str:
     """What to try when a method diverges."""
     given = values(method)
     tries = [f"a {how} {field}" for field, how in STEPS if field in given]
-    if by_theory := [f for f, value in given.items() if value != THEORY and has_rule(type(method).__name__, f)]:
+    if by_theory := [
+        f for f, value in given.items() if value != THEORY and has_rule(type(method).__name__, f)
+    ]:
         tries.append(" and ".join(f'{field} = "theory"' for field in by_theory))
     return f"try {', or '.join(tries)}" if tries else "try fewer local steps"
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from undrift._files import writing
 from undrift.cli.places import missing, place
 from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
-from undrift.core.files import writing
 from undrift.report.text import size
 from undrift.runs.folder import BadFolder, Folder
 from undrift.runs.models import find, read
 
 
-def export(name: str, label: str, seed: int | None, best: bool, out: Path, overwrite: bool, as_json: bool) -> int:
+def export(
+    name: str, label: str, seed: int | None, best: bool, out: Path, overwrite: bool, as_json: bool
+) -> int:
     if wrong := missing(name):
         refuse([wrong])
     try:

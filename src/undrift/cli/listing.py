@@ -48,20 +48,35 @@ def methods(as_json: bool) -> int:
     ]
     result(table(head, cells, right=head[1:5]))
     result("")
-    result(prose("up, down: vectors sent per client and round; server, client: vectors stored between rounds"))
-    result(prose("a vector of which only some entries travel counts as one; the bytes of a run are those that travel"))
-    result(prose("clients: all must take part in every round, or some may; exact: no bias on heterogeneous data"))
+    result(
+        prose(
+            "up, down: vectors sent per client and round; server, client: vectors stored between rounds"
+        )
+    )
+    result(
+        prose(
+            "a vector of which only some entries travel counts as one; the bytes of a run are those that travel"
+        )
+    )
+    result(
+        prose(
+            "clients: all must take part in every round, or some may; exact: no bias on heterogeneous data"
+        )
+    )
     if any(row["provisional"] for row in rows):
-        result(prose("*: this may not be exactly its authors' recursion; undrift show NAME says why"))
+        result(
+            prose("*: this may not be exactly its authors' recursion; undrift show NAME says why")
+        )
     result("\nMore on one of them: undrift show FedRecu")
     return OK
 
 
 def problems(as_json: bool) -> int:
-    from undrift.problems.catalog import registry as known
+    from undrift.problems.named import registry as known
 
     rows: list[dict[str, Any]] = [
-        {"name": name, "title": kind.title, "parameters": _explained(kind)} for name, kind in known.items()
+        {"name": name, "title": kind.title, "parameters": _explained(kind)}
+        for name, kind in known.items()
     ]
     if as_json:
         result_json(rows)
@@ -75,10 +90,13 @@ def problems(as_json: bool) -> int:
 
 def settings(as_json: bool) -> int:
     from undrift.core.cohort import Sampling
-    from undrift.runs.spec import SETTINGS, TRAINING, Settings
+    from undrift.spec.schema import SETTINGS, TRAINING, Settings
 
     known = {row["name"]: row for row in _explained(Settings)}
-    known["cohort"]["takes"], known["objective"]["takes"] = "whole number >= 1 or table", "text or table"
+    known["cohort"]["takes"], known["objective"]["takes"] = (
+        "whole number >= 1 or table",
+        "text or table",
+    )
     parts = {
         "at the top of a spec": [known[name] for name in SETTINGS if name not in TRAINING],
         "at the top, or in a [[method]] for that one": [known[name] for name in TRAINING],
@@ -91,9 +109,7 @@ def settings(as_json: bool) -> int:
         result(f"{place}\n")
         _explain(rows)
         result("")
-    method = (
-        'a name, a label if you like, and the parameters in: undrift show NAME; file = "mine.py" where it is your own'
-    )
+    method = 'a name, a label if you like, and the parameters in: undrift show NAME; file = "mine.py" where it is your own'
     result(prose("a name and the parameters in: undrift list problems", "[problem]   ", " " * 12))
     result(prose(method, "[[method]]  ", " " * 12))
     return OK
@@ -105,9 +121,15 @@ def objectives(as_json: bool) -> int:
         result_json(rows)
         return OK
     head = ["name", "needs", "title"]
-    result(table(head, [[row["name"], ", ".join(row["needs"]) or NONE, row["title"]] for row in rows]))
+    result(
+        table(head, [[row["name"], ", ".join(row["needs"]) or NONE, row["title"]] for row in rows])
+    )
     result("")
-    result(prose("needs: what it looks at besides the local model. Objectives are for networks: problem images."))
+    result(
+        prose(
+            "needs: what it looks at besides the local model. Objectives are for networks: problem images."
+        )
+    )
     result("\nMore on one of them: undrift show FedLC")
     return OK
 
@@ -116,9 +138,15 @@ def show(name: str, as_json: bool) -> int:
     objective = find_objective(name)
     cls: Any = objective or find(name)
     if cls is None:
-        refuse([unknown("method or objective", name, sorted([*registry, *losses], key=str.casefold))])
+        refuse(
+            [unknown("method or objective", name, sorted([*registry, *losses], key=str.casefold))]
+        )
     page = (_objective if objective else facts)(cls)
-    page |= {"update": inspect.getdoc(cls) or "", "parameters": parameters(cls), "source": inspect.getsource(cls)}
+    page |= {
+        "update": inspect.getdoc(cls) or "",
+        "parameters": parameters(cls),
+        "source": inspect.getsource(cls),
+    }
     if as_json:
         result_json(page)
         return OK
@@ -128,7 +156,9 @@ def show(name: str, as_json: bool) -> int:
     result(f"\n{page['update']}\n")
     result(_parameter_table(page["parameters"], theory=objective is None))
     if objective:
-        result(f"\nNeeds        {', '.join(NEEDS[need] for need in page['needs']) or 'the local model only'}")
+        result(
+            f"\nNeeds        {', '.join(NEEDS[need] for need in page['needs']) or 'the local model only'}"
+        )
         result(f"Use          objective = {_toml(page['name'])} in a spec whose problem is images")
     else:
         result("\n" + prose(_costs(page), f"{'Costs':<12} ", " " * 13))
@@ -165,7 +195,9 @@ def assumptions(cls: type[Method]) -> list[str]:
     """What a federation must have, in words."""
     full, equal = cls.participation == "full", cls.equal_steps
     return [
-        "every client takes part in every round" if full else "any number of clients may take part in a round",
+        "every client takes part in every round"
+        if full
+        else "any number of clients may take part in a round",
         *["every client takes the same number of local steps"] * equal,
         *["each client can minimise its own regularised problem exactly"] * cls.solves,
     ]
@@ -210,14 +242,28 @@ def _parameter_table(rows: list[dict[str, Any]], theory: bool) -> str:
     head = ["parameter", "default", *["theory"] * theory, "takes"]
     cells = []
     for row in rows:
-        default = "required" if row["required"] else NONE if row["default"] is None else _toml(row["default"])
-        cells.append([row["name"], default, *["yes" if row["theory"] else "no"] * theory, row["takes"]])
+        default = (
+            "required"
+            if row["required"]
+            else NONE
+            if row["default"] is None
+            else _toml(row["default"])
+        )
+        cells.append(
+            [row["name"], default, *["yes" if row["theory"] else "no"] * theory, row["takes"]]
+        )
     return table(head, cells) if rows else "no parameters"
 
 
 def _toml(value: Any) -> str:
     """A value as a spec would have it."""
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f'"{value}"'
+        if isinstance(value, str)
+        else str(value)
+    )
 
 
 def _costs(row: dict[str, Any]) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from undrift.check import own
+from undrift.check import template as own
 from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
 from undrift.report.text import count
-from undrift.runs.own import load
+from undrift.runs.plugins import load
 
 
 def new(name: str, folder: Path) -> int:
@@ -60,6 +60,10 @@ def examine(cls: type, as_json: bool) -> dict[str, str]:
             raise
         except BaseException as error:  # whatever a user's method does, the other checks still run
             failures[name] = f"it stops with {type(error).__name__}: {error}"
-        tell(f"  FAILED  {name}: {failures[name]}" if name in failures else f"  passed  {name}: {words}")
+        tell(
+            f"  FAILED  {name}: {failures[name]}"
+            if name in failures
+            else f"  passed  {name}: {words}"
+        )
     tell(f"{count(len(CHECKS) - len(failures), 'check')} passed, {len(failures)} failed")
     return failures

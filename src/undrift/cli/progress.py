@@ -56,7 +56,9 @@ class Lines:
 
 
 class Bar:
-    """Round, gap, drift, vectors, seconds per round and the time that is left; colours unless NO_COLOR is set."""
+    """Round, gap, drift, vectors, seconds per round and the time that is left; colours unless
+    NO_COLOR is set.
+    """
 
     def __init__(self, quiet: bool, note: str = "") -> None:
         from rich.console import Console
@@ -86,13 +88,17 @@ class Bar:
             self.began, self.first = time.perf_counter(), now
             self.task = self.bar.add_task(self.title, total=self.total, completed=now, status="")
         pace = 1000 * (time.perf_counter() - self.began) / max(now - self.first, 1)
-        self.bar.update(self.task, completed=now, status=f"{status(row, self.note)}  {pace:.1f} ms/round")
+        self.bar.update(
+            self.task, completed=now, status=f"{status(row, self.note)}  {pace:.1f} ms/round"
+        )
 
     def end(self, outcome: Outcome) -> None:
         if self.task is not None:
             self.bar.remove_task(self.task)
         if not self.quiet:
-            self.console.print(clean(f"{self.title}  {ending(outcome, self.last, self.note)}"), markup=False)
+            self.console.print(
+                clean(f"{self.title}  {ending(outcome, self.last, self.note)}"), markup=False
+            )
 
     def close(self) -> None:
         self.bar.stop()
@@ -103,7 +109,11 @@ def status(row: dict[str, Any], note: str = "") -> str:
     if row.get("gap") is not None:
         quality = f"gap {small(row['gap'])}"
     elif row.get("accuracy") is not None:
-        quality = f"accuracy {percent(row['accuracy'])}" + f" ({note})" * bool(note) + f"  loss {row['loss']:.4g}"
+        quality = (
+            f"accuracy {percent(row['accuracy'])}"
+            + f" ({note})" * bool(note)
+            + f"  loss {row['loss']:.4g}"
+        )
     else:
         quality = f"loss {row['loss']:.6g}"
     drift = "" if row.get("drift") is None else f"  drift {small(row['drift'])}"
@@ -111,5 +121,7 @@ def status(row: dict[str, Any], note: str = "") -> str:
 
 
 def ending(outcome: Outcome, row: dict[str, Any], note: str = "") -> str:
-    words = {"done": "all rounds run", "reached": "target reached"}.get(outcome.status, outcome.status)
+    words = {"done": "all rounds run", "reached": "target reached"}.get(
+        outcome.status, outcome.status
+    )
     return f"{words}: {status(row, note)}  {row['seconds']:.1f} s" if row else outcome.note or words

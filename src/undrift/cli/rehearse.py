@@ -11,7 +11,7 @@ from undrift.cli.experiment import Experiment, Task, make, remedy
 from undrift.cli.talk import FAILED, OK, result, result_json, say
 from undrift.report.text import count, duration, prose, size, table, whole
 from undrift.runs.models import size as size_of
-from undrift.runs.spec import Spec
+from undrift.spec.schema import Spec
 
 if TYPE_CHECKING:
     from undrift.engines import Engine
@@ -43,7 +43,9 @@ class Need:
 
 
 def rehearse(spec: Spec, store: str, as_json: bool) -> int:
-    say(f"{spec.name}: {ROUNDS} rounds of {count(len(spec.entries), 'method')} on {spec.problem_name}, nothing is kept")
+    say(
+        f"{spec.name}: {ROUNDS} rounds of {count(len(spec.entries), 'method')} on {spec.problem_name}, nothing is kept"
+    )
     experiment = make(spec, store)
     say(experiment.takes)
     with experiment.threads():
@@ -58,8 +60,16 @@ def rehearse(spec: Spec, store: str, as_json: bool) -> int:
         result(show(needs))
         seeds = count(len(spec.seeds), "seed")
         result("")
-        result(prose(f"In all: about {duration(seconds)} for {seeds}, {size(most)} of client states at a time."))
-        result(prose(f"Kept on disk: up to {size(kept)} of models, the last and the best of each method and seed."))
+        result(
+            prose(
+                f"In all: about {duration(seconds)} for {seeds}, {size(most)} of client states at a time."
+            )
+        )
+        result(
+            prose(
+                f"Kept on disk: up to {size(kept)} of models, the last and the best of each method and seed."
+            )
+        )
     return FAILED if any(n.problem for n in needs) else OK
 
 
@@ -76,7 +86,9 @@ def need(experiment: Experiment, task: Task) -> Need:
     except BaseException as error:  # a user's method may do anything
         return dataclasses.replace(what, problem=f"fails: {error}")
     ledger = engine.ledger
-    pace = rounds[-1] * typical(engine, len(rounds) - 1)  # of the last round: the first one warms up
+    pace = rounds[-1] * typical(
+        engine, len(rounds) - 1
+    )  # of the last round: the first one warms up
     return dataclasses.replace(
         what,
         vectors=(ledger.vectors_up + ledger.vectors_down) / len(rounds),
@@ -88,7 +100,9 @@ def need(experiment: Experiment, task: Task) -> Need:
 
 
 def typical(engine: Engine, round: int) -> float:
-    """How much more local work an average round takes than ``round``: cohorts differ where clients do."""
+    """How much more local work an average round takes than ``round``: cohorts differ where clients
+    do.
+    """
     n = engine.problem.clients
 
     def work(round: int) -> int:
@@ -98,7 +112,16 @@ def typical(engine: Engine, round: int) -> float:
 
 
 def show(needs: list[Need]) -> str:
-    head = ["method", "parameters", "client states", "vectors", "s/round", "s/row", "all rounds", "outcome"]
+    head = [
+        "method",
+        "parameters",
+        "client states",
+        "vectors",
+        "s/round",
+        "s/row",
+        "all rounds",
+        "outcome",
+    ]
     cells = [
         [
             n.label,
@@ -137,4 +160,7 @@ def _measure(engine: Engine) -> tuple[float, float]:
 def _finite(need: Need) -> dict[str, Any]:
     """JSON knows no numbers that are none."""
     found = dataclasses.asdict(need)
-    return {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in found.items()}
+    return {
+        key: None if isinstance(v, float) and not math.isfinite(v) else v
+        for key, v in found.items()
+    }

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from undrift._files import writing
 from undrift.cli.compare import SMOOTH, common, gather, prefixes, spreads, titles
 from undrift.cli.places import missing, place
 from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
-from undrift.core.files import writing
 from undrift.report.summary import aim, metric
 from undrift.report.text import count, size
 from undrift.runs.folder import BadFolder, Folder
-from undrift.runs.vary import varied
+from undrift.spec.vary import varied
 
 if TYPE_CHECKING:
-    from undrift.report.page import About
+    from undrift.report.html import About
     from undrift.report.scores import Setting
 
 FILE = "report.html"
@@ -36,7 +36,11 @@ def report(names: Sequence[str], out: Path | None, target: float | None, as_json
         documents = [folder.document() for folder in folders]
         rows, outcomes = gather(folders)
         column = metric(rows)
-        goal = target if target is not None else common([aim(document, column) for document in documents])
+        goal = (
+            target
+            if target is not None
+            else common([aim(document, column) for document in documents])
+        )
     except BadFolder as error:
         refuse([error])
     if not rows:
@@ -44,9 +48,13 @@ def report(names: Sequence[str], out: Path | None, target: float | None, as_json
     if column == "accuracy" and goal is not None and goal > 1:
         refuse([f"--target {goal:g}: these runs are judged by their accuracy, which is at most 1"])
 
-    from undrift.report.page import Content, page
+    from undrift.report.html import Content, page
 
-    tables = [(p + t["label"], t, d) for p, d in zip(prefixes(folders), documents, strict=True) for t in methods(d)]
+    tables = [
+        (p + t["label"], t, d)
+        for p, d in zip(prefixes(folders), documents, strict=True)
+        for t in methods(d)
+    ]
     planned = {label: dict.fromkeys(document.get("seeds", [0])) for label, _, document in tables}
     for row in rows:
         planned.setdefault(row["label"], {})[row["seed"]] = None
@@ -61,7 +69,10 @@ def report(names: Sequence[str], out: Path | None, target: float | None, as_json
         varied=spreads(folders),
         settings={label: setting(table, document) for label, table, document in tables},
     )
-    path, whole = out or (folders[0].file(FILE) if len(folders) == 1 else Path(FILE)), page(content).encode()
+    path, whole = (
+        out or (folders[0].file(FILE) if len(folders) == 1 else Path(FILE)),
+        page(content).encode(),
+    )
     try:
         with writing(path) as file:
             file.write(whole)
@@ -72,7 +83,9 @@ def report(names: Sequence[str], out: Path | None, target: float | None, as_json
         result_json({"report": str(path), "bytes": len(whole)})
     else:
         result(str(path))
-        say(f"{size(len(whole))}, most of it the chart library: open it in a browser; it needs no network.")
+        say(
+            f"{size(len(whole))}, most of it the chart library: open it in a browser; it needs no network."
+        )
     return OK
 
 
@@ -85,15 +98,23 @@ def partition(folder: Folder, document: Mapping[str, Any]) -> dict[str, Any] | N
 
 
 def methods(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [table for table in document.get("method", []) if isinstance(table, dict) and "label" in table]
+    return [
+        table
+        for table in document.get("method", [])
+        if isinstance(table, dict) and "label" in table
+    ]
 
 
 def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
     """What is to be said of a run beside its numbers."""
-    from undrift.report.page import About
+    from undrift.report.html import About
 
     problem = document.get("problem", {})
-    data, clients, cohort = problem.get("data"), problem.get("clients"), document.get("cohort", {}).get("size")
+    data, clients, cohort = (
+        problem.get("data"),
+        problem.get("clients"),
+        document.get("cohort", {}).get("size"),
+    )
     own = sorted({table["file"] for table in methods(document) if "file" in table})
     outside = data is not None and data not in BUNDLED and "folder" not in problem
     name = f"{folder.name}.toml"
@@ -103,7 +124,8 @@ def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
         name=title,
         facts=[
             ", ".join(filter(None, (problem.get("name"), data))) or "unknown problem",
-            *[count(clients, "client") + f", {cohort} in a round" * bool(cohort)] * isinstance(clients, int),
+            *[count(clients, "client") + f", {cohort} in a round" * bool(cohort)]
+            * isinstance(clients, int),
             count(len(methods(document)), "method"),
             seeds(document),
             *[count(document.get("rounds", 0), "round")] * ("rounds" in document),
@@ -113,7 +135,8 @@ def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
         environment=where,
         command="UNDRIFT_DATA=FOLDER " * outside + f"undrift run {shlex.quote(name)} --out again",
         remarks=[
-            f"with the spec below saved as {name}" + f", and beside it {', '.join(own)}" * bool(own),
+            f"with the spec below saved as {name}"
+            + f", and beside it {', '.join(own)}" * bool(own),
             *[f"FOLDER has the files of {data}"] * outside,
         ],
         partition=partition(folder, document),

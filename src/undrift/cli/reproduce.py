@@ -59,12 +59,17 @@ def reproduce(asked: Asked) -> int:
         if asked.list:
             return listing(chosen, asked)
         if not chosen and not (asked.pack or asked.unpack):
-            refuse(["nothing to reproduce: give PAPER/ITEM, PAPER or all"], "See: undrift reproduce --list")
+            refuse(
+                ["nothing to reproduce: give PAPER/ITEM, PAPER or all"],
+                "See: undrift reproduce --list",
+            )
         if asked.unpack:
             say(f"{count(cache.unpack(asked.unpack), 'run')} taken in from {asked.unpack}")
         code = run(chosen, cache, asked) if chosen else OK
         if asked.pack and asked.worker is None:
-            own = [want for _, wanted in needs(chosen, asked) for want in wanted] if chosen else None
+            own = (
+                [want for _, wanted in needs(chosen, asked) for want in wanted] if chosen else None
+            )
             say(f"{count(cache.pack(asked.pack, own), 'run')} packed into {asked.pack}")
         return code
     except (ValueError, BadFolder) as error:
@@ -98,9 +103,14 @@ def run(chosen: Chosen, cache: Cache, asked: Asked) -> int:
     failed, due, stop = 0, 0, Deadline(asked.minutes)
     for wanted in lots(asks, cache):
         groups = plan(wanted)
-        total, left = sum(map(len, groups)), sum(not cache.serves(want) for group in groups for want in group)
+        total, left = (
+            sum(map(len, groups)),
+            sum(not cache.serves(want) for group in groups for want in group),
+        )
         if asked.worker is None:
-            say(f"{count(len(chosen), 'item')}, {count(total, 'run')}: {total - left} kept, {left} to do")
+            say(
+                f"{count(len(chosen), 'item')}, {count(total, 'run')}: {total - left} kept, {left} to do"
+            )
         due += left
         if left and not asked.kept and not stop.asked:
             turn = (asked.worker or 0) * len(groups) // asked.jobs
@@ -127,12 +137,19 @@ def needs(chosen: Chosen, asked: Asked) -> list[tuple[Item, list[Want]]]:
     """Of every item and panel, the runs."""
     from undrift.reproduce.perform import wants
 
-    return [(item, wants(item, panel, asked.options)) for item, panels in chosen if item.runs for panel in panels]
+    return [
+        (item, wants(item, panel, asked.options))
+        for item, panels in chosen
+        if item.runs
+        for panel in panels
+    ]
 
 
 def lots(asks: Sequence[tuple[Item, list[Want]]], cache: Cache) -> Iterator[list[Want]]:
-    """What to run, one lot after the other: all at once, but for searches, whose next lot depends on the last."""
-    from undrift.reproduce import search
+    """What to run, one lot after the other: all at once, but for searches, whose next lot depends
+    on the last.
+    """
+    from undrift.reproduce import grid as search
 
     plain = [want for item, wanted in asks if not item.grid for want in wanted]
     searches = [search.lots(wanted, cache) for item, wanted in asks if item.grid]
@@ -143,9 +160,11 @@ def lots(asks: Sequence[tuple[Item, list[Want]]], cache: Cache) -> Iterator[list
 
 @contextmanager
 def sharing(asked: Asked, left: int, stop: Stop) -> Iterator[None]:
-    """Start the same command as often as there are jobs, and wait: a run is whoever's locks its folder first.
+    """Start the same command as often as there are jobs, and wait: a run is whoever's locks its
+    folder first.
 
-    They are a group of their own, which no terminal signals, and hear from this process when to stop.
+    They are a group of their own, which no terminal signals, and hear from this process when to
+    stop.
     """
     jobs = min(asked.jobs, left)
     if jobs < 2 or asked.worker is not None:
@@ -158,7 +177,10 @@ def sharing(asked: Asked, left: int, stop: Stop) -> Iterator[None]:
     words = [sys.executable, "-m", "undrift", *asked.words]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     apart: Any = {"process_group": 0} if os.name == "posix" else {}
-    stop.others = [subprocess.Popen([*words, "--worker", str(k)], env=environment, **apart) for k in range(1, jobs)]
+    stop.others = [
+        subprocess.Popen([*words, "--worker", str(k)], env=environment, **apart)
+        for k in range(1, jobs)
+    ]
     try:
         yield
     finally:
@@ -168,8 +190,8 @@ def sharing(asked: Asked, left: int, stop: Stop) -> Iterator[None]:
 
 
 def pages(chosen: Chosen, cache: Cache, asked: Asked) -> None:
-    from undrift.reproduce.collect import collect
     from undrift.reproduce.page import numbers, of, write, write_index
+    from undrift.reproduce.results import collect
 
     root = asked.pages or asked.out / "pages"
     reports = [collect(item, asked.options, cache) for item, _ in chosen]
@@ -200,10 +222,14 @@ def listing(chosen: Chosen, asked: Asked) -> int:
         keys = ("item", "runs", "cpu_seconds", "gpu_seconds", "title")
         result_json([dict(zip(keys, row, strict=True)) for row in rows])
         return OK
-    shown = [[name, runs or "-", _time(cpu), _time(gpu), title] for name, runs, cpu, gpu, title in rows]
+    shown = [
+        [name, runs or "-", _time(cpu), _time(gpu), title] for name, runs, cpu, gpu, title in rows
+    ]
     head = ["item", "runs", "2 cores", "one H200", "title"]
     result(table(head, shown, right=head[1:4]))
-    say("\nRough estimates for one seed and each item alone; items share runs. A GPU's warm-up is not counted.")
+    say(
+        "\nRough estimates for one seed and each item alone; items share runs. A GPU's warm-up is not counted."
+    )
     return OK
 
 
@@ -232,7 +258,11 @@ class Lines:
 
     def begin(self, want: Want) -> None:
         self.number += 1
-        self.title, self.said, self.began = f"[{self.number}/{self.total}] {describe(want)}", time.monotonic(), None
+        self.title, self.said, self.began = (
+            f"[{self.number}/{self.total}] {describe(want)}",
+            time.monotonic(),
+            None,
+        )
 
     def row(self, row: dict[str, Any]) -> None:
         from undrift.cli.progress import status

@@ -17,8 +17,8 @@ from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
 from undrift.report.summary import Summary, aim, metric, print_summaries, summarise
 from undrift.report.text import count
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
-from undrift.runs.spec import BadSpec, Spec, load
-from undrift.runs.vary import varied
+from undrift.spec.schema import BadSpec, Spec, load
+from undrift.spec.vary import varied
 
 if TYPE_CHECKING:
     from undrift.cli.experiment import Experiment, Stop
@@ -44,7 +44,11 @@ def run(
         if state == "other":
             remedy = "Use --overwrite to replace it, or another name: -s name=NAME"
             same = folder.document() == spec.document()
-            what = f"a run of this spec with other code ({', '.join(spec.sources)})" if same else "another spec's run"
+            what = (
+                f"a run of this spec with other code ({', '.join(spec.sources)})"
+                if same
+                else "another spec's run"
+            )
             refuse([f"{folder.path} holds {what}"], remedy)
         if state == "same":
             known(spec, folder)
@@ -56,7 +60,12 @@ def run(
 
 
 def resume(
-    name: str, pause: float | None, store: str, as_json: bool, logs: Sequence[str] = (), trust: bool = False
+    name: str,
+    pause: float | None,
+    store: str,
+    as_json: bool,
+    logs: Sequence[str] = (),
+    trust: bool = False,
 ) -> int:
     with refusing():
         loggable(logs)
@@ -69,9 +78,14 @@ def resume(
             folder.tidy()
             say(f"{folder.path} is finished" + ", so nothing was logged" * bool(logs) + ".")
             return report(folder, as_json)
-        spec = load(folder.file("spec.toml"), code=lambda files: (executes if trust else distrust)(folder.path, files))
+        spec = load(
+            folder.file("spec.toml"),
+            code=lambda files: (executes if trust else distrust)(folder.path, files),
+        )
         if folder.state(spec) == "other":
-            raise BadFolder(f"{folder.file('spec.toml')} is from another version of undrift: run the spec it came from")
+            raise BadFolder(
+                f"{folder.file('spec.toml')} is from another version of undrift: run the spec it came from"
+            )
         return perform(spec, folder, True, pause, store, as_json, logs)
 
 
@@ -84,7 +98,11 @@ def executes(place: Path, files: Mapping[str, Sequence[str]]) -> None:
 def distrust(place: Path, files: Mapping[str, Sequence[str]]) -> None:
     """Refuse the code that a folder brings."""
     named = ", ".join(f"{place / file} ({', '.join(labels)})" for file, labels in files.items())
-    refuse([f"{named}: Python code in the folder, which would be executed. If you trust it: {again(place, files)}"])
+    refuse(
+        [
+            f"{named}: Python code in the folder, which would be executed. If you trust it: {again(place, files)}"
+        ]
+    )
 
 
 def again(place: Path, code: Collection[str]) -> str:
@@ -131,13 +149,21 @@ def refusing() -> Iterator[None]:
 
 
 def perform(
-    spec: Spec, folder: Folder, again: bool, pause: float | None, store: str, as_json: bool, logs: Sequence[str] = ()
+    spec: Spec,
+    folder: Folder,
+    again: bool,
+    pause: float | None,
+    store: str,
+    as_json: bool,
+    logs: Sequence[str] = (),
 ) -> int:
     """Run what is left of a spec."""
     from undrift.cli.experiment import Stop, make
 
     writable(folder.path)
-    say(f"{spec.name}: {count(len(spec.entries), 'method')} on {spec.problem_name}, {count(len(spec.seeds), 'seed')}")
+    say(
+        f"{spec.name}: {count(len(spec.entries), 'method')} on {spec.problem_name}, {count(len(spec.seeds), 'seed')}"
+    )
     experiment = make(spec, store)
     say(experiment.takes)
     try:
@@ -163,7 +189,9 @@ def perform(
     finally:
         folder.close()
     code = report(folder, as_json)
-    say(f"\nKept in {folder.path}: {', '.join(name for name in FILES if folder.file(name).exists())}")
+    say(
+        f"\nKept in {folder.path}: {', '.join(name for name in FILES if folder.file(name).exists())}"
+    )
     say(f"In a browser: undrift report {folder.path}")
     return code
 
@@ -180,13 +208,23 @@ def go_on(folder: Folder, experiment: Experiment) -> None:
             "run this one elsewhere: undrift run SPEC -s name=NAME"
         )
     same_data(folder, experiment.data)
-    for text in folder.resume({(entry.label, seed) for entry in spec.entries for seed in spec.seeds}):
+    for text in folder.resume(
+        {(entry.label, seed) for entry in spec.entries for seed in spec.seeds}
+    ):
         say(f"{text}: what is missing is run again.")
-    say(f"Goes on in {folder.path}: {len(folder.outcomes())} of {len(spec.entries) * len(spec.seeds)} are done.")
-    now = {key: value for key, value in environment(spec.device).items() if before.get(key, value) != value}
+    say(
+        f"Goes on in {folder.path}: {len(folder.outcomes())} of {len(spec.entries) * len(spec.seeds)} are done."
+    )
+    now = {
+        key: value
+        for key, value in environment(spec.device).items()
+        if before.get(key, value) != value
+    }
     if now:
         changes = ", ".join(f"{key} was {before[key]} and is {value}" for key, value in now.items())
-        say(f"Since it began, {changes}: its numbers may differ from those of a run without a break.")
+        say(
+            f"Since it began, {changes}: its numbers may differ from those of a run without a break."
+        )
         folder.log(f"goes on where {changes}")
 
 
@@ -207,7 +245,9 @@ def same_data(folder: Folder, data: str | None) -> None:
     """Refuse a folder of a run on other data than ``data``."""
     before = folder.environment.get("data")
     if before is None or data is None:
-        say(f"Whether {folder.path} was run on the same data cannot be told: there is no digest of them.")
+        say(
+            f"Whether {folder.path} was run on the same data cannot be told: there is no digest of them."
+        )
     elif before != data:
         raise BadFolder(
             f"{folder.path} holds a run of this spec on other data: their digest was {str(before)[:12]} and is "
@@ -234,10 +274,15 @@ def share(folder: Folder, experiment: Experiment) -> None:
     problem: Any = experiment.tasks[0].problem
     if hasattr(problem, "label_counts") and not folder.file("partition.json").exists():
         counts = problem.label_counts(range(problem.clients)).long().tolist()
-        folder.write("partition.json", json.dumps({"classes": list(problem.data.classes), "counts": counts}) + "\n")
+        folder.write(
+            "partition.json",
+            json.dumps({"classes": list(problem.data.classes), "counts": counts}) + "\n",
+        )
 
 
-def work(folder: Folder, experiment: Experiment, pause: float | None, stop: Stop) -> list[Outcome] | None:
+def work(
+    folder: Folder, experiment: Experiment, pause: float | None, stop: Stop
+) -> list[Outcome] | None:
     """How every method ended with every seed; ``None`` if the user stopped it."""
     from undrift.cli.progress import progress
 
@@ -246,12 +291,20 @@ def work(folder: Folder, experiment: Experiment, pause: float | None, stop: Stop
         with stop, suppress(KeyboardInterrupt):
             for outcome in experiment.perform(folder, bar, stop, pause):
                 outcomes.append(outcome)
-                same = f"as seed {outcome.same_as}, for no seed changes it" if outcome.same_as is not None else ""
-                folder.log(f"{outcome.label}, seed {outcome.seed}: {same or outcome.note or outcome.status}")
+                same = (
+                    f"as seed {outcome.same_as}, for no seed changes it"
+                    if outcome.same_as is not None
+                    else ""
+                )
+                folder.log(
+                    f"{outcome.label}, seed {outcome.seed}: {same or outcome.note or outcome.status}"
+                )
     finally:
         bar.close()
     spec = experiment.spec
-    whole = len(outcomes) == len(spec.entries) * len(spec.seeds) and outcomes[-1].status != "stopped"
+    whole = (
+        len(outcomes) == len(spec.entries) * len(spec.seeds) and outcomes[-1].status != "stopped"
+    )
     return outcomes if whole else None
 
 
@@ -259,7 +312,10 @@ def interrupted(folder: Folder, spec: Spec, stop: Stop) -> int:
     folder.log("interrupted")
     rows = folder.rows() if folder.file("metrics.jsonl").exists() else []
     say(f"Interrupted. Kept: {count(len(rows), 'row')} in {folder.file('metrics.jsonl')}.")
-    say(f"Go on: {again(folder.path, spec.sources)}" + f". See them: undrift compare {folder.path}" * bool(rows))
+    say(
+        f"Go on: {again(folder.path, spec.sources)}"
+        + f". See them: undrift compare {folder.path}" * bool(rows)
+    )
     return stop.code
 
 
@@ -268,14 +324,18 @@ def unfinished(folder: Folder, spec: Spec, error: BaseException) -> None:
     if folder.file("spec.toml").is_file():
         if isinstance(error, Exception):
             folder.log("".join(traceback.format_exception(error)).rstrip())
-        say(f"What was measured before is kept in {folder.path}. Go on: {again(folder.path, spec.sources)}")
+        say(
+            f"What was measured before is kept in {folder.path}. Go on: {again(folder.path, spec.sources)}"
+        )
 
 
 def broken(folder: Folder, spec: Spec, error: OSError) -> int:
     """The folder cannot be written any more."""
     say(f"{error.filename or folder.path}: {error.strerror or error}")
     if folder.file("spec.toml").is_file():
-        say(f"What was measured before is kept. Once there is room to write: {again(folder.path, spec.sources)}")
+        say(
+            f"What was measured before is kept. Once there is room to write: {again(folder.path, spec.sources)}"
+        )
     return FAILED
 
 
@@ -285,7 +345,9 @@ def draw(folder: Folder, spec: Spec) -> None:
     rows = folder.rows() if folder.file("metrics.jsonl").exists() else []
     if rows:
         column, title = metric(rows), f"{spec.name}: {spec.problem_name}"
-        figure = panels({title: rows}, aim(spec.document(), column), smooth=spec.smooth, note=folder.note)
+        figure = panels(
+            {title: rows}, aim(spec.document(), column), smooth=spec.smooth, note=folder.note
+        )
         folder.write(f"{column}.png", image(figure))
 
 
@@ -307,7 +369,9 @@ def report(folder: Folder, as_json: bool) -> int:
             }
         )
     else:
-        result(print_summaries(summaries, target, note=folder.note, varied=[varied(folder.document())]))
+        result(
+            print_summaries(summaries, target, note=folder.note, varied=[varied(folder.document())])
+        )
         for note in notes(outcomes):
             result(note)
     return FAILED if all(o.status in ("diverged", "failed") for o in outcomes) else OK
@@ -335,7 +399,9 @@ def together(statuses: list[str]) -> str:
     words = [ENDS.get(status, status) for status in counts]
     if len(counts) < 2:
         return words[0] if words else "unfinished"
-    return ", ".join(f"{word} ({count})" for word, count in zip(words, counts.values(), strict=True))
+    return ", ".join(
+        f"{word} ({count})" for word, count in zip(words, counts.values(), strict=True)
+    )
 
 
 def notes(outcomes: Sequence[Outcome]) -> list[str]:

@@ -1,4 +1,5 @@
-"""Ctrl-C, and what batch systems and terminals send to end a program: a wish to stop, which is never lost.
+"""Ctrl-C, and what batch systems and terminals send to end a program: a wish to stop, which is
+never lost.
 
 Only the standard library: this is there before anything else is loaded.
 """
@@ -18,7 +19,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 if TYPE_CHECKING:
     from subprocess import Popen
 
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
+SIGNALS = [
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    if hasattr(signal, name)
+]
 MOMENT, PATIENCE = 0.02, 1.0
 """Seconds from one look whether an import has ended to the next, and of waiting in all."""
 
@@ -26,8 +31,10 @@ MOMENT, PATIENCE = 0.02, 1.0
 class Interrupt:
     """While it is entered, a signal is a KeyboardInterrupt with its number.
 
-    Python may lose an exception in the middle of an import, and whatever is being imported may turn it into another:
-    there it waits until the import has ended. Where that takes long, and at a second signal, the process ends at once,
+    Python may lose an exception in the middle of an import, and whatever is being imported may turn
+    it into another:
+    there it waits until the import has ended. Where that takes long, and at a second signal, the
+    process ends at once,
     which loses nothing: what is written is written whole.
     """
 

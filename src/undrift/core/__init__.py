@@ -1,5 +1,6 @@
 """What a method may touch. Importing it costs nothing: no torch, no NumPy."""
 
+from undrift.core.local import Local
 from undrift.core.method import Method, Phase, registry
 from undrift.core.params import (
     BadParameters,
@@ -19,6 +20,7 @@ __all__ = [
     "Constants",
     "Count",
     "Fraction",
+    "Local",
     "Message",
     "Method",
     "Natural",

@@ -6,7 +6,17 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from undrift.core.params import BadParameters, Count, Range, check, describe, fits, hints, not_allowed, plain
+from undrift.core.params import (
+    BadParameters,
+    Count,
+    Range,
+    check,
+    describe,
+    fits,
+    hints,
+    not_allowed,
+    plain,
+)
 from undrift.core.streams import Streams
 
 if TYPE_CHECKING:
@@ -48,7 +58,8 @@ class Sampling:
     """How a cohort is drawn.
 
     size      clients per round; with bernoulli sampling, how many on average
-    sampling  fixed: that many without replacement; bernoulli: each client by its own coin, redrawn while none is in
+    sampling  fixed: that many without replacement; bernoulli: each client by its own coin, redrawn
+              while none is in
     pool      only so many clients are candidates at a time
     renew     rounds after which a new pool is drawn
     dropout   probability that a sampled client does not take part after all; one always does
@@ -86,7 +97,11 @@ class Sampling:
             pool = streams.at("pool", round // self.renew).choice(total, self.pool, replace=False)
         candidates = self.pool or total
         rng = streams.at("cohort", round)
-        members = rng.choice(candidates, self.size, replace=False) if self.sampling == "fixed" else np.arange(0)
+        members = (
+            rng.choice(candidates, self.size, replace=False)
+            if self.sampling == "fixed"
+            else np.arange(0)
+        )
         while not len(members):
             members = np.flatnonzero(rng.random(candidates) < self.size / candidates)
         if pool is not None:
@@ -98,7 +113,9 @@ class Sampling:
 
 
 def sampling(given: Any) -> Sampling | None:
-    """How cohorts are drawn, from a number, a table or itself; ``None`` for all clients. May raise BadParameters."""
+    """How cohorts are drawn, from a number, a table or itself; ``None`` for all clients. May raise
+    BadParameters.
+    """
     given = plain(given)
     if given is None or isinstance(given, Sampling):
         return given

@@ -33,6 +33,10 @@ def costs(method: Method, steps: int = 2) -> Costs:
 
 
 def placeholder(cls: type[Method]) -> Method:
-    """An instance to read declarations from: every hyper-parameter without a default is left to theory."""
-    required: dict[str, Any] = {f.name: THEORY for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING}
+    """An instance to read declarations from: every hyper-parameter without a default is left to
+    theory.
+    """
+    required: dict[str, Any] = {
+        f.name: THEORY for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING
+    }
     return cls(**required)

@@ -6,47 +6,15 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from undrift.core.params import THEORY, BadParameters, check, hints
 from undrift.core.struct import Message, State
 
 if TYPE_CHECKING:
     from undrift.core.cohort import Cohort, Sampling
+    from undrift.core.local import Local
     from undrift.core.struct import Vec
-
-    class Local(Protocol):
-        """``f``: a client's own problem, as a method sees it."""
-
-        round: int
-        """The number of rounds completed before this one."""
-        blocks: int
-        """How often the method asked its local work to be repeated before communicating."""
-        blocks_before: int
-        """How often it was repeated in all the rounds before this one."""
-        decay: float
-        """What lr was multiplied by since the round before; 1 in the first round."""
-        steps: Any
-        """Local steps taken by the last ``descend`` or ``sgd``, per client."""
-
-        def grad(self, y: Vec, step: int | None = None) -> Vec:
-            """Gradient at ``y``: on all the client's data, or on the mini-batch of one local step."""
-
-        def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
-            """Repeat ``y = step(y, grad)`` for local steps ``start, start + 1, ...`` of this round.
-
-            Inside one step ``grad`` stays on one mini-batch. ``until(y)`` stops a client after the step that meets it.
-            """
-
-        def sgd(self, x: Vec, lr: float, direction: Callable | None = None, prox: float = 0.0) -> Vec:
-            """Local steps ``y = y - lr * (direction(y, grad) + prox * (y - x))`` from ``y = x``.
-
-            The direction is ``grad(y)`` unless given; it does not keep ``y``, which the next step may write over.
-            Weight decay and gradient clipping, where the run asks for them, happen here.
-            """
-
-        def solve(self, v: Vec, lam: float) -> Vec:
-            r"""The minimiser of :math:`f_i(y) - \langle v, y\rangle + \frac{\lambda}{2}\|y\|^2`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +53,9 @@ class Phase:
     who: Who = "cohort"
     """Who takes part: the round's cohort, every client, or one client drawn from all."""
     reduction: Reduction = "mean"
-    """What the server receives of the uploads: their mean, their sum, all of them, or that of one client at random."""
+    """What the server receives of the uploads: their mean, their sum, all of them, or that of one
+    client at random.
+    """
 
     class Down(Message):
         pass
@@ -115,9 +85,11 @@ class Phase:
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
-    """A federated method. Subclasses become frozen dataclasses; their fields are the hyper-parameters.
+    """A federated method. Subclasses become frozen dataclasses; their fields are the
+    hyper-parameters.
 
-    Nested :class:`Phase` classes run in the order written; the method's own ``send``, ``work`` and ``merge``,
+    Nested :class:`Phase` classes run in the order written; the method's own ``send``, ``work`` and
+    ``merge``,
     where it has them, are the last phase of the round.
     """
 
@@ -203,14 +175,18 @@ class Method:
         nested = [self._phase(name) for name in phase_names(type(self))]  # type: ignore[arg-type]
         return nested + ([self] if hasattr(type(self), "work") else [])
 
-    def refuse(self, clients: int, cohort: Sampling, steps: int | Sequence[int], weights: str = "uniform") -> list[str]:
+    def refuse(
+        self, clients: int, cohort: Sampling, steps: int | Sequence[int], weights: str = "uniform"
+    ) -> list[str]:
         """Why this method cannot run in such a federation: one sentence per reason.
 
         ``steps`` are those of each client, or one number for all.
         """
         name, reasons = type(self).__name__, cohort.refuse(clients)
         if not reasons and self.participation == "full" and not cohort.always_full(clients):
-            reasons.append(f"{name} needs every client in every round: leave out the cohort of {cohort.size}")
+            reasons.append(
+                f"{name} needs every client in every round: leave out the cohort of {cohort.size}"
+            )
         if weights != "uniform" and not self.weighted:
             reasons.append(f"{name} is defined for uniform means: leave out weights = {weights!r}")
         if isinstance(steps, int):
@@ -229,7 +205,9 @@ class Method:
 
     @classmethod
     def repeats(cls) -> bool:
-        """Whether every round has the same steps, exchanges and blocks: none of these is overridden."""
+        """Whether every round has the same steps, exchanges and blocks: none of these is
+        overridden.
+        """
         names = ("local_steps", "phases", "blocks")
         return all(getattr(cls, name) is getattr(Method, name) for name in names)
 
@@ -242,5 +220,7 @@ def phase_names(cls: type[Method]) -> list[str]:
     """Nested phases in the order written, those of base classes first."""
     names: dict[str, None] = {}
     for base in reversed(cls.__mro__):
-        names |= {n: None for n, v in vars(base).items() if inspect.isclass(v) and issubclass(v, Phase)}
+        names |= {
+            n: None for n, v in vars(base).items() if inspect.isclass(v) and issubclass(v, Phase)
+        }
     return list(names)

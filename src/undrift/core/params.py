@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, Union
 LARGEST = 2**63 - 1
 """No whole number is larger: TOML, Parquet and arrays have 64 bits."""
 THEORY = "theory"
-"""A numeric hyper-parameter may be given as this word; the run replaces it by the prescribed value."""
+"""A numeric hyper-parameter may be given as this word; the run replaces it by the prescribed value.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,10 @@ class Range:
     def __str__(self) -> str:
         low = f"{'>' if self.open_low else '>='} {self.low:g}"
         high = f"{'<' if self.open_high else '<='} {self.high:g}"
-        return " and ".join(s for s, end in ((low, self.low), (high, self.high)) if math.isfinite(end)) or "finite"
+        return (
+            " and ".join(s for s, end in ((low, self.low), (high, self.high)) if math.isfinite(end))
+            or "finite"
+        )
 
 
 if typing.TYPE_CHECKING:
@@ -55,7 +59,9 @@ else:
 
 
 class BadParameters(ValueError):
-    """One or more parameters of ``owner`` are wrong; ``problems`` maps a name to what is wrong with it."""
+    """One or more parameters of ``owner`` are wrong; ``problems`` maps a name to what is wrong with
+    it.
+    """
 
     def __init__(self, owner: str, problems: Mapping[str, str]):
         self.owner, self.problems = owner, dict(problems)
@@ -82,13 +88,21 @@ def describe(hint: Any) -> str:
         return " or ".join(repr(v) for v in typing.get_args(base))
     if typing.get_origin(base) is list:
         return f"list of {describe(typing.get_args(base)[0])}"
-    word = {float: "number", int: "whole number", bool: "true or false", str: "text", type(None): "nothing"}
+    word = {
+        float: "number",
+        int: "whole number",
+        bool: "true or false",
+        str: "text",
+        type(None): "nothing",
+    }
     text = word.get(base, getattr(base, "__name__", str(base)))
     return f"{text} {allowed}" if allowed else text
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """What docstrings, also those of bases, say of fields: lines ``name  meaning`` that may go on further in."""
+    """What docstrings, also those of bases, say of fields: lines ``name  meaning`` that may go on
+    further in.
+    """
     fields, found = hints(cls), dict[str, str]()
     for part in reversed(cls.__mro__):
         name = ""
@@ -114,7 +128,9 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is Literal:
         return any(type(value) is type(v) and value == v for v in typing.get_args(base))
     if origin is list:
-        return isinstance(value, (list, tuple)) and all(fits(v, typing.get_args(base)[0]) for v in value)
+        return isinstance(value, (list, tuple)) and all(
+            fits(v, typing.get_args(base)[0]) for v in value
+        )
     if base is float:
         ok = isinstance(value, (int, float)) and not isinstance(value, bool)
     elif base is int:
@@ -132,13 +148,22 @@ def numeric(hint: Any) -> bool:
     return base in (float, int)
 
 
-def check(owner: str, cls: type, values: Mapping[str, Any], *, theory: bool = False) -> dict[str, str]:
-    """Problems of ``values`` as arguments of the dataclass ``cls``: unknown, missing and out-of-range ones."""
+def check(
+    owner: str, cls: type, values: Mapping[str, Any], *, theory: bool = False
+) -> dict[str, str]:
+    """Problems of ``values`` as arguments of the dataclass ``cls``: unknown, missing and
+    out-of-range ones.
+    """
     declared = hints(cls)
-    problems = {name: unknown("parameter", name, declared) for name in values if name not in declared}
+    problems = {
+        name: unknown("parameter", name, declared) for name in values if name not in declared
+    }
     for field in dataclasses.fields(cls):
         if field.name not in values:
-            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            if (
+                field.default is dataclasses.MISSING
+                and field.default_factory is dataclasses.MISSING
+            ):
                 problems[field.name] = f"{field.name} is missing: {describe(declared[field.name])}"
             continue
         value, hint = values[field.name], declared[field.name]
@@ -182,11 +207,15 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
     """What a module without that name raises."""
     near = nearest(name, names)
-    return AttributeError(f"module {module!r} has no attribute {name!r}" + f"; did you mean {near}?" * bool(near))
+    return AttributeError(
+        f"module {module!r} has no attribute {name!r}" + f"; did you mean {near}?" * bool(near)
+    )
 
 
 def plain(value: Any) -> Any:
-    """NumPy's and torch's numbers and arrays as Python's own, also inside lists and tables; all else as it is."""
+    """NumPy's and torch's numbers and arrays as Python's own, also inside lists and tables; all
+    else as it is.
+    """
     if isinstance(value, Mapping):
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

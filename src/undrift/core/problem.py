@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class Unsupported(TypeError):
-    """A problem was asked for something it does not have; the message says what and what to use instead."""
+    """A problem was asked for something it does not have; the message says what and what to use
+    instead.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,25 +59,34 @@ class Recording(Protocol):
     """Steps that gave other numbers with it."""
 
     def gradient(self, y: Tensor) -> Tensor:
-        """The gradient at ``y`` for the other buffers, computed rather than replayed: for recording it in turn."""
+        """The gradient at ``y`` for the other buffers, computed rather than replayed: for recording
+        it in turn.
+        """
 
     def record(self, work: Callable[[], Any]) -> tuple[Any, Any]:
         """``work`` as a graph that shares this one's memory, with what it returned."""
 
     def check(self, found: Tensor, expected: Tensor) -> None:
-        """Refuse what was compiled with :class:`OtherNumbers` if it is not what it is without compilation."""
+        """Refuse what was compiled with :class:`OtherNumbers` if it is not what it is without
+        compilation.
+        """
 
 
 class Oracle(abc.ABC):
-    """The problems of some clients side by side; row c of every argument belongs to the c-th of them."""
+    """The problems of some clients side by side; row c of every argument belongs to the c-th of
+    them.
+    """
 
     @abc.abstractmethod
     def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
         """Gradients ``[C, d]`` at ``y [C, d]``, on all data or on the samples ``batch [C, B]``.
 
-        ``batch`` holds positions among each client's own samples, -1 for none. Where the problem has an
-        ``augmentation``, what it drew for the C * B samples follows as a third argument (or ``None``), and where it
-        ``drops``, a number ``[C]`` as a fourth, which decides what each client drops; without it nothing is.
+        ``batch`` holds positions among each client's own samples, -1 for none. Where the problem
+        has an
+        ``augmentation``, what it drew for the C * B samples follows as a third argument (or
+        ``None``), and where it
+        ``drops``, a number ``[C]`` as a fourth, which decides what each client drops; without it
+        nothing is.
         """
 
     def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
@@ -90,7 +101,9 @@ class Oracle(abc.ABC):
         return None
 
     def begin(self, start: Tensor, previous: Tensor | None) -> None:
-        """Local training sets out from ``start [C, d]``; ``previous`` are the clients' last local models."""
+        """Local training sets out from ``start [C, d]``; ``previous`` are the clients' last local
+        models.
+        """
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         """Row-wise minimisers of f_i(y) - <v, y> + (lam/2)|y|^2."""
@@ -114,7 +127,9 @@ class Problem(abc.ABC):
     drops: bool = False
     """Whether local steps leave out parts of the model at random, as dropout does."""
     together: int | None = None
-    """How many clients are best worked on side by side, each group of them on one thread; ``None``: all there are."""
+    """How many clients are best worked on side by side, each group of them on one thread; ``None``:
+    all there are.
+    """
     remembers: bool = False
     """Whether the local loss looks at a client's last local model, which the engine then keeps."""
     differentiates: bool = False
@@ -126,7 +141,9 @@ class Problem(abc.ABC):
 
     @abc.abstractmethod
     def metrics(self, x: Tensor) -> dict[str, float]:
-        """``loss`` and ``grad_norm`` of f at ``x``; ``gap`` and ``distance`` where the optimum is known."""
+        """``loss`` and ``grad_norm`` of f at ``x``; ``gap`` and ``distance`` where the optimum is
+        known.
+        """
 
     @abc.abstractmethod
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
@@ -145,7 +162,9 @@ class Problem(abc.ABC):
         return None
 
     def digest(self) -> str | None:
-        """The SHA-256 of what it was made from: data, partition, first point; ``None`` where that is not known."""
+        """The SHA-256 of what it was made from: data, partition, first point; ``None`` where that
+        is not known.
+        """
         return None
 
     def start(self) -> Tensor:

@@ -33,7 +33,9 @@ class Streams:
         return Generator(Philox(key=_key(self.seed, stream), counter=[0, step, client, round]))
 
     def along(self, stream: str) -> Callable[[int, int, int], Generator]:
-        """``at`` of one stream by (round, client, step), always the same generator moved to another place: cheaper."""
+        """``at`` of one stream by (round, client, step), always the same generator moved to another
+        place: cheaper.
+        """
         from numpy.random import Generator, Philox
 
         @cache

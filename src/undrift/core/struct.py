@@ -19,16 +19,20 @@ else:
         """A flat vector: ``[d]`` for one client, ``[C, d]`` for a cohort."""
 
     class Sparse:
-        """A vector of a message of which only the non-zero entries travel, with their places, where that is less."""
+        """A vector of a message of which only the non-zero entries travel, with their places, where
+        that is less.
+        """
 
     class Scratch:
         """A vector kept between the phases of one round and forgotten at its end."""
 
 
 class Struct:
-    """A frozen record whose annotated fields are vectors; a ``Scratch`` one may be absent (``None``).
+    """A frozen record whose annotated fields are vectors; a ``Scratch`` one may be absent
+    (``None``).
 
-    Not ``dataclasses``: building a hundred of them would take a tenth of a second at every start of the command line.
+    Not ``dataclasses``: building a hundred of them would take a tenth of a second at every start of
+    the command line.
     """
 
     vectors: tuple[str, ...] = ()
@@ -40,10 +44,20 @@ class Struct:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        kinds = {name: _kind(cls, name, note) for name, note in inspect.get_annotations(cls).items()}
-        cls.vectors = tuple(dict.fromkeys((*cls.vectors, *(n for n, k in kinds.items() if k in ("Vec", "Sparse")))))
-        cls.sparse = tuple(n for n in cls.vectors if kinds.get(n, "Sparse" if n in cls.sparse else "Vec") == "Sparse")
-        cls.scratch = tuple(dict.fromkeys((*cls.scratch, *(n for n, k in kinds.items() if k == "Scratch"))))
+        kinds = {
+            name: _kind(cls, name, note) for name, note in inspect.get_annotations(cls).items()
+        }
+        cls.vectors = tuple(
+            dict.fromkeys((*cls.vectors, *(n for n, k in kinds.items() if k in ("Vec", "Sparse"))))
+        )
+        cls.sparse = tuple(
+            n
+            for n in cls.vectors
+            if kinds.get(n, "Sparse" if n in cls.sparse else "Vec") == "Sparse"
+        )
+        cls.scratch = tuple(
+            dict.fromkeys((*cls.scratch, *(n for n, k in kinds.items() if k == "Scratch")))
+        )
         cls._whole = frozenset(cls.vectors)
         for name in cls.scratch:
             setattr(cls, name, None)
@@ -59,10 +73,14 @@ class Struct:
                 raise TypeError(f"{type(self).__qualname__}: {name} is missing")
         for name in fields:
             if name not in self.vectors and name not in self.scratch:
-                raise TypeError(f"{type(self).__qualname__} has no field {name}; it has {', '.join(self.names())}")
+                raise TypeError(
+                    f"{type(self).__qualname__} has no field {name}; it has {', '.join(self.names())}"
+                )
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"{type(self).__qualname__} is frozen; make a new one with replace({name}=...)")
+        raise AttributeError(
+            f"{type(self).__qualname__} is frozen; make a new one with replace({name}=...)"
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__qualname__}({', '.join(f'{n}={v}' for n, v in self.items())})"
@@ -87,7 +105,9 @@ class Struct:
     def map(self, change: Callable[..., Any], *others: Struct) -> Self:
         """The same record with ``change`` applied to each vector (and to those of ``others``)."""
         if others:
-            return type(self)(**{n: change(v, *(getattr(o, n) for o in others)) for n, v in self.items()})
+            return type(self)(
+                **{n: change(v, *(getattr(o, n) for o in others)) for n, v in self.items()}
+            )
         return type(self)(**{n: change(v) for n, v in self.__dict__.items() if v is not None})
 
 
@@ -95,9 +115,13 @@ def _kind(cls: type, name: str, note: Any) -> str:
     kind = note if isinstance(note, str) else getattr(note, "__name__", str(note))
     kind = kind.rsplit(".", 1)[-1]
     if kind not in ("Vec", "Sparse", "Scratch"):
-        raise TypeError(f"{cls.__qualname__}.{name}: a field is a Vec, a Sparse or a Scratch, not {kind}")
+        raise TypeError(
+            f"{cls.__qualname__}.{name}: a field is a Vec, a Sparse or a Scratch, not {kind}"
+        )
     if kind == "Sparse" and not issubclass(cls, Message):
-        raise TypeError(f"{cls.__qualname__}.{name}: a Sparse is a field of a message; what is remembered is a Vec")
+        raise TypeError(
+            f"{cls.__qualname__}.{name}: a Sparse is a field of a message; what is remembered is a Vec"
+        )
     return kind
 
 

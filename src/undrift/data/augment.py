@@ -1,6 +1,7 @@
 """Random crops, flips and rotations: drawn on the host, applied to a whole batch on the device.
 
-Each operation moves whole pixels, so a chain of them is one map from output to input pixels: ``apply`` composes the
+Each operation moves whole pixels, so a chain of them is one map from output to input pixels:
+``apply`` composes the
 maps and gathers once, which gives exactly what applying the operations one after another would.
 """
 
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.random import Generator
 
+from undrift._device import upload
 from undrift.core.params import unknown
-from undrift.core.upload import upload
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +39,9 @@ class Draws:
     @classmethod
     def join(cls, many: Sequence[Draws]) -> Draws:
         """The draws of several batches, one after another."""
-        return cls(*(np.concatenate([getattr(d, f.name) for d in many]) for f in dataclasses.fields(cls)))
+        return cls(
+            *(np.concatenate([getattr(d, f.name) for d in many]) for f in dataclasses.fields(cls))
+        )
 
     def to(self, device: torch.device | str) -> Draws:
         """As tensors on ``device``."""
@@ -56,7 +59,8 @@ class Augmentation:
         padding: zeros around the image before it is cropped back to its size at a uniform place.
         crop_probability: how often the crop happens at all.
         flip: mirror left and right, half of the time.
-        rotation: about the centre, by uniform degrees in ±``rotation``; nearest neighbour, zeros outside.
+        rotation: about the centre, by uniform degrees in ±``rotation``; nearest neighbour, zeros
+        outside.
         order: what is done first.
     """
 
@@ -68,9 +72,13 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         if sorted(self.order) != ["crop", "flip", "rotate"]:
-            raise ValueError(f"order = {self.order} is not allowed: rotate, crop and flip, each once")
+            raise ValueError(
+                f"order = {self.order} is not allowed: rotate, crop and flip, each once"
+            )
         if self.padding < 0 or self.rotation < 0 or not 0 <= self.crop_probability <= 1:
-            raise ValueError(f"{self} is not allowed: padding and rotation are >= 0, crop_probability is in [0, 1]")
+            raise ValueError(
+                f"{self} is not allowed: padding and rotation are >= 0, crop_probability is in [0, 1]"
+            )
 
     def draw(self, rng: Generator, n: int) -> Draws:
         """Decide for ``n`` images; what is switched off draws nothing."""
@@ -86,7 +94,9 @@ class Augmentation:
         )
 
     def apply(self, images: Tensor, draws: Draws) -> Tensor:
-        """The images ``[n, C, H, W]``, of any dtype, changed as the draws (tensors on the same device) say."""
+        """The images ``[n, C, H, W]``, of any dtype, changed as the draws (tensors on the same
+        device) say.
+        """
         import torch
 
         _, _, height, width = images.shape
@@ -109,8 +119,12 @@ class Augmentation:
         return torch.where(inside.expand(len(images), height, width)[:, None], moved, 0)
 
 
-def _rotated(rows: Tensor, cols: Tensor, degrees: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Where the pixels of rotated images come from, in Pillow's 16.16 fixed point: no device rounds differently."""
+def _rotated(
+    rows: Tensor, cols: Tensor, degrees: Tensor, height: int, width: int
+) -> tuple[Tensor, Tensor]:
+    """Where the pixels of rotated images come from, in Pillow's 16.16 fixed point: no device rounds
+    differently.
+    """
     import torch
 
     cos, sin = torch.deg2rad(degrees).cos(), torch.deg2rad(degrees).sin()
@@ -155,8 +169,10 @@ def _channels(values: tuple[float, ...], device: torch.device, dtype: torch.dtyp
 class Pipeline:
     """From bytes to what a network sees in training; in testing it sees ``normalise(images)``.
 
-    ``fill``: what crops and rotations show outside of the image. ``black`` is 0 before normalisation (torchvision's
-    transforms of images), ``mean`` is 0 after it (FL-Simulator, which pads images normalised beforehand).
+    ``fill``: what crops and rotations show outside of the image. ``black`` is 0 before
+    normalisation (torchvision's
+    transforms of images), ``mean`` is 0 after it (FL-Simulator, which pads images normalised
+    beforehand).
     """
 
     augmentation: Augmentation
@@ -171,7 +187,10 @@ class Pipeline:
 
 def fedrecu(dataset: str = "cifar10") -> Pipeline:
     """FedRecu's code: crop, flip; CIFAR-10's statistics for CIFAR-100 too."""
-    return Pipeline(Augmentation(padding=4, flip=True), _pick(dataset, {"cifar10": _CIFAR10, "cifar100": _CIFAR10}))
+    return Pipeline(
+        Augmentation(padding=4, flip=True),
+        _pick(dataset, {"cifar10": _CIFAR10, "cifar100": _CIFAR10}),
+    )
 
 
 def fedacg(dataset: str = "cifar10") -> Pipeline:
@@ -181,12 +200,18 @@ def fedacg(dataset: str = "cifar10") -> Pipeline:
 
 
 def fedspeed(dataset: str = "cifar10") -> Pipeline:
-    """FedSpeed's code (FL-Simulator): flip, then half of the images cropped; outside is the mean, not black."""
+    """FedSpeed's code (FL-Simulator): flip, then half of the images cropped; outside is the mean,
+    not black.
+    """
     half = (0.5, 0.5, 0.5)
     cifar10 = Normalise((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
-    normalise = _pick(dataset, {"cifar10": cifar10, "cifar100": _CIFAR100, "tiny-imagenet": Normalise(half, half)})
+    normalise = _pick(
+        dataset, {"cifar10": cifar10, "cifar100": _CIFAR100, "tiny-imagenet": Normalise(half, half)}
+    )
     padding = 8 if dataset == "tiny-imagenet" else 4
-    augmentation = Augmentation(padding, crop_probability=0.5, flip=True, order=("rotate", "flip", "crop"))
+    augmentation = Augmentation(
+        padding, crop_probability=0.5, flip=True, order=("rotate", "flip", "crop")
+    )
     return Pipeline(augmentation, normalise, fill="mean")
 
 

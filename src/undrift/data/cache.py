@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from undrift.core.files import writing
+from undrift._files import writing
 from undrift.data.files import cache_folder, digest
 from undrift.data.pixels import Pixels, check
 
@@ -20,17 +20,23 @@ _VERSION = 1
 
 
 def cached(read: Callable[[Path], Pixels]) -> Callable[[Path], Pixels]:
-    """``read``, done once per content of a file. A damaged entry is made again; one that cannot be kept is not."""
+    """``read``, done once per content of a file. A damaged entry is made again; one that cannot be
+    kept is not.
+    """
 
     def cached_read(source: Path) -> Pixels:
-        path = cache_folder() / f"{source.name.split('.')[0]}-{digest(source)}-{_VERSION}.safetensors"
+        path = (
+            cache_folder() / f"{source.name.split('.')[0]}-{digest(source)}-{_VERSION}.safetensors"
+        )
         if kept := _load(path):
             return kept
         pixels = check(read(source), source)
         try:
             _store(path, pixels)
         except OSError as error:
-            warnings.warn(f"decoded images could not be kept in {path.parent} ({error})", stacklevel=2)
+            warnings.warn(
+                f"decoded images could not be kept in {path.parent} ({error})", stacklevel=2
+            )
         return pixels
 
     return cached_read

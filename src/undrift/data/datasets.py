@@ -25,7 +25,8 @@ class Table:
 
 
 def load(name: str, folder: str | Path | None = None) -> Table:
-    """A set that ships with scikit-learn, or else a svmlight file in ``folder`` (default: ``$UNDRIFT_DATA``).
+    """A set that ships with scikit-learn, or else a svmlight file in ``folder`` (default:
+    ``$UNDRIFT_DATA``).
 
     >>> load("breast-cancer").features.shape
     (569, 30)
@@ -34,10 +35,14 @@ def load(name: str, folder: str | Path | None = None) -> Table:
         return Table(*bundled[name](), name)
     where = folder or os.environ.get(FOLDER)
     if not where:
-        raise ValueError(f"{unknown('data set', name, bundled)}; for others name a folder, or set {FOLDER} to one")
+        raise ValueError(
+            f"{unknown('data set', name, bundled)}; for others name a folder, or set {FOLDER} to one"
+        )
     root = Path(where).expanduser()
     if not root.is_dir():
-        raise ValueError(f"the data folder {root} does not exist; name another, or set {FOLDER} to one")
+        raise ValueError(
+            f"the data folder {root} does not exist; name another, or set {FOLDER} to one"
+        )
     path = svmlight.find(name, root)
     if path is None:
         complaint = unknown("data set", name, [*svmlight.names(root), *bundled])

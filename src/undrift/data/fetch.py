@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from undrift.core.files import writing
+from undrift._files import writing
 from undrift.data.cards import info
 from undrift.data.files import LARGEST, BadData, brief, data_folder, digest
 
@@ -27,10 +27,13 @@ def fetch(
     progress: Progress | None = None,
     timeout: float = 30.0,
 ) -> list[Path]:
-    """Download the files of an image set into ``folder`` (default: ``$UNDRIFT_DATA``) and return where they are.
+    """Download the files of an image set into ``folder`` (default: ``$UNDRIFT_DATA``) and return
+    where they are.
 
-    A file that is there and right is not downloaded again. One that fails leaves nothing behind, and what was there
-    before stays. ``base`` is another address to take the files from; ``timeout`` is for each answer of the server.
+    A file that is there and right is not downloaded again. One that fails leaves nothing behind,
+    and what was there
+    before stays. ``base`` is another address to take the files from; ``timeout`` is for each answer
+    of the server.
     """
     card = info(name)
     if not card.files:
@@ -59,7 +62,9 @@ def _download(url: str, path: Path, md5: str, progress: Progress | None, timeout
                 if progress:
                     progress(path.name, done, size)
                 if done > LARGEST:
-                    raise BadData(f"{url} sends more than {LARGEST >> 20} MiB, which is not the official file")
+                    raise BadData(
+                        f"{url} sends more than {LARGEST >> 20} MiB, which is not the official file"
+                    )
             if size is not None and done < size:
                 raise BadData(f"{url} broke off after {done} of {size} bytes; try again")
             if total.hexdigest() != md5:
@@ -68,4 +73,6 @@ def _download(url: str, path: Path, md5: str, progress: Progress | None, timeout
                     "it was not kept; try again or another address"
                 )
     except (OSError, HTTPException) as error:
-        raise BadData(f"{url} could not be downloaded ({brief(error)}); try again or put the file at {path}") from error
+        raise BadData(
+            f"{url} could not be downloaded ({brief(error)}); try again or put the file at {path}"
+        ) from error

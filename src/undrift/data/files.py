@@ -1,4 +1,6 @@
-"""Reading and writing with care: where data lies, bounded reads, checked archives, writes in one step."""
+"""Reading and writing with care: where data lies, bounded reads, checked archives, writes in one
+step.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ _BROKEN = (
 
 
 class BadData(ValueError):
-    """A data file that is missing, damaged or not what its name says; the message says why, and the remedy."""
+    """A data file that is missing, damaged or not what its name says; the message says why, and the
+    remedy.
+    """
 
 
 def brief(error: BaseException) -> str:
@@ -69,7 +73,9 @@ def cache_folder() -> Path:
 
 def digest(path: Path, kind: str = "sha256") -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(
+            file, lambda: hashlib.new(kind, usedforsecurity=False)
+        ).hexdigest()
 
 
 @contextmanager
@@ -127,7 +133,9 @@ def zip_archive(path: Path) -> Iterator[zipfile.ZipFile]:
             kind = stat.S_IFMT(entry.external_attr >> 16)
             _refuse(path, entry.filename, plain=kind in (0, stat.S_IFREG, stat.S_IFDIR))
             if entry.file_size > LARGEST:
-                raise BadData(f"{path}: member {entry.filename!r} unpacks to more than {LARGEST >> 20} MiB")
+                raise BadData(
+                    f"{path}: member {entry.filename!r} unpacks to more than {LARGEST >> 20} MiB"
+                )
             with reading(f"{path}: member {entry.filename!r}"), archive.open(entry) as member:
                 _to_the_end(member)
         yield archive
@@ -142,6 +150,10 @@ def _to_the_end(file: IO[bytes]) -> None:
 def _refuse(path: Path, member: str, *, plain: bool) -> None:
     place = PureWindowsPath(member)  # knows both kinds of slash, and drives
     if place.anchor or ".." in place.parts:
-        raise BadData(f"{path}: member {member!r} leaves the archive; do not use this file, fetch the official one")
+        raise BadData(
+            f"{path}: member {member!r} leaves the archive; do not use this file, fetch the official one"
+        )
     if not plain:
-        raise BadData(f"{path}: member {member!r} is a link or device; do not use this file, fetch the official one")
+        raise BadData(
+            f"{path}: member {member!r} is a link or device; do not use this file, fetch the official one"
+        )

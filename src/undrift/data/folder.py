@@ -18,7 +18,9 @@ def read(root: Path) -> Pixels:
     """Classes are the sub-folders of train, sorted. Grey if every image is, else RGB."""
     classes = _folders(root / "train")
     if strange := sorted(set(_folders(root / "test")) - set(classes)):
-        raise BadData(f"{root / 'test' / strange[0]} is a class that {root / 'train'} lacks; remove or rename it")
+        raise BadData(
+            f"{root / 'test' / strange[0]} is a class that {root / 'train'} lacks; remove or rename it"
+        )
     train, test = _files(root / "train", classes), _files(root / "test", classes)
     mode = "L" if all(_grey(path) for path, _ in train + test) else "RGB"
     return Pixels(*_decoded(train, mode), *_decoded(test, mode), tuple(classes))
@@ -27,12 +29,16 @@ def read(root: Path) -> Pixels:
 def _folders(part: Path) -> list[str]:
     if not part.is_dir():
         raise BadData(f"{part} does not exist; an image folder has train/CLASS/ and test/CLASS/")
-    return sorted(path.name for path in part.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return sorted(
+        path.name for path in part.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
 
 
 def _files(part: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
     folders = ((k, part / name) for k, name in enumerate(classes) if (part / name).is_dir())
-    found = [(path, k) for k, folder in folders for path in sorted(folder.iterdir()) if _is_image(path)]
+    found = [
+        (path, k) for k, folder in folders for path in sorted(folder.iterdir()) if _is_image(path)
+    ]
     if strange := next((path for path, _ in found if not path.is_file()), None):
         raise BadData(f"{strange} is not a plain file; remove or rename it")
     return found
@@ -52,6 +58,8 @@ def _grey(path: Path) -> bool:
         return True
 
 
-def _decoded(items: Sequence[tuple[Path, int]], mode: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _decoded(
+    items: Sequence[tuple[Path, int]], mode: str
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     images = decode([path for path, _ in items], Path.read_bytes, str, mode)
     return images, np.array([label for _, label in items], np.int64)

@@ -26,7 +26,10 @@ __all__ = ["BadData", "Card", "ImageSet", "Verified", "info", "load_images", "ve
 Reader = Callable[[Path], Pixels]
 _readers: Mapping[str, Mapping[str, Reader]] = {
     "cifar10": {"cifar-10-binary.tar.gz": archives.cifar10, "cifar10.npz.xz": cached(packed.read)},
-    "cifar100": {"cifar-100-binary.tar.gz": archives.cifar100, "cifar100.npz.xz": cached(packed.read)},
+    "cifar100": {
+        "cifar-100-binary.tar.gz": archives.cifar100,
+        "cifar100.npz.xz": cached(packed.read),
+    },
     "mnist": {
         "train-images-idx3-ubyte.gz": archives.mnist,
         "train-images-idx3-ubyte": archives.mnist,
@@ -42,7 +45,8 @@ _pickled = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images uint8 ``[n, C, H, W]`` and labels int64 ``[n]``, as they are: an experiment scales and normalises them.
+    """Images uint8 ``[n, C, H, W]`` and labels int64 ``[n]``, as they are: an experiment scales and
+    normalises them.
 
     ``note`` is to be said beside any accuracy measured on them ("JPEG q80").
     """
@@ -58,7 +62,9 @@ class ImageSet:
 
 @dataclasses.dataclass(frozen=True)
 class Verified:
-    """What a sound image set holds: images per class, their shape, and the SHA-256 of the files read."""
+    """What a sound image set holds: images per class, their shape, and the SHA-256 of the files
+    read.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -71,10 +77,13 @@ class Verified:
 def load_images(
     name: str = "digits", folder: str | Path | None = None, subset: tuple[int, int] | None = None
 ) -> ImageSet:
-    """The image set ``name``, from ``folder`` (default: ``$UNDRIFT_DATA``) unless it is the embedded ``digits``.
+    """The image set ``name``, from ``folder`` (default: ``$UNDRIFT_DATA``) unless it is the
+    embedded ``digits``.
 
-    cifar10, cifar100, mnist and tiny-imagenet are read from their official archives, or from packs; any other name is
-    a sub-folder with ``train/CLASS/*`` and ``test/CLASS/*``. ``subset`` keeps that many train and test images, the
+    cifar10, cifar100, mnist and tiny-imagenet are read from their official archives, or from packs;
+    any other name is
+    a sub-folder with ``train/CLASS/*`` and ``test/CLASS/*``. ``subset`` keeps that many train and
+    test images, the
     first ones of every class in equal numbers.
 
     >>> load_images("digits", subset=(20, 10)).images.shape
@@ -90,10 +99,15 @@ def load_images(
 
 
 def verify(name: str, folder: str | Path | None = None) -> Verified:
-    """Read every image, compare with what is known of the set, and complain about all that differs at once."""
+    """Read every image, compare with what is known of the set, and complain about all that differs
+    at once.
+    """
     pixels = _read(name, folder)
     files = [] if name == "digits" else _files(find(name, folder)[0])
-    counts = [np.bincount(labels, minlength=len(pixels.classes)) for labels in (pixels.labels, pixels.test_labels)]
+    counts = [
+        np.bincount(labels, minlength=len(pixels.classes))
+        for labels in (pixels.labels, pixels.test_labels)
+    ]
     if name in CARDS and (problems := list(_differences(CARDS[name], pixels, counts, files))):
         raise BadData("\n".join(problems))
     train, test = (dict(zip(pixels.classes, count.tolist(), strict=True)) for count in counts)
@@ -115,7 +129,9 @@ def find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
         raise ValueError(unknown("image set", name, CARDS))
     root = data_folder(folder)
     if not root.is_dir():
-        raise BadData(f"the data folder {root} does not exist; name another, or set {FOLDER} to one")
+        raise BadData(
+            f"the data folder {root} does not exist; name another, or set {FOLDER} to one"
+        )
     readers = _readers.get(name, {})
     for file, read in readers.items():
         if (root / file).is_file():
@@ -134,12 +150,16 @@ def find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
 
 
 def _digits() -> Pixels:
-    """Four fifths of scikit-learn's digits to train on, chosen by a fixed permutation; 0 to 16 becomes 0 to 255."""
+    """Four fifths of scikit-learn's digits to train on, chosen by a fixed permutation; 0 to 16
+    becomes 0 to 255.
+    """
     from sklearn.datasets import load_digits
 
     values, target = load_digits(return_X_y=True)
     images = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
-    order = np.random.RandomState(0).permutation(len(images))  # the one generator that never changes
+    order = np.random.RandomState(0).permutation(
+        len(images)
+    )  # the one generator that never changes
     train, test = np.split(order, [len(order) * 4 // 5])
     labels = target.astype(np.int64)
     return Pixels(images[train], labels[train], images[test], labels[test], tuple("0123456789"))
@@ -158,7 +178,9 @@ def _subset(pixels: Pixels, train: int, test: int) -> Pixels:
 def _first(labels: Labels, count: int, part: str) -> Labels:
     """The first ``count`` positions when classes take turns, ascending."""
     if not 1 <= count <= len(labels):
-        raise ValueError(f"a subset of {count} {part} images is not possible; give 1 to {len(labels)}")
+        raise ValueError(
+            f"a subset of {count} {part} images is not possible; give 1 to {len(labels)}"
+        )
     order = np.argsort(labels, kind="stable")
     turn = np.empty_like(order)
     turn[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
@@ -172,7 +194,9 @@ def _files(path: Path) -> list[Path]:
     return archives.idx_files(path.parent) if "-idx" in path.name else [path]
 
 
-def _differences(card: Card, pixels: Pixels, counts: Sequence[Labels], files: Sequence[Path]) -> Iterator[str]:
+def _differences(
+    card: Card, pixels: Pixels, counts: Sequence[Labels], files: Sequence[Path]
+) -> Iterator[str]:
     for file in files:
         official = card.files.get(file.name)
         if official and official != (md5 := digest(file, "md5")):

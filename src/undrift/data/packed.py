@@ -22,7 +22,9 @@ _HEADERS = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}
 
 
 def read(path: Path) -> Pixels:
-    """Image k is bytes ``offset[k]`` to ``offset[k + 1]`` of ``jpeg``; its ``split`` is 0 for train and 1 for test."""
+    """Image k is bytes ``offset[k]`` to ``offset[k + 1]`` of ``jpeg``; its ``split`` is 0 for train
+    and 1 for test.
+    """
     with reading(path), lzma.open(path) as file:
         pack = np.load(io.BytesIO(whole(file, path)), allow_pickle=False)
         if not isinstance(pack, NpzFile) or pack.zip is None:
@@ -35,7 +37,10 @@ def read(path: Path) -> Pixels:
     def part(number: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         mine = np.flatnonzero(split == number)
         images = decode(
-            mine.tolist(), lambda k: jpeg[ends[k] : ends[k + 1]].tobytes(), lambda k: f"{path}: image {k}", "RGB"
+            mine.tolist(),
+            lambda k: jpeg[ends[k] : ends[k + 1]].tobytes(),
+            lambda k: f"{path}: image {k}",
+            "RGB",
         )
         return images, label[mine].astype(np.int64)
 
@@ -43,7 +48,9 @@ def read(path: Path) -> Pixels:
 
 
 def _measure(path: Path, archive: ZipFile) -> None:
-    """Refuse arrays that are missing or larger than what is there for them, before room is made for any."""
+    """Refuse arrays that are missing or larger than what is there for them, before room is made for
+    any.
+    """
     there = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
     if missing := [name for name in _ARRAYS if name not in there]:
         raise BadData(f"{path} lacks {', '.join(missing)}; make it again")
@@ -57,12 +64,18 @@ def _measure(path: Path, archive: ZipFile) -> None:
             raise BadData(f"{path}: {entry.filename} announces more than it holds; make it again")
 
 
-def _check(path: Path, jpeg: NDArray, offset: NDArray, label: NDArray, split: NDArray, classes: NDArray) -> None:
+def _check(
+    path: Path, jpeg: NDArray, offset: NDArray, label: NDArray, split: NDArray, classes: NDArray
+) -> None:
     if classes.ndim != 1 or classes.dtype.kind not in "US":
         raise BadData(f"{path}: classes must be a list of names")
-    whole_numbers = all(a.ndim == 1 and np.issubdtype(a.dtype, np.integer) for a in (jpeg, offset, label, split))
+    whole_numbers = all(
+        a.ndim == 1 and np.issubdtype(a.dtype, np.integer) for a in (jpeg, offset, label, split)
+    )
     if not whole_numbers or jpeg.dtype != np.uint8:
-        raise BadData(f"{path}: jpeg must be a list of bytes, and offset, label and split lists of whole numbers")
+        raise BadData(
+            f"{path}: jpeg must be a list of bytes, and offset, label and split lists of whole numbers"
+        )
     if not len(offset) == len(label) + 1 == len(split) + 1:
         raise BadData(
             f"{path}: {len(label)} labels, {len(split)} splits and {len(offset)} offsets do not go together; "

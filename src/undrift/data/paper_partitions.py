@@ -1,6 +1,7 @@
 """The papers' splits as their codes make them; :mod:`undrift.data.partition` has the tidy ones.
 
-Every function returns one ascending index array per client. The chances are the codes'; the random numbers are ours.
+Every function returns one ascending index array per client. The chances are the codes'; the random
+numbers are ours.
 ``beta`` is the Dirichlet concentration, which FedACG and FedSpeed call alpha.
 """
 
@@ -14,7 +15,15 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from undrift.data.partition import Parts, _classes, _dirichlet, _positive, _sorted, _total, label_counts
+from undrift.data.partition import (
+    Parts,
+    _classes,
+    _dirichlet,
+    _positive,
+    _sorted,
+    _total,
+    label_counts,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,9 +32,11 @@ __all__ = ["fedacg", "feddyn", "fedrecu", "fedspeed", "heat_map", "iid", "label_
 
 
 def fedspeed(labels: ArrayLike, clients: int, rng: Generator, beta: float) -> Parts:
-    """FL-Simulator: equal sizes (the first client takes the remainder), each client's classes drawn from its Dir(beta).
+    """FL-Simulator: equal sizes (the first client takes the remainder), each client's classes drawn
+    from its Dir(beta).
 
-    A client that asks for a class that has run out refills it and draws its class anew: **samples are reused**, so
+    A client that asks for a class that has run out refills it and draws its class anew: **samples
+    are reused**, so
     some appear several times, within one client or among many, and others never.
     """
     sizes = np.full(clients, _total(labels, clients, allow_empty=False) // clients)
@@ -34,7 +45,8 @@ def fedspeed(labels: ArrayLike, clients: int, rng: Generator, beta: float) -> Pa
 
 
 def feddyn(labels: ArrayLike, clients: int, rng: Generator, beta: float) -> Parts:
-    """FedDyn: as FedSpeed's, but a client that asks for a class that has run out draws among those that are left.
+    """FedDyn: as FedSpeed's, but a client that asks for a class that has run out draws among those
+    that are left.
 
     No sample is used twice; the remainder of the division by the number of clients is not used.
     """
@@ -43,9 +55,11 @@ def feddyn(labels: ArrayLike, clients: int, rng: Generator, beta: float) -> Part
 
 
 def fedacg(labels: ArrayLike, clients: int, rng: Generator, beta: float) -> Parts:
-    """FedACG: one client after another draws its share without replacement, each sample weighted by its class's prior.
+    """FedACG: one client after another draws its share without replacement, each sample weighted by
+    its class's prior.
 
-    Classes that earlier clients have thinned out are drawn less than the client's Dir(beta) says, and the last client
+    Classes that earlier clients have thinned out are drawn less than the client's Dir(beta) says,
+    and the last client
     takes what is left. The remainder of the division by the number of clients is not used.
     """
     _positive(beta)
@@ -54,7 +68,8 @@ def fedacg(labels: ArrayLike, clients: int, rng: Generator, beta: float) -> Part
     pool = np.arange(len(which))
     parts = []
     for prior in _dirichlet(rng, beta, len(names), clients):
-        # the first arrivals of Poisson processes are a weighted draw without replacement; the floor ranks weight 0 last
+        # the first arrivals of Poisson processes are a weighted draw without replacement; the floor
+        # ranks weight 0 last
         arrivals = rng.exponential(size=len(pool)) / np.maximum(prior, 1e-300)[which[pool]]
         order = np.argpartition(arrivals, share - 1)
         parts.append(pool[order[:share]])
@@ -62,8 +77,11 @@ def fedacg(labels: ArrayLike, clients: int, rng: Generator, beta: float) -> Part
     return _sorted(parts)
 
 
-def fedrecu(labels: ArrayLike, clients: int, rng: Generator, beta: float, *, allow_empty: bool = False) -> Parts:
-    """FedRecu: each class is cut among the clients in proportions from Dir(beta), cuts rounded down; sizes differ.
+def fedrecu(
+    labels: ArrayLike, clients: int, rng: Generator, beta: float, *, allow_empty: bool = False
+) -> Parts:
+    """FedRecu: each class is cut among the clients in proportions from Dir(beta), cuts rounded
+    down; sizes differ.
 
     Where a client is left with nothing the code fails; so does this, unless ``allow_empty``.
     """
@@ -83,18 +101,24 @@ def fedrecu(labels: ArrayLike, clients: int, rng: Generator, beta: float, *, all
 
 
 def iid(labels: ArrayLike, clients: int, rng: Generator, *, by_class: bool = False) -> Parts:
-    """Shuffled and cut into equal parts, of equal class counts too where ``by_class`` (FedSpeed's CIFAR-100)."""
+    """Shuffled and cut into equal parts, of equal class counts too where ``by_class`` (FedSpeed's
+    CIFAR-100).
+    """
     total = _total(labels, clients, allow_empty=False)
     groups = _classes(labels) if by_class else [np.arange(total)]
     uneven = [len(members) for members in groups if len(members) % clients]
     if uneven:
         what = "a class" if by_class else "a set"
         raise ValueError(f"{what} of {uneven[0]} samples cannot be cut into {clients} equal parts")
-    return _sorted(list(np.concatenate([rng.permutation(m).reshape(clients, -1) for m in groups], axis=1)))
+    return _sorted(
+        list(np.concatenate([rng.permutation(m).reshape(clients, -1) for m in groups], axis=1))
+    )
 
 
 def heat_map(parts: Sequence[ArrayLike], labels: ArrayLike, ax: Axes | None = None) -> Axes:
-    """FedSpeed's Figure 3: the share of every class (y) in the data of every client (x); bright classes dominate."""
+    """FedSpeed's Figure 3: the share of every class (y) in the data of every client (x); bright
+    classes dominate.
+    """
     if ax is None:
         import matplotlib.pyplot as plt
 
@@ -102,7 +126,15 @@ def heat_map(parts: Sequence[ArrayLike], labels: ArrayLike, ax: Axes | None = No
     counts = label_counts(parts, labels)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     bright = max(np.quantile(shares, 0.99), 2 / shares.shape[1])
-    image = ax.imshow(shares.T, cmap="magma", vmin=0, vmax=bright, aspect="auto", origin="lower", interpolation="none")
+    image = ax.imshow(
+        shares.T,
+        cmap="magma",
+        vmin=0,
+        vmax=bright,
+        aspect="auto",
+        origin="lower",
+        interpolation="none",
+    )
     ax.set_xlabel("client")
     ax.set_ylabel("class")
     for axis, names in ((ax.xaxis, range(len(parts))), (ax.yaxis, np.unique(np.asarray(labels)))):
@@ -113,7 +145,9 @@ def heat_map(parts: Sequence[ArrayLike], labels: ArrayLike, ax: Axes | None = No
     return ax
 
 
-def _fill(labels: ArrayLike, sizes: NDArray[np.int64], rng: Generator, beta: float, *, refill: bool) -> Parts:
+def _fill(
+    labels: ArrayLike, sizes: NDArray[np.int64], rng: Generator, beta: float, *, refill: bool
+) -> Parts:
     """Random clients that are not full ask, one sample at a time, for a class of their prior."""
     _positive(beta)
     stock = [rng.permutation(members).tolist() for members in _classes(labels)]
@@ -145,6 +179,8 @@ def _fill(labels: ArrayLike, sizes: NDArray[np.int64], rng: Generator, beta: flo
 
 
 def _ladder(chances: NDArray[np.float64]) -> list[float]:
-    """Cumulative sums that end at exactly 1; entries without chance are steps of no height, which nobody stands on."""
+    """Cumulative sums that end at exactly 1; entries without chance are steps of no height, which
+    nobody stands on.
+    """
     sums = np.cumsum(chances)
     return (sums / sums[-1]).tolist()

@@ -1,6 +1,7 @@
 """Ways to split a labelled data set among clients.
 
-Every function returns one ascending index array per client; each sample belongs to exactly one client.
+Every function returns one ascending index array per client; each sample belongs to exactly one
+client.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ def iid(labels: ArrayLike, clients: int, rng: Generator, *, allow_empty: bool = 
     return _sorted(np.array_split(rng.permutation(total), clients))
 
 
-def dirichlet(labels: ArrayLike, clients: int, rng: Generator, beta: float, *, allow_empty: bool = False) -> Parts:
+def dirichlet(
+    labels: ArrayLike, clients: int, rng: Generator, beta: float, *, allow_empty: bool = False
+) -> Parts:
     """Each class is shared out in proportions drawn from Dir(beta); clients have different sizes.
 
-    A client left with nothing takes one random sample from the client that then has most, unless ``allow_empty``.
+    A client left with nothing takes one random sample from the client that then has most, unless
+    ``allow_empty``.
     """
     _positive(beta)
     total = _total(labels, clients, allow_empty)
@@ -47,7 +51,8 @@ def dirichlet_balanced(
 ) -> Parts:
     """Clients of equal size (within one), each with class frequencies drawn from Dir(beta).
 
-    All clients ask for classes at once. A class asked for more often than it has samples is dealt at random among those
+    All clients ask for classes at once. A class asked for more often than it has samples is dealt
+    at random among those
     who asked, and they ask again among the classes that are left, so that every sample is used.
     """
     _positive(beta)
@@ -71,8 +76,12 @@ def dirichlet_balanced(
     return _sorted([np.concatenate(mine) for mine in zip(*dealt, strict=True)])
 
 
-def by_label(labels: ArrayLike, clients: int, rng: Generator, shards: int = 2, *, allow_empty: bool = False) -> Parts:
-    """Sorted by label, cut into equal contiguous shards, and ``shards`` random ones dealt to every client."""
+def by_label(
+    labels: ArrayLike, clients: int, rng: Generator, shards: int = 2, *, allow_empty: bool = False
+) -> Parts:
+    """Sorted by label, cut into equal contiguous shards, and ``shards`` random ones dealt to every
+    client.
+    """
     total = _total(labels, clients, allow_empty)
     if shards < 1:
         raise ValueError(f"a client needs at least one shard; got shards = {shards}")
@@ -81,7 +90,9 @@ def by_label(labels: ArrayLike, clients: int, rng: Generator, shards: int = 2, *
             f"{clients} clients of {shards} shards need {clients * shards} samples but there are {total}; "
             "lower clients or shards"
         )
-    pieces = np.array_split(np.concatenate([rng.permutation(m) for m in _classes(labels)]), clients * shards)
+    pieces = np.array_split(
+        np.concatenate([rng.permutation(m) for m in _classes(labels)]), clients * shards
+    )
     order = rng.permutation(clients * shards).reshape(clients, shards)
     return _sorted([np.concatenate([pieces[k] for k in mine]) for mine in order])
 
@@ -89,23 +100,34 @@ def by_label(labels: ArrayLike, clients: int, rng: Generator, shards: int = 2, *
 def label_counts(parts: Sequence[ArrayLike], labels: ArrayLike) -> NDArray[np.int64]:
     """Samples per client and class ``[clients, classes]``, the classes in ascending order."""
     names, which = np.unique(np.asarray(labels), return_inverse=True)
-    return np.stack([np.bincount(which[np.asarray(part, dtype=np.int64)], minlength=len(names)) for part in parts])
+    return np.stack(
+        [
+            np.bincount(which[np.asarray(part, dtype=np.int64)], minlength=len(names))
+            for part in parts
+        ]
+    )
 
 
 def _total(labels: ArrayLike, clients: int, allow_empty: bool) -> int:
     labels = np.asarray(labels)
     if labels.ndim != 1 or not len(labels):
-        raise ValueError(f"labels must be a non-empty list, one per sample; got an array of shape {labels.shape}")
+        raise ValueError(
+            f"labels must be a non-empty list, one per sample; got an array of shape {labels.shape}"
+        )
     if clients < 1:
         raise ValueError(f"a federation needs at least one client; got clients = {clients}")
     if clients > len(labels) and not allow_empty:
-        raise ValueError(f"{clients} clients cannot share {len(labels)} samples; lower clients or allow empty ones")
+        raise ValueError(
+            f"{clients} clients cannot share {len(labels)} samples; lower clients or allow empty ones"
+        )
     return len(labels)
 
 
 def _positive(beta: float) -> None:
     if not 0 < beta < np.inf:
-        raise ValueError(f"beta = {beta} is not allowed: the Dirichlet concentration is a finite number > 0")
+        raise ValueError(
+            f"beta = {beta} is not allowed: the Dirichlet concentration is a finite number > 0"
+        )
 
 
 def _classes(labels: ArrayLike) -> list[NDArray[np.int64]]:

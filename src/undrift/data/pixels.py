@@ -30,8 +30,12 @@ class Pixels(NamedTuple):
     note: str = ""
 
 
-def decode(items: Sequence[Item], read: Callable[[Item], bytes], say: Callable[[Item], str], mode: str) -> Bytes:
-    """JPEG or PNG files as ``[n, C, H, W]``, C being 1 for mode L and 3 for RGB; all must have the first one's size."""
+def decode(
+    items: Sequence[Item], read: Callable[[Item], bytes], say: Callable[[Item], str], mode: str
+) -> Bytes:
+    """JPEG or PNG files as ``[n, C, H, W]``, C being 1 for mode L and 3 for RGB; all must have the
+    first one's size.
+    """
     from PIL import Image, UnidentifiedImageError
 
     out: Bytes = np.empty((0, 0, 0, 0), np.uint8)
@@ -47,26 +51,39 @@ def decode(items: Sequence[Item], read: Callable[[Item], bytes], say: Callable[[
                         "the images of a set must have one size"
                     )
                 if image.mode not in _MODES:
-                    raise BadData(f"{say(item)} has pixels of kind {image.mode}; save it with 8 bits per channel")
+                    raise BadData(
+                        f"{say(item)} has pixels of kind {image.mode}; save it with 8 bits per channel"
+                    )
                 plane = np.asarray(image if image.mode == mode else image.convert(mode))
         except BadData:
             raise
         except Exception as error:  # decoders fail in many ways on damaged files
-            reason = "neither JPEG nor PNG" if isinstance(error, UnidentifiedImageError) else brief(error)
-            raise BadData(f"{say(item)} is not a readable image ({reason}); fetch it again") from error
+            reason = (
+                "neither JPEG nor PNG"
+                if isinstance(error, UnidentifiedImageError)
+                else brief(error)
+            )
+            raise BadData(
+                f"{say(item)} is not a readable image ({reason}); fetch it again"
+            ) from error
         out[k] = plane.reshape(*plane.shape[:2], -1).transpose(2, 0, 1)
     return out
 
 
 def check(pixels: Pixels, source: object) -> Pixels:
     """The same, or a complaint about what ``source`` gave."""
-    parts = {"train": (pixels.images, pixels.labels), "test": (pixels.test_images, pixels.test_labels)}
+    parts = {
+        "train": (pixels.images, pixels.labels),
+        "test": (pixels.test_images, pixels.test_labels),
+    }
     classes = len(pixels.classes)
     for part, (images, labels) in parts.items():
         if not len(images):
             raise BadData(f"{source} has no {part} images")
         if len(images) != len(labels):
-            raise BadData(f"{source} has {len(images)} {part} images but {len(labels)} {part} labels; fetch it again")
+            raise BadData(
+                f"{source} has {len(images)} {part} images but {len(labels)} {part} labels; fetch it again"
+            )
         if len(bad := np.flatnonzero((labels < 0) | (labels >= classes))):
             raise BadData(
                 f"{source}: {part} image {bad[0]} has label {labels[bad[0]]}, which is not one of 0 to {classes - 1}; "
@@ -82,5 +99,7 @@ def check(pixels: Pixels, source: object) -> Pixels:
 
 def _room(*shape: int) -> Bytes:
     if np.prod(shape, dtype=float) > _LARGEST:
-        raise BadData(f"{shape[0]} images of {shape[3]} x {shape[2]} take more than {_LARGEST >> 30} GiB; shrink them")
+        raise BadData(
+            f"{shape[0]} images of {shape[3]} x {shape[2]} take more than {_LARGEST >> 30} GiB; shrink them"
+        )
     return np.empty(shape, np.uint8)

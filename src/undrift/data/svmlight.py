@@ -17,7 +17,12 @@ from sklearn.datasets import load_svmlight_file
 
 from undrift.data.files import BadData, swelling
 
-_OPEN: dict[str, Callable[..., IO[Any]]] = {"": Path.open, ".xz": lzma.open, ".bz2": bz2.open, ".gz": gzip.open}
+_OPEN: dict[str, Callable[..., IO[Any]]] = {
+    "": Path.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".gz": gzip.open,
+}
 _TEXT = ("", ".svmlight")
 _LARGEST = 8 << 30
 _ROWS, _ROW = 1 << 24, 1 << 26
@@ -32,15 +37,26 @@ def places(folder: Path) -> list[Path]:
 def names(folder: Path) -> list[str]:
     """The sets of ``folder``: the files of its svmlight subfolder, or its own where it has none."""
     inner = folder / "svmlight"
-    files = (path.name for path in (inner if inner.is_dir() else folder).iterdir() if path.is_file())
-    return sorted({re.sub(r"(\.svmlight)?(\.xz|\.bz2|\.gz)?$", "", name, count=1) for name in files})
+    files = (
+        path.name for path in (inner if inner.is_dir() else folder).iterdir() if path.is_file()
+    )
+    return sorted(
+        {re.sub(r"(\.svmlight)?(\.xz|\.bz2|\.gz)?$", "", name, count=1) for name in files}
+    )
 
 
 def find(name: str, folder: Path) -> Path | None:
     """The file of a set, or ``None``."""
     if Path(name).name != name:
-        raise ValueError(f"{name!r} is not the name of a data set; give a plain name and the folder apart from it")
-    tried = (place / f"{name}{text}{packed}" for place in places(folder) for text in _TEXT for packed in _OPEN)
+        raise ValueError(
+            f"{name!r} is not the name of a data set; give a plain name and the folder apart from it"
+        )
+    tried = (
+        place / f"{name}{text}{packed}"
+        for place in places(folder)
+        for text in _TEXT
+        for packed in _OPEN
+    )
     return next((path for path in tried if path.is_file()), None)
 
 
@@ -51,11 +67,23 @@ def read(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             features, raw = load_svmlight_file(_Lines(path, file), dtype=np.float64)
     except BadData:
         raise
-    except (lzma.LZMAError, zlib.error, EOFError, OSError, ValueError, OverflowError, MemoryError) as error:
-        raise ValueError(f"{path} cannot be read as svmlight text ({error}); fetch the file again") from error
+    except (
+        lzma.LZMAError,
+        zlib.error,
+        EOFError,
+        OSError,
+        ValueError,
+        OverflowError,
+        MemoryError,
+    ) as error:
+        raise ValueError(
+            f"{path} cannot be read as svmlight text ({error}); fetch the file again"
+        ) from error
     kinds = np.unique(raw)
     if len(kinds) != 2:
-        raise ValueError(f"{path} has {len(kinds)} different labels; logistic regression here needs exactly two")
+        raise ValueError(
+            f"{path} has {len(kinds)} different labels; logistic regression here needs exactly two"
+        )
     if not np.isfinite(features.data).all():
         raise ValueError(f"{path} holds features that are not finite numbers; remove those rows")
     if 8 * features.shape[0] * features.shape[1] > _LARGEST:
@@ -81,5 +109,7 @@ class _Lines:
                 looked = size >> 20
                 swelling(self.path, size)
             if row >= _ROWS or len(line) >= _ROW:
-                raise BadData(f"{self.path} has more than {_ROWS} rows, or one of more than {_ROW >> 20} MiB; cut it")
+                raise BadData(
+                    f"{self.path} has more than {_ROWS} rows, or one of more than {_ROW >> 20} MiB; cut it"
+                )
             yield line

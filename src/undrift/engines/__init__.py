@@ -1,6 +1,6 @@
 """Engines: the same method, run in different ways."""
 
-from undrift.engines.base import Engine, Ledger
+from undrift.engines.engine import Engine, Ledger
 from undrift.engines.simulate import Simulate
 from undrift.engines.wire import Wire
 

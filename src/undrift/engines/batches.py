@@ -9,15 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from undrift._device import upload
 from undrift.core.problem import Problem
 from undrift.core.streams import Streams
-from undrift.core.upload import upload
 
 
 class Batches:
     """``size`` samples of a client's own at each local step, without replacement.
 
-    Drawn anew at each step, or in epochs: then the steps run through a fresh shuffle of all samples each time. A size
+    Drawn anew at each step, or in epochs: then the steps run through a fresh shuffle of all samples
+    each time. A size
     that no client has samples for is that of the largest client.
     """
 
@@ -27,9 +28,13 @@ class Batches:
         self._laid: tuple[int, dict[tuple[int, ...], tuple[int, Tensor]]] = -1, {}
 
     def draw(self, members: Sequence[int] | np.ndarray, round: int, step: int) -> tuple[Any, ...]:
-        """Positions ``[C, size]`` among each client's samples, -1 for none; then what the augmentation drew."""
+        """Positions ``[C, size]`` among each client's samples, -1 for none; then what the
+        augmentation drew.
+        """
         clients = np.asarray(members).tolist()
-        batch = (self._epoch(clients, round, step) if self.epochs else self._fresh(clients, round, step),)
+        batch = (
+            self._epoch(clients, round, step) if self.epochs else self._fresh(clients, round, step),
+        )
         if (augmentation := self.problem.augmentation) is None:
             return batch
         at = self.streams.along("augment")
@@ -48,7 +53,9 @@ class Batches:
         return upload(positions, self.problem.device)
 
     def _epoch(self, clients: list[int], round: int, step: int) -> Tensor:
-        """The next samples of each client's shuffle; shuffles are laid out once for all the steps of an epoch."""
+        """The next samples of each client's shuffle; shuffles are laid out once for all the steps
+        of an epoch.
+        """
         lengths = {-(-self.problem.samples[client] // self.size) for client in clients}
         if len(lengths) > 1:
             return torch.cat([self._epoch([client], round, step) for client in clients])
@@ -65,12 +72,25 @@ class Batches:
         at, rows = self.streams.along("batches"), []
         for client in clients:
             order = at(round, client, epoch).permutation(self.problem.samples[client])
-            rows.append(np.pad(order, (0, -len(order) % self.size), constant_values=-1).reshape(-1, self.size))
+            rows.append(
+                np.pad(order, (0, -len(order) % self.size), constant_values=-1).reshape(
+                    -1, self.size
+                )
+            )
         return np.stack(rows, 1)
 
 
-def keys(streams: Streams, device: torch.device, members: Sequence[int] | np.ndarray, round: int, step: int) -> Tensor:
+def keys(
+    streams: Streams,
+    device: torch.device,
+    members: Sequence[int] | np.ndarray,
+    round: int,
+    step: int,
+) -> Tensor:
     """A number ``[C]`` for every client, which decides what it drops in this step."""
     at = streams.along("masks")  # "dropout" is the stream of clients that drop out
-    drawn = [at(round, client, step).integers(2**63, dtype=np.int64) for client in np.asarray(members).tolist()]
+    drawn = [
+        at(round, client, step).integers(2**63, dtype=np.int64)
+        for client in np.asarray(members).tolist()
+    ]
     return upload(np.array(drawn), device)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from undrift.core.struct import Struct
-from undrift.engines.fused import fused
+from undrift.engines.compile import fused
 from undrift.engines.options import Options
 from undrift.engines.sgd import along_the_gradient, clipped_step, overwriting_step, plain_step
 
@@ -30,7 +30,9 @@ class Descent:
     def decay(self) -> float:
         return self.options.decay if self.round else 1.0
 
-    def sgd(self, x: Tensor, lr: float, direction: Callable | None = None, prox: float = 0.0) -> Any:
+    def sgd(
+        self, x: Tensor, lr: float, direction: Callable | None = None, prox: float = 0.0
+    ) -> Any:
         options, compiled = self.options, self._compiles(x)
         straight = direction is None and options.plain and not prox
         direction = direction or along_the_gradient
@@ -41,7 +43,9 @@ class Descent:
             make = plain_step
         else:
             make = clipped_step
-        rate = x.new_full((), lr) if compiled else lr  # a number would be compiled anew when it changes
+        rate = (
+            x.new_full((), lr) if compiled else lr
+        )  # a number would be compiled anew when it changes
         step = make(x, rate, direction, prox, options)
         with self._untreated():
             return self._compiled(x, step) if compiled else self.descend(x, step)

@@ -7,12 +7,13 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from undrift.core.treatment import Treatment, Weights
+from undrift.core.options import Treatment, Weights
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options(Treatment):
-    """How local gradients are treated (:class:`undrift.core.treatment.Treatment`) and uploads are weighed.
+    """How local gradients are treated (:class:`undrift.core.options.Treatment`) and uploads are
+    weighed.
 
     weights  uniform, or samples: clients count by their number of samples
     """

@@ -21,7 +21,9 @@ def along_the_gradient(y: Tensor, grad: Callable) -> Tensor:
     return grad(y)
 
 
-def plain_step(x: Tensor, lr: float | Tensor, direction: Callable, prox: float, options: Options) -> Step:
+def plain_step(
+    x: Tensor, lr: float | Tensor, direction: Callable, prox: float, options: Options
+) -> Step:
     """Clips gradients and adds weight decay itself, and writes nothing in place: to be compiled."""
 
     def step(y: Tensor, grad: Callable) -> Tensor:
@@ -31,8 +33,12 @@ def plain_step(x: Tensor, lr: float | Tensor, direction: Callable, prox: float, 
     return step
 
 
-def clipped_step(x: Tensor, lr: float | Tensor, direction: Callable, prox: float, options: Options) -> Step:
-    """Clips what it follows as a whole; of the reference's proximal term the part in y stays outside."""
+def clipped_step(
+    x: Tensor, lr: float | Tensor, direction: Callable, prox: float, options: Options
+) -> Step:
+    """Clips what it follows as a whole; of the reference's proximal term the part in y stays
+    outside.
+    """
     whole = options.clip_scope == "whole"
     outside = options.weight_decay + (0.0 if whole else prox)
 
@@ -47,7 +53,11 @@ def clipped_step(x: Tensor, lr: float | Tensor, direction: Callable, prox: float
 
 
 def overwriting_step(
-    x: Tensor, lr: float, direction: Callable, prox: float, fast: Callable[[Tensor, float, Any], Tensor] | None
+    x: Tensor,
+    lr: float,
+    direction: Callable,
+    prox: float,
+    fast: Callable[[Tensor, float, Any], Tensor] | None,
 ) -> Step:
     """Writes over what it made itself, which is nobody else's: that spares passes through memory.
 

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from undrift._device import upload
 from undrift.core.cohort import Cohort
 from undrift.core.problem import Oracle, Recording
 from undrift.core.struct import Struct
-from undrift.core.upload import upload
-from undrift.engines.base import Engine
-from undrift.engines.frames import sparse_bytes
-from undrift.engines.groups import Halted, grouped
+from undrift.engines.codec import sparse_bytes
+from undrift.engines.engine import Engine
 from undrift.engines.local import Descent, iterate
-from undrift.engines.room import folder, plan
+from undrift.engines.memory import folder, plan
 from undrift.engines.store import Apart, Rows, Store
+from undrift.engines.threads import Halted, grouped
 
 PREVIOUS = "previous model"
 """The clients' last local models beside what a method declares; no field can have that name."""
@@ -28,7 +28,8 @@ PREVIOUS = "previous model"
 class Simulate(Engine):
     """All clients of a cohort in one process, their vectors stacked.
 
-    ``store`` says where the vectors of all clients are kept: on the ``device``, in memory beside the GPU (``host``), in
+    ``store`` says where the vectors of all clients are kept: on the ``device``, in memory beside
+    the GPU (``host``), in
     a ``file``, or in the first of these with room for them (``auto``). The numbers are the same.
     """
 
@@ -37,28 +38,42 @@ class Simulate(Engine):
         self.needs = plan(self.method, self.problem, self.cohort, store)
         start = dict(self.method.client(self.x0).lasting().items())
         start |= {PREVIOUS: self.x0} if self.problem.remembers else {}
-        start = {name: v if v.any() else torch.zeros_like(v) for name, v in start.items()}  # 0 * x0 has negative zeros
+        start = {
+            name: v if v.any() else torch.zeros_like(v) for name, v in start.items()
+        }  # 0 * x0 has negative zeros
         n, place = self.problem.clients, self.needs.place
-        self.store = Store(start, n) if place == "device" else Apart(start, n, folder() if place == "file" else None)
+        self.store = (
+            Store(start, n)
+            if place == "device"
+            else Apart(start, n, folder() if place == "file" else None)
+        )
         self._scratch: tuple[np.ndarray, dict[str, Tensor]] | None = None
 
     @property
     def clients(self) -> Any:
         """What the clients remember: a record of vectors ``[N, d]``."""
-        return self.method.Client(**{name: v for name, v in self.store.tensors().items() if name != PREVIOUS})
+        return self.method.Client(
+            **{name: v for name, v in self.store.tensors().items() if name != PREVIOUS}
+        )
 
     def exchange(self, phase: Any, cohort: Cohort, steps: list[int], picked: int | None) -> Any:
         members = None if cohort.full else cohort.members
         mine = self.store.gather(members)
         self.store.expect(self._next)
         f = Stacked(self, self.problem.at(members), cohort, steps, mine.pop(PREVIOUS, None))
-        work = phase.work if self.problem.together is None else grouped(phase.work, self.problem.together)
+        work = (
+            phase.work
+            if self.problem.together is None
+            else grouped(phase.work, self.problem.together)
+        )
         down = phase.send(self.server)
         me, up = work(self._me(mine, cohort), down, f)
         self._keep(me, f, members)
         self.ledger.gradients += f.gradients
         self.ledger.bytes_down += cohort.size * sparse_bytes(down)
-        self.ledger.bytes_up += sparse_bytes(up, lambda v: f.rows(v) if picked is None else f.rows(v)[picked])
+        self.ledger.bytes_up += sparse_bytes(
+            up, lambda v: f.rows(v) if picked is None else f.rows(v)[picked]
+        )
         return up.map(lambda v: self.reduce(f.rows(v), phase.reduction, cohort, picked))
 
     def forget(self) -> None:
@@ -71,7 +86,12 @@ class Simulate(Engine):
         return _saved(self.store.rows()) | self._scratch_tensors()
 
     def load_clients(self, tensors: dict[str, Tensor]) -> None:
-        self.store.load({name: tensors[saved] for saved, name in _saved({n: n for n in self.store.names}).items()})
+        self.store.load(
+            {
+                name: tensors[saved]
+                for saved, name in _saved({n: n for n in self.store.names}).items()
+            }
+        )
         names = [name for name in self.method.Client.scratch if f"scratch.{name}" in tensors]
         rows = {name: tensors[f"scratch.{name}"].to(self.x0.device, copy=True) for name in names}
         self._scratch = (tensors["scratch_members"].cpu().numpy().copy(), rows) if rows else None
@@ -80,7 +100,9 @@ class Simulate(Engine):
         if self._scratch is None:
             return {}
         members, rows = self._scratch
-        return {f"scratch.{name}": v for name, v in rows.items()} | {"scratch_members": torch.from_numpy(members)}
+        return {f"scratch.{name}": v for name, v in rows.items()} | {
+            "scratch_members": torch.from_numpy(members)
+        }
 
     def _next(self) -> np.ndarray:
         """Who takes part in the next round."""
@@ -106,7 +128,9 @@ class Simulate(Engine):
         if lasting:
             self.store.scatter(members, lasting)
         self._scratch = None
-        if scratch := {name: f.rows(v) for name in me.scratch if (v := getattr(me, name)) is not None}:
+        if scratch := {
+            name: f.rows(v) for name in me.scratch if (v := getattr(me, name)) is not None
+        }:
             self._scratch = f.cohort.members, scratch
 
 
@@ -114,7 +138,12 @@ class Stacked(Descent):
     """``f`` for a whole cohort."""
 
     def __init__(
-        self, engine: Simulate, oracle: Oracle, cohort: Cohort, steps: list[int], previous: Tensor | None = None
+        self,
+        engine: Simulate,
+        oracle: Oracle,
+        cohort: Cohort,
+        steps: list[int],
+        previous: Tensor | None = None,
     ):
         self.round, self.blocks, self.options = engine.round, engine.blocks, engine.options
         self.steps: Any = 0
@@ -125,11 +154,15 @@ class Stacked(Descent):
         self._calls = self._drawn = 0
 
     def part(self, rows: slice, halted: Callable[[], bool]) -> Group:
-        """``f`` for some of the clients; it raises :class:`Halted` at the next step once ``halted()``."""
+        """``f`` for some of the clients; it raises :class:`Halted` at the next step once
+        ``halted()``.
+        """
         cohort = dataclasses.replace(self.cohort, members=self.cohort.members[rows])
         previous = None if self._previous is None else self._previous[rows]
         engine = self._engine
-        return Group(halted, engine, engine.problem.at(cohort.members), cohort, self._planned[rows], previous)
+        return Group(
+            halted, engine, engine.problem.at(cohort.members), cohort, self._planned[rows], previous
+        )
 
     def join(self, parts: Sequence[Stacked]) -> None:
         """What its parts have done."""
@@ -199,7 +232,9 @@ class Stacked(Descent):
         return grad.step_(y, lr)
 
     def _compiled(self, x: Tensor, step: Callable) -> Tensor:
-        y = super()._compiled(x, step).clone()  # a recorded step writes over what it returned before
+        y = (
+            super()._compiled(x, step).clone()
+        )  # a recorded step writes over what it returned before
         self.ends = [y]
         return y
 
@@ -244,7 +279,10 @@ class Group(Stacked):
 
 def _saved(vectors: dict[str, Any]) -> dict[str, Any]:
     """By the names of a snapshot."""
-    return {"client_previous" if name == PREVIOUS else f"client.{name}": v for name, v in vectors.items()}
+    return {
+        "client_previous" if name == PREVIOUS else f"client.{name}": v
+        for name, v in vectors.items()
+    }
 
 
 def _where(mask: Tensor, new: Any, old: Any) -> Any:

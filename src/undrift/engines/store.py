@@ -1,4 +1,6 @@
-"""Where the clients' vectors are between rounds: on the device, in page-locked memory, or in a file."""
+"""Where the clients' vectors are between rounds: on the device, in page-locked memory, or in a
+file.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.upload import upload
+from undrift._device import upload
 
 BLOCK = 2**28
 """Bytes that are read at a time where a vector of all clients goes to a checkpoint."""
 
 
 class Store:
-    """Vectors of N clients by name, ``[N, d]`` each, on the device. Nothing handed out is written to later.
+    """Vectors of N clients by name, ``[N, d]`` each, on the device. Nothing handed out is written
+    to later.
 
     Rows are scattered to the clients that were gathered last. ``None`` stands for every client.
     """
@@ -79,15 +82,21 @@ class Store:
 
     def _index(self, members: np.ndarray) -> Tensor:
         if members is not self._members and not np.array_equal(members, self._members):
-            self._members, self._at = members, upload(members, next(iter(self._all.values())).device)
+            self._members, self._at = (
+                members,
+                upload(members, next(iter(self._all.values())).device),
+            )
         return self._at
 
 
 class Apart(Store):
-    """Outside the device's memory; a client that never took part has no row, its vectors are the start's.
+    """Outside the device's memory; a client that never took part has no row, its vectors are the
+    start's.
 
-    In memory, rows come and go on a CUDA stream of their own: those of the next cohort while this one is at work. The
-    rows of the last cohort stay on the device. With ``folder`` they are in a file there, which nobody else sees and
+    In memory, rows come and go on a CUDA stream of their own: those of the next cohort while this
+    one is at work. The
+    rows of the last cohort stay on the device. With ``folder`` they are in a file there, which
+    nobody else sees and
     which is gone with the process.
     """
 
@@ -174,7 +183,9 @@ class Apart(Store):
                     out.record_stream(self._side)
         return members, rows, self._side and self._side.record_event()
 
-    def _arrived(self, members: np.ndarray, rows: dict[str, Tensor], event: Any) -> dict[str, Tensor]:
+    def _arrived(
+        self, members: np.ndarray, rows: dict[str, Tensor], event: Any
+    ) -> dict[str, Tensor]:
         if event is not None:
             torch.cuda.current_stream(self._device).wait_event(event)
         there, before = self._here
@@ -199,7 +210,9 @@ class Apart(Store):
             self._side.synchronize()
 
     def _claim(self, name: str, client: int) -> None:
-        """Room on disk for a row, before it is written: without it the process would die of a signal."""
+        """Room on disk for a row, before it is written: without it the process would die of a
+        signal.
+        """
         if self._file and not self._seen[name][client]:
             try:
                 _reserve(self._file.fileno(), self._place(name, client), self._start[name].nbytes)
@@ -213,7 +226,9 @@ class Apart(Store):
 
 
 class Rows:
-    """One vector of all clients as blocks on the CPU, each read when it is asked for; good until the next phase."""
+    """One vector of all clients as blocks on the CPU, each read when it is asked for; good until
+    the next phase.
+    """
 
     def __init__(self, store: Store, name: str, like: Tensor):
         self._store, self._name = store, name
@@ -222,13 +237,17 @@ class Rows:
     def __iter__(self) -> Iterator[Tensor]:
         n, d = self.shape
         step = max(BLOCK // (d * self.dtype.itemsize), 1)
-        return (self._store.read(self._name, first, min(first + step, n)) for first in range(0, n, step))
+        return (
+            self._store.read(self._name, first, min(first + step, n)) for first in range(0, n, step)
+        )
 
 
 def _writable(v: Tensor) -> Tensor:
     """A copy; on a CPU, zeros that are common to all clients take no room until they differ."""
     if v.device.type == "cpu" and v.stride(0) == 0 and not v[0].any():
-        return torch.frombuffer(_sparse(v.numel() * v.element_size())[1], dtype=v.dtype).view(v.shape)
+        return torch.frombuffer(_sparse(v.numel() * v.element_size())[1], dtype=v.dtype).view(
+            v.shape
+        )
     return v.clone()
 
 
@@ -248,9 +267,14 @@ def _reserve(file: int, start: int, size: int) -> None:
             os.posix_fallocate(file, start, size)
             return
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # not there on every file system
+            if error.errno not in (
+                errno.EINVAL,
+                errno.EOPNOTSUPP,
+            ):  # not there on every file system
                 raise
-    if hasattr(os, "pwrite"):  # Windows, which lacks it, takes the room of the whole file when that is made
+    if hasattr(
+        os, "pwrite"
+    ):  # Windows, which lacks it, takes the room of the whole file when that is made
         zeros, end = bytes(min(size, 2**20)), start + size
         while start < end:
             start += os.pwrite(file, zeros[: end - start], start)
@@ -259,9 +283,7 @@ def _reserve(file: int, start: int, size: int) -> None:
 def _lock(block: Tensor) -> None:
     """Page-lock: PyTorch's own allocator would take the next power of two."""
     if error := int(torch.cuda.cudart().cudaHostRegister(block.data_ptr(), block.nbytes, 1)):
-        text = (
-            f"{block.nbytes / 1e9:.1f} GB cannot be page-locked (CUDA error {error}): keep the client states in a file"
-        )
+        text = f"{block.nbytes / 1e9:.1f} GB cannot be page-locked (CUDA error {error}): keep the client states in a file"
         raise OSError(errno.ENOMEM, text)
 
 

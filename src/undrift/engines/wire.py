@@ -11,13 +11,15 @@ from torch import Tensor
 
 from undrift.core.cohort import Cohort
 from undrift.core.problem import Oracle
-from undrift.engines.base import Engine
-from undrift.engines.frames import decode, encode, sparse_bytes
+from undrift.engines.codec import decode, encode, sparse_bytes
+from undrift.engines.engine import Engine
 from undrift.engines.local import Descent, iterate
 
 
 class Wire(Engine):
-    """Each client separately; ``frames_down`` and ``frames_up`` are the bytes that really travelled."""
+    """Each client separately; ``frames_down`` and ``frames_up`` are the bytes that really
+    travelled.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -47,19 +49,32 @@ class Wire(Engine):
         if ends:
             self._ends = [torch.stack(ends)]
         only = None if picked is None else 0
-        return uploads[0].map(lambda *v: self.reduce(torch.stack(v), phase.reduction, cohort, only), *uploads[1:])
+        return uploads[0].map(
+            lambda *v: self.reduce(torch.stack(v), phase.reduction, cohort, only), *uploads[1:]
+        )
 
     def forget(self) -> None:
         self.clients = [client.lasting() for client in self.clients]
 
     def client_tensors(self) -> dict[str, Tensor]:
         declared = self.method.Client
-        tensors = {f"client.{n}": torch.stack([getattr(c, n) for c in self.clients]) for n in declared.vectors}
-        holders = [i for i, c in enumerate(self.clients) if any(getattr(c, n) is not None for n in declared.scratch)]
+        tensors = {
+            f"client.{n}": torch.stack([getattr(c, n) for c in self.clients])
+            for n in declared.vectors
+        }
+        holders = [
+            i
+            for i, c in enumerate(self.clients)
+            if any(getattr(c, n) is not None for n in declared.scratch)
+        ]
         if holders:
-            present = [n for n in declared.scratch if getattr(self.clients[holders[0]], n) is not None]
+            present = [
+                n for n in declared.scratch if getattr(self.clients[holders[0]], n) is not None
+            ]
             for n in present:
-                tensors[f"scratch.{n}"] = torch.stack([getattr(self.clients[i], n) for i in holders])
+                tensors[f"scratch.{n}"] = torch.stack(
+                    [getattr(self.clients[i], n) for i in holders]
+                )
             tensors["scratch_members"] = torch.tensor(holders)
         if self.previous is not None:
             tensors["client_previous"] = torch.stack(self.previous)
@@ -69,12 +84,17 @@ class Wire(Engine):
         declared = self.method.Client
         tensors = {name: v.to(self.x0.device, copy=True) for name, v in tensors.items()}
         self.clients = [
-            declared(**{n: tensors[f"client.{n}"][i] for n in declared.vectors}) for i in range(self.problem.clients)
+            declared(**{n: tensors[f"client.{n}"][i] for n in declared.vectors})
+            for i in range(self.problem.clients)
         ]
         if self.previous is not None:
             self.previous = list(tensors["client_previous"])
-        for k, i in enumerate(tensors.get("scratch_members", torch.tensor([], dtype=torch.long)).tolist()):
-            scratch = {n: tensors[f"scratch.{n}"][k] for n in declared.scratch if f"scratch.{n}" in tensors}
+        for k, i in enumerate(
+            tensors.get("scratch_members", torch.tensor([], dtype=torch.long)).tolist()
+        ):
+            scratch = {
+                n: tensors[f"scratch.{n}"][k] for n in declared.scratch if f"scratch.{n}" in tensors
+            }
             self.clients[i] = self.clients[i].replace(**scratch)
 
 
@@ -99,7 +119,9 @@ class One(Descent):
 
     def _begin(self, y: Tensor) -> None:
         previous = self._engine.previous
-        self._oracle.begin(y.unsqueeze(0), None if previous is None else previous[self._client].unsqueeze(0))
+        self._oracle.begin(
+            y.unsqueeze(0), None if previous is None else previous[self._client].unsqueeze(0)
+        )
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         self.end = self._oracle.solve(v.unsqueeze(0), lam).squeeze(0)

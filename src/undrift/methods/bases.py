@@ -4,9 +4,11 @@ from undrift.core import Message, Method, Phase, Probability, Scratch, State, Ve
 
 
 class AnchorGradient(Method, abstract=True):
-    """Each round first exchanges gradients at the server's point x: the client then knows g_i(x) and their mean.
+    """Each round first exchanges gradients at the server's point x: the client then knows g_i(x)
+    and their mean.
 
-    In ``work``: ``me.x`` is x, ``me.g`` is the client's gradient there, ``got.g`` the mean over the clients.
+    In ``work``: ``me.x`` is x, ``me.g`` is the client's gradient there, ``got.g`` the mean over the
+    clients.
     """
 
     participation = "full"
@@ -50,7 +52,9 @@ class AnchorGradient(Method, abstract=True):
 
 
 class RandomCommunication(Method, abstract=True):
-    """Clients communicate after each local step with probability p, all at once: a round is Geometric(p) steps."""
+    """Clients communicate after each local step with probability p, all at once: a round is
+    Geometric(p) steps.
+    """
 
     p: Probability
     participation = "full"

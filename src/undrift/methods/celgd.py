@@ -2,7 +2,8 @@ from undrift.core import Fraction, Message, Method, Phase, Positive, State, Vec
 
 
 class CELGD(Method):
-    """v <- mean_S grad f_i(x) + (1 - beta) (v - mean_S grad f_i(x-)), x- the previous point; at first the mean alone.
+    """v <- mean_S grad f_i(x) + (1 - beta) (v - mean_S grad f_i(x-)), x- the previous point; at
+    first the mean alone.
 
     Then one client m, drawn from all, walks K steps from w = x, u = v, each on one mini-batch:
     w+ = w - lr u;  u <- u + g_m(w+) - g_m(w);  and x <- w.  K = 1 is a step along v.
@@ -14,9 +15,7 @@ class CELGD(Method):
     title = "Communication-efficient local gradient descent"
     paper = "Patel et al., NeurIPS 2022"
     exact = True
-    provisional = (
-        "the order of the lines, the output and how many clients walk are not confirmed: the last point, and one"
-    )
+    provisional = "the order of the lines, the output and how many clients walk are not confirmed: the last point, and one"
 
     lr: Positive
     beta: Fraction = 1.0

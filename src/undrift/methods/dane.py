@@ -3,7 +3,8 @@ from undrift.methods.bases import AnchorGradient
 
 
 class DANE(AnchorGradient):
-    """h_i = grad f_i(x) - grad f(x);  y_i = argmin f_i(y) - <h_i, y> + (lam/2) |y - x|^2;  x <- mean_i y_i.
+    """h_i = grad f_i(x) - grad f(x);  y_i = argmin f_i(y) - <h_i, y> + (lam/2) |y - x|^2;  x <-
+    mean_i y_i.
 
     lam  lambda; delta_A is enough for convex problems
     """

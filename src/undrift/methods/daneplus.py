@@ -5,10 +5,13 @@ from undrift.methods.bases import AnchorGradient
 
 
 class LocalSolver(Method, abstract=True):
-    """Minimises F(y) = f_i(y) - <h, y> + (lam/2) |y - x|^2 from x, exactly or by (fast) gradient descent.
+    """Minimises F(y) = f_i(y) - <h, y> + (lam/2) |y - x|^2 from x, exactly or by (fast) gradient
+    descent.
 
-    Fast gradient descent is y <- v - lr grad F(v), then v = y plus constant momentum; without momentum it is plain.
-    With ``stop``, Corollary 5: until |grad F(v)|^2 <= lam (mu + lam) / (8 (r+1) (r+2)) |v - x|^2 in round r. The rule
+    Fast gradient descent is y <- v - lr grad F(v), then v = y plus constant momentum; without
+    momentum it is plain.
+    With ``stop``, Corollary 5: until |grad F(v)|^2 <= lam (mu + lam) / (8 (r+1) (r+2)) |v - x|^2 in
+    round r. The rule
     speaks of v, which is then returned; what is known of a given number of steps is known of y.
     """
 
@@ -51,9 +54,11 @@ class LocalSolver(Method, abstract=True):
 
 
 class DANEPlus(LocalSolver, AnchorGradient):
-    """DANE with an inexact local solver:  h_i = grad f_i(x) - grad f(x)  (1);  x <- mean_i y_i, or y_j of a random j.
+    """DANE with an inexact local solver:  h_i = grad f_i(x) - grad f(x)  (1);  x <- mean_i y_i, or
+    y_j of a random j.
 
-    y_i minimises f_i(y) - <h_i, y> + (lam/2) |y - x|^2, by gradient descent until Corollary 5's rule or ``steps``.
+    y_i minimises f_i(y) - <h_i, y> + (lam/2) |y - x|^2, by gradient descent until Corollary 5's
+    rule or ``steps``.
 
     lam      lambda; 2 delta_A is enough for convex problems
     lr       step of the local solver, 1/(L + lam)
@@ -80,7 +85,8 @@ class DANEPlus(LocalSolver, AnchorGradient):
 
 
 class DANEPlusDual(LocalSolver):
-    """DANE+ in one exchange: the control variate (B.82) h_i <- h_i + m (x - y_i) is renewed by the client alone.
+    """DANE+ in one exchange: the control variate (B.82) h_i <- h_i + m (x - y_i) is renewed by the
+    client alone.
 
     The mean x arrives with the next round; until then a client keeps h_i - m y_i.
 

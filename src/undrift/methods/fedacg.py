@@ -2,7 +2,8 @@ from undrift.core import Fraction, Message, Method, NonNegative, Positive, State
 
 
 class AcceleratedServer(Method, abstract=True):
-    """The ACG server, for any client rule: sends phi = x + lam m;  m <- lam m + mean_S (y_i - phi);  x <- x + m.
+    """The ACG server, for any client rule: sends phi = x + lam m;  m <- lam m + mean_S (y_i - phi);
+    x <- x + m.
 
     A subclass writes ``work``, which starts at ``got.x`` and uploads ``dy = y - got.x``.
     """
@@ -33,7 +34,8 @@ class AcceleratedServer(Method, abstract=True):
 
 
 class FedACG(AcceleratedServer):
-    """Server: sends phi = x + lam m;  m <- lam m + mean_S (y_i - phi);  x <- x + m, which is mean_S y_i.
+    """Server: sends phi = x + lam m;  m <- lam m + mean_S (y_i - phi);  x <- x + m, which is mean_S
+    y_i.
 
     Clients: from phi, K steps on f_i(y) + (beta/2) |y - phi|^2.
 

@@ -4,7 +4,8 @@ from undrift.core import Message, Method, Positive, State, Vec
 
 
 class FedADMM(Method):
-    """Clients: K steps from x on f_i(w) + <y_i, w - x> + (rho/2) |w - x|^2;  y_i <- y_i + rho (w_i - x).
+    """Clients: K steps from x on f_i(w) + <y_i, w - x> + (rho/2) |w - x|^2;  y_i <- y_i + rho (w_i
+    - x).
 
     active:  x <- mean_S (w_i + y_i / rho);
     delta:   x <- x + server_lr mean_S D_i, where D_i is the change of w_i + y_i / rho;
@@ -19,9 +20,7 @@ class FedADMM(Method):
     title = "Federated ADMM"
     paper = "Gong et al., ICDE 2022; Wang et al., 2022"
     exact = True
-    provisional = (
-        "whether Wang et al. average over the active or over all clients could not be confirmed: both are here"
-    )
+    provisional = "whether Wang et al. average over the active or over all clients could not be confirmed: both are here"
 
     lr: Positive
     rho: Positive = 0.1
@@ -58,4 +57,6 @@ class FedADMM(Method):
     def merge(self, s, up, cohort):
         if self.rule == "active":
             return self.Server(x=up.u)
-        return self.Server(x=s.x + (cohort.fraction if self.rule == "all" else self.server_lr) * up.u)
+        return self.Server(
+            x=s.x + (cohort.fraction if self.rule == "all" else self.server_lr) * up.u
+        )

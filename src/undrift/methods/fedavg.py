@@ -2,7 +2,8 @@ from undrift.core import Message, Method, Positive, State, Vec
 
 
 class FedAvg(Method):
-    """Clients: y = x, then K times y <- y - lr g_i(y).  Server: x <- x + server_lr mean_S (y_i - x).
+    """Clients: y = x, then K times y <- y - lr g_i(y).  Server: x <- x + server_lr mean_S (y_i -
+    x).
 
     lr         eta_l, local step
     server_lr  eta_g, server step

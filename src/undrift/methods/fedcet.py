@@ -5,10 +5,13 @@ class FedCET(Method):
     """Exact with one vector each way, by averaging only partially (weight c lr).
 
     Dual form (7), every iteration:  z_i = x_i - lr (g_i(x_i) + d_i);
-    at a communication:              d_i <- d_i + c (z_i - z),  x_i = z_i - c lr (z_i - z),  z = mean_i z_i;
+    at a communication:              d_i <- d_i + c (z_i - z),  x_i = z_i - c lr (z_i - z),  z =
+    mean_i z_i;
     otherwise:                       x_i = z_i.
-    The mean z, which is also mean_i x_i, arrives with the next round. The first round is the paper's start, two steps
-    whatever K is: x(-2) is given, x_i(-1) = x(-2) - lr g_i(x(-2)), and x_i(0) comes from the first communication.
+    The mean z, which is also mean_i x_i, arrives with the next round. The first round is the
+    paper's start, two steps
+    whatever K is: x(-2) is given, x_i(-1) = x(-2) - lr g_i(x(-2)), and x_i(0) comes from the first
+    communication.
 
     lr  alpha, from the paper's learning-rate search
     c   weight of the partial average, at most mu / (2 mu lr + 8)

@@ -3,7 +3,8 @@ from undrift.methods.fedavg import FedAvg
 
 
 class FedCM(FedAvg):
-    """Clients mix the last global direction into every step:  y <- y - lr (alpha g_i(y) + (1 - alpha) d).
+    """Clients mix the last global direction into every step:  y <- y - lr (alpha g_i(y) + (1 -
+    alpha) d).
 
     Server: d <- mean_S (x - y_i) / (lr K);  x <- x + server_lr mean_S (y_i - x).
 

@@ -6,8 +6,10 @@ class FedDC(Method):
 
     h_i <- h_i + D_i;  c_i <- c_i - c - D_i / (K lr).
     Server: c <- c + (|S|/N) mean_S of the changes of c_i;  x <- mean_S y_i + mean_N h_j.
-    The recursion of c_i is that of the authors' code; the paper's, without c_i - c, converges too but far more slowly.
-    The server keeps x, c and h = mean_N h_j, and no two vectors would do: h sums the clients' moves, x sums h, and c
+    The recursion of c_i is that of the authors' code; the paper's, without c_i - c, converges too
+    but far more slowly.
+    The server keeps x, c and h = mean_N h_j, and no two vectors would do: h sums the clients'
+    moves, x sums h, and c
     forgets them at the rate |S|/N, so that none of the three follows from the others.
 
     lr     eta_l, local step

@@ -2,9 +2,11 @@ from undrift.core import Message, Method, Positive, State, Vec
 
 
 class FedDyn(Method):
-    """Clients: K steps from x on f_i(y) - <d_i, y> + (alpha/2) |y - x|^2;  d_i <- d_i - alpha (y_i - x).
+    """Clients: K steps from x on f_i(y) - <d_i, y> + (alpha/2) |y - x|^2;  d_i <- d_i - alpha (y_i
+    - x).
 
-    Server: h <- h - alpha (|S|/N) mean_S (y_i - x), the mean of all d_i;  x <- mean_S y_i - h / alpha.
+    Server: h <- h - alpha (|S|/N) mean_S (y_i - x), the mean of all d_i;  x <- mean_S y_i - h /
+    alpha.
 
     lr     eta_l, local step
     alpha  weight of the dynamic regulariser

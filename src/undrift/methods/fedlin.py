@@ -3,7 +3,8 @@ from undrift.methods.bases import AnchorGradient
 
 
 class FedLin(AnchorGradient):
-    """Clients: y = x, then K times y <- y - lr (g_i(y) - g_i(x) + g), g = mean_i g_i(x).  Server: x <- mean_i y_i.
+    """Clients: y = x, then K times y <- y - lr (g_i(y) - g_i(x) + g), g = mean_i g_i(x).  Server: x
+    <- mean_i y_i.
 
     With mini-batches the gradients at x are those of the first local step's batch.
 
@@ -27,10 +28,13 @@ class FedLin(AnchorGradient):
 
 
 class FedLinTopK(FedLin):
-    """FedLin whose gradient exchange keeps the largest entries only, with error feedback on each side.
+    """FedLin whose gradient exchange keeps the largest entries only, with error feedback on each
+    side.
 
-    Client: u = e_i + g_i(x), sends top_k(u), e_i = u - top_k(u).  Server: u = e + mean, g = top_k(u), e = u - g.
-    The first round is sent whole. Server-side compression stays exact; client-side leaves a floor that shrinks with lr.
+    Client: u = e_i + g_i(x), sends top_k(u), e_i = u - top_k(u).  Server: u = e + mean, g =
+    top_k(u), e = u - g.
+    The first round is sent whole. Server-side compression stays exact; client-side leaves a floor
+    that shrinks with lr.
 
     lr        eta, local step
     k_server  entries the server sends back

@@ -5,7 +5,8 @@ from undrift.methods.fedavg import FedAvg
 class FedOpt(FedAvg, abstract=True):
     """FedAvg whose server applies an adaptive step to D = mean_S (y_i - x):
 
-    m <- beta1 m + (1 - beta1) D;  v as each method says, from v = tau^2;  x <- x + server_lr m / (sqrt(v) + tau).
+    m <- beta1 m + (1 - beta1) D;  v as each method says, from v = tau^2;  x <- x + server_lr m /
+    (sqrt(v) + tau).
     No bias correction.
     """
 

@@ -2,9 +2,11 @@ from undrift.core import Count, Fraction, Message, Method, Positive, State, Vec
 
 
 class PrimalDual(Method, abstract=True):
-    """The oracle minimises f_i(y) + <l_i, y - x> + |y - x|^2 / (2 eta);  l_i += (y_i - x) / eta;  x_i = y_i + eta l_i.
+    """The oracle minimises f_i(y) + <l_i, y - x> + |y - x|^2 / (2 eta);  l_i += (y_i - x) / eta;
+    x_i = y_i + eta l_i.
 
-    With probability 1 - p, one coin for all, x <- mean_i x_i; with probability p every client goes on from its own x_i.
+    With probability 1 - p, one coin for all, x <- mean_i x_i; with probability p every client goes
+    on from its own x_i.
     """
 
     paper = "Zhang et al., IEEE Trans. Signal Process. 2021"
@@ -50,11 +52,14 @@ class PrimalDual(Method, abstract=True):
 
 
 class FedPD(PrimalDual):
-    """Oracle I: K gradient steps from the client's own y_i on f_i(y) + <l_i, y - x> + |y - x|^2 / (2 eta);
+    """Oracle I: K gradient steps from the client's own y_i on f_i(y) + <l_i, y - x> + |y - x|^2 /
+    (2 eta);
 
-    l_i <- l_i + (y_i - x) / eta;  x_i = y_i + eta l_i;  with probability 1 - p: x <- mean_i x_i, else each its own.
+    l_i <- l_i + (y_i - x) / eta;  x_i = y_i + eta l_i;  with probability 1 - p: x <- mean_i x_i,
+    else each its own.
 
-    lr          eta_1, local step; at most 1 / (L + 1/eta), the smoothness of what the oracle minimises
+    lr          eta_1, local step; at most 1 / (L + 1/eta), the smoothness of what the oracle
+                minimises
     eta         inverse weight of the proximal term; below (sqrt(5) - 1) / (4 L)
     p           probability of skipping a communication
     from_server start the local steps at x, as FedSpeed's comparison does
@@ -79,15 +84,20 @@ class FedPD(PrimalDual):
 
 
 class FedPDVR(PrimalDual):
-    """Oracle II, variance-reduced: from g = grad f_i(y_i) each I-th time it is called, else the g carried over, K times
+    """Oracle II, variance-reduced: from g = grad f_i(y_i) each I-th time it is called, else the g
+    carried over, K times
 
-    y+ = (eta y + gamma x) / (eta + gamma) - eta gamma / (eta + gamma) (g + l_i);  g <- g + g_i(y+) - g_i(y), one batch;
-    l_i <- l_i + (y_i - x) / eta;  x_i = y_i + eta l_i;  with probability 1 - p: x <- mean_i x_i, else each its own.
+    y+ = (eta y + gamma x) / (eta + gamma) - eta gamma / (eta + gamma) (g + l_i);  g <- g + g_i(y+)
+    - g_i(y), one batch;
+    l_i <- l_i + (y_i - x) / eta;  x_i = y_i + eta l_i;  with probability 1 - p: x <- mean_i x_i,
+    else each its own.
 
     gamma  local step; above 5 eta
-    eta    inverse weight of the proximal term; below 1 / (3 (K + sqrt(K I / B)) L) for mini-batches of B and p = 0
+    eta    inverse weight of the proximal term; below 1 / (3 (K + sqrt(K I / B)) L) for mini-batches
+           of B and p = 0
     p      probability of skipping a communication
-    I      calls of the oracle from one full gradient to the next; those that no communication follows count too
+    I      calls of the oracle from one full gradient to the next; those that no communication
+           follows count too
     """
 
     title = "Federated primal-dual, variance-reduced oracle"

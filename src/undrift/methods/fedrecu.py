@@ -2,15 +2,21 @@ from undrift.core import Message, Method, Phase, Positive, State, Vec
 
 
 class FedRecu(Method):
-    """Two-step recursion in x that removes the gradient tracker; g_i(t) is the gradient at x_i(t), tau the local steps.
+    """Two-step recursion in x that removes the gradient tracker; g_i(t) is the gradient at x_i(t),
+    tau the local steps.
 
-    (4), t = k tau:             w_i = x_i(t-1) + lr (g_i(t) - g_i(t-1));              x(t+1) = 2 x(t) - mean_i w_i
+    (4), t = k tau:             w_i = x_i(t-1) + lr (g_i(t) - g_i(t-1));              x(t+1) = 2
+    x(t) - mean_i w_i
     (5), between:               x_i(t+1) = 2 x_i(t) - x_i(t-1) - lr (g_i(t) - g_i(t-1))
-    (3), t = (k+1) tau - 1:     v_i = the same;                                      x(t+1) = mean_i v_i
+    (3), t = (k+1) tau - 1:     v_i = the same;                                      x(t+1) = mean_i
+    v_i
 
-    A round starts at the common point x(k tau). tau = 1 is gradient descent, in one exchange. The first round
-    starts from x(0) with x_i(-1) = x(0) and g_i(-1) = 0: any history with mean_i (x_i(-1) - lr g_i(-1)) = x(0)
-    gives the same points, and this one costs no exchange. x(t) - x_i(t-1) is as long as the step that made it: where
+    A round starts at the common point x(k tau). tau = 1 is gradient descent, in one exchange. The
+    first round
+    starts from x(0) with x_i(-1) = x(0) and g_i(-1) = 0: any history with mean_i (x_i(-1) - lr
+    g_i(-1)) = x(0)
+    gives the same points, and this one costs no exchange. x(t) - x_i(t-1) is as long as the step
+    that made it: where
     lr changes between two rounds, (4) takes x(t) + (lr / old lr) (x_i(t-1) - x(t)) for x_i(t-1).
 
     lr  alpha

@@ -30,21 +30,27 @@ class DoublyRegularised(Method, abstract=True):
         def linearised(y, grad):
             return (eta * y + lam * x - (grad(y) - h)) / (eta + lam)
 
-        return f.descend(x if self.reset_local else y, exact if self.solver == "exact" else linearised)
+        return f.descend(
+            x if self.reset_local else y, exact if self.solver == "exact" else linearised
+        )
 
 
 class FedRed(DoublyRegularised, RandomCommunication, AnchorGradient):
     """Every step is a doubly regularised one from y_i (prox weights eta to y_i, lam to x).
 
-    gd:     y_i <- (eta y_i + lam x - g_i(y_i) + h_i) / (eta + lam)                                (Algorithm 3)
-    exact:  y_i <- argmin f_i(y) - <h_i, y> + (eta/2) |y - y_i|^2 + (lam/2) |y - x|^2               (Algorithm 2)
-    With probability p, one coin for all clients:  x <- mean_i y_i,  h_i = grad f_i(x) - grad f(x)  (4).
+    gd:     y_i <- (eta y_i + lam x - g_i(y_i) + h_i) / (eta + lam)
+    (Algorithm 3)
+    exact:  y_i <- argmin f_i(y) - <h_i, y> + (eta/2) |y - y_i|^2 + (lam/2) |y - x|^2
+    (Algorithm 2)
+    With probability p, one coin for all clients:  x <- mean_i y_i,  h_i = grad f_i(x) - grad f(x)
+    (4).
 
     eta          weight towards the client's own last point; about L
     lam          lambda, weight towards the reference point; delta_A
     p            probability of communicating after a step; about lam / eta
     solver       gd (linearised) or exact
-    reset_local  restart y_i at x after a communication (as the authors' code does; the paper does not)
+    reset_local  restart y_i at x after a communication (as the authors' code does; the paper does
+                 not)
     average      avg, or rand: the reference point becomes y_j of a random client
     """
 
@@ -66,7 +72,8 @@ class FedRed(DoublyRegularised, RandomCommunication, AnchorGradient):
 
 
 class FedRedDual(DoublyRegularised, RandomCommunication):
-    """FedRed in one exchange: the control variate (B.116) h_i <- h_i + m (x - y_i) is renewed by the client alone.
+    """FedRed in one exchange: the control variate (B.116) h_i <- h_i + m (x - y_i) is renewed by
+    the client alone.
 
     With lam = 0, m = p eta and reset_local it is Scaffnew with step 1/eta.
 

@@ -6,7 +6,8 @@ from undrift.core import Fraction, Message, Method, NonNegative, Positive, State
 class FedSpeed(Method):
     """Clients, K times from x, both gradients on one mini-batch:
 
-    g1 = g_i(y);  g2 = g_i(y + rho g1);  y <- y - lr ((1 - alpha) g1 + alpha g2 - g_i^ + (y - x) / lam)
+    g1 = g_i(y);  g2 = g_i(y + rho g1);  y <- y - lr ((1 - alpha) g1 + alpha g2 - g_i^ + (y - x) /
+    lam)
     then g_i^ <- g_i^ - (y - x) / lam, and upload y - lam g_i^.  Server: x <- mean_S of the uploads.
     With server_dual = all, as in the authors' code: x <- mean_S y_i - lam mean_N g_j^.
 
@@ -18,7 +19,8 @@ class FedSpeed(Method):
     prox         keep the proximal term (the three switches are Table 7's)
     correct      keep the prox-correction g_i^
     perturb      keep the perturbed gradient
-    server_dual  whose corrections the server subtracts: those of the active clients, which overshoots where few take
+    server_dual  whose corrections the server subtracts: those of the active clients, which
+                 overshoots where few take
                  part, or of all
     """
 
@@ -50,7 +52,9 @@ class FedSpeed(Method):
         y: Vec
 
     def conditions(self):
-        return ["the prox-correction needs the proximal term: set prox = true"] * (self.correct and not self.prox)
+        return ["the prox-correction needs the proximal term: set prox = true"] * (
+            self.correct and not self.prox
+        )
 
     def server(self, x0):
         return self.Server(x=x0, g=0 * x0)
@@ -66,7 +70,9 @@ class FedSpeed(Method):
             g1 = grad(y)
             if not self.perturb:
                 return g1 - me.g
-            scale = self.rho / (g1.norm(dim=-1, keepdim=True) + 1e-7) if self.normalise else self.rho
+            scale = (
+                self.rho / (g1.norm(dim=-1, keepdim=True) + 1e-7) if self.normalise else self.rho
+            )
             g2 = grad(y + scale * g1)
             g = g2 if self.alpha == 1 else (1 - self.alpha) * g1 + self.alpha * g2
             return g - me.g

@@ -2,7 +2,8 @@ from undrift.methods.fedlin import FedLin
 
 
 class FedTrack(FedLin):
-    """FedLin's recursion, as the FedRecu and FedCET papers ran it, with its own step rule lr = 1/(18 K L).
+    """FedLin's recursion, as the FedRecu and FedCET papers ran it, with its own step rule lr =
+    1/(18 K L).
 
     lr  eta, local step
     """

@@ -4,9 +4,11 @@ from undrift.methods.daneplus import LocalSolver, norm2
 
 
 class InexactDANE(LocalSolver, AnchorGradient):
-    """DANE whose clients stop at |y - y*| <= gamma |x - y*|, y* minimising F = f_i - <h_i, .> + (lam/2) |. - x|^2.
+    """DANE whose clients stop at |y - y*| <= gamma |x - y*|, y* minimising F = f_i - <h_i, .> +
+    (lam/2) |. - x|^2.
 
-    y* is not known, so the rule is checked through gradients: since |y - y*| <= |grad F(y)| / (mu + lam) and
+    y* is not known, so the rule is checked through gradients: since |y - y*| <= |grad F(y)| / (mu +
+    lam) and
     |grad F(x)| <= (L + lam) |x - y*|, with lr = 1/(L + lam) it is enough that
     |grad F(y)| <= gamma (mu + lam) lr |grad F(x)|.
 

@@ -2,7 +2,8 @@ from undrift.core import Fraction, Message, Method, Phase, Positive, Scratch, St
 
 
 class MimeLite(Method):
-    """Clients: K times from x  y <- y - lr ((1 - beta) g_i(y) + beta m), the momentum m frozen during the round.
+    """Clients: K times from x  y <- y - lr ((1 - beta) g_i(y) + beta m), the momentum m frozen
+    during the round.
 
     They also send c_i = grad f_i(x).
     Server: x <- x + server_lr mean_S (y_i - x);  m <- (1 - beta) mean_S c_i + beta m.
@@ -42,11 +43,14 @@ class MimeLite(Method):
         return me, self.Up(dy=y - got.x, c=f.grad(got.x))
 
     def merge(self, s, up, cohort):
-        return self.Server(x=s.x + self.server_lr * up.dy, m=(1 - self.beta) * up.c + self.beta * s.m)
+        return self.Server(
+            x=s.x + self.server_lr * up.dy, m=(1 - self.beta) * up.c + self.beta * s.m
+        )
 
 
 class Mime(Method):
-    """First c = mean_S grad f_i(x).  Then, K times from x with g = g_i(y) - g_i(x) + c on one mini-batch:
+    """First c = mean_S grad f_i(x).  Then, K times from x with g = g_i(y) - g_i(x) + c on one
+    mini-batch:
 
     y <- y - lr ((1 - beta) g + beta m), the momentum m frozen during the round.
     Server: x <- x + server_lr mean_S (y_i - x);  m <- (1 - beta) c + beta m.
@@ -109,4 +113,6 @@ class Mime(Method):
         return me, self.Up(dy=f.sgd(me.x, self.lr, direction) - me.x)
 
     def merge(self, s, up, cohort):
-        return self.Server(x=s.x + self.server_lr * up.dy, m=(1 - self.beta) * s.c + self.beta * s.m)
+        return self.Server(
+            x=s.x + self.server_lr * up.dy, m=(1 - self.beta) * s.c + self.beta * s.m
+        )

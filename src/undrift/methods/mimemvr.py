@@ -4,17 +4,22 @@ from undrift.core import Message, Method, Phase, Positive, Probability, Scratch,
 class MimeMVR(Method):
     """Mime with momentum variance reduction as its base optimiser.
 
-    First c(x) = mean_S grad f_i(x) and c(x-) at the previous point x-.  Then, K times from x on one mini-batch each:
-    y <- y - lr (a g + (1 - a) m + (1 - a) (g_i(y) - g_i(x))),  g = g_i(y) - g_i(x) + c(x), or g_i(y) when lite.
-    Server: m <- a c(x) + (1 - a) (m + c(x) - c(x-)), from m = c(x) in the first round;  x <- mean_S y_i.
+    First c(x) = mean_S grad f_i(x) and c(x-) at the previous point x-.  Then, K times from x on one
+    mini-batch each:
+    y <- y - lr (a g + (1 - a) m + (1 - a) (g_i(y) - g_i(x))),  g = g_i(y) - g_i(x) + c(x), or
+    g_i(y) when lite.
+    Server: m <- a c(x) + (1 - a) (m + c(x) - c(x-)), from m = c(x) in the first round;  x <- mean_S
+    y_i.
 
-    Clients send h = c(x) - (1 - a) c(x-), and c(x) only where others need it: m <- h + (1 - a) m. They are sent what is
+    Clients send h = c(x) - (1 - a) c(x-), and c(x) only where others need it: m <- h + (1 - a) m.
+    They are sent what is
     common to their steps, u = (1 - a) m, and a c(x) with it unless lite.
 
     lr     eta, local step
     a      weight of the fresh gradient
     lite   MimeLite's gradient, which keeps a bias
-    fresh  renew m before the local steps, which makes it FedLin on full cohorts; else after, as fedjax does for Mime
+    fresh  renew m before the local steps, which makes it FedLin on full cohorts; else after, as
+           fedjax does for Mime
     """
 
     title = "Mime with momentum variance reduction"

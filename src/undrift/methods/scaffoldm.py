@@ -2,10 +2,12 @@ from undrift.core import Message, Method, Positive, Probability, State, Vec
 
 
 class ScaffoldM(Method):
-    """SCAFFOLD with momentum:  y <- y - lr (beta (g_i(y) - c_i + c) + (1 - beta) m), K times from x.
+    """SCAFFOLD with momentum:  y <- y - lr (beta (g_i(y) - c_i + c) + (1 - beta) m), K times from
+    x.
 
     c_i <- the mean of its K local gradients;  m <- mean_S (x - y_i) / (lr K);  x <- x - gamma m;
-    c <- c + (|S|/N) mean_S of the changes of c_i.  The server sends x and u = beta c + (1 - beta) m,
+    c <- c + (|S|/N) mean_S of the changes of c_i.  The server sends x and u = beta c + (1 - beta)
+    m,
     from which a client finds the mean of its gradients: c_i + ((x - y_i) / (lr K) - u) / beta.
 
     lr     eta_l, local step

@@ -3,7 +3,8 @@ from undrift.methods.bases import AnchorGradient
 
 
 class SONATA(AnchorGradient):
-    """y_i = argmin f_i(y) + <grad f(x) - grad f_i(x), y - x> + (beta/2) |y - x|^2;  x <- x + alpha mean_i (y_i - x).
+    """y_i = argmin f_i(y) + <grad f(x) - grad f_i(x), y - x> + (beta/2) |y - x|^2;  x <- x + alpha
+    mean_i (y_i - x).
 
     The star is SONATA's network here; alpha = 1 is DANE with lam = beta.
 

@@ -4,11 +4,13 @@ from undrift.core import Message, Method, Phase, Positive, Probability, State, V
 class SVRP(Method):
     """One client m, drawn from all:  x <- prox_{eta f_m} (x - eta (grad f(w) - grad f_m(w))).
 
-    With probability p, and before the first step, all clients renew the anchor: w = x and grad f(w).
+    With probability p, and before the first step, all clients renew the anchor: w = x and grad
+    f(w).
     The client is sent w and x - eta grad f(w).
 
     eta  step of the proximal point; mu / (2 delta_A^2)
-    p    probability of renewing the anchor; 1/N. 1 is DANE+ with exact solver, random averaging and lam = 1/eta
+    p    probability of renewing the anchor; 1/N. 1 is DANE+ with exact solver, random averaging and
+         lam = 1/eta
     """
 
     title = "Stochastic variance-reduced proximal point"

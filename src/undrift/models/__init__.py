@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from undrift.core.params import unknown
 
 if TYPE_CHECKING:
-    from undrift.models.flat import Spec, flatten, unflatten
+    from undrift.models.layout import Spec, flatten, unflatten
     from undrift.models.net import Net, refuse_batch_statistics, with_projection
 
 registry: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -24,10 +24,10 @@ registry: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 _HOMES = {
     "Net": "net",
-    "Spec": "flat",
-    "flatten": "flat",
+    "Spec": "layout",
+    "flatten": "layout",
     "refuse_batch_statistics": "net",
-    "unflatten": "flat",
+    "unflatten": "layout",
     "with_projection": "net",
 }
 
@@ -43,8 +43,11 @@ __all__ = [
 ]
 
 
-def build(name: str, channels: int, size: int, classes: int, *, seed: int = 0, **options: Any) -> Net:
-    """The network ``name`` for ``channels`` x ``size`` x ``size`` images; its weights depend on ``seed`` alone.
+def build(
+    name: str, channels: int, size: int, classes: int, *, seed: int = 0, **options: Any
+) -> Net:
+    """The network ``name`` for ``channels`` x ``size`` x ``size`` images; its weights depend on
+    ``seed`` alone.
 
     >>> import torch
     >>> build("cnn", channels=3, size=32, classes=10)(torch.zeros(2, 3, 32, 32)).shape

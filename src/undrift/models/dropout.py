@@ -1,4 +1,6 @@
-"""Dropout by key: a mask is a pure function of an integer, in every engine, on every device, stacked or not."""
+"""Dropout by key: a mask is a pure function of an integer, in every engine, on every device,
+stacked or not.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-KINDS: dict[type[nn.Module], int | None] = {nn.Dropout: None, nn.Dropout1d: 3, nn.Dropout2d: 4, nn.Dropout3d: 5}
-"""Layers of torch that become :class:`Dropout`; those that drop whole channels, with the dimensions of their input."""
+KINDS: dict[type[nn.Module], int | None] = {
+    nn.Dropout: None,
+    nn.Dropout1d: 3,
+    nn.Dropout2d: 4,
+    nn.Dropout3d: 5,
+}
+"""Layers of torch that become :class:`Dropout`; those that drop whole channels, with the dimensions
+of their input.
+"""
 CALL, SLICE = 1 << 16, 1 << 32
-"""How far apart the keys are of one layer's calls, and of the slices of samples in one step; layers are 1 apart."""
+"""How far apart the keys are of one layer's calls, and of the slices of samples in one step; layers
+are 1 apart.
+"""
 
 
 class Dropout(_DropoutNd):
-    """Drops what its key says; without one nothing. The key comes with the weights, through ``functional_call``."""
+    """Drops what its key says; without one nothing. The key comes with the weights, through
+    ``functional_call``.
+    """
 
     key: Tensor | None
     place: int
@@ -27,7 +40,9 @@ class Dropout(_DropoutNd):
         if self.key is None:
             return x
         if self.dims not in (None, x.dim()):
-            raise ValueError(f"dropout of channels takes {self.dims} dimensions here, not {x.dim()}")
+            raise ValueError(
+                f"dropout of channels takes {self.dims} dimensions here, not {x.dim()}"
+            )
         shape = x.shape if self.dims is None else (*x.shape[:2], *[1] * (x.dim() - 2))
         kept = mask(shape, self.p, self.key + self.place, x.dtype)
         self.key = self.key + CALL  # a layer that is called again drops something else
@@ -61,7 +76,9 @@ _WORD = 0xFFFFFFFF
 
 
 def _mix(word: Tensor) -> Tensor:
-    """A bijection of 32-bit words (Wellons' lowbias32) in int64, whose products wrap but keep their low bits."""
+    """A bijection of 32-bit words (Wellons' lowbias32) in int64, whose products wrap but keep their
+    low bits.
+    """
     word = ((word ^ (word >> 16)) * 0x7FEB352D) & _WORD
     word = ((word ^ (word >> 15)) * 0x846CA68B) & _WORD
     return word ^ (word >> 16)

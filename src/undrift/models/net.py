@@ -19,7 +19,9 @@ class Net(nn.Module):
     ``dropout`` is the rate at which the features that the head sees are dropped in training.
     """
 
-    def __init__(self, trunk: Iterable[nn.Module], pool: nn.Module, head: nn.Linear, dropout: float = 0.0):
+    def __init__(
+        self, trunk: Iterable[nn.Module], pool: nn.Module, head: nn.Linear, dropout: float = 0.0
+    ):
         super().__init__()
         self.trunk = nn.ModuleList(trunk)
         self.pool = pool
@@ -28,7 +30,9 @@ class Net(nn.Module):
 
     @property
     def blocks(self) -> list[nn.Module]:
-        """The trunk's blocks, then pool, dropout and head as one: run one after another they are ``forward``."""
+        """The trunk's blocks, then pool, dropout and head as one: run one after another they are
+        ``forward``.
+        """
         return [*self.trunk, nn.Sequential(self.pool, self.dropout, self.head)]
 
     def features(self, x: Tensor) -> Tensor:
@@ -55,14 +59,17 @@ class Net(nn.Module):
         return self.head(self.dropout(z))
 
     def forward(self, x: Tensor, view: Callable[[Net, Tensor], Any] | None = None) -> Any:
-        """Logits, or ``view(self, x)``: ``functional_call(net, weights, (x, Net.features))`` reaches any method."""
+        """Logits, or ``view(self, x)``: ``functional_call(net, weights, (x, Net.features))``
+        reaches any method.
+        """
         if view is not None:
             return view(self, x)
         return self.classify(self.features(x))
 
 
 def with_projection(net: Net, out_dim: int = 256, *, seed: int = 0) -> Net:
-    """A copy of ``net`` with MOON's projection (Linear d→d, ReLU, Linear d→``out_dim``) and a new head on top of it.
+    """A copy of ``net`` with MOON's projection (Linear d→d, ReLU, Linear d→``out_dim``) and a new
+    head on top of it.
 
     ``features`` are then the projection's; the trunk keeps its weights.
     """
@@ -77,7 +84,9 @@ def with_projection(net: Net, out_dim: int = 256, *, seed: int = 0) -> Net:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Layers made inside take their weights from ``seed`` on the CPU; torch's own generators do not notice."""
+    """Layers made inside take their weights from ``seed`` on the CPU; torch's own generators do not
+    notice.
+    """
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
         yield

@@ -28,7 +28,9 @@ class BasicBlock(nn.Module):
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride > 1 or inner != outer:
-            self.shortcut = nn.Sequential(nn.Conv2d(inner, outer, 1, stride, bias=False), nn.GroupNorm(groups, outer))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inner, outer, 1, stride, bias=False), nn.GroupNorm(groups, outer)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         return (self.residual(x) + self.shortcut(x)).relu()
@@ -43,9 +45,11 @@ def resnet18(
     groups: int = 2,
     init: Literal["torchvision", "torch"] = "torchvision",
 ) -> Net:
-    """FedSpeed's network (stem ``7x7``, torchvision's) or FedACG's (``3x3``, for CIFAR: no stride, no max-pooling).
+    """FedSpeed's network (stem ``7x7``, torchvision's) or FedACG's (``3x3``, for CIFAR: no stride,
+    no max-pooling).
 
-    ``init``: ``torchvision`` draws convolutions from Kaiming's normal over the fan-out; ``torch`` leaves what
+    ``init``: ``torchvision`` draws convolutions from Kaiming's normal over the fan-out; ``torch``
+    leaves what
     ``nn.Conv2d`` does, as FedACG's code happens to.
     """
     if stem not in STEMS:
@@ -54,7 +58,9 @@ def resnet18(
         raise ValueError(unknown("init", init, INITS))
     kernel, stride = STEMS[stem]
     first = nn.Sequential(
-        nn.Conv2d(channels, 64, kernel, stride, padding=kernel // 2, bias=False), nn.GroupNorm(groups, 64), nn.ReLU()
+        nn.Conv2d(channels, 64, kernel, stride, padding=kernel // 2, bias=False),
+        nn.GroupNorm(groups, 64),
+        nn.ReLU(),
     )
     if stem == "7x7":
         first.append(nn.MaxPool2d(3, stride=2, padding=1))
@@ -62,7 +68,11 @@ def resnet18(
         nn.Sequential(BasicBlock(inner, outer, stride, groups), BasicBlock(outer, outer, 1, groups))
         for inner, outer, stride in [(64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)]
     ]
-    net = Net([first, *stages], nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), nn.Linear(512, classes))
+    net = Net(
+        [first, *stages],
+        nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        nn.Linear(512, classes),
+    )
     if init == "torchvision":
         for layer in net.modules():
             if isinstance(layer, nn.Conv2d):

@@ -26,7 +26,8 @@ class Batch(NamedTuple):
 
 
 class Others(NamedTuple):
-    """What an objective may look at beside the local model; ``None`` where it did not declare the need.
+    """What an objective may look at beside the local model; ``None`` where it did not declare the
+    need.
 
     Models are called like ``local``; nothing flows back into them, and nothing is dropped in them.
     """
@@ -66,7 +67,8 @@ class Objective:
         """The loss of one client's mini-batch, a scalar.
 
         ``local(x)`` gives logits, ``local.features(x)``, ``local.head(z)``, ``local.taps(x)`` and
-        ``local.resume(tap, level)`` the parts of the network. No Python branch may depend on a tensor's value:
+        ``local.resume(tap, level)`` the parts of the network. No Python branch may depend on a
+        tensor's value:
         the loss is also run for many clients at once.
         """
         raise NotImplementedError

@@ -6,7 +6,8 @@ from undrift.objectives.crossentropy import weighted_cross_entropy
 class FedDecorr(Objective):
     """CE + beta mean_{a != b} (R_ab)^2 / n,  R = Z^T Z
 
-    Z are the features of the batch's n samples, each of them shifted to mean 0 and divided by sqrt(var + 1e-8), var
+    Z are the features of the batch's n samples, each of them shifted to mean 0 and divided by
+    sqrt(var + 1e-8), var
     being the unbiased variance over the batch. One sample alone has no correlations.
 
     beta  weight of the decorrelation; 0 is cross-entropy
@@ -20,7 +21,9 @@ class FedDecorr(Objective):
 
     def loss(self, local, batch, others):
         z = local.features(batch.x)
-        return weighted_cross_entropy(local.head(z), batch) + self.beta * correlation(z, batch.weights > 0)
+        return weighted_cross_entropy(local.head(z), batch) + self.beta * correlation(
+            z, batch.weights > 0
+        )
 
 
 def correlation(z, present):

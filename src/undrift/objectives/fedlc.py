@@ -4,7 +4,8 @@ from undrift.objectives.crossentropy import weighted_cross_entropy
 
 
 class FedLC(Objective):
-    """Cross-entropy of the calibrated logits s_c - tau n_c^{-1/4}, n_c the client's number of samples of class c.
+    """Cross-entropy of the calibrated logits s_c - tau n_c^{-1/4}, n_c the client's number of
+    samples of class c.
 
     A class the client has no sample of is left out of the softmax.
 
@@ -21,6 +22,7 @@ class FedLC(Objective):
         n = others.label_counts
         logits = local(batch.x) - self.tau * n.clamp(min=1) ** -0.25
         if self.tau:
-            # Its softmax is exactly 0, as that of -inf is; but a padding row's weight 0 times it is 0, not NaN.
+            # Its softmax is exactly 0, as that of -inf is; but a padding row's weight 0 times it is
+            # 0, not NaN.
             logits = logits.masked_fill(n == 0, -1e30)
         return weighted_cross_entropy(logits, batch)

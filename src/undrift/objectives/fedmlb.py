@@ -6,7 +6,8 @@ from undrift.objectives.crossentropy import weighted_cross_entropy, weighted_div
 class FedMLB(Objective):
     """lam1 CE(s) + mean_l (lam2 CE(h_l) + lam3 KL(softmax(h_l / T) || softmax(s / T)))
 
-    s are the local logits, and h_l those of hybrid path l: local blocks up to l, then the received model's blocks.
+    s are the local logits, and h_l those of hybrid path l: local blocks up to l, then the received
+    model's blocks.
     The gradient flows through both sides of the divergence, but not into the received model.
 
     lam1  lambda_1, weight of the local path
@@ -30,6 +31,8 @@ class FedMLB(Objective):
         logits = local.resume(taps[last], last)
         hybrids = [others.received.resume(tap, level) for level, tap in enumerate(taps)]
         wrong = sum(weighted_cross_entropy(hybrid, batch) for hybrid in hybrids)
-        apart = sum(weighted_divergence(hybrid / self.T, logits / self.T, batch) for hybrid in hybrids)
+        apart = sum(
+            weighted_divergence(hybrid / self.T, logits / self.T, batch) for hybrid in hybrids
+        )
         own = weighted_cross_entropy(logits, batch)
         return self.lam1 * own + (self.lam2 * wrong + self.lam3 * apart) / len(taps)

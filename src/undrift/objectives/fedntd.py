@@ -8,7 +8,8 @@ from undrift.objectives.crossentropy import weighted_cross_entropy, weighted_div
 class FedNTD(Objective):
     """sum:  CE + beta tau^2 KL;  mix:  (1 - beta) CE + beta KL
 
-    KL(softmax(r / tau) || softmax(s / tau)) where r are the received model's logits and s the local ones, both without
+    KL(softmax(r / tau) || softmax(s / tau)) where r are the received model's logits and s the local
+    ones, both without
     that of the sample's true class.
 
     beta  weight of the distillation; 0 is cross-entropy
@@ -25,7 +26,9 @@ class FedNTD(Objective):
     form: Literal["sum", "mix"] = "sum"
 
     def conditions(self):
-        return ["beta is a share where form = 'mix': at most 1"] * (self.form == "mix" and self.beta > 1)
+        return ["beta is a share where form = 'mix': at most 1"] * (
+            self.form == "mix" and self.beta > 1
+        )
 
     def loss(self, local, batch, others):
         logits = local(batch.x)

@@ -1,4 +1,6 @@
-"""The papers' tables, beside what undrift computes for them. Importing it loads neither torch nor NumPy."""
+"""The papers' tables, beside what undrift computes for them. Importing it loads neither torch nor
+NumPy.
+"""
 
 from undrift.papers.tables import document, items, render, table
 

@@ -1,4 +1,6 @@
-"""Rounds and local steps that theory's bounds ask for at the prescribed hyper-parameters, method by method."""
+"""Rounds and local steps that theory's bounds ask for at the prescribed hyper-parameters, method by
+method.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,17 @@ def first(bound: Callable[[int], float], target: float) -> int:
 def gd_rounds(at: At) -> float:
     """FedRecu with one local step, which is GD (tests/methods)."""
     if at.mu > 0:
-        rate = bounds.fedrecu_linear(at.mu, bounds.fedrecu_descent_convex(at.L, 1, rule("GD", at)["lr"]))
+        rate = bounds.fedrecu_linear(
+            at.mu, bounds.fedrecu_descent_convex(at.L, 1, rule("GD", at)["lr"])
+        )
         return math.log(at.L / 2 * at.R2 / at.accuracy(1 / 2)) / -math.log(rate)
     if at.mu == 0:
         lr = steps.fedrecu_convex_stochastic(at.L, 1) / 2
         return first(lambda k: bounds.fedrecu_convex_stochastic(at.L, 1, lr, k, at.R2), at.eps)
-    return first(lambda k: bounds.fedrecu_average(at.L, 1, steps.fedrecu_nonconvex(at.L, 1), k, at.F0), at.eps)
+    return first(
+        lambda k: bounds.fedrecu_average(at.L, 1, steps.fedrecu_nonconvex(at.L, 1), k, at.F0),
+        at.eps,
+    )
 
 
 def scaffnew_rounds(at: At) -> float:
@@ -71,12 +78,16 @@ def dane_rounds(at: At) -> float:
 def daneplus_rounds(at: At) -> float:
     lam = rule("DANEPlus", at)["lam"]
     if at.mu < 0:
-        return first(lambda r: bounds.daneplus_nonconvex(at.delta_B, lam / at.delta_B, r, at.F0), at.eps)
+        return first(
+            lambda r: bounds.daneplus_nonconvex(at.delta_B, lam / at.delta_B, r, at.F0), at.eps
+        )
     return first(lambda r: bounds.daneplus(at.mu, lam, r, at.R2), at.accuracy(1 / 2))
 
 
 def daneplus_condition(at: At) -> float:
-    """1/(1 - contraction) of gradient descent on the local subproblem, whose strong convexity is mu + lambda."""
+    """1/(1 - contraction) of gradient descent on the local subproblem, whose strong convexity is mu
+    + lambda.
+    """
     found = rule("DANEPlus", at)
     return 1 / (found["lr"] * (at.mu + found["lam"]))
 
@@ -84,7 +95,9 @@ def daneplus_condition(at: At) -> float:
 def daneplus_accuracy(at: At) -> float:
     """By how much the local solver has to reduce |y - y*| before its rule holds."""
     found = rule("DANEPlus", at)
-    return 1 / (found["lr"] * math.sqrt(bounds.daneplus_accuracy(at.mu, found["lam"], int(at.r1) - 1)))
+    return 1 / (
+        found["lr"] * math.sqrt(bounds.daneplus_accuracy(at.mu, found["lam"], int(at.r1) - 1))
+    )
 
 
 def daneplus_steps(printed: str, at: At) -> Cell:
@@ -98,7 +111,9 @@ def fedred_rounds(at: At) -> float:
     found = rule("FedRed", at)
     if at.mu < 0:
         return found["p"] * first(lambda k: bounds.fedred_gd_nonconvex(at.L, k, at.F0), at.eps)
-    return found["p"] * first(lambda k: bounds.fedred_gd(at.mu, found["eta"], k, at.R2), at.accuracy(1 / 4))
+    return found["p"] * first(
+        lambda k: bounds.fedred_gd(at.mu, found["eta"], k, at.R2), at.accuracy(1 / 4)
+    )
 
 
 def svrp_contractions(at: At) -> float:

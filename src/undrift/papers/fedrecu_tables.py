@@ -19,7 +19,8 @@ from undrift.theory import bounds, prescribe, steps
 
 RUNNING = "the printed extra vector is a running average of iterates, which undrift does not store"
 MEMORY = (
-    # algorithm, method, memory (strongly convex / convex / nonconvex), sent per tau local steps (tau >= 2 / tau = 1)
+    # algorithm, method, memory (strongly convex / convex / nonconvex), sent per tau local steps
+    # (tau >= 2 / tau = 1)
     ("FedRecu (this work)", "FedRecu", "2 / 2 / 3", "2 / 1",
      "the printed count leaves out the stored gradient of the previous point, which exact gradients could recompute "
      "and mini-batches could not; its nonconvex 3 adds a running average"),
@@ -38,11 +39,15 @@ def fedrecu_memory() -> Table:
             held = ups = source = ""
             if name:
                 method, source = placeholder(registry[name]), f"{name}.work, costs({name})"
-                held = " / ".join(n if n == "-" else str(vectors_held(method)) for n in memory.split(" / "))
+                held = " / ".join(
+                    n if n == "-" else str(vectors_held(method)) for n in memory.split(" / ")
+                )
                 ups = f"{costs(method, steps=2).up} / {costs(method, steps=1).up}"
             yield Row((algorithm,), (cell(memory, held), cell(sent, ups)), source, why)
 
-    kept = ", ".join(f"{name} {costs(placeholder(registry[name])).client}" for _, name, *_ in MEMORY if name)
+    kept = ", ".join(
+        f"{name} {costs(placeholder(registry[name])).client}" for _, name, *_ in MEMORY if name
+    )
     return Table(
         title="FedRecu, Table 1: memory of a client and communication, in vectors of model size",
         names=("algorithm",),
@@ -86,20 +91,26 @@ RATES: dict[tuple[str, str], Callable[[float, int, float], float]] = {
     # (assumption, gradients) -> FedRecu's bound at L = tau = 1 as a function of (lr, K, sigma)
     ("convex", "SG"): lambda lr, K, sigma: bounds.fedrecu_convex_stochastic(1, 1, lr, K, 1, sigma),
     ("nonconvex", "EG"): lambda lr, K, sigma: bounds.fedrecu_average(1, 1, lr, K, 1),
-    ("nonconvex", "SG"): lambda lr, K, sigma: bounds.fedrecu_nonconvex_stochastic(1, 1, lr, K, 1, sigma),
+    ("nonconvex", "SG"): lambda lr, K, sigma: bounds.fedrecu_nonconvex_stochastic(
+        1, 1, lr, K, 1, sigma
+    ),
 }
 
 
 def fedrecu_steps() -> Table:
     def rows() -> Iterator[Row]:
         for assumption, algorithm, name, step, rate, gradients, why in STEPS:
-            ours = {kind: step_rule(name, assumption, kind) for kind in ("EG", "SG")} if name else {}
+            ours = (
+                {kind: step_rule(name, assumption, kind) for kind in ("EG", "SG")} if name else {}
+            )
             kinds = [kind for kind, text in ours.items() if text.removeprefix("< ") == step]
             kind = kinds[0] if len(kinds) == 1 else ""
             bound = RATES.get((assumption, kind)) if name == "FedRecu" else None
             cells = (
                 cell(step, ours[kinds[0]] if kinds else " or ".join(dict.fromkeys(ours.values()))),
-                cell(rate, decay(bound, prescribed_lr(name, assumption, kind), kind) if bound else ""),
+                cell(
+                    rate, decay(bound, prescribed_lr(name, assumption, kind), kind) if bound else ""
+                ),
                 cell(gradients, kind),
             )
             source = f"rule of {name}.lr" + ", bounds" * bool(bound) if name else ""
@@ -123,7 +134,9 @@ def fedrecu_steps() -> Table:
 
 def prescribed_lr(name: str, assumption: str, kind: str, L: float = 1.0, tau: int = 1) -> float:
     constants = Constants(L=L, mu=0.0 if assumption == "convex" else -L)
-    return prescribe(name, constants, steps=tau, fields={"lr": THEORY}, batch=1 if kind == "SG" else None)["lr"]
+    return prescribe(
+        name, constants, steps=tau, fields={"lr": THEORY}, batch=1 if kind == "SG" else None
+    )["lr"]
 
 
 def step_rule(name: str, assumption: str, kind: str) -> str:

@@ -52,12 +52,24 @@ COMPLEXITIES = (
 )  # fmt: skip
 EXACT = "undrift's FedDyn takes K gradient steps, as its authors' code does; the guarantee is for exact local solutions"
 WHY = {("FedDyn", setting): EXACT for setting in (SC, C, NC)} | {
-    ("Scaffnew", SC): "H0² weighs γ²/p² = 1/(L μ) in Scaffnew's potential; H0²/μ has not the dimension of R0²",
-    ("Scaffnew", C): "there is no μ in the convex setting: the printed letter must be the probability p of "
+    (
+        "Scaffnew",
+        SC,
+    ): "H0² weighs γ²/p² = 1/(L μ) in Scaffnew's potential; H0²/μ has not the dimension of R0²",
+    (
+        "Scaffnew",
+        C,
+    ): "there is no μ in the convex setting: the printed letter must be the probability p of "
     "communicating, in both cells; no rule prescribes it without μ",
-    ("SONATA", SC): "the paper's text (Section 1) says δ_B; undrift has no rule for SONATA's β. On a star with unit "
+    (
+        "SONATA",
+        SC,
+    ): "the paper's text (Section 1) says δ_B; undrift has no rule for SONATA's β. On a star with unit "
     "step it is DANE, for which Corollary 21 gives δ_A",
-    ("SVRP", SC): "with η = μ/(2δ_A²) the proximal point contracts by 1/(1 + ημ), hence μ², as the paper's Section 1 "
+    (
+        "SVRP",
+        SC,
+    ): "with η = μ/(2δ_A²) the proximal point contracts by 1/(1 + ημ), hence μ², as the paper's Section 1 "
     "has it elsewhere; undrift solves the proximal step exactly. The printed steps are not of one dimension: η makes "
     "the condition number (L μ + 2δ_A²)/(μ² + 2δ_A²)",
 }
@@ -69,7 +81,10 @@ ROUNDS: dict[tuple[str, str], tuple[Quantity, Quantity]] = {
     ("GD", C): (lambda a: a.L * a.R2 / a.eps, gd_rounds),
     ("GD", NC): (lambda a: a.L * a.F0 / a.eps, gd_rounds),
     ("Scaffnew", SC): (lambda a: math.sqrt(a.L / a.mu) * a.log, scaffnew_rounds),
-    ("SVRP", SC): (lambda a: (a.n + a.delta_A**2 / a.mu) * a.log, lambda a: (a.n + svrp_contractions(a)) * a.log),
+    ("SVRP", SC): (
+        lambda a: (a.n + a.delta_A**2 / a.mu) * a.log,
+        lambda a: (a.n + svrp_contractions(a)) * a.log,
+    ),
     ("DANE", SC): (lambda a: a.delta_A / a.mu * a.log, dane_rounds),
     ("DANE", C): (lambda a: a.delta_A * a.R2 / a.eps, dane_rounds),
     ("DANEPlus", SC): (lambda a: a.delta_A / a.mu * a.log, daneplus_rounds),
@@ -126,7 +141,10 @@ def steps_cell(name: str, setting: str, printed: str) -> Cell:
         return cell(printed)
     if name == "Scaffold":
         constants = Constants(L=at.L, mu=at.mu)
-        far = [K * prescribe(name, constants, steps=K, fields={"lr": THEORY})["lr"] for K in (1, 3, 1000)]
+        far = [
+            K * prescribe(name, constants, steps=K, fields={"lr": THEORY})["lr"]
+            for K in (1, 3, 1000)
+        ]
         return cell(printed, "∀K ≥ 1" if math.isclose(min(far), max(far)) else "K")
     if name == "Scaffnew":
         return cell(printed, "1/p" if refused(name, at) else "")
@@ -139,7 +157,11 @@ def guarantee(name: str) -> str:
     """In expectation where coins are thrown or single clients drawn."""
     method = placeholder(registry[name])
     drawn = any(p.who == "one" or p.reduction == "pick" for p in method.phases(Round(0, [2])))
-    return "in expectation" if drawn or type(method).local_steps is not Method.local_steps else "deterministic"
+    return (
+        "in expectation"
+        if drawn or type(method).local_steps is not Method.local_steps
+        else "deterministic"
+    )
 
 
 def fedred_complexities() -> Table:
@@ -149,7 +171,9 @@ def fedred_complexities() -> Table:
                 found = rounds_cell(name, setting, rounds), steps_cell(name, setting, local)
                 source = SOURCES[name] if any(c.ours for c in found) else ""
                 last = cell(printed, guarantee(name))
-                yield Row((algorithm, setting), (*found, last), source, WHY.get((name, setting), ""))
+                yield Row(
+                    (algorithm, setting), (*found, last), source, WHY.get((name, setting), "")
+                )
 
     return Table(
         title="FedRed, Table 1: rounds to accuracy ε and local steps per round",

@@ -11,7 +11,9 @@ from undrift.core.struct import Struct
 
 
 def vectors_held(method: Method) -> int:
-    """Vectors a client needs during a local step, found by following one round with symbols for vectors."""
+    """Vectors a client needs during a local step, found by following one round with symbols for
+    vectors.
+    """
     x0: Any = Symbol()
     s, me, most = method.server(x0), method.client(x0), 0
     for phase in method.phases(Round(0, [2])):
@@ -30,7 +32,9 @@ class Symbol:
     def anything(self, other: Any = None) -> Symbol:
         return Symbol()
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = anything
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
+        __neg__
+    ) = anything
 
 
 class Reads:

@@ -1,4 +1,6 @@
-"""Orders of complexities, O(L/μ log(R0²/ε)) and the like, fitted to quantities that can be computed."""
+"""Orders of complexities, O(L/μ log(R0²/ε)) and the like, fitted to quantities that can be
+computed.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,23 @@ class At(NamedTuple):
         return math.log(self.R2 / self.eps)
 
     def accuracy(self, share: float) -> float:
-        """What a bound on gap + share mu |x - x*|^2 has to reach: eps is |x - x*|^2 if mu > 0, else the gap."""
+        """What a bound on gap + share mu |x - x*|^2 has to reach: eps is |x - x*|^2 if mu > 0, else
+        the gap.
+        """
         return share * self.mu * self.eps if self.mu > 0 else self.eps
 
 
 AT = {SC: At(mu=1.0, eps=1e-150), C: At(mu=0.0, eps=1e-6), NC: At(mu=-1.0, eps=1e-6)}
-SYMBOLS = {"L": "L", "delta_A": "δ_A", "delta_B": "δ_B", "R2": "R0²", "F0": "F0", "mu": "μ", "eps": "ε", "n": "n"}
+SYMBOLS = {
+    "L": "L",
+    "delta_A": "δ_A",
+    "delta_B": "δ_B",
+    "R2": "R0²",
+    "F0": "F0",
+    "mu": "μ",
+    "eps": "ε",
+    "n": "n",
+}
 SYMBOLS |= {"r1": "(r+1)"}
 Quantity = Callable[[At], float]
 
@@ -54,7 +67,11 @@ class Order(NamedTuple):
         under = f"({under})" if " " in under else under
         ratio = f"{over}/{under}" if under else over
         number = f"{self.constant:.2g} "
-        return number * (number != "1 ") + (f"√({ratio})" if root else ratio) + " log(R0²/ε)" * self.log
+        return (
+            number * (number != "1 ")
+            + (f"√({ratio})" if root else ratio)
+            + " log(R0²/ε)" * self.log
+        )
 
 
 def order(f: Quantity, at: At) -> Order:

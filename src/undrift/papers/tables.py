@@ -1,7 +1,10 @@
-"""Tables of the papers, printed values beside the same values computed from undrift's declarations and theory.
+"""Tables of the papers, printed values beside the same values computed from undrift's declarations
+and theory.
 
-Printed values are data, ours are computed: costs and states from the method classes, step sizes from the rules of
-``theory``, rates and complexities from its bounds. Where a cell of ours is empty, the printed one is only quoted.
+Printed values are data, ours are computed: costs and states from the method classes, step sizes
+from the rules of
+``theory``, rates and complexities from its bounds. Where a cell of ours is empty, the printed one
+is only quoted.
 """
 
 from __future__ import annotations
@@ -42,7 +45,10 @@ def render(item: str, style: Literal["markdown", "text"] = "markdown") -> str:
 def as_markdown(t: Table) -> str:
     values = [f"{value}, {whose}" for value in t.values for whose in ("printed", "ours")]
     head = [*t.names, *values, "ours from", "difference explained"]
-    body = [[*row.names, *(text for c in row.cells for text in c[:2]), row.source, row.why] for row in t.rows]
+    body = [
+        [*row.names, *(text for c in row.cells for text in c[:2]), row.source, row.why]
+        for row in t.rows
+    ]
     grid = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
     return "\n".join([f"## {t.title}", "", *grid, "", *(f"* {note}" for note in t.notes), ""])
 
@@ -52,12 +58,27 @@ def as_text(t: Table) -> str:
     blank, rows = ("",) * len(t.names), [(*t.names, *t.values, "")]
     for row in t.rows:
         rows.append((*row.names, *(c.printed for c in row.cells), "printed"))
-        rows.append((*blank, *(c.ours for c in row.cells), f"ours: {row.source}" if row.source else ""))
+        rows.append(
+            (*blank, *(c.ours for c in row.cells), f"ours: {row.source}" if row.source else "")
+        )
     (head, *lines), _ = grid(rows)
     body = [line for line in head if line]
     for row, printed, ours in zip(t.rows, lines[::2], lines[1::2], strict=True):
-        body += [*printed, *[line for line in ours if line and row.source], *item("differs: ", row.why)]
-    return "\n".join([prose(t.title), "", *body, "", *(line for note in t.notes for line in item("* ", note)), ""])
+        body += [
+            *printed,
+            *[line for line in ours if line and row.source],
+            *item("differs: ", row.why),
+        ]
+    return "\n".join(
+        [
+            prose(t.title),
+            "",
+            *body,
+            "",
+            *(line for note in t.notes for line in item("* ", note)),
+            "",
+        ]
+    )
 
 
 def item(lead: str, text: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from undrift.problems.catalog import build, find, registry
+from undrift.problems.named import build, find, registry
 
 if TYPE_CHECKING:
     from undrift.problems.least_squares import LeastSquares

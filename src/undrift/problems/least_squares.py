@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from undrift.problems.digest import digest
-from undrift.problems.form import Dense, Form, FormOracle
-from undrift.problems.held import Held
-from undrift.problems.resident import exact, pick, weights
+from undrift.problems.exact import exact, pick, weights
+from undrift.problems.quadratic_form import Dense, Form, FormOracle
+from undrift.problems.ragged import Held
 from undrift.problems.spectra import Matrix
 
 
 class LeastSquares(Form):
-    r"""Clients with :math:`f_i(x) = \frac12\|A_ix-b_i\|^2`, a sum over rows: ``A [N, m, d]``, ``b [N, m]``.
+    r"""Clients with :math:`f_i(x) = \frac12\|A_ix-b_i\|^2`, a sum over rows: ``A [N, m, d]``, ``b
+    [N, m]``.
 
     >>> LeastSquares([[[1.0], [1.0]]], [[1.0, 3.0]]).optimum.tolist()
     [2.0]
@@ -28,7 +29,9 @@ class LeastSquares(Form):
         if self.A.ndim != 3 or 0 in self.A.shape:
             raise ValueError(f"A has shape {list(self.A.shape)}; give [clients, rows, d]")
         if self.b.shape != self.A.shape[:2]:
-            raise ValueError(f"b has shape {list(self.b.shape)}; give {list(self.A.shape[:2])}, one per row of A")
+            raise ValueError(
+                f"b has shape {list(self.b.shape)}; give {list(self.A.shape[:2])}, one per row of A"
+            )
         self.clients, rows, self.dim = self.A.shape
         self.samples = [rows] * self.clients
         self.q = torch.bmm(self.b.unsqueeze(1), self.A).squeeze(1)
@@ -64,7 +67,9 @@ class LeastSquares(Form):
 
 
 class Rows:
-    """Gradients over the rows of a mini-batch, from those of all clients, scaled to stand for all of a client's."""
+    """Gradients over the rows of a mini-batch, from those of all clients, scaled to stand for all
+    of a client's.
+    """
 
     def __init__(self, members: np.ndarray, A: Tensor, b: Tensor):
         self.A, self.b, self.held = A.flatten(0, 1), b.flatten(), Held.blocks(members, b.shape[1])

@@ -13,17 +13,19 @@ from torch.nn.functional import logsigmoid
 
 from undrift.core.problem import Constants
 from undrift.problems.digest import digest
-from undrift.problems.held import Held, owned
+from undrift.problems.exact import Resident, exact
 from undrift.problems.logistic_oracle import LogisticOracle, divergence
 from undrift.problems.newton import NotConverged, minimise
-from undrift.problems.resident import Resident, exact
+from undrift.problems.ragged import Held, owned
 from undrift.problems.spectra import Matrix, dissimilarity, largest_eigenvalue
 
 
 class Logistic(Resident):
-    r"""Clients with :math:`f_i(x) = \frac NM\sum_{j\in i}\log(1+e^{-y_ja_j^\top x}) + \frac{l_2}2\|x\|^2`.
+    r"""Clients with :math:`f_i(x) = \frac NM\sum_{j\in i}\log(1+e^{-y_ja_j^\top x}) +
+    \frac{l_2}2\|x\|^2`.
 
-    ``features [M, d]`` and ``labels [M]`` in {-1, +1} are split by ``parts``, index arrays of N clients that hold M
+    ``features [M, d]`` and ``labels [M]`` in {-1, +1} are split by ``parts``, index arrays of N
+    clients that hold M
     samples together: f is the pooled loss. ``l2`` defaults to 1/M.
     """
 
@@ -45,8 +47,11 @@ class Logistic(Resident):
         self.l2 = 1 / self.total if l2 is None else float(l2)
         if not 0 <= self.l2 < float("inf"):
             raise ValueError(f"l2 = {l2} is not allowed: a finite number >= 0")
-        # One row of zeros at the end: index -1, the mark of no sample and of padding, adds nothing to a gradient.
-        self.rows = torch.cat([-labels[order, None] * features[order], features.new_zeros(1, self.dim)])
+        # One row of zeros at the end: index -1, the mark of no sample and of padding, adds nothing
+        # to a gradient.
+        self.rows = torch.cat(
+            [-labels[order, None] * features[order], features.new_zeros(1, self.dim)]
+        )
         self._place(torch.float64, features.device)
 
     def digest(self) -> str:
@@ -65,13 +70,19 @@ class Logistic(Resident):
 
     @cached_property
     def constants(self) -> Constants:
-        """``L`` bounds the curvature everywhere; ``delta_A`` and ``delta_B`` are local, at the optimum."""
-        largest = [largest_eigenvalue(self._local(i).stack[0].cpu().numpy()) for i in range(self.clients)]
+        """``L`` bounds the curvature everywhere; ``delta_A`` and ``delta_B`` are local, at the
+        optimum.
+        """
+        largest = [
+            largest_eigenvalue(self._local(i).stack[0].cpu().numpy()) for i in range(self.clients)
+        ]
         pooled = self._pooled(self.rows)
         delta_A, delta_B = None, None
         if self.optimum is not None:
             mean = self._hessian(pooled)
-            delta_A, delta_B = dissimilarity(lambda i: self._hessian(self._local(i)), mean, self.clients)
+            delta_A, delta_B = dissimilarity(
+                lambda i: self._hessian(self._local(i)), mean, self.clients
+            )
         return Constants(
             L=self.weight * max(largest) / 4 + self.l2,
             mu=self.l2,
@@ -93,7 +104,10 @@ class Logistic(Resident):
         }
         if best is not None and t_best is not None:
             e = x - best
-            values |= {"gap": divergence(t, t_best).mean() + self.l2 / 2 * (e @ e), "distance": e.norm()}
+            values |= {
+                "gap": divergence(t, t_best).mean() + self.l2 / 2 * (e @ e),
+                "distance": e.norm(),
+            }
         return dict(zip(values, torch.stack(list(values.values())).tolist(), strict=True))
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
@@ -105,11 +119,15 @@ class Logistic(Resident):
         return LogisticOracle(self._rows, self._exact, self.held[members], self.weight, self.l2)
 
     def _local(self, client: int) -> LogisticOracle:
-        return LogisticOracle(self.rows, self.rows, self.held[client : client + 1], self.weight, self.l2)
+        return LogisticOracle(
+            self.rows, self.rows, self.held[client : client + 1], self.weight, self.l2
+        )
 
     def _pooled(self, rows: Tensor) -> LogisticOracle:
         """f as the problem of one client with all samples."""
-        return LogisticOracle(rows, rows, Held(np.array([0]), np.array([self.total])), 1 / self.total, self.l2)
+        return LogisticOracle(
+            rows, rows, Held(np.array([0]), np.array([self.total])), 1 / self.total, self.l2
+        )
 
     def _hessian(self, f: LogisticOracle) -> Matrix:
         """At the optimum."""

@@ -1,4 +1,6 @@
-"""Local logistic losses: gradients, minimisers, and the divergence that measures a gap without cancellation."""
+"""Local logistic losses: gradients, minimisers, and the divergence that measures a gap without
+cancellation.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from undrift.core.problem import Oracle
-from undrift.problems.held import Held
 from undrift.problems.newton import minimise
+from undrift.problems.ragged import Held
 
 _NODES, _WEIGHTS = (torch.from_numpy(part) for part in roots_sh_jacobi(6, 2, 1))
 
@@ -34,7 +36,9 @@ class LogisticOracle(Oracle):
     def solve(self, v: Tensor, lam: float) -> Tensor:
         """By Newton's method in float64, to a gradient of 1e-12 relative to the size of its terms."""
         if len(v) > 1 and (self.held.wasteful or self._large):
-            return torch.cat([f.solve(row, lam) for f, row in zip(self._apart, v.split(1), strict=True)])
+            return torch.cat(
+                [f.solve(row, lam) for f, row in zip(self._apart, v.split(1), strict=True)]
+            )
         precise = self if self.rows is self.exact else self._precise
         f = precise.regularised(v.to(self.exact), lam)
         return minimise(f, torch.zeros_like(f.v), 1e-12 * f.size()).to(v)
@@ -60,7 +64,9 @@ class LogisticOracle(Oracle):
 
     @cached_property
     def _large(self) -> bool:
-        """Whether clients keep a CPU busy on their own: then padding and waiting for the slowest only cost."""
+        """Whether clients keep a CPU busy on their own: then padding and waiting for the slowest
+        only cost.
+        """
         return self.rows.device.type == "cpu" and self.held.most * self.rows.shape[1] > 1 << 16
 
     @cached_property
@@ -97,12 +103,15 @@ class Regularised:
 
 
 def divergence(t: Tensor, s: Tensor) -> Tensor:
-    r"""Bregman divergence of softplus, :math:`(t-s)^2\int_0^1(1-u)\,\sigma'(s+u(t-s))\,du`, by quadrature when close.
+    r"""Bregman divergence of softplus, :math:`(t-s)^2\int_0^1(1-u)\,\sigma'(s+u(t-s))\,du`, by
+    quadrature when close.
 
     With the scores s at the optimum, its mean is the gap less the l2 term, and nothing cancels.
     """
     step = t - s
-    u = torch.sigmoid(-(s.unsqueeze(-1) + step.unsqueeze(-1) * _NODES.to(s.device)).abs())  # at most 1 / 2
+    u = torch.sigmoid(
+        -(s.unsqueeze(-1) + step.unsqueeze(-1) * _NODES.to(s.device)).abs()
+    )  # at most 1 / 2
     near = step * step * ((u * (1 - u)) @ _WEIGHTS.to(s.device))
     far = logsigmoid(-s) - logsigmoid(-t) - torch.sigmoid(s) * step
     return torch.where(step.abs() < 1, near, far)

@@ -23,10 +23,13 @@ class NotConverged(ValueError):
 
 
 def minimise(f: Smooth, y: Tensor, tolerance: Tensor, limit: int = 300) -> Tensor:
-    """Row-wise minimisers: one more step from where the gradient is within ``tolerance [C]`` and the rounding of y.
+    """Row-wise minimisers: one more step from where the gradient is within ``tolerance [C]`` and
+    the rounding of y.
 
-    That step must be short: where the minimum is at infinity gradients vanish but steps do not. Quadratically
-    convergent, it leaves only rounding errors. A finished row stays put, so that it does not depend on its neighbours.
+    That step must be short: where the minimum is at infinity gradients vanish but steps do not.
+    Quadratically
+    convergent, it leaves only rounding errors. A finished row stays put, so that it does not depend
+    on its neighbours.
     """
     done = torch.zeros_like(tolerance, dtype=torch.bool)
     for _ in range(limit):
@@ -36,7 +39,9 @@ def minimise(f: Smooth, y: Tensor, tolerance: Tensor, limit: int = 300) -> Tenso
             break
         step = -torch.cholesky_solve(grad.unsqueeze(-1), factor).squeeze(-1)
         rounding = 1e-15 * hess.norm(dim=(1, 2)) * y.norm(dim=1)
-        near = (grad.norm(dim=1) <= tolerance + rounding) & (step.norm(dim=1) <= 1e-4 * (1 + y.norm(dim=1)))
+        near = (grad.norm(dim=1) <= tolerance + rounding) & (
+            step.norm(dim=1) <= 1e-4 * (1 + y.norm(dim=1))
+        )
         y = y + _shorten(f, y, step, (grad * step).sum(1), ~done) * step
         done |= near
         if done.all():
@@ -50,7 +55,9 @@ def _shorten(f: Smooth, y: Tensor, step: Tensor, slope: Tensor, active: Tensor) 
     before = f.value(y)
     rounding = 1e-14 * (1 + before.abs())
     for _ in range(60):
-        enough = f.value(y + length.unsqueeze(1) * step) <= before + 1e-4 * length * slope + rounding
+        enough = (
+            f.value(y + length.unsqueeze(1) * step) <= before + 1e-4 * length * slope + rounding
+        )
         if enough.all():
             break
         length = torch.where(enough, length, length / 2)

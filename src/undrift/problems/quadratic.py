@@ -9,17 +9,20 @@ import torch
 from torch import Tensor
 
 from undrift.problems.digest import digest
-from undrift.problems.form import Dense, Diagonal, Form, FormOracle
-from undrift.problems.held import Held
-from undrift.problems.resident import exact, weights
+from undrift.problems.exact import exact, weights
+from undrift.problems.quadratic_form import Dense, Diagonal, Form, FormOracle
+from undrift.problems.ragged import Held
 from undrift.problems.spectra import Matrix
 
 
 class Quadratic(Form):
-    r"""Clients with :math:`f_i(x) = \frac1m\sum_j \frac12 x^\top A_{ij}x - \langle q_{ij}, x\rangle + c_{ij}`.
+    r"""Clients with :math:`f_i(x) = \frac1m\sum_j \frac12 x^\top A_{ij}x - \langle q_{ij}, x\rangle
+    + c_{ij}`.
 
-    ``q`` is ``[N, d]``, or ``[N, m, d]`` with m components per client. ``A`` has one axis more than ``q`` and is
-    symmetric, or it has the shape of ``q`` and its rows are diagonals. ``beta`` adds the nonconvex term
+    ``q`` is ``[N, d]``, or ``[N, m, d]`` with m components per client. ``A`` has one axis more than
+    ``q`` and is
+    symmetric, or it has the shape of ``q`` and its rows are diagonals. ``beta`` adds the nonconvex
+    term
     :math:`\beta\sum_k x_k^2/(1+x_k^2)` to every client. Arrays, tensors or nested lists.
 
     >>> Quadratic([[2.0, 1.0], [2.0, 3.0]], [[2.0, 0.0], [0.0, 4.0]]).optimum.tolist()
@@ -29,16 +32,24 @@ class Quadratic(Form):
     def __init__(self, A: Any, q: Any, c: Any = 0.0, *, beta: float = 0.0):
         A, q, c = exact("A", A), exact("q", q), exact("c", c)
         if q.ndim not in (2, 3) or 0 in q.shape:
-            raise ValueError(f"q has shape {list(q.shape)}; give [clients, d] or [clients, components, d]")
+            raise ValueError(
+                f"q has shape {list(q.shape)}; give [clients, d] or [clients, components, d]"
+            )
         if A.shape not in (q.shape, (*q.shape, q.shape[-1])):
             raise ValueError(
                 f"A has shape {list(A.shape)}, which does not go with q of shape {list(q.shape)}; "
                 f"give {[*q.shape, q.shape[-1]]}, or {list(q.shape)} for diagonals"
             )
-        if A.ndim > q.ndim and not torch.allclose(A, A.mT, rtol=1e-9, atol=1e-9 * float(A.abs().max())):
-            raise ValueError("A is not symmetric; give (A + A') / 2, which defines the same function")
+        if A.ndim > q.ndim and not torch.allclose(
+            A, A.mT, rtol=1e-9, atol=1e-9 * float(A.abs().max())
+        ):
+            raise ValueError(
+                "A is not symmetric; give (A + A') / 2, which defines the same function"
+            )
         if c.ndim and c.shape != q.shape[:-1]:
-            raise ValueError(f"c has shape {list(c.shape)}; give a number or shape {list(q.shape[:-1])}")
+            raise ValueError(
+                f"c has shape {list(c.shape)}; give a number or shape {list(q.shape[:-1])}"
+            )
         if not 0 <= beta < float("inf"):
             raise ValueError(f"beta = {beta} is not allowed: a finite number >= 0")
         self.beta = float(beta)
@@ -51,7 +62,9 @@ class Quadratic(Form):
 
     @classmethod
     def centred(cls, A: Any, b: Any, *, beta: float = 0.0) -> Self:
-        r""":math:`f_i(x) = \frac1m\sum_j \frac12 (x-b_{ij})^\top A_{ij}(x-b_{ij})`; ``b`` has the shape of ``q``."""
+        r""":math:`f_i(x) = \frac1m\sum_j \frac12 (x-b_{ij})^\top A_{ij}(x-b_{ij})`; ``b`` has the
+        shape of ``q``.
+        """
         A, b = exact("A", A), exact("b", b)
         q = (A @ b.unsqueeze(-1)).squeeze(-1) if A.ndim > b.ndim else A * b
         return cls(A, q, 0.5 * (b * q).sum(-1), beta=beta)
@@ -80,7 +93,11 @@ class Components:
     """Mean gradients over the components of a mini-batch, from those of all clients."""
 
     def __init__(self, members: np.ndarray, A: Tensor, q: Tensor):
-        self.A, self.q, self.held = A.flatten(0, 1), q.flatten(0, 1), Held.blocks(members, q.shape[1])
+        self.A, self.q, self.held = (
+            A.flatten(0, 1),
+            q.flatten(0, 1),
+            Held.blocks(members, q.shape[1]),
+        )
 
     def __call__(self, y: Tensor, batch: Tensor) -> Tensor:
         A, q, y = self.held.drawn(self.A, batch), self.held.drawn(self.q, batch), y.unsqueeze(1)

@@ -12,10 +12,14 @@ Matrix = NDArray[np.float64]
 
 def spectrum(hessian: Matrix) -> Matrix:
     """Eigenvalues."""
-    return np.asarray(np.linalg.eigvalsh(hessian) if hessian.ndim == 2 else hessian, dtype=np.float64)
+    return np.asarray(
+        np.linalg.eigvalsh(hessian) if hessian.ndim == 2 else hessian, dtype=np.float64
+    )
 
 
-def dissimilarity(hessian: Callable[[int], Matrix], mean: Matrix, clients: int) -> tuple[float, float]:
+def dissimilarity(
+    hessian: Callable[[int], Matrix], mean: Matrix, clients: int
+) -> tuple[float, float]:
     """delta_A = |mean_i (H_i - H)^2|^(1/2) and delta_B = max_i |H_i - H|, in the spectral norm."""
     squares, largest = np.zeros_like(mean), 0.0
     for i in range(clients):

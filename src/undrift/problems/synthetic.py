@@ -24,8 +24,10 @@ def random_quadratic(
 ) -> Quadratic:
     """Dense Hessians with eigenvalues in [mu, L] and centres around a common one.
 
-    ``heterogeneity`` goes from 0, equal Hessians, to 1, independent ones; either way their eigenvalues reach mu and L
-    (in two or more dimensions). ``spread`` is the standard deviation of the centres. Both 0: all clients are the same.
+    ``heterogeneity`` goes from 0, equal Hessians, to 1, independent ones; either way their
+    eigenvalues reach mu and L
+    (in two or more dimensions). ``spread`` is the standard deviation of the centres. Both 0: all
+    clients are the same.
     """
     if not mu <= L:
         raise ValueError(f"mu = {mu:g} exceeds L = {L:g}; eigenvalues are drawn between them")
@@ -49,16 +51,20 @@ def fedred_quadratic(
     dim: int = 1000,
     seed: int = 0,
 ) -> Quadratic:
-    """The synthetic instance of DANE+ and FedRed: diagonal A_ij of norm 100, means of clients about 5 apart.
+    """The synthetic instance of DANE+ and FedRed: diagonal A_ij of norm 100, means of clients about
+    5 apart.
 
     * ``strong``: every A_ij has smallest eigenvalue 1.
     * ``convex``: up to 20 eigenvalues fall geometrically towards 0 and half of them are 0.
-    * ``nonconvex``: A_ij are indefinite (their mean is not, or f would have no lower bound) and beta = 400.
+    * ``nonconvex``: A_ij are indefinite (their mean is not, or f would have no lower bound) and
+    beta = 400.
     """
     if kind not in ("strong", "convex", "nonconvex"):
         raise ValueError(f"kind = {kind!r} is not allowed: 'strong', 'convex' or 'nonconvex'")
     if dim < 2:
-        raise ValueError(f"dim = {dim} is not allowed: the smallest and the largest eigenvalue need two dimensions")
+        raise ValueError(
+            f"dim = {dim} is not allowed: the smallest and the largest eigenvalue need two dimensions"
+        )
     rng = np.random.default_rng(seed)
     common, noise = 110 * rng.random(dim), 18 * rng.random((clients, components, dim))
     common[-1] = 110
@@ -83,10 +89,13 @@ def fedcet_quadratic(
     dim: int = 60,
     seed: int = 0,
 ) -> Quadratic:
-    r"""FedCET's estimation problem :math:`f_i(x) = \frac1{n_i}\sum_j\|M_ix-b_{ij}\|^2+\|x\|^2`, b uniform on [-10, 10].
+    r"""FedCET's estimation problem :math:`f_i(x) = \frac1{n_i}\sum_j\|M_ix-b_{ij}\|^2+\|x\|^2`, b
+    uniform on [-10, 10].
 
-    ``equal`` is the paper's M_i = I, where L = mu = 4, x* = mean(b)/2 and the mean iterate is plain gradient descent:
-    there is no drift to correct. ``different`` draws Gaussian M_i (mu about 2, L about 10), where there is.
+    ``equal`` is the paper's M_i = I, where L = mu = 4, x* = mean(b)/2 and the mean iterate is plain
+    gradient descent:
+    there is no drift to correct. ``different`` draws Gaussian M_i (mu about 2, L about 10), where
+    there is.
     """
     if hessians not in ("equal", "different"):
         raise ValueError(f"hessians = {hessians!r} is not allowed: 'equal' or 'different'")
@@ -100,7 +109,9 @@ def fedcet_quadratic(
     return Quadratic(np.repeat(H[:, None], samples, axis=1), 2 * b @ M, c)
 
 
-def random_least_squares(clients: int = 20, rows: int = 50, dim: int = 10, seed: int = 0) -> LeastSquares:
+def random_least_squares(
+    clients: int = 20, rows: int = 50, dim: int = 10, seed: int = 0
+) -> LeastSquares:
     """FedRecu's least squares: entries uniform on [0, 1]."""
     rng = np.random.default_rng(seed)
     return LeastSquares(rng.random((clients, rows, dim)), rng.random((clients, rows)))
@@ -119,10 +130,14 @@ def fedprox_softmax(
 ) -> Softmax:
     """FedProx's Synthetic(alpha, beta): samples labelled by a softmax model of each client's own.
 
-    Client k's weights and bias for class c are from N(u_kc, 1), its features from N(v_k, diag(j^-1.2)), the entries of
-    v_k from N(B_k, 1). ``alpha`` and ``beta`` are the standard deviations of u_kc and B_k. FedProx's code has one u_k
-    for all classes, which changes no label: a softmax ignores what all classes share. Clients have ``samples`` each,
-    or, ``lognormal`` as in that code, as many and exp(N(4, 2^2)) more. Features are rounded to float32.
+    Client k's weights and bias for class c are from N(u_kc, 1), its features from N(v_k,
+    diag(j^-1.2)), the entries of
+    v_k from N(B_k, 1). ``alpha`` and ``beta`` are the standard deviations of u_kc and B_k.
+    FedProx's code has one u_k
+    for all classes, which changes no label: a softmax ignores what all classes share. Clients have
+    ``samples`` each,
+    or, ``lognormal`` as in that code, as many and exp(N(4, 2^2)) more. Features are rounded to
+    float32.
     """
     if sizes not in ("equal", "lognormal"):
         raise ValueError(f"sizes = {sizes!r} is not allowed: 'equal' or 'lognormal'")
@@ -137,7 +152,10 @@ def fedprox_softmax(
         """Fill in the samples of some clients."""
         rng, held = np.random.default_rng((seed, some.start)), counts[some]
         mine = slice(ends[some.start] - held[0], ends[some.start] - held[0] + held.sum())
-        u, B = alpha * rng.standard_normal((len(held), 1, classes)), beta * rng.standard_normal((len(held), 1))
+        u, B = (
+            alpha * rng.standard_normal((len(held), 1, classes)),
+            beta * rng.standard_normal((len(held), 1)),
+        )
         models = u + rng.standard_normal((len(held), features + 1, classes))
         centres = B + rng.standard_normal((len(held), features))
         rng.standard_normal(dtype=np.float32, out=x[mine])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from undrift.core.files import writing
+from undrift._files import writing
 from undrift.report.summary import Curve, curves, metric
 from undrift.report.text import SHARES
 
@@ -36,10 +36,24 @@ WORDS = {
     "iterations": "local iterations",
     "seconds": "seconds",
 }
-TESTED = {"loss": "test loss", "accuracy": "test accuracy, %", "top5": "test accuracy among five, %"}
+TESTED = {
+    "loss": "test loss",
+    "accuracy": "test accuracy, %",
+    "top5": "test accuracy among five, %",
+}
 """What these are in runs that are judged by their accuracy: they are networks', on test samples."""
 LOGARITHMIC = {"gap", "grad_norm", "distance", "drift"}
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#8C6D31", "#000000")
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#7F3C8D",
+    "#8C6D31",
+    "#000000",
+)
 """Told apart by colour-blind readers too (Okabe and Ito, with three more)."""
 MARKS = "osD^vPX<>"
 BIASED, DASHES = "#888888", ((0, (4, 1.5)), (0, (1, 1)), (0, (6, 1, 1, 1)))
@@ -53,7 +67,8 @@ def curve(
     ax: Axes | None = None,
     smooth: int = 1,
 ) -> Axes:
-    """Draw column ``y`` against column ``x``; quantities that shrink to zero get a logarithmic axis.
+    """Draw column ``y`` against column ``x``; quantities that shrink to zero get a logarithmic
+    axis.
 
     An accuracy is drawn as the mean of the last ``smooth`` rows.
     """
@@ -83,7 +98,8 @@ def panels(
 ) -> Figure:
     """Title -> recorded rows; one line of panels each: against rounds, and against vectors sent.
 
-    ``y`` is the column that is drawn, by default the one a table would judge by, and what ``target`` is about; titles
+    ``y`` is the column that is drawn, by default the one a table would judge by, and what
+    ``target`` is about; titles
     may have a target each.
     """
     from matplotlib.figure import Figure
@@ -101,9 +117,18 @@ def panels(
             _draw(ax, curves(rows), x, column, styles, aim if column == judged else None, smooth)
         left.set_ylabel(_plain(axis(column, smooth, note, judged=judged)))
         left.set_title(_plain(title), loc="left", fontsize=11, fontweight="bold")
-    shown = {name: line for left, _ in axes for line, name in zip(*left.get_legend_handles_labels(), strict=True)}
+    shown = {
+        name: line
+        for left, _ in axes
+        for line, name in zip(*left.get_legend_handles_labels(), strict=True)
+    }
     figure.legend(
-        shown.values(), shown.keys(), loc="outside right upper", frameon=False, fontsize=9.5, handlelength=1.8
+        shown.values(),
+        shown.keys(),
+        loc="outside right upper",
+        frameon=False,
+        fontsize=9.5,
+        handlelength=1.8,
     )
     return figure
 
@@ -161,7 +186,13 @@ def _draw(
         ]  # others have no place for marks
         for k, (rows, values) in enumerate(lines):
             shade = 1 / len(seeds) ** 0.5
-            ax.plot([row[x] for row in rows], values, label="_" if k else _plain(label), alpha=shade, **styles[label])
+            ax.plot(
+                [row[x] for row in rows],
+                values,
+                label="_" if k else _plain(label),
+                alpha=shade,
+                **styles[label],
+            )
     if y in LOGARITHMIC:
         ax.set_yscale("log")
     if target is not None:
@@ -177,7 +208,8 @@ def _draw(
 def _styles(labels: Iterable[str], methods: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """A colour and a mark per label, so that curves on top of each other are all seen.
 
-    Biased methods are grey where ``methods`` tells them, which is where an optimum is to be reached.
+    Biased methods are grey where ``methods`` tells them, which is where an optimum is to be
+    reached.
     """
     from undrift.methods import registry
 
@@ -190,8 +222,17 @@ def _styles(labels: Iterable[str], methods: Mapping[str, Any]) -> dict[str, dict
             styles[label] = {"color": BIASED, "linewidth": 2.2, "linestyle": dash, "zorder": 2}
         else:
             k = next(colours)
-            mark = {"marker": MARKS[k % len(MARKS)], "markersize": 5, "markevery": (0.06 + 0.023 * (k % 6), 0.14)}
-            styles[label] = {"color": COLOURS[k % len(COLOURS)], "linewidth": 1.5, "zorder": 3, **mark}
+            mark = {
+                "marker": MARKS[k % len(MARKS)],
+                "markersize": 5,
+                "markevery": (0.06 + 0.023 * (k % 6), 0.14),
+            }
+            styles[label] = {
+                "color": COLOURS[k % len(COLOURS)],
+                "linewidth": 1.5,
+                "zorder": 3,
+                **mark,
+            }
     return styles
 
 

@@ -12,7 +12,13 @@ from undrift.core.params import BadParameters
 from undrift.report.summary import Curve, Spread, curves, hit, metric, spread
 from undrift.runs.folder import Outcome, Row
 
-SPENT = {"rounds": "round", "vectors": "vectors", "bytes": "bytes", "gradients": "gradients", "seconds": "seconds"}
+SPENT = {
+    "rounds": "round",
+    "vectors": "vectors",
+    "bytes": "bytes",
+    "gradients": "gradients",
+    "seconds": "seconds",
+}
 """What a run spends, and the column it is in."""
 UNFINISHED = "unfinished"
 
@@ -55,19 +61,30 @@ class Score:
 def complete(rows: Iterable[Row]) -> list[Row]:
     """The rows with all bytes in one column."""
     return [
-        row | {"bytes": row["bytes_up"] + row["bytes_down"]} if row.keys() >= {"bytes_up", "bytes_down"} else row
+        row | {"bytes": row["bytes_up"] + row["bytes_down"]}
+        if row.keys() >= {"bytes_up", "bytes_down"}
+        else row
         for row in rows
     ]
 
 
 def scores(
-    rows: Sequence[Row], outcomes: Sequence[Outcome], planned: Mapping[str, Iterable[int]], target: float | None
+    rows: Sequence[Row],
+    outcomes: Sequence[Outcome],
+    planned: Mapping[str, Iterable[int]],
+    target: float | None,
 ) -> list[Score]:
     """One score per label of ``planned``, which has the seeds each label was to be run with."""
     column, found = metric(rows), curves(rows)
     ended = {(outcome.label, outcome.seed): outcome for outcome in outcomes}
     return [
-        _score(label, found.get(label, {}), [ended.get((label, seed)) for seed in seeds], column, target)
+        _score(
+            label,
+            found.get(label, {}),
+            [ended.get((label, seed)) for seed in seeds],
+            column,
+            target,
+        )
         for label, seeds in planned.items()
     ]
 
@@ -82,7 +99,11 @@ def declared(cls: type[Method], score: Score, steps: int | None) -> Costs:
 
 
 def _score(
-    label: str, seeds: Mapping[int, Curve], outcomes: Sequence[Outcome | None], column: str, target: float | None
+    label: str,
+    seeds: Mapping[int, Curve],
+    outcomes: Sequence[Outcome | None],
+    column: str,
+    target: float | None,
 ) -> Score:
     statuses: dict[str, int] = {}
     for outcome in outcomes:
@@ -93,20 +114,31 @@ def _score(
     method = known[0].method if known else str(runs[0][0].get("method", "")) if runs else ""
     about = Score(label, method, statuses, values=known[0].values if known else {})
     note = next((outcome.note for outcome in known if outcome.note), "")
-    about = dataclasses.replace(about, note=note, seeded=all(outcome.same_as is None for outcome in known))
+    about = dataclasses.replace(
+        about, note=note, seeded=all(outcome.same_as is None for outcome in known)
+    )
     if not runs:
         return about
     hits = [row for curve in runs if (row := hit(curve, column, target))]
     ends = [curve[-1] for curve in runs]
     best = max if column == "accuracy" else min
-    tops = [best((row[column] for row in curve if row.get(column) is not None), default=None) for curve in runs]
+    tops = [
+        best((row[column] for row in curve if row.get(column) is not None), default=None)
+        for curve in runs
+    ]
     return dataclasses.replace(
         about,
         seeds=len(runs),
-        ends={name: spread([row.get(name) for row in ends]) for name in {name for row in ends for name in row}},
+        ends={
+            name: spread([row.get(name) for row in ends])
+            for name in {name for row in ends for name in row}
+        },
         best=spread(tops),
         reached=len(hits),
-        needed={name: _mean(hits, key) if len(hits) == len(runs) else None for name, key in SPENT.items()},
+        needed={
+            name: _mean(hits, key) if len(hits) == len(runs) else None
+            for name, key in SPENT.items()
+        },
         spent={name: _mean(ends, key) for name, key in SPENT.items()},
     )
 

@@ -15,7 +15,11 @@ RELATIVE = 1e-6
 SPENT = {"rounds": "round", "vectors": "vectors", "gradients": "gradients"}
 """What a run spends, and the column it is in."""
 FAR = "mean squared distance of the local models"
-NUMBER: dict[str, Callable[[float | None], str]] = {"gap": small, "accuracy": percent, "loss": plain}
+NUMBER: dict[str, Callable[[float | None], str]] = {
+    "gap": small,
+    "accuracy": percent,
+    "loss": plain,
+}
 
 Curve = list[dict[str, Any]]
 """The rows of one method with one seed."""
@@ -31,7 +35,9 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """One method. ``rounds``, ``vectors`` and ``gradients`` are those to the target, ``None`` if a seed missed it."""
+    """One method. ``rounds``, ``vectors`` and ``gradients`` are those to the target, ``None`` if a
+    seed missed it.
+    """
 
     label: str
     seeds: int = 0
@@ -64,7 +70,10 @@ def curves(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, Curve]]:
 def metric(rows: Iterable[Mapping[str, Any]]) -> str:
     """The column to judge by: the gap where the optimum is known, else the accuracy, else the loss."""
     rows = list(rows)
-    return next((name for name in ("gap", "accuracy") if any(row.get(name) is not None for row in rows)), "loss")
+    return next(
+        (name for name in ("gap", "accuracy") if any(row.get(name) is not None for row in rows)),
+        "loss",
+    )
 
 
 def aim(document: Mapping[str, Any], column: str) -> float | None:
@@ -75,14 +84,21 @@ def aim(document: Mapping[str, Any], column: str) -> float | None:
 def summarise(rows: Sequence[Mapping[str, Any]], target: float | None = None) -> list[Summary]:
     """One summary per label; without a target, 1e-6 of each curve's first gap."""
     column = metric(rows)
-    return [_summary(label, list(seeds.values()), column, target) for label, seeds in curves(rows).items()]
+    return [
+        _summary(label, list(seeds.values()), column, target)
+        for label, seeds in curves(rows).items()
+    ]
 
 
 def goal(target: float | None, column: str) -> str:
     """The target in words."""
     if column == "accuracy" and target is not None:
         return f"accuracy >= {percent(target)}"
-    return f"{column} <= {target:g}" if target is not None else f"{column} <= {RELATIVE:g} of the first"
+    return (
+        f"{column} <= {target:g}"
+        if target is not None
+        else f"{column} <= {RELATIVE:g} of the first"
+    )
 
 
 def print_summaries(
@@ -95,7 +111,8 @@ def print_summaries(
 ) -> str:
     """The table of some summaries, and what its columns mean.
 
-    ``last`` replaces its last column; ``note`` stands beside every accuracy; ``varied`` says what seeds vary.
+    ``last`` replaces its last column; ``note`` stands beside every accuracy; ``varied`` says what
+    seeds vary.
     """
     column = summaries[0].metric if summaries else "gap"
     seeds = max((s.seeds for s in summaries), default=1)
@@ -133,7 +150,8 @@ def print_summaries(
     meaning = [
         f"rounds, vectors and gradients: spent {until}{mean}{never}",
         "vectors: of model size, up and down, per client; gradients: of all clients together",
-        *["accuracy and loss: at the end, on the test images" + f"; drift: {FAR}" * drifted] * judged,
+        *["accuracy and loss: at the end, on the test images" + f"; drift: {FAR}" * drifted]
+        * judged,
         *[f"seeds vary {text}" for text in varied] * (seeds > 1),
         *[f"run once, for no seed changes it: {', '.join(same)}"] * bool(same),
     ]
@@ -148,7 +166,8 @@ def _summary(label: str, seeds: list[Curve], column: str, target: float | None) 
         for name, key in {"final": column, "loss": "loss", "drift": "drift"}.items()
     }
     found |= {
-        name: spread([row.get(key) for row in hits]) if len(hits) == len(seeds) else None for name, key in SPENT.items()
+        name: spread([row.get(key) for row in hits]) if len(hits) == len(seeds) else None
+        for name, key in SPENT.items()
     }
     means = {name: value.mean if value else None for name, value in found.items()}
     spent = {**SPENT, "bytes_up": "bytes_up", "bytes_down": "bytes_down"}

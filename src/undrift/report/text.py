@@ -1,4 +1,6 @@
-"""Words and numbers as they are printed. Imports little, so that ``list`` and ``show`` answer at once."""
+"""Words and numbers as they are printed. Imports little, so that ``list`` and ``show`` answer at
+once.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,15 @@ SHARES = ("accuracy", "top5", "train_accuracy")
 
 
 def clean(text: str) -> str:
-    r"""``text`` without what could command a terminal: unprintable characters are written as escapes.
+    r"""``text`` without what could command a terminal: unprintable characters are written as
+    escapes.
 
     >>> print(clean("a\x1b[31mb"))
     a\x1b[31mb
     """
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def small(value: float | None) -> str:
@@ -86,7 +91,8 @@ def count(number: int, thing: str) -> str:
 
 
 def columns() -> float:
-    """How wide a line may be: COLUMNS if it is set, else the terminal's width; without a terminal there is no limit.
+    """How wide a line may be: COLUMNS if it is set, else the terminal's width; without a terminal
+    there is no limit.
 
     So a row that goes into a pipe or a file is one line, whatever its length.
     """
@@ -103,7 +109,8 @@ def prose(text: str, before: str = "", below: str = "") -> str:
     width = int(min(columns(), PAGE))
     lines = text.split("\n")
     return "\n".join(
-        fill(t, width, initial_indent=before, subsequent_indent=below, break_on_hyphens=False) for t in lines
+        fill(t, width, initial_indent=before, subsequent_indent=below, break_on_hyphens=False)
+        for t in lines
     )
 
 
@@ -121,11 +128,16 @@ def table(
 
 
 def grid(
-    rows: Sequence[Sequence[Any]], right: Container[int] = (), width: float | None = None, cut: bool = False
+    rows: Sequence[Sequence[Any]],
+    right: Container[int] = (),
+    width: float | None = None,
+    cut: bool = False,
 ) -> tuple[list[list[str]], str]:
-    """The lines of each row, in aligned columns at most ``width`` wide (by default, as the terminal), and a rule.
+    """The lines of each row, in aligned columns at most ``width`` wide (by default, as the
+    terminal), and a rule.
 
-    The last column that is text is wrapped, or ``cut``, as long as that leaves it readable; columns that still do not
+    The last column that is text is wrapped, or ``cut``, as long as that leaves it readable; columns
+    that still do not
     fit go on an indented line below. ``right`` has the columns that are numbers.
     """
     limit = columns() if width is None else width
@@ -139,7 +151,9 @@ def grid(
         for band in bands:
             parts = [[row[k]] if cut else _parts(row[k], widths[k]) for k in band]
             for line in zip_longest(*parts, fillvalue=""):
-                fitted = (_fit(part, widths[k], k in right) for part, k in zip(line, band, strict=True))
+                fitted = (
+                    _fit(part, widths[k], k in right) for part, k in zip(line, band, strict=True)
+                )
                 text = "  ".join(fitted).rstrip()
                 yield INDENT + text if band[0] and text else text
 
@@ -147,7 +161,9 @@ def grid(
 
 
 def _narrowed(widths: Sequence[int], texts: Sequence[int], limit: int) -> list[int]:
-    """Texts no wider than a line, and the last of them what the others leave, if that is enough to read."""
+    """Texts no wider than a line, and the last of them what the others leave, if that is enough to
+    read.
+    """
     found = [min(w, limit - len(INDENT)) if k in texts else w for k, w in enumerate(widths)]
     if texts:
         last = texts[-1]

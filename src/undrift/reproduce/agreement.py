@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from undrift.report.figures import COLOURS, MARKS
-from undrift.reproduce.draw import finish, legend
+from undrift.reproduce.figure import finish, legend
 from undrift.reproduce.verdict import PART, POINTS
 
 if TYPE_CHECKING:
@@ -64,7 +64,10 @@ def figure(pages: list[dict[str, Any]]) -> Figure | None:
     if not kinds:
         return None
     papers = dict.fromkeys(p.paper for p in found)
-    styles = {paper: {"color": COLOURS[k], "marker": MARKS[k], **POINTED} for k, paper in enumerate(papers)}
+    styles = {
+        paper: {"color": COLOURS[k], "marker": MARKS[k], **POINTED}
+        for k, paper in enumerate(papers)
+    }
     figure = Figure(figsize=(1.2 + 4.2 * len(kinds), 3.9), layout="constrained")
     axes = list(figure.subplots(1, len(kinds), squeeze=False).flat)
     for ax, (draw, some) in zip(axes, kinds, strict=True):
@@ -77,7 +80,14 @@ def _accuracies(ax: Axes, some: list[Point], styles: Styles) -> None:
     _scatter(ax, some, styles, lambda p: (p.printed, p.ours))
     for p in _named(some):
         name = f"{p.label}, {p.item.partition('/')[2]}"
-        ax.annotate(name, (p.printed, p.ours), (5, -3), textcoords="offset points", fontsize=7, color="#666666")
+        ax.annotate(
+            name,
+            (p.printed, p.ours),
+            (5, -3),
+            textcoords="offset points",
+            fontsize=7,
+            color="#666666",
+        )
     low, high = (f(v for p in some for v in (p.printed, p.ours)) for f in (min, max))
     ends = [low - 3, high + 3]
     ax.plot(ends, ends, **LINE)
@@ -114,7 +124,9 @@ def _ratios(ax: Axes, some: list[Point], styles: Styles) -> None:
     ax.minorticks_off()
 
 
-def _scatter(ax: Axes, some: list[Point], styles: Styles, place: Callable[[Point], tuple[float, float]]) -> None:
+def _scatter(
+    ax: Axes, some: list[Point], styles: Styles, place: Callable[[Point], tuple[float, float]]
+) -> None:
     for paper, style in styles.items():
         if mine := [place(p) for p in some if p.paper == paper]:
             ax.scatter(*zip(*mine, strict=True), label=paper, **style)

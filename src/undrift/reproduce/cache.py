@@ -1,4 +1,6 @@
-"""Runs that are kept: one folder per method, setting and seed, named by the fingerprint of all that decides it."""
+"""Runs that are kept: one folder per method, setting and seed, named by the fingerprint of all that
+decides it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from undrift._files import writing
 from undrift.core.cohort import Sampling
-from undrift.core.files import writing
 from undrift.runs.folder import COMPLETE, BadFolder, Folder, Outcome, Row
-from undrift.runs.spec import Entry, Settings, Spec
+from undrift.spec.schema import Entry, Settings, Spec
 
 EDITION = 1
 """Raised when a change of undrift makes every earlier run worthless."""
@@ -44,11 +46,15 @@ class Want:
         return self.key_at(getattr(self.spec.problem, "precision", None))
 
     def key_at(self, precision: str | None) -> str:
-        """The fingerprint, were it run in that precision; labels, rounds, device and the data's place do not matter."""
+        """The fingerprint, were it run in that precision; labels, rounds, device and the data's
+        place do not matter.
+        """
         problem = without_defaults(self.spec.problem, {"folder"})
         if precision is not None:
             problem["precision"] = precision
-        usual = {f.name: f.default for f in dataclasses.fields(Settings)} | {"device": self.spec.device}
+        usual = {f.name: f.default for f in dataclasses.fields(Settings)} | {
+            "device": self.spec.device
+        }
         setting = self.spec.setting(self.entry)
         decides = {
             "edition": EDITION,
@@ -62,13 +68,19 @@ class Want:
         if self.start:
             entry, rounds = self.start
             decides["start"] = {"method": _method(entry), "rounds": rounds}
-        return hashlib.sha256(json.dumps(decides, sort_keys=True, default=_plain).encode()).hexdigest()[:20]
+        return hashlib.sha256(
+            json.dumps(decides, sort_keys=True, default=_plain).encode()
+        ).hexdigest()[:20]
 
     @property
     def alone(self) -> Spec:
         """A spec of this run and nothing else."""
-        entry = dataclasses.replace(self.entry, rounds=self.rounds, given={**self.entry.given, "rounds": self.rounds})
-        return dataclasses.replace(self.spec, name=self.key, seeds=[self.seed], entries=(entry,), target=None)
+        entry = dataclasses.replace(
+            self.entry, rounds=self.rounds, given={**self.entry.given, "rounds": self.rounds}
+        )
+        return dataclasses.replace(
+            self.spec, name=self.key, seeds=[self.seed], entries=(entry,), target=None
+        )
 
 
 class Cache:
@@ -81,18 +93,34 @@ class Cache:
         return Folder(self.root / key)
 
     def found(self, want: Want) -> Kept | None:
-        """The kept run that serves, the one with most rounds; ``None`` where nothing is recorded yet."""
+        """The kept run that serves, the one with most rounds; ``None`` where nothing is recorded
+        yet.
+        """
         exact = getattr(want.spec.problem, "precision", None)
-        precisions = [exact] if want.strict or exact is None else [exact, *(p for p in PRECISIONS if p != exact)]
-        kept = [Kept(self.folder(want.key_at(p))) for p in precisions if self.folder(want.key_at(p)).path.is_dir()]
-        return max((k for k in kept if k.rows), key=lambda k: (k.final or k.last >= want.rounds, k.last), default=None)
+        precisions = (
+            [exact]
+            if want.strict or exact is None
+            else [exact, *(p for p in PRECISIONS if p != exact)]
+        )
+        kept = [
+            Kept(self.folder(want.key_at(p)))
+            for p in precisions
+            if self.folder(want.key_at(p)).path.is_dir()
+        ]
+        return max(
+            (k for k in kept if k.rows),
+            key=lambda k: (k.final or k.last >= want.rounds, k.last),
+            default=None,
+        )
 
     def serves(self, want: Want) -> bool:
         kept = self.found(want)
         return kept is not None and (kept.final or kept.last >= want.rounds)
 
     def pack(self, file: Path, wanted: Iterable[Want] | None = None) -> int:
-        """The rows of all runs, or of those that serve, without checkpoints in one file; how many runs."""
+        """The rows of all runs, or of those that serve, without checkpoints in one file; how many
+        runs.
+        """
         content, count = io.BytesIO(), 0
         if wanted is None:
             folders = set(self.root.iterdir()) if self.root.is_dir() else set()
@@ -123,7 +151,9 @@ class Cache:
                     for name in names:
                         here.write(name, archive.read(f"{key}/{name}"))
         except (zipfile.BadZipFile, KeyError) as error:
-            raise BadFolder(f"{file} is not a pack of runs: {error}; make one with undrift reproduce --pack") from None
+            raise BadFolder(
+                f"{file} is not a pack of runs: {error}; make one with undrift reproduce --pack"
+            ) from None
         return taken
 
 
@@ -163,7 +193,9 @@ def begin(folder: Folder, want: Want, note: str) -> None:
         "precision": getattr(want.spec.problem, "precision", None),
         "note": note,
     }
-    folder.start(want.alone, environment(want.spec.device) | {k: v for k, v in about.items() if v}, [])
+    folder.start(
+        want.alone, environment(want.spec.device) | {k: v for k, v in about.items() if v}, []
+    )
 
 
 def end(folder: Folder, outcome: Outcome) -> None:
@@ -172,7 +204,9 @@ def end(folder: Folder, outcome: Outcome) -> None:
 
 
 def without_defaults(record: Any, left_out: Iterable[str] = ()) -> dict[str, Any]:
-    """The fields of a record that differ from their defaults: a new option leaves old fingerprints as they are."""
+    """The fields of a record that differ from their defaults: a new option leaves old fingerprints
+    as they are.
+    """
     defaults = {f.name: f.default for f in dataclasses.fields(record)}
     found = {name: getattr(record, name) for name in defaults}
     return {name: v for name, v in found.items() if name not in left_out and (v != defaults[name])}

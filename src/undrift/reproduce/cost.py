@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from undrift.data.cards import CARDS
 from undrift.methods.bases import RandomCommunication
-from undrift.problems.catalog import Images
+from undrift.problems.named import Images
 from undrift.reproduce import rates
 from undrift.reproduce.cache import Want
 from undrift.reproduce.items import Item, Panel
@@ -60,7 +60,9 @@ def seconds(want: Want) -> tuple[float, float]:
     steps = entry.steps if isinstance(entry.steps, int) else max(entry.steps)
     if not isinstance(problem, Images):
         local = 1 / entry.method.p if isinstance(entry.method, RandomCommunication) else steps
-        return (RUN + (PLAIN + TABLES.get(getattr(problem, "data", ""), 0.0)) * local * want.rounds,) * 2
+        return (
+            RUN + (PLAIN + TABLES.get(getattr(problem, "data", ""), 0.0)) * local * want.rounds,
+        ) * 2
     card = CARDS.get(problem.data)
     train = problem.train or (sum(card.train) if card else 50_000)
     test = problem.test or (sum(card.test) if card else 10_000)

@@ -1,4 +1,6 @@
-"""Items: what a paper shows in one table or figure, read from the files of ``undrift.papers``. Needs no torch."""
+"""Items: what a paper shows in one table or figure, read from the files of ``undrift.papers``.
+Needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from typing import Any, Literal
 
 from undrift.core.params import BadParameters, Count, Natural, check, fold, unknown
 from undrift.report.text import SHARES
-from undrift.runs.draft import ITEM
-from undrift.runs.spec import Entry, Spec, parse
+from undrift.spec.reader import ITEM
+from undrift.spec.schema import Entry, Spec, parse
 
 PAPERS = Path(str(files("undrift.papers")))
 RUNNABLE = ("curves", "sweep")
@@ -25,8 +27,10 @@ NEVER = "-"
 class Column:
     """A number per method: how it is read off a run, and what the paper has.
 
-    read       final, best, at (round ``at``), rounds (until ``of`` reaches ``to``), pace (seconds per round),
-               total (seconds until ``to``), jitter (mean squared deviation from the moving average), slope (factor per
+    read       final, best, at (round ``at``), rounds (until ``of`` reaches ``to``), pace (seconds
+               per round),
+               total (seconds until ``to``), jitter (mean squared deviation from the moving
+               average), slope (factor per
                round), saving (of what the method ``than`` has ``spent`` until ``to``)
     of         the recorded column
     spent      what is saved: rounds, vectors or gradients
@@ -36,7 +40,8 @@ class Column:
     first      or the one that is above all others
     least      or those that are below all others
     stored     the numbers are not printed, but stored with the authors' code
-    tolerance  a difference up to this is none; ``None``: two points of an accuracy, a fifth of anything else
+    tolerance  a difference up to this is none; ``None``: two points of an accuracy, a fifth of
+               anything else
     judged     false where the numbers cannot be expected to agree
     """
 
@@ -86,7 +91,8 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """One setting of an item: a spec (of the file ``base``) with the changes ``set``, and some of its methods.
+    """One setting of an item: a spec (of the file ``base``) with the changes ``set``, and some of
+    its methods.
 
     ``at`` is its place on the axis of a sweep.
     """
@@ -102,9 +108,11 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """One table or figure. A file without a title is a spec for items to share: whole, or ``base`` changed by ``set``.
+    """One table or figure. A file without a title is a spec for items to share: whole, or ``base``
+    changed by ``set``.
 
-    kind       curves; sweep: the first column over the panels; heatmap: labels per client; computed: no runs
+    kind       curves; sweep: the first column over the panels; heatmap: labels per client;
+               computed: no runs
     shows      what the paper shows with it
     ambiguous  settings that are open, and how they were resolved
     authors    what the authors' code does differently
@@ -115,7 +123,8 @@ class Item:
     draw       columns that are drawn, one plot each
     over       what they are drawn against
     warm       rounds of the panel's first method from whose end all of them start
-    grid       label -> settings that are tried: the one with the least gap after all rounds is shown
+    grid       label -> settings that are tried: the one with the least gap after all rounds is
+               shown
     study      what is measured besides
     across     plots side by side
     axis       what a sweep is over
@@ -168,14 +177,20 @@ class Item:
         known = [entry.label for entry in spec.entries]
         for label in (*panel.methods, *(label for c in panel.column for label in c.labels)):
             if label not in known:
-                raise ValueError(f"{self.name}, panel {panel.name}: {unknown('method', label, known)}")
-        kept = tuple(entry for entry in spec.entries if not panel.methods or entry.label in panel.methods)
+                raise ValueError(
+                    f"{self.name}, panel {panel.name}: {unknown('method', label, known)}"
+                )
+        kept = tuple(
+            entry for entry in spec.entries if not panel.methods or entry.label in panel.methods
+        )
         return dataclasses.replace(spec, entries=kept)
 
     def tried(self, panel: Panel, label: str, quick: bool = False) -> list[Entry]:
         """The settings of its grid for one method; every third for a quick look."""
         points = self.grid.get(label, [])[:: 3 if quick else 1]
-        flags = [[f"method.{label}.{key}={value}" for key, value in point.items()] for point in points]
+        flags = [
+            [f"method.{label}.{key}={value}" for key, value in point.items()] for point in points
+        ]
         found = [self.spec(panel, quick, point).entries for point in flags]
         return [entry for entries in found for entry in entries if entry.label == label]
 
@@ -194,7 +209,11 @@ class Item:
 
 def names() -> list[str]:
     """Every item, in the order of papers and pages."""
-    found = [f"{file.parent.name}/{file.stem}" for file in PAPERS.glob("*/*.toml") if "title" in _common(file)]
+    found = [
+        f"{file.parent.name}/{file.stem}"
+        for file in PAPERS.glob("*/*.toml")
+        if "title" in _common(file)
+    ]
     return sorted(found, key=_order)
 
 
@@ -209,7 +228,9 @@ def item(name: str) -> Item:
 
 
 def find(wanted: str) -> Iterator[tuple[Item, list[Panel]]]:
-    """What ``all``, PAPER, PAPER/ITEM or PAPER/ITEM/PANEL stands for; dashes and capitals do not matter."""
+    """What ``all``, PAPER, PAPER/ITEM or PAPER/ITEM/PANEL stands for; dashes and capitals do not
+    matter.
+    """
     paper, _, rest = wanted.partition("/")
     name, _, panel = rest.partition("/")
     papers = dict.fromkeys(n.partition("/")[0] for n in names())
@@ -239,7 +260,9 @@ def _file(name: str) -> Path:
 
 
 def _panel(where: str, table: dict[str, Any]) -> Panel:
-    columns = [_make(f"{where}, column {k + 1}", Column, c) for k, c in enumerate(table.pop("column", []))]
+    columns = [
+        _make(f"{where}, column {k + 1}", Column, c) for k, c in enumerate(table.pop("column", []))
+    ]
     return _make(where, Panel, table | {"column": columns})
 
 

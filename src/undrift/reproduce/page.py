@@ -1,4 +1,6 @@
-"""A page per item: the paper's numbers beside ours, what was open, and a verdict; and a page that lists them."""
+"""A page per item: the paper's numbers beside ours, what was open, and a verdict; and a page that
+lists them.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from undrift.core.files import writing
-from undrift.reproduce import rates, search
-from undrift.reproduce.collect import Report, Shown
+from undrift._files import writing
+from undrift.reproduce import grid as search
+from undrift.reproduce import rates
 from undrift.reproduce.items import NEVER, Column
+from undrift.reproduce.results import Report, Shown
 from undrift.reproduce.verdict import COMPUTED, OPEN, RULE, Cell
 
 QUICK = "quick"
@@ -36,7 +39,9 @@ while:
     undrift reproduce fedrecu/figure-1 fedspeed/table-7/dir --device cuda --minutes 8 --pack runs.zip   # there
     undrift reproduce all --kept --unpack runs.zip --pages docs/reproductions                           # at home
 """
-MEANT = {"JPEG q80": " (images that were stored as JPEG of quality 80; what it costs in accuracy was not measured)"}
+MEANT = {
+    "JPEG q80": " (images that were stored as JPEG of quality 80; what it costs in accuracy was not measured)"
+}
 """What is said of the data, at more length."""
 REDUCED = "**A quick run**: less data, fewer rounds and a smaller network. Its numbers do not compare with the paper's."
 
@@ -57,7 +62,7 @@ def write(report: Report, root: Path) -> Path:
 def write_index(root: Path) -> None:
     """The list of all pages under ``root``, and of the quick ones under ``root/quick``."""
     from undrift.reproduce import agreement
-    from undrift.reproduce.draw import image
+    from undrift.reproduce.figure import image
     from undrift.reproduce.items import names
 
     place = {name: k for k, name in enumerate(names())}
@@ -76,11 +81,25 @@ def write_index(root: Path) -> None:
 
 
 def index(found: list[dict[str, Any]], pictured: bool) -> str:
-    head = ["item", "what", "verdict", "of the paper's numbers run", "agree", "seeds", "device", "date"]
+    head = [
+        "item",
+        "what",
+        "verdict",
+        "of the paper's numbers run",
+        "agree",
+        "seeds",
+        "device",
+        "date",
+    ]
     rows = []
     for n in found:
-        link, counts = f"[{n['item']}]({n['item']}.md)", [of(*n["coverage"]), of(*n.get("agree", (0, 0)))]
-        rows.append([link, n["title"], n["verdict"], *counts, str(n["seeds"] or ""), n["device"], n["date"]])
+        link, counts = (
+            f"[{n['item']}]({n['item']}.md)",
+            [of(*n["coverage"]), of(*n.get("agree", (0, 0)))],
+        )
+        rows.append(
+            [link, n["title"], n["verdict"], *counts, str(n["seeds"] or ""), n["device"], n["date"]]
+        )
     seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
     return "\n".join([HEAD, *seen, _table(head, rows), "", "## How it is judged", "", RULE, ""])
 
@@ -108,7 +127,9 @@ def numbers(report: Report) -> dict[str, Any]:
         "panels": [
             {
                 "panel": shown.panel.name,
-                "rounds": {label: shown.reached(label) for label in shown.runs if shown.runs[label]},
+                "rounds": {
+                    label: shown.reached(label) for label in shown.runs if shown.runs[label]
+                },
                 "columns": [
                     {
                         "read": column.title,
@@ -157,11 +178,16 @@ def text(report: Report, pictures: list[str]) -> str:
         lines += [render(item.table), ""]
     if item.kind == "sweep":
         lines += _sweep(report)
-    if item.kind != "sweep" or any(column.printed for panel in item.panel for column in panel.column):
+    if item.kind != "sweep" or any(
+        column.printed for panel in item.panel for column in panel.column
+    ):
         for shown in report.shown if item.runs else []:
             lines += _panel(shown, report)
     for title, notes in (
-        ("Where it differs, and what was looked for", item.causes if report.kept and not report.quick else []),
+        (
+            "Where it differs, and what was looked for",
+            item.causes if report.kept and not report.quick else [],
+        ),
         ("What was open, and how it was resolved", item.said("ambiguous")),
         ("What the authors' code does differently", item.said("authors")),
     ):
@@ -176,7 +202,9 @@ def facts(report: Report) -> list[str]:
 
     found = []
     if report.item.grid:
-        found.append(f"{search.RULE} A value with a star is the least or the largest that was tried.")
+        found.append(
+            f"{search.RULE} A value with a star is the least or the largest that was tried."
+        )
     if report.kept:
         averaged = f"; the paper averages {report.item.seeds}" if report.item.seeds > 1 else ""
         found.append(f"{count(report.seeds, 'seed')}{averaged}. A seed decides cohorts, mini-batches and coins; all "
@@ -185,11 +213,13 @@ def facts(report: Report) -> list[str]:
         precision = " and ".join(report.environments("precision"))
         found.append(f"Device: {where}" + f"; products in {precision}" * bool(precision) + ".")
     found += [
-        f"Data: {note}{MEANT.get(note, '')}; the paper has the originals." for note in report.environments("note")
+        f"Data: {note}{MEANT.get(note, '')}; the paper has the originals."
+        for note in report.environments("note")
     ]
     if report.quick:
         found += [
-            f"Changed for the quick run: {', '.join(f'`{flag}`' for flag in less)}." for less in _reductions(report)
+            f"Changed for the quick run: {', '.join(f'`{flag}`' for flag in less)}."
+            for less in _reductions(report)
         ]
     return found
 
@@ -215,8 +245,14 @@ def _panel(shown: Shown, report: Report) -> list[str]:
     ours = "ours" + f" ({', '.join(notes)})" * bool(notes)
     head, rows = ["method", "rounds run", *["best setting"] * bool(report.item.grid)], []
     for column, _ in shown.columns:
-        whose = ("stored by the authors" if column.stored else "paper") + ", not judged" * (not column.judged)
-        head += [f"{column.title}: {whose}", ours, "difference"] if column.printed else [f"{column.title}: {ours}"]
+        whose = ("stored by the authors" if column.stored else "paper") + ", not judged" * (
+            not column.judged
+        )
+        head += (
+            [f"{column.title}: {whose}", ours, "difference"]
+            if column.printed
+            else [f"{column.title}: {ours}"]
+        )
     for label, kept in shown.runs.items():
         if kept:
             row = [label, _rounds(shown, label), *_setting(shown, label, report.item.grid)]
@@ -230,7 +266,12 @@ def _panel(shown: Shown, report: Report) -> list[str]:
 
 def _tolerances(report: Report) -> list[str]:
     """Of columns that have their own."""
-    own = {c.title: c.tolerance for s in report.shown for c, _ in s.columns if c.judged and c.tolerance is not None}
+    own = {
+        c.title: c.tolerance
+        for s in report.shown
+        for c, _ in s.columns
+        if c.judged and c.tolerance is not None
+    }
     return [f"\nHere {title} agrees within {tolerance:g}." for title, tolerance in own.items()]
 
 
@@ -245,20 +286,30 @@ def _sweep(report: Report) -> list[str]:
         column, cells = s.columns[0]
         ours = [_number(column, cells[label].ours) if label in cells else "" for label in labels]
         ended = [any(kept.final for kept in s.runs.get(label, ())) for label in labels]
-        rows.append([s.panel.title, *(f"{n}{' (diverged)' * end}" for n, end in zip(ours, ended, strict=True))])
+        rows.append(
+            [
+                s.panel.title,
+                *(f"{n}{' (diverged)' * end}" for n, end in zip(ours, ended, strict=True)),
+            ]
+        )
     title = shown[0].columns[0][0].title
     return [f"## {title[0].upper()}{title[1:]}", "", _table(["", *labels], rows), ""]
 
 
 def _rounds(shown: Shown, label: str) -> str:
     reached, rounds = shown.reached(label), shown.rounds[label]
-    ended = "".join(f" ({k.outcome.status})" for k in shown.runs[label][:1] if k.final and k.outcome)
+    ended = "".join(
+        f" ({k.outcome.status})" for k in shown.runs[label][:1] if k.final and k.outcome
+    )
     return (f"{reached}" if reached >= rounds else f"{reached} of {rounds}") + ended
 
 
 def _setting(shown: Shown, label: str, grid: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Of those that were tried; a value at the end of its range is marked."""
-    tried, given = grid.get(label, []), next(w.entry.given for w in shown.wants if w.entry.label == label)
+    tried, given = (
+        grid.get(label, []),
+        next(w.entry.given for w in shown.wants if w.entry.label == label),
+    )
     words = []
     for key in tried[0] if tried else ():
         values = {point[key] for point in tried}
@@ -270,7 +321,11 @@ def _setting(shown: Shown, label: str, grid: dict[str, list[dict[str, Any]]]) ->
 def _cells(column: Column, c: Cell) -> list[str]:
     ours = _number(column, c.ours)
     if c.deviation:
-        ours += f" ± {c.deviation:.2g}" if _digits(column) is None else f" ± {_number(column, c.deviation)}"
+        ours += (
+            f" ± {c.deviation:.2g}"
+            if _digits(column) is None
+            else f" ± {_number(column, c.deviation)}"
+        )
     if not column.printed:
         return [ours]
     difference = ""
@@ -285,7 +340,9 @@ def _number(column: Column, value: float | None) -> str:
     if value is None:
         return ""
     digits = _digits(column)
-    return NEVER if math.isinf(value) else f"{value:.4g}" if digits is None else f"{value:.{digits}f}"
+    return (
+        NEVER if math.isinf(value) else f"{value:.4g}" if digits is None else f"{value:.{digits}f}"
+    )
 
 
 def _digits(column: Column) -> int | None:
@@ -297,11 +354,13 @@ def _digits(column: Column) -> int | None:
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
 
 
 def _pictures(report: Report, base: Path) -> list[str]:
-    from undrift.reproduce.draw import figure, image
+    from undrift.reproduce.figure import figure, image
 
     drawn = figure(report)
     if drawn is None:
@@ -317,7 +376,11 @@ def _pictures(report: Report, base: Path) -> list[str]:
 def _finite(c: Cell) -> dict[str, Any]:
     """JSON knows no numbers that are none; never is "-"."""
     found = dataclasses.asdict(c)
-    return {key: NEVER if isinstance(v, float) and math.isinf(v) else v for key, v in found.items() if v is not None}
+    return {
+        key: NEVER if isinstance(v, float) and math.isinf(v) else v
+        for key, v in found.items()
+        if v is not None
+    }
 
 
 def _put(path: Path, content: str | bytes) -> None:

@@ -1,4 +1,6 @@
-"""Runs what items need and the cache has not, problem by problem: the data are laid out once for all who share them."""
+"""Runs what items need and the cache has not, problem by problem: the data are laid out once for
+all who share them.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from undrift.core.problem import Problem, Unsupported
 from undrift.reproduce.cache import Cache, Want, begin, end, without_defaults
 from undrift.reproduce.items import Item, Panel
 from undrift.runs.folder import CHECKPOINTS, BadFolder, Outcome, Row
-from undrift.runs.spec import values
+from undrift.spec.schema import values
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from undrift.engines import Engine
-    from undrift.runs.spec import Spec
     from undrift.runs.trial import Stops
+    from undrift.spec.schema import Spec
 
 PAUSE = 120.0
 """Seconds between checkpoints."""
@@ -40,7 +42,9 @@ class Options:
     only: Sequence[str] = ()
 
     def flags(self) -> list[str]:
-        """Changes of the specs of networks: only they go to a GPU, the convex problems are too small for one."""
+        """Changes of the specs of networks: only they go to a GPU, the convex problems are too
+        small for one.
+        """
         precision = self.precision or ("bf16" if self.device.startswith("cuda") else None)
         place = [] if self.device == "cpu" else [f"device={self.device}"]
         return [*place, *[f"problem.precision={precision}"] * bool(precision)]
@@ -55,7 +59,7 @@ class Reporter(Protocol):
 
 def wants(item: Item, panel: Panel, options: Options) -> list[Want]:
     """The runs of a panel, method by method and seed by seed."""
-    from undrift.problems.catalog import Images
+    from undrift.problems.named import Images
 
     spec = item.spec(panel, options.quick)
     if isinstance(spec.problem, Images):
@@ -65,7 +69,14 @@ def wants(item: Item, panel: Panel, options: Options) -> list[Want]:
     tried = [item.tried(panel, entry.label, options.quick) or [entry] for entry in chosen]
     start = (spec.entries[0], item.warm) if item.warm else None
     return [
-        Want(spec, entry, seed, min(entry.rounds, options.rounds or entry.rounds), bool(options.precision), start)
+        Want(
+            spec,
+            entry,
+            seed,
+            min(entry.rounds, options.rounds or entry.rounds),
+            bool(options.precision),
+            start,
+        )
         for entries in tried
         for entry in entries
         for seed in range(options.seeds)
@@ -75,7 +86,7 @@ def wants(item: Item, panel: Panel, options: Options) -> list[Want]:
 def missing(spec: Spec) -> str:
     """Why the images of a spec cannot be had; empty if they can."""
     from undrift.data.images import find
-    from undrift.problems.catalog import Images
+    from undrift.problems.named import Images
 
     if not isinstance(spec.problem, Images) or spec.problem.data == "digits":
         return ""
@@ -94,12 +105,18 @@ def plan(wanted: Iterable[Want]) -> list[list[Want]]:
             longest[want.key] = want
     groups: dict[str, list[Want]] = {}
     for want in longest.values():
-        problem = type(want.spec.problem).__name__, without_defaults(want.spec.problem), repr(want.entry.objective)
+        problem = (
+            type(want.spec.problem).__name__,
+            without_defaults(want.spec.problem),
+            repr(want.entry.objective),
+        )
         groups.setdefault(f"{problem} {want.spec.dtype} {want.spec.device}", []).append(want)
     return list(groups.values())
 
 
-def perform(groups: list[list[Want]], cache: Cache, stop: Stops, reporter: Reporter) -> Iterator[tuple[Want, str]]:
+def perform(
+    groups: list[list[Want]], cache: Cache, stop: Stops, reporter: Reporter
+) -> Iterator[tuple[Want, str]]:
     """Carry out what is left; gives the runs that failed, with the reason."""
     for group in groups:
         left = [want for want in group if not cache.serves(want)]
@@ -138,8 +155,8 @@ def build(want: Want) -> Problem:
 
 def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter: Reporter) -> None:
     """One run, from where it was left."""
-    from undrift.runs.checkpoint import Shelf
-    from undrift.runs.runner import prepare
+    from undrift.engines.checkpoint import Shelf
+    from undrift.runs.api import prepare
     from undrift.runs.threads import threads
     from undrift.runs.trial import Trial
 
@@ -156,7 +173,13 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
             reporter.row(row)
 
         with threads(problem, spec.batch, spec.cohort):
-            engine = prepare(entry.method, problem, seed=want.seed, x0=start(want, problem), **spec.setting(entry))
+            engine = prepare(
+                entry.method,
+                problem,
+                seed=want.seed,
+                x0=start(want, problem),
+                **spec.setting(entry),
+            )
             trial = Trial(engine, want.rounds, spec.every, watch)
             shelf = Shelf(folder.file(CHECKPOINTS), "state", want.key)
             trial.resume(folder, shelf, label, want.seed, reporter.say)
@@ -168,7 +191,12 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
             elif status != "stopped":
                 shelf.clear()
         if status != "stopped":
-            end(folder, Outcome(label, name, want.seed, status, values(engine.method), model=trial.fingerprint()))
+            end(
+                folder,
+                Outcome(
+                    label, name, want.seed, status, values(engine.method), model=trial.fingerprint()
+                ),
+            )
         reporter.end(want, status)
     finally:
         folder.close()
@@ -176,7 +204,7 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
 
 def start(want: Want, problem: Problem) -> Tensor | None:
     """Where the run begins, if not where the problem says."""
-    from undrift.runs.runner import prepare
+    from undrift.runs.api import prepare
 
     if want.start is None:
         return None
@@ -190,12 +218,16 @@ def start(want: Want, problem: Problem) -> Tensor | None:
 def state(engine: Engine) -> int:
     """Bytes of a checkpoint."""
     problem, method = engine.problem, engine.method
-    vectors = len(method.Server.vectors) + problem.clients * (len(method.Client.vectors) + problem.remembers)
+    vectors = len(method.Server.vectors) + problem.clients * (
+        len(method.Client.vectors) + problem.remembers
+    )
     return vectors * problem.dim * engine.x0.element_size()
 
 
 def release(compiled: bool = False) -> None:
-    """Give back the memory of what is over; also what was ``compiled`` for it, of which torch keeps only so much."""
+    """Give back the memory of what is over; also what was ``compiled`` for it, of which torch keeps
+    only so much.
+    """
     import torch
 
     gc.collect()

@@ -1,8 +1,12 @@
-"""Rates as slopes: rounds to an accuracy on instances of known L, mu and delta, against what FedRed's Table 1 has.
+"""Rates as slopes: rounds to an accuracy on instances of known L, mu and delta, against what
+FedRed's Table 1 has.
 
-Hessians are diagonal. A quarter of the coordinates has curvature mu for every client; the others lie between mu + delta
-and L - delta, plus delta for one half of the clients and minus delta for the other: L, mu, delta_A = delta_B = delta
-are exact. (Where the mean of convex functions is as flat as mu, all of them are, so nothing can differ there.)
+Hessians are diagonal. A quarter of the coordinates has curvature mu for every client; the others
+lie between mu + delta
+and L - delta, plus delta for one half of the clients and minus delta for the other: L, mu, delta_A
+= delta_B = delta
+are exact. (Where the mean of convex functions is as flat as mu, all of them are, so nothing can
+differ there.)
 """
 
 from __future__ import annotations
@@ -44,7 +48,10 @@ class Sweep:
         return L if len(self.L) > 1 else delta
 
 
-SWEEPS = (Sweep("L/μ", (25.0, 50.0, 100.0, 200.0, 400.0), (5.0,)), Sweep("δ/μ", (400.0,), (5.0, 10.0, 20.0, 40.0)))
+SWEEPS = (
+    Sweep("L/μ", (25.0, 50.0, 100.0, 200.0, 400.0), (5.0,)),
+    Sweep("δ/μ", (400.0,), (5.0, 10.0, 20.0, 40.0)),
+)
 LESS = (Sweep("L/μ", (12.0, 18.0, 24.0), (4.0,)), Sweep("δ/μ", (24.0,), (4.0, 6.0, 8.0)))
 """For a quick look."""
 
@@ -86,7 +93,9 @@ Found = dict[str, Any]
 def settings(quick: bool) -> str:
     """All that decides what is measured."""
     rows = [(r.label, r.most, r.drawn, r.every, r.make(100.0, 10.0)) for r in RATES]
-    return repr((CLIENTS, DIM, MU, ACCURACY, 1 if quick else SEEDS, LESS if quick else SWEEPS, rows))
+    return repr(
+        (CLIENTS, DIM, MU, ACCURACY, 1 if quick else SEEDS, LESS if quick else SWEEPS, rows)
+    )
 
 
 def instance(L: float, delta: float) -> Problem:
@@ -99,7 +108,9 @@ def instance(L: float, delta: float) -> Problem:
     sign = np.sign(rng.standard_normal((CLIENTS // 2, DIM)))
     sign[:, :flat] = 0
     curvature = np.concatenate([np.full(flat, MU), np.linspace(MU + delta, L - delta, DIM - flat)])
-    return Quadratic.centred(curvature + delta * np.concatenate([sign, -sign]), rng.standard_normal((CLIENTS, DIM)))
+    return Quadratic.centred(
+        curvature + delta * np.concatenate([sign, -sign]), rng.standard_normal((CLIENTS, DIM))
+    )
 
 
 def measure(quick: bool, say: Callable[[str], None]) -> Found:
@@ -111,11 +122,14 @@ def measure(quick: bool, say: Callable[[str], None]) -> Found:
     for L, delta in dict.fromkeys(point for sweep in sweeps for point in sweep.instances):
         problem = instance(L, delta)
         with threads(problem, None, None):
-            at[L, delta] = {rate.label: reach(rate, problem, L, delta, 1 if quick else SEEDS) for rate in RATES}
+            at[L, delta] = {
+                rate.label: reach(rate, problem, L, delta, 1 if quick else SEEDS) for rate in RATES
+            }
         say(f"rates: L = {L:g}, delta = {delta:g}, mu = {MU:g} done")
     return {
         sweep.axis: {
-            rate.label: [[sweep.place(*point), *at[point][rate.label]] for point in sweep.instances] for rate in RATES
+            rate.label: [[sweep.place(*point), *at[point][rate.label]] for point in sweep.instances]
+            for rate in RATES
         }
         for sweep in sweeps
     }
@@ -123,7 +137,7 @@ def measure(quick: bool, say: Callable[[str], None]) -> Found:
 
 def reach(rate: Rate, problem: Problem, L: float, delta: float, seeds: int) -> tuple[float, float]:
     """Rounds until the distance is ``ACCURACY`` of the first, and local steps in each."""
-    from undrift.runs.runner import run
+    from undrift.runs.api import run
 
     close = ACCURACY * problem.metrics(problem.start())["distance"]
     anchors = isinstance(rate.make(L, delta), AnchorGradient)
@@ -134,7 +148,9 @@ def reach(rate: Rate, problem: Problem, L: float, delta: float, seeds: int) -> t
             until=lambda row: row["distance"] <= close,
         )  # fmt: skip
         if done.status != "reached":
-            raise RuntimeError(f"{rate.label} did not get there for L = {L:g}, delta = {delta:g}: {done.status}")
+            raise RuntimeError(
+                f"{rate.label} did not get there for L = {L:g}, delta = {delta:g}: {done.status}"
+            )
         rounds += done.history.last["round"]
         steps += done.history.last["gradients"] / CLIENTS - anchors * done.history.last["round"]
     return rounds / (seeds if rate.drawn else 1), steps / rounds
@@ -150,18 +166,24 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
         return None
     xs, ys = [math.log(x) for x, _ in points], [math.log(y) for _, y in points]
     x, y = sum(xs) / len(xs), sum(ys) / len(ys)
-    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
+    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum(
+        (a - x) ** 2 for a in xs
+    )
 
 
 def columns(found: Found) -> list[tuple[Column, dict[str, Cell]]]:
-    """The table's exponents beside ours: of rounds and of local steps, along the first sweep, then along the next."""
+    """The table's exponents beside ours: of rounds and of local steps, along the first sweep, then
+    along the next.
+    """
     result = []
     for k, sweep in enumerate(SWEEPS):
         for place, what in enumerate(WORDS, 1):
             told = {r.label: power[k] for r in RATES if (power := getattr(r, what))}
             column = Column("slope", of=what, printed=told, tolerance=TOLERANCE)
             points = {label: [(p[0], p[place]) for p in found[sweep.axis][label]] for label in told}
-            result.append((column, {label: cell(label, column, [slope(p)], 0) for label, p in points.items()}))
+            result.append(
+                (column, {label: cell(label, column, [slope(p)], 0) for label, p in points.items()})
+            )
     return result
 
 
@@ -207,7 +229,7 @@ NOTES = (
 
 def figure(found: Found) -> Figure:
     """Rounds above, local steps below, against each constant."""
-    from undrift.reproduce.draw import finish, grid, legend, line_styles
+    from undrift.reproduce.figure import finish, grid, legend, line_styles
 
     drawing, axes = grid(2 * len(SWEEPS), len(SWEEPS))
     styles = line_styles(r.label for r in RATES)

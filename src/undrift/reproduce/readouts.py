@@ -13,9 +13,11 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def readout(column: Column, rows: Rows, whole: bool, other: Rows = ()) -> float | None:
-    """The number of one run; infinite if a target was never reached, ``None`` while the run is too short to say.
+    """The number of one run; infinite if a target was never reached, ``None`` while the run is too
+    short to say.
 
-    ``whole`` says that there is no more to come. ``other`` is the run of the method ``column.than``.
+    ``whole`` says that there is no more to come. ``other`` is the run of the method
+    ``column.than``.
     """
     curve = smoothed(rows, column.of, column.smooth)
     value: float | None = None
@@ -26,7 +28,9 @@ def readout(column: Column, rows: Rows, whole: bool, other: Rows = ()) -> float 
             value = max((v for v in curve if not math.isnan(v)), default=None) if whole else None
         case "at":
             ended = curve[-1] if whole and rows[-1]["round"] < (column.at or 0) else None
-            value = next((v for row, v in zip(rows, curve, strict=True) if row["round"] == column.at), ended)
+            value = next(
+                (v for row, v in zip(rows, curve, strict=True) if row["round"] == column.at), ended
+            )
         case "rounds":
             return _until(column, rows, curve, whole, "round")
         case "total":
@@ -44,7 +48,9 @@ def readout(column: Column, rows: Rows, whole: bool, other: Rows = ()) -> float 
             return _slope(rows, curve)
         case "saving":
             mine = _until(column, rows, curve, whole, column.spent)
-            theirs = _until(column, other, smoothed(other, column.of, column.smooth), bool(other), column.spent)
+            theirs = _until(
+                column, other, smoothed(other, column.of, column.smooth), bool(other), column.spent
+            )
             return theirs / mine if mine and theirs and math.isfinite(mine) else None
     if value is None or not math.isfinite(value):
         return None
@@ -54,7 +60,11 @@ def readout(column: Column, rows: Rows, whole: bool, other: Rows = ()) -> float 
 def smoothed(rows: Rows, column: str, count: int) -> list[float]:
     """Means of the last ``count`` values; nan where a value is missing."""
     values = [math.nan if (value := row.get(column)) is None else float(value) for row in rows]
-    return [sum(part) / len(part) for k in range(len(values)) if (part := values[max(k + 1 - count, 0) : k + 1])]
+    return [
+        sum(part) / len(part)
+        for k in range(len(values))
+        if (part := values[max(k + 1 - count, 0) : k + 1])
+    ]
 
 
 def _until(column: Column, rows: Rows, curve: list[float], whole: bool, spent: str) -> float | None:
@@ -78,7 +88,9 @@ def _pace(rows: Rows) -> float | None:
 def _slope(rows: Rows, curve: list[float]) -> float | None:
     """The factor per round: least squares of the logarithm, over the values above rounding."""
     top = max((v for v in curve if v > 0), default=0.0)
-    points = [(row["round"], math.log(v)) for row, v in zip(rows, curve, strict=True) if v > 1e-13 * top]
+    points = [
+        (row["round"], math.log(v)) for row, v in zip(rows, curve, strict=True) if v > 1e-13 * top
+    ]
     if len(points) < 2:
         return None
     n, sx, sy = len(points), sum(x for x, _ in points), sum(y for _, y in points)

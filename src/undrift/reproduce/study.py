@@ -1,4 +1,6 @@
-"""Measurements that are not runs of a spec: one module makes and shows them, one file keeps what was found."""
+"""Measurements that are not runs of a spec: one module makes and shows them, one file keeps what
+was found.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from undrift.core.files import writing
+from undrift._files import writing
 from undrift.reproduce import rates
 from undrift.reproduce.cache import EDITION, Cache
 from undrift.reproduce.items import Item

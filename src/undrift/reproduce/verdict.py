@@ -32,7 +32,9 @@ NOTHING, PARTLY = "nothing to judge yet", ", in part"
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One method in one column: the paper's number and ours, as mean and standard deviation over seeds."""
+    """One method in one column: the paper's number and ours, as mean and standard deviation over
+    seeds.
+    """
 
     label: str
     printed: float | None
@@ -44,7 +46,11 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        if self.printed is None or self.ours is None or not (math.isfinite(self.printed) and math.isfinite(self.ours)):
+        if (
+            self.printed is None
+            or self.ours is None
+            or not (math.isfinite(self.printed) and math.isfinite(self.ours))
+        ):
             return None
         return self.ours - self.printed
 
@@ -53,7 +59,11 @@ def number(printed: Any) -> float | None:
     """A printed number: never is infinitely late, anything that is no number is nothing."""
     if printed == NEVER:
         return math.inf
-    return float(printed) if isinstance(printed, (int, float)) and not isinstance(printed, bool) else None
+    return (
+        float(printed)
+        if isinstance(printed, (int, float)) and not isinstance(printed, bool)
+        else None
+    )
 
 
 def cell(label: str, column: Column, found: Sequence[float | None], rounds: int) -> Cell:
@@ -86,7 +96,9 @@ class Judgement:
     def __add__(self, other: Judgement) -> Judgement:
         worst = max((w for w in (self.worst, other.worst) if w is not None), key=abs, default=None)
         agree, numbers = self.agree + other.agree, self.numbers + other.numbers
-        return Judgement(agree, numbers, self.ordered + other.ordered, self.pairs + other.pairs, worst)
+        return Judgement(
+            agree, numbers, self.ordered + other.ordered, self.pairs + other.pairs, worst
+        )
 
     @property
     def verdict(self) -> str:
@@ -99,8 +111,19 @@ class Judgement:
     def __str__(self) -> str:
         words = [f"{self.agree} of {self.numbers} numbers agree"] * bool(self.numbers)
         words += [f"{self.ordered} of {self.pairs} pairs in order"] * bool(self.pairs)
-        words += [f"largest difference of an accuracy {self.worst:+.1f} points"] if self.worst is not None else []
+        words += (
+            [f"largest difference of an accuracy {self.worst:+.1f} points"]
+            if self.worst is not None
+            else []
+        )
         return ", ".join(words)
+
+
+def _ordered(a: Cell, b: Cell) -> bool:
+    """Whether ours of two known cells lie in the order of those printed."""
+    if a.printed is None or b.printed is None or a.ours is None or b.ours is None:
+        return False
+    return a.ours != b.ours and (a.printed > b.printed) == (a.ours > b.ours)
 
 
 def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
@@ -111,11 +134,13 @@ def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
     agree = sum(_same(column, c.printed, c.ours) for c in known)  # type: ignore[arg-type]
     differences = [d for c in known if (d := c.difference) is not None] if column.share else []
     pairs = [(a, b) for a, b in combinations(known, 2) if _apart(column, a.printed, b.printed)]  # type: ignore[arg-type]
-    ordered = sum(a.ours != b.ours and (a.printed > b.printed) == (a.ours > b.ours) for a, b in pairs)  # type: ignore[operator]
+    ordered = sum(_ordered(a, b) for a, b in pairs)
     there = {label: c.ours for label, c in cells.items() if c.ours is not None}
     claims = list(combinations([there[label] for label in column.order if label in there], 2))
     if column.first in there:
-        claims += [(there[column.first], ours) for label, ours in there.items() if label != column.first]
+        claims += [
+            (there[column.first], ours) for label, ours in there.items() if label != column.first
+        ]
     others = [ours for label, ours in there.items() if label not in column.least]
     claims += [(ours, there[label]) for label in column.least if label in there for ours in others]
     ordered += sum(a > b for a, b in claims)

@@ -1,14 +1,16 @@
-"""Running: one method on one problem, recorded. Names are found on first use: reading a spec needs no torch."""
+"""Running: one method on one problem, recorded. Names are found on first use: reading a spec needs
+no torch.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from undrift.runs.api import Run, run
     from undrift.runs.history import History
-    from undrift.runs.runner import Run, run
 
 __all__ = ["History", "Run", "run"]
-_homes = {"History": "history", "Run": "runner", "run": "runner"}
+_homes = {"History": "history", "Run": "api", "run": "api"}
 
 
 def __getattr__(name: str) -> Any:

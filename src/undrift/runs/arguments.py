@@ -10,21 +10,28 @@ import torch
 
 from undrift.core.method import Method
 from undrift.core.params import BadParameters, check, hints, plain, unknown
-from undrift.engines.setting import Setting, refusals
-from undrift.problems import catalog
-from undrift.runs.device import absent, misspelt
-from undrift.runs.spec import Settings
+from undrift.engines.arguments import Setting, refusals
+from undrift.problems import named as catalog
+from undrift.spec.device import absent, misspelt
+from undrift.spec.schema import Settings
 
 
-def settle(method: Any, problem: Any, given: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` as Python's own numbers and names; :class:`BadParameters` with all that is wrong with a call.
+def settle(
+    method: Any, problem: Any, given: Mapping[str, Any], parameters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """``given`` as Python's own numbers and names; :class:`BadParameters` with all that is wrong
+    with a call.
 
     ``parameters`` are those of a problem that is named.
     """
     parameters = named(parameters, given["problem_seed"])
     values = {name: value if name == "x0" else _name(plain(value)) for name, value in given.items()}
     engine = {name: value for name, value in values.items() if name in hints(Setting)}
-    other = {name: value for name, value in values.items() if name in hints(Settings) and name not in engine}
+    other = {
+        name: value
+        for name, value in values.items()
+        if name in hints(Settings) and name not in engine
+    }
     wrong = refusals(method, problem, engine)
     wrong |= {name: text for name, text in check("run", Settings, other).items() if name in other}
     if "device" not in wrong and (text := misspelt(values["device"]) or absent(values["device"])):
@@ -52,7 +59,9 @@ def _about(problem: Any, parameters: dict[str, Any], settings: list[str]) -> dic
     else:
         known = {name for kind in catalog.registry.values() for name in hints(kind)}
         ready = "goes with the name of a problem, not with a ready one"
-        wrong = {n: f"{n} {ready}" if n in known else unknown("setting", n, settings) for n in parameters}
+        wrong = {
+            n: f"{n} {ready}" if n in known else unknown("setting", n, settings) for n in parameters
+        }
     if "seed" in wrong:
         wrong["problem_seed"] = f"problem_{wrong.pop('seed')}"
     return wrong
@@ -79,4 +88,8 @@ def _name(value: Any) -> Any:
     """torch's types and devices, and NumPy's types, by their names."""
     if isinstance(value, type) and issubclass(value, np.generic):
         return np.dtype(value).name
-    return str(value).removeprefix("torch.") if isinstance(value, torch.dtype | torch.device) else value
+    return (
+        str(value).removeprefix("torch.")
+        if isinstance(value, torch.dtype | torch.device)
+        else value
+    )

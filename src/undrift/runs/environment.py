@@ -27,8 +27,12 @@ def environment(device: str = "cpu") -> dict[str, Any]:
 
 
 def deterministic() -> None:
-    """From here on a run gives the same bits whenever it is repeated on one device; what cannot is refused by torch."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it is first used
+    """From here on a run gives the same bits whenever it is repeated on one device; what cannot is
+    refused by torch.
+    """
+    os.environ.setdefault(
+        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+    )  # cuBLAS reads it when it is first used
     import torch
 
     torch.use_deterministic_algorithms(True)

@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from undrift.core.files import LOCK, hold, release, sync, writing
-from undrift.runs.spec import USUAL, Spec
+from undrift._files import LOCK, hold, release, sync, writing
+from undrift.spec.schema import USUAL, Spec
 
 FILES = {
     "spec.toml": "what was run, with every default written out",
@@ -71,14 +71,18 @@ class Outcome:
 
 
 class Folder:
-    """``ROOT/NAME``. Rows and log lines are on disk as soon as they are given; a write that fails leaves no trace."""
+    """``ROOT/NAME``. Rows and log lines are on disk as soon as they are given; a write that fails
+    leaves no trace.
+    """
 
     def __init__(self, path: Path):
         self.path = path
         self.left: dict[tuple[str, int], set[int]] = {}
         """Rounds that a run which is resumed has rows of, by label and seed."""
         self.listeners: list[Any] = []
-        """Told of every row and outcome once it is on disk: ``row(row)``, ``ended(outcome)`` and ``close()``."""
+        """Told of every row and outcome once it is on disk: ``row(row)``, ``ended(outcome)`` and
+        ``close()``.
+        """
         self._rows: dict[tuple[str, int], Any] = {}
         """A running digest of the rows, by label and seed."""
         self._open: dict[str, io.FileIO] = {}
@@ -104,9 +108,13 @@ class Folder:
             return "new"
         if not self.file("spec.toml").is_file():
             if self._strangers(spec):
-                raise BadFolder(f"{self.path} holds something else than a run; choose another name or --out")
+                raise BadFolder(
+                    f"{self.path} holds something else than a run; choose another name or --out"
+                )
             return "new"
-        if USUAL | self.document() != spec.document() or any(self._differs(*source) for source in spec.sources.items()):
+        if USUAL | self.document() != spec.document() or any(
+            self._differs(*source) for source in spec.sources.items()
+        ):
             return "other"
         return "same" if self.complete else "unfinished"
 
@@ -137,7 +145,10 @@ class Folder:
         """``classes``, and ``counts`` of each client's samples by class."""
         try:
             found = json.loads(self.file("partition.json").read_text(encoding="utf-8"))
-            classes, counts = [*map(str, found["classes"])], [[*map(int, row)] for row in found["counts"]]
+            classes, counts = (
+                [*map(str, found["classes"])],
+                [[*map(int, row)] for row in found["counts"]],
+            )
         except (OSError, ValueError, TypeError, LookupError):
             return None
         whole = counts and all(len(row) == len(classes) for row in counts)
@@ -145,7 +156,9 @@ class Folder:
 
     @property
     def identity(self) -> str:
-        """Digests of the spec and of the data it was begun with; empty in folders of older versions."""
+        """Digests of the spec and of the data it was begun with; empty in folders of older
+        versions.
+        """
         found = self.environment
         return " ".join(str(found[key]) for key in ("spec", "data") if key in found)
 
@@ -155,7 +168,11 @@ class Folder:
         self.lock()
         self._tidy()
         self._rows.clear()
-        for name in (COMPLETE, *FILES, ENDED):  # without the first the run is not finished; the spec tells whose it is
+        for name in (
+            COMPLETE,
+            *FILES,
+            ENDED,
+        ):  # without the first the run is not finished; the spec tells whose it is
             if name not in (MODELS, "spec.toml"):
                 self.file(name).unlink(missing_ok=True)
         _remove(self.file(MODELS).glob("*.safetensors"))
@@ -172,7 +189,8 @@ class Folder:
     def resume(self, planned: Collection[tuple[str, int]] | None = None) -> list[str]:
         """Go on with an unfinished run: what a crash left half-written is removed.
 
-        So is what is not the run's: rows of no label and seed that is ``planned``, outcomes that are not as they were
+        So is what is not the run's: rows of no label and seed that is ``planned``, outcomes that
+        are not as they were
         written, or whose rows or models are not. Says what.
         """
         self.lock()
@@ -190,7 +208,9 @@ class Folder:
         told = self._disown(planned)
         if len(own) < len(rows):
             self.write("metrics.jsonl", "".join(f"{_json(row)}\n" for row in own))
-            told.append(f"{len(rows) - len(own)} rows are of no method and seed of this run: removed")
+            told.append(
+                f"{len(rows) - len(own)} rows are of no method and seed of this run: removed"
+            )
         return told
 
     def write(self, name: str, content: str | bytes) -> None:
@@ -222,7 +242,11 @@ class Folder:
     def keep(self, label: str, seed: int, last: int) -> None:
         """Forget the rows of one method and seed after the round ``last``."""
         if max(self.left.get((label, seed), ()), default=-1) > last:
-            rows = [row for row in self.rows() if (row["label"], row["seed"]) != (label, seed) or row["round"] <= last]
+            rows = [
+                row
+                for row in self.rows()
+                if (row["label"], row["seed"]) != (label, seed) or row["round"] <= last
+            ]
             self._rows.pop((label, seed), None)
             for row in rows:
                 if (row["label"], row["seed"]) == (label, seed):
@@ -240,9 +264,14 @@ class Folder:
             self.write("metrics.jsonl", "")
         rows, content = self.rows(), io.BytesIO()
         names = dict.fromkeys(name for row in rows for name in row)  # the first row has no drift
-        parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in names}), content)
+        parquet.write_table(
+            pyarrow.table({name: [row.get(name) for row in rows] for name in names}), content
+        )
         self.write("metrics.parquet", content.getvalue())
-        self.write(COMPLETE, json.dumps([dataclasses.asdict(outcome) for outcome in outcomes], indent=2) + "\n")
+        self.write(
+            COMPLETE,
+            json.dumps([dataclasses.asdict(outcome) for outcome in outcomes], indent=2) + "\n",
+        )
         self._clear()
         self.close()
 
@@ -266,13 +295,17 @@ class Folder:
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
         except FileNotFoundError:
-            raise BadFolder(f"{path} does not exist: {self.path} is not the folder of a run") from None
+            raise BadFolder(
+                f"{path} does not exist: {self.path} is not the folder of a run"
+            ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise BadFolder(f"{path} cannot be read: {error}") from None
         rows = []
         for number, line in enumerate(lines[:-1], 1):
             row = _parsed(line)
-            if not (isinstance(row, dict) and row.keys() >= NEEDED and isinstance(row["label"], str)):
+            if not (
+                isinstance(row, dict) and row.keys() >= NEEDED and isinstance(row["label"], str)
+            ):
                 raise BadFolder(f"{path}:{number}: not a row of metrics")
             rows.append(row)
         return rows
@@ -282,8 +315,14 @@ class Folder:
         path = self.file(COMPLETE if self.complete else ENDED)
         try:
             text = path.read_text(encoding="utf-8")
-            found = json.loads(text) if path.name == COMPLETE else map(json.loads, text.split("\n")[:-1])
-            return [Outcome(**{key: v for key, v in entry.items() if key != PROOF}) for entry in found]
+            found = (
+                json.loads(text)
+                if path.name == COMPLETE
+                else map(json.loads, text.split("\n")[:-1])
+            )
+            return [
+                Outcome(**{key: v for key, v in entry.items() if key != PROOF}) for entry in found
+            ]
         except FileNotFoundError:
             return []
         except (ValueError, TypeError, AttributeError):
@@ -301,11 +340,17 @@ class Folder:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _disown(self, planned: Collection[tuple[str, int]] | None) -> list[str]:
-        """Forget the outcomes that are not sound; says which. Those of older versions cannot be told."""
+        """Forget the outcomes that are not sound; says which. Those of older versions cannot be
+        told.
+        """
         outcomes = self.outcomes()
         if self.complete or not outcomes:
             return []
-        lines, sound, told = self.file(ENDED).read_text(encoding="utf-8").split("\n")[:-1], list[str](), list[str]()
+        lines, sound, told = (
+            self.file(ENDED).read_text(encoding="utf-8").split("\n")[:-1],
+            list[str](),
+            list[str](),
+        )
         for line, outcome in zip(lines, outcomes, strict=True):
             proof = json.loads(line).get(PROOF)
             there = all(self.file(name).is_file() for name in outcome.files.values())
@@ -314,7 +359,9 @@ class Folder:
             if wanted and there and (older or proof == self._proof(outcome)):
                 sound.append(line)
             else:
-                told.append(f"{outcome.label}, seed {outcome.seed}: its rows, outcome or model have been changed")
+                told.append(
+                    f"{outcome.label}, seed {outcome.seed}: its rows, outcome or model have been changed"
+                )
         if told:
             self.write(ENDED, "".join(f"{line}\n" for line in sound))
         return told
@@ -384,7 +431,12 @@ def _remove(files: Iterable[Path]) -> None:
 
 def _json(row: Mapping[str, Any]) -> str:
     """A row on one line; what is not finite is nothing."""
-    return json.dumps({key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()})
+    return json.dumps(
+        {
+            key: None if isinstance(v, float) and not math.isfinite(v) else v
+            for key, v in row.items()
+        }
+    )
 
 
 def _parsed(line: str) -> Any:

@@ -11,7 +11,8 @@ import numpy as np
 class History(Mapping[str, np.ndarray]):
     """Columns by name; a value a problem does not have is NaN.
 
-    ``vectors`` is what each participating client sent and received so far, in vectors of model size.
+    ``vectors`` is what each participating client sent and received so far, in vectors of model
+    size.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,9 @@ class History(Mapping[str, np.ndarray]):
         return self._rows[-1]
 
     def first(self, column: str, at_most: float, of: str = "round") -> float | None:
-        """The first value of ``of`` at which ``column`` is at most the given value, ``None`` if it never is."""
+        """The first value of ``of`` at which ``column`` is at most the given value, ``None`` if it
+        never is.
+        """
         for row in self._rows:
             if row.get(column, np.nan) <= at_most:
                 return row[of]
@@ -52,7 +55,11 @@ class History(Mapping[str, np.ndarray]):
 
     def ending(self, without: Collection[str] = ()) -> str:
         """The last row in words, but for some columns."""
-        shown = [f"{k}={_short(v)}" for k, v in self.last.items() if k not in without] if self._rows else []
+        shown = (
+            [f"{k}={_short(v)}" for k, v in self.last.items() if k not in without]
+            if self._rows
+            else []
+        )
         return ", ".join(shown) or "empty"
 
 

@@ -58,7 +58,9 @@ class Log:
 
 
 class Logger(abc.ABC):
-    """Has every row of the folder, one trial after another: what was recorded before a break is told again."""
+    """Has every row of the folder, one trial after another: what was recorded before a break is
+    told again.
+    """
 
     def __init__(self, folder: Folder):
         self.folder = folder
@@ -118,7 +120,9 @@ class TensorBoard(Logger):
 
 
 class MLflow(Logger):
-    """A run of the experiment that has the folder's name, where MLFLOW_TRACKING_URI says (else where MLflow does)."""
+    """A run of the experiment that has the folder's name, where MLFLOW_TRACKING_URI says (else
+    where MLflow does).
+    """
 
     def __init__(self, folder: Folder):
         super().__init__(folder)
@@ -132,9 +136,13 @@ class MLflow(Logger):
 
         self.client = self.client or MlflowClient()
         known = self.client.get_experiment_by_name(self.folder.name)
-        experiment = known.experiment_id if known else self.client.create_experiment(self.folder.name)
+        experiment = (
+            known.experiment_id if known else self.client.create_experiment(self.folder.name)
+        )
         tags = {"undrift.label": label, "undrift.method": method, "undrift.seed": str(seed)}
-        self.run = self.client.create_run(experiment, run_name=f"{label}, seed {seed}", tags=tags).info.run_id
+        self.run = self.client.create_run(
+            experiment, run_name=f"{label}, seed {seed}", tags=tags
+        ).info.run_id
         self.waiting: list[Any] = []
         self.sent = time.monotonic()
 
@@ -158,7 +166,9 @@ class MLflow(Logger):
         for name, value in outcome.values.items():
             self.client.log_param(self.run, name, value)
         self.client.set_tag(self.run, "undrift.status", outcome.status)
-        self.client.set_terminated(self.run, "FAILED" if outcome.status in ("diverged", "failed") else "FINISHED")
+        self.client.set_terminated(
+            self.run, "FAILED" if outcome.status in ("diverged", "failed") else "FINISHED"
+        )
 
 
 LOGGERS: dict[str, type[Logger]] = {"tensorboard": TensorBoard, "mlflow": MLflow}

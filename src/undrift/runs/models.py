@@ -1,4 +1,6 @@
-"""The models that a run keeps: of every method and seed the last, and the best of those that were measured."""
+"""The models that a run keeps: of every method and seed the last, and the best of those that were
+measured.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undrift.core.files import writing
+from undrift._files import writing
 from undrift.core.params import unknown
 from undrift.runs.folder import MODELS, BadFolder, Folder, Outcome, named
 
@@ -21,12 +23,17 @@ if TYPE_CHECKING:
 AGAIN = "undrift run SPEC --overwrite makes it anew"
 
 
-def load(folder: Folder | Path | str, label: str, seed: int | None = None, best: bool = False) -> dict[str, Tensor]:
-    """The last model of a method in a run, or the best, by the names of its tensors; a ``state_dict`` for networks.
+def load(
+    folder: Folder | Path | str, label: str, seed: int | None = None, best: bool = False
+) -> dict[str, Tensor]:
+    """The last model of a method in a run, or the best, by the names of its tensors; a
+    ``state_dict`` for networks.
 
     ``seed`` may be left out where there is one.
     """
-    return read(find(folder if isinstance(folder, Folder) else Folder(Path(folder)), label, seed, best)[1])
+    return read(
+        find(folder if isinstance(folder, Folder) else Folder(Path(folder)), label, seed, best)[1]
+    )
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -44,11 +51,15 @@ def read(path: Path) -> dict[str, Tensor]:
     return parts
 
 
-def find(folder: Folder, label: str, seed: int | None = None, best: bool = False) -> tuple[Outcome, Path]:
+def find(
+    folder: Folder, label: str, seed: int | None = None, best: bool = False
+) -> tuple[Outcome, Path]:
     """How that method ended, and the file of its model; :class:`BadFolder` says why there is none."""
     outcomes = folder.outcomes()
     tables = [table for table in folder.document().get("method", []) if isinstance(table, dict)]
-    labels = [*dict.fromkeys([str(table.get("label")) for table in tables] + [o.label for o in outcomes])]
+    labels = [
+        *dict.fromkeys([str(table.get("label")) for table in tables] + [o.label for o in outcomes])
+    ]
     if label not in labels:
         raise BadFolder(f"{folder.path}: {unknown('method', label, labels)}")
     ended = {outcome.seed: outcome for outcome in outcomes if outcome.label == label}
@@ -56,14 +67,22 @@ def find(folder: Folder, label: str, seed: int | None = None, best: bool = False
         planned = folder.document().get("seeds", [0])
         if seed is not None and seed not in planned:
             raise BadFolder(f"{folder.path}: {unknown('seed', str(seed), map(str, planned))}")
-        raise BadFolder(f"{folder.path}: {label} has not ended; go on with undrift resume {folder.path}")
+        raise BadFolder(
+            f"{folder.path}: {label} has not ended; go on with undrift resume {folder.path}"
+        )
     run = [outcome for outcome in ended.values() if outcome.same_as is None]
     if seed is None and len(run) > 1:
-        raise BadFolder(f"{folder.path}: {label} was run with several seeds: {', '.join(map(str, ended))}; choose one")
+        raise BadFolder(
+            f"{folder.path}: {label} was run with several seeds: {', '.join(map(str, ended))}; choose one"
+        )
     outcome = run[0] if seed is None else ended[seed]
     which = "best" if best else "last"
     if which not in outcome.files:
-        older = "it was run by a version of undrift that kept none" if not outcome.files else "it is not known"
+        older = (
+            "it was run by a version of undrift that kept none"
+            if not outcome.files
+            else "it is not known"
+        )
         raise BadFolder(f"{folder.path}: no {which} model of {label}: {outcome.note or older}")
     path = folder.file(outcome.files[which])
     if not path.is_file() or path.parent != folder.file(MODELS):
@@ -74,7 +93,9 @@ def find(folder: Folder, label: str, seed: int | None = None, best: bool = False
 def keep(
     folder: Folder, problem: Problem, stem: str, about: dict[str, Any], x: Tensor, best: Best | None
 ) -> dict[str, str]:
-    """Write the last model and, if it is another, the best; gives ``last`` and ``best`` with their files."""
+    """Write the last model and, if it is another, the best; gives ``last`` and ``best`` with their
+    files.
+    """
     last = f"{MODELS}/{stem}-last.safetensors"
     _write(folder.file(last), problem, x, about | {"which": "last"})
     if best is None or best.x is None:
@@ -101,11 +122,17 @@ def stems(labels: Iterable[str]) -> dict[str, str]:
 
 
 def tensors(problem: Problem, x: Tensor) -> dict[str, Tensor]:
-    """A model by the names of its tensors: those of a network's ``state_dict``, else one vector ``x``."""
+    """A model by the names of its tensors: those of a network's ``state_dict``, else one vector
+    ``x``.
+    """
     from torch import Tensor
 
     of = getattr(problem, "state_dict", None)
-    return {"x": x} if of is None else {name: part for name, part in of(x).items() if isinstance(part, Tensor)}
+    return (
+        {"x": x}
+        if of is None
+        else {name: part for name, part in of(x).items() if isinstance(part, Tensor)}
+    )
 
 
 def size(problem: Problem) -> int:
@@ -114,8 +141,10 @@ def size(problem: Problem) -> int:
 
 
 def _write(path: Path, problem: Problem, x: Tensor, about: dict[str, Any]) -> None:
-    """With the same bytes whenever it is the same model, which safetensors' own writer does not give."""
-    from undrift.runs.checkpoint import content, head, order
+    """With the same bytes whenever it is the same model, which safetensors' own writer does not
+    give.
+    """
+    from undrift.engines.checkpoint import content, head, order
 
     parts = tensors(problem, x)
     about = about | {"digest": _digest(parts)}
@@ -126,7 +155,7 @@ def _write(path: Path, problem: Problem, x: Tensor, about: dict[str, Any]) -> No
 
 
 def _digest(parts: dict[str, Tensor]) -> str:
-    from undrift.runs.checkpoint import content, form, order
+    from undrift.engines.checkpoint import content, form, order
 
     total = hashlib.sha256()
     for name in order(parts):

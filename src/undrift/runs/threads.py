@@ -17,7 +17,9 @@ SMALL = 2_000_000
 
 @contextmanager
 def threads(problem: Problem, batch: int | None, cohort: Sampling | None) -> Iterator[None]:
-    """One thread for small gradients, unless OMP_NUM_THREADS is set: more would only wait for each other."""
+    """One thread for small gradients, unless OMP_NUM_THREADS is set: more would only wait for each
+    other.
+    """
     before = torch.get_num_threads()
     samples = batch or sum(problem.samples) / problem.clients or 1
     size = problem.dim * samples * (cohort.size if cohort else problem.clients)

@@ -1,4 +1,6 @@
-"""One method with one seed, round by round: rows are measured, checkpoints kept, and an old one taken up."""
+"""One method with one seed, round by round: rows are measured, checkpoints kept, and an old one
+taken up.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from undrift.core.treatment import fades
+from undrift.core.options import fades
 
 if TYPE_CHECKING:
     from undrift.engines import Engine
-    from undrift.runs.checkpoint import Shelf
+    from undrift.engines.checkpoint import Shelf
     from undrift.runs.folder import Folder
 
 DIVERGED = 1e6
-"""A run has diverged when its gradient (or, without one, its loss) is this many times the first, or not finite."""
+"""A run has diverged when its gradient (or, without one, its loss) is this many times the first, or
+not finite.
+"""
 PAUSE = 10.0
 """Seconds from one checkpoint to the next; 0 is after every round."""
 SHARE = 20
-"""Otherwise, at least so many times as long as a checkpoint takes is spent on rounds before the next."""
+"""Otherwise, at least so many times as long as a checkpoint takes is spent on rounds before the
+next.
+"""
 
 Row = dict[str, Any]
 
@@ -37,7 +43,9 @@ class Stops(Protocol):
 
 @dataclasses.dataclass
 class Best:
-    """The best model that was measured, by what tables judge by: smallest gap, else highest accuracy, else loss."""
+    """The best model that was measured, by what tables judge by: smallest gap, else highest
+    accuracy, else loss.
+    """
 
     metric: str = ""
     value: float = math.nan
@@ -60,17 +68,37 @@ class Best:
 class Trial:
     """An engine on its way to ``rounds``; every ``every`` rounds a row goes to ``watch``."""
 
-    def __init__(self, engine: Engine, rounds: int, every: int, watch: Callable[[Row], None], best: Best | None = None):
+    def __init__(
+        self,
+        engine: Engine,
+        rounds: int,
+        every: int,
+        watch: Callable[[Row], None],
+        best: Best | None = None,
+    ):
         options, lr = engine.options, getattr(engine.method, "lr", None)
         if why := fades(lr, options.decay, rounds, torch.finfo(engine.x0.dtype).tiny):
             raise ValueError(why)
-        self.engine, self.rounds, self.every, self.watch, self.best = engine, rounds, every, watch, best
+        self.engine, self.rounds, self.every, self.watch, self.best = (
+            engine,
+            rounds,
+            every,
+            watch,
+            best,
+        )
         self.seconds = 0.0
         self.limit: float | None = None
         self.keep: Callable[[], None] = lambda: None
 
-    def run(self, until: Callable[[Row], bool] | None = None, stop: Stops | None = None, pause: float = PAUSE) -> str:
-        """The status it ends with: ``done``, ``diverged``, ``reached`` (``until`` holds) or ``stopped``."""
+    def run(
+        self,
+        until: Callable[[Row], bool] | None = None,
+        stop: Stops | None = None,
+        pause: float = PAUSE,
+    ) -> str:
+        """The status it ends with: ``done``, ``diverged``, ``reached`` (``until`` holds) or
+        ``stopped``.
+        """
         engine, stored = self.engine, time.perf_counter()
         if self.limit is None:
             self.limit = DIVERGED * max(_size(self._measure()), 1e-300)
@@ -96,22 +124,34 @@ class Trial:
                 pause = pause and max(pause, SHARE * (stored - began))
         return "done"
 
-    def resume(self, folder: Folder, shelf: Shelf, label: str, seed: int, tell: Callable[[str], None]) -> None:
+    def resume(
+        self, folder: Folder, shelf: Shelf, label: str, seed: int, tell: Callable[[str], None]
+    ) -> None:
         """Take up the newest sound checkpoint, if there is one, and keep checkpoints from now on."""
         measured = folder.left.get((label, seed), set())
-        notes = shelf.restore(self.engine, lambda round: measured.issuperset(self.grid(round)), tell)
+        notes = shelf.restore(
+            self.engine, lambda round: measured.issuperset(self.grid(round)), tell
+        )
         if notes is not None:
             self.seconds, self.limit = notes["seconds"], notes["limit"]
             self.engine.streams.used = notes.get("drawn", True)
             if self.best:  # an older checkpoint does not know it, and rows to come cannot tell
                 known = "best" in notes
-                self.best = Best(**notes["best"], x=notes["model"].to(self.engine.x0.device)) if known else None
+                self.best = (
+                    Best(**notes["best"], x=notes["model"].to(self.engine.x0.device))
+                    if known
+                    else None
+                )
             tell(f"{label}, seed {seed}: goes on from round {self.engine.round}")
         folder.keep(label, seed, last=-1 if notes is None else self.engine.round)
 
         def keep() -> None:
             folder.settle()
-            notes: dict[str, Any] = {"seconds": self.seconds, "limit": self.limit, "drawn": self.engine.streams.used}
+            notes: dict[str, Any] = {
+                "seconds": self.seconds,
+                "limit": self.limit,
+                "drawn": self.engine.streams.used,
+            }
             if self.best and self.best.x is not None:
                 notes |= {"best": self.best.about, "model": self.best.x}
             shelf.store(self.engine, **notes)
@@ -124,7 +164,9 @@ class Trial:
 
     def fingerprint(self) -> str:
         """The SHA-256 of the model."""
-        return hashlib.sha256(self.engine.x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+        return hashlib.sha256(
+            self.engine.x.detach().cpu().contiguous().numpy().tobytes()
+        ).hexdigest()
 
     def _kept(self, status: str) -> str:
         """``status`` once a checkpoint is kept; a model that is not finite is none to go on from."""
@@ -142,7 +184,9 @@ class Trial:
 
 
 def measure(engine: Engine) -> Row:
-    """One row: the metrics of the server's model and what has been spent; ``drift`` if the round made local models."""
+    """One row: the metrics of the server's model and what has been spent; ``drift`` if the round
+    made local models.
+    """
     spent, drift = dataclasses.asdict(engine.ledger), engine.drift
     return {
         "round": engine.round,

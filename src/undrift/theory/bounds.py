@@ -22,12 +22,16 @@ class OneStep(NamedTuple):
 
 
 def fedrecu_descent_convex(L: float, steps: int, lr: float) -> float:
-    """gamma of f(x_{k+1}) <= f(x_k) - gamma |grad f(x_k)|^2, convex f_i, alpha <= 8/(13 tau L) (Appendix C)."""
+    """gamma of f(x_{k+1}) <= f(x_k) - gamma |grad f(x_k)|^2, convex f_i, alpha <= 8/(13 tau L)
+    (Appendix C).
+    """
     return lr * steps - lr**2 * L * ((3 * steps - 1) ** 2 / 8 + steps * (steps - 1) / 2)
 
 
 def fedrecu_descent_nonconvex(L: float, steps: int, lr: float) -> float:
-    """The same for any f_i, alpha <= 8/(17 tau L) (Appendix E); at least the paper's 13 alpha^2 L tau/8."""
+    """The same for any f_i, alpha <= 8/(17 tau L) (Appendix E); at least the paper's 13 alpha^2 L
+    tau/8.
+    """
     return lr * steps - lr**2 * L * ((3 * steps - 1) ** 2 / 8 + steps * (steps - 1))
 
 
@@ -44,13 +48,19 @@ def fedrecu_average(L: float, steps: int, lr: float, rounds: int, gap: float) ->
 def fedrecu_convex_stochastic(
     L: float, steps: int, lr: float, rounds: int, distance2: float, sigma: float = 0.0
 ) -> float:
-    """Theorem 3: E f(mean_k x_k) - f* <= (distance2/K + 34 (tau alpha sigma)^2)/(2 alpha tau - 12 L (tau alpha)^2)."""
+    """Theorem 3: E f(mean_k x_k) - f* <= (distance2/K + 34 (tau alpha sigma)^2)/(2 alpha tau - 12 L
+    (tau alpha)^2).
+    """
     at = lr * steps
     return (distance2 / rounds + 34 * at**2 * sigma**2) / (2 * at - 12 * L * at**2)
 
 
-def fedrecu_nonconvex_stochastic(L: float, steps: int, lr: float, rounds: int, gap: float, sigma: float = 0.0) -> float:
-    """Theorem 4: mean_k E|grad f(x_k)|^2 <= 2 (gap/K + 22 L (tau alpha sigma)^2)/(alpha tau - 13 L (tau alpha)^2)."""
+def fedrecu_nonconvex_stochastic(
+    L: float, steps: int, lr: float, rounds: int, gap: float, sigma: float = 0.0
+) -> float:
+    """Theorem 4: mean_k E|grad f(x_k)|^2 <= 2 (gap/K + 22 L (tau alpha sigma)^2)/(alpha tau - 13 L
+    (tau alpha)^2).
+    """
     at = lr * steps
     return 2 * (gap / rounds + 22 * at**2 * L * sigma**2) / (at - 13 * L * at**2)
 
@@ -64,39 +74,53 @@ def dane_decrease(mu: float, lam: float) -> float:
 
 
 def dane(mu: float, lam: float, rounds: int, distance2: float) -> float:
-    """(B.15): f(x_R) - f* + (mu/2) |x_R - x*|^2 <= mu/(2 [(1 + mu/lam)^R - 1]) distance2; lam/(2R) at mu = 0."""
+    """(B.15): f(x_R) - f* + (mu/2) |x_R - x*|^2 <= mu/(2 [(1 + mu/lam)^R - 1]) distance2; lam/(2R)
+    at mu = 0.
+    """
     return _geometric(mu, lam, rounds) / 2 * distance2
 
 
 def daneplus(mu: float, lam: float, rounds: int, distance2: float, errors2: float = 0.0) -> float:
     """Theorem 4, or Theorem 3 with ``errors2`` = sum_r e_r^2 of absolute local errors.
 
-    min_r f(x_r) - f* + (mu/2) mean_i |x_{i,R} - x*|^2 <= mu/((1 + mu/lam)^R - 1) distance2 + 2/(mu + lam) errors2.
+    min_r f(x_r) - f* + (mu/2) mean_i |x_{i,R} - x*|^2 <= mu/((1 + mu/lam)^R - 1) distance2 + 2/(mu
+    + lam) errors2.
     """
     return _geometric(mu, lam, rounds) * distance2 + 2 / (mu + lam) * errors2
 
 
 def daneplus_accuracy(mu: float, lam: float, round: int) -> float:
-    """Corollary 5: the local solver of round r = 0, 1, ... may stop at |grad F(y)|^2 <= this |y - x|^2."""
+    """Corollary 5: the local solver of round r = 0, 1, ... may stop at |grad F(y)|^2 <= this |y -
+    x|^2.
+    """
     return lam * (mu + lam) / (8 * (round + 1) * (round + 2))
 
 
-def daneplus_nonconvex(delta_B: float, a: float, rounds: int, gap: float, errors2: float = 0.0) -> float:
-    """Theorem 1, lam = a delta_B: min_r |grad f(x_r)|^2 <= 4 (a+1)^2 delta_B gap/((a-1) R) + (2/R) sum_r e_r^2."""
+def daneplus_nonconvex(
+    delta_B: float, a: float, rounds: int, gap: float, errors2: float = 0.0
+) -> float:
+    """Theorem 1, lam = a delta_B: min_r |grad f(x_r)|^2 <= 4 (a+1)^2 delta_B gap/((a-1) R) + (2/R)
+    sum_r e_r^2.
+    """
     return 4 * (a + 1) ** 2 * delta_B * gap / ((a - 1) * rounds) + 2 * errors2 / rounds
 
 
 def daneplus_dual_weight(mu: float, L: float, lam: float) -> float:
-    """(B.114): Phi = |x - x*|^2 + this mean_i |h_i - grad f_i(x*)|^2; Corollary 32 at lam = sqrt(mu L)."""
+    """(B.114): Phi = |x - x*|^2 + this mean_i |h_i - grad f_i(x*)|^2; Corollary 32 at lam = sqrt(mu
+    L).
+    """
     return (mu + L) / (lam**2 * (mu + L) + 2 * mu * L * lam)
 
 
 def daneplus_dual_rate(mu: float, L: float, lam: float) -> float:
-    """(B.115): Phi+ <= this Phi, m = lam; 1 - 2 sqrt(mu)/(sqrt(L) + mu/sqrt(L) + 2 sqrt(mu)) at lam = sqrt(mu L)."""
+    """(B.115): Phi+ <= this Phi, m = lam; 1 - 2 sqrt(mu)/(sqrt(L) + mu/sqrt(L) + 2 sqrt(mu)) at lam
+    = sqrt(mu L).
+    """
     return max(lam * (mu + L) / (lam * (mu + L) + 2 * mu * L), (mu + L) / (2 * lam + mu + L))
 
 
-# FedRed (paper 001, Algorithms 2 and 3); x~ is the reference point, D = |x~ - x*|^2 + mean_i |x_i - x*|^2
+# FedRed (paper 001, Algorithms 2 and 3); x~ is the reference point, D = |x~ - x*|^2 + mean_i |x_i -
+# x*|^2
 
 
 def fedred_exact_step(mu: float, eta: float) -> OneStep:
@@ -123,9 +147,15 @@ def fedred_gd_step(mu: float, eta: float) -> OneStep:
 
 
 def fedred_gd(
-    mu: float, eta: float, iterations: int, distance2: float, L: float | None = None, sigma: float = 0.0
+    mu: float,
+    eta: float,
+    iterations: int,
+    distance2: float,
+    L: float | None = None,
+    sigma: float = 0.0,
 ) -> float:
-    """Theorem 9 (B.178): the left side of ``fedred_exact`` <= (mu/2)/((1 + mu/(2 eta - 2 mu))^K - 1) distance2 + noise.
+    """Theorem 9 (B.178): the left side of ``fedred_exact`` <= (mu/2)/((1 + mu/(2 eta - 2 mu))^K -
+    1) distance2 + noise.
 
     The noise is sigma^2/(2 (eta - L)); ``L`` is needed for sigma > 0 only.
     """
@@ -155,10 +185,21 @@ def scaffnew_rate(mu: float, lr: float, p: float) -> float:
 
 
 def fedcet_distance2(
-    mu: float, L: float, steps: int, lr: float, c: float, rounds: int, distance2: float, dual2: float
+    mu: float,
+    L: float,
+    steps: int,
+    lr: float,
+    c: float,
+    rounds: int,
+    distance2: float,
+    dual2: float,
 ) -> float:
-    """Corollary 1: sum_i |x_i - x*|^2 after ``rounds``, from sums over clients of |x_i - x*|^2 and |d_i - d*_i|^2."""
-    return fedcet.rate(mu, L, steps, lr, c) ** rounds * (distance2 + fedcet.dual_weight(mu, steps, lr, c) * dual2)
+    """Corollary 1: sum_i |x_i - x*|^2 after ``rounds``, from sums over clients of |x_i - x*|^2 and
+    |d_i - d*_i|^2.
+    """
+    return fedcet.rate(mu, L, steps, lr, c) ** rounds * (
+        distance2 + fedcet.dual_weight(mu, steps, lr, c) * dual2
+    )
 
 
 # FedSpeed (paper 003)
@@ -167,13 +208,21 @@ def fedcet_distance2(
 def fedspeed_kappa(L: float, steps: int, lr: float, rho: float, alpha: float) -> float:
     """Theorem 4.4: kappa = 1/2 - 3 alpha^2 L^2 rho^2 - 1536 eta_l^2 L^2 K, to be positive.
 
-    Either limit of ``steps.fedspeed_lr`` and ``steps.fedspeed_rho`` alone already takes all of the 1/2.
+    Either limit of ``steps.fedspeed_lr`` and ``steps.fedspeed_rho`` alone already takes all of the
+    1/2.
     """
     return 1 / 2 - 3 * (alpha * L * rho) ** 2 - 1536 * (lr * L) ** 2 * steps
 
 
 def fedspeed_floor(
-    L: float, steps: int, lr: float, rho: float, alpha: float, lam: float, sigma_local: float, sigma_global: float
+    L: float,
+    steps: int,
+    lr: float,
+    rho: float,
+    alpha: float,
+    lam: float,
+    sigma_local: float,
+    sigma_global: float,
 ) -> float:
     """Theorem 4.4: Phi, what remains of mean_t E|grad F|^2 as T grows."""
     local, far = sigma_local**2, sigma_global**2

@@ -24,9 +24,11 @@ def prescribe(
     fraction: float = 1.0,
     batch: int | None = None,
 ) -> dict[str, float]:
-    """Values for the fields of the method ``name`` given as "theory"; the other fields enter the formulas as they are.
+    """Values for the fields of the method ``name`` given as "theory"; the other fields enter the
+    formulas as they are.
 
-    The convex variant is taken where every f_i is known to be convex (mu >= 0), else the nonconvex one. Without a
+    The convex variant is taken where every f_i is known to be convex (mu >= 0), else the nonconvex
+    one. Without a
     ``batch`` local gradients are exact.
     """
     ask = Ask(name, constants, steps, fields, fraction, batch)
@@ -35,7 +37,9 @@ def prescribe(
 
 @dataclasses.dataclass(frozen=True)
 class Ask:
-    """One question to the rules: ``ask.L`` is a constant, ``ask["lam"]`` a given or prescribed hyper-parameter."""
+    """One question to the rules: ``ask.L`` is a constant, ``ask["lam"]`` a given or prescribed
+    hyper-parameter.
+    """
 
     method: str
     constants: Constants
@@ -96,7 +100,9 @@ class Ask:
 
     @property
     def averaged(self) -> bool:
-        """Paper 001's convex theorems are for plain averaging; picking a random client needs the nonconvex ones."""
+        """Paper 001's convex theorems are for plain averaging; picking a random client needs the
+        nonconvex ones.
+        """
         return self.convex and self.fields.get("average", "avg") == "avg"
 
     @property
@@ -109,7 +115,9 @@ class Ask:
 
     def probability(self, p: float) -> float:
         if p <= 0:
-            raise ValueError(f"{self.method}: theory gives p = {p:g}, which is not a probability; give p as a number.")
+            raise ValueError(
+                f"{self.method}: theory gives p = {p:g}, which is not a probability; give p as a number."
+            )
         return min(p, 1.0)
 
 
@@ -156,17 +164,27 @@ def exact(ask: Ask) -> bool:
 def fedred_eta(ask: Ask) -> float:
     lam = ask["lam"]
     if exact(ask):
-        return (steps.fedred_exact_eta if ask.averaged else steps.fedred_exact_eta_nonconvex)(ask.L, lam)
+        return (steps.fedred_exact_eta if ask.averaged else steps.fedred_exact_eta_nonconvex)(
+            ask.L, lam
+        )
     if ask.averaged:
-        return steps.fedred_gd_eta(ask.L, ask.mu, lam, noise=ask.L if ask.stochastic else 0.0)  # eps = sigma^2/L
-    return steps.fedred_gd_eta_nonconvex(ask.L, lam)  # with noise too: (B.223) holds for any eta > 3L
+        return steps.fedred_gd_eta(
+            ask.L, ask.mu, lam, noise=ask.L if ask.stochastic else 0.0
+        )  # eps = sigma^2/L
+    return steps.fedred_gd_eta_nonconvex(
+        ask.L, lam
+    )  # with noise too: (B.223) holds for any eta > 3L
 
 
 def fedred_p(ask: Ask) -> float:
     lam = ask["lam"]
     if exact(ask):
         eta = ask["eta"]
-        p = steps.fedred_exact_p(ask.mu, eta, lam) if ask.averaged else steps.fedred_exact_p_nonconvex(eta, lam)
+        p = (
+            steps.fedred_exact_p(ask.mu, eta, lam)
+            if ask.averaged
+            else steps.fedred_exact_p_nonconvex(eta, lam)
+        )
     elif ask.averaged:
         p = steps.fedred_gd_p(ask.mu, ask["eta"], lam)
     else:
@@ -175,7 +193,9 @@ def fedred_p(ask: Ask) -> float:
 
 
 def fedpd_lr(ask: Ask) -> float:
-    """FedAvg's convention on what the oracle minimises, f_i + |y - x|^2/(2 eta): its smoothness is L + 1/eta."""
+    """FedAvg's convention on what the oracle minimises, f_i + |y - x|^2/(2 eta): its smoothness is
+    L + 1/eta.
+    """
     return steps.fedavg(ask.L + 1 / ask["eta"], ask.steps)
 
 

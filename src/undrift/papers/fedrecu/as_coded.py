@@ -6,7 +6,8 @@ from undrift.methods import FedRecu
 class FedRecuAsCoded(FedRecu):
     """FedRecu with g_i(-1) = g_i(0) for 0: the first gradient stays in the tracker for ever.
 
-    With exact gradients it never leaves x(0); with mini-batches it goes where the mean gradient is the first one.
+    With exact gradients it never leaves x(0); with mini-batches it goes where the mean gradient is
+    the first one.
 
     lr  alpha
     """

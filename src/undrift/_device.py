@@ -1,0 +1,24 @@
+"""NumPy arrays onto the device of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch import Tensor
+
+
+def upload(array: np.ndarray, device: torch.device) -> Tensor:
+    """``array`` as a tensor, shared on a CPU; a GPU is not waited for: what was launched before
+    goes on running.
+    """
+    import torch
+
+    tensor = torch.from_numpy(array)
+    return (
+        tensor.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else tensor.to(device)
+    )

@@ -1,0 +1,119 @@
+"""Files that appear whole or not at all, and folders that one process has to itself; on every
+system.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+try:
+    fcntl: Any = import_module("fcntl")
+except ImportError:  # Windows
+    fcntl = None
+
+DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+"""Names that Windows has given away, with any suffix."""
+LOCK = ".lock"
+"""What is locked where a folder itself cannot be."""
+_NOT_THERE = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
+"""What a file system says that cannot sync a folder."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that becomes ``path`` when the block ends well, and disappears when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as file:
+            yield file
+            file.flush()
+            sync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    _sync_names(path.parent)
+
+
+def sync(file: int) -> None:
+    """What was written to an open file outlives even the machine.
+
+    On macOS fsync leaves it in the memory of the drive; only F_FULLFSYNC, where the drive has it,
+    does not.
+    """
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        with suppress(OSError):
+            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(file)
+
+
+def hold(folder: Path) -> int:
+    """Keep other processes out of ``folder`` until the descriptor is given to :func:`release`, or
+    the process ends.
+
+    ``BlockingIOError`` if another process holds it.
+    """
+    held = os.open(
+        folder if fcntl else folder / LOCK, os.O_RDONLY if fcntl else os.O_RDWR | os.O_CREAT
+    )
+    try:
+        if fcntl:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            _lock_byte(held)
+    except BlockingIOError:
+        os.close(held)
+        raise
+    except OSError:  # a file system without locks
+        pass
+    return held
+
+
+def release(folder: Path, held: int) -> None:
+    """Let others have ``folder`` again."""
+    os.close(held)
+    if not fcntl:
+        with suppress(OSError):  # a file that somebody has open cannot be removed on Windows
+            (folder / LOCK).unlink()
+
+
+def reserved(name: str) -> bool:
+    """Whether Windows takes a file's name for a device, or drops its last dot."""
+    return DEVICES.fullmatch(name) is not None or name.endswith(".")
+
+
+def _lock_byte(file: int) -> None:
+    """A lock that Windows keeps until the file is closed or the process ends."""
+    msvcrt: Any = import_module("msvcrt")
+    try:
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EDEADLK):
+            raise BlockingIOError(errno.EAGAIN, "in use") from None
+        raise
+
+
+def _sync_names(folder: Path) -> None:
+    """The names in a folder outlive the machine too, where a folder can be opened; on Windows none
+    can, nor need be.
+    """
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
+    try:
+        sync(opened)
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            raise
+    finally:
+        os.close(opened)

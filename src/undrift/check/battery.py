@@ -1,0 +1,369 @@
+"""The checks. Each takes a method class and raises :class:`Failure` with a sentence on what is
+wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from undrift.check.federations import (
+    STEPS,
+    RoundMap,
+    example,
+    least_squares,
+    phases,
+    quadratic,
+    quadratics,
+    random_clients,
+    random_rounds,
+    uneven,
+)
+from undrift.core.cohort import Cohort
+from undrift.core.method import Method, Round
+from undrift.core.struct import Struct
+from undrift.engines import Engine, Simulate, Wire
+from undrift.engines.checkpoint import restore, store
+from undrift.engines.codec import header
+from undrift.problems.quadratic import Quadratic
+
+MANY = 24
+"""Rounds composed before a map with random communication is squared."""
+
+
+class Failure(AssertionError):
+    """A method does not do what it declares."""
+
+
+def expect(condition: Any, sentence: str) -> None:
+    if not condition:
+        raise Failure(sentence)
+
+
+def affine(cls: type[Method]) -> None:
+    """A round is an affine map on quadratics, and no direction grows."""
+    if not cls.affine:
+        return
+    problem = quadratic()
+    step = RoundMap(example(cls, problem.constants), problem)
+    state = np.random.default_rng(1).normal(size=step.cold.shape)
+    m, b = step.matrix()
+    error = np.abs(step(state) - (m @ state + b)).max()
+    expect(
+        error < 1e-8 * max(1.0, np.abs(m).max()),
+        f"a round is declared affine but is not (error {error:.1e})",
+    )
+    if random_rounds(step.engine.method):
+        step = RoundMap(step.engine.method, problem, rounds=MANY)
+        m, b = step.matrix()
+    values = np.linalg.eigvals(m)
+    radius = np.abs(values).max()
+    expect(
+        radius <= 1 + 1e-9,
+        f"errors grow from round to round: the spectral radius of a round is {radius:.6f}",
+    )
+    on_circle = values[np.abs(np.abs(values) - 1) < 1e-7]
+    expect(np.abs(on_circle - 1).max(initial=0) < 1e-6, "a round has an undamped oscillation")
+    spare = len(step.cold) - problem.dim
+    expect(
+        len(on_circle) <= spare,
+        f"{len(on_circle)} directions never contract: the model itself is not damped",
+    )
+
+
+def exactness(cls: type[Method]) -> None:
+    """From a cold start it reaches the minimiser if it says so, from any start; and stays there."""
+    problem = quadratic()
+    method = example(cls, problem.constants)
+    step = RoundMap(method, problem, rounds=MANY)
+    if cls.affine:
+        limits = [_limit(step, start) for start in (step.cold, _cold(method, problem, shift=1.0))]
+    else:
+        limits = [_run(step, 4000)]
+    for limit in limits:
+        distance = float(np.linalg.norm(step.point(limit) - problem.optimum.numpy()))
+        if cls.exact:
+            expect(
+                distance < 1e-9,
+                f"declared exact, but it settles {distance:.1e} away from the minimiser",
+            )
+        else:
+            expect(
+                distance > 1e-3,
+                f"declared inexact, but it reaches the minimiser ({distance:.1e}): declare exact",
+            )
+    if cls.exact:
+        later = step.counters | {"round": 1000}
+        moved = float(np.abs(step(limits[0], later) - limits[0]).max())
+        expect(
+            moved < 1e-6,
+            f"the minimiser is not a fixed point: the state still moves by {moved:.1e}",
+        )
+
+
+def permutation(cls: type[Method]) -> None:
+    """Renaming the clients changes nothing."""
+    h, q = quadratics()
+    order = np.array([2, 0, 3, 1])
+    _same_points(
+        cls,
+        Quadratic(h, q),
+        Quadratic(h[order], q[order]),
+        "renaming the clients changes the model",
+    )
+
+
+def duplication(cls: type[Method]) -> None:
+    """Having every client twice changes nothing."""
+    h, q = quadratics()
+    twice = Quadratic(np.concatenate([h, h]), np.concatenate([q, q]))
+    _same_points(cls, Quadratic(h, q), twice, "having every client twice changes the model")
+
+
+def rotation(cls: type[Method]) -> None:
+    """Rotating the coordinates rotates the model and nothing else."""
+    if cls.coordinatewise:
+        return
+    h, q = quadratics()
+    turn = np.linalg.qr(np.random.default_rng(2).normal(size=(h.shape[-1],) * 2))[0]
+    turned = Quadratic(turn @ h @ turn.T, q @ turn.T)
+    _same_points(
+        cls, Quadratic(h, q), turned, "rotating the coordinates changes the method", turn=turn
+    )
+
+
+def engines_agree(cls: type[Method]) -> None:
+    """simulate and wire give the same points, states and bills: partial cohorts, unequal steps,
+    mini-batches.
+    """
+    problem = least_squares()
+    method = example(cls, problem.constants)
+    setting = uneven(method, problem.clients) | ({} if cls.solves else {"batch": 3})
+    fast, slow = (
+        Simulate(method, problem, seed=3, **setting),
+        Wire(method, problem, seed=3, **setting),
+    )
+    for _ in range(50):
+        fast.run_round()
+        slow.run_round()
+    mine, theirs = fast.snapshot(), slow.snapshot()
+    for name, tensor in theirs[0].items():
+        error = float((mine[0][name] - tensor).abs().max() / tensor.abs().max().clamp(min=1))
+        expect(error < 1e-12, f"{name} differs by {error:.1e} between the engines after 50 rounds")
+    expect(mine[1] == theirs[1], f"the engines' bills differ: {mine[1]} and {theirs[1]}")
+    expect(
+        (fast.drift is None) == (slow.drift is None),
+        "only one of the engines has local models to measure",
+    )
+    if fast.drift is not None and slow.drift is not None:
+        drift = abs(fast.drift - slow.drift)
+        expect(drift < 1e-10 * max(1.0, fast.drift), f"the engines' drift differs by {drift:.1e}")
+
+
+def traffic(cls: type[Method]) -> None:
+    """What travels is what the ledger counts and a small header."""
+    problem = least_squares()
+    method = example(cls, problem.constants)
+    engine = Wire(method, problem, **uneven(method, problem.clients))
+    for _ in range(5):
+        engine.run_round()
+    kinds = [kind for p in phases(method) for kind in (p.Down, p.Up)]
+    most = 5 * problem.clients * len(kinds) // 2 * max(map(header, kinds))
+    for way, real, payload in (
+        ("down", engine.frames_down, engine.ledger.bytes_down),
+        ("up", engine.frames_up, engine.ledger.bytes_up),
+    ):
+        expect(
+            0 < real - payload <= most,
+            f"{real} bytes went {way} for a declared payload of {payload}",
+        )
+
+
+def resumption(cls: type[Method]) -> None:
+    """Saved after any phase and loaded elsewhere, a run continues bit for bit; other states are
+    refused.
+    """
+    problem = least_squares()
+    method = example(cls, problem.constants)
+    setting = uneven(method, problem.clients) | ({} if cls.solves else {"batch": 3})
+    whole = Simulate(method, problem, **setting)
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "state.safetensors"
+        for _ in range(3 * len(phases(method))):
+            whole.advance()
+            store(whole, file, "battery")
+            resumed = Simulate(method, problem, **setting)
+            restore(resumed, file, "battery")
+            ahead = _copy(whole, method, problem, setting)
+            for engine in (resumed, ahead):
+                engine.run_round()
+                engine.run_round()
+            _expect_equal(resumed, ahead)
+    tensors, counters = whole.snapshot()
+    name = next(iter(tensors))
+    for broken in (
+        {**tensors, "client.extra": tensors[name]},
+        {k: v for k, v in tensors.items() if k != name},
+    ):
+        try:
+            Simulate(method, problem, **setting).restore(broken, counters)
+        except ValueError:
+            continue
+        raise Failure("a state with a missing or an unknown field was loaded")
+
+
+def purity(cls: type[Method]) -> None:
+    """work and merge give the same twice, change none of their arguments and touch no global
+    generator.
+    """
+    problem = least_squares()
+    method = example(cls, problem.constants)
+    setting = uneven(method, problem.clients)
+    before = _generators()
+    engine = _Twice(method, problem, **setting)
+    for _ in range(3):
+        engine.run_round()
+    for name, state in _generators().items():
+        expect(state == before[name], f"{name}'s global generator was used")
+
+
+def documented(cls: type[Method]) -> None:
+    """Title, paper, and a docstring that explains every hyper-parameter."""
+    expect(cls.title and cls.paper, "title and paper must be given")
+    words = {line.split()[0] for line in (cls.__doc__ or "").splitlines() if line.split()}
+    missing = [f.name for f in dataclasses.fields(cls) if f.name not in words]
+    expect(not missing, f"the docstring has no line that starts with {', '.join(missing)}")
+
+
+CHECKS: dict[str, Callable[[type[Method]], None]] = {
+    check.__name__: check
+    for check in (
+        affine, exactness, permutation, duplication, rotation,
+        engines_agree, traffic, resumption, purity, documented,
+    )
+}  # fmt: skip
+
+
+def battery(cls: type[Method]) -> dict[str, str]:
+    """Name of each failed check -> what is wrong."""
+    failures = {}
+    for name, check in CHECKS.items():
+        try:
+            check(cls)
+        except Failure as failure:
+            failures[name] = str(failure)
+        except Exception as error:  # whatever a user's file does, the other checks still run
+            failures[name] = f"it stops with {type(error).__name__}: {error}"
+    return failures
+
+
+def _limit(step: RoundMap, start: np.ndarray) -> np.ndarray:
+    """Where an affine map without growing directions takes ``start``: its fixed point with the same
+    conserved sums.
+    """
+    m, b = step.matrix()
+    away = np.eye(len(b)) - m
+    left, sizes, _ = np.linalg.svd(away)
+    conserved = left[:, sizes < 1e-10].T
+    system = np.concatenate([away, conserved])
+    return np.linalg.lstsq(system, np.concatenate([b, conserved @ start]), rcond=None)[0]
+
+
+def _cold(method: Method, problem: Any, shift: float) -> np.ndarray:
+    engine = Simulate(method, problem, steps=STEPS, x0=problem.start() + shift)
+    return RoundMap(method, problem).pack(engine.snapshot()[0])
+
+
+def _run(step: RoundMap, rounds: int) -> np.ndarray:
+    step.place(step.cold)
+    for _ in range(rounds):
+        step.engine.run_round()
+    return step.pack(step.engine.snapshot()[0])
+
+
+def _same_points(
+    cls: type[Method], one: Any, other: Any, sentence: str, turn: np.ndarray | None = None
+) -> None:
+    method = example(cls, one.constants)
+    if random_clients(method):
+        return
+    a, b = Simulate(method, one, steps=STEPS), Simulate(method, other, steps=STEPS)
+    for _ in range(20):
+        a.run_round()
+        b.run_round()
+        expected = a.x.numpy() if turn is None else turn @ a.x.numpy()
+        error = float(np.abs(expected - b.x.numpy()).max())
+        expect(error < 1e-9, f"{sentence} (by {error:.1e})")
+
+
+def _copy(engine: Engine, method: Method, problem: Any, setting: dict[str, Any]) -> Engine:
+    twin = Simulate(method, problem, **setting)
+    tensors, counters = engine.snapshot()
+    twin.restore({name: t.clone() for name, t in tensors.items()}, counters)
+    return twin
+
+
+def _expect_equal(one: Engine, other: Engine) -> None:
+    (mine, bill), (theirs, other_bill) = one.snapshot(), other.snapshot()
+    expect(mine.keys() == theirs.keys() and bill == other_bill, "a resumed run keeps other books")
+    for name in mine:
+        expect(torch.equal(mine[name], theirs[name]), f"{name} is not bit-equal after resuming")
+
+
+class _Twice(Simulate):
+    """Does everything twice and compares."""
+
+    def phases(self, method: Method, now: Round) -> list[Any]:
+        return [_Watched(phase) for phase in super().phases(method, now)]
+
+
+class _Watched:
+    def __init__(self, phase: Any):
+        self._phase = phase
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._phase, name)
+
+    def work(self, me: Any, got: Any, f: Any) -> Any:
+        kept, gradients = (_clone(me), _clone(got)), f.gradients
+        first = self._phase.work(me, got, f)
+        f.gradients = gradients
+        second = self._phase.work(me, got, f)
+        for argument, copy in zip((me, got), kept, strict=True):
+            _unchanged(argument, copy, "work changed its arguments")
+        for a, b in zip(first, second, strict=True):
+            _unchanged(a, b, "work called twice gives two results")
+        return second
+
+    def merge(self, s: Any, up: Any, cohort: Cohort) -> Any:
+        kept = _clone(s), _clone(up)
+        first, second = self._phase.merge(s, up, cohort), self._phase.merge(s, up, cohort)
+        for argument, copy in zip((s, up), kept, strict=True):
+            _unchanged(argument, copy, "merge changed its arguments")
+        _unchanged(first, second, "merge called twice gives two results")
+        return second
+
+
+def _generators() -> dict[str, Any]:
+    numpy = np.random.get_state(legacy=False)["state"]
+    return {
+        "torch": torch.get_rng_state().tolist(),
+        "NumPy": (numpy["key"].tolist(), numpy["pos"]),
+        "Python": random.getstate(),
+    }
+
+
+def _clone(record: Struct) -> Any:
+    return record.map(lambda v: v.clone())
+
+
+def _unchanged(record: Struct, copy: Struct, sentence: str) -> None:
+    for (name, a), (_, b) in zip(record.items(), copy.items(), strict=True):
+        expect(torch.equal(a, b), f"{sentence}: {name}")

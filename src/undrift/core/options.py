@@ -1,0 +1,60 @@
+"""How training runs treat local gradients: declared once, for engines and for specs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from undrift.core.params import NonNegative, Positive, Probability
+
+Scope = Literal["task", "whole", "reference"]
+Weights = Literal["uniform", "samples"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Treatment:
+    """How local gradients are treated.
+
+    weight_decay  adds weight_decay * y to every local gradient
+    clip          largest norm of a gradient (over all its coordinates)
+    clip_scope    task: the gradient of the loss is clipped, what a method adds to it is not;
+                  whole: all that a step of local SGD follows is clipped, but for weight decay, as
+                  in FedACG's code;
+                  reference: as whole, but of the proximal term w (y - x) of FedProx, FedDyn,
+                  FedSpeed and FedADMM the
+                  part -w x is clipped and w y is added after, as in their codes, so that a large w
+                  |x| pulls models to
+                  zero. Gradients outside such steps, and in methods that write their steps out, as
+                  FedRecu and FedRed
+                  do, are clipped as in task
+    decay         factor on lr after every round
+    """
+
+    weight_decay: NonNegative = 0.0
+    clip: Positive | None = None
+    clip_scope: Scope = "task"
+    decay: Probability = 1.0
+
+
+def fades(lr: object, decay: float, rounds: int, least: float) -> str:
+    """Why ``rounds`` rounds of decay cannot be run; empty where they can.
+
+    ``least`` is the smallest number of full precision, which the last lr must not be below.
+    """
+    if decay == 1 or not isinstance(lr, (int, float)) or lr * decay ** (rounds - 1) >= least:
+        return ""
+    return (
+        f"decay = {decay:g} takes lr = {lr:g} below {least:.3g}, the least number that is stored in full precision, "
+        f"before round {rounds}: use a larger decay or fewer rounds"
+    )
+
+
+def pace(steps: bool, epochs: bool, batch: object) -> str | None:
+    """What is wrong with local work of which ``steps`` and ``epochs`` are given, or not: it is
+    counted in one.
+    """
+    if epochs and steps:
+        return "give steps or epochs, not both"
+    if epochs and batch is None:
+        return "epochs need mini-batches: add batch, or give steps instead of epochs"
+    return None

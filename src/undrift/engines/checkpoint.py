@@ -1,0 +1,172 @@
+"""Checkpoints: safetensors with a JSON header, written so that a crash leaves the previous one
+whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from undrift._files import writing
+from undrift.engines import Engine
+from undrift.runs.folder import named
+
+KEPT = 2
+"""Checkpoints of one run: should the newest be damaged, there is another."""
+
+NOTE = "note."
+"""What the names of tensors begin with that are no part of the engine's state."""
+KINDS = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int64: "I64",
+}
+KINDS |= {torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
+
+
+class BadCheckpoint(ValueError):
+    """A file that is not a whole checkpoint of this run; the message says why."""
+
+
+def store(engine: Engine, path: Path, identity: str, **notes: Any) -> None:
+    """Write the engine's state and ``notes`` to ``path`` in one step; ``identity`` names the run it
+    belongs to.
+
+    A note is what JSON holds, or a tensor. The vectors of all clients are written in blocks: there
+    is never a second
+    copy of them.
+    """
+    parts, counters = engine.snapshot(lasting=False)
+    parts |= {f"{NOTE}{name}": note for name, note in notes.items() if isinstance(note, Tensor)}
+    words = {name: note for name, note in notes.items() if not isinstance(note, Tensor)}
+    header = {"identity": identity, "counters": json.dumps(counters), "notes": json.dumps(words)}
+    digest = _digest(header)
+    with named(path), writing(path) as file:
+        file.write(head(parts, {**header, "digest": "0" * 64}))
+        for name in order(parts):
+            digest.update(form(name, parts[name]))
+            for block in [parts[name]] if isinstance(parts[name], Tensor) else parts[name]:
+                written = content(block)
+                digest.update(written)
+                file.write(written)
+        file.seek(0)
+        file.write(head(parts, {**header, "digest": digest.hexdigest()}))
+
+
+def restore(engine: Engine, path: Path, identity: str) -> dict[str, Any]:
+    """Continue from ``path`` and return its notes.
+
+    A file that is damaged or belongs to another run is refused and changes nothing.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            header = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise BadCheckpoint(
+            f"{path}: cannot be read ({error}); remove it to start from the one before"
+        ) from error
+    found = header.pop("digest", None)
+    digest = _digest(header)
+    for name in order(tensors):
+        digest.update(form(name, tensors[name]))
+        digest.update(content(tensors[name]))
+    if found != digest.hexdigest():
+        raise BadCheckpoint(
+            f"{path}: damaged (its digest does not match); remove it to start from the one before"
+        )
+    if header["identity"] != identity:
+        raise BadCheckpoint(
+            f"{path}: belongs to another run; give the spec it was made with, or another folder"
+        )
+    noted = {name: tensors.pop(name) for name in [*tensors] if name.startswith(NOTE)}
+    engine.restore(tensors, json.loads(header["counters"]))
+    return json.loads(header["notes"]) | {
+        name.removeprefix(NOTE): tensor for name, tensor in noted.items()
+    }
+
+
+class Shelf:
+    """The newest checkpoints of one run, in ``folder`` under ``name``."""
+
+    def __init__(self, folder: Path, name: str, identity: str):
+        self.folder, self.name, self.identity = folder, name, identity
+
+    def store(self, engine: Engine, **notes: Any) -> None:
+        store(
+            engine, self.folder / f"{self.name}-{engine.round}.safetensors", self.identity, **notes
+        )
+        for _, old in self.files()[KEPT:]:
+            old.unlink()
+
+    def restore(
+        self, engine: Engine, fits: Callable[[int], bool], tell: Callable[[str], None]
+    ) -> dict[str, Any] | None:
+        """Continue from the newest sound one of a round that ``fits``, and return its notes;
+        ``None`` if there is none.
+
+        ``tell`` hears of those that are passed over.
+        """
+        for round, file in self.files():
+            if not fits(round):
+                tell(f"{file}: the rows measured before it are not all there; passed over")
+                continue
+            try:
+                return restore(engine, file, self.identity)
+            except ValueError as error:
+                tell(f"{str(error).partition(';')[0]}; passed over")
+        return None
+
+    def clear(self) -> None:
+        for _, file in self.files():
+            file.unlink()
+
+    def files(self) -> list[tuple[int, Path]]:
+        """(round, file), the newest first."""
+        found = [(file.stem.rpartition("-"), file) for file in self.folder.glob("*.safetensors")]
+        return sorted(
+            ((int(n), f) for (name, _, n), f in found if name == self.name and n.isdecimal()),
+            reverse=True,
+        )
+
+
+def head(parts: Mapping[str, Any], header: dict[str, str]) -> bytes:
+    """What a safetensors file begins with: the metadata, and the form and place of every tensor."""
+    end, places = 0, dict[str, Any]()
+    for name in order(parts):
+        start, end = end, end + math.prod(parts[name].shape) * parts[name].dtype.itemsize
+        kind, shape = KINDS[parts[name].dtype], list(parts[name].shape)
+        places[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps({"__metadata__": header, **places}).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _digest(header: dict[str, Any]) -> Any:
+    known = {key: header[key] for key in ("identity", "counters", "notes") if key in header}
+    return hashlib.sha256(json.dumps(known).encode())
+
+
+def order(parts: Mapping[str, Any]) -> list[str]:
+    """Larger numbers first, so that all of them are aligned."""
+    return sorted(parts, key=lambda name: (-parts[name].dtype.itemsize, name))
+
+
+def form(name: str, part: Any) -> bytes:
+    """What a digest takes of a tensor beside its content."""
+    return f"{name} {part.dtype} {list(part.shape)}".encode()
+
+
+def content(tensor: Tensor) -> Any:
+    """The bytes of a tensor, as such a file holds them."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()

@@ -1,0 +1,1 @@
+"""Curves drawn with matplotlib, of plain columns of numbers."""

@@ -1,0 +1,102 @@
+"""Problems whose data lie in tensors: exact ones in float64, and a copy in the precision and place
+of the run.
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+import math
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift._device import upload
+from undrift.core.problem import Oracle, Problem
+
+
+class Resident(Problem):
+    """Gathers oracles from resident tensors.
+
+    Constants, optimum and metrics come from the exact data whatever the precision of the run.
+    """
+
+    dtype: torch.dtype = torch.float64
+    device: torch.device
+
+    @property
+    def precise(self) -> torch.device:
+        """Where float64 is: beside the run, or on the CPU where the device has none."""
+        return torch.device("cpu") if self.device.type == "mps" else self.device
+
+    def at(self, members: np.ndarray | None = None) -> Oracle:
+        if members is None or (
+            len(members) == self.clients and np.array_equal(members, np.arange(self.clients))
+        ):
+            return self._everyone
+        return self._oracle(np.asarray(members, dtype=np.int64))
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
+        twin = copy.copy(self)
+        for cached in ("_everyone", "_gauge"):
+            twin.__dict__.pop(cached, None)
+        twin.dtype = dtype
+        twin._place(dtype, torch.device(device))
+        return twin
+
+    @abc.abstractmethod
+    def _place(self, dtype: torch.dtype, device: torch.device) -> None:
+        """Lay out the tensors of the run."""
+
+    @abc.abstractmethod
+    def _oracle(self, members: np.ndarray) -> Oracle:
+        """The local problems of ``members``, in their order."""
+
+    @cached_property
+    def _everyone(self) -> Oracle:
+        return self._oracle(np.arange(self.clients))
+
+
+def exact(name: str, values: Any) -> Tensor:
+    """A copy of an array, tensor or nested list as a float64 tensor of finite numbers."""
+    try:
+        if isinstance(values, Tensor):
+            tensor = values.detach().to(torch.float64, copy=True)
+        else:
+            tensor = torch.from_numpy(np.array(values, dtype=np.float64))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{name} is not an array of numbers ({error}); give nested lists of equal length"
+        ) from error
+    return moderate(name, tensor)
+
+
+def moderate(name: str, tensor: Tensor) -> Tensor:
+    """The same, if its numbers are finite and so are sums of very many of their squares."""
+    if not tensor.numel():
+        return tensor
+    ends = [abs(float(end)) for end in tensor.aminmax()]
+    if not all(map(math.isfinite, ends)):
+        raise ValueError(f"{name} holds numbers that are not finite; remove or replace them")
+    if (largest := max(ends)) > (most := torch.finfo(tensor.dtype).max ** 0.5 / 1e4):
+        raise ValueError(
+            f"{name} holds numbers up to {largest:.3g}, whose squares overflow; scale it below {most:.0e}"
+        )
+    return tensor
+
+
+def pick(tensor: Tensor, members: np.ndarray) -> Tensor:
+    """Rows of a tensor: a view where they are consecutive, else a copy."""
+    first, last = int(members[0]), int(members[-1])
+    if last - first + 1 == len(members) and bool((np.diff(members) == 1).all()):
+        return tensor[first : last + 1]
+    return tensor.index_select(0, upload(members, tensor.device))
+
+
+def weights(batch: Tensor, dtype: torch.dtype) -> Tensor:
+    """Equal weights ``[C, B]`` of the samples present in each row, 0 where ``batch`` is -1."""
+    present = (batch >= 0).to(dtype)
+    return present / present.sum(1, keepdim=True).clamp(min=1)

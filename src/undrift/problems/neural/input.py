@@ -1,0 +1,178 @@
+"""What :class:`Neural` is given, looked at once: whatever is wrong is said in one sentence, with
+what to do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from undrift.models.net import Net, refuse_batch_statistics
+from undrift.objectives.base import Objective
+
+FIELDS = ("images", "labels", "test_images", "test_labels", "classes")
+
+
+CHANCE = (
+    "the network draws random numbers of its own, as F.dropout, nn.AlphaDropout and nn.RReLU do, and nn.LSTM and "
+    "nn.MultiheadAttention with dropout: no run could be repeated; use nn.Dropout itself, not a subclass, or set that "
+    "rate to 0"
+)
+
+
+class Samples(NamedTuple):
+    """Inputs as they were given, and labels int64 ``[n]``."""
+
+    x: Tensor
+    y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+
+
+def samples(data: Any, pipeline: Any) -> Samples:
+    """What an image set holds, none of it changed."""
+    if not all(hasattr(data, name) for name in FIELDS):
+        raise TypeError(
+            f"data must be an undrift.data.images.ImageSet({', '.join(FIELDS)}, name); got a {type(data).__name__}"
+        )
+    if not isinstance(data.classes, Sized):
+        raise TypeError(
+            f"classes are the names of the classes, such as ('cat', 'dog'); got {data.classes!r}"
+        )
+    x, test_x = (_tensor(name, getattr(data, name)) for name in ("images", "test_images"))
+    y, test_y = (
+        _labels(name, getattr(data, name), len(data.classes)) for name in ("labels", "test_labels")
+    )
+    for kind, inputs, labels in (("", x, y), ("test ", test_x, test_y)):
+        if len(inputs) != len(labels):
+            raise ValueError(
+                f"there are {len(inputs)} {kind}images, but {len(labels)} {kind}labels"
+            )
+    if not len(test_y):
+        raise ValueError("there are no test images, on which a model is judged")
+    if x.dtype != test_x.dtype:
+        raise ValueError(
+            f"images are {x.dtype}, but test_images are {test_x.dtype}; give both in one dtype"
+        )
+    if pipeline is not None and x.dtype != torch.uint8:
+        raise ValueError(
+            f"a pipeline normalises uint8 images, but these are {x.dtype}; give the uint8 images, or leave pipeline "
+            "out: other inputs reach the network as they are"
+        )
+    return Samples(x, y, test_x, test_y)
+
+
+def objective(given: Any) -> Objective:
+    """The local loss."""
+    if isinstance(given, type) and issubclass(given, Objective):
+        raise TypeError(f"objective is the class {given.__name__}; give {given.__name__}(...)")
+    if not isinstance(given, Objective):
+        name = type(given).__name__
+        raise TypeError(
+            f"objective must be one of undrift.objectives, such as CrossEntropy(); got {name}"
+        )
+    return given
+
+
+def refuse_module(module: Any) -> None:
+    """Refuse what cannot be trained here at all."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"the network must be a torch.nn.Module; got {module!r}")
+    refuse_batch_statistics(module)
+    for name, layer in module.named_modules():
+        if any(
+            is_lazy(v) for v in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
+        ):
+            where = f" at {name!r}" if name else ""
+            raise ValueError(
+                f"the {type(layer).__name__}{where} has no shape before it has seen a sample; "
+                "run the module on one first"
+            )
+
+
+def refuse_inside(net: nn.Module, loss: Objective) -> None:
+    """Refuse an objective that looks at parts which the network has not."""
+    name = type(loss).__name__
+    if {"features", "blocks"} & set(loss.needs) and not isinstance(net, Net):
+        raise ValueError(
+            f"{name} looks inside the network; make it an undrift.models.Net (trunk, pool and head), "
+            "or use another objective"
+        )
+    if "blocks" in loss.needs and not len(net.trunk):  # type: ignore[arg-type]
+        raise ValueError(f"{name} needs a network of several blocks; this one is a single layer")
+
+
+def refuse_logits(logits: Any, count: int, classes: int) -> None:
+    """Refuse a network whose output for ``count`` samples is not ``[count, classes]``."""
+    if not isinstance(logits, Tensor):
+        raise ValueError(
+            f"the network returns a {type(logits).__name__}; make it return one tensor, the logits"
+        )
+    if tuple(logits.shape) != (count, classes):
+        outputs = " x ".join(map(str, logits.shape[1:]))
+        raise ValueError(f"the network has {outputs} outputs, but there are {classes} classes")
+
+
+def refuse_memory(before: nn.Module, after: nn.Module) -> None:
+    """Refuse a network whose buffers a pass in training mode changes."""
+    for (name, buffer), kept in zip(after.named_buffers(), before.buffers(), strict=True):
+        if not torch.equal(buffer, kept):
+            raise ValueError(
+                f"the network changes its buffer {name!r} in training, which is not shared among clients; "
+                "leave out the layer that does so"
+            )
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Refuse a network that takes chance from a generator of the process; none of them notices."""
+    own, numpys = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        before = _generators()
+        try:
+            yield
+            if _generators() != before:
+                raise ValueError(CHANCE)
+        finally:
+            random.setstate(own)
+            np.random.set_state(numpys)
+
+
+def _generators() -> tuple[Any, ...]:
+    numpys: Any = np.random.get_state()
+    return torch.get_rng_state().tolist(), random.getstate(), numpys[1].tolist(), numpys[2]
+
+
+def _tensor(name: str, given: Any) -> Tensor:
+    if not isinstance(given, Tensor) or not given.dim():
+        raise TypeError(
+            f"{name} must be a torch tensor of all samples; got a {type(given).__name__}"
+        )
+    return given
+
+
+def _labels(name: str, given: Any, classes: int) -> Tensor:
+    labels = _tensor(name, given)
+    if labels.dim() != 1:
+        raise ValueError(
+            f"{name} must be [n], one class for each sample, not {list(labels.shape)}; "
+            "a column is to be squeezed, one-hot rows are to be given by their argmax(1)"
+        )
+    if labels.is_floating_point() or labels.is_complex():
+        raise ValueError(
+            f"{name} are {labels.dtype}, but classes are whole numbers; give {name}.long() if they are"
+        )
+    labels = labels.long()
+    for label in (labels.min(), labels.max()) if len(labels) else ():
+        if not 0 <= label < classes:
+            raise ValueError(
+                f"a label is {int(label)}, but classes are numbered 0 to {classes - 1}"
+            )
+    return labels

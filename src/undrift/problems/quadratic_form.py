@@ -1,0 +1,242 @@
+r"""Quadratics :math:`\frac12 x^\top H_ix - \langle q_i, x\rangle + c_i`, plus :math:`\beta\sum_k
+x_k^2/(1+x_k^2)`.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from undrift.core.problem import Constants, Oracle, Unsupported
+from undrift.problems.exact import Resident, pick
+from undrift.problems.spectra import Matrix, dissimilarity, spectrum
+
+Sampler = Callable[[Tensor, Tensor], Tensor]
+"""Mini-batch gradients of the quadratic part from (y, batch)."""
+
+
+class FormOracle(Oracle):
+    """Gradients and minimisers; ``sample`` serves the mini-batches, without it every batch is all
+    the data.
+
+    ``q [N, d]`` is that of all clients; what belongs to ``members`` is gathered when it is first
+    needed.
+    """
+
+    def __init__(self, members: np.ndarray, q: Tensor, beta: float, sample: Sampler | None):
+        self.members, self.beta, self.sample = members, beta, sample
+        self._q = q
+        self._factor: tuple[float, Tensor] | None = None
+
+    def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
+        g = self.full(y) if batch is None or self.sample is None else self.sample(y, batch)
+        return g if self.beta == 0 else g + bend(y, self.beta)
+
+    def solve(self, v: Tensor, lam: float) -> Tensor:
+        if self.beta:
+            raise Unsupported(
+                "the nonconvex term (beta > 0) has no exact local minimiser; "
+                "set beta = 0 or use a method whose local solver is gradient descent"
+            )
+        if self._factor is None or self._factor[0] != lam:
+            self._factor = lam, factor(self.hessians(), lam)
+        return back(self._factor[1], self.q + v)
+
+    @cached_property
+    def q(self) -> Tensor:
+        return pick(self._q, self.members)
+
+    @abc.abstractmethod
+    def full(self, y: Tensor) -> Tensor:
+        """H y - q."""
+
+    @abc.abstractmethod
+    def hessians(self) -> Tensor:
+        """H, ``[C, d]`` or ``[C, d, d]``."""
+
+
+class Explicit(FormOracle):
+    """``H`` is that of all clients."""
+
+    def __init__(
+        self,
+        members: np.ndarray,
+        H: Tensor,
+        q: Tensor,
+        beta: float = 0.0,
+        sample: Sampler | None = None,
+    ):
+        super().__init__(members, q, beta, sample)
+        self._H = H
+
+    @cached_property
+    def H(self) -> Tensor:
+        return pick(self._H, self.members)
+
+    @cached_property
+    def minus_q(self) -> Tensor:
+        return -self.q
+
+    def hessians(self) -> Tensor:
+        return self.H
+
+
+class Diagonal(Explicit):
+    """Hessians are the rows of ``H [N, d]``."""
+
+    def full(self, y: Tensor) -> Tensor:
+        return torch.addcmul(self.minus_q, self.H, y)
+
+
+class Dense(Explicit):
+    """Hessians ``H [N, d, d]``, symmetric: a row vector times H is the faster product on a CPU."""
+
+    def full(self, y: Tensor) -> Tensor:
+        return torch.baddbmm(self.minus_q.unsqueeze(1), y.unsqueeze(1), self.H).squeeze(1)
+
+
+class Form(Resident):
+    """What quadratic problems share: optimum, metrics and constants, exact from their Hessians."""
+
+    beta: float = 0.0
+    q: Tensor
+    """``[N, d]``, exact."""
+    c: float
+    """Mean of the c_i."""
+
+    @abc.abstractmethod
+    def hessian(self, client: int) -> Matrix:
+        """H_i, exact: ``[d, d]``, or ``[d]`` when diagonal."""
+
+    @abc.abstractmethod
+    def mean(self) -> Tensor:
+        """The mean of the H_i, exact."""
+
+    @cached_property
+    def mean_hessian(self) -> Matrix:
+        return self.mean().cpu().numpy()
+
+    @property
+    def optimum(self) -> Tensor | None:
+        """The minimiser, of least norm where there are several; ``None`` where beta > 0 or f has no
+        lower bound.
+        """
+        return None if self._solution is None else torch.from_numpy(self._solution[0])
+
+    @cached_property
+    def constants(self) -> Constants:
+        low, high = _ends([spectrum(self.hessian(i)) for i in range(self.clients)])
+        low_mean, high_mean = _ends([spectrum(self.mean_hessian)])
+        # x^2 / (1 + x^2) has curvature 2 at 0 and -1/2 at 1, its extremes.
+        bent = (-self.beta / 2, 2 * self.beta)
+        delta_A, delta_B = dissimilarity(self.hessian, self.mean_hessian, self.clients)
+        return Constants(
+            L=max(high + bent[1], -low - bent[0]),
+            mu=low + bent[0],
+            L_mean=max(high_mean + bent[1], -low_mean - bent[0]),
+            mu_mean=low_mean + bent[0],
+            delta_A=delta_A,
+            delta_B=delta_B,
+        )
+
+    def metrics(self, x: Tensor) -> dict[str, float]:
+        """``distance`` is to the nearest minimiser; ``gap`` and ``grad_norm`` come from x - x*:
+        nothing cancels.
+        """
+        H, q, best, span = self._gauge
+        x = x.detach().to(q)
+        if best is None:
+            Hx = _times(H, x)
+            loss = x @ (0.5 * Hx - q) + self.c + self.beta * (1 - 1 / (1 + x * x)).sum()
+            values = {"loss": loss, "grad_norm": (Hx - q + bend(x, self.beta)).norm()}
+        else:
+            e = x - best
+            He = _times(H, e)
+            gap = 0.5 * (e @ He)
+            values = {"loss": gap + self.c - 0.5 * (q @ best), "gap": gap, "grad_norm": He.norm()}
+            values["distance"] = (e if span is None else _times(span, e)).norm()
+        return dict(zip(values, torch.stack(list(values.values())).tolist(), strict=True))
+
+    @cached_property
+    def _solution(self) -> tuple[NDArray[np.float64], Matrix | None] | None:
+        """x* and, where H is singular, the map onto its range."""
+        return None if self.beta else minimiser(self.mean_hessian, self.q.mean(0).cpu().numpy())
+
+    @cached_property
+    def _gauge(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        best, span = (
+            a if a is None else torch.from_numpy(a).to(self.precise)
+            for a in self._solution or (None, None)
+        )
+        return (
+            torch.from_numpy(self.mean_hessian).to(self.precise),
+            self.q.mean(0).to(self.precise),
+            best,
+            span,
+        )
+
+
+def bend(y: Tensor, beta: float) -> Tensor:
+    """Gradient of beta * sum_k y_k^2 / (1 + y_k^2)."""
+    return 2 * beta * y / (1 + y * y) ** 2
+
+
+def factor(H: Tensor, lam: float) -> Tensor:
+    """H + lam I made ready for ``back``; refused unless positive definite."""
+    if H.ndim == 2:
+        ready = H + lam
+        definite = bool((ready > 0).all())
+    else:
+        ready, failed = torch.linalg.cholesky_ex(
+            H + lam * torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
+        )
+        definite = not failed.any()
+    if not definite:
+        raise ValueError(f"some f_i + ({lam:g}/2)|y|^2 has no unique minimiser; raise lam")
+    return ready
+
+
+def back(factor: Tensor, rhs: Tensor) -> Tensor:
+    """(H + lam I)^-1 rhs, row by row."""
+    return (
+        rhs / factor
+        if factor.ndim == 2
+        else torch.cholesky_solve(rhs.unsqueeze(-1), factor).squeeze(-1)
+    )
+
+
+def minimiser(
+    H: Matrix, q: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], Matrix | None] | None:
+    """The least-norm minimiser of x'Hx/2 - q'x and the map onto the range of H (``None`` when that
+    is everything).
+    """
+    if H.ndim == 1:
+        values, basis = H, None
+    else:
+        values, basis = np.linalg.eigh(H)
+    r = q if basis is None else basis.T @ q
+    zero = np.abs(values) <= len(values) * np.finfo(float).eps * np.abs(values).max()
+    if (values[~zero] < 0).any() or np.linalg.norm(r[zero]) > 1e-9 * np.linalg.norm(r):
+        return None
+    r = np.divide(r, values, where=~zero, out=np.zeros_like(r))
+    if basis is None:
+        return r, (~zero).astype(float) if zero.any() else None
+    return basis @ r, basis[:, ~zero].T if zero.any() else None
+
+
+def _ends(spectra: list[Matrix]) -> tuple[float, float]:
+    """Smallest and largest eigenvalue, a rounded zero read as 0."""
+    low, high = min(float(s.min()) for s in spectra), max(float(s.max()) for s in spectra)
+    tiny = len(spectra[0]) * np.finfo(float).eps * max(abs(low), abs(high))
+    return 0.0 if abs(low) <= tiny else low, high
+
+
+def _times(A: Tensor, x: Tensor) -> Tensor:
+    return A @ x if A.ndim == 2 else A * x

@@ -1,0 +1,142 @@
+"""Samples of many clients in one table, one client after another: nothing per client, no padding
+until it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift._device import upload
+
+WASTE = 4
+"""Clients are padded to the size of the largest while that takes less than this many times the
+room.
+"""
+
+
+class Held:
+    """Rows of some clients in a table: ``sizes[c]`` of them from ``first[c]`` on. Its last row
+    stands for none.
+    """
+
+    def __init__(self, first: np.ndarray, sizes: np.ndarray):
+        self.first, self.sizes = first, sizes
+        self.most = int(sizes.max())
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, which: Any) -> Held:
+        return Held(self.first[which], self.sizes[which])
+
+    @classmethod
+    def blocks(cls, members: np.ndarray, size: int) -> Held:
+        """Clients ``members`` of a table in which each has ``size`` rows."""
+        return cls(members * size, np.full(len(members), size))
+
+    @cached_property
+    def equal(self) -> bool:
+        return bool((self.sizes == self.most).all())
+
+    @cached_property
+    def wasteful(self) -> bool:
+        """Whether padding takes too much room."""
+        return len(self) * self.most >= WASTE * int(self.sizes.sum())
+
+    def stack(self, table: Tensor) -> Tensor:
+        """The clients' rows ``[C, most, ...]``, filled up with the last row; a view where they lie
+        side by side.
+        """
+        m, start = self.most, int(self.first[0])
+        if self.equal:
+            if bool((np.diff(self.first) == m).all()):
+                return table[start : start + len(self) * m].unflatten(0, (-1, m))
+            if not (self.first % m).any():
+                blocks = table[: len(table) // m * m].unflatten(0, (-1, m))
+                return blocks.index_select(0, upload(self.first // m, table.device))
+        place = np.arange(m)
+        padded = np.where(place < self.sizes[:, None], self.first[:, None] + place, len(table) - 1)
+        return take(table, upload(padded, table.device))
+
+    def drawn(self, table: Tensor, batch: Tensor) -> Tensor:
+        """Rows ``[C, B, ...]`` by their positions among each client's own, the last row where that
+        is -1.
+        """
+        first, _ = self.spans(table.device)
+        return take(table, torch.where(batch < 0, len(table) - 1, first + batch))
+
+    def spans(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """``first`` and ``sizes``, each ``[C, 1]``."""
+        if self._spans is None or self._spans.device != device:
+            self._spans = upload(np.stack([self.first, self.sizes])[..., None], device)
+        return self._spans[0], self._spans[1]
+
+    _spans: Tensor | None = None
+
+
+def take(table: Tensor, index: Tensor) -> Tensor:
+    """``table[index]``; several times faster on a CPU than advanced indexing."""
+    return table.index_select(0, index.flatten()).unflatten(0, index.shape)
+
+
+def owned(parts: Sequence[Any], total: int) -> tuple[np.ndarray, Held]:
+    """The samples of all clients one after another, of ``total`` there are, and who holds which of
+    them.
+    """
+    arrays = positions(parts, total)
+    sizes, order = np.array([len(part) for part in arrays]), np.concatenate(arrays)
+    if np.bincount(order).max() > 1:
+        raise ValueError(
+            f"parts must hold different positions from 0 to {total - 1}, each at most once"
+        )
+    return order, Held(np.cumsum(sizes) - sizes, sizes)
+
+
+def positions(parts: Sequence[Any], total: int) -> list[np.ndarray]:
+    """The numbers of every client's samples; a mask of all ``total`` samples stands for those it
+    marks.
+    """
+    if not isinstance(parts, Iterable):
+        raise TypeError(
+            f"parts must be a list of the samples of every client; got {type(parts).__name__}"
+        )
+    found = [_numbers(part, client, total) for client, part in enumerate(parts)]
+    if not found:
+        raise ValueError("parts is empty; a federation needs at least one client")
+    order = np.concatenate(found)
+    if order.min() < 0 or order.max() >= total:
+        client, wrong = next(
+            (c, n) for c, part in enumerate(found) for n in part if not 0 <= n < total
+        )
+        raise ValueError(
+            f"client {client} holds sample {wrong}, but samples are numbered 0 to {total - 1}"
+        )
+    return found
+
+
+def _numbers(part: Any, client: int, total: int) -> np.ndarray:
+    try:
+        numbers = np.asarray(part)
+    except Exception:  # ragged lists, tensors of a GPU: NumPy says so in many ways
+        numbers = np.asarray(None)
+    if numbers.ndim == 1 and not len(numbers):
+        raise ValueError(f"client {client} has no samples; use another partition or fewer clients")
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iub":
+        raise ValueError(
+            f"the samples of client {client} are not given by a list of whole numbers, or by a mask"
+        )
+    if numbers.dtype.kind != "b":
+        return numbers.astype(np.int64, copy=False)
+    if len(numbers) != total:
+        raise ValueError(
+            f"the mask of client {client} has {len(numbers)} entries, but there are {total} samples"
+        )
+    if not numbers.any():
+        raise ValueError(f"client {client} has no samples; use another partition or fewer clients")
+    return np.flatnonzero(numbers)
