@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, NamedTuple, Union
 
 LARGEST = 2**63 - 1
 """No whole number is larger: TOML, Parquet and arrays have 64 bits."""
@@ -58,10 +58,19 @@ else:
     Natural = Annotated[int, Range(0)]
 
 
-class BadParameters(ValueError):
-    """One or more parameters of ``owner`` are wrong; ``problems`` maps a name to what is wrong with
-    it.
+class Refusal(NamedTuple):
+    """Why a method, an engine or a problem cannot run, and the setting that must change.
+
+    ``field`` is the name of the setting: ``steps``, ``weights``, ``decay``, ``cohort``, or, for one
+    value inside a table, its dotted name, such as ``cohort.pool``.
     """
+
+    field: str
+    text: str
+
+
+class BadParameters(ValueError):
+    """One or more parameters of ``owner`` are wrong; ``problems`` maps each name to its problem."""
 
     def __init__(self, owner: str, problems: Mapping[str, str]):
         self.owner, self.problems = owner, dict(problems)
