@@ -12,8 +12,9 @@ from undrift.core.cohort import Sampling, sampling
 from undrift.core.method import Method
 from undrift.core.options import Scope, Weights
 from undrift.core.problem import Problem, Unsupported
-from undrift.engines import Engine, Ledger, engines
+from undrift.engines import Engine, Ledger
 from undrift.engines.memory import afford
+from undrift.engines.named import registry as engines
 from undrift.runs.arguments import named, settle
 from undrift.runs.history import History
 from undrift.runs.trial import Trial
@@ -201,7 +202,7 @@ def prepare(
         )
     if store != "auto":
         setting["store"] = store
-    return engines[engine](method, problem, **setting)
+    return engines[engine].load()(method, problem, **setting)
 
 
 def resolve(
