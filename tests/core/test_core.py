@@ -7,7 +7,7 @@ import pytest
 
 from undrift.core import BadParameters, Message, Method, Phase, Scratch, State, Vec, registry
 from undrift.core.cohort import Sampling
-from undrift.core.method import Round, phase_names
+from undrift.core.method import Own, Round
 from undrift.core.params import check, describe, hints, unknown
 from undrift.core.streams import Streams
 from undrift.methods import DANEPlus, FedAvg, FedRecu, FedRed, Scaffold, find
@@ -63,10 +63,10 @@ def test_names_are_found_however_they_are_written():
 
 
 def test_phases_run_in_the_order_written():
-    assert phase_names(FedRecu) == ["Correct"]
+    assert FedRecu.nested == (FedRecu.Correct,)
     first, second = FedRecu(lr=0.1).phases(Round(0, [3, 3]))
-    assert isinstance(first, Phase)
-    assert first.lr == 0.1 and second.lr == 0.1
+    assert isinstance(first, Phase) and isinstance(second, Own)
+    assert first.lr == second.method.lr == 0.1
     assert (first.Up.vectors, second.Up.vectors) == (("w",), ("v",))
 
 
@@ -142,11 +142,58 @@ def test_cohorts_are_drawn_from_the_list_of_all_clients(total, sampling, pool, d
 
 
 def test_impossible_federations_are_refused():
-    assert "every client" in FedRecu(lr=1).refuse(5, Sampling(2), [1] * 5)[0]
-    assert "same number of local steps" in FedRecu(lr=1).refuse(2, Sampling(2), [1, 2])[0]
-    assert "more than the 5 clients" in FedAvg(lr=1).refuse(5, Sampling(6), [1] * 5)[0]
-    assert "3 numbers of local steps" in FedAvg(lr=1).refuse(5, Sampling(5), [1] * 3)[0]
-    assert FedAvg(lr=1).refuse(5, Sampling(2), [1, 2, 3, 4, 5]) == []
+    def fields(method, *federation):
+        return [refusal.field for refusal in method.refuse(*federation)]
+
+    assert fields(FedRecu(lr=1), 5, Sampling(2), [1] * 5) == ["cohort"]
+    assert fields(FedRecu(lr=1), 2, Sampling(2), [1, 2]) == ["steps"]
+    assert fields(FedAvg(lr=1), 5, Sampling(6), [1] * 5) == ["cohort"]
+    assert fields(FedAvg(lr=1), 5, Sampling(3, pool=6), [1] * 5) == ["cohort.pool"]
+    assert fields(FedAvg(lr=1), 5, Sampling(5), [1] * 3) == ["steps"]
+    assert fields(FedRecu(lr=1), 5, Sampling(5), 1, "samples") == ["weights"]
+    assert fields(FedAvg(lr=1), 5, Sampling(2), [1, 2, 3, 4, 5]) == []
+
+
+def test_the_server_holds_and_sends_its_point_unless_declared_otherwise():
+    class Plain(Method, abstract=True):
+        class Up(Message):
+            y: Vec
+
+        def work(self, me, got, f):
+            return me, self.Up(y=got.x)
+
+        def merge(self, s, up, cohort):
+            return self.Server(x=up.y)
+
+    (phase,) = Plain().phases(Round(0, [1]))
+    assert (phase.who, phase.reduction) == ("cohort", "mean")
+    assert Plain.Server.vectors == phase.Down.vectors == ("x",)
+    assert phase.send(Plain().server(3.0)).x == 3.0
+    assert Method.phases(Method(), Round(0, [1])) == []
+
+
+def test_who_and_how_can_depend_on_hyper_parameters():
+    class Some(Method, abstract=True):
+        lonely: bool = False
+        reduction = "sum"
+
+        @property
+        def who(self):
+            return "one" if self.lonely else "all"
+
+        class First(Phase):
+            who = "all"
+
+            @property
+            def reduction(self):
+                return "stack" if self.lonely else "pick"
+
+        def work(self, me, got, f): ...
+
+    for lonely in (False, True):
+        first, own = Some(lonely=lonely).phases(Round(0, [1]))
+        assert (first.who, first.reduction) == ("all", "stack" if lonely else "pick")
+        assert (own.who, own.reduction) == ("one" if lonely else "all", "sum")
 
 
 def test_methods_load_without_torch_or_numpy():

@@ -206,8 +206,8 @@ def test_one_problem(text, old, new, line, words):
 def test_the_methods_themselves_refuse():
     dane = CONVEX.replace('"FedAvg"\nlr = 0.01', '"DANE"\nlam = 1.0')
     (reason,) = registry["DANE"](lam=1.0).refuse_decay(0.9)
-    assert complaints(dane.replace("steps = 3", "decay = 0.9")) == [f"s.toml:3: {reason}"]
-    assert complaints(dane + "decay = 0.9\n") == [f"s.toml:10: {reason}"]
+    assert complaints(dane.replace("steps = 3", "decay = 0.9")) == [f"s.toml:3: {reason.text}"]
+    assert complaints(dane + "decay = 0.9\n") == [f"s.toml:10: {reason.text}"]
     unweighted = next(
         name for name, cls in registry.items() if not cls.weighted and "lr" in hints(cls)
     )

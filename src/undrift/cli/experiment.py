@@ -271,7 +271,7 @@ def lay(spec: Spec, store: str, seed: int, complaints: list[Complaint]) -> list[
             steps(spec, entry, problem),
             spec.weights,
         )
-        complaints += [say_where(("method", i), reason) for reason in reasons]
+        complaints += [say_where(("method", i), reason.text) for reason in reasons]
         if why := fades(
             getattr(method, "lr", None), entry.decay, entry.rounds, torch.finfo(problem.dtype).tiny
         ):

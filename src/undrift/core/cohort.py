@@ -10,6 +10,7 @@ from undrift.core.params import (
     BadParameters,
     Count,
     Range,
+    Refusal,
     check,
     describe,
     fits,
@@ -75,14 +76,16 @@ class Sampling:
         if problems := check("cohort", Sampling, vars(self)):
             raise BadParameters("cohort", problems)
 
-    def refuse(self, clients: int) -> list[str]:
+    def refuse(self, clients: int) -> list[Refusal]:
         """Why such cohorts cannot be drawn from ``clients``."""
         if self.pool is not None and self.pool > clients:
-            return [f"a pool of {self.pool} is more than the {clients} clients there are"]
+            text = f"a pool of {self.pool} is more than the {clients} clients there are"
+            return [Refusal("cohort.pool", text)]
         candidates = self.pool or clients
         if self.size > candidates:
             among = "clients there are" if self.pool is None else "candidates of the pool"
-            return [f"a cohort of {self.size} is more than the {candidates} {among}"]
+            text = f"a cohort of {self.size} is more than the {candidates} {among}"
+            return [Refusal("cohort", text)]
         return []
 
     def always_full(self, clients: int) -> bool:

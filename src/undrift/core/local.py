@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from undrift.core.struct import Vec
+from undrift.core.struct import State, Vec
+
+Iterate = TypeVar("Iterate", Vec, State)
+"""What local steps carry on: a vector, or a record of vectors whose first is the iterate."""
+Grad = Callable[[Vec], Vec]
+"""A gradient that stays on one mini-batch."""
+Step = Callable[[Iterate, Grad], Iterate]
+Direction = Callable[[Vec, Grad], Vec]
+Until = Callable[[Iterate], Vec]
+"""A test of each client's iterate: true or false, ``[C, 1]`` or ``[1]``."""
 
 
 class Local(Protocol):
@@ -15,28 +23,37 @@ class Local(Protocol):
     round: int
     """The number of rounds completed before this one."""
     blocks: int
-    """How often the method asked its local work to be repeated before communicating."""
+    """How often the local work is repeated before communicating."""
     blocks_before: int
     """How often it was repeated in all the rounds before this one."""
     decay: float
     """What lr was multiplied by since the round before; 1 in the first round."""
-    steps: Any
+    steps: float | Vec
     """Local steps taken by the last ``descend`` or ``sgd``, per client."""
 
     def grad(self, y: Vec, step: int | None = None) -> Vec:
         """Gradient at ``y``: on all the client's data, or on the mini-batch of one local step."""
 
-    def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
+    def descend(
+        self,
+        y: Iterate,
+        step: Step[Iterate],
+        until: Until[Iterate] | None = None,
+        start: int = 0,
+    ) -> Iterate:
         """Repeat ``y = step(y, grad)`` for local steps ``start, start + 1, ...`` of this round.
 
-        Inside one step ``grad`` stays on one mini-batch. ``until(y)`` stops a client after the step that meets it.
+        Inside one step ``grad`` stays on one mini-batch. A client stops after the step whose result
+        meets ``until``.
         """
 
-    def sgd(self, x: Vec, lr: float, direction: Callable | None = None, prox: float = 0.0) -> Vec:
+    def sgd(
+        self, x: Vec, lr: float, direction: Direction | None = None, prox: float = 0.0
+    ) -> Vec:
         """Local steps ``y = y - lr * (direction(y, grad) + prox * (y - x))`` from ``y = x``.
 
-        The direction is ``grad(y)`` unless given; it does not keep ``y``, which the next step may write over.
-        Weight decay and gradient clipping, where the run asks for them, happen here.
+        The direction is ``grad(y)`` unless given; it must not keep ``y``, which the next step may
+        write over. Weight decay and gradient clipping of the run happen here.
         """
 
     def solve(self, v: Vec, lam: float) -> Vec:

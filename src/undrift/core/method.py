@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
-from undrift.core.params import THEORY, BadParameters, check, hints
+from undrift.core.params import THEORY, BadParameters, Refusal, check, hints
 from undrift.core.struct import Message, State
 
 if TYPE_CHECKING:
@@ -45,20 +43,13 @@ registry: dict[str, type[Method]] = {}
 
 
 class Phase:
-    """One exchange with the server.
+    """One exchange with the server. By default the server sends its point x.
 
-    Nested in a method, a phase sees the method's hyper-parameters and states as its own.
-    """
-
-    who: Who = "cohort"
-    """Who takes part: the round's cohort, every client, or one client drawn from all."""
-    reduction: Reduction = "mean"
-    """What the server receives of the uploads: their mean, their sum, all of them, or that of one
-    client at random.
+    Nested in a method, a phase reads the method's hyper-parameters and states as its own.
     """
 
     class Down(Message):
-        pass
+        x: Vec
 
     class Up(Message):
         pass
@@ -69,28 +60,62 @@ class Phase:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.method, name)
 
+    @property
+    def who(self) -> Who:
+        """Who takes part: the round's cohort, every client, or one client drawn from all."""
+        return "cohort"
+
+    @property
+    def reduction(self) -> Reduction:
+        """What the server receives: the mean, the sum, all uploads, or that of a random client."""
+        return "mean"
+
     def send(self, s: Any) -> Message:
         """What every participant receives."""
-        raise NotImplementedError
+        return self.Down(x=s.x)
 
     def work(self, me: Any, got: Any, f: Local) -> tuple[Any, Message]:
-        """What a client does with it: its new state, and what it sends back."""
-        raise NotImplementedError
+        """The client's new state and its upload."""
+        raise NotImplementedError(f"{type(self).__qualname__} has no work")
 
     def merge(self, s: Any, up: Any, cohort: Cohort) -> Any:
         """The server's new state from the reduced uploads."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__qualname__} has no merge")
+
+
+class Own(Phase):
+    """The exchange of a method's own ``send``, ``work`` and ``merge``: the last of a round."""
+
+    def __init__(self, method: Method):
+        super().__init__(method)
+        self.Down, self.Up = method.Down, method.Up  # type: ignore[assignment]
+
+    @property
+    def who(self) -> Who:
+        return self.method.who
+
+    @property
+    def reduction(self) -> Reduction:
+        return self.method.reduction
+
+    def send(self, s: Any) -> Message:
+        return self.method.send(s)
+
+    def work(self, me: Any, got: Any, f: Local) -> tuple[Any, Message]:
+        return self.method.work(me, got, f)
+
+    def merge(self, s: Any, up: Any, cohort: Cohort) -> Any:
+        return self.method.merge(s, up, cohort)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
-    """A federated method. Subclasses become frozen dataclasses; their fields are the
-    hyper-parameters.
+    """A federated method: a frozen dataclass whose fields are the hyper-parameters.
 
     Nested :class:`Phase` classes run in the order written; the method's own ``send``, ``work`` and
-    ``merge``,
-    where it has them, are the last phase of the round.
+    ``merge`` are the last phase of the round, if it has a ``work``. By default the server holds and
+    sends a point x.
     """
 
     abstract: ClassVar[bool] = True
@@ -112,17 +137,17 @@ class Method:
     provisional: ClassVar[str] = ""
     """Why the recursion is not certain to be its authors', where it is not."""
 
-    who: ClassVar[Who] = "cohort"
-    reduction: ClassVar[Reduction] = "mean"
+    nested: ClassVar[tuple[type[Phase], ...]] = ()
+    """Nested phases in the order written, those of base classes first."""
 
     class Server(State):
-        pass
+        x: Vec
 
     class Client(State):
         pass
 
     class Down(Message):
-        pass
+        x: Vec
 
     class Up(Message):
         pass
@@ -130,7 +155,7 @@ class Method:
     def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-        cls.abstract = abstract
+        cls.abstract, cls.nested = abstract, _nested(cls)
         if not abstract:
             registry[cls.__name__] = cls
 
@@ -159,8 +184,31 @@ class Method:
         return self.Client()
 
     def point(self, s: Any) -> Vec:
-        """The model the server stands for."""
-        return s.x
+        """The server's model."""
+        x: Vec = s.x
+        return x
+
+    @property
+    def who(self) -> Who:
+        """Who takes part in the method's own phase: see :class:`Phase`."""
+        return "cohort"
+
+    @property
+    def reduction(self) -> Reduction:
+        """How the uploads of the method's own phase are reduced: see :class:`Phase`."""
+        return "mean"
+
+    def send(self, s: Any) -> Message:
+        """What every participant receives."""
+        return self.Down(x=s.x)
+
+    def work(self, me: Any, got: Any, f: Local) -> tuple[Any, Message]:
+        """The client's new state and its upload."""
+        raise NotImplementedError(f"{type(self).__name__} has no work of its own")
+
+    def merge(self, s: Any, up: Any, cohort: Cohort) -> Any:
+        """The server's new state from the reduced uploads."""
+        raise NotImplementedError(f"{type(self).__name__} has no merge of its own")
 
     def local_steps(self, now: Round) -> Sequence[int]:
         """Local steps of each client in a round."""
@@ -170,57 +218,53 @@ class Method:
         """How often the local work is repeated before communicating."""
         return 1
 
-    def phases(self, now: Round) -> list[Any]:
+    def phases(self, now: Round) -> list[Phase]:
         """The exchanges of one round."""
-        nested = [self._phase(name) for name in phase_names(type(self))]  # type: ignore[arg-type]
-        return nested + ([self] if hasattr(type(self), "work") else [])
+        nested = [kind(self) for kind in self.nested]
+        return [*nested, Own(self)] if type(self).work is not Method.work else nested
 
     def refuse(
         self, clients: int, cohort: Sampling, steps: int | Sequence[int], weights: str = "uniform"
-    ) -> list[str]:
-        """Why this method cannot run in such a federation: one sentence per reason.
+    ) -> list[Refusal]:
+        """Why this method cannot run in such a federation.
 
         ``steps`` are those of each client, or one number for all.
         """
         name, reasons = type(self).__name__, cohort.refuse(clients)
         if not reasons and self.participation == "full" and not cohort.always_full(clients):
-            reasons.append(
-                f"{name} needs every client in every round: leave out the cohort of {cohort.size}"
-            )
+            text = f"needs every client in every round: leave out the cohort of {cohort.size}"
+            reasons.append(Refusal("cohort", f"{name} {text}"))
         if weights != "uniform" and not self.weighted:
-            reasons.append(f"{name} is defined for uniform means: leave out weights = {weights!r}")
+            text = f"is defined for uniform means: leave out weights = {weights!r}"
+            reasons.append(Refusal("weights", f"{name} {text}"))
         if isinstance(steps, int):
             return reasons
         if self.equal_steps and len(set(steps)) > 1:
-            reasons.append(f"{name} needs the same number of local steps on every client")
+            text = "needs the same number of local steps on every client"
+            reasons.append(Refusal("steps", f"{name} {text}"))
         if len(steps) != clients:
-            reasons.append(f"{len(steps)} numbers of local steps were given for {clients} clients")
+            text = f"{len(steps)} numbers of local steps were given for {clients} clients"
+            reasons.append(Refusal("steps", text))
         return reasons
 
-    def refuse_decay(self, decay: float) -> list[str]:
-        """Why its lr cannot be multiplied by ``decay`` after every round: one sentence per reason."""
+    def refuse_decay(self, decay: float) -> list[Refusal]:
+        """Why its lr cannot be multiplied by ``decay`` after every round."""
         if decay == 1 or hasattr(self, "lr"):
             return []
-        return [f"{type(self).__name__} has no lr to decay: leave out decay = {decay:g}"]
+        text = f"{type(self).__name__} has no lr to decay: leave out decay = {decay:g}"
+        return [Refusal("decay", text)]
 
     @classmethod
     def repeats(cls) -> bool:
-        """Whether every round has the same steps, exchanges and blocks: none of these is
-        overridden.
-        """
+        """Whether steps, exchanges and blocks of all rounds are equal: none is overridden."""
         names = ("local_steps", "phases", "blocks")
         return all(getattr(cls, name) is getattr(Method, name) for name in names)
 
-    def _phase(self, name: str) -> Phase:
-        return getattr(type(self), name)(self)
 
-
-@cache
-def phase_names(cls: type[Method]) -> list[str]:
-    """Nested phases in the order written, those of base classes first."""
+def _nested(cls: type[Method]) -> tuple[type[Phase], ...]:
     names: dict[str, None] = {}
     for base in reversed(cls.__mro__):
-        names |= {
-            n: None for n, v in vars(base).items() if inspect.isclass(v) and issubclass(v, Phase)
-        }
-    return list(names)
+        for name, value in vars(base).items():
+            if isinstance(value, type) and issubclass(value, Phase):
+                names[name] = None
+    return tuple(getattr(cls, name) for name in names)

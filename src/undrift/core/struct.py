@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 if TYPE_CHECKING:
-    from torch import Tensor as Scratch
-    from torch import Tensor as Sparse
-    from torch import Tensor as Vec
+    from torch import Tensor
+
+    Vec = Tensor
+    Sparse = Tensor
+    Scratch = Tensor
 else:
 
     class Vec:

@@ -104,7 +104,7 @@ class Engine(abc.ABC):
         self.cohort = sampling(cohort) or Sampling(n)
         reasons = method.refuse(n, self.cohort, self.steps, self.options.weights)
         if reasons := reasons + method.refuse_decay(self.options.decay):
-            raise ValueError("; ".join(reasons))
+            raise BadParameters(type(self).__name__, dict(reasons))
         if open_fields := method.open_fields():
             raise ValueError(
                 f"{type(method).__name__}: {', '.join(open_fields)} must be set before an engine runs it"

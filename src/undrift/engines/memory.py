@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from undrift.core.cohort import Sampling
-from undrift.core.method import Method, phase_names
+from undrift.core.method import Method, Own, Phase
 from undrift.core.problem import Problem
 
 PLACES = ("device", "host", "file")
@@ -65,7 +65,7 @@ def plan(method: Method, problem: Problem, cohort: Sampling, store: str = "auto"
         raise ValueError(
             f"store = {store!r} is not allowed: auto, {', '.join(places)} (host is memory beside a GPU)"
         )
-    busy = n if any(phase.who == "all" for phase in _phases(type(method))) else cohort.size
+    busy = n if any(phase.who == "all" for phase in _phases(method)) else cohort.size
     model, vectors = (
         problem.dim * problem.dtype.itemsize,
         len(method.Client.vectors) + problem.remembers,
@@ -167,8 +167,9 @@ def _line(file: str, key: str) -> int:
     )
 
 
-def _phases(method: type[Method]) -> list[Any]:
-    return [method, *(getattr(method, name) for name in phase_names(method))]  # type: ignore[arg-type]
+def _phases(method: Method) -> list[Phase]:
+    """Every phase that a round of the method may have."""
+    return [*(kind(method) for kind in method.nested), Own(method)]
 
 
 def _smaller(problem: Problem) -> str:

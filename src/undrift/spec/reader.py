@@ -360,13 +360,13 @@ class Draft(Document):
         """What the method itself refuses, where the number of clients is known."""
         table, steps = self.tables[i], settings.get("steps", 1)
         for reason in method.refuse_decay(settings.get("decay", 1)):
-            self.complain(("method", i, "decay") if "decay" in table else ("decay",), reason)
+            self.complain(("method", i, "decay") if "decay" in table else ("decay",), reason.text)
         if self.clients is None:
             return
         each = 1 if settings.get("epochs") and isinstance(steps, int) else steps
         cohort = settings["cohort"] or Sampling(self.clients)
         for reason in method.refuse(self.clients, cohort, each, settings.get("weights", "uniform")):
-            self.complain(self.blamed(i, reason), reason)
+            self.complain(self.blamed(i, reason.text), reason.text)
 
     def blamed(self, i: int, reason: str) -> Path:
         """What a refusal is about."""
