@@ -16,7 +16,7 @@ from undrift import problems
 from undrift.core.params import BadParameters, check, hints
 from undrift.core.streams import Streams
 from undrift.data import partition
-from undrift.data.datasets import load
+from undrift.data.tables import load
 from undrift.problems import named as catalog
 
 BASE = {

@@ -225,7 +225,7 @@ class LogisticRegression(Named):
     seed: Natural = 0
 
     def build(self) -> Problem:
-        from undrift.data.datasets import load
+        from undrift.data.tables import load
         from undrift.problems.logistic import Logistic
 
         table = load(self.data, self.folder)

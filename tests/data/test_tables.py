@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from undrift.data.datasets import load
+from undrift.data.tables import load
 
 TEXT = b"2 1:0.5 3:-1\n1 2:4\n2 1:1e-3 # a comment\n"
 FEATURES = [[0.5, 0, -1], [0, 4, 0], [1e-3, 0, 0]]

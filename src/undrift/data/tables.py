@@ -1,0 +1,158 @@
+"""Binary classification sets: those of scikit-learn, and svmlight (LIBSVM) files of a folder."""
+
+from __future__ import annotations
+
+import bz2
+import dataclasses
+import gzip
+import lzma
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import datasets
+
+from undrift.core.params import unknown
+from undrift.data.files import FOLDER, BadData, swelling
+
+Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+_LARGEST = 8 << 30
+_ROWS, _ROW = 1 << 24, 1 << 26
+"""Rows, and bytes of one, that no set known here has more of."""
+_BROKEN = (lzma.LZMAError, zlib.error, EOFError, OSError, ValueError, OverflowError, MemoryError)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Features ``[M, d]`` and labels ``[M]`` in {-1, +1}."""
+
+    features: NDArray[np.float64]
+    labels: NDArray[np.float64]
+    name: str
+
+
+def load(name: str, folder: str | Path | None = None) -> Table:
+    """A set of scikit-learn, else an svmlight file in ``folder`` (default: ``$UNDRIFT_DATA``).
+
+    >>> load("breast-cancer").features.shape
+    (569, 30)
+    """
+    if name in _BUNDLED:
+        return Table(*_BUNDLED[name](), name)
+    where = folder or os.environ.get(FOLDER)
+    if not where:
+        complaint = unknown("data set", name, _BUNDLED)
+        raise ValueError(f"{complaint}; for others name a folder, or set {FOLDER} to one")
+    root = Path(where).expanduser()
+    if not root.is_dir():
+        raise ValueError(
+            f"the data folder {root} does not exist; name another, or set {FOLDER} to one"
+        )
+    if path := _find(name, root):
+        return Table(*_read(path), name)
+    complaint = unknown("data set", name, [*_names(root), *_BUNDLED])
+    raise ValueError(f"{complaint}; looked in {' and '.join(map(str, _places(root)))}")
+
+
+def _breast_cancer() -> Arrays:
+    """569 x 30, columns standardised; +1 is benign."""
+    features, target = datasets.load_breast_cancer(return_X_y=True)
+    return (features - features.mean(0)) / features.std(0), np.where(target == 1, 1.0, -1.0)
+
+
+def _digits() -> Arrays:
+    """1797 x 64, pixels in [0, 1]; +1 is an odd digit."""
+    features, target = datasets.load_digits(return_X_y=True)
+    return features / 16, np.where(target % 2 == 1, 1.0, -1.0)
+
+
+_BUNDLED: Mapping[str, Callable[[], Arrays]] = {
+    "breast-cancer": _breast_cancer,
+    "digits": _digits,
+}
+
+
+def _places(folder: Path) -> list[Path]:
+    return [folder, folder / "svmlight"]
+
+
+def _names(folder: Path) -> list[str]:
+    """The sets of ``folder``: the files of its svmlight subfolder, or its own where it has none."""
+    inner = folder / "svmlight"
+    files = (inner if inner.is_dir() else folder).iterdir()
+    packed = re.compile(r"(\.svmlight)?(\.xz|\.bz2|\.gz)?$")
+    return sorted({packed.sub("", path.name, count=1) for path in files if path.is_file()})
+
+
+def _find(name: str, folder: Path) -> Path | None:
+    if Path(name).name != name:
+        raise ValueError(
+            f"{name!r} is not the name of a data set; give a plain name and the folder separately"
+        )
+    endings = (text + packed for text in ("", ".svmlight") for packed in ("", ".xz", ".bz2", ".gz"))
+    files = [f"{name}{ending}" for ending in endings]
+    tried = (place / file for place in _places(folder) for file in files)
+    return next((path for path in tried if path.is_file()), None)
+
+
+def _open(path: Path) -> IO[bytes]:
+    if path.suffix == ".xz":
+        return lzma.open(path)
+    if path.suffix == ".bz2":
+        return bz2.open(path)
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
+def _read(path: Path) -> Arrays:
+    """Dense features and labels in {-1, +1}; of the two labels in the file the smaller becomes -1."""
+    try:
+        with _open(path) as file:
+            lines = _Lines(path, file)
+            features, raw = datasets.load_svmlight_file(lines, dtype=np.float64)
+    except BadData:
+        raise
+    except _BROKEN as error:
+        raise ValueError(
+            f"{path} cannot be read as svmlight text ({error}); fetch the file again"
+        ) from error
+    kinds = np.unique(raw)
+    if len(kinds) != 2:
+        raise ValueError(
+            f"{path} has {len(kinds)} different labels; logistic regression here needs exactly two"
+        )
+    if not np.isfinite(features.data).all():
+        raise ValueError(f"{path} holds features that are not finite numbers; remove those rows")
+    rows, columns = features.shape
+    if 8 * rows * columns > _LARGEST:
+        raise ValueError(
+            f"{path} has {rows} rows of {columns} columns, "
+            f"more than {_LARGEST >> 30} GiB as a dense array; use a set with fewer columns"
+        )
+    return features.toarray(), np.where(raw == kinds[1], 1.0, -1.0)
+
+
+class _Lines:
+    """The lines of a file, as long as it unpacks to no more than a data set can be."""
+
+    def __init__(self, path: Path, file: IO[bytes]):
+        self.path, self.file, self.read = path, file, file.read
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = looked = 0
+        for row, line in enumerate(iter(lambda: self.file.readline(_ROW), b"")):
+            size += len(line)
+            if size >> 20 > looked:
+                looked = size >> 20
+                swelling(self.path, size)
+            if row >= _ROWS or len(line) >= _ROW:
+                raise BadData(
+                    f"{self.path} has more than {_ROWS} rows, "
+                    f"or one of more than {_ROW >> 20} MiB; cut it"
+                )
+            yield line
