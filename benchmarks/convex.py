@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from undrift.core import Problem
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, FedLin, FedRecu, Scaffold
-from undrift.problems import Quadratic, random_least_squares
+from undrift.problems import Quadratic, build
 
 
 def quadratics(clients: int, dim: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -152,7 +152,7 @@ def main() -> None:
     threadpool_limits(1)
     rows = against_numpy(20, 10, steps=10, rounds=50, repeats=15)
     rows += against_numpy(100, 1000, steps=4, rounds=2, repeats=9)
-    ten_rows = random_least_squares(clients=200, rows=10, dim=100)
+    ten_rows = build("least-squares", clients=200, rows=10, dim=100)
     rows += against_wire(ten_rows, "N=200, d=100, 10 rows each", steps=10, rounds=1, repeats=5)
     rows += against_wire(
         Quadratic(*quadratics(200, 100)), "N=200, d=100, dense", steps=10, rounds=1, repeats=5

@@ -32,7 +32,8 @@ from undrift.data.images import load_images
 from undrift.engines import Simulate
 from undrift.methods import FedAvg, Scaffold
 from undrift.models import build
-from undrift.problems import Neural, fedprox_softmax
+from undrift.problems import Neural
+from undrift.problems import build as named
 
 METHODS = {"FedAvg": FedAvg(lr=0.01), "SCAFFOLD": Scaffold(lr=0.01)}
 AXES = {
@@ -104,17 +105,17 @@ def rows(meter: Meter) -> Iterator[dict[str, Any]]:
         return problem.to(torch.float32, meter.device)
 
     for problem in (
-        fedprox_softmax(clients=10, samples=10),
+        named("softmax-synthetic", clients=10, samples=10),
         perceptron(16),
     ):  # libraries load and warm up
         measure(meter, METHODS["SCAFFOLD"], ready(problem), 10, batch=10)
     meter.restart()
     meter.floor = meter.peak()
     for features in (10, 100, 1000, 10_000):
-        problem = ready(fedprox_softmax(clients=100, samples=10, features=features))
+        problem = ready(named("softmax-synthetic", clients=100, samples=10, features=features))
         yield {"axis": "d", "what": "softmax", **measure(meter, METHODS["FedAvg"], problem, 10)}
     for clients in (10, 100, 1000, 10_000, 100_000):
-        problem = ready(fedprox_softmax(clients=clients, samples=10))
+        problem = ready(named("softmax-synthetic", clients=clients, samples=10))
         for name, method in METHODS.items():
             yield {"axis": "clients", "what": name, **measure(meter, method, problem, 10)}
             for cohort in (1, 3, 10, 30, 100) if clients == 1000 else ():

@@ -16,7 +16,7 @@ from undrift.core.costs import costs
 from undrift.engines import Simulate, Wire, wire
 from undrift.engines.codec import BadFrame, decode, encode, header, sparse_bytes
 from undrift.methods.fedlin import top
-from undrift.problems import random_quadratic
+from undrift.problems import build
 
 BOTH = pytest.mark.parametrize("engine", [Simulate, Wire])
 
@@ -138,7 +138,7 @@ def test_a_damaged_frame_is_refused_or_has_the_declared_form(place, bit):
 @BOTH
 def test_bytes_of_top_k_are_those_that_travel(engine):
     """20 clients, d = 10, float64: an entry with its place is 12 bytes, a whole vector 80."""
-    problem = random_quadratic(clients=20, dim=10)
+    problem = build("quadratic", clients=20, dim=10)
     machine = engine(ud.FedLinTopK(lr=0.001, k_server=3, k_client=2), problem)
     machine.run_round()
     assert (machine.ledger.bytes_up, machine.ledger.bytes_down) == (
@@ -155,7 +155,7 @@ def test_bytes_of_top_k_are_those_that_travel(engine):
 
 def test_many_entries_are_sent_whole():
     """7 of 10 entries with their places are 84 bytes, the vector 80."""
-    machine = Simulate(ud.FedLinTopK(lr=0.001, k_server=7), random_quadratic(clients=4, dim=10))
+    machine = Simulate(ud.FedLinTopK(lr=0.001, k_server=7), build("quadratic", clients=4, dim=10))
     for _ in range(2):
         machine.run_round()
     assert machine.ledger.bytes_down == 2 * 4 * 160

@@ -7,7 +7,7 @@ import torch
 import undrift.methods as um
 from tests.methods.world import federation, points, problem_of, start
 from undrift.engines import Simulate
-from undrift.problems.synthetic import random_quadratic
+from undrift.problems import build
 
 SEEDS = range(3)
 
@@ -119,7 +119,7 @@ def test_row_6_fedcet_stability_limit_of_the_weight(tau):
     ("tau", "converges"), [(1, True), (2, True), (5, True), (8, False), (10, False)]
 )
 def test_row_7_extra_and_local_updates(tau, converges):
-    problem = random_quadratic(clients=6, dim=5, mu=0.2, L=1.0, seed=1)
+    problem = build("quadratic", clients=6, dim=5, mu=0.2, L=1.0, seed=1)
     engine = Simulate(um.EXTRA(lr=0.1), problem, steps=tau)
     first = problem.metrics(engine.x)["grad_norm"]
     for _ in range(1500):
@@ -254,8 +254,6 @@ def test_row_12_four_names_of_one_recursion(seed):
 
 
 def test_row_12_on_logistic_regression():
-    from undrift.problems import build
-
     problem = build(
         "logistic", data="breast-cancer", clients=6, partition="dirichlet", beta=0.3, l2=0.01
     )

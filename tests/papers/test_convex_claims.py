@@ -4,20 +4,20 @@ import numpy as np
 import pytest
 
 import undrift as ud
-from undrift.problems import fedcet_quadratic, fedred_quadratic, random_least_squares
+from undrift.problems import build
 from undrift.theory import fedcet
 
 
 def test_fedrecu_least_squares():
     """Figure 14's setting from x = 0, tau = 4: about 1.2e-2, 2.8e-3, 5.8e-5 at rounds 10, 50, 160."""
-    problem = random_least_squares(seed=0)
+    problem = build("least-squares", seed=0)
     lr = 8 / (13 * 4 * problem.frobenius_L)
     gaps = ud.run(ud.FedRecu(lr=lr), problem, rounds=160, steps=4).history["gap"]
     np.testing.assert_allclose(gaps[[10, 50, 160]], [1.2e-2, 2.8e-3, 5.8e-5], rtol=0.1)
 
 
 def test_fedrecu_progress_hardly_depends_on_tau():
-    problem = random_least_squares(seed=0)
+    problem = build("least-squares", seed=0)
     ends = [
         ud.run(
             ud.FedRecu(lr=8 / (13 * tau * problem.frobenius_L)), problem, rounds=100, steps=tau
@@ -32,7 +32,7 @@ def test_fedcet_figure_1(mu, L, factor):
     """The published curve has the constants of the authors' code; mu = L = 4 are the problem's own."""
     lr = fedcet.search(mu, L, 2)
     method = ud.FedCET(lr=lr, c=fedcet.weight(mu, lr))
-    distance = ud.run(method, fedcet_quadratic(hessians="equal"), rounds=30, steps=2).history[
+    distance = ud.run(method, build("fedcet", hessians="equal"), rounds=30, steps=2).history[
         "distance"
     ]
     np.testing.assert_allclose(distance[2:25] / distance[1:24], factor, atol=5e-4)
@@ -49,7 +49,7 @@ def test_fedred_figure_1(kind, accuracy):
     only; lambda = 1
     and p = 0.035 were picked from about twenty pairs, and are below what the theory asks for.
     """
-    problem = fedred_quadratic(kind=kind)
+    problem = build("fedred", kind=kind)
     L, delta, mu = problem.constants.L, problem.constants.delta_A, max(problem.constants.mu, 0.0)
     small = accuracy * problem.metrics(problem.start())["grad_norm"]
 

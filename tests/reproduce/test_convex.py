@@ -8,7 +8,7 @@ import pytest
 
 import undrift as ud
 from undrift.cli import main
-from undrift.problems import random_least_squares
+from undrift.problems import build
 from undrift.reproduce import grid as search
 from undrift.reproduce import items, rates, study
 from undrift.reproduce.cache import Cache
@@ -73,7 +73,7 @@ def test_figure_14_starts_where_fedrecu_is_after_eight_rounds(tmp_path):
     [recu, lin, *_] = wants(it, it.panel[0], Options(rounds=3))
     cache = Cache(tmp_path)
     go(cache, [recu, lin])
-    gaps = ud.run(ud.FedRecu(lr="theory"), random_least_squares(), rounds=11, steps=4).history[
+    gaps = ud.run(ud.FedRecu(lr="theory"), build("least-squares"), rounds=11, steps=4).history[
         "gap"
     ]
     assert [row["gap"] for row in cache.found(recu).rows] == pytest.approx(gaps[8:], rel=1e-9)

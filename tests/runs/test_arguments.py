@@ -13,7 +13,7 @@ from undrift.core import BadParameters
 from undrift.core.cohort import Sampling
 from undrift.core.params import hints
 from undrift.engines.arguments import Setting
-from undrift.problems import random_quadratic
+from undrift.problems import build
 from undrift.runs.api import prepare
 from undrift.spec.device import absent
 from undrift.spec.schema import BadSpec, Settings, parse
@@ -205,8 +205,8 @@ def test_the_seed_of_a_named_problem():
         ud.run(METHOD, "quadratic", rounds=1, problem_seed=seed, **SMALL)
         for seed in (3, np.int64(4))
     )
-    assert torch.equal(one.problem.optimum, random_quadratic(**SMALL, seed=3).optimum)
-    assert torch.equal(other.problem.optimum, random_quadratic(**SMALL, seed=4).optimum)
+    assert torch.equal(one.problem.optimum, build("quadratic", **SMALL, seed=3).optimum)
+    assert torch.equal(other.problem.optimum, build("quadratic", **SMALL, seed=4).optimum)
     assert "problem_seed = 'a' is not allowed" in wrong(problem_seed="a")["problem_seed"]
 
 

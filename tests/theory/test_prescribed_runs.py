@@ -8,7 +8,7 @@ import pytest
 from undrift.engines import Simulate
 from undrift.methods import registry
 from undrift.problems.logistic import Logistic
-from undrift.problems.synthetic import random_quadratic
+from undrift.problems.named import build
 from undrift.runs.api import resolve
 from undrift.theory.rules import RULES
 
@@ -27,8 +27,8 @@ def logistic(l2, seed, clients=4, rows=12, dim=3):
 
 
 PROBLEMS = {
-    "quadratic, condition 5": random_quadratic(clients=5, dim=4, mu=1.0, L=5.0, seed=0),
-    "quadratic, condition 50": random_quadratic(clients=3, dim=3, mu=0.1, L=5.0, seed=1),
+    "quadratic, condition 5": build("quadratic", clients=5, dim=4, mu=1.0, L=5.0, seed=0),
+    "quadratic, condition 50": build("quadratic", clients=3, dim=3, mu=0.1, L=5.0, seed=1),
     "logistic, l2 0.1": logistic(0.1, seed=0),
     "logistic, l2 0.01": logistic(0.01, seed=1),
 }

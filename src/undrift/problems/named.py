@@ -1,11 +1,12 @@
-"""Problems by name. Importing it costs nothing: no torch, no NumPy."""
+"""Problems by name: the parameters of each and what it is made of. Imports no torch, no NumPy."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+import os
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, dataclass_transform
 
 from undrift.core.params import (
     BadParameters,
@@ -15,18 +16,31 @@ from undrift.core.params import (
     NonNegative,
     Positive,
     check,
+    hints,
     unknown,
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from undrift.core.problem import Problem
+    from undrift.data.images import ImageSet
     from undrift.data.partition import Parts
     from undrift.objectives import Objective
+    from undrift.problems.least_squares import LeastSquares
+    from undrift.problems.logistic import Logistic
     from undrift.problems.neural.problem import Neural
+    from undrift.problems.quadratic import Quadratic
+    from undrift.problems.softmax import Softmax
+
+registry: dict[str, type[Named]] = {}
+"""Every named problem, in the order of this file."""
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Named:
-    """The parameters of a named problem.
+    """The parameters of a named problem; subclasses become frozen dataclasses and are registered.
 
     clients  how many there are
     seed     decides all that is drawn
@@ -34,19 +48,42 @@ class Named:
 
     name: ClassVar[str]
     title: ClassVar[str]
+    objectives: ClassVar[bool] = False
+    """Whether the local loss can be chosen."""
+    judged: ClassVar[Literal["gap", "accuracy"]] = "gap"
+    """The metric that targets are set for."""
     chance: ClassVar[Mapping[str, str]] = {"split": "data"}
-    """What a seed can decide, in words: the ``split`` among the clients (or the drawn data), the
-    ``start``.
-    """
+    """What a seed can decide, in words: the ``split`` among clients (or the data), the ``start``."""
     held: ClassVar[tuple[str, ...]] = ()
-    """The parameters that the numbers a client holds are the product of."""
+    """The parameters whose product is the count of numbers that a client holds."""
+
+    clients: int
+    seed: int
+    precision: str | None = None
+    """Of matrix products on a GPU, where it can be chosen."""
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        registry[cls.name] = cls
 
     def __post_init__(self) -> None:
-        if problems := check(self.name, type(self), self._values()):
+        if problems := check(self.name, type(self), vars(self)) or self.conditions():
             raise BadParameters(self.name, problems)
 
-    def build(self) -> Problem:
-        """The problem itself."""
+    def conditions(self) -> dict[str, str]:
+        """Field -> what is wrong with it, given the others."""
+        return {}
+
+    def build(self, objective: Objective | None = None) -> Problem:
+        """The problem itself, with this local loss where :attr:`objectives` is true."""
+        if objective is not None:
+            text = f"{self.name} has a loss of its own: leave out objective"
+            raise BadParameters(self.name, {"objective": text})
+        return self.make()
+
+    def make(self) -> Problem:
+        """The problem with the loss that it has of its own."""
         raise NotImplementedError
 
     def drawn(self, what: Collection[str], seed: int) -> Self:
@@ -59,17 +96,16 @@ class Named:
 
     @property
     def least_bytes(self) -> int:
-        """What it holds in memory at the least, as far as that follows from its parameters."""
-        sizes = [getattr(self, name) for name in self.held]
-        return 8 * getattr(self, "clients", 0) * math.prod(sizes)
-
-    def _values(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        """A lower bound on its memory, as far as that follows from its parameters."""
+        sizes: list[int] = [getattr(self, name) for name in self.held]
+        return 8 * self.clients * math.prod(sizes)
 
 
-@dataclasses.dataclass(frozen=True)
 class RandomQuadratic(Named):
-    """
+    """Dense Hessians with eigenvalues in [mu, L] and centres around a common one.
+
+    Whatever the heterogeneity, the eigenvalues reach mu and L (in two or more dimensions).
+
     dim            coordinates of x
     mu             eigenvalues of the Hessians are at least this
     L              and at most this
@@ -90,18 +126,37 @@ class RandomQuadratic(Named):
     spread: NonNegative = 1.0
     seed: Natural = 0
 
-    def build(self) -> Problem:
-        from undrift.problems.synthetic import random_quadratic
+    def conditions(self) -> dict[str, str]:
+        if self.mu <= self.L:
+            return {}
+        text = f"mu = {self.mu:g} exceeds L = {self.L:g}; eigenvalues are drawn between them"
+        return {"mu": text}
 
-        return random_quadratic(**self._values())
+    def make(self) -> Quadratic:
+        import numpy as np
+
+        from undrift.problems.quadratic import Quadratic
+
+        rng, (n, d) = np.random.default_rng(self.seed), (self.clients, self.dim)
+        basis, _ = np.linalg.qr(rng.standard_normal((n + 1, d, d)))
+        place = rng.random((n + 1, 1, d))
+        if d > 1:
+            place[..., 0], place[..., -1] = 0, 1
+        H = (basis * (self.mu + (self.L - self.mu) * place)) @ basis.swapaxes(1, 2)
+        A = (1 - self.heterogeneity) * H[:1] + self.heterogeneity * H[1:]
+        b = rng.standard_normal(d) + self.spread * rng.standard_normal((n, d))
+        return Quadratic.centred((A + A.swapaxes(1, 2)) / 2, b)
 
 
-@dataclasses.dataclass(frozen=True)
 class FedRedQuadratic(Named):
-    """
+    """Diagonal A_ij of norm 100 whose means differ by about 5 between clients.
+
+    Strong: every A_ij has smallest eigenvalue 1. Convex: up to 20 eigenvalues fall geometrically
+    towards 0 and half of them are 0. Nonconvex: the A_ij are indefinite (their mean is not, or f
+    would have no lower bound) and beta = 400.
+
     kind        strong: eigenvalues from 1 to 100; convex: some of each component's are 0;
-                nonconvex: some components
-                have negative ones
+                nonconvex: some components have negative ones
     components  quadratics whose mean a client's function is
     dim         coordinates of x
     """
@@ -116,15 +171,42 @@ class FedRedQuadratic(Named):
     dim: Count = 1000
     seed: Natural = 0
 
-    def build(self) -> Problem:
-        from undrift.problems.synthetic import fedred_quadratic
+    def conditions(self) -> dict[str, str]:
+        if self.dim > 1:
+            return {}
+        text = "dim = 1 is not allowed: the smallest and the largest eigenvalue need two dimensions"
+        return {"dim": text}
 
-        return fedred_quadratic(**self._values())
+    def make(self) -> Quadratic:
+        import numpy as np
+
+        from undrift.problems.quadratic import Quadratic
+
+        rng = np.random.default_rng(self.seed)
+        shape = (self.clients, self.components, self.dim)
+        common, noise = 110 * rng.random(self.dim), 18 * rng.random(shape)
+        common[-1] = 110
+        if self.kind == "nonconvex":
+            A = np.minimum(np.maximum(common, 5) + noise - 9, 100)
+        else:
+            if self.kind == "strong":
+                common[0] = -18
+            A = np.clip(common + noise, 1, 100)
+        if self.kind == "convex":
+            few = np.arange(min(20, self.dim - 1))
+            kept = rng.integers(2, size=(*shape[:2], len(few)))
+            A[..., few] *= kept * 2.0 ** (few - 20) / A[..., few].mean((0, 1))
+        b = 10 * rng.random(A.shape)
+        return Quadratic.centred(A, b, beta=400.0 if self.kind == "nonconvex" else 0.0)
 
 
-@dataclasses.dataclass(frozen=True)
 class FedCETQuadratic(Named):
-    """
+    r""":math:`f_i(x) = \frac1{n_i}\sum_j\|M_ix-b_{ij}\|^2+\|x\|^2`, b uniform on [-10, 10].
+
+    Equal Hessians are the paper's M_i = I, where L = mu = 4, x* = mean(b)/2 and the mean iterate is
+    plain gradient descent: there is no drift to correct. Different ones come from Gaussian M_i (mu
+    about 2, L about 10).
+
     hessians  equal, as in the paper, where there is no drift; or different, where there is
     samples   measurements of each client
     dim       coordinates of x
@@ -140,15 +222,24 @@ class FedCETQuadratic(Named):
     dim: Count = 60
     seed: Natural = 0
 
-    def build(self) -> Problem:
-        from undrift.problems.synthetic import fedcet_quadratic
+    def make(self) -> Quadratic:
+        import numpy as np
 
-        return fedcet_quadratic(**self._values())
+        from undrift.problems.quadratic import Quadratic
+
+        rng, (n, d) = np.random.default_rng(self.seed), (self.clients, self.dim)
+        b = rng.uniform(-10, 10, (n, self.samples, d))
+        c = (b * b).sum(-1)
+        if self.hessians == "equal":
+            return Quadratic(np.full_like(b, 4), 2 * b, c)
+        M = rng.standard_normal((n, d, d)) / np.sqrt(d)
+        H = 2 * (M.swapaxes(1, 2) @ M + np.eye(d))
+        return Quadratic(np.repeat(H[:, None], self.samples, axis=1), 2 * b @ M, c)
 
 
-@dataclasses.dataclass(frozen=True)
 class RandomLeastSquares(Named):
-    """
+    """Entries uniform on [0, 1].
+
     rows  equations of each client
     dim   coordinates of x
     """
@@ -162,45 +253,15 @@ class RandomLeastSquares(Named):
     dim: Count = 10
     seed: Natural = 0
 
-    def build(self) -> Problem:
-        from undrift.problems.synthetic import random_least_squares
+    def make(self) -> LeastSquares:
+        import numpy as np
 
-        return random_least_squares(**self._values())
+        from undrift.problems.least_squares import LeastSquares
 
-
-@dataclasses.dataclass(frozen=True)
-class SyntheticSoftmax(Named):
-    """
-    samples   of each client
-    features  of a sample
-    classes   of labels
-    alpha     how much the clients' models differ
-    beta      how much their features differ
-    sizes     equal: all have as many samples; lognormal: some have many more, as in FedProx's code
-    l2        weight of |x|^2 / 2; left out: one over the number of all samples
-    """
-
-    name = "softmax-synthetic"
-    title = "FedProx's Synthetic(alpha, beta): softmax regression, a model per client"
-    held = ("samples", "features")
-
-    clients: Count = 30
-    samples: Count = 50
-    features: Count = 60
-    classes: Count = 10
-    alpha: NonNegative = 1.0
-    beta: NonNegative = 1.0
-    sizes: Literal["equal", "lognormal"] = "equal"
-    l2: NonNegative | None = None
-    seed: Natural = 0
-
-    def build(self) -> Problem:
-        from undrift.problems.synthetic import fedprox_softmax
-
-        return fedprox_softmax(**self._values())
+        rng, shape = np.random.default_rng(self.seed), (self.clients, self.rows)
+        return LeastSquares(rng.random((*shape, self.dim)), rng.random(shape))
 
 
-@dataclasses.dataclass(frozen=True)
 class LogisticRegression(Named):
     """
     data       a set that is embedded, such as breast-cancer, or an svmlight file in the folder
@@ -224,20 +285,98 @@ class LogisticRegression(Named):
     l2: NonNegative | None = None
     seed: Natural = 0
 
-    def build(self) -> Problem:
+    def make(self) -> Logistic:
         from undrift.data.tables import load
         from undrift.problems.logistic import Logistic
 
         table = load(self.data, self.folder)
-        return Logistic(
-            table.features, table.labels, _split(self, table.labels, self.seed), self.l2
-        )
+        parts = _split(self, table.labels, self.seed)
+        return Logistic(table.features, table.labels, parts, self.l2)
 
     def fixed(self, what: str) -> str:
         return super().fixed(what) or _whole(self, what)
 
 
-@dataclasses.dataclass(frozen=True)
+class SyntheticSoftmax(Named):
+    """Samples labelled by a softmax model of each client's own, after FedProx.
+
+    Client k's weights and bias for class c are from N(u_kc, 1), its features from
+    N(v_k, diag(j^-1.2)), the entries of v_k from N(B_k, 1); u_kc has standard deviation alpha and
+    B_k beta. FedProx's code has one u_k for all classes, which changes no label: a softmax ignores
+    what all classes share. Clients of lognormal sizes have exp(N(4, 2^2)) samples more, as in that
+    code. Features are rounded to float32.
+
+    samples   of each client
+    features  of a sample
+    classes   of labels
+    alpha     how much the clients' models differ
+    beta      how much their features differ
+    sizes     equal: all have as many samples; lognormal: some have many more, as in FedProx's code
+    l2        weight of |x|^2 / 2; left out: one over the number of all samples
+    """
+
+    name = "softmax-synthetic"
+    title = "FedProx's Synthetic(alpha, beta): softmax regression, a model per client"
+    held = ("samples", "features")
+
+    clients: Count = 30
+    samples: Count = 50
+    features: Count = 60
+    classes: Count = 10
+    alpha: NonNegative = 1.0
+    beta: NonNegative = 1.0
+    sizes: Literal["equal", "lognormal"] = "equal"
+    l2: NonNegative | None = None
+    seed: Natural = 0
+
+    def make(self) -> Softmax:
+        from concurrent.futures import ThreadPoolExecutor
+
+        import numpy as np
+
+        from undrift.problems.softmax import Softmax
+
+        counts = np.full(self.clients, self.samples)
+        if self.sizes == "lognormal":
+            rng = np.random.default_rng(self.seed)
+            counts += rng.lognormal(4, 2, self.clients).astype(np.int64)
+        ends = np.cumsum(counts)
+        x = np.empty((ends[-1], self.features), dtype=np.float32)
+        labels = np.empty(ends[-1], dtype=np.int64)
+
+        def fill(start: int) -> None:
+            sizes = counts[start : start + 500]
+            first = ends[start] - sizes[0]
+            mine = slice(first, first + sizes.sum())
+            self._samples(start, sizes, x[mine], labels[mine])
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(fill, range(0, self.clients, 500)))
+        return Softmax(x, labels, np.split(np.arange(ends[-1]), ends[:-1]), self.l2, self.classes)
+
+    def _samples(
+        self,
+        first: int,
+        sizes: NDArray[np.int64],
+        x: NDArray[np.float32],
+        labels: NDArray[np.int64],
+    ) -> None:
+        """Fill in the samples of the clients from ``first`` on, which have ``sizes``."""
+        import numpy as np
+
+        rng, n = np.random.default_rng((self.seed, first)), len(sizes)
+        u = self.alpha * rng.standard_normal((n, 1, self.classes))
+        B = self.beta * rng.standard_normal((n, 1))
+        models = u + rng.standard_normal((n, self.features + 1, self.classes))
+        centres = B + rng.standard_normal((n, self.features))
+        rng.standard_normal(dtype=np.float32, out=x)
+        x *= np.arange(1, self.features + 1, dtype=np.float32) ** -0.6
+        x += np.repeat(centres.astype(np.float32), sizes, axis=0)
+        rows = np.split(x.astype(np.float64), np.cumsum(sizes)[:-1])
+        scores = [a @ model[:-1] + model[-1] for a, model in zip(rows, models, strict=True)]
+        labels[:] = np.concatenate(scores).argmax(1)
+
+
 class Images(Named):
     """
     data        digits, which is embedded, cifar10, cifar100, mnist, tiny-imagenet, or a sub-folder
@@ -261,6 +400,8 @@ class Images(Named):
 
     name = "images"
     title = "a neural network on images: digits, MNIST, CIFAR, Tiny-ImageNet or a folder"
+    objectives = True
+    judged: ClassVar[Literal["gap", "accuracy"]] = "accuracy"
     chance: ClassVar[Mapping[str, str]] = {"split": "split", "start": "first weights"}
 
     data: str = "digits"
@@ -292,8 +433,7 @@ class Images(Named):
     split_seed: Natural | None = None
     start_seed: Natural | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def conditions(self) -> dict[str, str]:
         problems = {}
         if self.hidden is not None and self.model not in ("mlp", "cnn-small"):
             problems["hidden"] = (
@@ -304,35 +444,29 @@ class Images(Named):
             problems["augment"] = (
                 f"augment = {self.augment!r} is made for {known}; leave it out for {self.data}"
             )
-        if problems:
-            raise BadParameters(self.name, problems)
+        return problems
 
     def drawn(self, what: Collection[str], seed: int) -> Self:
         split = seed if "split" in what else self.split_seed
-        return dataclasses.replace(
-            self, split_seed=split, start_seed=seed if "start" in what else self.start_seed
-        )
+        start = seed if "start" in what else self.start_seed
+        return dataclasses.replace(self, split_seed=split, start_seed=start)
 
     def fixed(self, what: str) -> str:
         return _whole(self, what)
 
     def build(self, objective: Objective | None = None) -> Neural:
         from undrift.data.augment import presets
-        from undrift.data.images import load_images
         from undrift.models import build, with_projection
         from undrift.problems.neural.problem import Neural
 
-        both = (self.train, self.test) if self.train and self.test else None
-        images = load_images(self.data, self.folder, both)
-        if not both and (self.train or self.test):
-            sizes = self.train or len(images.labels), self.test or len(images.test_labels)
-            images = load_images(self.data, self.folder, sizes)
+        images = self._images()
         channels, height, width = images.images.shape[1:]
         if height != width:
-            raise ValueError(
+            text = (
                 f"the networks here take square images; those of {self.data} are {height} x {width}"
             )
-        options: dict[str, Any] = {}
+            raise BadParameters(self.name, {"data": text})
+        options: dict[str, object] = {}
         if self.hidden:
             options["hidden"] = (self.hidden,) * 2 if self.model == "mlp" else self.hidden
         if self.model == "resnet18-3x3":
@@ -340,63 +474,60 @@ class Images(Named):
         start = self.seed if self.start_seed is None else self.start_seed
         net = build(self.model, channels, height, len(images.classes), seed=start, **options)
         if self.projection:
-            net = with_projection(
-                net, 256 if self.projection is True else self.projection, seed=start
-            )
-        pipeline = None if self.augment == "none" else presets[self.augment](self.data)
-        parts = _split(
-            self, images.labels.numpy(), self.seed if self.split_seed is None else self.split_seed
-        )
+            width = 256 if self.projection is True else self.projection
+            net = with_projection(net, width, seed=start)
+        split = self.seed if self.split_seed is None else self.split_seed
         return Neural(
             net,
             images,
-            parts,
-            pipeline=pipeline,
+            _split(self, images.labels.numpy(), split),
+            pipeline=None if self.augment == "none" else presets[self.augment](self.data),
             objective=objective,
             precision=self.precision,
             training=self.training,
         )
 
+    def _images(self) -> ImageSet:
+        from undrift.data.images import load_images
+
+        if self.train and self.test:
+            return load_images(self.data, self.folder, (self.train, self.test))
+        images = load_images(self.data, self.folder)
+        if not (self.train or self.test):
+            return images
+        sizes = self.train or len(images.labels), self.test or len(images.test_labels)
+        return load_images(self.data, self.folder, sizes)
+
 
 def _whole(problem: LogisticRegression | Images, what: str) -> str:
-    """Why there is no split to vary."""
+    """Why there is no split to vary; empty if there is one."""
     return "a single client holds all samples" if what == "split" and problem.clients == 1 else ""
 
 
-def _split(problem: LogisticRegression | Images, labels: Any, seed: int) -> Parts:
+def _split(problem: LogisticRegression | Images, labels: NDArray[np.generic], seed: int) -> Parts:
     from undrift.core.streams import Streams
     from undrift.data import paper_partitions, partition
 
-    among = (labels, problem.clients, Streams(seed).at("data"))
-    match problem.partition:
-        case "iid":
-            return partition.iid(*among)
-        case "dirichlet":
-            return partition.dirichlet(*among, beta=problem.beta)
-        case "dirichlet-balanced":
-            return partition.dirichlet_balanced(*among, beta=problem.beta)
-        case "by-label":
-            return partition.by_label(*among, shards=problem.shards)
-        case paper:
-            return getattr(paper_partitions, paper)(*among, beta=problem.beta)
+    rng, n = Streams(seed).at("data"), problem.clients
+    if problem.partition == "iid":
+        return partition.iid(labels, n, rng)
+    if problem.partition == "by-label":
+        return partition.by_label(labels, n, rng, shards=problem.shards)
+    by_dirichlet = {
+        "dirichlet": partition.dirichlet,
+        "dirichlet-balanced": partition.dirichlet_balanced,
+        "fedspeed": paper_partitions.fedspeed,
+        "feddyn": paper_partitions.feddyn,
+        "fedacg": paper_partitions.fedacg,
+        "fedrecu": paper_partitions.fedrecu,
+    }
+    return by_dirichlet[problem.partition](labels, n, rng, beta=problem.beta)
 
 
-_ALL = (
-    RandomQuadratic,
-    FedRedQuadratic,
-    FedCETQuadratic,
-    RandomLeastSquares,
-    LogisticRegression,
-    SyntheticSoftmax,
-    Images,
-)
-registry: dict[str, type[Named]] = {kind.name: kind for kind in _ALL}
-"""Every named problem."""
+def find(name: str) -> tuple[type[Named], dict[str, object]]:
+    """The problem of a name and the parameters that the name sets.
 
-
-def find(name: str) -> tuple[type[Named], dict[str, Any]]:
-    """The parameters a name stands for and those it sets: ``logistic-a9a`` is ``logistic`` with
-    ``data = "a9a"``.
+    ``logistic-a9a`` is ``logistic`` with ``data = "a9a"``.
 
     >>> find("images-cifar10")[1]
     {'data': 'cifar10'}
@@ -404,20 +535,24 @@ def find(name: str) -> tuple[type[Named], dict[str, Any]]:
     if name in registry:
         return registry[name], {}
     kind, _, data = name.partition("-")
-    if data and kind in (LogisticRegression.name, Images.name):
+    of_sets = [name for name, kind in registry.items() if "data" in hints(kind)]
+    if data and kind in of_sets:
         return registry[kind], {"data": data}
-    raise ValueError(unknown("problem", name, [*registry, "logistic-DATASET", "images-DATASET"]))
+    raise ValueError(
+        unknown("problem", name, [*registry, *(f"{name}-DATASET" for name in of_sets)])
+    )
 
 
-def build(name: str, **parameters: Any) -> Problem:
+def build(name: str, **parameters: object) -> Problem:
     """A problem by name, with the parameters that differ from its defaults."""
     return made(name, **parameters).build()
 
 
-def made(name: str, **parameters: Any) -> Named:
+def made(name: str, **parameters: object) -> Named:
     """The parameters of a problem by name, checked."""
     kind, preset = find(name)
     values = preset | parameters
     if problems := check(name, kind, values):
         raise BadParameters(name, problems)
-    return kind(**values)
+    make: Callable[..., Named] = kind
+    return make(**values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Sequence
 from pathlib import Path as File
@@ -168,10 +167,10 @@ class Draft(Document):
 
     def aims(self) -> None:
         """Targets that the problem cannot measure."""
-        if self.kind and takes_objective(self.kind) and "target" in self.document:
+        if self.kind and self.kind.judged == "accuracy" and "target" in self.document:
             text = "is not known, so there is no gap to aim at: use target_accuracy"
             self.complain(("target",), f"the optimum of {self.kind.name} {text}")
-        if self.kind and not takes_objective(self.kind) and "target_accuracy" in self.document:
+        if self.kind and self.kind.judged != "accuracy" and "target_accuracy" in self.document:
             self.complain(
                 ("target_accuracy",),
                 f"{self.kind.name} measures no accuracy: use target, which is a gap",
@@ -380,5 +379,5 @@ class Draft(Document):
 
 
 def takes_objective(kind: type[catalog.Named]) -> bool:
-    """Whether the local loss of a problem can be chosen. Such a problem is judged by its accuracy."""
-    return "objective" in inspect.signature(kind.build).parameters
+    """Whether the local loss of a problem can be chosen."""
+    return kind.objectives

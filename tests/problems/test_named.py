@@ -17,6 +17,7 @@ from undrift.core.params import BadParameters, check, hints
 from undrift.core.streams import Streams
 from undrift.data import partition
 from undrift.data.tables import load
+from undrift.objectives import CrossEntropy
 from undrift.problems import named as catalog
 
 BASE = {
@@ -87,7 +88,8 @@ def test_listing_needs_neither_torch_nor_numpy():
 
 def test_public_names():
     assert all(getattr(problems, name) is not None for name in problems.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'Cubic'"):
+    assert {"LeastSquares", "Logistic", "Neural", "Quadratic", "Softmax"} <= set(dir(problems))
+    with pytest.raises(AttributeError, match="Cubic"):
         _ = problems.Cubic
 
 
@@ -202,3 +204,15 @@ def test_real_logistic():
 
 def test_precision_reaches_the_network():
     assert catalog.build("images", precision="bf16").precision == "bf16"
+    assert catalog.Images(precision="bf16").precision == "bf16"
+    assert catalog.RandomQuadratic().precision is None
+
+
+@pytest.mark.parametrize("name", catalog.registry)
+def test_a_problem_with_a_loss_of_its_own_takes_no_objective(name):
+    kind = catalog.registry[name]
+    assert kind.objectives == (kind.judged == "accuracy") == (name == "images")
+    if not kind.objectives:
+        with pytest.raises(BadParameters) as caught:
+            kind().build(CrossEntropy())
+        assert set(caught.value.problems) == {"objective"}
