@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from tests.problems.zoo import logistic
 from undrift.problems import Logistic, build
-from undrift.problems.logistic_oracle import divergence
+from undrift.problems.logistic import divergence
 from undrift.problems.newton import NotConverged
 
 
@@ -116,7 +116,7 @@ def test_large_clients_are_solved_one_by_one():
     assert f._large
     z = f.solve(v, 1.0)
     torch.testing.assert_close(f.grad(z) + z, v, rtol=1e-12, atol=1e-12)
-    assert "stack" in vars(f._apart[0])
+    assert "stack" in vars(f.apart[0])
 
 
 def test_badly_scaled_data_still_converge():

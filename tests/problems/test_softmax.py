@@ -14,8 +14,8 @@ from torch import nn
 from tests.problems.zoo import softmax
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, FedLin, FedSpeed, Scaffold
-from undrift.problems import Softmax, fedprox_softmax
-from undrift.problems.softmax_oracle import divergence
+from undrift.problems import Softmax, build
+from undrift.problems.softmax import divergence
 
 CPU = torch.device("cpu")
 
@@ -30,7 +30,7 @@ def data(total=40, dim=3, classes=4, seed=0):
 @pytest.mark.parametrize("sizes", ["equal", "lognormal"])
 def test_gradients_are_those_of_a_linear_layer(sizes, l2):
     """A cohort of FedProx's clients against torch's own layer, loss and differentiation."""
-    problem = fedprox_softmax(clients=6, samples=7, sizes=sizes, l2=l2)
+    problem = build("softmax-synthetic", clients=6, samples=7, sizes=sizes, l2=l2)
     members = np.array([1, 2, 5])
     y = torch.randn(3, problem.dim, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     got = problem.at(members).grad(y)
@@ -55,7 +55,7 @@ def test_gradients_are_those_of_a_linear_layer(sizes, l2):
     "method", [FedAvg(lr=0.05), Scaffold(lr=0.05), FedLin(lr=0.05), FedSpeed(lr=0.05)], ids=repr
 )
 def test_simulate_follows_wire(method, sizes, batch):
-    problem = fedprox_softmax(clients=8, samples=9, features=5, classes=3, sizes=sizes, l2=0.01)
+    problem = build("softmax-synthetic", clients=8, samples=9, features=5, classes=3, sizes=sizes, l2=0.01)
     setting = {"steps": [1, 2, 3, 4] * 2, "batch": batch, "seed": 3}
     if method.participation == "partial":
         setting["cohort"] = 5
@@ -121,7 +121,7 @@ def test_solve_in_pieces(monkeypatch):
     case = softmax((5, 5, 5, 5))
     v = torch.randn(4, case.problem.dim, dtype=torch.float64)
     want = case.problem.at().solve(v, 0.3)
-    monkeypatch.setattr("undrift.problems.softmax_oracle.ROOM", 3 * case.problem.dim**2)
+    monkeypatch.setattr("undrift.problems.softmax.ROOM", 3 * case.problem.dim**2)
     torch.testing.assert_close(case.problem.at().solve(v, 0.3), want, rtol=1e-11, atol=1e-11)
 
 
@@ -186,12 +186,13 @@ def test_divergence_against_sixty_digits():
 
 def test_smoothness_bounds_the_hessian_and_is_met_by_two_classes():
     problem = Softmax([[3.0], [-1.0]], [0, 1], [[0, 1]], l2=0.25)
-    hessian = problem._hessian(problem._local(0))
-    assert np.linalg.eigvalsh(hessian)[-1] <= problem.constants.L
-    at_zero = problem._local(0).derivatives(torch.zeros(1, 4, dtype=torch.float64))[1][0]
-    assert float(torch.linalg.eigvalsh(at_zero)[-1]) == pytest.approx(
-        problem.constants.L, rel=1e-12
-    )
+    f = problem.at().regularised(torch.zeros(1, 4, dtype=torch.float64), 0.0)
+
+    def largest(x):
+        return float(torch.linalg.eigvalsh(f.derivatives(x.unsqueeze(0))[1][0])[-1])
+
+    assert largest(problem.optimum) <= problem.constants.L
+    assert largest(problem.start()) == pytest.approx(problem.constants.L, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_refusals(features, labels, parts, options, message):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("sizes", ["equal", "lognormal"])
 def test_cuda_follows_the_cpu_and_waits_for_nothing(sizes):
-    problem = fedprox_softmax(clients=40, samples=9, sizes=sizes)
+    problem = build("softmax-synthetic", clients=40, samples=9, sizes=sizes)
     for dtype, near in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
         cpu, gpu = (
             Simulate(

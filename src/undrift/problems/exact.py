@@ -1,6 +1,4 @@
-"""Problems whose data lie in tensors: exact ones in float64, and a copy in the precision and place
-of the run.
-"""
+"""Problems whose data are tensors: exact in float64, with a copy in the precision of the run."""
 
 from __future__ import annotations
 
@@ -8,28 +6,29 @@ import abc
 import copy
 import math
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from undrift._device import upload
 from undrift.core.problem import Oracle, Problem
 
+Values = ArrayLike | Tensor
+"""What a user gives as data: an array, a tensor or nested lists."""
 
-class Resident(Problem):
-    """Gathers oracles from resident tensors.
 
-    Constants, optimum and metrics come from the exact data whatever the precision of the run.
-    """
+class ExactProblem(Problem):
+    """Constants, optimum and metrics come from float64 data whatever the precision of the run."""
 
     dtype: torch.dtype = torch.float64
     device: torch.device
 
     @property
     def precise(self) -> torch.device:
-        """Where float64 is: beside the run, or on the CPU where the device has none."""
+        """Where float64 data are: beside the run, or on the CPU where the device has no float64."""
         return torch.device("cpu") if self.device.type == "mps" else self.device
 
     def at(self, members: np.ndarray | None = None) -> Oracle:
@@ -60,7 +59,7 @@ class Resident(Problem):
         return self._oracle(np.arange(self.clients))
 
 
-def exact(name: str, values: Any) -> Tensor:
+def exact(name: str, values: Values) -> Tensor:
     """A copy of an array, tensor or nested list as a float64 tensor of finite numbers."""
     try:
         if isinstance(values, Tensor):
@@ -75,7 +74,7 @@ def exact(name: str, values: Any) -> Tensor:
 
 
 def moderate(name: str, tensor: Tensor) -> Tensor:
-    """The same, if its numbers are finite and so are sums of very many of their squares."""
+    """``tensor``, refused unless its numbers, and sums of many of their squares, are finite."""
     if not tensor.numel():
         return tensor
     ends = [abs(float(end)) for end in tensor.aminmax()]
@@ -83,7 +82,8 @@ def moderate(name: str, tensor: Tensor) -> Tensor:
         raise ValueError(f"{name} holds numbers that are not finite; remove or replace them")
     if (largest := max(ends)) > (most := torch.finfo(tensor.dtype).max ** 0.5 / 1e4):
         raise ValueError(
-            f"{name} holds numbers up to {largest:.3g}, whose squares overflow; scale it below {most:.0e}"
+            f"{name} holds numbers up to {largest:.3g}, whose squares overflow; "
+            f"scale it below {most:.0e}"
         )
     return tensor
 
@@ -100,3 +100,9 @@ def weights(batch: Tensor, dtype: torch.dtype) -> Tensor:
     """Equal weights ``[C, B]`` of the samples present in each row, 0 where ``batch`` is -1."""
     present = (batch >= 0).to(dtype)
     return present / present.sum(1, keepdim=True).clamp(min=1)
+
+
+def numbers(values: dict[str, Tensor]) -> dict[str, float]:
+    """Scalars by name, read from the device in one transfer."""
+    found: list[float] = torch.stack(list(values.values())).tolist()
+    return dict(zip(values, found, strict=True))

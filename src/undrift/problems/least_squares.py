@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from undrift.problems.digest import digest
-from undrift.problems.exact import exact, pick, weights
-from undrift.problems.quadratic_form import Dense, Form, FormOracle
-from undrift.problems.ragged import Held
-from undrift.problems.spectra import Matrix
+from undrift.problems.exact import Values, exact, pick, weights
+from undrift.problems.quadratic_form import Dense, QuadraticForm, QuadraticOracle
+from undrift.problems.ragged import Ragged
+from undrift.problems.spectra import Matrix, numpy
 
 
-class LeastSquares(Form):
-    r"""Clients with :math:`f_i(x) = \frac12\|A_ix-b_i\|^2`, a sum over rows: ``A [N, m, d]``, ``b
-    [N, m]``.
+class LeastSquares(QuadraticForm):
+    r"""Clients with :math:`f_i(x) = \frac12\|A_ix-b_i\|^2`, a sum over rows.
+
+    ``A`` is ``[N, m, d]`` and ``b`` is ``[N, m]``.
 
     >>> LeastSquares([[[1.0], [1.0]]], [[1.0, 3.0]]).optimum.tolist()
     [2.0]
     """
 
-    def __init__(self, A: Any, b: Any):
+    def __init__(self, A: Values, b: Values):
         self.A, self.b = exact("A", A), exact("b", b)
         if self.A.ndim != 3 or 0 in self.A.shape:
             raise ValueError(f"A has shape {list(self.A.shape)}; give [clients, rows, d]")
@@ -42,16 +42,11 @@ class LeastSquares(Form):
         return digest("least squares", self.A, self.b)
 
     def hessian(self, client: int) -> Matrix:
-        return (self.A[client].T @ self.A[client]).cpu().numpy()
+        return numpy(self.A[client].T @ self.A[client])
 
     def mean(self) -> Tensor:
         rows = self.A.flatten(0, 1)
         return rows.T @ rows / self.clients
-
-    @property
-    def frobenius_L(self) -> float:
-        """max_i |A_i'A_i|_F, the smoothness constant that FedRecu's authors used."""
-        return max(float(np.linalg.norm(self.hessian(i))) for i in range(self.clients))
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
@@ -59,7 +54,7 @@ class LeastSquares(Form):
         rows, columns = self.A.shape[1:]
         self._gram = torch.bmm(self.A.mT, self.A).to(device, dtype) if columns <= rows else None
 
-    def _oracle(self, members: np.ndarray) -> FormOracle:
+    def _oracle(self, members: np.ndarray) -> QuadraticOracle:
         sample = Rows(members, self._A, self._b)
         if self._gram is None:
             return Wide(members, self._A, self._b, self._q, sample)
@@ -67,12 +62,10 @@ class LeastSquares(Form):
 
 
 class Rows:
-    """Gradients over the rows of a mini-batch, from those of all clients, scaled to stand for all
-    of a client's.
-    """
+    """Gradients over the rows of a mini-batch, scaled up to all rows of a client."""
 
     def __init__(self, members: np.ndarray, A: Tensor, b: Tensor):
-        self.A, self.b, self.held = A.flatten(0, 1), b.flatten(), Held.blocks(members, b.shape[1])
+        self.A, self.b, self.held = A.flatten(0, 1), b.flatten(), Ragged.blocks(members, b.shape[1])
 
     def __call__(self, y: Tensor, batch: Tensor) -> Tensor:
         A, b = self.held.drawn(self.A, batch), self.held.drawn(self.b, batch)
@@ -81,7 +74,7 @@ class Rows:
         return torch.bmm((weight * residual).unsqueeze(1), A).squeeze(1)
 
 
-class Wide(FormOracle):
+class Wide(QuadraticOracle):
     """Fewer rows than columns: gradients through A, and A'A only for ``solve``."""
 
     def __init__(self, members: np.ndarray, A: Tensor, b: Tensor, q: Tensor, rows: Rows):

@@ -4,93 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from scipy.special import roots_sh_jacobi
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from undrift.core.problem import Constants
 from undrift.problems.digest import digest
-from undrift.problems.exact import Resident, exact
-from undrift.problems.logistic_oracle import LogisticOracle, divergence
-from undrift.problems.newton import NotConverged, minimise
-from undrift.problems.ragged import Held, owned
-from undrift.problems.spectra import Matrix, dissimilarity, largest_eigenvalue
+from undrift.problems.exact import Values, exact, numbers
+from undrift.problems.ragged import Ragged
+from undrift.problems.regression import Regression, RegressionOracle, Regularised
+from undrift.problems.spectra import largest_eigenvalue
+
+LARGE = 1 << 16
+"""Numbers of a client that keep a CPU core busy on their own."""
+_NODES, _WEIGHTS = (torch.from_numpy(part) for part in roots_sh_jacobi(6, 2, 1))
 
 
-class Logistic(Resident):
-    r"""Clients with :math:`f_i(x) = \frac NM\sum_{j\in i}\log(1+e^{-y_ja_j^\top x}) +
-    \frac{l_2}2\|x\|^2`.
+class Logistic(Regression):
+    r"""Clients with :math:`f_i(x) = \frac NM\sum_{j\in i}\log(1+e^{-y_ja_j^\top x})
+    + \frac{l_2}2\|x\|^2`.
 
     ``features [M, d]`` and ``labels [M]`` in {-1, +1} are split by ``parts``, index arrays of N
-    clients that hold M
-    samples together: f is the pooled loss. ``l2`` defaults to 1/M.
+    clients that hold M samples together: f is the pooled loss. ``l2`` defaults to 1/M.
     """
 
-    def __init__(self, features: Any, labels: Any, parts: Sequence[Any], l2: float | None = None):
-        features, labels = exact("features", features), exact("labels", labels)
-        if features.ndim != 2 or labels.shape != features.shape[:1]:
+    def __init__(
+        self,
+        features: Values,
+        labels: Values,
+        parts: Sequence[ArrayLike],
+        l2: float | None = None,
+    ):
+        a, y = exact("features", features), exact("labels", labels)
+        if a.ndim != 2 or y.shape != a.shape[:1]:
             raise ValueError(
-                f"features of shape {list(features.shape)} do not go with labels of shape {list(labels.shape)}; "
-                "give [samples, d] and [samples]"
+                f"features of shape {list(a.shape)} do not go with labels of shape "
+                f"{list(y.shape)}; give [samples, d] and [samples]"
             )
-        if not bool((labels.abs() == 1).all()):
+        if not bool((y.abs() == 1).all()):
             raise ValueError("labels must be -1 or +1; map the two classes to them")
-        numbers, self.held = owned(parts, len(labels))
-        order = torch.from_numpy(numbers).to(features.device)
-        self.clients, self.dim = len(self.held), features.shape[1]
-        self.samples = self.held.sizes.tolist()
-        self.total = len(order)
-        self.weight = self.clients / self.total
-        self.l2 = 1 / self.total if l2 is None else float(l2)
-        if not 0 <= self.l2 < float("inf"):
-            raise ValueError(f"l2 = {l2} is not allowed: a finite number >= 0")
+        order = self._divide(parts, len(y), l2).to(a.device)
+        self.dim, self.weight = a.shape[1], self.clients / self.total
         # One row of zeros at the end: index -1, the mark of no sample and of padding, adds nothing
         # to a gradient.
-        self.rows = torch.cat(
-            [-labels[order, None] * features[order], features.new_zeros(1, self.dim)]
-        )
-        self._place(torch.float64, features.device)
+        self.rows = torch.cat([-y[order, None] * a[order], a.new_zeros(1, self.dim)])
+        self._place(torch.float64, a.device)
 
     def digest(self) -> str:
         return digest("logistic", self.rows, self.held.first, self.held.sizes, self.l2)
-
-    @cached_property
-    def optimum(self) -> Tensor | None:
-        """The minimiser to a gradient of 1e-13; ``None`` where l2 = 0 leaves none, or several."""
-        pooled = self._pooled(self.rows)
-        zero = torch.zeros(1, self.dim, dtype=torch.float64, device=self.rows.device)
-        f = pooled.regularised(zero, 0.0)
-        try:
-            return minimise(f, zero, 1e-13 * f.size().clamp(min=1))[0].cpu()
-        except NotConverged:
-            return None
-
-    @cached_property
-    def constants(self) -> Constants:
-        """``L`` bounds the curvature everywhere; ``delta_A`` and ``delta_B`` are local, at the
-        optimum.
-        """
-        largest = [
-            largest_eigenvalue(self._local(i).stack[0].cpu().numpy()) for i in range(self.clients)
-        ]
-        pooled = self._pooled(self.rows)
-        delta_A, delta_B = None, None
-        if self.optimum is not None:
-            mean = self._hessian(pooled)
-            delta_A, delta_B = dissimilarity(
-                lambda i: self._hessian(self._local(i)), mean, self.clients
-            )
-        return Constants(
-            L=self.weight * max(largest) / 4 + self.l2,
-            mu=self.l2,
-            L_mean=largest_eigenvalue(pooled.stack[0].cpu().numpy()) / (4 * self.total) + self.l2,
-            mu_mean=self.l2,
-            delta_A=delta_A,
-            delta_B=delta_B,
-        )
 
     def metrics(self, x: Tensor) -> dict[str, float]:
         """Also ``accuracy`` on all samples, a score of 0 counting half."""
@@ -104,11 +68,9 @@ class Logistic(Resident):
         }
         if best is not None and t_best is not None:
             e = x - best
-            values |= {
-                "gap": divergence(t, t_best).mean() + self.l2 / 2 * (e @ e),
-                "distance": e.norm(),
-            }
-        return dict(zip(values, torch.stack(list(values.values())).tolist(), strict=True))
+            values["gap"] = divergence(t, t_best).mean() + self.l2 / 2 * (e @ e)
+            values["distance"] = e.norm()
+        return numbers(values)
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
@@ -118,25 +80,111 @@ class Logistic(Resident):
     def _oracle(self, members: np.ndarray) -> LogisticOracle:
         return LogisticOracle(self._rows, self._exact, self.held[members], self.weight, self.l2)
 
-    def _local(self, client: int) -> LogisticOracle:
-        return LogisticOracle(
-            self.rows, self.rows, self.held[client : client + 1], self.weight, self.l2
-        )
+    def _curvatures(self) -> tuple[float, float]:
+        each = [largest_eigenvalue(self._held(i).stack[0]) for i in range(self.clients)]
+        mean = largest_eigenvalue(self._everything(self.rows).stack[0])
+        return self.weight * max(each) / 4, mean / (4 * self.total)
 
-    def _pooled(self, rows: Tensor) -> LogisticOracle:
-        """f as the problem of one client with all samples."""
-        return LogisticOracle(
-            rows, rows, Held(np.array([0]), np.array([self.total])), 1 / self.total, self.l2
-        )
+    def _pooled(self) -> Logits:
+        f = self._everything(self.rows)
+        return f.regularised(f.rows.new_zeros(1, self.dim), 0.0)
 
-    def _hessian(self, f: LogisticOracle) -> Matrix:
-        """At the optimum."""
-        assert self.optimum is not None
-        x = self.optimum.to(f.rows).unsqueeze(0)
-        return f.regularised(x, 0.0).derivatives(x)[1][0].cpu().numpy()
+    def _local(self, client: int) -> Logits:
+        f = self._held(client)
+        return f.regularised(f.rows.new_zeros(1, self.dim), 0.0)
+
+    def _held(self, client: int) -> LogisticOracle:
+        held = self.held[client : client + 1]
+        return LogisticOracle(self.rows, self.rows, held, self.weight, self.l2)
+
+    def _everything(self, rows: Tensor) -> LogisticOracle:
+        held = Ragged(np.array([0]), np.array([self.total]))
+        return LogisticOracle(rows, rows, held, 1 / self.total, self.l2)
 
     @cached_property
     def _gauge(self) -> tuple[LogisticOracle, Tensor | None, Tensor | None]:
-        pooled = self._pooled(self._exact)
+        pooled = self._everything(self._exact)
         best = None if self.optimum is None else self.optimum.to(self.precise)
         return pooled, best, None if best is None else pooled.stack[0] @ best
+
+
+class LogisticOracle(RegressionOracle):
+    """Clients hold ``rows``, each -label * features, the last one zero."""
+
+    def __init__(self, rows: Tensor, exact: Tensor, held: Ragged, weight: float, l2: float):
+        self.rows, self.exact, self.held, self.weight, self.l2 = rows, exact, held, weight, l2
+        self.device, self.is_exact = exact.device, rows is exact
+
+    def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
+        if batch is not None:
+            return self._on(y.unsqueeze(1), batch)
+        if self.held.wasteful or (self._large and not self.held.equal):
+            rows = torch.split(y, 1)
+            return torch.cat([f.grad(row) for f, row in zip(self.apart, rows, strict=True)])
+        y = y.unsqueeze(1)
+        share = torch.sigmoid(torch.bmm(y, self.stack.mT))
+        return torch.baddbmm(y, share, self.stack, beta=self.l2, alpha=self.weight).squeeze(1)
+
+    def some(self, which: slice, exact: bool = False) -> LogisticOracle:
+        rows = self.exact if exact else self.rows
+        return LogisticOracle(rows, self.exact, self.held[which], self.weight, self.l2)
+
+    def side_by_side(self, dim: int) -> int:
+        return 1 if self.held.wasteful or self._large else len(self.held)
+
+    def regularised(self, v: Tensor, lam: float) -> Logits:
+        return Logits(self.stack, self.weight, self.l2 + lam, v)
+
+    @cached_property
+    def stack(self) -> Tensor:
+        """The clients' rows ``[C, m, d]``, padded with zeros."""
+        return self.held.stack(self.rows)
+
+    def _on(self, y: Tensor, batch: Tensor) -> Tensor:
+        rows, (_, sizes) = self.held.drawn(self.rows, batch), self.held.spans(y.device)
+        scale = self.weight * sizes.to(y.dtype) / (batch >= 0).sum(1, keepdim=True).clamp(min=1)
+        share = scale.unsqueeze(1) * torch.sigmoid(torch.bmm(y, rows.mT))
+        return torch.baddbmm(y, share, rows, beta=self.l2).squeeze(1)
+
+    @cached_property
+    def _large(self) -> bool:
+        """Whether padding, and waiting for the slowest, costs more than going one by one."""
+        return self.rows.device.type == "cpu" and self.held.most * self.rows.shape[1] > LARGE
+
+
+class Logits(Regularised):
+    """``stack [C, m, d]`` are the clients' rows."""
+
+    def __init__(self, stack: Tensor, weight: float, lam: float, v: Tensor):
+        super().__init__(lam, v)
+        self.stack, self.weight = stack, weight
+
+    def losses(self, y: Tensor) -> Tensor:
+        return -logsigmoid(-self._scores(y)).sum((1, 2)) * self.weight
+
+    def slopes(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        share = torch.sigmoid(self._scores(y))
+        grad = torch.bmm(share, self.stack).squeeze(1) * self.weight
+        curved = torch.bmm(self.stack.mT * (share * (1 - share)), self.stack)
+        return grad, curved * self.weight
+
+    def largest(self) -> Tensor:
+        size: Tensor = self.stack.abs().sum(1).norm(dim=1)
+        return size * self.weight
+
+    def _scores(self, y: Tensor) -> Tensor:
+        return torch.bmm(y.unsqueeze(1), self.stack.mT)
+
+
+def divergence(t: Tensor, s: Tensor) -> Tensor:
+    r"""Bregman divergence of softplus, :math:`(t-s)^2\int_0^1(1-u)\,\sigma'(s+u(t-s))\,du`.
+
+    By quadrature where t and s are close. With the scores s at the optimum, its mean is the gap
+    less the l2 term, and nothing cancels.
+    """
+    step = t - s
+    between = s.unsqueeze(-1) + step.unsqueeze(-1) * _NODES.to(s.device)
+    u = torch.sigmoid(-between.abs())  # at most 1 / 2
+    near = step * step * ((u * (1 - u)) @ _WEIGHTS.to(s.device))
+    far = logsigmoid(-s) - logsigmoid(-t) - torch.sigmoid(s) * step
+    return torch.where(step.abs() < 1, near, far)

@@ -23,13 +23,11 @@ class NotConverged(ValueError):
 
 
 def minimise(f: Smooth, y: Tensor, tolerance: Tensor, limit: int = 300) -> Tensor:
-    """Row-wise minimisers: one more step from where the gradient is within ``tolerance [C]`` and
-    the rounding of y.
+    """Row-wise minimisers: one step on from where gradients are within ``tolerance [C]``.
 
     That step must be short: where the minimum is at infinity gradients vanish but steps do not.
-    Quadratically
-    convergent, it leaves only rounding errors. A finished row stays put, so that it does not depend
-    on its neighbours.
+    Quadratically convergent, it leaves only rounding errors. A finished row stays put, so that it
+    does not depend on its neighbours.
     """
     done = torch.zeros_like(tolerance, dtype=torch.bool)
     for _ in range(limit):

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from undrift.problems.digest import digest
-from undrift.problems.exact import exact, weights
-from undrift.problems.quadratic_form import Dense, Diagonal, Form, FormOracle
-from undrift.problems.ragged import Held
-from undrift.problems.spectra import Matrix
+from undrift.problems.exact import Values, exact, weights
+from undrift.problems.quadratic_form import Dense, Diagonal, QuadraticForm, QuadraticOracle
+from undrift.problems.ragged import Ragged
+from undrift.problems.spectra import Matrix, numpy
 
 
-class Quadratic(Form):
-    r"""Clients with :math:`f_i(x) = \frac1m\sum_j \frac12 x^\top A_{ij}x - \langle q_{ij}, x\rangle
-    + c_{ij}`.
+class Quadratic(QuadraticForm):
+    r"""Clients with :math:`f_i(x) = \frac1m\sum_j \frac12 x^\top A_{ij}x
+    - \langle q_{ij}, x\rangle + c_{ij}`.
 
     ``q`` is ``[N, d]``, or ``[N, m, d]`` with m components per client. ``A`` has one axis more than
-    ``q`` and is
-    symmetric, or it has the shape of ``q`` and its rows are diagonals. ``beta`` adds the nonconvex
-    term
-    :math:`\beta\sum_k x_k^2/(1+x_k^2)` to every client. Arrays, tensors or nested lists.
+    ``q`` and is symmetric, or it has the shape of ``q`` and its rows are diagonals. ``beta`` adds
+    the nonconvex term :math:`\beta\sum_k x_k^2/(1+x_k^2)` to every client. Arrays, tensors or
+    nested lists.
 
     >>> Quadratic([[2.0, 1.0], [2.0, 3.0]], [[2.0, 0.0], [0.0, 4.0]]).optimum.tolist()
     [0.5, 1.0]
     """
 
-    def __init__(self, A: Any, q: Any, c: Any = 0.0, *, beta: float = 0.0):
+    def __init__(self, A: Values, q: Values, c: Values = 0.0, *, beta: float = 0.0):
         A, q, c = exact("A", A), exact("q", q), exact("c", c)
         if q.ndim not in (2, 3) or 0 in q.shape:
             raise ValueError(
@@ -61,10 +60,8 @@ class Quadratic(Form):
         self._place(torch.float64, q.device)
 
     @classmethod
-    def centred(cls, A: Any, b: Any, *, beta: float = 0.0) -> Self:
-        r""":math:`f_i(x) = \frac1m\sum_j \frac12 (x-b_{ij})^\top A_{ij}(x-b_{ij})`; ``b`` has the
-        shape of ``q``.
-        """
+    def centred(cls, A: Values, b: Values, *, beta: float = 0.0) -> Self:
+        r""":math:`f_i(x) = \frac1m\sum_j \frac12 (x-b_{ij})^\top A_{ij}(x-b_{ij})`, b shaped as q."""
         A, b = exact("A", A), exact("b", b)
         q = (A @ b.unsqueeze(-1)).squeeze(-1) if A.ndim > b.ndim else A * b
         return cls(A, q, 0.5 * (b * q).sum(-1), beta=beta)
@@ -73,7 +70,7 @@ class Quadratic(Form):
         return digest("quadratic", self.H, self.q, *self.components, np.array(self.c), self.beta)
 
     def hessian(self, client: int) -> Matrix:
-        return self.H[client].cpu().numpy()
+        return numpy(self.H[client])
 
     def mean(self) -> Tensor:
         return self.H.mean(0)
@@ -83,7 +80,7 @@ class Quadratic(Form):
         self._H, self._q = self.H.to(device, dtype), self.q.to(device, dtype)
         self._components = tuple(part.to(device, dtype) for part in self.components)
 
-    def _oracle(self, members: np.ndarray) -> FormOracle:
+    def _oracle(self, members: np.ndarray) -> QuadraticOracle:
         sample = Components(members, *self._components) if self._components else None
         kind = Dense if self.H.ndim == 3 else Diagonal
         return kind(members, self._H, self._q, self.beta, sample)
@@ -93,11 +90,8 @@ class Components:
     """Mean gradients over the components of a mini-batch, from those of all clients."""
 
     def __init__(self, members: np.ndarray, A: Tensor, q: Tensor):
-        self.A, self.q, self.held = (
-            A.flatten(0, 1),
-            q.flatten(0, 1),
-            Held.blocks(members, q.shape[1]),
-        )
+        self.A, self.q = A.flatten(0, 1), q.flatten(0, 1)
+        self.held = Ragged.blocks(members, q.shape[1])
 
     def __call__(self, y: Tensor, batch: Tensor) -> Tensor:
         A, q, y = self.held.drawn(self.A, batch), self.held.drawn(self.q, batch), y.unsqueeze(1)

@@ -1,5 +1,6 @@
-r"""Quadratics :math:`\frac12 x^\top H_ix - \langle q_i, x\rangle + c_i`, plus :math:`\beta\sum_k
-x_k^2/(1+x_k^2)`.
+r"""Quadratics :math:`\frac12 x^\top H_ix - \langle q_i, x\rangle + c_i`, and a nonconvex term.
+
+The term is :math:`\beta\sum_kx_k^2/(1+x_k^2)`.
 """
 
 from __future__ import annotations
@@ -14,19 +15,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from undrift.core.problem import Constants, Oracle, Unsupported
-from undrift.problems.exact import Resident, pick
-from undrift.problems.spectra import Matrix, dissimilarity, spectrum
+from undrift.problems.exact import ExactProblem, numbers, pick
+from undrift.problems.spectra import Matrix, dissimilarity, numpy, spectrum
 
 Sampler = Callable[[Tensor, Tensor], Tensor]
 """Mini-batch gradients of the quadratic part from (y, batch)."""
 
 
-class FormOracle(Oracle):
-    """Gradients and minimisers; ``sample`` serves the mini-batches, without it every batch is all
-    the data.
+class QuadraticOracle(Oracle):
+    """Gradients and minimisers; without ``sample``, mini-batch gradients are over all the data.
 
-    ``q [N, d]`` is that of all clients; what belongs to ``members`` is gathered when it is first
-    needed.
+    ``q [N, d]`` is that of all clients; the rows of ``members`` are gathered on first use.
     """
 
     def __init__(self, members: np.ndarray, q: Tensor, beta: float, sample: Sampler | None):
@@ -61,7 +60,7 @@ class FormOracle(Oracle):
         """H, ``[C, d]`` or ``[C, d, d]``."""
 
 
-class Explicit(FormOracle):
+class Explicit(QuadraticOracle):
     """``H`` is that of all clients."""
 
     def __init__(
@@ -101,7 +100,7 @@ class Dense(Explicit):
         return torch.baddbmm(self.minus_q.unsqueeze(1), y.unsqueeze(1), self.H).squeeze(1)
 
 
-class Form(Resident):
+class QuadraticForm(ExactProblem):
     """What quadratic problems share: optimum, metrics and constants, exact from their Hessians."""
 
     beta: float = 0.0
@@ -120,13 +119,11 @@ class Form(Resident):
 
     @cached_property
     def mean_hessian(self) -> Matrix:
-        return self.mean().cpu().numpy()
+        return numpy(self.mean())
 
     @property
     def optimum(self) -> Tensor | None:
-        """The minimiser, of least norm where there are several; ``None`` where beta > 0 or f has no
-        lower bound.
-        """
+        """The minimiser of least norm; ``None`` where beta > 0 or f has no lower bound."""
         return None if self._solution is None else torch.from_numpy(self._solution[0])
 
     @cached_property
@@ -146,9 +143,7 @@ class Form(Resident):
         )
 
     def metrics(self, x: Tensor) -> dict[str, float]:
-        """``distance`` is to the nearest minimiser; ``gap`` and ``grad_norm`` come from x - x*:
-        nothing cancels.
-        """
+        """``distance`` is to the nearest minimiser; the others come from x - x*: nothing cancels."""
         H, q, best, span = self._gauge
         x = x.detach().to(q)
         if best is None:
@@ -161,7 +156,7 @@ class Form(Resident):
             gap = 0.5 * (e @ He)
             values = {"loss": gap + self.c - 0.5 * (q @ best), "gap": gap, "grad_norm": He.norm()}
             values["distance"] = (e if span is None else _times(span, e)).norm()
-        return dict(zip(values, torch.stack(list(values.values())).tolist(), strict=True))
+        return numbers(values)
 
     @cached_property
     def _solution(self) -> tuple[NDArray[np.float64], Matrix | None] | None:
@@ -171,15 +166,11 @@ class Form(Resident):
     @cached_property
     def _gauge(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         best, span = (
-            a if a is None else torch.from_numpy(a).to(self.precise)
+            None if a is None else torch.from_numpy(a).to(self.precise)
             for a in self._solution or (None, None)
         )
-        return (
-            torch.from_numpy(self.mean_hessian).to(self.precise),
-            self.q.mean(0).to(self.precise),
-            best,
-            span,
-        )
+        H, q = torch.from_numpy(self.mean_hessian), self.q.mean(0)
+        return H.to(self.precise), q.to(self.precise), best, span
 
 
 def bend(y: Tensor, beta: float) -> Tensor:
@@ -188,7 +179,7 @@ def bend(y: Tensor, beta: float) -> Tensor:
 
 
 def factor(H: Tensor, lam: float) -> Tensor:
-    """H + lam I made ready for ``back``; refused unless positive definite."""
+    """H + lam I, factorised for ``back``; refused unless positive definite."""
     if H.ndim == 2:
         ready = H + lam
         definite = bool((ready > 0).all())
@@ -204,19 +195,15 @@ def factor(H: Tensor, lam: float) -> Tensor:
 
 def back(factor: Tensor, rhs: Tensor) -> Tensor:
     """(H + lam I)^-1 rhs, row by row."""
-    return (
-        rhs / factor
-        if factor.ndim == 2
-        else torch.cholesky_solve(rhs.unsqueeze(-1), factor).squeeze(-1)
-    )
+    if factor.ndim == 2:
+        return rhs / factor
+    return torch.cholesky_solve(rhs.unsqueeze(-1), factor).squeeze(-1)
 
 
 def minimiser(
     H: Matrix, q: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], Matrix | None] | None:
-    """The least-norm minimiser of x'Hx/2 - q'x and the map onto the range of H (``None`` when that
-    is everything).
-    """
+    """The least-norm minimiser of x'Hx/2 - q'x, and the map onto the range of H if H is singular."""
     if H.ndim == 1:
         values, basis = H, None
     else:

@@ -1,29 +1,23 @@
-"""Samples of many clients in one table, one client after another: nothing per client, no padding
-until it is used.
-"""
+"""Samples of many clients as rows of one table, client by client: padded only when used."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from undrift._device import upload
 
 WASTE = 4
-"""Clients are padded to the size of the largest while that takes less than this many times the
-room.
-"""
+"""Clients are padded to the largest one's size if that takes less than so many times the memory."""
 
 
-class Held:
-    """Rows of some clients in a table: ``sizes[c]`` of them from ``first[c]`` on. Its last row
-    stands for none.
-    """
+class Ragged:
+    """Rows of clients in a table: ``sizes[c]`` from ``first[c]`` on; its last row means no sample."""
 
     def __init__(self, first: np.ndarray, sizes: np.ndarray):
         self.first, self.sizes = first, sizes
@@ -32,11 +26,11 @@ class Held:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, which: Any) -> Held:
-        return Held(self.first[which], self.sizes[which])
+    def __getitem__(self, which: slice | NDArray[np.int64]) -> Ragged:
+        return Ragged(self.first[which], self.sizes[which])
 
     @classmethod
-    def blocks(cls, members: np.ndarray, size: int) -> Held:
+    def blocks(cls, members: np.ndarray, size: int) -> Ragged:
         """Clients ``members`` of a table in which each has ``size`` rows."""
         return cls(members * size, np.full(len(members), size))
 
@@ -46,28 +40,24 @@ class Held:
 
     @cached_property
     def wasteful(self) -> bool:
-        """Whether padding takes too much room."""
+        """Whether padding takes too much memory."""
         return len(self) * self.most >= WASTE * int(self.sizes.sum())
 
     def stack(self, table: Tensor) -> Tensor:
-        """The clients' rows ``[C, most, ...]``, filled up with the last row; a view where they lie
-        side by side.
-        """
+        """The clients' rows ``[C, most, ...]``, padded with the last row; a view where possible."""
         m, start = self.most, int(self.first[0])
         if self.equal:
             if bool((np.diff(self.first) == m).all()):
-                return table[start : start + len(self) * m].unflatten(0, (-1, m))
+                return torch.unflatten(table[start : start + len(self) * m], 0, (-1, m))
             if not (self.first % m).any():
-                blocks = table[: len(table) // m * m].unflatten(0, (-1, m))
+                blocks = torch.unflatten(table[: len(table) // m * m], 0, (-1, m))
                 return blocks.index_select(0, upload(self.first // m, table.device))
         place = np.arange(m)
         padded = np.where(place < self.sizes[:, None], self.first[:, None] + place, len(table) - 1)
         return take(table, upload(padded, table.device))
 
     def drawn(self, table: Tensor, batch: Tensor) -> Tensor:
-        """Rows ``[C, B, ...]`` by their positions among each client's own, the last row where that
-        is -1.
-        """
+        """Rows ``[C, B, ...]`` at these positions of each client, the last row of all for -1."""
         first, _ = self.spans(table.device)
         return take(table, torch.where(batch < 0, len(table) - 1, first + batch))
 
@@ -82,26 +72,22 @@ class Held:
 
 def take(table: Tensor, index: Tensor) -> Tensor:
     """``table[index]``; several times faster on a CPU than advanced indexing."""
-    return table.index_select(0, index.flatten()).unflatten(0, index.shape)
+    return torch.unflatten(table.index_select(0, index.flatten()), 0, index.shape)
 
 
-def owned(parts: Sequence[Any], total: int) -> tuple[np.ndarray, Held]:
-    """The samples of all clients one after another, of ``total`` there are, and who holds which of
-    them.
-    """
+def owned(parts: Sequence[ArrayLike], total: int) -> tuple[np.ndarray, Ragged]:
+    """The numbers of the clients' samples, client by client, and who holds which of them."""
     arrays = positions(parts, total)
     sizes, order = np.array([len(part) for part in arrays]), np.concatenate(arrays)
     if np.bincount(order).max() > 1:
         raise ValueError(
             f"parts must hold different positions from 0 to {total - 1}, each at most once"
         )
-    return order, Held(np.cumsum(sizes) - sizes, sizes)
+    return order, Ragged(np.cumsum(sizes) - sizes, sizes)
 
 
-def positions(parts: Sequence[Any], total: int) -> list[np.ndarray]:
-    """The numbers of every client's samples; a mask of all ``total`` samples stands for those it
-    marks.
-    """
+def positions(parts: Sequence[ArrayLike], total: int) -> list[np.ndarray]:
+    """The numbers of every client's samples, where ``parts`` may be masks of all ``total``."""
     if not isinstance(parts, Iterable):
         raise TypeError(
             f"parts must be a list of the samples of every client; got {type(parts).__name__}"
@@ -120,7 +106,7 @@ def positions(parts: Sequence[Any], total: int) -> list[np.ndarray]:
     return found
 
 
-def _numbers(part: Any, client: int, total: int) -> np.ndarray:
+def _numbers(part: ArrayLike, client: int, total: int) -> np.ndarray:
     try:
         numbers = np.asarray(part)
     except Exception:  # ragged lists, tensors of a GPU: NumPy says so in many ways

@@ -6,15 +6,21 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 Matrix = NDArray[np.float64]
 
 
+def numpy(tensor: Tensor) -> Matrix:
+    """A float64 tensor as an array on the host."""
+    array: Matrix = tensor.cpu().numpy()
+    return array
+
+
 def spectrum(hessian: Matrix) -> Matrix:
     """Eigenvalues."""
-    return np.asarray(
-        np.linalg.eigvalsh(hessian) if hessian.ndim == 2 else hessian, dtype=np.float64
-    )
+    values = np.linalg.eigvalsh(hessian) if hessian.ndim == 2 else hessian
+    return np.asarray(values, dtype=np.float64)
 
 
 def dissimilarity(
@@ -29,7 +35,8 @@ def dissimilarity(
     return float(np.sqrt(max(spectrum(squares).max(), 0.0))), largest
 
 
-def largest_eigenvalue(rows: Matrix) -> float:
-    """Largest eigenvalue of rows' rows."""
+def largest_eigenvalue(of: Tensor) -> float:
+    """Largest eigenvalue of A'A for a matrix A."""
+    rows = numpy(of)
     gram = rows.T @ rows if rows.shape[0] > rows.shape[1] else rows @ rows.T
     return float(np.linalg.eigvalsh(gram)[-1])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from undrift.problems.ragged import Held, owned, take
+from undrift.problems.ragged import Ragged, owned, take
 
 
 def table(sizes):
@@ -49,5 +49,5 @@ def test_take_is_indexing():
 
 
 def test_blocks():
-    held = Held.blocks(np.array([2, 0]), 3)
+    held = Ragged.blocks(np.array([2, 0]), 3)
     assert held.first.tolist() == [6, 0] and held.sizes.tolist() == [3, 3]
