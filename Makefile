@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint types mutants bench bench-peers clean
+.PHONY: demo test test-slow lint types stubs mutants bench bench-peers clean
 
 $(VENV)/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,9 @@ lint: $(VENV)/tools
 
 types: $(VENV)/tools
 	$(BIN)/mypy
+
+stubs: $(VENV)/installed  ## write __init__.pyi and docs/api.md after a public name was added
+	$(BIN)/python tools/public_names.py
 
 mutants: $(VENV)/tools  ## flip a sign or drop a term in 24 methods, one at a time: the tests notice
 	$(BIN)/python benchmarks/mutants.py

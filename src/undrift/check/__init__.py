@@ -1,17 +1,8 @@
-"""The battery: what every method must pass, with no code of its own. Names are found on first use,
-as in ``runs``.
+"""The battery: properties that every method must have, checked without any code of its own.
+
+Names are listed in ``__init__.pyi`` and load on first use.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from undrift._lazy import attach
 
-if TYPE_CHECKING:
-    from undrift.check.battery import CHECKS, Failure, battery
-
-__all__ = ["CHECKS", "Failure", "battery"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.battery"), name)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,19 +1,8 @@
-"""Running: one method on one problem, recorded. Names are found on first use: reading a spec needs
-no torch.
+"""Running: one method on one problem, recorded.
+
+Names are listed in ``__init__.pyi`` and load on first use: reading a spec needs no torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from undrift._lazy import attach
 
-if TYPE_CHECKING:
-    from undrift.runs.api import Run, run
-    from undrift.runs.history import History
-
-__all__ = ["History", "Run", "run"]
-_homes = {"History": "history", "Run": "api", "run": "api"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _homes:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_homes[name]}"), name)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,0 +1,137 @@
+"""Every public name, with its type. Written by `make stubs`: change tools/public_names.py."""
+
+from . import (
+    check,
+    core,
+    data,
+    engines,
+    methods,
+    models,
+    objectives,
+    problems,
+    report,
+    reproduce,
+    runs,
+    spec,
+    theory,
+)
+from .core import (
+    BadParameters,
+    Constants,
+    Local,
+    Message,
+    Method,
+    Oracle,
+    Phase,
+    Problem,
+    Scratch,
+    Sparse,
+    State,
+    Unsupported,
+    Vec,
+)
+from .engines.simulate import Simulate
+from .engines.wire import Wire
+from .methods.celgd import CELGD
+from .methods.dane import DANE
+from .methods.daneplus import DANEPlus, DANEPlusDual
+from .methods.extra import EXTRA
+from .methods.fedacg import FedACG
+from .methods.fedadmm import FedADMM
+from .methods.fedavg import FedAvg
+from .methods.fedavgm import FedAvgM
+from .methods.fedcet import FedCET
+from .methods.fedcm import FedCM
+from .methods.feddc import FedDC
+from .methods.feddyn import FedDyn
+from .methods.fedlin import FedLin, FedLinTopK
+from .methods.fedopt import FedAdagrad, FedAdam, FedYogi
+from .methods.fedpd import FedPD, FedPDVR
+from .methods.fedprox import FedProx
+from .methods.fedrecu import FedRecu
+from .methods.fedred import FedRed, FedRedDual
+from .methods.fedspeed import FedSpeed
+from .methods.fedtrack import FedTrack
+from .methods.gd import GD
+from .methods.inexactdane import InexactDANE
+from .methods.mime import Mime, MimeLite
+from .methods.mimemvr import MimeMVR
+from .methods.scaffnew import Scaffnew
+from .methods.scaffold import Scaffold
+from .methods.scaffoldm import ScaffoldM
+from .methods.sonata import SONATA
+from .methods.svrp import SVRP
+from .runs.api import Run, run
+from .runs.history import History
+
+__version__: str
+
+__all__ = [
+    "CELGD",
+    "DANE",
+    "EXTRA",
+    "GD",
+    "SONATA",
+    "SVRP",
+    "BadParameters",
+    "Constants",
+    "DANEPlus",
+    "DANEPlusDual",
+    "FedACG",
+    "FedADMM",
+    "FedAdagrad",
+    "FedAdam",
+    "FedAvg",
+    "FedAvgM",
+    "FedCET",
+    "FedCM",
+    "FedDC",
+    "FedDyn",
+    "FedLin",
+    "FedLinTopK",
+    "FedPD",
+    "FedPDVR",
+    "FedProx",
+    "FedRecu",
+    "FedRed",
+    "FedRedDual",
+    "FedSpeed",
+    "FedTrack",
+    "FedYogi",
+    "History",
+    "InexactDANE",
+    "Local",
+    "Message",
+    "Method",
+    "Mime",
+    "MimeLite",
+    "MimeMVR",
+    "Oracle",
+    "Phase",
+    "Problem",
+    "Run",
+    "Scaffnew",
+    "Scaffold",
+    "ScaffoldM",
+    "Scratch",
+    "Simulate",
+    "Sparse",
+    "State",
+    "Unsupported",
+    "Vec",
+    "Wire",
+    "check",
+    "core",
+    "data",
+    "engines",
+    "methods",
+    "models",
+    "objectives",
+    "problems",
+    "report",
+    "reproduce",
+    "run",
+    "runs",
+    "spec",
+    "theory",
+]

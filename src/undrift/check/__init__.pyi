@@ -1,0 +1,3 @@
+from .battery import CHECKS, Failure, battery
+
+__all__ = ["CHECKS", "Failure", "battery"]

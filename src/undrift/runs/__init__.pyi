@@ -1,0 +1,4 @@
+from .api import Run, run
+from .history import History
+
+__all__ = ["History", "Run", "run"]

@@ -1,0 +1,71 @@
+"""The public names are listed, typed and documented, and load when they are used."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools import public_names
+
+import undrift
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = [path.parent for path in (ROOT / "src").rglob("__init__.pyi")]
+REMEDY = "run `make stubs` and commit what it writes"
+
+
+def test_the_stub_has_every_method_and_public_name():
+    stub = public_names.STUB.read_text(encoding="utf-8")
+    missing = [
+        f"from .{home} import {name}"
+        for name, home in public_names.homes().items()
+        if name not in undrift.__all__
+    ]
+    assert not missing, f"src/undrift/__init__.pyi lacks {missing}: {REMEDY}"
+    assert stub == public_names.stub(), REMEDY
+
+
+def test_the_public_names_are_the_documented_ones():
+    page = public_names.PAGE.read_text(encoding="utf-8")
+    documented = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(documented) == sorted(undrift.__all__), REMEDY
+    assert not re.findall(r"^\| `(\w+)` \|  \|", page, re.MULTILINE), "a name without a docstring"
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_a_stub_lists_what_its_package_has(package):
+    name = ".".join(package.relative_to(ROOT / "src").parts)
+    tree = ast.parse((package / "__init__.pyi").read_text(encoding="utf-8"))
+    (listed,) = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    code = (
+        f"import {name} as it; print(sorted(it.__all__)); [getattr(it, n) for n in dir(it)];"
+        f"from {name} import *; print(sorted(n for n in it.__all__ if n in globals()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines() == [str(sorted(listed))] * 2, done.stderr
+
+
+def test_names_load_when_they_are_used():
+    code = "import sys, undrift; undrift.FedRecu; print({'torch', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_function_is_not_hidden_by_the_module_of_its_name():
+    code = (
+        "import undrift.check.battery, undrift.check as c;"
+        "print(callable(c.battery), callable(c.battery))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True True"
+
+
+def test_an_unknown_name_gets_the_nearest_one():
+    with pytest.raises(AttributeError, match="did you mean Scaffold"):
+        undrift.Scafold  # noqa: B018

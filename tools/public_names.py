@@ -1,0 +1,161 @@
+"""Write the stub of the package and the page of its names from the one list below.
+
+``make stubs`` runs it after a method or a public name was added.
+``src/undrift/__init__.pyi`` is what editors, type checkers and the lazy loader read;
+``docs/api.md`` is what people read. tests/test_public_names.py compares both with this list.
+"""
+
+import inspect
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+
+from undrift.core import registry
+
+ROOT = Path(__file__).parents[1]
+STUB = ROOT / "src/undrift/__init__.pyi"
+PAGE = ROOT / "docs/api.md"
+
+RUNNING = {
+    "run": "runs.api",
+    "Run": "runs.api",
+    "History": "runs.history",
+}
+ENGINES = {"Simulate": "engines.simulate", "Wire": "engines.wire"}
+CONTRACTS = dict.fromkeys(
+    (
+        "BadParameters",
+        "Constants",
+        "Local",
+        "Message",
+        "Method",
+        "Oracle",
+        "Phase",
+        "Problem",
+        "Scratch",
+        "Sparse",
+        "State",
+        "Unsupported",
+        "Vec",
+    ),
+    "core",
+)
+PACKAGES = (
+    "check",
+    "core",
+    "data",
+    "engines",
+    "methods",
+    "models",
+    "objectives",
+    "problems",
+    "report",
+    "reproduce",
+    "runs",
+    "spec",
+    "theory",
+)
+HEAD = (
+    '"""Every public name, with its type. Written by `make stubs`: change tools/public_names.py."""'
+)
+
+
+def methods() -> dict[str, str]:
+    """Every method that comes with undrift, and its module."""
+    import_module("undrift.methods")
+    return {
+        name: cls.__module__.removeprefix("undrift.")
+        for name, cls in sorted(registry.items())
+        if cls.__module__.startswith("undrift.")
+    }
+
+
+def homes() -> dict[str, str]:
+    """Every public name but the packages, and the module that defines it."""
+    return {**RUNNING, **ENGINES, **CONTRACTS, **methods()}
+
+
+def names() -> list[str]:
+    return in_order([*homes(), *PACKAGES])
+
+
+def in_order(wanted: Iterable[str]) -> list[str]:
+    """Constants, classes, functions: the order that the linter keeps."""
+    return sorted(wanted, key=lambda name: (not name.isupper(), name[0].islower(), name))
+
+
+def stub() -> str:
+    modules: dict[str, list[str]] = {}
+    for name, module in homes().items():
+        modules.setdefault(module, []).append(name)
+    lines = [HEAD, "", *_imported("", in_order(PACKAGES))]
+    for module in sorted(modules):
+        lines += _imported(module, in_order(modules[module]))
+    lines += ["", "__version__: str", "", "__all__ = ["]
+    lines += [f'    "{name}",' for name in names()]
+    return "\n".join([*lines, "]", ""])
+
+
+def _imported(module: str, wanted: list[str]) -> list[str]:
+    line = f"from .{module} import {', '.join(wanted)}"
+    if len(line) <= 100:
+        return [line]
+    return [f"from .{module} import (", *(f"    {name}," for name in wanted), ")"]
+
+
+def page() -> str:
+    parts = [
+        "# Public names",
+        "",
+        "Everything that `import undrift as ud` offers. Names are typed and load on first use, so",
+        "that the import itself is instant. Written by `make stubs`.",
+        "",
+        "## Running",
+        *_table(RUNNING),
+        "",
+        "## Engines",
+        *_table(ENGINES),
+        "",
+        "## Writing a method or a problem",
+        "The ranges of hyper-parameters are in `ud.core`: `Positive`, `NonNegative`, `Fraction`,",
+        "`Probability`, `Count`, `Natural`. `OrTheory[Positive]` also takes the word `theory`.",
+        "",
+        *_table(CONTRACTS),
+        "",
+        "## Methods",
+        "`undrift show NAME` prints the update, the hyper-parameters and the source.",
+        "",
+        *_table(methods()),
+        "",
+        "## Packages",
+        *_table(dict.fromkeys(PACKAGES, "")),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def _table(found: dict[str, str]) -> list[str]:
+    rows = []
+    for name, module in found.items():
+        home = import_module(f"undrift.{module or name}".rstrip("."))
+        thing = getattr(home, name) if module else home
+        rows.append(f"| `{name}` | {_summary(thing)} |")
+    return ["| name | what it is |", "|---|---|", *rows]
+
+
+def _summary(thing: object) -> str:
+    """The title of a method; of anything else the first sentence of its docstring."""
+    if title := getattr(thing, "title", "") if isinstance(thing, type) else "":
+        return str(title)
+    paragraph = inspect.cleandoc(inspect.getdoc(thing) or "").split("\n\n")[0]
+    sentence, _, _ = " ".join(paragraph.split()).replace("``", "`").partition(". ")
+    return sentence.rstrip(".").replace("|", "\\|")
+
+
+def main() -> None:
+    STUB.write_text(stub(), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
