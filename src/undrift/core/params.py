@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, Union
+from typing import Annotated, Any, Generic, Literal, NamedTuple, Self, TypeVar, Union, overload
 
 LARGEST = 2**63 - 1
 """No whole number is larger: TOML, Parquet and arrays have 64 bits."""
@@ -42,7 +42,20 @@ class Range:
         )
 
 
+T = TypeVar("T")
+
 if typing.TYPE_CHECKING:
+
+    class OrTheory(Generic[T]):
+        """A field that takes a number or the word "theory", and is read as a number."""
+
+        @overload
+        def __get__(self, owner: None, cls: type) -> Self: ...
+        @overload
+        def __get__(self, owner: object, cls: type) -> T: ...
+        def __get__(self, owner: object, cls: type) -> T | Self: ...
+        def __set__(self, owner: object, value: T | Literal["theory"]) -> None: ...
+
     Positive = float
     NonNegative = float
     Fraction = float
@@ -50,6 +63,17 @@ if typing.TYPE_CHECKING:
     Count = int
     Natural = int
 else:
+
+    class OrTheory:
+        """``OrTheory[Positive]`` is ``Positive``; type checkers also accept "theory" for it.
+
+        Every numeric field takes the word; what has no rule is refused by the run. The mark says
+        which fields have one, so that ``Scaffold(lr="theory")`` is checked like any other call.
+        """
+
+        def __class_getitem__(cls, kind: Any) -> Any:
+            return kind
+
     Positive = Annotated[float, Range(0, open_low=True)]
     NonNegative = Annotated[float, Range(0)]
     Fraction = Annotated[float, Range(0, 1)]
