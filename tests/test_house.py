@@ -19,7 +19,7 @@ ALLOWED = {
     "spec": {"core", "methods", "objectives", "problems", "engines", "theory"},
     "check": {"core", "methods", "problems", "engines", "theory", "spec"},
     "runs": {"core", "methods", "objectives", "problems", "engines", "theory", "spec", "plots"},
-    "report": {"core", "methods", "spec", "runs", "plots"},
+    "report": {"core", "methods", "objectives", "spec", "runs", "plots"},
     "papers": {"core", "methods", "theory", "problems", "data", "models", "spec", "runs", "report", "plots"},
     "reproduce": {"core", "data", "engines", "methods", "papers", "plots", "problems", "report", "runs", "spec", "theory"},
     "cli": {"core", "methods", "objectives", "theory", "models", "data", "problems", "engines", "report", "runs",

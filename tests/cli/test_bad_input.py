@@ -248,10 +248,10 @@ def test_a_method_of_ones_own_does_not_end_the_program(place, answer, capfd):
 
 
 def test_an_error_that_nobody_foresaw_is_one_line(place, answer, monkeypatch):
-    def show(name, as_json):
+    def main_of_show(args):
         raise TypeError("one thing\nand another")
 
-    monkeypatch.setattr("undrift.cli.listing.show", show)
+    monkeypatch.setattr("undrift.cli.show.main", main_of_show)
     code, err = answer("show", "FedAvg")
     assert code == 1 and err.count("\n") == 1
     assert "TypeError" in err and "test_bad_input.py" in err and "one thing and another" in err

@@ -6,9 +6,9 @@ import json
 import pytest
 from tests.cli.test_resume import Soon, rows
 
-from undrift.cli import compare, experiment, main
+from undrift.cli import experiment, main
 from undrift.problems.named import registry as problems
-from undrift.report import figures
+from undrift.report import figures, recorded
 from undrift.runs.folder import Folder
 
 SPEC = """\
@@ -170,7 +170,7 @@ def test_without_a_target_what_was_spent_in_all(net, capsys):
     assert main(["run", "spec.toml", "-s", "rounds=3"]) == 0
     out = capsys.readouterr().out
     assert "spent in all" in out and out.splitlines()[2].split()[:3] == ["FedAvg", "3", "6"]
-    assert compare.SMOOTH == 10
+    assert recorded.SMOOTH == 10
 
 
 def test_a_network_goes_on_where_it_stopped(net, capsys, monkeypatch):

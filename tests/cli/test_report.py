@@ -9,8 +9,8 @@ from tests.cli.test_start import PROBE
 from tests.report.recorded import record
 
 from undrift.cli import main
-from undrift.cli.report import about, setting
 from undrift.report import pictures as stills
+from undrift.report.recorded import about, setting
 from undrift.runs.folder import Folder
 
 IMAGES = """\

@@ -251,16 +251,20 @@ CHECKS: dict[str, Callable[[type[Method]], None]] = {
 }  # fmt: skip
 
 
-def battery(cls: type[Method]) -> dict[str, str]:
-    """Name of each failed check -> what is wrong."""
+def battery(
+    cls: type[Method], ended: Callable[[str, str | None], None] | None = None
+) -> dict[str, str]:
+    """Name of each failed check -> what is wrong; ``ended`` hears of each as it ends."""
     failures = {}
     for name, check in CHECKS.items():
         try:
             check(cls)
         except Failure as failure:
             failures[name] = str(failure)
-        except Exception as error:  # whatever a user's file does, the other checks still run
+        except (Exception, SystemExit) as error:  # a user's method may raise anything
             failures[name] = f"it stops with {type(error).__name__}: {error}"
+        if ended:
+            ended(name, failures.get(name))
     return failures
 
 

@@ -5,41 +5,50 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
-from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
+from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
+from undrift.cli.parser import Parser
 from undrift.core.params import unknown
 from undrift.data.cards import CARDS, Card
 from undrift.data.files import FOLDER, BadData, data_folder
 from undrift.report.text import size
 
-Told = Callable[[str, int, int | None], None]
+Progress = Callable[[str, int, int | None], None]
 
 
-def verb(work: Callable[..., None]) -> Callable[..., int]:
-    """``work`` with an exit code, and one sentence for whatever is wrong."""
+def add(parser: Parser) -> None:
+    parser.description = (
+        "fetch: download an image set from its official place; a file that is there and right is "
+        "kept\n"
+        "info: what the set is, and where it comes from\n"
+        "verify: read every image and compare with what is known of the set\n\n"
+        "A set of your own is a folder FOLDER/NAME with train/CLASS/ and test/CLASS/."
+    )
+    actions = "|".join(ACTIONS)
+    parser.add_argument("what", choices=tuple(ACTIONS), metavar=actions, help="what to do")
+    text = "an image set: digits, mnist, cifar10, ..., or your own"
+    parser.add_argument("name", nargs="?", metavar="NAME", help=text)
+    parser.file("--folder", metavar="FOLDER", help="where the data are (default: $UNDRIFT_DATA)")
+    parser.json()
 
-    @wraps(work)
-    def told(*asked: Any) -> int:
-        try:
-            work(*asked)
-            return OK
-        except BadData as error:
-            say(str(error))
-        except ValueError as error:
-            refuse([error])
-        except OSError as error:
-            say(f"{error.filename}: {error.strerror or error}")
+
+def main(args: Namespace) -> int:
+    try:
+        ACTIONS[args.what](args.name, args.folder, args.json)
+    except BadData as error:
+        say(str(error))
         return FAILED
+    except ValueError as error:
+        refuse([error])
+    except OSError as error:
+        return cannot(error)
+    return OK
 
-    return told
 
-
-@verb
 def info(name: str | None, folder: Path | None, as_json: bool) -> None:
     """What is known of a set, or of all."""
     cards = [known(name, folder)] if name else list(CARDS.values())
@@ -49,25 +58,21 @@ def info(name: str | None, folder: Path | None, as_json: bool) -> None:
         result("\n".join(map(str, cards)))
 
 
-@verb
 def fetch(name: str | None, folder: Path | None, as_json: bool) -> None:
     """Download a set from its official place."""
     from undrift.data import fetch as official
 
     name = needed(name, folder)
-    with progress() as told:
-        paths = [str(path) for path in official.fetch(name, folder, progress=told)]
+    with progress() as report:
+        paths = [str(path) for path in official.fetch(name, folder, progress=report)]
     if as_json:
         result_json(paths)
     else:
         result("\n".join(paths))
-    say(
-        f"{name} is there. Check every image: undrift data verify {name}"
-        + f" --folder {folder}" * bool(folder)
-    )
+    where = f" --folder {folder}" if folder else ""
+    say(f"{name} is there. To check every image: undrift data verify {name}{where}")
 
 
-@verb
 def verify(name: str | None, folder: Path | None, as_json: bool) -> None:
     """Read every image and compare with what is known."""
     from undrift.data import images
@@ -84,8 +89,11 @@ def verify(name: str | None, folder: Path | None, as_json: bool) -> None:
         result(f"  {file}  sha256 {digest}")
 
 
+ACTIONS = {"fetch": fetch, "info": info, "verify": verify}
+
+
 def known(name: str, folder: Path | None) -> Card:
-    """A set's card; that of a set of one's own is made from its images."""
+    """A set's card; for a set of the user's own it is made from the images."""
     if name in CARDS:
         return CARDS[name]
     name = needed(name, folder)
@@ -109,28 +117,29 @@ def needed(name: str | None, folder: Path | None) -> str:
         raise ValueError(f"name a set: one of {', '.join(CARDS)}")
     somewhere = folder is not None or bool(os.environ.get(FOLDER))
     if name not in CARDS:
-        place = data_folder(folder) / name / "train" if somewhere else None
-        if place is None or not place.is_dir():
-            raise ValueError(
-                unknown("image set", name, CARDS) + f"; looked for {place}" * bool(place)
-            )
+        complaint = unknown("image set", name, CARDS)
+        if not somewhere:
+            raise ValueError(complaint)
+        place = data_folder(folder) / name / "train"
+        if not place.is_dir():
+            raise ValueError(f"{complaint}; looked for {place}")
     if name != "digits" and not somewhere:
         raise ValueError(f"no data folder is named: add --folder FOLDER, or set {FOLDER} to one")
     return name
 
 
 @contextmanager
-def progress() -> Iterator[Told | None]:
-    """A line that tells how far a download is, where there is a terminal."""
+def progress() -> Iterator[Progress | None]:
+    """A line that shows how far a download is, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
 
-    def told(file: str, done: int, total: int | None) -> None:
+    def show(file: str, done: int, total: int | None) -> None:
         part = f"{100 * done // total:3d} % of {size(total)}" if total else size(done)
         print(f"\r\x1b[2K{file}  {part}", end="", file=sys.stderr, flush=True)
 
     try:
-        yield told
+        yield show
     finally:
         print("\r\x1b[2K", end="", file=sys.stderr, flush=True)

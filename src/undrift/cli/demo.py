@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from undrift.cli.output import FAILED, OK, result, say
 from undrift.cli.stop import Stop
-from undrift.cli.talk import FAILED, OK, result, say
 from undrift.core.params import hints
 from undrift.report.ascii_chart import chart
 from undrift.report.summary import curves, print_summaries, summarise

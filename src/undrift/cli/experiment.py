@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from undrift.cli.output import say
 from undrift.cli.stop import Stop
-from undrift.cli.talk import say
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.options import fades

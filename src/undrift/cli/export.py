@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from undrift._files import writing
-from undrift.cli.places import missing, place
-from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
+from undrift.cli.folders import missing, place
+from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.report.text import size
 from undrift.runs.folder import BadFolder, Folder
 from undrift.runs.models import find, read

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from undrift.cli.talk import say
+from undrift.cli.output import say
 from undrift.report.text import clean, percent, small, whole
 
 if TYPE_CHECKING:

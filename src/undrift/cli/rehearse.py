@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from undrift.cli.experiment import Experiment, Task, make, remedy
-from undrift.cli.talk import FAILED, OK, result, result_json, say
+from undrift.cli.output import FAILED, OK, result, result_json, say
 from undrift.report.text import count, duration, prose, size, table, whole
 from undrift.runs.models import size as size_of
 from undrift.spec.schema import Spec

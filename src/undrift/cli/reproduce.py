@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 import time
+from argparse import SUPPRESS, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
+from undrift.cli.parser import Parser, natural, positive
 from undrift.cli.stop import Stop
-from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
 from undrift.report.text import NONE, count, duration, table
 
 if TYPE_CHECKING:
@@ -49,6 +51,68 @@ class Asked:
     json: bool
 
 
+def add(parser: Parser) -> None:
+    parser.description = (
+        "Run what a table or figure of the papers shows, and write a page that compares: their "
+        "numbers beside ours, what the paper leaves open, and a verdict. Every run is kept and "
+        "none is run twice: items share runs, and an interrupted one is continued. "
+        "Start with: undrift reproduce --list"
+    )
+    text = "PAPER, PAPER/ITEM, PAPER/ITEM/PANEL or all"
+    parser.add_argument("items", nargs="*", metavar="ITEM", help=text)
+    parser.flag("--list", help="list the items and what each would take")
+    parser.flag("--quick", help="less of everything: shows that an item runs, judges nothing")
+    text = "run seeds 0 to N - 1 (default: 1)"
+    parser.add_argument("--seeds", type=natural, default=1, metavar="N", help=text)
+    text = "for networks: cpu, cuda, cuda:0, ... (default: cpu)"
+    parser.add_argument("--device", default="cpu", metavar="DEVICE", help=text)
+    text = "of matrix products (default: bf16 on a GPU, else f32)"
+    parser.add_argument("--precision", choices=("f32", "tf32", "bf16"), help=text)
+    text = "stop every run after N rounds"
+    parser.add_argument("--rounds", type=natural, metavar="N", help=text)
+    parser.add_argument("--only", default="", metavar="LABEL,...", help="only these methods")
+    text = "stop cleanly after M minutes; the same command continues"
+    parser.add_argument("--minutes", type=positive, metavar="M", help=text)
+    text = "processes that share the work (default: 1)"
+    parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=text)
+    parser.add_argument("--worker", type=natural, help=SUPPRESS)
+    parser.folder("--out", default="reproductions", help="where runs are kept")
+    parser.flag("--kept", help="run nothing: write pages from the runs that are kept")
+    parser.file("--pages", metavar="FOLDER", help="where pages go (default: pages in --out)")
+    parser.file("--pack", help="also write the kept runs of the items (or all) to one file")
+    parser.file("--unpack", help="first take in the runs of such a file")
+    parser.json()
+
+
+def main(args: Namespace) -> int:
+    from undrift.reproduce.perform import Options
+
+    return reproduce(
+        Asked(
+            words=args.words,
+            wanted=args.items,
+            options=Options(
+                quick=args.quick,
+                seeds=args.seeds,
+                device=args.device,
+                precision=args.precision,
+                rounds=args.rounds,
+                only=[label.strip() for label in args.only.split(",") if label.strip()],
+            ),
+            out=args.out,
+            pages=args.pages,
+            minutes=args.minutes,
+            jobs=args.jobs,
+            worker=args.worker,
+            pack=args.pack,
+            unpack=args.unpack,
+            kept=args.kept,
+            list=args.list,
+            json=args.json,
+        )
+    )
+
+
 def reproduce(asked: Asked) -> int:
     from undrift.reproduce.cache import Cache
     from undrift.runs.folder import BadFolder
@@ -75,8 +139,7 @@ def reproduce(asked: Asked) -> int:
     except (ValueError, BadFolder) as error:
         refuse([error])
     except OSError as error:
-        say(f"{error.filename}: {error.strerror or error}")
-        return FAILED
+        return cannot(error)
 
 
 def choose(wanted: Sequence[str]) -> Chosen:

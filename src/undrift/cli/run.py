@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undrift.cli.places import missing, place
-from undrift.cli.talk import FAILED, OK, refuse, result, result_json, say
+from undrift.cli.folders import missing, place
+from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.report.summary import Summary, aim, metric, print_summaries, summarise
 from undrift.report.text import count
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome

@@ -1,11 +1,12 @@
-"""Results on standard output, talk on standard error."""
+"""Results on standard output, messages on standard error, and the exit codes."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 from undrift.report.text import clean
 
@@ -16,7 +17,7 @@ def result(text: str) -> None:
     print(clean(text))
 
 
-def result_json(value: Any) -> None:
+def result_json(value: object) -> None:
     print(json.dumps(value, indent=2))
 
 
@@ -24,8 +25,14 @@ def say(text: str = "") -> None:
     print(clean(text), file=sys.stderr, flush=True)
 
 
+def cannot(error: OSError, path: Path | None = None) -> int:
+    """Report a file or folder that cannot be read or written; the exit code."""
+    say(f"{error.filename or path}: {error.strerror or error}")
+    return FAILED
+
+
 def refuse(complaints: Iterable[object], remedy: str = "") -> NoReturn:
-    """End with everything that is wrong with the input."""
+    """Exit with everything that is wrong with the input."""
     texts = [str(complaint) for complaint in complaints]
     for text in texts:
         say(text)

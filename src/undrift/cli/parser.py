@@ -1,0 +1,83 @@
+"""Parsers of the command line: one look, one shape of complaint, and the options verbs share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import NoReturn
+
+from undrift.cli.output import refuse
+from undrift.report.text import PAGE, columns, prose
+
+EPILOG = """\
+Results go to standard output, messages and progress to standard error. \
+Tables are as wide as the terminal or as COLUMNS says; in a pipe or a file every row is one line.
+Exit codes: 0 success; 1 failure (of a run: every method failed); 2 bad input, nothing was run; \
+130 interrupted by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, which act like Ctrl-C. \
+UNDRIFT_DEBUG=1 shows the traceback of an unexpected error."""
+RUN = "folder of a run, or its name in runs/"
+TARGET = (
+    "a gap, or for networks an accuracy such as 0.8 "
+    "(default: the spec's, else 1e-6 of the first gap)"
+)
+
+
+class Help(argparse.HelpFormatter):
+    """As wide as other prose; the lines of a description stay separate."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=int(min(columns(), PAGE)))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return prose(text)
+
+
+class Parser(argparse.ArgumentParser):
+    """Complaints are one line without control characters, and name the page that helps."""
+
+    def __init__(self, prog: str, description: str = "") -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            epilog=EPILOG,
+            formatter_class=Help,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        refuse([message], f"See: {self.prog} --help")
+
+    def file(self, *flags: str, help: str, metavar: str = "FILE", required: bool = False) -> None:
+        self.add_argument(*flags, type=Path, metavar=metavar, help=help, required=required)
+
+    def folder(self, *flags: str, default: str, help: str) -> None:
+        """An option that names a folder; ``help`` ends with its default."""
+        text = f"{help} (default: {default})"
+        self.add_argument(*flags, type=Path, default=Path(default), metavar="FOLDER", help=text)
+
+    def flag(self, *flags: str, help: str) -> None:
+        self.add_argument(*flags, action="store_true", help=help)
+
+    def json(self) -> None:
+        self.flag("--json", help="print JSON instead of a table")
+
+
+def seconds(text: str) -> float:
+    """A number that is not negative."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError
+    return value
+
+
+def positive(text: str) -> float:
+    if not (value := seconds(text)):
+        raise ValueError
+    return value
+
+
+def natural(text: str) -> int:
+    """A whole number from 1."""
+    if (value := int(text)) < 1:
+        raise ValueError
+    return value

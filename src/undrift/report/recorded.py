@@ -1,0 +1,241 @@
+"""Recorded runs side by side: their rows and outcomes, with labels that name the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from undrift.report.summary import aim, metric
+from undrift.report.text import count
+from undrift.runs.folder import BadFolder, Folder, Outcome, Row
+from undrift.spec.vary import varied
+
+if TYPE_CHECKING:
+    from undrift.report.html import About, Content
+    from undrift.report.scores import Setting
+
+SMOOTH = 10
+"""Rows that accuracies are averaged over, unless a spec says otherwise."""
+BUNDLED = ("breast-cancer", "digits")
+"""Data that come with scikit-learn."""
+
+Value = TypeVar("Value", bound=Hashable)
+
+
+class Mixed(ValueError):
+    """A target was given for runs that are judged by different measures, or one out of range."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """The contents of a folder. Where there are several, labels begin with the name of the run."""
+
+    folder: Folder
+    title: str
+    prefix: str
+    rows: list[Row]
+    outcomes: list[Outcome]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Runs that are judged by the same measure."""
+
+    column: str
+    runs: list[Recorded]
+    target: float | None
+
+    @property
+    def title(self) -> str:
+        return ", ".join(run.title for run in self.runs)
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for run in self.runs for row in run.rows]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return [outcome for run in self.runs for outcome in run.outcomes]
+
+    @property
+    def note(self) -> str:
+        return common([run.folder.note for run in self.runs]) or ""
+
+    @property
+    def varied(self) -> list[str]:
+        return spreads(self.runs)
+
+
+def read(folders: Sequence[Folder]) -> list[Recorded]:
+    """All of the runs; ``BadFolder`` where nothing was recorded."""
+    names = titles(folders)
+    runs = []
+    for folder, title, prefix in zip(folders, names, prefixes(folders, names), strict=True):
+        rows = [row | {"label": prefix + row["label"]} for row in folder.rows()]
+        outcomes = [
+            dataclasses.replace(outcome, label=prefix + outcome.label)
+            for outcome in folder.outcomes()
+        ]
+        runs.append(Recorded(folder, title, prefix, rows, outcomes))
+    if not any(run.rows for run in runs):
+        raise BadFolder(f"{', '.join(names)}: nothing was recorded")
+    return runs
+
+
+def judged(runs: Sequence[Recorded], target: float | None) -> list[Group]:
+    """The runs by the measure that judges them; one without a row joins the first."""
+    found: dict[str, list[Recorded]] = {}
+    for run in sorted(runs, key=lambda run: not run.rows):
+        column = metric(run.rows) if run.rows or not found else next(iter(found))
+        found.setdefault(column, []).append(run)
+    if target is not None and len(found) > 1:
+        measures = " and by ".join(found)
+        raise Mixed(f"target {target:g}: of which measure? These runs are judged by {measures}")
+    return [together(column, members, target) for column, members in found.items()]
+
+
+def together(column: str, runs: Sequence[Recorded], target: float | None) -> Group:
+    """The runs as one group; its target is the given one, else the one that all of them have."""
+    if target is None:
+        target = common([aim(run.folder.document(), column) for run in runs])
+    if column == "accuracy" and target is not None and target > 1:
+        raise Mixed(
+            f"target {target:g}: these runs are judged by their accuracy, which is at most 1"
+        )
+    return Group(column, [*runs], target)
+
+
+def spreads(runs: Sequence[Recorded]) -> list[str]:
+    """What the seeds vary, in words: once, or for each run where they differ."""
+    found = [varied(run.folder.document()) for run in runs]
+    if (same := common(found)) is not None:
+        return [same]
+    return [f"{run.title}: {text}" for run, text in zip(runs, found, strict=True)]
+
+
+def smoothing(runs: Sequence[Recorded]) -> int:
+    return common([run.folder.document().get("smooth") for run in runs]) or SMOOTH
+
+
+def content(runs: Sequence[Recorded], target: float | None) -> Content:
+    """What the HTML report shows of some runs."""
+    from undrift.report.html import Content
+
+    group = together(metric([row for run in runs for row in run.rows]), runs, target)
+    tables = [
+        (run.prefix + table["label"], table, run.folder.document())
+        for run in runs
+        for table in methods(run.folder.document())
+    ]
+    planned = {label: dict.fromkeys(document.get("seeds", [0])) for label, _, document in tables}
+    for row in group.rows:
+        planned.setdefault(row["label"], {})[row["seed"]] = None
+    return Content(
+        runs=[about(run.title, run.folder, run.folder.document()) for run in runs],
+        rows=group.rows,
+        outcomes=group.outcomes,
+        planned={label: list(seeds) for label, seeds in planned.items()},
+        target=group.target,
+        smooth=smoothing(runs),
+        note=group.note,
+        varied=group.varied,
+        settings={label: setting(table, document) for label, table, document in tables},
+    )
+
+
+def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
+    """A run in words: its facts, its spec and machine, and the command that repeats it."""
+    from undrift.report.html import About
+
+    problem = document.get("problem", {})
+    data = problem.get("data")
+    outside = data is not None and data not in BUNDLED and "folder" not in problem
+    name, spec = f"{folder.name}.toml", folder.file("spec.toml")
+    again = f"undrift run {shlex.quote(name)} --out again"
+    own = sorted({table["file"] for table in methods(document) if "file" in table})
+    remark = f"with the spec below saved as {name}"
+    remarks = [f"{remark}, and beside it {', '.join(own)}" if own else remark]
+    if outside:
+        remarks.append(f"FOLDER has the files of {data}")
+    return About(
+        name=title,
+        facts=facts(folder, document),
+        spec=spec.read_text(encoding="utf-8", errors="replace") if spec.is_file() else "",
+        environment=folder.environment,
+        command=f"UNDRIFT_DATA=FOLDER {again}" if outside else again,
+        remarks=remarks,
+        partition=partition(folder, document),
+    )
+
+
+def facts(folder: Folder, document: Mapping[str, Any]) -> list[str]:
+    """The problem, the clients, the methods, the seeds and the rounds of a run, in words."""
+    problem = document.get("problem", {})
+    clients, cohort = problem.get("clients"), document.get("cohort", {}).get("size")
+    named = filter(None, (problem.get("name"), problem.get("data")))
+    found = [", ".join(named) or "unknown problem"]
+    if isinstance(clients, int):
+        some = f", {cohort} in a round" if cohort else ""
+        found.append(count(clients, "client") + some)
+    found += [count(len(methods(document)), "method"), seeds(document)]
+    if "rounds" in document:
+        found.append(count(document["rounds"], "round"))
+    return [*found, f"undrift {folder.environment.get('undrift', '')}"]
+
+
+def partition(folder: Folder, document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Who holds what, and of which seed that is where every seed has its own split."""
+    found = folder.partition
+    if found and "split" in document.get("vary", ()):
+        found["of"] = f"of seed {document['seeds'][0]}; every seed has its own split"
+    return found
+
+
+def methods(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    tables = document.get("method", [])
+    return [table for table in tables if isinstance(table, dict) and "label" in table]
+
+
+def seeds(document: Mapping[str, Any]) -> str:
+    """How many seeds, and what they vary if there are several."""
+    number = len(document.get("seeds", [0]))
+    text = count(number, "seed")
+    return f"{text} that vary {varied(document)}" if number > 1 else text
+
+
+def setting(table: Mapping[str, Any], document: Mapping[str, Any]) -> Setting:
+    """What the costs of one method depend on."""
+    from undrift.objectives import find
+    from undrift.report.scores import Setting
+
+    steps = None if "epochs" in table else table.get("steps", document.get("steps"))
+    objective = table.get("objective", document.get("objective"))
+    loss = find(objective["name"]) if isinstance(objective, dict) and "name" in objective else None
+    return Setting(
+        method=table.get("name", ""),
+        steps=steps if isinstance(steps, int) else None,
+        clients=None if "cohort" in document else document.get("problem", {}).get("clients"),
+        kept=int(loss is not None and "previous" in loss.needs),
+    )
+
+
+def prefixes(folders: Sequence[Folder], names: Sequence[str]) -> list[str]:
+    """What the labels of each run begin with; nothing where there is one run."""
+    if len(folders) == 1:
+        return [""]
+    same = common([folder.note for folder in folders]) is not None
+    notes = [f" ({folder.note})" if folder.note and not same else "" for folder in folders]
+    return [f"{name}{note}: " for name, note in zip(names, notes, strict=True)]
+
+
+def titles(folders: Sequence[Folder]) -> list[str]:
+    """The names of the runs; their paths, where two have the same name."""
+    found = [folder.name for folder in folders]
+    return found if len(set(found)) == len(found) else [str(folder.path) for folder in folders]
+
+
+def common(values: Sequence[Value]) -> Value | None:
+    """The one value of all, ``None`` where they differ."""
+    return values[0] if len(set(values)) == 1 else None
