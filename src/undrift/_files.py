@@ -1,6 +1,4 @@
-"""Files that appear whole or not at all, and folders that one process has to itself; on every
-system.
-"""
+"""Files that appear whole or not at all, and folders that one process has to itself."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ except ImportError:  # Windows
     fcntl = None
 
 DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
-"""Names that Windows has given away, with any suffix."""
+"""Names that Windows reserves, with any suffix."""
 LOCK = ".lock"
-"""What is locked where a folder itself cannot be."""
+"""The file that is locked where a folder itself cannot be."""
 _NOT_THERE = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
-"""What a file system says that cannot sync a folder."""
+"""Errors of a file system that cannot sync a folder."""
 
 
 @contextmanager
@@ -43,10 +41,21 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
     _sync_names(path.parent)
 
 
-def sync(file: int) -> None:
-    """What was written to an open file outlives even the machine.
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An error about a file says which one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and not error.filename:
+            error.filename = str(path)
+        raise
 
-    On macOS fsync leaves it in the memory of the drive; only F_FULLFSYNC, where the drive has it,
+
+def sync(file: int) -> None:
+    """Make what was written to an open file survive a crash of the machine.
+
+    On macOS fsync leaves data in the drive's memory; only F_FULLFSYNC, where the drive has it,
     does not.
     """
     if hasattr(fcntl, "F_FULLFSYNC"):
@@ -57,10 +66,9 @@ def sync(file: int) -> None:
 
 
 def hold(folder: Path) -> int:
-    """Keep other processes out of ``folder`` until the descriptor is given to :func:`release`, or
-    the process ends.
+    """Lock ``folder`` until the descriptor is given to :func:`release`, or the process ends.
 
-    ``BlockingIOError`` if another process holds it.
+    Raises ``BlockingIOError`` if another process holds it.
     """
     held = os.open(
         folder if fcntl else folder / LOCK, os.O_RDONLY if fcntl else os.O_RDWR | os.O_CREAT
@@ -79,7 +87,7 @@ def hold(folder: Path) -> int:
 
 
 def release(folder: Path, held: int) -> None:
-    """Let others have ``folder`` again."""
+    """Unlock ``folder``."""
     os.close(held)
     if not fcntl:
         with suppress(OSError):  # a file that somebody has open cannot be removed on Windows
@@ -103,9 +111,7 @@ def _lock_byte(file: int) -> None:
 
 
 def _sync_names(folder: Path) -> None:
-    """The names in a folder outlive the machine too, where a folder can be opened; on Windows none
-    can, nor need be.
-    """
+    """Make the names in a folder survive a crash too; Windows can open no folder, and need not."""
     try:
         opened = os.open(folder, os.O_RDONLY)
     except PermissionError:

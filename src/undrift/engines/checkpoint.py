@@ -15,9 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from undrift._files import writing
+from undrift._files import naming, writing
 from undrift.engines import Engine
-from undrift.runs.folder import named
 
 KEPT = 2
 """Checkpoints of one run: should the newest be damaged, there is another."""
@@ -51,7 +50,7 @@ def store(engine: Engine, path: Path, identity: str, **notes: Any) -> None:
     words = {name: note for name, note in notes.items() if not isinstance(note, Tensor)}
     header = {"identity": identity, "counters": json.dumps(counters), "notes": json.dumps(words)}
     digest = _digest(header)
-    with named(path), writing(path) as file:
+    with naming(path), writing(path) as file:
         file.write(head(parts, {**header, "digest": "0" * 64}))
         for name in order(parts):
             digest.update(form(name, parts[name]))

@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from undrift._files import writing
+from undrift._files import naming, writing
 from undrift.core.params import unknown
-from undrift.runs.folder import MODELS, BadFolder, Folder, Outcome, named
+from undrift.runs.folder import MODELS, Folder
+from undrift.runs.journal import BadFolder
+from undrift.runs.outcome import Outcome
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -148,7 +150,7 @@ def _write(path: Path, problem: Problem, x: Tensor, about: dict[str, Any]) -> No
 
     parts = tensors(problem, x)
     about = about | {"digest": _digest(parts)}
-    with named(path), writing(path) as file:
+    with naming(path), writing(path) as file:
         file.write(head(parts, {key: str(value) for key, value in about.items()}))
         for name in order(parts):
             file.write(content(parts[name]))

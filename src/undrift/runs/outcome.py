@@ -1,0 +1,56 @@
+"""How one method ended with one seed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+Status = Literal["done", "reached", "diverged", "failed", "stopped"]
+
+
+class Ending(NamedTuple):
+    """A status in words, and whether it is good, bad or leaves the run open."""
+
+    words: str
+    kind: Literal["good", "bad", "open"]
+
+
+ENDS: Mapping[str, Ending] = {
+    "done": Ending("all rounds run", "good"),
+    "reached": Ending("target reached", "good"),
+    "diverged": Ending("diverged", "bad"),
+    "failed": Ending("failed", "bad"),
+    "stopped": Ending("stopped", "open"),
+    "unfinished": Ending("unfinished", "open"),
+}
+"""Every status. ``unfinished`` is that of a run without an outcome."""
+
+
+def in_words(status: str) -> str:
+    """A status as tables show it; one of another version as it is."""
+    return ENDS[status].words if status in ENDS else status
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How one method ended with one seed."""
+
+    label: str
+    method: str
+    seed: int
+    status: str
+    """``done``, ``reached`` (the target), ``diverged``, ``failed`` or ``stopped`` (by the user)."""
+    values: Mapping[str, object]
+    """The hyper-parameters it ran with."""
+    note: str = ""
+    model: str = ""
+    """The SHA-256 of the last model."""
+    best: Mapping[str, object] | None = None
+    """``metric``, ``value`` and ``round`` of the best model, where it is known."""
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Files of the ``last`` and the ``best`` model in the folder; the same file if they coincide."""
+    seeded: bool = True
+    """Whether anything was drawn at random; if not, no seed changes the run."""
+    same_as: int | None = None
+    """The seed whose run stands for this one, where no seed changes it."""
