@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal
 
 from undrift.core.params import NonNegative, Positive, Probability
@@ -58,3 +59,16 @@ def pace(steps: bool, epochs: bool, batch: object) -> str | None:
     if epochs and batch is None:
         return "epochs need mini-batches: add batch, or give steps instead of epochs"
     return None
+
+
+def local_steps(
+    steps: int | Sequence[int], epochs: int | None, batch: int | None, samples: Sequence[int]
+) -> list[int]:
+    """Local steps of each client in a round; ``samples`` are their numbers of samples.
+
+    >>> local_steps(1, 2, 16, [16, 17])
+    [2, 4]
+    """
+    if epochs is not None and batch is not None:
+        return [epochs * -(-count // batch) for count in samples]
+    return [steps] * len(samples) if isinstance(steps, int) else list(steps)

@@ -8,15 +8,14 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Generic, Literal, NamedTuple, Self, TypeVar, Union, overload
 
 LARGEST = 2**63 - 1
 """No whole number is larger: TOML, Parquet and arrays have 64 bits."""
 THEORY = "theory"
-"""A numeric hyper-parameter may be given as this word; the run replaces it by the prescribed value.
-"""
+"""Stands for a number that theory prescribes; the run replaces it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +27,9 @@ class Range:
     open_low: bool = False
     open_high: bool = False
 
-    def __contains__(self, value: float) -> bool:
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, (int, float)):
+            return False
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high else value <= self.high
         return above and below and math.isfinite(value)
@@ -40,6 +41,20 @@ class Range:
             " and ".join(s for s, end in ((low, self.low), (high, self.high)) if math.isfinite(end))
             or "finite"
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """Values that ``holds`` accepts; ``words`` tell a user which these are."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+    def __contains__(self, value: object) -> bool:
+        return self.holds(value)
+
+    def __str__(self) -> str:
+        return self.words
 
 
 T = TypeVar("T")
@@ -101,47 +116,48 @@ class BadParameters(ValueError):
         super().__init__("\n".join(f"{owner}: {text}" for text in problems.values()))
 
 
-def hints(cls: type) -> Mapping[str, Any]:
+def fields(cls: type) -> tuple[dataclasses.Field[object], ...]:
+    """The fields of a dataclass."""
+    return dataclasses.fields(typing.cast(Any, cls))
+
+
+def hints(cls: type) -> Mapping[str, object]:
     """Field name -> declared type, with its range."""
     return _hints(cls)
 
 
 @cache
-def _hints(cls: Any) -> Mapping[str, Any]:
+def _hints(cls: type) -> Mapping[str, object]:
     resolved = typing.get_type_hints(cls, include_extras=True)
-    return types.MappingProxyType({f.name: resolved[f.name] for f in dataclasses.fields(cls)})
+    return types.MappingProxyType({f.name: resolved[f.name] for f in fields(cls)})
 
 
-def describe(hint: Any) -> str:
+def describe(hint: object) -> str:
     """What a field takes, in words."""
     base, allowed = _parts(hint)
-    if isinstance(base, types.UnionType) or typing.get_origin(base) is Union:
-        return " or ".join(describe(h) for h in typing.get_args(base))
+    if isinstance(allowed, Rule):
+        return allowed.words
+    if choices := alternatives(base):
+        return " or ".join(map(describe, choices))
     if typing.get_origin(base) is Literal:
         return " or ".join(repr(v) for v in typing.get_args(base))
     if typing.get_origin(base) is list:
         return f"list of {describe(typing.get_args(base)[0])}"
-    word = {
-        float: "number",
-        int: "whole number",
-        bool: "true or false",
-        str: "text",
-        type(None): "nothing",
-    }
-    text = word.get(base, getattr(base, "__name__", str(base)))
+    text = _WORDS.get(base, getattr(base, "__name__", str(base)))
     return f"{text} {allowed}" if allowed else text
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """What docstrings, also those of bases, say of fields: lines ``name  meaning`` that may go on
-    further in.
+    """Field name -> its meaning, from the docstrings of ``cls`` and its bases.
+
+    They are lines ``name  meaning``; indented lines continue the one above.
     """
-    fields, found = hints(cls), dict[str, str]()
+    declared, found = hints(cls), dict[str, str]()
     for part in reversed(cls.__mro__):
         name = ""
         for line in inspect.cleandoc(part.__doc__ or "").splitlines():
             word, _, rest = line.partition("  ")
-            if word in fields and rest:
+            if word in declared and rest:
                 name, found[word] = word, rest.strip()
             elif name and line.startswith("  "):
                 found[name] += " " + line.strip()
@@ -150,71 +166,85 @@ def meanings(cls: type) -> dict[str, str]:
     return found
 
 
-def fits(value: Any, hint: Any) -> bool:
-    """Whether ``value`` is what ``hint`` declares. Nothing is coerced but int to float."""
+def fits(value: object, hint: object) -> bool:
+    """Whether ``value`` is what ``hint`` declares. Only int is converted, to float."""
     base, allowed = _parts(hint)
-    origin = typing.get_origin(base)
-    if isinstance(base, types.UnionType) or origin is Union:
-        return any(fits(value, h) for h in typing.get_args(base))
-    if base is Any:
-        return True
+    if choices := alternatives(base):
+        return any(fits(value, choice) for choice in choices)
+    return _kind(value, base) and not _huge(value) and (allowed is None or value in allowed)
+
+
+def _kind(value: object, base: object) -> bool:
+    """Whether ``value`` is of the kind ``base``, whatever its range."""
+    origin, arguments = typing.get_origin(base), typing.get_args(base)
     if origin is Literal:
-        return any(type(value) is type(v) and value == v for v in typing.get_args(base))
+        return any(type(value) is type(v) and value == v for v in arguments)
     if origin is list:
-        return isinstance(value, (list, tuple)) and all(
-            fits(v, typing.get_args(base)[0]) for v in value
-        )
-    if base is float:
-        ok = isinstance(value, (int, float)) and not isinstance(value, bool)
-    elif base is int:
-        ok = isinstance(value, int) and not isinstance(value, bool)
-    else:
-        ok = isinstance(value, base)
-    return ok and not _huge(value) and (allowed is None or value in allowed)
+        return isinstance(value, (list, tuple)) and all(fits(v, arguments[0]) for v in value)
+    if base is Any or base is object:
+        return True
+    if base in (float, int):
+        numbers = (int, float) if base is float else int
+        return isinstance(value, numbers) and not isinstance(value, bool)
+    return isinstance(base, type) and isinstance(value, base)
 
 
-def numeric(hint: Any) -> bool:
+def alternatives(hint: object) -> tuple[object, ...]:
+    """The members of a union; empty for any other type."""
+    union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is Union
+    return typing.get_args(hint) if union else ()
+
+
+def numeric(hint: object) -> bool:
     """Whether the field holds a number (and so may be left to theory)."""
     base, _ = _parts(hint)
-    if isinstance(base, types.UnionType) or typing.get_origin(base) is Union:
-        return any(numeric(h) for h in typing.get_args(base))
-    return base in (float, int)
+    return base in (float, int) or any(map(numeric, alternatives(base)))
+
+
+def required(field: dataclasses.Field[object]) -> bool:
+    """Whether a field has no default."""
+    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def check(
-    owner: str, cls: type, values: Mapping[str, Any], *, theory: bool = False
+    owner: str,
+    cls: type,
+    values: Mapping[str, object],
+    *,
+    theory: bool = False,
+    kind: str = "parameter",
+    names: Iterable[str] | None = None,
 ) -> dict[str, str]:
-    """Problems of ``values`` as arguments of the dataclass ``cls``: unknown, missing and
-    out-of-range ones.
+    """Problems of ``values`` as arguments of the dataclass ``cls``: unknown, missing, out of range.
+
+    An unknown one is called a ``kind``, and ``names`` are listed instead of it, or all fields.
     """
     declared = hints(cls)
     problems = {
-        name: unknown("parameter", name, declared) for name in values if name not in declared
+        name: unknown(kind, name, names or declared) for name in values if name not in declared
     }
-    for field in dataclasses.fields(cls):
-        if field.name not in values:
-            if (
-                field.default is dataclasses.MISSING
-                and field.default_factory is dataclasses.MISSING
-            ):
-                problems[field.name] = f"{field.name} is missing: {describe(declared[field.name])}"
+    for field in fields(cls):
+        name, hint = field.name, declared[field.name]
+        if name not in values:
+            if required(field):
+                problems[name] = f"{name} is missing: {describe(hint)}"
             continue
-        value, hint = values[field.name], declared[field.name]
-        if theory and value == THEORY and numeric(hint):
-            continue
-        if not fits(value, hint):
-            most = f", at most {LARGEST}" * _huge(value)
-            problems[field.name] = not_allowed(field.name, value, describe(hint) + most)
+        value = values[name]
+        left_to_theory = theory and value == THEORY and numeric(hint)
+        if not left_to_theory and not fits(value, hint):
+            counts = numeric(hint) or isinstance(value, list)
+            most = f", at most {LARGEST}" if counts and _huge(value) else ""
+            problems[name] = not_allowed(name, value, describe(hint) + most)
     return problems
 
 
-def not_allowed(name: str, value: Any, allowed: str) -> str:
+def not_allowed(name: str, value: object, allowed: str) -> str:
     """The complaint about a value that is out of its range, or of another kind."""
     return f"{name} = {shown(value)} is not allowed: {allowed}"
 
 
-def shown(value: Any) -> str:
-    """A value as it is written, cut short where that is long."""
+def shown(value: object) -> str:
+    """``repr(value)``, shortened to 80 characters."""
     try:
         text = repr(value)
     except ValueError:  # Python prints no number of thousands of digits
@@ -231,24 +261,21 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Which of ``names`` was meant, if one is close."""
+    """The name most like ``name``, if one is close."""
     folded = {n.casefold(): n for n in names}
     near = difflib.get_close_matches(name[:80].casefold(), folded, n=1, cutoff=0.5)
     return folded[near[0]] if near else None
 
 
 def no_attribute(module: str, name: str, names: Iterable[str]) -> AttributeError:
-    """What a module without that name raises."""
+    """The error of a module that lacks ``name``."""
     near = nearest(name, names)
-    return AttributeError(
-        f"module {module!r} has no attribute {name!r}" + f"; did you mean {near}?" * bool(near)
-    )
+    hint = f"; did you mean {near}?" if near else ""
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
 
 
-def plain(value: Any) -> Any:
-    """NumPy's and torch's numbers and arrays as Python's own, also inside lists and tables; all
-    else as it is.
-    """
+def plain(value: object) -> Any:
+    """``value`` with the numbers and arrays of NumPy and torch in it turned into Python's own."""
     if isinstance(value, Mapping):
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -261,15 +288,25 @@ def fold(name: str) -> str:
     return name.casefold().replace("+", "plus").replace("-", "").replace("_", "")
 
 
-def _huge(value: Any) -> bool:
-    """Whether a whole number has more than 64 bits, or one of a list."""
+def _huge(value: object) -> bool:
+    """Whether a whole number, or one in a list, has more than 64 bits."""
     if isinstance(value, (list, tuple)):
         return any(map(_huge, value))
     return isinstance(value, int) and abs(value) > LARGEST
 
 
-def _parts(hint: Any) -> tuple[Any, Range | None]:
+def _parts(hint: object) -> tuple[object, Range | Rule | None]:
+    """The type of a field, and which of its values are allowed."""
     if typing.get_origin(hint) is Annotated:
         base, *notes = typing.get_args(hint)
-        return base, next((n for n in notes if isinstance(n, Range)), None)
+        return base, next((n for n in notes if isinstance(n, Range | Rule)), None)
     return hint, None
+
+
+_WORDS: dict[object, str] = {
+    float: "number",
+    int: "whole number",
+    bool: "true or false",
+    str: "text",
+    type(None): "nothing",
+}
