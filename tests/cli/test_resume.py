@@ -49,7 +49,7 @@ lr = 9.0
 
 def kill(place, times, seed):
     (place / "spec.toml").write_text(MANY)
-    script = Path(__file__).with_name("killing.py")
+    script = Path(__file__).with_name("kill_at_random.py")
     done = subprocess.run(
         [sys.executable, str(script), str(times), str(seed)],
         cwd=place,

@@ -1,5 +1,5 @@
 """Runs a spec, kills it at random instants and takes it up again, until it is finished: python
-killing.py KILLS SEED.
+kill_at_random.py KILLS SEED.
 
 Each run is a fork of this process, which has loaded torch already: a kill costs a tenth of a
 second, not three.
