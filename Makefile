@@ -1,17 +1,22 @@
 PYTHON ?= python3
 VENV := .venv
+ifeq ($(OS),Windows_NT)
+BIN := $(VENV)/Scripts
+else
 BIN := $(VENV)/bin
+endif
+QUIET := --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow lint types stubs mutants bench bench-peers clean
+.PHONY: demo test test-fast test-slow lint types stubs mutants bench bench-peers clean
 
 $(VENV)/installed: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install $(QUIET) --requirement requirements.lock
+	$(BIN)/python -m pip install $(QUIET) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/tools: $(VENV)/installed requirements-dev.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements-dev.lock
+	$(BIN)/python -m pip install $(QUIET) --requirement requirements-dev.lock
 	@touch $@
 
 demo: $(VENV)/installed  ## the main job, on embedded data
@@ -20,7 +25,10 @@ demo: $(VENV)/installed  ## the main job, on embedded data
 test: $(VENV)/tools lint types  ## what CI runs
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-slow: $(VENV)/tools
+test-fast: $(VENV)/tools  ## after an edit: no subprocesses, browsers or long trainings
+	$(BIN)/python -m pytest -n 2
+
+test-slow: $(VENV)/tools  ## hours
 	$(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/tools
@@ -33,13 +41,13 @@ types: $(VENV)/tools
 stubs: $(VENV)/installed  ## write __init__.pyi and docs/api.md after a public name was added
 	$(BIN)/python tools/public_names.py
 
-mutants: $(VENV)/tools  ## flip a sign or drop a term in 24 methods, one at a time: the tests notice
+mutants: $(VENV)/tools  ## break 24 methods, one at a time: do the tests notice?
 	$(BIN)/python benchmarks/mutants.py
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/convex.py
 
-bench-peers: $(VENV)/installed  ## undrift and its peers side by side; the first time, it makes their environments
+bench-peers: $(VENV)/installed  ## undrift beside its peers; makes their environments the first time
 	$(BIN)/python -m benchmarks.peers.compare
 
 clean:
