@@ -38,11 +38,11 @@ def test_the_public_names_are_the_documented_ones():
 def test_a_stub_lists_what_its_package_has(package):
     name = ".".join(package.relative_to(ROOT / "src").parts)
     tree = ast.parse((package / "__init__.pyi").read_text(encoding="utf-8"))
-    (listed,) = [
-        ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-    ]
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    listed = [alias.asname or alias.name for node in imports for alias in node.names]
+    public = [node for node in tree.body if isinstance(node, ast.Assign)]  # else: import x as x
+    assert all(sorted(ast.literal_eval(node.value)) == sorted(listed) for node in public)
+    assert public or all(alias.asname for node in imports for alias in node.names)
     code = (
         f"import {name} as it; print(sorted(it.__all__)); [getattr(it, n) for n in dir(it)];"
         f"from {name} import *; print(sorted(n for n in it.__all__ if n in globals()))"

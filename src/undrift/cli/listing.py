@@ -6,12 +6,12 @@ import dataclasses
 from argparse import Namespace
 from collections.abc import Sequence
 
+import undrift.methods  # noqa: F401 - fills the registry
 from undrift.cli.output import OK, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
-from undrift.core.method import Method
+from undrift.core.method import Method, registry
 from undrift.core.params import describe, hints, meanings
-from undrift.methods import registry
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.report.text import NONE, prose, table

@@ -9,9 +9,9 @@ from argparse import Namespace
 from undrift.cli.listing import Facts, ObjectiveFacts, Parameter, as_toml, parameters
 from undrift.cli.output import OK, refuse, result, result_json
 from undrift.cli.parser import Parser
-from undrift.core.method import Method
+from undrift.core.method import Method, registry
 from undrift.core.params import unknown
-from undrift.methods import find, registry
+from undrift.methods import find
 from undrift.objectives import Objective
 from undrift.objectives import find as find_objective
 from undrift.objectives.base import registry as losses
