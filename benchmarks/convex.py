@@ -164,8 +164,9 @@ def main() -> None:
     for row in rows:
         other = "numpy" if "numpy" in row else "wire"
         per = {k: 1e3 * row[k] / row["rounds"] for k in ("simulate", other)}
-        print(f"{row['what']:44s} {row['method']:9s} ratio {row['ratio']:6.2f}   "
-              f"ms per round: simulate {per['simulate']:8.3f}  {other} {per[other]:8.3f}")  # fmt: skip
+        times = f"simulate {per['simulate']:8.3f}  {other} {per[other]:8.3f}"
+        name = f"{row['what']:44s} {row['method']:9s}"
+        print(f"{name} ratio {row['ratio']:6.2f}   ms per round: {times}")
 
 
 if __name__ == "__main__":

@@ -87,10 +87,16 @@ def measure(case: Case, data: ImageSet, rounds: int) -> dict[str, Any]:
     captured = next(iter(engine.problem._captured.values()))  # type: ignore[attr-defined]
     engine.problem.release()
     return {
-        "seconds": spent / rounds, "warm_up": warm_up, "accuracy": float(history["accuracy"][-1]), "must": case.must,
-        "way": captured.way, "gib": torch.cuda.max_memory_allocated() / 2**30, "precision": case.precision,
-        "rounds": history["round"].tolist(), "accuracies": history["accuracy"].tolist(),
-    }  # fmt: skip
+        "seconds": spent / rounds,
+        "warm_up": warm_up,
+        "accuracy": float(history["accuracy"][-1]),
+        "must": case.must,
+        "way": captured.way,
+        "gib": torch.cuda.max_memory_allocated() / 2**30,
+        "precision": case.precision,
+        "rounds": history["round"].tolist(),
+        "accuracies": history["accuracy"].tolist(),
+    }
 
 
 def plain(data: ImageSet, precision: str, rounds: int = 2) -> float:
@@ -138,15 +144,16 @@ def plain(data: ImageSet, precision: str, rounds: int = 2) -> float:
 
 
 def table(results: dict[str, dict[str, Any]], loops: dict[str, float]) -> Iterator[str]:
-    yield "| case | s per round | asked | times a plain loop | warm-up s | way | GPU GiB | accuracy |"
+    head = "s per round | limit | times a plain loop | warm-up s | way | GPU GiB | accuracy"
+    yield f"| case | {head} |"
     yield "|---|---|---|---|---|---|---|---|"
     for name, r in results.items():
         must = "" if r["must"] is None else f"<= {r['must']}"
         loop = loops.get(r["precision"]) if name.startswith("fedavg") else None
         ratio = "" if loop is None else f"{loop / r['seconds']:.0f} ({loop:.2f} s)"
         yield (
-            f"| {name} | {r['seconds']:.3f} | {must} | {ratio} | {r['warm_up']:.0f} | {r['way']} | {r['gib']:.1f} "
-            f"| {100 * r['accuracy']:.2f} % |"
+            f"| {name} | {r['seconds']:.3f} | {must} | {ratio} | {r['warm_up']:.0f} "
+            f"| {r['way']} | {r['gib']:.1f} | {100 * r['accuracy']:.2f} % |"
         )
 
 

@@ -95,13 +95,15 @@ def main() -> int:
     if asked.json:
         print(json.dumps(rows, indent=1))
     else:
-        print(f"{data.name}, {len(data.labels)} + {len(data.test_labels)} images, {images.clients} clients, "
-              f"Dirichlet({images.beta:g}), {asked.rounds} rounds of {STEPS} steps on {BATCH} images; "
-              f"chance {chance:.0%}, {time.perf_counter() - began:.0f} s in all")  # fmt: skip
+        size = f"{len(data.labels)} + {len(data.test_labels)} images"
+        split = f"{images.clients} clients, Dirichlet({images.beta:g})"
+        work = f"{asked.rounds} rounds of {STEPS} steps on {BATCH} images"
+        spent = f"{time.perf_counter() - began:.0f} s in all"
+        print(f"{data.name}, {size}, {split}, {work}; chance {chance:.0%}, {spent}")
         print(f"{'method':10s} {'objective':13s} {'accuracy':>8s} {'loss':>7s} {'seconds':>8s}")
         for row in rows:
-            print(f"{row['method']:10s} {row['objective']:13s} {row['accuracy']:8.1%} {row['loss']:7.3f} "
-                  f"{row['seconds']:8.1f}")  # fmt: skip
+            name = f"{row['method']:10s} {row['objective']:13s}"
+            print(f"{name} {row['accuracy']:8.1%} {row['loss']:7.3f} {row['seconds']:8.1f}")
     failed = [
         f"{row['method']} with {row['objective']}"
         for row in rows

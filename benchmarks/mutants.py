@@ -213,14 +213,12 @@ def main(files: Sequence[str]) -> int:
         )
     for mutant, found in pairs:
         if mutant.at_least > 1:
-            print(
-                f"\n{mutant.file}: {mutant.what}; {len(found.names)} fail, {mutant.at_least} have to:"
-            )
+            failed = f"{len(found.names)} fail, {mutant.at_least} must"
+            print(f"\n{mutant.file}: {mutant.what}; {failed}:")
             print(*(f"  {name}" for name in found.names), sep="\n")
     caught, alone = sum(bool(o.names) for o in outcomes), sum(bool(o.checks) for o in outcomes)
-    print(
-        f"\n{caught} of {len(mutants)} caught, {alone} by the battery alone; {time.perf_counter() - started:.0f} s"
-    )
+    spent = time.perf_counter() - started
+    print(f"\n{caught} of {len(mutants)} caught, {alone} by the battery alone; {spent:.0f} s")
     return int(any(len(found.names) < mutant.at_least for mutant, found in pairs))
 
 

@@ -174,13 +174,13 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     found = []
-    print(
-        f"{'grows':8s} {'what':10s} {'clients':>8s} {'cohort':>7s} {'d':>9s} {'ms/round':>9s} {'MB':>8s}"
-    )
+    sizes = f"{'clients':>8s} {'cohort':>7s} {'d':>9s}"
+    print(f"{'grows':8s} {'what':10s} {sizes} {'ms/round':>9s} {'MB':>8s}")
     for row in rows(Meter(torch.device(arguments.device))):
         found.append(row)
-        print(f"{row['axis']:8s} {row['what']:10s} {row['clients']:8,d} {row['cohort']:7d} {row['d']:9,d} "
-              f"{1e3 * row['seconds']:9.2f} {row['megabytes']:8.1f}", flush=True)  # fmt: skip
+        sizes = f"{row['clients']:8,d} {row['cohort']:7d} {row['d']:9,d}"
+        spent = f"{1e3 * row['seconds']:9.2f} {row['megabytes']:8.1f}"
+        print(f"{row['axis']:8s} {row['what']:10s} {sizes} {spent}", flush=True)
     where = torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU, one thread"
     if arguments.json:
         about = {

@@ -28,6 +28,5 @@ for method in (ud.FedAvg(lr=lr), ud.Scaffold(lr=lr)):
             engine.run_round()
 
 weights = engine.x.numpy()  # the model: here, the five weights of the regression
-print(
-    f"\naccuracy of SCAFFOLD's model on these samples: {np.mean(np.sign(features @ weights) == labels):.1%}"
-)
+accuracy = np.mean(np.sign(features @ weights) == labels)
+print(f"\naccuracy of SCAFFOLD's model on these samples: {accuracy:.1%}")

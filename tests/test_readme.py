@@ -64,7 +64,8 @@ def test_the_commands_one_after_another(newcomer, monkeypatch, capsys):
 def test_python_in_one_session(newcomer):
     code = [text for text in blocks("python") if not text.startswith("class ")]
     assert len(code) == 2
-    said = "\nassert float(run.history['gap'][-1]) < 4e-13, run.history['gap'][-1]\nprint(engine.ledger)"
+    last = "float(run.history['gap'][-1])"
+    said = f"\nassert {last} < 4e-13, {last}\nprint(engine.ledger)"
     done = subprocess.run(
         [
             sys.executable,

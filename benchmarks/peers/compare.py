@@ -71,7 +71,7 @@ def main() -> int:
     apart = [row for row in rows if row["apart"]]
     for row in apart:
         print(
-            f"{row['workload']}, {row['title']}: its loss {row['loss']:.3f} is not the plain loop's",
+            f"{row['workload']}, {row['title']}: loss {row['loss']:.3f} is not the plain loop's",
             file=sys.stderr,
         )
     return 1 if failures or apart else 0

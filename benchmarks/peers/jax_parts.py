@@ -12,7 +12,7 @@ Weights = list[jax.Array]
 
 
 def laid_out(weights: Arrays) -> Weights:
-    """Kernels from PyTorch's order to height, width, in, out, which XLA is fastest with on a CPU."""
+    """Kernels from PyTorch's order to (height, width, in, out), XLA's fastest order on a CPU."""
     return [jnp.asarray(w.transpose(2, 3, 1, 0) if w.ndim == 4 else w) for w in weights]
 
 

@@ -17,11 +17,13 @@ def table(result: dict[str, Any]) -> str:
     lines = [
         "# undrift and its peers on a CPU",
         "",
-        f"`make bench-peers`, {result['taken'][:10]}, commit {result['commit']}: {machine['processor']}, "
-        f"{machine['cores']} cores, load {machine['load_before']:g} before; {result['minutes']:g} minutes in all.",
-        "Medians over the rounds of several processes, run in turn; the first round of a process, where "
-        "things are compiled and loaded, is told apart. Memory is the peak of the whole process tree. The loss is that "
-        "of the last model on training samples; each contender draws its own cohorts and batches.",
+        f"`make bench-peers`, {result['taken'][:10]}, commit {result['commit']}: "
+        f"{machine['processor']}, {machine['cores']} cores, load {machine['load_before']:g} before"
+        f"; {result['minutes']:g} minutes in all.",
+        "Medians over the rounds of several processes, run in turn; the first round of a process, "
+        "which compiles and loads, is listed separately. Memory is the peak of the whole process "
+        "tree. The loss is that of the last model on training samples; each contender draws its "
+        "own cohorts and batches.",
     ]
     order = sorted(
         result["rows"],
@@ -35,15 +37,17 @@ def table(result: dict[str, Any]) -> str:
             "",
             counted(rows[0]),
             "",
-            "| | s per round | best to worst | to plain PyTorch | to undrift | first round, s | memory, MB | loss |",
+            "| | s per round | best to worst | to plain PyTorch | to undrift "
+            "| first round, s | memory, MB | loss |",
             "|---|---:|---:|---:|---:|---:|---:|---:|",
         ]
         for r in rows:
             title = f"**{r['title']}**" if r["name"] == "undrift" else r["title"]
+            loss = f"{r['loss']:.3f} (apart)" if r["apart"] else f"{r['loss']:.3f}"
             lines.append(
-                f"| {title} | {r['median']:.3g} | {r['best']:.3g} to {r['worst']:.3g} | {times(r['to_plain'])} | "
-                f"{times(r['to_undrift'])} | {r['first']:.3g} | {r['memory']:.0f} | "
-                f"{r['loss']:.3f}{' (apart)' * r['apart']} |"
+                f"| {title} | {r['median']:.3g} | {r['best']:.3g} to {r['worst']:.3g} | "
+                f"{times(r['to_plain'])} | {times(r['to_undrift'])} | "
+                f"{r['first']:.3g} | {r['memory']:.0f} | {loss} |"
             )
     if result["failures"]:
         lines += [

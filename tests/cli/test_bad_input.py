@@ -72,7 +72,8 @@ def own(body, head=""):
 
 def images(name, make):
     """Flags for a problem whose images ``make`` lays into the folder."""
-    network = 'name = "mine"\nrounds = 1\n[problem]\nname = "images"\n[[method]]\nname = "FedAvg"\nlr = 0.1\n'
+    network = 'name = "mine"\nrounds = 1\n[problem]\nname = "images"\n'
+    network += '[[method]]\nname = "FedAvg"\nlr = 0.1\n'
 
     def lay(place):
         make(place)
@@ -129,21 +130,33 @@ def svmlight(text):
 ROWS = {
     "decay of nothing": (flags("decay=0.0"), "decay = 0.0 is not allowed"),
     "decay to nothing": (flags("decay=0.1", "rounds=400"), "takes lr = 0.02 below"),
-    "decay of one method": (spec(SPEC.replace("lr = 0.02", "lr = 0.02\ndecay = 1e-300", 1)), "spec.toml:11: decay ="),
+    "decay of one method": (
+        spec(SPEC.replace("lr = 0.02", "lr = 0.02\ndecay = 1e-300", 1)),
+        "spec.toml:11: decay =",
+    ),
     "a seed of 64 bits": (flags("seeds=[9223372036854775808]"), "at most 9223372036854775807"),
     "a seed of 400 digits": (flags(f"seeds=[{DIGITS}]"), "at most 9223372036854775807"),
     "lr of 400 digits": (flags(f"method.lr={DIGITS}"), "lr = 1000"),
     "every of 400 digits": (flags(f"every={DIGITS}"), "every = 1000"),
     "L of 400 digits": (flags(f"problem.L={DIGITS}"), "L = 1000"),
-    "a label of hexadecimal digits": (spec(SPEC.replace('"SCAFFOLD"', "0x" + "f" * 9000)), "thousands of digits"),
+    "a label of hexadecimal digits": (
+        spec(SPEC.replace('"SCAFFOLD"', "0x" + "f" * 9000)),
+        "thousands of digits",
+    ),
     "steps of 24 digits": (flags("steps=100000000000000000000000"), "at most 9223372036854775807"),
     "5,000 digits": (spec(SPEC.replace("12", "1" * 5000)), "thousands of digits"),
     "5,000 digits in a flag": (flags("rounds=" + "1" * 5000), "not KEY=VALUE"),
     "brackets without end in a flag": (flags("rounds=" + "[" * 99999), "not KEY=VALUE"),
     "brackets without end": (spec(SPEC + "x = " + "[" * 9999), "nested too deeply"),
     "a key of 100,000 parts": (spec(SPEC + "a." * 99999 + "a = 1"), "more than 200 dots"),
-    "1.5 million keys": (spec(SPEC + "".join(f"k{i} = 1\n" for i in range(1_500_000))), "more than 256 KiB"),
-    "10,000 keys": (spec("".join(f"k{i} = 1\n" for i in range(10_000)) + SPEC), "problems; nothing was run"),
+    "1.5 million keys": (
+        spec(SPEC + "".join(f"k{i} = 1\n" for i in range(1_500_000))),
+        "more than 256 KiB",
+    ),
+    "10,000 keys": (
+        spec("".join(f"k{i} = 1\n" for i in range(10_000)) + SPEC),
+        "problems; nothing was run",
+    ),
     "a large quadratic": (flags("problem.dim=300000"), "at least 2880.0 GB"),
     "10 ** 13 clients": (flags("problem.clients=10000000000000"), "at least 2000000.0 GB"),
     "10 ** 30 clients": (flags(f"problem.clients=1{'0' * 30}"), "at most 9223372036854775807"),
@@ -151,16 +164,25 @@ ROWS = {
     "a device with a suffix": (flags("name=nul.txt"), "name = 'nul.txt' is not allowed"),
     "a last dot": (flags("name=mine."), "name = 'mine.' is not allowed"),
     "own file that exits": (own("pass", "import sys\nsys.exit(0)\n"), "own.py:2: SystemExit: 0"),
-    "own file that raises": (own("pass", "raise BaseException('no')\n"), "own.py:1: BaseException: no"),
+    "own file that raises": (
+        own("pass", "raise BaseException('no')\n"),
+        "own.py:1: BaseException: no",
+    ),
     "own class that exits": (own("raise SystemExit(0)"), "SystemExit: 0"),
     "a FIFO among images": (images("mine", fifo), "c.png is not a plain file"),
     "a pack that swells": (images("cifar10", swollen), "more than 500 times its size"),
     "a pack that lies": (images("cifar10", lying), "label.npy announces more than it holds"),
-    "classes that are no list": (images("cifar10", lambda p: write_pack(p, classes=np.array("ape"))), "list of names"),
-    "svmlight that swells": (svmlight(b"1 1:1\n-1 1:2\n" * 2_000_000), "more than 500 times its size"),
+    "classes that are no list": (
+        images("cifar10", lambda p: write_pack(p, classes=np.array("ape"))),
+        "list of names",
+    ),
+    "svmlight that swells": (
+        svmlight(b"1 1:1\n-1 1:2\n" * 2_000_000),
+        "more than 500 times its size",
+    ),
     "svmlight in one row": (svmlight(b"1 1:1" + b" " * (3 << 20)), "more than 500 times its size"),
     "features of 1e308": (svmlight(b"1 1:1e308\n-1 1:2\n" * 9), "whose squares overflow"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", ROWS)

@@ -55,7 +55,8 @@ def test_the_table_of_one_run_and_its_figure(runs, capsys):
 
 def test_bytes_are_those_that_travel(place, capsys):
     spec = (place / "spec.toml").read_text().split("[[method]]")[0]
-    methods = '[[method]]\nname = "FedLin"\nlr = 0.01\n[[method]]\nname = "FedLinTopK"\nlr = 0.01\nk_server = 1\n'
+    methods = '[[method]]\nname = "FedLin"\nlr = 0.01\n'
+    methods += '[[method]]\nname = "FedLinTopK"\nlr = 0.01\nk_server = 1\n'
     (place / "sparse.toml").write_text(spec + methods)
     main(["run", "sparse.toml", "-s", "problem.dim=6"])
     capsys.readouterr()

@@ -12,7 +12,8 @@ try:
     code = main(sys.argv[1:])
 except SystemExit as end:
     code = end.code
-heavy = [name for name in ("torch", "numpy", "rich", "matplotlib", "sklearn") if name in sys.modules]
+names = ("torch", "numpy", "rich", "matplotlib", "sklearn")
+heavy = [name for name in names if name in sys.modules]
 print("loaded:", heavy, file=sys.stderr)
 sys.exit(code)
 """
