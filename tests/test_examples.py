@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from undrift.cli import main
-from undrift.spec.schema import load
+from undrift.spec.reader import load
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

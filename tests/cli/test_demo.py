@@ -8,7 +8,7 @@ import pytest
 from undrift.cli import main
 from undrift.cli.demo import SPECS
 from undrift.runs.folder import Folder
-from undrift.spec.schema import load, parse
+from undrift.spec.reader import load, parse
 
 
 @pytest.fixture(scope="module")

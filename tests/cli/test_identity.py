@@ -126,7 +126,7 @@ def test_a_checkpoint_on_other_data_is_not_taken(stopped, capsys):
 
 
 def experiment_spec(place):
-    from undrift.spec.schema import load
+    from undrift.spec.reader import load
 
     return load(place / "spec.toml")
 

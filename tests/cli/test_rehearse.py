@@ -100,7 +100,7 @@ objective = "MOON"
 def test_the_pace_is_that_of_an_average_cohort(place):
     from undrift.cli.experiment import make
     from undrift.cli.rehearse import typical
-    from undrift.spec.schema import load
+    from undrift.spec.reader import load
 
     experiment = make(load("spec.toml"))
     assert typical(experiment.engine(experiment.tasks[0], 0), 1) == 1

@@ -16,7 +16,8 @@ from undrift.core.cohort import Sampling
 from undrift.core.method import registry
 from undrift.report import figures
 from undrift.runs.folder import Folder
-from undrift.spec.schema import parse, values
+from undrift.spec.reader import parse
+from undrift.spec.schema import values
 
 MANY = """\
 name = "mine"

@@ -31,7 +31,7 @@ name = "Scafold"
 def places(tmp_path_factory):
     """A folder with a bad spec and a finished run."""
     from undrift.runs.folder import Folder, Outcome
-    from undrift.spec.schema import parse
+    from undrift.spec.reader import parse
 
     root = tmp_path_factory.mktemp("start")
     (root / "bad.toml").write_text(BAD)

@@ -147,7 +147,7 @@ def test_impossible_federations_are_refused():
 
     assert fields(FedRecu(lr=1), 5, Sampling(2), [1] * 5) == ["cohort"]
     assert fields(FedRecu(lr=1), 2, Sampling(2), [1, 2]) == ["steps"]
-    assert fields(FedAvg(lr=1), 5, Sampling(6), [1] * 5) == ["cohort"]
+    assert fields(FedAvg(lr=1), 5, Sampling(6), [1] * 5) == ["cohort.size"]
     assert fields(FedAvg(lr=1), 5, Sampling(3, pool=6), [1] * 5) == ["cohort.pool"]
     assert fields(FedAvg(lr=1), 5, Sampling(5), [1] * 3) == ["steps"]
     assert fields(FedRecu(lr=1), 5, Sampling(5), 1, "samples") == ["weights"]

@@ -9,7 +9,7 @@ from undrift.engines import Simulate
 from undrift.methods import FedRecu
 from undrift.problems import Quadratic
 from undrift.reproduce.items import PAPERS
-from undrift.runs.plugins import load
+from undrift.spec.plugins import load
 
 (AsCoded,) = load(PAPERS / "fedrecu" / "as_coded.py")
 rng = np.random.default_rng(0)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from undrift.runs.folder import Folder, Outcome
-from undrift.spec.schema import parse
+from undrift.spec.reader import parse
 
 ROUNDS, SEEDS = 10, (0, 1)
 RATE = {"FedAvg": 0.7, "SCAFFOLD": 0.1}

@@ -123,7 +123,8 @@ def test_data_that_are_absent_are_the_reason(tmp_path, monkeypatch, capsys):
 
 def test_an_item_is_no_spec_but_its_base_is(tmp_path, capsys):
     from undrift.reproduce.items import PAPERS
-    from undrift.spec.schema import BadSpec, load
+    from undrift.spec.errors import BadSpec
+    from undrift.spec.reader import load
 
     with pytest.raises(SystemExit):
         main(["run", str(PAPERS / "fedspeed" / "table-1.toml"), "--out", str(tmp_path)])

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from undrift.runs.environment import environment
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
-from undrift.spec.schema import parse
+from undrift.spec.reader import parse
 
 SPEC = """\
 name = "mine"

@@ -14,7 +14,8 @@ from undrift.problems.named import Images
 from undrift.report import figures
 from undrift.runs.folder import Folder
 from undrift.runs.trial import Trial
-from undrift.spec.schema import BadSpec, load, parse
+from undrift.spec.errors import BadSpec
+from undrift.spec.reader import load, parse
 from undrift.spec.vary import varied
 
 NET = """\

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -251,33 +251,46 @@ CHECKS: dict[str, Callable[[type[Method]], None]] = {
 }  # fmt: skip
 
 
-def battery(
-    cls: type[Method], ended: Callable[[str, str | None], None] | None = None
-) -> dict[str, str]:
-    """Name of each failed check -> what is wrong; ``ended`` hears of each as it ends."""
-    failures = {}
+class Result(NamedTuple):
+    """How one check ended."""
+
+    name: str
+    title: str
+    failure: str | None
+
+
+def examine(cls: type[Method]) -> Iterator[Result]:
+    """Put a method through every check, one after another."""
     for name, check in CHECKS.items():
+        title, failure = (check.__doc__ or name).strip().splitlines()[0], None
         try:
             check(cls)
-        except Failure as failure:
-            failures[name] = str(failure)
-        except (Exception, SystemExit) as error:  # a user's method may raise anything
-            failures[name] = f"it stops with {type(error).__name__}: {error}"
-        if ended:
-            ended(name, failures.get(name))
-    return failures
+        except Failure as error:
+            failure = str(error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a user's method does, the other checks still run
+            failure = f"it stops with {type(error).__name__}: {error}"
+        yield Result(name, title, failure)
+
+
+def failures(cls: type[Method]) -> dict[str, str]:
+    """Name of each failed check -> what is wrong."""
+    return {check.name: check.failure for check in examine(cls) if check.failure}
 
 
 def _limit(step: RoundMap, start: np.ndarray) -> np.ndarray:
-    """Where an affine map without growing directions takes ``start``: its fixed point with the same
-    conserved sums.
+    """Where an affine map takes ``start``: its fixed point with the same conserved sums.
+
+    No direction may grow.
     """
     m, b = step.matrix()
     away = np.eye(len(b)) - m
     left, sizes, _ = np.linalg.svd(away)
     conserved = left[:, sizes < 1e-10].T
     system = np.concatenate([away, conserved])
-    return np.linalg.lstsq(system, np.concatenate([b, conserved @ start]), rcond=None)[0]
+    limit, *_ = np.linalg.lstsq(system, np.concatenate([b, conserved @ start]), rcond=None)
+    return np.asarray(limit)
 
 
 def _cold(method: Method, problem: Any, shift: float) -> np.ndarray:

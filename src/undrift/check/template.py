@@ -1,17 +1,12 @@
-"""A user's own method: a file to start from, and the battery on a file."""
+"""The file of a user's own method to start from."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from undrift._files import reserved
-from undrift.core.method import Method
-from undrift.methods import registry
+from undrift.methods import __all__ as known
 
 NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 
@@ -21,7 +16,8 @@ from undrift.core import Message, Method, Positive, State, Vec
 
 
 class {name}(Method):
-    """Clients: K times from x  y <- y - lr (g_i(y) - c_i + c);  c_i <- the mean of the K gradients.  Server: averages.
+    """Clients: K times from x  y <- y - lr (g_i(y) - c_i + c);  c_i <- the mean of the K gradients.
+    Server: averages.
 
     Replace the recursion by your own. `undrift check` runs the battery on this file.
 
@@ -68,63 +64,22 @@ class {name}(Method):
 '''
 
 
-class BadFile(ValueError):
-    """A file that does not hold a method."""
+class BadName(ValueError):
+    """A name that no new method can have."""
 
 
 def write(name: str, folder: Path) -> Path:
-    """A new file with a method called ``name`` that passes the battery; an existing file is kept."""
-    if not NAME.fullmatch(name):
-        raise BadFile(f"{name!r} cannot name a method: a capital letter, then letters and digits")
-    if reserved(name):
-        raise BadFile(f"{name} cannot name a file on Windows: choose another name")
-    if name in registry:
-        raise BadFile(f"{name} is a method of undrift already: choose another name")
+    """A new file with a method called ``name`` that passes the battery; no file is replaced."""
     file = folder / f"{name.lower()}.py"
+    if not NAME.fullmatch(name):
+        raise BadName(f"{name!r} cannot name a method: a capital letter, then letters and digits")
+    if reserved(name):
+        raise BadName(f"{name} cannot name a file on Windows: choose another name")
+    if name in known:
+        raise BadName(f"{name} is a method of undrift already: choose another name")
     try:
         with file.open("x", encoding="utf-8") as out:
             out.write(TEMPLATE.format(name=name))
     except FileExistsError:
-        raise BadFile(f"{file} exists already: choose another name, or remove it") from None
+        raise BadName(f"{file} exists already: choose another name, or remove it") from None
     return file
-
-
-def load(file: Path) -> list[type[Method]]:
-    """The methods a file defines. The file is run, as any module of yours would be."""
-    if not file.is_file():
-        raise BadFile(f"{file}: there is no such file")
-    known = set(registry)
-    spec = importlib.util.spec_from_file_location(f"undrift_own_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise BadFile(f"{file}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # sys.exit() too: the file does not end this program
-        line = _line_in(error, file)
-        raise BadFile(f"{file}{line}: {type(error).__name__}: {error}") from error
-    found = [registry[name] for name in registry if name not in known]
-    if not found:
-        raise BadFile(f"{file}: defines no method; write a class that derives from undrift.Method")
-    return found
-
-
-def _line_in(error: BaseException, file: Path) -> str:
-    lines = [
-        frame.tb_lineno
-        for frame in _frames(error)
-        if Path(frame.tb_frame.f_code.co_filename) == file
-    ]
-    if isinstance(error, SyntaxError) and error.lineno:
-        lines.append(error.lineno)
-    return f":{lines[-1]}" if lines else ""
-
-
-def _frames(error: BaseException) -> Iterator[TracebackType]:
-    frame = error.__traceback__
-    while frame is not None:
-        yield frame
-        frame = frame.tb_next

@@ -12,7 +12,8 @@ from undrift.report.ascii_chart import chart
 from undrift.report.summary import curves, print_summaries, summarise
 from undrift.report.text import columns, prose
 from undrift.runs.folder import Folder, Row
-from undrift.spec.schema import Entry, Spec, parse
+from undrift.spec.reader import parse
+from undrift.spec.schema import Entry, Spec
 
 CANCER = """\
 # Regularised logistic regression on the Wisconsin breast cancer data (569 samples, 30 features,

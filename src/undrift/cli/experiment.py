@@ -18,7 +18,8 @@ from undrift.core.params import THEORY
 from undrift.core.problem import Problem, Unsupported
 from undrift.report.text import count, size, whole
 from undrift.runs.folder import CHECKPOINTS, Folder, Outcome
-from undrift.spec.schema import BadSpec, Complaint, Entry, Spec, values
+from undrift.spec.errors import BadSpec, Complaint
+from undrift.spec.schema import Entry, Spec, values
 from undrift.theory.rules import has_rule
 
 if TYPE_CHECKING:
@@ -210,17 +211,9 @@ def make(spec: Spec, store: str = "auto") -> Experiment:
     """
     from undrift.spec.device import absent
 
-    say_where = spec.origin.complaint
     if text := absent(spec.device):
-        raise BadSpec([say_where(("device",), text)])
-    if store != "auto" and spec.engine != "simulate":
-        raise BadSpec(
-            [
-                Complaint(
-                    f"--store {store}", f"the engine {spec.engine} has one place for client states"
-                )
-            ]
-        )
+        raise BadSpec([spec.origin.complaint(("device",), text)])
+    store = spec.store if store == "auto" else store
     complaints: list[Complaint] = []
     first, *others = spec.seeds if spec.anew else spec.seeds[:1]
     tasks = lay(spec, store, first, complaints)
@@ -271,13 +264,11 @@ def lay(spec: Spec, store: str, seed: int, complaints: list[Complaint]) -> list[
             steps(spec, entry, problem),
             spec.weights,
         )
-        complaints += [say_where(("method", i), reason.text) for reason in reasons]
+        complaints += [spec.complaint(i, *reason) for reason in reasons]
         if why := fades(
             getattr(method, "lr", None), entry.decay, entry.rounds, torch.finfo(problem.dtype).tiny
         ):
-            complaints.append(
-                say_where(("method", i, "decay") if "decay" in entry.given else ("decay",), why)
-            )
+            complaints.append(spec.complaint(i, "decay", why))
         try:
             place = store if spec.engine == "simulate" else "device"
             needs = plan(method, problem, spec.cohort or Sampling(problem.clients), place)
@@ -285,7 +276,8 @@ def lay(spec: Spec, store: str, seed: int, complaints: list[Complaint]) -> list[
             complaints.append(say_where(("problem",), f"{entry.label}: {error}"))
             continue
         except ValueError as error:
-            raise BadSpec([Complaint(f"--store {store}", str(error))]) from None
+            at = spec.origin.complaint(("engine", "store"), str(error))
+            raise BadSpec([at]) from None
         tasks.append(Task(entry, method, problem, needs))
     return tasks
 

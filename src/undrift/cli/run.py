@@ -17,7 +17,10 @@ from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.report.summary import Summary, aim, metric, print_summaries, summarise
 from undrift.report.text import count
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
-from undrift.spec.schema import BadSpec, Spec, load
+from undrift.spec.errors import BadSpec
+from undrift.spec.overrides import Flag
+from undrift.spec.reader import load
+from undrift.spec.schema import Spec
 from undrift.spec.vary import varied
 
 if TYPE_CHECKING:
@@ -32,7 +35,8 @@ def run(
 ) -> int:  # fmt: skip
     with refusing():
         loggable(logs)
-        spec = load(source, changes, lambda files: executes(Path(source).parent, files))
+        flags = [*changes, *placed(store)]
+        spec = load(source, flags, lambda files: executes(Path(source).parent, files))
         if check:
             from undrift.cli.rehearse import rehearse
 
@@ -80,6 +84,7 @@ def resume(
             return report(folder, as_json)
         spec = load(
             folder.file("spec.toml"),
+            placed(store),
             code=lambda files: (executes if trust else distrust)(folder.path, files),
         )
         if folder.state(spec) == "other":
@@ -87,6 +92,11 @@ def resume(
                 f"{folder.file('spec.toml')} is from another version of undrift: run the spec it came from"
             )
         return perform(spec, folder, True, pause, store, as_json, logs)
+
+
+def placed(store: str) -> list[Flag]:
+    """What ``--store`` changes in a spec."""
+    return [] if store == "auto" else [Flag(f"engine.store={store}", f"--store {store}")]
 
 
 def executes(place: Path, files: Mapping[str, Sequence[str]]) -> None:

@@ -85,7 +85,7 @@ class Sampling:
         if self.size > candidates:
             among = "clients there are" if self.pool is None else "candidates of the pool"
             text = f"a cohort of {self.size} is more than the {candidates} {among}"
-            return [Refusal("cohort", text)]
+            return [Refusal("cohort.size", text)]
         return []
 
     def always_full(self, clients: int) -> bool:

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from undrift.core.params import BadParameters, Count, Natural, check, fold, unknown
 from undrift.report.text import SHARES
-from undrift.spec.reader import ITEM
-from undrift.spec.schema import Entry, Spec, parse
+from undrift.spec.reader import ITEM, parse
+from undrift.spec.schema import Entry, Spec
 
 PAPERS = Path(str(files("undrift.papers")))
 RUNNABLE = ("curves", "sweep")

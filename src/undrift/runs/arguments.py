@@ -12,7 +12,7 @@ from undrift.core.method import Method
 from undrift.core.params import BadParameters, check, hints, plain, unknown
 from undrift.engines.arguments import Setting, refusals
 from undrift.problems import named as catalog
-from undrift.spec.device import absent, misspelt
+from undrift.spec.device import absent
 from undrift.spec.schema import Settings
 
 
@@ -34,7 +34,7 @@ def settle(
     }
     wrong = refusals(method, problem, engine)
     wrong |= {name: text for name, text in check("run", Settings, other).items() if name in other}
-    if "device" not in wrong and (text := misspelt(values["device"]) or absent(values["device"])):
+    if "device" not in wrong and (text := absent(values["device"])):
         wrong["device"] = text
     for name in ("until", "watch"):
         if values.get(name) is not None and not callable(values[name]):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Annotated
 
-DEVICE = re.compile(r"mps|(cpu|cuda)(:\d+)?")
+from undrift.core.params import Rule
 
-
-def misspelt(device: str) -> str | None:
-    """The complaint about a name that no device has."""
-    if DEVICE.fullmatch(device):
-        return None
-    return f"device = {device!r} is not allowed: cpu, cuda, cuda:0 (or another number) or mps"
+if TYPE_CHECKING:
+    Device = str
+else:
+    Device = Annotated[
+        str,
+        Rule(
+            "cpu, cuda, cuda:0 (or another number) or mps",
+            re.compile(r"mps|(cpu|cuda)(:\d+)?").fullmatch,
+        ),
+    ]
 
 
 def absent(device: str) -> str | None:
@@ -24,8 +29,6 @@ def absent(device: str) -> str | None:
         "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
         "mps": int(torch.backends.mps.is_available()),
     }
-    return (
-        None
-        if int(number or 0) < here[kind]
-        else f"device = {device!r} is not on this machine; use 'cpu'"
-    )
+    if int(number or 0) < here[kind]:
+        return None
+    return f"device = {device!r} is not on this machine; use 'cpu'"

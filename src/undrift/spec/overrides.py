@@ -1,139 +1,117 @@
-"""A parsed document with the flags of the command line laid over it; complaints gather."""
+"""Changes of a parsed document by flags of the command line."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
-from undrift import methods
-from undrift.core.method import Method
-from undrift.core.params import hints, unknown
-from undrift.spec.lines import Path
-from undrift.spec.schema import SETTINGS, TRAINING, Complaint, Origin
+from undrift.core.params import unknown
+from undrift.spec.errors import Complaint, Complaints, Place
+from undrift.spec.lines import Keys
+from undrift.spec.schema import SETTINGS, Values
 
 WORD = re.compile(r"[A-Za-z][\w.+-]*")
-SHORT = {"cohort": "size", "objective": "name"}
+SHORT = {"cohort": "size", "objective": "name", "engine": "name"}
 """Tables that may be given by this one value alone."""
+ALLOWED = ("method.FIELD", "method.LABEL.FIELD", "problem.PARAMETER", "cohort.FIELD",
+           "objective.FIELD", "engine.OPTION", *SETTINGS)  # fmt: skip
 
-Values = dict[str, Any]
+
+class Flag(NamedTuple):
+    """A change ``KEY=VALUE``, and how the user wrote it: ``-s rounds=5``, ``--store host``."""
+
+    change: str
+    written: str
 
 
-class Document:
-    """``tables`` are its [[method]]s, ``waiting`` flags that may be for a method whose file is not
-    loaded yet.
+Fields = Callable[[int, Values], Sequence[str]]
+"""What can be set of the i-th [[method]], as far as that is known."""
+
+
+def override(
+    document: Values,
+    flags: Iterable[str | Flag],
+    fields: Fields,
+    complaints: Complaints,
+    *,
+    more: bool = False,
+) -> Values:
+    """``document`` with the changes of ``flags``; a plain string is a flag after ``-s``.
+
+    With ``more``, methods may have fields besides ``fields``: their files are not executed yet.
     """
-
-    def __init__(self, document: Values, origin: Origin):
-        self.document, self.origin = document, origin
-        self.complaints: list[Complaint] = []
-        self.waiting: dict[str, tuple[str, Any]] = {}
-        self.tables = _tables(document.get("method"))
-
-    def complain(self, path: Path, text: str) -> None:
-        self.complaints.append(self.origin.complaint(path, text))
-
-    def known(self, i: int) -> type[Method] | None:
-        """The class of the i-th method, unless it is in a file or nowhere."""
-        name = self.tables[i].get("name")
-        return (
-            methods.find(name) if isinstance(name, str) and "file" not in self.tables[i] else None
-        )
-
-    def override(self, flag: str) -> None:
-        key, equals, value = flag.partition("=")
+    for given in flags:
+        flag = given if isinstance(given, Flag) else Flag(given, f"-s {given}")
+        key, equals, text = flag.change.partition("=")
         path = tuple(part.strip() for part in key.split("."))
-        value = value.strip()
         try:
-            parsed = tomllib.loads(f"value = {value}")
-            if not equals or len(parsed) != 1:
-                raise ValueError
+            parsed = tomllib.loads(f"value = {text}")
         except (ValueError, RecursionError):
-            parsed = {"value": value}
-            if not WORD.fullmatch(value):
-                text = f"not KEY=VALUE with a TOML value, such as {key.strip() or 'rounds'}=50"
-                self.complaints.append(Complaint(f"-s {flag}", text))
-                return
-        for target in self.targets(path, flag, parsed["value"]):
-            self.put(target, parsed["value"], flag)
+            parsed = {"value": text.strip()} if WORD.fullmatch(text.strip()) else {}
+        if not equals or len(parsed) != 1:
+            example = f"{key.strip() or 'rounds'}=50"
+            targets: list[Keys] | str = f"not KEY=VALUE with a TOML value, such as {example}"
+        else:
+            targets = _targets(document, path, fields, more)
+        if isinstance(targets, str):
+            complaints.found.append(Complaint(path, targets, Place(flag.written)))
+            continue
+        for target in targets:
+            document = _changed(document, target, parsed["value"])
+            complaints.origin.flags[target] = flag.written
+    return document
 
-    def put(self, target: Path, value: Any, flag: str) -> None:
-        table: Any = self.document
-        *parents, last = target
-        for part in parents:
-            if (
-                isinstance(part, str)
-                and part in SHORT
-                and not isinstance(table.get(part, {}), dict)
-            ):
-                table[part] = {SHORT[part]: table[part]}
-            table = table.setdefault(part, {}) if isinstance(table, dict) else table[part]
-        table[last] = value
-        self.origin.flags[target] = flag
 
-    def targets(self, path: tuple[str, ...], flag: str, value: Any) -> list[Path]:
-        """The places a flag speaks of: one, or a field of every method that has it."""
-        top = path[0]
-        if len(path) == 2 and (
-            top in SHORT or (top == "problem" and isinstance(self.document.get(top, {}), dict))
-        ):
+def tables(document: Values) -> list[Values]:
+    """The [[method]]s of a document, if that is what it has under this name."""
+    found = document.get("method")
+    good = isinstance(found, list) and all(isinstance(table, dict) for table in found)
+    return found if isinstance(found, list) and good else []
+
+
+def _targets(
+    document: Values, path: tuple[str, ...], fields: Fields, more: bool
+) -> list[Keys] | str:
+    """The places a flag changes (one, or a field of every method that has it), or a complaint."""
+    methods = tables(document)
+    match path:
+        case (top,) if top not in ("problem", "method"):
             return [path]
-        if len(path) == 2 and top == "method":
-            name = path[1]
-            found = [i for i in range(len(self.tables)) if name in self.fields(i)]
-            if any("file" in table for table in self.tables):
-                self.waiting[flag] = (
-                    name,
-                    value,
-                )  # whether those have it is known once they are loaded
-            elif not found:
-                self.untaken(flag, name)
+        case (top, _) if top in SHORT:
+            return [path]
+        case ("problem", _) if isinstance(document.get("problem", {}), dict):
+            return [path]
+        case ("method", name):
+            taken = [fields(i, table) for i, table in enumerate(methods)]
+            found = [i for i, names in enumerate(taken) if name in names]
+            if not found and not more:
+                known = dict.fromkeys(field for names in taken for field in names)
+                return unknown("parameter of the methods", name, known)
             return [("method", i, name) for i in found]
-        if len(path) == 3 and top == "method":
-            labels = [str(table.get("label", table.get("name"))) for table in self.tables]
-            if path[1] in labels:
-                return [("method", labels.index(path[1]), path[2])]
-            self.complaints.append(
-                Complaint(f"-s {flag}", unknown("label of a method", path[1], labels))
-            )
-            return []
-        if len(path) == 1 and top not in ("problem", "method"):
-            return [path]
-        allowed = [
-            "method.FIELD",
-            "method.LABEL.FIELD",
-            "problem.PARAMETER",
-            "cohort.FIELD",
-            "objective.FIELD",
-            *SETTINGS,
+        case ("method", label, name):
+            labels = [str(table.get("label", table.get("name"))) for table in methods]
+            if label not in labels:
+                return unknown("label of a method", label, labels)
+            return [("method", labels.index(label), name)]
+    return unknown("key", ".".join(path), ALLOWED)
+
+
+def _changed(old: object, path: Keys, value: object) -> Values:
+    """The table ``old`` with ``value`` at ``path``; nothing is changed in place."""
+    key, *rest = path
+    table = dict(old) if isinstance(old, dict) else {}
+    inner = table.get(str(key))
+    if not rest:
+        table[str(key)] = value
+    elif isinstance(inner, list):
+        at, *last = rest
+        table[str(key)] = [
+            _changed(item, tuple(last), value) if i == at else item for i, item in enumerate(inner)
         ]
-        self.complaints.append(Complaint(f"-s {flag}", unknown("key", ".".join(path), allowed)))
-        return []
-
-    def fields(self, i: int) -> list[str]:
-        """What can be set of the i-th method, as far as it is known."""
-        cls = self.known(i)
-        return (
-            [*hints(cls), *TRAINING] if cls else list(TRAINING) if "file" in self.tables[i] else []
-        )
-
-    def lay(self, i: int, cls: type[Method]) -> None:
-        """Hand the i-th method, now that its file is loaded, what flags say of it."""
-        for flag, (name, value) in self.waiting.items():
-            if name in hints(cls):
-                self.put(("method", i, name), value, flag)
-
-    def untaken(self, flag: str, name: str) -> None:
-        """Complain of a flag that no method has a field for."""
-        known = dict.fromkeys(field for i in range(len(self.tables)) for field in self.fields(i))
-        taken = any(text == flag for text in self.origin.flags.values())
-        if not taken:
-            self.complaints.append(
-                Complaint(f"-s {flag}", unknown("parameter of the methods", name, known))
-            )
-
-
-def _tables(found: Any) -> list[Values]:
-    return (
-        found if isinstance(found, list) and all(isinstance(table, dict) for table in found) else []
-    )
+    else:
+        if inner is not None and not isinstance(inner, dict):
+            inner = {SHORT[str(key)]: inner}
+        table[str(key)] = _changed(inner, tuple(rest), value)
+    return table

@@ -17,7 +17,9 @@ from undrift.core.params import hints
 from undrift.engines.options import Options
 from undrift.objectives import MOON, CrossEntropy, FedLC
 from undrift.runs import api as runner
-from undrift.spec.schema import SETTINGS, TRAINING, BadSpec, Settings, load, parse
+from undrift.spec.errors import BadSpec
+from undrift.spec.reader import load, parse
+from undrift.spec.schema import SETTINGS, TRAINING, Settings
 
 IMAGES = """\
 name = "net"
@@ -331,7 +333,7 @@ def test_a_spec_that_is_wrong_runs_no_file(place):
     (place / "s.toml").write_text(OWN)
     assert wrong("method.lrr=1") == [
         f"-s method.lrr=1: unknown parameter of the methods 'lrr'; did you mean lr? allowed: "
-        f"{', '.join(['lr', 'server_lr', *TRAINING])}"
+        f"{', '.join(['lr', 'server_lr', *TRAINING, 'mu'])}"
     ]
     assert (place / "ran").exists()
 

@@ -1,0 +1,78 @@
+"""What is wrong with a spec, and the place that says it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from undrift.spec.lines import Keys, line_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A line of the file ``source``, the whole file, or (without a line) a command-line flag."""
+
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        text = self.source if self.line is None else f"{self.source}:{self.line}"
+        return text if len(text) <= 300 else f"{text[:297]}..."
+
+
+@dataclasses.dataclass(frozen=True)
+class Complaint:
+    """One thing that is wrong: with which key, what, and where it was written."""
+
+    path: Keys
+    text: str
+    place: Place
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}"
+
+
+class BadSpec(ValueError):
+    """A spec that cannot be run; ``complaints`` has everything that is wrong with it."""
+
+    def __init__(self, complaints: Iterable[Complaint]):
+        different = {(c.place, c.text): c for c in reversed([*complaints])}  # the first of equals
+        self.complaints = sorted(reversed(different.values()), key=lambda c: c.place.line or 0)
+        super().__init__("\n".join(map(str, self.complaints)))
+
+
+class Origin:
+    """Where each part of a spec was written; ``flags`` are those of the command line, by path."""
+
+    def __init__(self, source: str, lines: Mapping[Keys, int]):
+        self.source, self.lines = source, lines
+        self.flags: dict[Keys, str] = {}
+
+    def place(self, path: Keys) -> Place:
+        for k in range(len(path), 0, -1):
+            if flag := self.flags.get(path[:k]):
+                return Place(flag)
+        return Place(self.source, line_of(self.lines, path))
+
+    def complaint(self, path: Keys, text: str) -> Complaint:
+        return Complaint(path, text, self.place(path))
+
+
+class Complaints:
+    """The complaints about one document, gathered until all of it has been read."""
+
+    def __init__(self, origin: Origin):
+        self.origin, self.found = origin, list[Complaint]()
+
+    def add(self, path: Keys, text: str) -> None:
+        self.found.append(self.origin.complaint(path, text))
+
+    def add_fields(self, path: Keys, problems: Mapping[str, str]) -> None:
+        """Complain about fields of the table at ``path``."""
+        for field, text in problems.items():
+            self.add((*path, field), text)
+
+    def refuse(self) -> None:
+        """Raise :class:`BadSpec` if there are complaints."""
+        if self.found:
+            raise BadSpec(self.found)

@@ -1,0 +1,84 @@
+"""From tables of TOML to the dataclasses that declare them. Complaints are gathered."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from undrift.core.params import BadParameters, alternatives, check, hints
+from undrift.spec.errors import Complaints
+from undrift.spec.lines import Keys
+
+T = TypeVar("T")
+
+
+def structure(
+    cls: type[T],
+    table: Mapping[str, object],
+    path: Keys,
+    complaints: Complaints,
+    owner: str,
+    *,
+    kind: str | None = None,
+) -> T | None:
+    """``cls(**table)``, with the tables inside it structured as ``cls`` declares them.
+
+    ``None`` where that is not possible; the reasons are then among the complaints. An unknown key
+    is called a ``kind``, or else a parameter of ``owner``.
+    """
+    before = len(complaints.found)
+    values = fields(cls, table, path, complaints, kind=kind or f"parameter of {owner}")
+    return None if len(complaints.found) > before else create(cls, values, path, complaints)
+
+
+def fields(
+    cls: type,
+    table: Mapping[str, object],
+    path: Keys,
+    complaints: Complaints,
+    *,
+    kind: str,
+    names: Iterable[str] | None = None,
+    theory: bool = False,
+    partial: bool = False,
+) -> dict[str, Any]:
+    """The values of ``table`` that are as ``cls`` declares them, and complaints about the others.
+
+    With ``partial`` a field may be missing. ``kind``, ``names`` and ``theory`` are those of
+    ``params.check``.
+    """
+    declared, values, bad = hints(cls), dict[str, object](), set[str]()
+    for key, value in table.items():
+        before = len(complaints.found)
+        values[key] = _inner(declared.get(key), value, (*path, key), complaints, key)
+        if len(complaints.found) > before:
+            bad.add(key)
+    wrong = check("", cls, values, theory=theory, kind=kind, names=names)
+    wrong = {k: t for k, t in wrong.items() if k not in bad and (k in table or not partial)}
+    complaints.add_fields(path, wrong)
+    return {key: value for key, value in values.items() if key not in wrong and key not in bad}
+
+
+def create(cls: type[T], values: Mapping[str, Any], path: Keys, complaints: Complaints) -> T | None:
+    """``cls(**values)``; ``None``, and complaints, where ``cls`` refuses them."""
+    try:
+        return cls(**values)
+    except BadParameters as error:
+        complaints.add_fields(path, error.problems)
+        return None
+
+
+def _inner(hint: object, value: object, path: Keys, complaints: Complaints, owner: str) -> object:
+    """``value`` with the tables in it structured, where ``hint`` declares dataclasses."""
+    for choice in alternatives(hint) or (hint,):
+        if isinstance(choice, type) and dataclasses.is_dataclass(choice):
+            if isinstance(value, Mapping):
+                return structure(choice, value, path, complaints, owner)
+        elif typing.get_origin(choice) is list and isinstance(value, list):
+            (item,) = typing.get_args(choice)
+            return [
+                _inner(item, v, (*path, i), complaints, owner) for i, v in enumerate(value)
+            ]
+    return value

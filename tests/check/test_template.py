@@ -1,0 +1,47 @@
+import pytest
+
+from undrift.check import CHECKS, failures
+from undrift.check.template import BadName, write
+from undrift.spec.plugins import load
+
+
+def test_the_new_file_passes_the_battery(tmp_path):
+    file = write("Mine", tmp_path)
+    with pytest.raises(BadName, match="exists already"):
+        write("Mine", tmp_path)
+    (method,) = load(file)
+    assert method.__name__ == "Mine"
+    assert failures(method) == {}
+
+
+MUTANTS = {
+    "grad(y) - me.c + got.c": ("grad(y) + me.c - got.c", {"affine", "exactness"}),
+    "c = me.c - got.c + (got.x - y)": ("c = me.c + got.c + (got.x - y)", {"affine"}),
+    "exact = True": ("exact = False", {"exactness"}),
+    "lr  eta, local step": ("eta, local step", {"documented"}),
+    "return self.Client(c=c), self.Up(dy=y - got.x, dc=c - me.c)": (
+        "up = self.Up(dy=y - got.x, dc=c - me.c); me.c.copy_(c); return me, up",
+        {"purity"},
+    ),
+    "dy=y - got.x, dc=c - me.c": ("dy=(y - got.x) * (1 + y.mean()), dc=c - me.c", {"affine"}),
+    "dy=y - got.x, dc": ("dy=(y - got.x).sign() * self.lr, dc", {"rotation"}),
+}
+
+
+@pytest.mark.parametrize("text", MUTANTS)
+def test_what_is_wrong_is_said(tmp_path, text):
+    wrong, expected = MUTANTS[text]
+    file = write("Mine", tmp_path)
+    code = file.read_text()
+    assert code.count(text) == 1
+    file.write_text(code.replace(text, wrong))
+    found = failures(load(file)[0])
+    assert expected <= set(found) <= set(CHECKS)
+    assert all(len(sentence) > 20 for sentence in found.values())
+
+
+@pytest.mark.parametrize("name", ["mine", "../Mine", "FedAvg", "Con"])
+def test_names_that_no_method_can_have(tmp_path, name):
+    with pytest.raises(BadName):
+        write(name, tmp_path)
+    assert not any(tmp_path.iterdir())

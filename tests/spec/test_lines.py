@@ -1,0 +1,155 @@
+"""On which line of a text each table and key stands, against tomllib."""
+
+import tomllib
+
+import pytest
+import tomli_w
+from hypothesis import given
+from hypothesis import strategies as st
+
+from undrift.spec.lines import line_of, locate
+
+TEXT = """\
+# a comment with [brackets] and key = 1
+name = "first"   # trailing # twice
+"quoted key" = 1
+'literal.key' = 2
+"esc\\u0061ped" = 3
+
+steps = [
+  1,  # one
+  2, 3,
+  [4,
+   5],
+]
+text = \"\"\"
+not = "a key"
+[not.a.table]
+\\\"\"\" still inside \"\"\"
+raw = '''
+[[nor.this]]
+''''
+after = "]"
+[problem]   # comment
+name = "logistic"
+split.kind = "dirichlet"
+split . "alpha" = 0.1
+inline = { a = 1, b = { c = [1, {d = "}"}] } }
+
+[[method]]
+name = "A"
+lr = 0.1
+  [[method.part]]
+  k = 1
+  [[method.part]]
+  k = 2
+[[method]]
+lr = "theory"
+name = 'B'
+when = 1979-05-27 07:32:00
+  [method.extra]
+  z = -inf
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (("name",), 2),
+        (("quoted key",), 3),
+        (("literal.key",), 4),
+        (("escaped",), 5),
+        (("steps",), 7),
+        (("problem", "inline"), 25),
+        (("text",), 13),
+        (("raw",), 17),
+        (("after",), 20),
+        (("problem",), 21),
+        (("problem", "name"), 22),
+        (("problem", "split"), 23),
+        (("problem", "split", "alpha"), 24),
+        (("method",), 27),
+        (("method", 0), 27),
+        (("method", 0, "lr"), 29),
+        (("method", 0, "part", 1, "k"), 33),
+        (("method", 1), 34),
+        (("method", 1, "lr"), 35),
+        (("method", 1, "when"), 37),
+        (("method", 1, "extra", "z"), 39),
+    ],
+)
+def test_a_key_is_found_on_its_line(path, line):
+    tomllib.loads(TEXT)
+    assert locate(TEXT)[path] == line
+    assert locate(TEXT.replace("\n", "\r\n"))[path] == line
+
+
+def test_nothing_inside_strings_or_comments_is_a_key():
+    tops = {path[0] for path in locate(TEXT)}
+    assert tops == set(tomllib.loads(TEXT))
+
+
+def test_what_is_absent_has_the_line_of_what_is_around_it():
+    lines = locate(TEXT)
+    assert line_of(lines, ("method", 1, "missing")) == 34
+    assert line_of(lines, ("problem", "missing", 3)) == 21
+    assert line_of(lines, ("missing",)) == 1
+    assert line_of(lines, ("steps", 3, 1)) == 7
+    assert line_of(lines, ("problem", "inline", "b", "c", 1, "d")) == 25
+    assert line_of({}, ()) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n\n", "# only a comment", "a=1", 'a=""', "a={}", "a=[]", "a=[ # x\n]", "[a]"]
+)
+def test_small_texts_have_their_keys(text):
+    assert {path[0] for path in locate(text)} == set(tomllib.loads(text))
+
+
+def paths(value, at=()):
+    """Every path of a parsed document."""
+    if at:
+        yield at
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    for key, inner in items:
+        yield from paths(inner, (*at, key))
+
+
+scalars = st.one_of(
+    st.integers(-(10**9), 10**9), st.floats(allow_nan=False), st.booleans(), st.text(max_size=8)
+)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def first_lines(text):
+    """Every path and the line its statement starts on, by parsing ever longer parts of the text."""
+    found, parsed, lines = {}, 0, text.split("\n")
+    for end in range(1, len(lines) + 1):
+        try:
+            document = tomllib.loads("\n".join(lines[:end]))
+        except tomllib.TOMLDecodeError:
+            continue  # inside an array or a string
+        for path in paths(document):
+            found.setdefault(path, parsed + 1)
+        parsed = end
+    return found
+
+
+@given(st.dictionaries(st.text(max_size=6), values, max_size=4), st.booleans())
+def test_every_path_of_a_random_document_has_the_line_of_its_statement(document, multiline):
+    text = tomli_w.dumps(document, multiline_strings=multiline)
+    lines, expected = locate(text), first_lines(text)
+    assert {path: line_of(lines, path) for path in expected} == expected
+    assert lines.keys() <= expected.keys()
