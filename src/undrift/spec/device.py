@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from undrift.core.params import Rule
 
-if TYPE_CHECKING:
-    Device = str
-else:
-    Device = Annotated[
-        str,
-        Rule(
-            "cpu, cuda, cuda:0 (or another number) or mps",
-            re.compile(r"mps|(cpu|cuda)(:\d+)?").fullmatch,
-        ),
-    ]
+_NAME = re.compile(r"mps|(cpu|cuda)(:\d+)?")
+Device = Annotated[
+    str,
+    Rule("cpu, cuda, cuda:0 (or another number) or mps", lambda text: bool(_NAME.fullmatch(text))),
+]
 
 
 def absent(device: str) -> str | None:

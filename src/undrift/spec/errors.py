@@ -71,8 +71,3 @@ class Complaints:
         """Complain about fields of the table at ``path``."""
         for field, text in problems.items():
             self.add((*path, field), text)
-
-    def refuse(self) -> None:
-        """Raise :class:`BadSpec` if there are complaints."""
-        if self.found:
-            raise BadSpec(self.found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import inspect
 import re
@@ -17,11 +18,11 @@ from undrift.core.options import pace
 from undrift.core.params import (
     THEORY,
     BadParameters,
-    check,
     fits,
     fold,
     hints,
     not_allowed,
+    numeric,
     unknown,
 )
 from undrift.engines.named import registry as engines
@@ -42,7 +43,7 @@ from undrift.spec.schema import (
     Values,
     path_of,
 )
-from undrift.spec.structure import create, fields, structure
+from undrift.spec.structure import fields, structure
 from undrift.theory.rules import has_rule
 
 LARGEST_SPEC = 2**18
@@ -92,14 +93,13 @@ def parse(
     """
     document, lines = _parsed(text, source)
     origin, flags, folder = Origin(source, lines), list(flags), Path(source).parent
-    spec = Reader(document, flags, origin, folder).spec()
+    spec = Reader(document, origin, folder).spec(flags)
     given = tables(document)
     if not any("file" in table for table in given):
         return spec
     if code:
         code(_files(given))
-    own = _load(given, folder, Complaints(origin))
-    return Reader(document, flags, origin, folder, own).spec()
+    return Reader(document, origin, folder, _load(given, origin, folder)).spec(flags)
 
 
 def _parsed(text: str, source: str) -> tuple[Values, Mapping[Keys, int]]:
@@ -134,11 +134,9 @@ def _files(given: Sequence[Values]) -> dict[str, list[str]]:
     return files
 
 
-def _load(
-    given: Sequence[Values], folder: Path, complaints: Complaints
-) -> dict[int, type[Method]]:
+def _load(given: Sequence[Values], origin: Origin, folder: Path) -> dict[int, type[Method]]:
     """The classes of the methods that are from users' files, by their position in the spec."""
-    own = {}
+    own, complaints = {}, Complaints(origin)
     for i, table in enumerate(given):
         if "file" not in table:
             continue
@@ -153,10 +151,12 @@ def _load(
             names = [cls.__name__ for cls in found.values()]
             text = unknown(f"method of {table['file']}", table["name"], names)
             complaints.add(("method", i, "name"), text)
-    complaints.refuse()
+    if complaints.found:
+        raise BadSpec(complaints.found)
     return own
 
 
+@dataclasses.dataclass
 class Reader:
     """One reading of a document.
 
@@ -164,105 +164,89 @@ class Reader:
     these files; without it such methods are only checked as far as they are known.
     """
 
-    def __init__(
-        self,
-        document: Values,
-        flags: Sequence[str | Flag],
-        origin: Origin,
-        folder: Path,
-        own: Mapping[int, type[Method]] | None = None,
-    ):
-        self.folder, self.own = folder, own
-        self.complaints = Complaints(origin)
-        if ITEM in document and "problem" not in document:
-            text = "an item of a paper that runs other specs: give its name to undrift reproduce"
-            self.complaints.add((ITEM,), text)
-            self.complaints.refuse()
-        unloaded = own is None and any("file" in table for table in tables(document))
-        self.document = override(document, flags, self.settable, self.complaints, more=unloaded)
-        self.tables = tables(self.document)
-        self.kind: type[catalog.Named] | None = None
-        self.clients: int | None = None
+    document: Values
+    origin: Origin
+    folder: Path
+    own: Mapping[int, type[Method]] | None = None
+    kind: type[catalog.Named] | None = None
+    clients: int | None = None
 
-    def spec(self) -> Spec:
+    def __post_init__(self) -> None:
+        self.complaints = Complaints(self.origin)
+        self.complain = self.complaints.add
+
+    def spec(self, flags: Sequence[str | Flag]) -> Spec:
         """The spec, without the methods that are not loaded; raises :class:`BadSpec`."""
+        if ITEM in self.document and "problem" not in self.document:
+            text = "an item of a paper that runs other specs: give its name to undrift reproduce"
+            raise BadSpec([self.origin.complaint((ITEM,), text)])
+        more = self.own is None and any("file" in table for table in tables(self.document))
+        self.document = override(self.document, flags, self.settable, self.complaints, more=more)
+        methods = tables(self.document)
         settings = self.settings()
         problem_name, problem = self.problem()
         settings["objective"] = self.objective(self.document, ())
         self.judge_targets()
         for part in settings.get("vary", ()) if problem else ():
             if problem and part != "draws" and (reason := problem.fixed(part)):
-                self.complaints.add(("vary",), f"vary = {part!r} is not possible here: {reason}")
-        entries = [self.entry(i, table, settings) for i, table in enumerate(self.tables)]
-        self.judge_labels(entries)
-        if not self.tables and self.document.get("method"):
-            self.complaints.add(("method",), "write [[method]], with two brackets")
-        elif not self.tables:
-            self.complaints.add(("method",), "no methods: add a [[method]] with its name")
-        self.complaints.refuse()
-        assert problem is not None
-        files = {entry.file for entry in entries if entry and entry.file}
-        return Spec(
-            **settings,
-            problem=problem,
-            problem_name=problem_name,
-            entries=tuple(entry for entry in entries if entry),
-            sources={file: (self.folder / file).read_bytes() for file in sorted(files)},
-            origin=self.complaints.origin,
-        )
+                self.complain(("vary",), f"vary = {part!r} is not possible here: {reason}")
+        found = [self.entry(i, table, settings) for i, table in enumerate(methods)]
+        self.judge_labels(found)
+        if not methods and self.document.get("method"):
+            self.complain(("method",), "write [[method]], with two brackets")
+        elif not methods:
+            self.complain(("method",), "no methods: add a [[method]] with its name")
+        if self.complaints.found or problem is None:
+            raise BadSpec(self.complaints.found)
+        entries = tuple(entry for entry in found if entry)
+        files = sorted({entry.file for entry in entries if entry.file})
+        sources = {file: (self.folder / file).read_bytes() for file in files}
+        settings |= {"problem": problem, "problem_name": problem_name}
+        return Spec(**settings, entries=entries, sources=sources, origin=self.origin)
 
     # The top.
 
     def settings(self) -> Values:
         """The values that are right; the others have complaints."""
-        tables = ("problem", "method", ITEM, "cohort", "objective", "engine")
-        given = {key: value for key, value in self.document.items() if key not in tables}
-        percent = given.get("target_accuracy")
-        if isinstance(percent, (int, float)) and 1 < percent <= 100:
-            del given["target_accuracy"]
-            text = f"target_accuracy = {percent} is not allowed: {percent} % is {percent / 100:g}"
-            self.complaints.add(("target_accuracy",), text)
+        others = ("problem", "method", ITEM, "cohort", "objective")
+        given = {"engine": "simulate"} | self.document
+        given = {key: value for key, value in given.items() if key not in others}
+        options: Values = {}
+        if isinstance(given["engine"], dict):
+            options = {"name": "simulate"} | given["engine"]
+            given["engine"] = options.pop("name")
         names = [*SETTINGS, "problem", "method"]
-        good = fields(Settings, given, (), self.complaints, kind="key", names=names)
+        good = fields(Settings, given, (), self.complaints, names=names)
+        if engine := good.get("engine"):
+            cls, kind = engines[engine].options, f"option of the engine {engine}"
+            made = structure(cls, options, ("engine",), self.complaints, kind=kind)
+            good["engine_options"] = made
         self.judge_pace((), given, good)
-        return good | self.engine() | {"cohort": self.cohort()}
-
-    def engine(self) -> Values:
-        """The engine and its options."""
-        given = self.document.get("engine", "simulate")
-        options = dict(given) if isinstance(given, dict) else {"name": given}
-        name = options.pop("name", None)
-        wrong = check("spec", Settings, {"engine": name})
-        if "engine" in wrong:
-            self.complaints.add(("engine", "name"), wrong["engine"])
-            return {}
-        kind = f"option of {name}"
-        cls = engines[name].options
-        made = structure(cls, options, ("engine",), self.complaints, name, kind=kind)
-        return {"engine": name, "engine_options": made}
+        return good | {"cohort": self.cohort()}
 
     def judge_targets(self) -> None:
         """Refuse a target that the problem cannot measure."""
         if self.kind and takes_objective(self.kind) and "target" in self.document:
             text = "is not known, so there is no gap to aim at: use target_accuracy"
-            self.complaints.add(("target",), f"the optimum of {self.kind.name} {text}")
+            self.complain(("target",), f"the optimum of {self.kind.name} {text}")
         if self.kind and not takes_objective(self.kind) and "target_accuracy" in self.document:
             text = f"{self.kind.name} measures no accuracy: use target, which is a gap"
-            self.complaints.add(("target_accuracy",), text)
+            self.complain(("target_accuracy",), text)
 
     def judge_pace(self, path: Keys, given: Values, settings: Values) -> None:
         """Local work is counted in steps or in epochs."""
         if text := pace("steps" in given, "epochs" in given, settings.get("batch")):
-            self.complaints.add((*path, "epochs"), text)
+            self.complain((*path, "epochs"), text)
 
     def cohort(self) -> Sampling | None:
         given = self.document.get("cohort")
         if isinstance(given, dict):
-            return structure(Sampling, given, ("cohort",), self.complaints, "cohort")
+            kind = "parameter of cohort"
+            return structure(Sampling, given, ("cohort",), self.complaints, kind=kind)
         try:
             return sampling(given)
         except BadParameters as error:
-            self.complaints.add(("cohort",), error.problems["cohort"])
+            self.complain(("cohort",), error.problems["cohort"])
             return None
 
     def objective(self, table: Values, path: Keys) -> Objective | None:
@@ -273,42 +257,41 @@ class Reader:
         if self.kind and not takes_objective(self.kind):
             others = [name for name, kind in catalog.registry.items() if takes_objective(kind)]
             use = f"leave out objective, or use the problem {' or '.join(others)}"
-            self.complaints.add(path, f"{self.kind.name} has a loss of its own: {use}")
+            self.complain(path, f"{self.kind.name} has a loss of its own: {use}")
             return None
         values = dict(given) if isinstance(given, dict) else {"name": given}
         name = values.pop("name", None)
         if not isinstance(name, str):
             text = 'a name, as "FedLC", or a table with one, as {name = "MOON", mu = 1.0}'
-            self.complaints.add(path, f"objective is {text}")
+            self.complain(path, f"objective is {text}")
             return None
         cls = objectives.find(name)
         if cls is None:
-            text = unknown("objective", name, sorted(losses))
-            self.complaints.add((*path, "name"), text)
+            self.complain((*path, "name"), unknown("objective", name, sorted(losses)))
             return None
-        return structure(cls, values, path, self.complaints, cls.__name__)
+        return structure(cls, values, path, self.complaints, kind=f"parameter of {cls.__name__}")
 
     def problem(self) -> tuple[str, catalog.Named | None]:
         """The name and the parameters of the problem."""
         table, names = self.document.get("problem"), ", ".join(catalog.registry)
         if not isinstance(table, dict):
-            text = f"[problem] is missing; its name is one of {names}"
-            self.complaints.add(("problem",), text)
+            self.complain(("problem",), f"[problem] is missing; its name is one of {names}")
             return "", None
         name = table.get("name")
         if not isinstance(name, str):
-            self.complaints.add(("problem", "name"), f"name is missing: one of {names}")
+            self.complain(("problem", "name"), f"name is missing: one of {names}")
             return "", None
         try:
             self.kind, preset = catalog.find(name)
         except ValueError as error:
-            self.complaints.add(("problem", "name"), str(error))
+            self.complain(("problem", "name"), str(error))
             return "", None
         values = preset | {key: value for key, value in table.items() if key != "name"}
         clients = values.get("clients", getattr(self.kind, "clients", None))
         if "clients" in hints(self.kind) and fits(clients, hints(self.kind)["clients"]):
             self.clients = clients
-        return name, structure(self.kind, values, ("problem",), self.complaints, self.kind.name)
+        kind = f"parameter of {self.kind.name}"
+        return name, structure(self.kind, values, ("problem",), self.complaints, kind=kind)
 
     # The methods.
 
@@ -332,7 +315,7 @@ class Reader:
             return None
         training = self.training(i, table, settings)
         given = {"label": table.get("label", cls.__name__ if cls else table["name"])}
-        own = fields(Entry, given, ("method", i), self.complaints, kind="key", partial=True)
+        own = fields(Entry, given, ("method", i), self.complaints, partial=True)
         if cls is None:
             return None
         method = self.method(i, cls, table)
@@ -346,13 +329,12 @@ class Reader:
         name, file = table.get("name"), table.get("file")
         if not isinstance(name, str):
             text = f"name is missing: one of {', '.join(methods.__all__)}"
-            self.complaints.add(("method", i, "name"), text)
+            self.complain(("method", i, "name"), text)
         elif file is None:
-            text = unknown("method", name, methods.__all__)
-            self.complaints.add(("method", i, "name"), text)
+            self.complain(("method", i, "name"), unknown("method", name, methods.__all__))
         elif not self.inside(file):
             text = "a Python file in the folder of the spec or below it"
-            self.complaints.add(("method", i, "file"), not_allowed("file", file, text))
+            self.complain(("method", i, "file"), not_allowed("file", file, text))
         return isinstance(name, str) and file is not None
 
     def inside(self, file: object) -> bool:
@@ -367,7 +349,7 @@ class Reader:
         """How the i-th method trains: as the top has it, but for what its own table has."""
         path = ("method", i)
         given = {k: v for k, v in table.items() if k in TRAINING and k != "objective"}
-        own = fields(Training, given, path, self.complaints, kind="key", partial=True)
+        own = fields(Training, given, path, self.complaints, partial=True)
         self.judge_pace(path, given, settings)
         if "objective" in table:
             own["objective"] = self.objective(table, path)
@@ -380,17 +362,15 @@ class Reader:
 
     def method(self, i: int, cls: type[Method], table: Values) -> Method:
         """The method itself; where it is wrong, a placeholder that has its declarations."""
-        path, name, before = ("method", i), cls.__name__, len(self.complaints.found)
+        path, name, kind = ("method", i), cls.__name__, f"parameter of {cls.__name__}"
         given = {k: v for k, v in table.items() if k not in TRAINING and k not in OWN}
-        names, kind = [*hints(cls), *TRAINING, "label"], f"parameter of {name}"
-        good = fields(cls, given, path, self.complaints, kind=kind, names=names, theory=True)
-        for key, value in good.items():
-            if value == THEORY and not has_rule(name, key):
+        for key, value in given.items():
+            if value == THEORY and numeric(hints(cls).get(key)) and not has_rule(name, key):
                 text = f"no theory prescribes {key} of {name}: give it as a number"
-                self.complaints.add((*path, key), text)
-        if len(self.complaints.found) > before:
-            return placeholder(cls)
-        return create(cls, good, path, self.complaints) or placeholder(cls)
+                self.complain((*path, key), text)
+        names = [*hints(cls), *TRAINING, "label"]
+        made = structure(cls, given, path, self.complaints, kind=kind, names=names, theory=True)
+        return made or placeholder(cls)
 
     def judge_method(self, i: int, table: Values, method: Method, settings: Values) -> None:
         """Complain about what the method refuses, where the number of clients is known."""
@@ -402,7 +382,7 @@ class Reader:
             weights = settings.get("weights", "uniform")
             refusals = [*refusals, *method.refuse(self.clients, cohort, each, weights)]
         for field, text in refusals:
-            self.complaints.add(path_of(field, i, table), text)
+            self.complain(path_of(field, i, table), text)
 
     def judge_labels(self, entries: Sequence[Entry | None]) -> None:
         """Refuse two methods of one label."""
@@ -410,7 +390,7 @@ class Reader:
         for i, entry in enumerate(entries):
             if entry and first.setdefault(entry.label, i) != i:
                 text = f"two methods are called {entry.label!r}: give one another label"
-                self.complaints.add(("method", i), text)
+                self.complain(("method", i), text)
 
 
 def takes_objective(kind: type[catalog.Named]) -> bool:

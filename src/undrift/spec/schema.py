@@ -7,13 +7,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from undrift._files import reserved
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.options import Treatment, Weights
-from undrift.core.params import Count, Natural, Positive, Probability, Rule, hints
+from undrift.core.params import Count, Natural, Positive, Rule, hints
 from undrift.engines import named as engines
 from undrift.objectives import Objective
 from undrift.problems.named import Named
@@ -30,39 +30,27 @@ def _folder_name(text: str) -> bool:
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text)) and not reserved(text)
 
 
+def _label(text: str) -> bool:
+    return text.isprintable() and bool(re.fullmatch(r"[^<>&]{1,40}", text))
+
+
 def _different(values: Sequence[object]) -> bool:
     return 0 < len(values) == len(set(values))
 
 
-Part = Literal["draws", "start", "split"]
-if TYPE_CHECKING:
-    EngineName = str
-    FolderName = str
-    Label = str
-    Seeds = list[int]
-    Parts = list[Part]
-else:
-    EngineName = Literal[tuple(engines.registry)]
-    FolderName = Annotated[
-        str,
-        Rule(
-            "up to 100 letters, digits, . _ and -, starting with a letter or digit; "
-            "no name that Windows reserves",
-            _folder_name,
-        ),
-    ]
-    Label = Annotated[
-        str,
-        Rule(
-            "1 to 40 printable characters, none of < > &",
-            lambda text: text.isprintable() and bool(re.fullmatch(r"[^<>&]{1,40}", text)),
-        ),
-    ]
-    Seeds = Annotated[list[Natural], Rule("a list of one or more different whole numbers", _different)]
-    Parts = Annotated[
-        list[Part],
-        Rule("a list of one or more different ones of 'draws', 'start' and 'split'", _different),
-    ]
+_FOLDER = (
+    "up to 100 letters, digits, . _ and -, starting with a letter or digit; "
+    "no name that Windows reserves"
+)
+_PARTS = "a list of one or more different ones of 'draws', 'start' and 'split'"
+FolderName = Annotated[str, Rule(_FOLDER, _folder_name)]
+Label = Annotated[str, Rule("1 to 40 printable characters, none of < > &", _label)]
+EngineName = Annotated[
+    str, Rule(" or ".join(map(repr, engines.registry)), engines.registry.__contains__)
+]
+Seeds = Annotated[list[Natural], Rule("a list of one or more different whole numbers", _different)]
+Parts = Annotated[list[Literal["draws", "start", "split"]], Rule(_PARTS, _different)]
+Accuracy = Annotated[float, Rule("number > 0 and <= 1 (80 % is 0.8)", lambda share: 0 < share <= 1)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,7 +104,7 @@ class Settings(Training):
     dtype: Literal["float64", "float32"] | None = None
     device: Device = "cpu"
     target: Positive | None = None
-    target_accuracy: Probability | None = None
+    target_accuracy: Accuracy | None = None
     smooth: Count = 10
 
 

@@ -19,18 +19,24 @@ def structure(
     table: Mapping[str, object],
     path: Keys,
     complaints: Complaints,
-    owner: str,
     *,
-    kind: str | None = None,
+    kind: str,
+    names: Iterable[str] | None = None,
+    theory: bool = False,
 ) -> T | None:
     """``cls(**table)``, with the tables inside it structured as ``cls`` declares them.
 
-    ``None`` where that is not possible; the reasons are then among the complaints. An unknown key
-    is called a ``kind``, or else a parameter of ``owner``.
+    ``None`` where that is not possible; the reasons are then among the complaints. ``kind``,
+    ``names`` and ``theory`` are those of ``params.check``.
     """
     before = len(complaints.found)
-    values = fields(cls, table, path, complaints, kind=kind or f"parameter of {owner}")
-    return None if len(complaints.found) > before else create(cls, values, path, complaints)
+    values = fields(cls, table, path, complaints, kind=kind, names=names, theory=theory)
+    if len(complaints.found) == before:
+        try:
+            return cls(**values)
+        except BadParameters as error:
+            complaints.add_fields(path, error.problems)
+    return None
 
 
 def fields(
@@ -39,15 +45,14 @@ def fields(
     path: Keys,
     complaints: Complaints,
     *,
-    kind: str,
+    kind: str = "key",
     names: Iterable[str] | None = None,
     theory: bool = False,
     partial: bool = False,
 ) -> dict[str, Any]:
     """The values of ``table`` that are as ``cls`` declares them, and complaints about the others.
 
-    With ``partial`` a field may be missing. ``kind``, ``names`` and ``theory`` are those of
-    ``params.check``.
+    With ``partial`` a field may be missing.
     """
     declared, values, bad = hints(cls), dict[str, object](), set[str]()
     for key, value in table.items():
@@ -61,24 +66,13 @@ def fields(
     return {key: value for key, value in values.items() if key not in wrong and key not in bad}
 
 
-def create(cls: type[T], values: Mapping[str, Any], path: Keys, complaints: Complaints) -> T | None:
-    """``cls(**values)``; ``None``, and complaints, where ``cls`` refuses them."""
-    try:
-        return cls(**values)
-    except BadParameters as error:
-        complaints.add_fields(path, error.problems)
-        return None
-
-
 def _inner(hint: object, value: object, path: Keys, complaints: Complaints, owner: str) -> object:
     """``value`` with the tables in it structured, where ``hint`` declares dataclasses."""
     for choice in alternatives(hint) or (hint,):
         if isinstance(choice, type) and dataclasses.is_dataclass(choice):
             if isinstance(value, Mapping):
-                return structure(choice, value, path, complaints, owner)
+                return structure(choice, value, path, complaints, kind=f"parameter of {owner}")
         elif typing.get_origin(choice) is list and isinstance(value, list):
             (item,) = typing.get_args(choice)
-            return [
-                _inner(item, v, (*path, i), complaints, owner) for i, v in enumerate(value)
-            ]
+            return [_inner(item, v, (*path, i), complaints, owner) for i, v in enumerate(value)]
     return value

@@ -18,37 +18,31 @@ def varied(document: Mapping[str, Any]) -> str:
     >>> varied({"problem": problem, "batch": 16, "vary": ["split", "start"]})
     'splits and first weights (same mini-batches and other draws)'
     """
-    vary = document.get("vary", USUAL["vary"])
-    words = {
-        "draws": _draws(document),
-        **{part: [word] for part, word in _chance(document).items()},
-    }
-    several = {"split": "splits"}
+    vary, problem = document.get("vary", USUAL["vary"]), document.get("problem", {})
+    words = {"draws": _draws(document, problem)}
+    try:
+        kind, _ = catalog.find(str(problem.get("name")))
+        words |= {part: [word] for part, word in kind.chance.items()}
+    except ValueError:  # a problem of another version
+        pass
     parts = [word for part in words if part in vary for word in words[part]]
     fixed = [f"same {_listed(words[part])}" for part in words if part not in vary]
-    return _listed([several.get(word, word) for word in parts]) + f" ({', '.join(fixed)})" * bool(
-        fixed
-    )
+    text = _listed(["splits" if word == "split" else word for word in parts])
+    return f"{text} ({', '.join(fixed)})" if fixed else text
 
 
-def _draws(document: Mapping[str, Any]) -> list[str]:
-    """What a run draws: by its settings, and coins, picks or masks by its methods and networks."""
-    batch, problem = document.get("batch") is not None, document.get("problem", {})
-    found = [
-        *["cohorts"] * bool(document.get("cohort")),
-        *["mini-batches"] * batch,
-        *["augmentation"] * (batch and problem.get("augment", "none") != "none"),
-    ]
+def _draws(document: Mapping[str, Any], problem: Mapping[str, Any]) -> list[str]:
+    """What a run draws: by its settings; coins, picks or masks by its methods and networks."""
+    found = []
+    if document.get("cohort"):
+        found.append("cohorts")
+    if document.get("batch") is not None:
+        found.append("mini-batches")
+        if problem.get("augment", "none") != "none":
+            found.append("augmentation")
     return [*found, "other draws"] if found else ["random draws"]
 
 
-def _chance(document: Mapping[str, Any]) -> Mapping[str, str]:
-    """What else a seed could decide."""
-    try:
-        return catalog.find(str(document.get("problem", {}).get("name")))[0].chance
-    except ValueError:  # a problem of another version
-        return {}
-
-
 def _listed(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "nothing"
+    *others, last = words or ["nothing"]
+    return f"{', '.join(others)} and {last}" if others else last
