@@ -6,10 +6,12 @@ import dataclasses
 import difflib
 import inspect
 import math
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import takewhile
 from typing import Annotated, Any, Generic, Literal, NamedTuple, Self, TypeVar, Union, overload
 
 LARGEST = 2**63 - 1
@@ -148,22 +150,46 @@ def describe(hint: object) -> str:
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """Field name -> its meaning, from the docstrings of ``cls`` and its bases.
-
-    They are lines ``name  meaning``; indented lines continue the one above.
-    """
-    declared, found = hints(cls), dict[str, str]()
+    """What the docstrings of a class and its bases say of its fields, under ``Args:``."""
+    fields, found = hints(cls), dict[str, str]()
     for part in reversed(cls.__mro__):
         name = ""
-        for line in inspect.cleandoc(part.__doc__ or "").splitlines():
-            word, _, rest = line.partition("  ")
-            if word in declared and rest:
-                name, found[word] = word, rest.strip()
-            elif name and line.startswith("  "):
+        for line in section(part, "Args"):
+            if line.startswith(" ") and name:
                 found[name] += " " + line.strip()
             else:
-                name = ""
+                name, _, rest = line.partition(": ")
+                if name in fields:
+                    found[name] = rest
+                else:
+                    name = ""
+        if not section(part, "Args"):
+            found |= _columns(part, fields)
     return found
+
+
+def _columns(cls: type, fields: Mapping[str, object]) -> dict[str, str]:
+    """The same of docstrings with lines ``name  meaning``, continued further in."""
+    found, name = dict[str, str](), ""
+    for line in inspect.cleandoc(vars(cls).get("__doc__") or "").splitlines():
+        word, _, rest = line.partition("  ")
+        if word in fields and rest:
+            name, found[word] = word, rest.strip()
+        elif name and line.startswith("  "):
+            found[name] += " " + line.strip()
+        else:
+            name = ""
+    return found
+
+
+def section(cls: type, title: str) -> list[str]:
+    """The lines of a docstring's section, as ``Args:`` or ``References:``, without their indent."""
+    lines = inspect.cleandoc(vars(cls).get("__doc__") or "").splitlines()
+    if f"{title}:" not in lines:
+        return []
+    start = lines.index(f"{title}:") + 1
+    inside = takewhile(lambda line: not line or line.startswith(" "), lines[start:])
+    return textwrap.dedent("\n".join(inside)).strip().splitlines()
 
 
 def fits(value: object, hint: object) -> bool:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    dataclass_transform,
+)
 
 from undrift.core.params import BadParameters, check
 
@@ -17,6 +25,25 @@ registry: dict[str, type[Objective]] = {}
 """Every objective by name."""
 
 
+class Network(Protocol):
+    """A network with its weights, as a loss sees it; rows are samples."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Logits."""
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the last layer, the head, is applied to."""
+
+    def head(self, z: Tensor) -> Tensor:
+        """Logits of features."""
+
+    def taps(self, x: Tensor) -> Sequence[Tensor]:
+        """The outputs of all blocks."""
+
+    def resume(self, tap: Tensor, level: int) -> Tensor:
+        """Logits from the output of block ``level``."""
+
+
 class Batch(NamedTuple):
     """One client's mini-batch; the weights sum to one, and are zero where a row is only padding."""
 
@@ -26,21 +53,31 @@ class Batch(NamedTuple):
 
 
 class Others(NamedTuple):
-    """What an objective may look at beside the local model; ``None`` where it did not declare the
-    need.
+    """What an objective may look at beside the local model; ``None`` where it declares no need.
 
-    Models are called like ``local``; nothing flows back into them, and nothing is dropped in them.
+    Nothing flows back into these models, and nothing is dropped in them.
     """
 
-    received: Any = None
+    received: Network | None = None
     """The model that local training started from."""
-    previous: Any = None
+    previous: Network | None = None
     """The client's last local model."""
     label_counts: Tensor | None = None
     """How many samples of each class the client holds, ``[classes]``."""
 
 
+Value = TypeVar("Value")
+
+
+def needed(value: Value | None) -> Value:
+    """One of the others, which the objective has declared in ``needs``."""
+    if value is None:
+        raise TypeError("an objective reads what it does not declare in needs")
+    return value
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Objective:
     """A local loss; subclasses become frozen dataclasses whose fields are its weights."""
 
@@ -48,13 +85,13 @@ class Objective:
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         registry[cls.__name__] = cls
 
     def __post_init__(self) -> None:
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         problems = check(type(self).__name__, type(self), values)
         if problems := problems or {f"{k}": text for k, text in enumerate(self.conditions())}:
             raise BadParameters(type(self).__name__, problems)
@@ -63,12 +100,10 @@ class Objective:
         """What is wrong with the fields taken together."""
         return ()
 
-    def loss(self, local: Any, batch: Batch, others: Others) -> Tensor:
+    def loss(self, local: Network, batch: Batch, others: Others) -> Tensor:
         """The loss of one client's mini-batch, a scalar.
 
-        ``local(x)`` gives logits, ``local.features(x)``, ``local.head(z)``, ``local.taps(x)`` and
-        ``local.resume(tap, level)`` the parts of the network. No Python branch may depend on a
-        tensor's value:
-        the loss is also run for many clients at once.
+        No Python branch may depend on a tensor's value: the loss is also run for many clients at
+        once.
         """
         raise NotImplementedError
