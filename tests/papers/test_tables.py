@@ -117,7 +117,7 @@ def test_what_the_explanations_say():
     """Corollary 21 for SONATA, the condition number of SVRP's subproblem, Theorem 3's infinite
     limit.
     """
-    assert not any(has_rule("SONATA", field) for field in ("beta", "alpha"))
+    assert not any(has_rule(find("SONATA"), field) for field in ("beta", "alpha"))
     L, mu, delta = 50.0, 0.3, 4.0
     eta = steps.svrp_eta(mu, delta)
     condition = (L + 1 / eta) / (mu + 1 / eta)
@@ -127,4 +127,4 @@ def test_what_the_explanations_say():
     with pytest.raises(ValueError, match="mu"):
         rule("DANE", AT[NC])
     with pytest.raises(ValueError, match="mu > 0"):
-        prescribe("Scaffnew", Constants(L=1.0, mu=0.0), steps=1, fields={"p": "theory", "lr": 1.0})
+        prescribe(find("Scaffnew")(p="theory", lr=1.0), Constants(L=1.0, mu=0.0), steps=1)

@@ -28,6 +28,7 @@ from undrift.check.federations import (
 )
 from undrift.core.cohort import Cohort
 from undrift.core.method import Method, Round
+from undrift.core.params import meanings
 from undrift.core.struct import Struct
 from undrift.engines import Engine, Simulate, Wire
 from undrift.engines.checkpoint import restore, store
@@ -237,9 +238,8 @@ def purity(cls: type[Method]) -> None:
 def documented(cls: type[Method]) -> None:
     """Title, paper, and a docstring that explains every hyper-parameter."""
     expect(cls.title and cls.paper, "title and paper must be given")
-    words = {line.split()[0] for line in (cls.__doc__ or "").splitlines() if line.split()}
-    missing = [f.name for f in dataclasses.fields(cls) if f.name not in words]
-    expect(not missing, f"the docstring has no line that starts with {', '.join(missing)}")
+    missing = [f.name for f in dataclasses.fields(cls) if f.name not in meanings(cls)]
+    expect(not missing, f"the docstring explains no {', '.join(missing)} under Args")
 
 
 CHECKS: dict[str, Callable[[type[Method]], None]] = {

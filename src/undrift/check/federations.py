@@ -15,7 +15,7 @@ from undrift.core.problem import Constants, Problem
 from undrift.engines import Engine, Simulate
 from undrift.problems.least_squares import LeastSquares
 from undrift.problems.quadratic import Quadratic
-from undrift.theory.rules import has_rule, prescribe
+from undrift.theory import has_rule, prescribe
 
 STEPS = 3
 
@@ -46,7 +46,7 @@ def example(cls: type[Method], constants: Constants, steps: int = STEPS, **given
     for field in dataclasses.fields(cls):
         if field.name in values:
             continue
-        if has_rule(cls.__name__, field.name):
+        if has_rule(cls, field.name):
             values[field.name] = THEORY
         elif field.default is not dataclasses.MISSING:
             values[field.name] = field.default
@@ -54,10 +54,8 @@ def example(cls: type[Method], constants: Constants, steps: int = STEPS, **given
             values["lr"] = 1 / (4 * steps * constants.L)
         elif numeric(hint := hints(cls)[field.name]):
             values[field.name] = 0.5 if fits(0.5, hint) else 1
-    open_fields = {name for name, v in values.items() if v == THEORY}
-    if open_fields:
-        values |= prescribe(cls.__name__, constants, steps=steps, fields=values)
-    return cls(**values)
+    method = cls(**values)
+    return dataclasses.replace(method, **prescribe(method, constants, steps=steps))
 
 
 def uneven(method: Method, clients: int) -> dict[str, Any]:

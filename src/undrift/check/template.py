@@ -12,16 +12,21 @@ NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 
 TEMPLATE = '''"""{name}: say what it does, and where it comes from."""
 
-from undrift.core import Message, Method, Positive, State, Vec
+from undrift.core import Cohort, Local, Message, Method, Positive, State, Vec
 
 
 class {name}(Method):
-    """Clients: K times from x  y <- y - lr (g_i(y) - c_i + c);  c_i <- the mean of the K gradients.
-    Server: averages.
+    r"""A method of my own: say in a line what it does.
 
-    Replace the recursion by your own. `undrift check` runs the battery on this file.
+    Clients take K steps from y = x; then the server averages. Replace the recursion by your own:
 
-    lr  eta, local step
+    .. math::
+
+        y &\\leftarrow y - \\eta (g_i(y) - c_i + c) \\\\
+        c_i^+ &= c_i - c + (x - y_i) / (K \\eta)
+
+    Args:
+        lr: eta, the local step size.
     """
 
     title = "A method of my own"
@@ -45,21 +50,21 @@ class {name}(Method):
         dy: Vec
         dc: Vec
 
-    def server(self, x0):
+    def server(self, x0: Vec) -> Server:
         return self.Server(x=x0, c=0 * x0)
 
-    def client(self, x0):
+    def client(self, x0: Vec) -> Client:
         return self.Client(c=0 * x0)
 
-    def send(self, s):
+    def send(self, s: Server) -> Down:
         return self.Down(x=s.x, c=s.c)
 
-    def work(self, me, got, f):
+    def work(self, me: Client, got: Down, f: Local) -> tuple[Client, Up]:
         y = f.sgd(got.x, self.lr, lambda y, grad: grad(y) - me.c + got.c)
         c = me.c - got.c + (got.x - y) / (f.steps * self.lr)
         return self.Client(c=c), self.Up(dy=y - got.x, dc=c - me.c)
 
-    def merge(self, s, up, cohort):
+    def merge(self, s: Server, up: Up, cohort: Cohort) -> Server:
         return self.Server(x=s.x + up.dy, c=s.c + cohort.fraction * up.dc)
 '''
 

@@ -20,7 +20,7 @@ from undrift.report.text import count, size, whole
 from undrift.runs.folder import CHECKPOINTS, Folder, Outcome
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.schema import Entry, Spec, values
-from undrift.theory.rules import has_rule
+from undrift.theory import has_rule
 
 if TYPE_CHECKING:
     from undrift.cli.progress import Progress
@@ -324,7 +324,7 @@ def remedy(method: Method) -> str:
     given = values(method)
     tries = [f"a {how} {field}" for field, how in STEPS if field in given]
     if by_theory := [
-        f for f, value in given.items() if value != THEORY and has_rule(type(method).__name__, f)
+        f for f, value in given.items() if value != THEORY and has_rule(type(method), f)
     ]:
         tries.append(" and ".join(f'{field} = "theory"' for field in by_theory))
     return f"try {', or '.join(tries)}" if tries else "try fewer local steps"

@@ -15,7 +15,7 @@ from undrift.core.params import describe, hints, meanings
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.report.text import NONE, prose, table
-from undrift.theory.rules import has_rule
+from undrift.theory import has_rule
 
 METHODS = """\
 up, down: vectors sent per client and round; server, client: vectors stored between rounds
@@ -229,7 +229,7 @@ def parameters(cls: type) -> list[Parameter]:
             takes=describe(declared[field.name]),
             required=field.default is field.default_factory is dataclasses.MISSING,
             default=_default(field),
-            theory=has_rule(cls.__name__, field.name),
+            theory=has_rule(cls, field.name),
         )
         for field in dataclasses.fields(cls)
     ]

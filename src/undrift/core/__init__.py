@@ -1,7 +1,8 @@
 """What a method may touch. Importing it costs nothing: no torch, no NumPy."""
 
-from undrift.core.local import Local
-from undrift.core.method import Method, Phase, registry
+from undrift.core.cohort import Cohort
+from undrift.core.local import Grad, Local
+from undrift.core.method import Method, Phase, Reduction, Round, Who, registry
 from undrift.core.params import (
     BadParameters,
     Count,
@@ -18,9 +19,11 @@ from undrift.core.struct import Message, Scratch, Sparse, State, Vec
 
 __all__ = [
     "BadParameters",
+    "Cohort",
     "Constants",
     "Count",
     "Fraction",
+    "Grad",
     "Local",
     "Message",
     "Method",
@@ -33,10 +36,13 @@ __all__ = [
     "Probability",
     "Problem",
     "Range",
+    "Reduction",
+    "Round",
     "Scratch",
     "Sparse",
     "State",
     "Unsupported",
     "Vec",
+    "Who",
     "registry",
 ]

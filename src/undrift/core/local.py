@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from undrift.core.struct import State, Vec
 
-Iterate = TypeVar("Iterate", Vec, State)
+Iterate = TypeVar("Iterate", bound=Vec | State)
 """What local steps carry on: a vector, or a record of vectors whose first is the iterate."""
 Grad = Callable[[Vec], Vec]
 """A gradient that stays on one mini-batch."""

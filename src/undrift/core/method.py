@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from undrift.core.params import THEORY, BadParameters, Refusal, check, hints
@@ -136,6 +136,9 @@ class Method:
     """Needs the exact regularised minimiser of each client's problem."""
     provisional: ClassVar[str] = ""
     """Why the recursion is not certain to be its authors', where it is not."""
+    prescribed: ClassVar[Mapping[str, Callable[..., float]]] = {}
+    """Rules for hyper-parameters that may be left to theory, each a function of the method and of
+    :class:`undrift.theory.Known`. A rule may use those before it. Rules are not inherited."""
 
     nested: ClassVar[tuple[type[Phase], ...]] = ()
     """Nested phases in the order written, those of base classes first."""

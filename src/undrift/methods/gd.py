@@ -1,33 +1,40 @@
-from undrift.core import Message, Method, Positive, State, Vec
+from undrift.core import Cohort, Local, Message, Method, Positive, State, Vec
+from undrift.theory import rules, steps
 
 
 class GD(Method):
-    """x <- x - lr mean_i grad f_i(x).
+    r"""Gradient descent on the mean of the clients' functions.
 
-    lr  step; 1/L of f is enough
+    .. math::
+
+        x \leftarrow x - \eta\, \mathrm{mean}_i\, g_i(x)
+
+    Args:
+        lr: eta, the step size; 1/L of f is enough.
+
+    Example:
+        >>> import undrift as ud
+        >>> run = ud.run(ud.GD(lr="theory"), "quadratic", rounds=100)
+        >>> run.history.last["gap"] < 1e-6
+        True
+
+    References:
+        Cauchy, "Méthode générale pour la résolution des systèmes d'équations simultanées", 1847.
     """
 
     title = "Gradient descent"
     paper = "Cauchy 1847"
     participation = "full"
     exact = True
+    prescribed = rules(lr=lambda method, known: steps.gd(known.L_mean))
 
     lr: Positive
-
-    class Server(State):
-        x: Vec
-
-    class Down(Message):
-        x: Vec
 
     class Up(Message):
         g: Vec
 
-    def send(self, s):
-        return self.Down(x=s.x)
-
-    def work(self, me, got, f):
+    def work(self, me: State, got: Method.Down, f: Local) -> tuple[State, Up]:
         return me, self.Up(g=f.grad(got.x, step=0))
 
-    def merge(self, s, up, cohort):
+    def merge(self, s: Method.Server, up: Up, cohort: Cohort) -> Method.Server:
         return self.Server(x=s.x - self.lr * up.g)

@@ -1,16 +1,47 @@
-from undrift.core import Fraction, Message, Method, Phase, Positive, Scratch, State, Vec
+from __future__ import annotations
+
+from undrift.core import (
+    Cohort,
+    Fraction,
+    Grad,
+    Local,
+    Message,
+    Method,
+    Phase,
+    Positive,
+    Scratch,
+    State,
+    Vec,
+)
 
 
 class MimeLite(Method):
-    """Clients: K times from x  y <- y - lr ((1 - beta) g_i(y) + beta m), the momentum m frozen
-    during the round.
+    r"""MimeLite: local momentum steps with the server's momentum, frozen during the round.
 
-    They also send c_i = grad f_i(x).
-    Server: x <- x + server_lr mean_S (y_i - x);  m <- (1 - beta) mean_S c_i + beta m.
+    Clients take K steps from y = x and also send their gradient at x:
 
-    lr         eta, local step
-    beta       momentum
-    server_lr  eta_g, server step
+    .. math::
+
+        y &\leftarrow y - \eta ((1 - \beta) g_i(y) + \beta m) \\
+        x &\leftarrow x + \eta_g\, \mathrm{mean}_S (y_i - x) \\
+        m &\leftarrow (1 - \beta)\, \mathrm{mean}_S \nabla f_i(x) + \beta m
+
+    where the gradients in m are at the x that was sent.
+
+    Args:
+        lr: eta, the local step size.
+        beta: beta, the momentum.
+        server_lr: eta_g, the server's step size.
+
+    Example:
+        >>> import undrift as ud
+        >>> run = ud.run(ud.MimeLite(lr=0.02, beta=0.5), "quadratic", rounds=50, steps=5)
+        >>> 1e-4 < run.history.last["gap"] < 1e-2
+        True
+
+    References:
+        Karimireddy, Jaggi, Kale, Mohri, Reddi, Stich and Suresh, "Breaking the Centralized Barrier
+        for Cross-Device Federated Learning", NeurIPS 2021, arXiv:2008.03606.
     """
 
     title = "Mimicking centralised momentum, without correction"
@@ -32,32 +63,50 @@ class MimeLite(Method):
         dy: Vec
         c: Vec
 
-    def server(self, x0):
+    def server(self, x0: Vec) -> Server:
         return self.Server(x=x0, m=0 * x0)
 
-    def send(self, s):
+    def send(self, s: Server) -> Down:
         return self.Down(x=s.x, m=s.m)
 
-    def work(self, me, got, f):
+    def work(self, me: State, got: Down, f: Local) -> tuple[State, Up]:
         y = f.sgd(got.x, self.lr, lambda y, grad: (1 - self.beta) * grad(y) + self.beta * got.m)
         return me, self.Up(dy=y - got.x, c=f.grad(got.x))
 
-    def merge(self, s, up, cohort):
-        return self.Server(
-            x=s.x + self.server_lr * up.dy, m=(1 - self.beta) * up.c + self.beta * s.m
-        )
+    def merge(self, s: Server, up: Up, cohort: Cohort) -> Server:
+        m = (1 - self.beta) * up.c + self.beta * s.m
+        return self.Server(x=s.x + self.server_lr * up.dy, m=m)
 
 
 class Mime(Method):
-    """First c = mean_S grad f_i(x).  Then, K times from x with g = g_i(y) - g_i(x) + c on one
-    mini-batch:
+    r"""Mime: MimeLite whose local gradients are corrected by the cohort's.
 
-    y <- y - lr ((1 - beta) g + beta m), the momentum m frozen during the round.
-    Server: x <- x + server_lr mean_S (y_i - x);  m <- (1 - beta) c + beta m.
+    First the cohort sends its gradients at x, whose mean is c. Then clients take K steps from
+    y = x, the gradients at y and x on one mini-batch:
 
-    lr         eta, local step
-    beta       momentum
-    server_lr  eta_g, server step
+    .. math::
+
+        g &= g_i(y) - g_i(x) + c \\
+        y &\leftarrow y - \eta ((1 - \beta) g + \beta m) \\
+        x &\leftarrow x + \eta_g\, \mathrm{mean}_S (y_i - x) \\
+        m &\leftarrow (1 - \beta) c + \beta m
+
+    The momentum m is frozen during the round.
+
+    Args:
+        lr: eta, the local step size.
+        beta: beta, the momentum.
+        server_lr: eta_g, the server's step size.
+
+    Example:
+        >>> import undrift as ud
+        >>> run = ud.run(ud.Mime(lr=0.02, beta=0.5), "quadratic", rounds=150, steps=5)
+        >>> run.history.last["gap"] < 1e-6
+        True
+
+    References:
+        Karimireddy, Jaggi, Kale, Mohri, Reddi, Stich and Suresh, "Breaking the Centralized Barrier
+        for Cross-Device Federated Learning", NeurIPS 2021, arXiv:2008.03606.
     """
 
     title = "Mimicking centralised momentum"
@@ -77,19 +126,13 @@ class Mime(Method):
         x: Scratch
 
     class Anchor(Phase):
-        class Down(Message):
-            x: Vec
-
         class Up(Message):
             c: Vec
 
-        def send(self, s):
-            return self.Down(x=s.x)
+        def work(self, me: Mime.Client, got: Phase.Down, f: Local) -> tuple[Mime.Client, Up]:
+            return me.replace(x=got.x), self.Up(c=f.grad(got.x))
 
-        def work(self, me, got, f):
-            return self.Client(x=got.x), self.Up(c=f.grad(got.x))
-
-        def merge(self, s, up, cohort):
+        def merge(self, s: Mime.Server, up: Up, cohort: Cohort) -> Mime.Server:
             return s.replace(c=up.c)
 
     class Down(Message):
@@ -99,20 +142,19 @@ class Mime(Method):
     class Up(Message):
         dy: Vec
 
-    def server(self, x0):
+    def server(self, x0: Vec) -> Server:
         return self.Server(x=x0, m=0 * x0)
 
-    def send(self, s):
+    def send(self, s: Server) -> Down:
         return self.Down(m=s.m, c=s.c)
 
-    def work(self, me, got, f):
-        def direction(y, grad):
+    def work(self, me: Client, got: Down, f: Local) -> tuple[Client, Up]:
+        def direction(y: Vec, grad: Grad) -> Vec:
             g = grad(y) - grad(me.x) + got.c
             return (1 - self.beta) * g + self.beta * got.m
 
         return me, self.Up(dy=f.sgd(me.x, self.lr, direction) - me.x)
 
-    def merge(self, s, up, cohort):
-        return self.Server(
-            x=s.x + self.server_lr * up.dy, m=(1 - self.beta) * s.c + self.beta * s.m
-        )
+    def merge(self, s: Server, up: Up, cohort: Cohort) -> Server:
+        m = (1 - self.beta) * s.c + self.beta * s.m
+        return self.Server(x=s.x + self.server_lr * up.dy, m=m)

@@ -1,47 +1,68 @@
-from undrift.core import Message, Positive, State, Vec
-from undrift.methods.bases import RandomCommunication
+from undrift.core import Cohort, Local, Message, Method, Positive, State, Vec
+from undrift.methods._shared import RandomCommunication
+from undrift.theory import Known, rules, steps
+from undrift.theory.prescribe import probability
+
+
+def communication(method: "Scaffnew", known: Known) -> float:
+    return probability(steps.scaffnew_p(known.strong, method.lr))
 
 
 class Scaffnew(RandomCommunication):
-    """Every step: y_i <- y_i - lr (g_i(y_i) - h_i).
+    r"""Scaffnew (ProxSkip): corrected local steps that rarely communicate.
 
-    With probability p, one coin for all: x = mean_i y_i;  h_i <- h_i + (p/lr) (x - y_i);  y_i = x.
+    Every local step is
+
+    .. math::
+
+        y_i \leftarrow y_i - \gamma (g_i(y_i) - h_i)
+
+    With probability p after it, one coin for all clients, they communicate:
+
+    .. math::
+
+        x &= \mathrm{mean}_i\, y_i \\
+        h_i &\leftarrow h_i + (p / \gamma) (x - y_i) \\
+        y_i &= x
 
     The mean arrives with the next round, so a client keeps its last y_i until then.
 
-    lr  gamma, local step, at most 1/L
-    p   probability of communicating after a step; 1/sqrt(L/mu) is optimal
+    Args:
+        lr: gamma, the local step size, at most 1/L.
+        p: p, the probability of communicating after a step; 1/sqrt(L/mu) is optimal.
+
+    Example:
+        >>> import undrift as ud
+        >>> run = ud.run(ud.Scaffnew(lr="theory", p="theory"), "quadratic", rounds=100)
+        >>> run.history.last["gap"] < 1e-6
+        True
+
+    References:
+        Mishchenko, Malinovsky, Stich and Richtárik, "ProxSkip: Yes! Local Gradient Steps Provably
+        Lead to Communication Acceleration! Finally!", ICML 2022, arXiv:2202.09357, Algorithm 2.
     """
 
     title = "ProxSkip for federated learning"
     paper = "Mishchenko et al., ICML 2022"
     exact = True
+    prescribed = rules(lr=lambda method, known: steps.scaffnew_lr(known.L), p=communication)
 
     lr: Positive
-
-    class Server(State):
-        x: Vec
 
     class Client(State):
         y: Vec
         h: Vec
 
-    class Down(Message):
-        x: Vec
-
     class Up(Message):
         y: Vec
 
-    def client(self, x0):
+    def client(self, x0: Vec) -> Client:
         return self.Client(y=x0, h=0 * x0)
 
-    def send(self, s):
-        return self.Down(x=s.x)
-
-    def work(self, me, got, f):
+    def work(self, me: Client, got: Method.Down, f: Local) -> tuple[Client, Up]:
         h = me.h + self.p / self.lr * (got.x - me.y)
         y = f.sgd(got.x, self.lr, lambda y, grad: grad(y) - h)
         return self.Client(y=y, h=h), self.Up(y=y)
 
-    def merge(self, s, up, cohort):
+    def merge(self, s: Method.Server, up: Up, cohort: Cohort) -> Method.Server:
         return self.Server(x=up.y)

@@ -19,9 +19,10 @@ from undrift.theory import bounds, has_rule, prescribe, steps
 
 def rule(name: str, at: At) -> dict[str, float]:
     """Every hyper-parameter that theory prescribes."""
-    fields = {f.name: THEORY for f in dataclasses.fields(registry[name]) if has_rule(name, f.name)}
+    cls = registry[name]
+    method = cls(**{f.name: THEORY for f in dataclasses.fields(cls) if has_rule(cls, f.name)})
     constants = Constants(L=at.L, mu=at.mu, delta_A=at.delta_A, delta_B=at.delta_B)
-    return prescribe(name, constants, steps=1, fields=fields)
+    return prescribe(method, constants, steps=1)
 
 
 def refused(name: str, at: At) -> bool:

@@ -134,9 +134,9 @@ def fedrecu_steps() -> Table:
 
 def prescribed_lr(name: str, assumption: str, kind: str, L: float = 1.0, tau: int = 1) -> float:
     constants = Constants(L=L, mu=0.0 if assumption == "convex" else -L)
-    return prescribe(
-        name, constants, steps=tau, fields={"lr": THEORY}, batch=1 if kind == "SG" else None
-    )["lr"]
+    method = registry[name](**{"lr": THEORY})
+    batch = 1 if kind == "SG" else None
+    return prescribe(method, constants, steps=tau, batch=batch)["lr"]
 
 
 def step_rule(name: str, assumption: str, kind: str) -> str:

@@ -142,7 +142,7 @@ def steps_cell(name: str, setting: str, printed: str) -> Cell:
     if name == "Scaffold":
         constants = Constants(L=at.L, mu=at.mu)
         far = [
-            K * prescribe(name, constants, steps=K, fields={"lr": THEORY})["lr"]
+            K * prescribe(cls(**{"lr": THEORY}), constants, steps=K)["lr"]
             for K in (1, 3, 1000)
         ]
         return cell(printed, "∀K ≥ 1" if math.isclose(min(far), max(far)) else "K")

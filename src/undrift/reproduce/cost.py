@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from undrift.data.cards import CARDS
-from undrift.methods.bases import RandomCommunication
+from undrift.methods._shared import RandomCommunication
 from undrift.problems.named import Images
 from undrift.reproduce import rates
 from undrift.reproduce.cache import Want

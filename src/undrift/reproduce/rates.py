@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from undrift import methods
 from undrift.core.method import Method
-from undrift.methods.bases import AnchorGradient
+from undrift.methods._shared import AnchorGradient
 from undrift.reproduce.items import Column
 from undrift.reproduce.verdict import Cell, Judgement, cell, judge
 

@@ -18,7 +18,7 @@ from undrift.engines.named import registry as engines
 from undrift.runs.arguments import named, settle
 from undrift.runs.history import History
 from undrift.runs.trial import Trial
-from undrift.theory.rules import prescribe
+from undrift.theory import prescribe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -222,10 +222,9 @@ def resolve(
         most = epochs * -(-max(problem.samples) // batch)
     drawn = sampling(cohort)
     values = prescribe(
-        type(method).__name__,
+        method,
         problem.constants,
         steps=most,
-        fields={f.name: getattr(method, f.name) for f in dataclasses.fields(method)},
         fraction=1.0 if drawn is None else drawn.size / problem.clients,
         batch=batch,
     )

@@ -44,7 +44,7 @@ from undrift.spec.schema import (
     path_of,
 )
 from undrift.spec.structure import fields, structure
-from undrift.theory.rules import has_rule
+from undrift.theory import has_rule
 
 LARGEST_SPEC = 2**18
 """Bytes of a spec; the longest of the papers' has 15 thousand."""
@@ -365,7 +365,7 @@ class Reader:
         path, name, kind = ("method", i), cls.__name__, f"parameter of {cls.__name__}"
         given = {k: v for k, v in table.items() if k not in TRAINING and k not in OWN}
         for key, value in given.items():
-            if value == THEORY and numeric(hints(cls).get(key)) and not has_rule(name, key):
+            if value == THEORY and numeric(hints(cls).get(key)) and not has_rule(cls, key):
                 text = f"no theory prescribes {key} of {name}: give it as a number"
                 self.complain((*path, key), text)
         names = [*hints(cls), *TRAINING, "label"]

@@ -1,4 +1,4 @@
-"""FedCET's learning rate, weight and linear rate (paper 004, Algorithm 1, Theorem 1, Corollary 1)."""
+"""FedCET's step size, weight and linear rate: its Algorithm 1, Theorem 1 and Corollary 1."""
 
 from __future__ import annotations
 

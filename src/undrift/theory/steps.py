@@ -9,6 +9,14 @@ from __future__ import annotations
 
 import math
 
+
+class NoRule(ValueError):
+    """Why theory has no value here and what to do instead, to be read after "theory for lr"."""
+
+    def __init__(self, reason: str, remedy: str = "give it as a number"):
+        super().__init__(f"{reason}: {remedy}")
+
+
 STRICT = 0.999
 """Factor applied where a theorem asks for "<"."""
 
@@ -108,9 +116,8 @@ def extra(L: float, steps: int) -> float:
     round has trace (3 - tau)/2 and determinant 1/2, hence an eigenvalue below -1.
     """
     if steps > 6:
-        raise ValueError(
-            f"EXTRA with {steps} local steps has no safe lr, small ones diverge too; use at most 6 local steps."
-        )
+        reason = f"has no safe value for {steps} local steps, as small ones diverge too"
+        raise NoRule(reason, "use at most 6 local steps")
     return 1 / (2 * steps * L)
 
 

@@ -6,21 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from undrift.core import Constants
-from undrift.theory import fedcet, has_rule, prescribe
-from undrift.theory.rules import RULES
+import undrift as ud
+from undrift.check.battery import battery
+from undrift.core import BadParameters, Constants, Message, Method, Positive, Vec
+from undrift.methods import registry
+from undrift.theory import fedcet, has_rule, prescribe, rules, steps
 
 STRONG = Constants(L=10.0, mu=0.4, L_mean=8.0, mu_mean=0.5, delta_A=3.0, delta_B=4.0)
 CONVEX = Constants(L=10.0, mu=0.0, L_mean=8.0, mu_mean=0.0, delta_A=3.0, delta_B=4.0)
 NONCONVEX = Constants(L=10.0, mu=-2.0, L_mean=8.0, mu_mean=-1.0, delta_A=3.0, delta_B=4.0)
 SEARCHED = fedcet.search(0.4, 10.0, 5)
 EXACT, RAND = {"solver": "exact"}, {"average": "rand"}
+RULES = {name: set(cls.prescribed) for name, cls in registry.items() if "prescribed" in vars(cls)}
+REQUIRED = {"FedProx": {"mu": 1.0}, "FedLinTopK": {"k_server": 2}}
+"""What has no rule and no default."""
 
 
 def ask(name, constants, *, steps=5, fraction=1.0, batch=None, **fields):
     """All fields that have a rule and are not given are left to theory."""
-    asked = {**dict.fromkeys(RULES[name], "theory"), **fields}
-    return prescribe(name, constants, steps=steps, fields=asked, fraction=fraction, batch=batch)
+    known = {f.name for f in dataclasses.fields(registry[name])}
+    given = {field: value for field, value in fields.items() if field in known}
+    left = dict.fromkeys(RULES[name], "theory")
+    method = registry[name](**{**left, **REQUIRED.get(name, {}), **given})
+    return prescribe(method, constants, steps=steps, fraction=fraction, batch=batch)
 
 
 ETA = 0.999 * (5**0.5 - 1) / 40
@@ -117,83 +125,116 @@ def test_every_rule_has_a_hand_value():
     }
 
 
-def test_only_what_is_asked_comes_back():
-    fields = {
-        "eta": 3.0,
-        "lam": "theory",
-        "p": 0.5,
-        "solver": "gd",
-        "average": "avg",
-        "reset_local": True,
-    }
-    assert prescribe("FedRed", STRONG, steps=5, fields=fields) == {"lam": 3.0}
-    assert prescribe("FedAvg", Constants(), steps=5, fields={"lr": 0.1, "server_lr": 1.0}) == {}
+def test_only_what_is_left_to_theory_comes_back():
+    method = ud.FedRed(eta=3.0, lam="theory", p=0.5, reset_local=True)
+    assert prescribe(method, STRONG, steps=5) == {"lam": 3.0}
+    assert prescribe(ud.FedAvg(lr=0.1), Constants(), steps=5) == {}
 
 
-def test_exact_gradients_and_everyone_unless_said():
-    fields = {"lr": "theory"}
-    assert prescribe("Scaffold", NONCONVEX, steps=5, fields=fields) == {
-        "lr": pytest.approx(1 / 1200)
-    }
-    assert prescribe("FedRecu", NONCONVEX, steps=5, fields=fields) == {"lr": pytest.approx(8 / 850)}
+def test_exact_gradients_and_everyone_by_default():
+    nonconvex = {"constants": NONCONVEX, "steps": 5}
+    assert prescribe(ud.Scaffold(lr="theory"), **nonconvex) == {"lr": pytest.approx(1 / 1200)}
+    assert prescribe(ud.FedRecu(lr="theory"), **nonconvex) == {"lr": pytest.approx(8 / 850)}
 
 
 def test_has_rule():
-    assert has_rule("FedRed", "eta") and has_rule("FedCET", "c")
-    assert (
-        not has_rule("FedRed", "m")
-        and not has_rule("Scaffold", "server_lr")
-        and not has_rule("Nobody", "lr")
-    )
+    assert has_rule(ud.FedRed, "eta") and has_rule(ud.FedCET, "c")
+    assert not has_rule(ud.FedRed, "m") and not has_rule(ud.Scaffold, "server_lr")
 
 
-@pytest.mark.parametrize(
-    "name, field", [("Scaffold", "server_lr"), ("FedProx", "mu"), ("Nobody", "lr")]
-)
-def test_no_rule(name, field):
-    with pytest.raises(
-        ValueError, match=f"^{name}: no theory prescribes {field}; give it as a number.$"
-    ):
-        prescribe(name, STRONG, steps=5, fields={field: "theory"})
+@pytest.mark.parametrize("method, field", [
+    (ud.Scaffold(lr=0.1, server_lr="theory"), "server_lr"),
+    (ud.FedProx(lr="theory", mu="theory"), "mu"),
+    (ud.FedAvgM(lr="theory", beta=0.5), "lr"),
+])  # fmt: skip
+def test_no_rule(method, field):
+    with pytest.raises(BadParameters) as error:
+        prescribe(method, STRONG, steps=5)
+    assert error.value.owner == type(method).__name__
+    assert error.value.problems == {field: f"no theory prescribes {field}: give it as a number"}
+
+
+@pytest.fixture
+def own():
+    """A user's method with a rule, one that builds on it, and a subclass without either."""
+
+    class Own(Method):
+        """Averaging, with steps of its own.
+
+        Args:
+            lr: eta_l, the local step size.
+            server_lr: eta_g, the server's step size.
+        """
+
+        title, paper = "Averaging with steps of its own", "unpublished"
+        prescribed = rules(
+            lr=lambda method, known: steps.fedavg(known.L, known.steps),
+            server_lr=lambda method, known: 1 + method.lr,
+        )
+
+        lr: Positive
+        server_lr: Positive = 1.0
+
+        class Up(Message):
+            dy: Vec
+
+        def work(self, me, got, f):
+            return me, self.Up(dy=f.sgd(got.x, self.lr) - got.x)
+
+        def merge(self, s, up, cohort):
+            return self.Server(x=s.x + self.server_lr * up.dy)
+
+    class Other(Own):
+        """A subclass: another recursion."""
+
+    yield Own, Other
+    for cls in (Own, Other):
+        del registry[cls.__name__]
+
+
+def test_a_method_of_ones_own_has_rules(own):
+    method = own[0](lr="theory", server_lr="theory")
+    assert prescribe(method, STRONG, steps=5) == pytest.approx({"lr": 1 / 50, "server_lr": 1.02})
+    run = ud.run(method, "quadratic", rounds=20, steps=5)
+    assert run.method.lr == pytest.approx(1 / (5 * run.problem.constants.L))
+    assert run.history.last["gap"] < run.history.rows[0]["gap"]
+    assert battery(own[0]) == {}
+
+
+def test_rules_are_not_inherited(own):
+    assert has_rule(own[0], "lr") and not has_rule(own[1], "lr")
+    with pytest.raises(BadParameters, match="no theory prescribes lr"):
+        prescribe(own[1](lr="theory"), STRONG, steps=5)
 
 
 @pytest.mark.parametrize("name, constants, given, needs", [
-    ("GD", Constants(), {}, "needs L, but the problem does not know it"),
-    ("FedRecu", Constants(mu=1.0), {}, "needs L, but"),
+    ("GD", Constants(), {}, "needs L, which the problem does not know"),
+    ("FedRecu", Constants(mu=1.0), {}, "needs L, which"),
     ("FedAvg", Constants(L=0.0), {}, "needs L > 0, but the problem has L = 0"),
-    ("FedCET", Constants(L=1.0), {}, "needs mu, but"),
+    ("FedCET", Constants(L=1.0), {}, "needs mu, which"),
     ("FedCET", CONVEX, {}, "needs mu > 0, but the problem has mu = 0"),
     ("FedCET", CONVEX, {"lr": 0.1}, "needs mu > 0"),
     ("Scaffnew", NONCONVEX, {}, "needs mu > 0, but the problem has mu = -2"),
     ("DANEPlusDual", CONVEX, {}, "needs mu > 0"),
-    ("DANE", Constants(L=1.0, mu=0.1), {}, "needs delta_A, but"),
-    ("DANE", Constants(L=1.0, delta_A=0.1), {}, "needs mu, but"),
+    ("DANE", Constants(L=1.0, mu=0.1), {}, "needs delta_A, which"),
+    ("DANE", Constants(L=1.0, delta_A=0.1), {}, "needs mu, which"),
     ("DANE", NONCONVEX, {}, "needs mu >= 0, but the problem has mu = -2"),
-    ("DANEPlus", Constants(L=1.0, mu=0.1, delta_B=1.0), {}, "needs delta_A, but"),
-    ("FedRed", Constants(L=1.0, mu=-0.1, delta_A=1.0), {}, "needs delta_B, but"),
+    ("DANEPlus", Constants(L=1.0, mu=0.1, delta_B=1.0), {}, "needs delta_A, which"),
+    ("FedRed", Constants(L=1.0, mu=-0.1, delta_A=1.0), {}, "needs delta_B, which"),
 ])  # fmt: skip
 def test_missing_constant(name, constants, given, needs):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(BadParameters) as error:
         ask(name, constants, **given)
-    text = str(error.value)
-    assert (
-        text.startswith(f"{name}: theory for ")
-        and needs in text
-        and text.endswith("; give numbers instead.")
-    )
+    (text,) = error.value.problems.values()
+    assert needs in text and text.endswith(": give it as a number")
 
 
-def test_the_complaint_names_what_was_left_to_theory():
-    with pytest.raises(
-        ValueError,
-        match=r"^FedRed: theory for lam, p needs delta_A, but the problem does not know it; ",
-    ):
-        prescribe(
-            "FedRed",
-            Constants(L=1.0, mu=0.0),
-            steps=5,
-            fields={"eta": 2.0, "lam": "theory", "p": "theory"},
-        )
+def test_the_complaint_is_about_the_field_whose_rule_fails():
+    with pytest.raises(BadParameters) as error:
+        prescribe(ud.FedRed(eta=2.0, lam="theory", p="theory"), Constants(L=1.0, mu=0.0), steps=5)
+    assert error.value.problems == {
+        "lam": "theory for lam needs delta_A, which the problem does not know: give it as a number"
+    }
 
 
 def test_a_constant_that_is_not_needed_may_be_missing():
@@ -206,9 +247,7 @@ def test_a_constant_that_is_not_needed_may_be_missing():
     L=st.floats(1e-3, 1e3), steps=st.integers(1, 50), eta=st.just("theory") | st.floats(1e-3, 1e3)
 )
 def test_fedpd_steps_within_what_its_local_function_allows(L, steps, eta):
-    """The sharpest f_i is L |y|^2 / 2: K steps on it plus |y - x|^2/(2 eta) must not move away from
-    their minimiser.
-    """
+    """On the sharpest f_i, L |y|^2 / 2, plus |y - x|^2/(2 eta), K steps approach the minimiser."""
     found = ask("FedPD", Constants(L=L), steps=steps, eta=eta)
     weight = 1 / found.get("eta", eta)
     y, x = 1.0, 0.0
@@ -217,24 +256,18 @@ def test_fedpd_steps_within_what_its_local_function_allows(L, steps, eta):
     assert 0 <= y < 1
 
 
-def test_fedpdvr_has_no_theorem_with_skipped_communications():
-    with pytest.raises(ValueError, match=r"^FedPDVR: .*p = 0, but p is 0.5"):
-        ask("FedPDVR", STRONG, p=0.5)
+@pytest.mark.parametrize("name, constants, given, field", [
+    ("FedPDVR", STRONG, {"p": 0.5}, "eta"),  # its theorem skips no communication
+    ("FedRed", Constants(L=1.0, mu=0.0, delta_A=0.0, delta_B=0.0), {}, "p"),  # equal clients: p = 0
+    ("EXTRA", STRONG, {"steps": 7}, "lr"),
+])  # fmt: skip
+def test_where_theory_has_no_value(name, constants, given, field):
+    with pytest.raises(BadParameters) as error:
+        ask(name, constants, **given)
+    assert set(error.value.problems) == {field}
 
 
-def test_equal_clients_leave_no_probability():
-    with pytest.raises(
-        ValueError, match=r"^FedRed: theory gives p = 0, which is not a probability; give p"
-    ):
-        ask("FedRed", Constants(L=1.0, mu=0.0, delta_A=0.0, delta_B=0.0))
-
-
-def test_extra_refuses_many_steps():
-    with pytest.raises(ValueError, match="at most 6"):
-        ask("EXTRA", STRONG, steps=7)
-
-
-# Scaling every f_i by s scales gradients by s: a point moves alike iff steps scale by 1/s and prox
+# Scaling every f_i by s scales gradients by s: points move alike iff steps scale by 1/s and prox
 # weights by s.
 POWER = {"gamma": -1, "lr": -1, "eta": 1, "lam": 1, "m": 1, "c": 1, "mu": 1, "p": 0, "server_lr": 0}
 GIVEN = {"FedProx": {"mu": 0.3}, "Scaffold": {"server_lr": 1.7}}
@@ -297,6 +330,13 @@ def test_importing_loads_no_arrays():
 
 @pytest.mark.parametrize("name", sorted(RULES))
 def test_rules_name_fields_that_exist(name):
-    from undrift.methods import registry
+    assert RULES[name] <= {field.name for field in dataclasses.fields(registry[name])}
 
-    assert set(RULES[name]) <= {field.name for field in dataclasses.fields(registry[name])}
+
+def test_methods_without_rules():
+    """A new one is listed here, or declares its rules."""
+    assert set(registry) - set(RULES) == {
+        "CELGD", "FedACG", "FedADMM", "FedAdagrad", "FedAdam", "FedAvgM", "FedCM", "FedDC",
+        "FedDyn", "FedSpeed", "FedYogi", "InexactDANE", "Mime", "MimeLite", "MimeMVR", "SONATA",
+        "SVRP", "ScaffoldM",
+    }  # fmt: skip
