@@ -61,7 +61,7 @@ def test_the_place_changes_no_number_and_may_change_on_the_way(place, capsys, mo
     kinds = []
 
     def stopping(self):
-        kinds.append(self.needs.place)
+        kinds.append(self.memory.place)
         if len(kinds) == 30:
             raise KeyboardInterrupt
         run_round(self)

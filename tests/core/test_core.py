@@ -197,7 +197,8 @@ def test_who_and_how_can_depend_on_hyper_parameters():
 
 
 def test_methods_load_without_torch_or_numpy():
-    code = "import sys, undrift.methods, undrift.core.costs; print({'torch', 'numpy'} & set(sys.modules))"
+    code = "import sys, undrift.methods, undrift.core.costs; "
+    code += "print({'torch', 'numpy'} & set(sys.modules))"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

@@ -79,7 +79,6 @@ CASE = pytest.mark.parametrize("case", CASES)
 
 
 # -- by formula
-# ------------------------------------------------------------------------------------------------------
 
 
 def by_hand(y, part, kept):
@@ -209,7 +208,7 @@ def test_it_acts_in_local_steps(make, batch):
     problem = federation(make)
     assert problem.drops
     engine = Simulate(FedAvg(lr=0.1), problem, batch=batch)
-    drawn = engine.drawn(np.arange(6), 0)
+    drawn = engine.batches.draw(np.arange(6), 0, 0)
     assert len(drawn) == 3 and (drawn[0] is None) == (batch is None) and drawn[2].shape == (6,)
     f, y = problem.at(), points(problem)
     acting, again = f.grad(y, *drawn), f.grad(y, *drawn)
@@ -223,8 +222,8 @@ def test_clients_steps_rounds_and_seeds_differ():
     found = []
     for seed in (0, 1):
         engine = Simulate(FedAvg(lr=0.1), problem, seed=seed)
-        for engine.round in (0, 1):
-            found += [engine.drawn(np.arange(6), step)[2] for step in (0, 1)]
+        for round in (0, 1):
+            found += [engine.batches.draw(np.arange(6), round, step)[2] for step in (0, 1)]
     assert len(torch.cat(found).unique()) == 48
     same = points(problem, 1).expand(2, -1)
     one, other = problem.at(np.array([0, 0])).grad(
@@ -267,7 +266,8 @@ def test_networks_without_dropout_draw_no_keys():
     problem = federation(lambda: nn.Sequential(nn.Flatten(), nn.Dropout(0.0), nn.Linear(64, 10)))
     assert not problem.drops
     for batch, count in ((None, 0), (5, 1)):
-        assert len(Simulate(FedAvg(lr=0.1), problem, batch=batch).drawn(np.arange(6), 0)) == count
+        batches = Simulate(FedAvg(lr=0.1), problem, batch=batch).batches
+        assert len(batches.draw(np.arange(6), 0, 0)) == count
 
 
 def test_the_papers_network_drops():

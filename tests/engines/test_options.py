@@ -46,7 +46,8 @@ def test_scopes_that_clip_corrections_too(engine, scope):
     problem = quadratic()
     alpha, lr, most, decay = 0.5, 0.01, 4.0, 0.1
     machine = engine(
-        FedDyn(lr=lr, alpha=alpha), problem, steps=3, clip=most, clip_scope=scope, weight_decay=decay,
+        FedDyn(lr=lr, alpha=alpha), problem, steps=3,
+        clip=most, clip_scope=scope, weight_decay=decay,
         x0=torch.ones(problem.dim),
     )  # fmt: skip
     x, d, h = np.ones(problem.dim), np.zeros((problem.clients, problem.dim)), np.zeros(problem.dim)
@@ -187,8 +188,11 @@ def test_bernoulli_cohorts_vary_in_size_and_are_never_empty():
 
 def test_pools_renew_and_dropouts_leave():
     sampling = Sampling(3, pool=5, renew=10)
-    seen = [{int(i) for r in range(10 * k, 10 * k + 10) for i in sampling.draw(Streams(0), r, 50).members}
-            for k in range(20)]  # fmt: skip
+    seen = []
+    for k in range(20):
+        rounds = range(10 * k, 10 * k + 10)
+        drawn = [sampling.draw(Streams(0), r, 50).members.tolist() for r in rounds]
+        seen.append({i for members in drawn for i in members})
     assert all(len(pool) <= 5 for pool in seen)
     assert len(set().union(*seen)) > 30
     sizes = [Sampling(4, dropout=0.5).draw(Streams(0), r, 8).size for r in range(2000)]
@@ -217,7 +221,8 @@ def test_scaffold_with_random_cohorts_is_still_exact():
 def test_engines_agree_with_all_options_together():
     problem = least_squares()
     setting = {
-        "steps": [1, 3, 2, 2, 1], "batch": 3, "clip": 2.0, "clip_scope": "reference", "weight_decay": 0.01,
+        "steps": [1, 3, 2, 2, 1], "batch": 3,
+        "clip": 2.0, "clip_scope": "reference", "weight_decay": 0.01,
         "decay": 0.99, "cohort": Sampling(3, sampling="bernoulli", dropout=0.2),
     }  # fmt: skip
     for method in (FedSpeed(lr=0.02), Scaffold(lr=0.02), FedDyn(lr=0.02)):

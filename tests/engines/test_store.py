@@ -11,8 +11,9 @@ from tests.objectives.world import federation
 
 from undrift.check.federations import example, least_squares, phases, uneven
 from undrift.core import registry
-from undrift.engines import Simulate, Wire, checkpoint, store
-from undrift.engines.store import Apart, Store
+from undrift.engines import Simulate, Wire, checkpoint
+from undrift.engines.store import DeviceStore, FileStore, base
+from undrift.engines.store.outside import OutsideStore
 from undrift.methods import CELGD, FedDC, FedDyn, FedRecu, FedSpeed, MimeMVR, Scaffold
 from undrift.objectives import MOON
 from undrift.runs.api import prepare
@@ -33,13 +34,14 @@ def place(tmp_path, monkeypatch):
 def file(request, monkeypatch):
     """A file, and one from which rows are fetched ahead as they are from memory beside a GPU."""
 
-    class Ahead(Apart):
-        def __init__(self, *args):
-            super().__init__(*args)
-            self._ahead = True
-
     if request.param == "ahead":
-        monkeypatch.setattr("undrift.engines.simulate.Apart", Ahead)
+        monkeypatch.setattr("undrift.engines.store.FileStore", Ahead)
+
+
+class Ahead(FileStore):
+    """Fetches rows ahead, as from memory beside a GPU."""
+
+    _prepare = OutsideStore._prepare
 
 
 def engine(cls, store, kind=Simulate, **options):
@@ -61,8 +63,8 @@ def test_every_place_gives_the_same_numbers(name, file):
     options = {"batch": None} if cls.solves else {}
     device, apart, wire = (engine(cls, store, kind, **options) for store, kind in
                            (("device", Simulate), ("file", Simulate), ("", Wire)))  # fmt: skip
-    assert type(device.store) is Store and isinstance(apart.store, Apart) == bool(
-        device.needs.states
+    assert type(device.store) is DeviceStore and isinstance(apart.store, FileStore) == bool(
+        device.memory.states
     )
     while device.round < 12:
         device.advance()
@@ -98,7 +100,7 @@ def test_last_models_are_kept_like_any_vector(places, file):
     setting = {"steps": 3, "batch": 7, "seed": 5, "cohort": 3}
     first, second, whole = (Simulate(Scaffold(lr=0.1), federation(MOON()), store=p, **setting)
                             for p in (*places, "device"))  # fmt: skip
-    assert first.needs.vectors == 2
+    assert first.memory.vectors == 2
     for _ in range(2):
         first.run_round()
     second.restore(*first.snapshot())
@@ -143,8 +145,10 @@ def test_any_sequence_of_cohorts(kind, place):
     """
     rng, n, d = np.random.default_rng(0), 6, 3
     start = {"a": torch.zeros(d), "b": torch.arange(1.0, d + 1)}
-    store = Store(start, n) if kind == "device" else Apart(start, n, str(place))
-    store._ahead = kind == "ahead"
+    if kind == "device":
+        store = DeviceStore(start, n)
+    else:
+        store = (Ahead if kind == "ahead" else FileStore)(start, n, str(place))
     truth = {name: v.repeat(n, 1) for name, v in start.items()}
     out = []
 
@@ -193,7 +197,7 @@ def test_a_client_that_never_took_part_takes_no_room(place):
     assert held.st_size == 2 * PROBLEM.clients * row and held.st_blocks == 0
     start = dict(machine.clients.items())
     machine.run_round()
-    seen = machine.store._seen
+    seen = machine.store._written
     assert [int(mask.sum()) for mask in seen.values()] == [1, 1]
     (client,) = np.flatnonzero(seen["h"])
     for name, v in machine.clients.items():
@@ -203,7 +207,7 @@ def test_a_client_that_never_took_part_takes_no_room(place):
         )
     again = engine(FedDC, "file", cohort=1)
     again.restore(*machine.snapshot())
-    assert [int(mask.sum()) for mask in again.store._seen.values()] == [1, 1]
+    assert [int(mask.sum()) for mask in again.store._written.values()] == [1, 1]
 
 
 def test_the_file_has_no_name_and_goes_with_the_engine(place):
@@ -258,7 +262,7 @@ def test_systems_that_lack_a_call_compute_the_same(place, monkeypatch, missing):
 @pytest.mark.parametrize("where", ["device", "file"])
 @pytest.mark.parametrize("block", [1, 100, 2**28])
 def test_a_checkpoint_is_written_in_blocks(where, block, place, monkeypatch):
-    monkeypatch.setattr(store, "BLOCK", block)
+    monkeypatch.setattr(base, "BLOCK", block)
     machine = engine(FedDC, where)
     machine.run_round()
     sizes = [len(part) for part in machine.client_parts()["client.h"]]
@@ -307,8 +311,8 @@ def test_a_full_cohort_is_not_copied():
 
 def test_the_place_is_an_argument_of_prepare():
     machine = prepare(Scaffold(lr=0.1), PROBLEM, cohort=2, store="file")
-    assert machine.needs.place == "file" and isinstance(machine.store, Apart)
-    assert prepare(Scaffold(lr=0.1), PROBLEM, cohort=2).needs.place == "device"
+    assert machine.memory.place == "file" and isinstance(machine.store, FileStore)
+    assert prepare(Scaffold(lr=0.1), PROBLEM, cohort=2).memory.place == "device"
     with pytest.raises(ValueError, match="'wire' has one place"):
         prepare(Scaffold(lr=0.1), PROBLEM, engine="wire", store="file")
     with pytest.raises(ValueError, match="auto, device, file"):

@@ -70,7 +70,7 @@ def test_every_place_gives_the_same_numbers(cls):
 @pytest.mark.parametrize("cls", [Scaffold, FedDyn, FedSpeed, FedDC], ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize("cohort", [5, 30])
 def test_rows_that_travel_meanwhile_arrive_whole(cls, cohort):
-    """Nobody looks at the states between the rounds: what is not ordered by events would be seen."""
+    """Nobody looks at the states between rounds: a copy not ordered by events would show."""
     device, host = (
         Simulate(cls(lr=0.1), Large(), steps=3, cohort=cohort, store=store)
         for store in ("device", "host")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from undrift.core.cohort import Sampling
 from undrift.core.method import registry
 from undrift.core.params import hints
-from undrift.engines.options import Options
+from undrift.core.options import LocalOptions as Options
 from undrift.objectives import MOON, CrossEntropy, FedLC
 from undrift.runs import api as runner
 from undrift.spec.errors import BadSpec

@@ -27,12 +27,13 @@ from undrift.check.federations import (
     uneven,
 )
 from undrift.core.cohort import Cohort
-from undrift.core.method import Method, Round
+from undrift.core.method import Method
 from undrift.core.params import meanings
 from undrift.core.struct import Struct
 from undrift.engines import Engine, Simulate, Wire
 from undrift.engines.checkpoint import restore, store
 from undrift.engines.codec import header
+from undrift.engines.order import Order
 from undrift.problems.quadratic import Quadratic
 
 MANY = 24
@@ -337,8 +338,10 @@ def _expect_equal(one: Engine, other: Engine) -> None:
 class _Twice(Simulate):
     """Does everything twice and compares."""
 
-    def phases(self, method: Method, now: Round) -> list[Any]:
-        return [_Watched(phase) for phase in super().phases(method, now)]
+    def order(self) -> Order:
+        order = super().order()
+        watched: Any = _Watched(order.phase)
+        return dataclasses.replace(order, phase=watched)
 
 
 class _Watched:

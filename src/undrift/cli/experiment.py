@@ -173,7 +173,7 @@ class Experiment:
         note, end = "", dict[str, Any]()
         try:
             engine = self.engine(task, seed)
-            if (found := getattr(engine, "needs", task.needs)).place != task.needs.place:
+            if (found := engine.memory).place != task.needs.place:
                 say(
                     f"{label}: client states go {where(found.place, task.problem.device)}: free memory has changed"
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from undrift.core.params import (
@@ -37,8 +37,8 @@ class Cohort:
     members: np.ndarray
     total: int
     round: int
-    steps: float = 1.0
-    """Local steps of its members, on average."""
+    planned: Sequence[int] | None = None
+    """Local steps of each member."""
 
     @property
     def size(self) -> int:
@@ -52,6 +52,21 @@ class Cohort:
     def fraction(self) -> float:
         """|S| / N."""
         return self.size / self.total
+
+    @property
+    def steps(self) -> float:
+        """Local steps of its members, on average."""
+        return 1.0 if self.planned is None else sum(self.planned) / self.size
+
+    def only(self, kept: np.ndarray) -> Cohort:
+        """The members in ``kept`` (ascending numbers): those whose uploads count."""
+        if len(kept) == self.size:
+            return self
+        at = self.members.searchsorted(kept)
+        if (at == self.size).any() or (self.members[at] != kept).any():
+            raise ValueError("a client that is no member of the cohort cannot be kept")
+        planned = None if self.planned is None else [self.planned[k] for k in at.tolist()]
+        return dataclasses.replace(self, members=kept, planned=planned)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +131,9 @@ class Sampling:
 
 
 def sampling(given: Any) -> Sampling | None:
-    """How cohorts are drawn, from a number, a table or itself; ``None`` for all clients. May raise
-    BadParameters.
+    """How cohorts are drawn, from a number, a table or itself; ``None`` for all clients.
+
+    Raises :class:`BadParameters`.
     """
     given = plain(given)
     if given is None or isinstance(given, Sampling):

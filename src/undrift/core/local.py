@@ -47,9 +47,7 @@ class Local(Protocol):
         meets ``until``.
         """
 
-    def sgd(
-        self, x: Vec, lr: float, direction: Direction | None = None, prox: float = 0.0
-    ) -> Vec:
+    def sgd(self, x: Vec, lr: float, direction: Direction | None = None, prox: float = 0.0) -> Vec:
         """Local steps ``y = y - lr * (direction(y, grad) + prox * (y - x))`` from ``y = x``.
 
         The direction is ``grad(y)`` unless given; it must not keep ``y``, which the next step may

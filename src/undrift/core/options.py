@@ -1,4 +1,4 @@
-"""How training runs treat local gradients: declared once, for engines and for specs."""
+"""How local gradients and uploads are treated: declared once, for engines and for specs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from undrift.core.params import NonNegative, Positive, Probability
+from undrift.core.struct import Vec
 
 Scope = Literal["task", "whole", "reference"]
 Weights = Literal["uniform", "samples"]
@@ -36,6 +37,34 @@ class Treatment:
     clip_scope: Scope = "task"
     decay: Probability = 1.0
 
+    @property
+    def plain(self) -> bool:
+        """Whether gradients are used as they come."""
+        return not self.weight_decay and self.clip is None
+
+    def treated(self, y: Vec, g: Vec) -> Vec:
+        """The gradient a method sees: clipped, then with weight decay."""
+        if self.clip is None:
+            return g.add(y, alpha=self.weight_decay) if self.weight_decay else g
+        clipped = g * self.scale(g)
+        return clipped.add_(y, alpha=self.weight_decay) if self.weight_decay else clipped
+
+    def scale(self, v: Vec) -> Vec:
+        """What clipping multiplies each row by."""
+        if self.clip is None:
+            raise ValueError("gradients are not clipped")
+        return self.clip / v.norm(dim=-1, keepdim=True).clamp(min=self.clip)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalOptions(Treatment):
+    """How gradients are treated (:class:`Treatment`) and uploads are weighed.
+
+    weights  uniform, or samples: clients count by their number of samples
+    """
+
+    weights: Weights = "uniform"
+
 
 def fades(lr: object, decay: float, rounds: int, least: float) -> str:
     """Why ``rounds`` rounds of decay cannot be run; empty where they can.
@@ -45,15 +74,13 @@ def fades(lr: object, decay: float, rounds: int, least: float) -> str:
     if decay == 1 or not isinstance(lr, (int, float)) or lr * decay ** (rounds - 1) >= least:
         return ""
     return (
-        f"decay = {decay:g} takes lr = {lr:g} below {least:.3g}, the least number that is stored in full precision, "
-        f"before round {rounds}: use a larger decay or fewer rounds"
+        f"decay = {decay:g} takes lr = {lr:g} below {least:.3g}, the least number that is stored "
+        f"in full precision, before round {rounds}: use a larger decay or fewer rounds"
     )
 
 
 def pace(steps: bool, epochs: bool, batch: object) -> str | None:
-    """What is wrong with local work of which ``steps`` and ``epochs`` are given, or not: it is
-    counted in one.
-    """
+    """What is wrong with local work counted in ``steps`` or ``epochs``, given or not."""
     if epochs and steps:
         return "give steps or epochs, not both"
     if epochs and batch is None:

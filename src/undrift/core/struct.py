@@ -21,20 +21,17 @@ else:
         """A flat vector: ``[d]`` for one client, ``[C, d]`` for a cohort."""
 
     class Sparse:
-        """A vector of a message of which only the non-zero entries travel, with their places, where
-        that is less.
-        """
+        """A vector of a message; only its non-zero entries travel where that is less."""
 
     class Scratch:
         """A vector kept between the phases of one round and forgotten at its end."""
 
 
 class Struct:
-    """A frozen record whose annotated fields are vectors; a ``Scratch`` one may be absent
-    (``None``).
+    """A frozen record whose annotated fields are vectors; a ``Scratch`` one may be ``None``.
 
-    Not ``dataclasses``: building a hundred of them would take a tenth of a second at every start of
-    the command line.
+    Not a dataclass: building a hundred of them would slow down every start of the command line by a
+    tenth of a second.
     """
 
     vectors: tuple[str, ...] = ()
@@ -75,9 +72,8 @@ class Struct:
                 raise TypeError(f"{type(self).__qualname__}: {name} is missing")
         for name in fields:
             if name not in self.vectors and name not in self.scratch:
-                raise TypeError(
-                    f"{type(self).__qualname__} has no field {name}; it has {', '.join(self.names())}"
-                )
+                known = ", ".join(self.names())
+                raise TypeError(f"{type(self).__qualname__} has no field {name}; it has {known}")
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(
@@ -116,14 +112,11 @@ class Struct:
 def _kind(cls: type, name: str, note: Any) -> str:
     kind = note if isinstance(note, str) else getattr(note, "__name__", str(note))
     kind = kind.rsplit(".", 1)[-1]
+    field = f"{cls.__qualname__}.{name}"
     if kind not in ("Vec", "Sparse", "Scratch"):
-        raise TypeError(
-            f"{cls.__qualname__}.{name}: a field is a Vec, a Sparse or a Scratch, not {kind}"
-        )
+        raise TypeError(f"{field}: a field is a Vec, a Sparse or a Scratch, not {kind}")
     if kind == "Sparse" and not issubclass(cls, Message):
-        raise TypeError(
-            f"{cls.__qualname__}.{name}: a Sparse is a field of a message; what is remembered is a Vec"
-        )
+        raise TypeError(f"{field}: a Sparse is a field of a message; what is remembered is a Vec")
     return kind
 
 

@@ -1,6 +1,4 @@
-"""What an engine is told besides a method and a problem: declared, and checked before anything
-runs.
-"""
+"""The arguments of an engine besides method and problem: declared, and checked before a run."""
 
 from __future__ import annotations
 
@@ -13,17 +11,17 @@ from torch import Tensor
 
 from undrift.core.cohort import sampling
 from undrift.core.method import Method
-from undrift.core.options import pace
-from undrift.core.params import BadParameters, Count, Natural, check
+from undrift.core.options import LocalOptions, pace
+from undrift.core.params import BadParameters, Count, Natural, check, hints
 from undrift.core.problem import Problem
-from undrift.engines.options import Options
+from undrift.engines.named import NoOptions
 
-ORDER = "the arguments are the other way round: first the method, then the problem"
+SWAPPED = "the arguments are the other way round: first the method, then the problem"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Setting(Options):
-    """The arguments of an engine, and of ``undrift.run``."""
+class Setting(LocalOptions):
+    """The arguments that every engine takes, and ``undrift.run``."""
 
     steps: Count | list[Count] = 1
     epochs: Count | None = None
@@ -33,67 +31,69 @@ class Setting(Options):
     x0: Any = None
 
 
-def refusals(method: Any, problem: Any, given: Mapping[str, Any]) -> dict[str, str]:
-    """Argument -> what is wrong with it, as far as that can be said before a problem that is named
-    is built.
+def refusals(
+    method: object, problem: object, given: Mapping[str, Any], own: type = NoOptions
+) -> dict[str, str]:
+    """Argument -> what is wrong with it, as far as that is known before a named problem is built.
+
+    ``own`` declares the options that only this engine takes.
     """
-    problems = not_methods(method, problem) | check("engine", Setting, given)
+    mine = {name: value for name, value in given.items() if name in hints(own)}
+    common = {name: value for name, value in given.items() if name not in mine}
+    problems = not_methods(method, problem) | check("engine", Setting, common)
+    problems |= check("engine", own, mine)
     if given.get("steps") == []:
         problems["steps"] = "steps = [] is not allowed: one number for all clients, or one for each"
     try:
         sampling(given.get("cohort"))
     except BadParameters as error:
         problems["cohort"] = error.problems.get("cohort") or "; ".join(
-            f"cohort: {t}" for t in error.problems.values()
+            f"cohort: {text}" for text in error.problems.values()
         )
     text = pace(given.get("steps", 1) != 1, given.get("epochs") is not None, given.get("batch"))
-    return problems | ({"epochs": text} if text and "epochs" not in problems else {})
-
-
-def not_methods(method: Any, problem: Any) -> dict[str, str]:
-    """What is wrong with the kind of a method and of a problem, which may be a name."""
-    if isinstance(problem, Method) and not isinstance(method, Method):
-        return {"method": ORDER}
-    problems = {}
-    if isinstance(method, type) and issubclass(method, Method):
-        needed = [
-            f"{f.name}=..." for f in dataclasses.fields(method) if f.default is dataclasses.MISSING
-        ]
-        problems["method"] = (
-            f"method is a class: give its hyper-parameters, {method.__name__}({', '.join(needed)})"
-        )
-    elif not isinstance(method, Method):
-        shown = repr(method) if isinstance(method, str) else f"<{type(method).__name__}>"
-        problems["method"] = (
-            f"method = {shown} is not allowed: a method itself, as undrift.FedAvg(lr=0.1)"
-        )
-    whole = all(hasattr(problem, name) for name in ("clients", "dim", "at", "metrics"))
-    if isinstance(problem, type) or not (isinstance(problem, str) or whole):
-        shown = (
-            f"the class {problem.__name__}"
-            if isinstance(problem, type)
-            else f"<{type(problem).__name__}>"
-        )
-        problems["problem"] = (
-            f"problem = {shown} is not allowed: the name of a problem, or a Problem"
-        )
+    if text and "epochs" not in problems:
+        problems["epochs"] = text
     return problems
 
 
-def first_point(x0: Any, problem: Problem) -> Tensor:
+def not_methods(method: object, problem: object) -> dict[str, str]:
+    """What is wrong with the kind of a method and of a problem, which may be a name."""
+    if isinstance(problem, Method) and not isinstance(method, Method):
+        return {"method": SWAPPED}
+    problems = {}
+    if isinstance(method, type) and issubclass(method, Method):
+        fields = dataclasses.fields(method)
+        needed = ", ".join(f"{f.name}=..." for f in fields if f.default is dataclasses.MISSING)
+        text = f"method is a class: give its hyper-parameters, {method.__name__}({needed})"
+        problems["method"] = text
+    elif not isinstance(method, Method):
+        shown = repr(method) if isinstance(method, str) else f"<{type(method).__name__}>"
+        text = f"method = {shown} is not allowed: a method itself, as undrift.FedAvg(lr=0.1)"
+        problems["method"] = text
+    if isinstance(problem, type) or not (isinstance(problem, str) or _like_a_problem(problem)):
+        kind = problem if isinstance(problem, type) else type(problem)
+        shown = f"the class {kind.__name__}" if kind is problem else f"<{kind.__name__}>"
+        text = f"problem = {shown} is not allowed: the name of a problem, or a Problem"
+        problems["problem"] = text
+    return problems
+
+
+def _like_a_problem(given: object) -> bool:
+    return all(hasattr(given, name) for name in ("clients", "dim", "at", "metrics"))
+
+
+def first_point(x0: object, problem: Problem) -> Tensor:
     """Where a run starts, in the problem's own type and place. Raises :class:`ValueError`."""
     if x0 is None:
         x0 = problem.start()
     try:
         point = torch.as_tensor(x0)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(
-            f"x0 is a {type(x0).__name__}, not a vector of {problem.dim} numbers"
-        ) from None
+        kind = type(x0).__name__
+        raise ValueError(f"x0 is a {kind}, not a vector of {problem.dim} numbers") from None
     if tuple(point.shape) != (problem.dim,) or point.is_complex():
-        raise ValueError(
-            f"x0 is {point.dtype} {list(point.shape)}, not a vector of {problem.dim} numbers"
-        )
+        shown = f"{point.dtype} {list(point.shape)}"
+        raise ValueError(f"x0 is {shown}, not a vector of {problem.dim} numbers")
     if not bool(point.isfinite().all()):
         raise ValueError("x0 has entries that are not finite")
     return point.to(problem.dtype).to(problem.device)

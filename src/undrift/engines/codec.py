@@ -1,13 +1,11 @@
 """Messages as bytes: safetensors, checked against the receiver's own declaration.
 
 A ``Sparse`` vector ``g`` is sent as ``g.places`` and ``g.values``, its non-zero entries in
-ascending order, where that
-takes fewer bytes than all of them; otherwise as any other vector. Zeros have no sign then.
+ascending order, where that takes fewer bytes than all of them; otherwise as any other vector.
+Zeros have no sign then.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from safetensors import SafetensorError
@@ -26,11 +24,9 @@ def header(kind: type[Message]) -> int:
     return 16 + 96 * (len(kind.vectors) + len(kind.sparse))
 
 
-def sparse_bytes(message: Message, rows: Callable[[Tensor], Tensor] = lambda v: v) -> int:
-    """Bytes of the ``Sparse`` vectors of a message; ``rows`` gives those of several messages, ``[C,
-    d]``.
-    """
-    return sum(_least(rows(getattr(message, name))) for name in message.sparse)
+def sparse_bytes(message: Message) -> int:
+    """Bytes of the ``Sparse`` vectors of a message, or of several (``[C, d]``)."""
+    return sum(_least(getattr(message, name)) for name in message.sparse)
 
 
 def encode(message: Message) -> bytes:
@@ -42,9 +38,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(kind: type[Message], frame: bytes, like: Tensor) -> Message:
-    """A message of ``kind`` whose vectors have the shape and type of ``like``; anything else is
-    refused.
-    """
+    """A message of ``kind`` with vectors of the form of ``like``; all else is refused."""
     try:
         tensors = load(frame)
     except SafetensorError as error:
@@ -60,10 +54,12 @@ def decode(kind: type[Message], frame: bytes, like: Tensor) -> Message:
         tensors[name] = _unpacked(f"{kind.__qualname__}.{name}", places, values, like)
     for name, v in tensors.items():
         if v.shape != like.shape or v.dtype != like.dtype:
-            raise BadFrame(
-                f"{kind.__qualname__}.{name}: {v.dtype} {list(v.shape)} instead of {like.dtype} {list(like.shape)}"
-            )
+            raise BadFrame(f"{kind.__qualname__}.{name}: {_form(v)} instead of {_form(like)}")
     return kind(**{name: v.to(like.device) for name, v in tensors.items()})
+
+
+def _form(v: Tensor) -> str:
+    return f"{v.dtype} {list(v.shape)}"
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -93,13 +89,10 @@ def _unpacked(field: str, places: Tensor, values: Tensor, like: Tensor) -> Tenso
     """The whole vector, once its entries are found to be some of it, each once."""
     d, kind = like.numel(), _numbering(like.numel())
     if places.dtype != kind or places.dim() != 1:
-        raise BadFrame(
-            f"{field}: places are {places.dtype} {list(places.shape)} instead of {kind} [n]"
-        )
+        raise BadFrame(f"{field}: places are {_form(places)} instead of {kind} [n]")
     if values.dtype != like.dtype or values.shape != places.shape:
-        raise BadFrame(
-            f"{field}: values are {values.dtype} {list(values.shape)} instead of {like.dtype} {list(places.shape)}"
-        )
+        wanted = f"{like.dtype} {list(places.shape)}"
+        raise BadFrame(f"{field}: values are {_form(values)} instead of {wanted}")
     if len(places) and not (
         int(places[0]) >= 0 and int(places[-1]) < d and bool((places[1:] > places[:-1]).all())
     ):

@@ -1,38 +1,48 @@
-"""What every engine does: the clock, the cohorts, the phases, the ledger. How a phase is carried
-out differs.
+"""The server's half of a run: clock, ledger, judge, reduction, merge and snapshot.
+
+A phase is five steps on every engine: an order from the clock; the clients' work, collected from
+the sites; a judgement of who counts; their new states committed; their uploads reduced and merged.
 """
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from undrift._device import upload
-from undrift.core.cohort import Cohort, Sampling, sampling
-from undrift.core.method import Method, Round
-from undrift.core.params import BadParameters, plain
+from undrift.core.cohort import Sampling, sampling
+from undrift.core.method import Method
+from undrift.core.options import LocalOptions
+from undrift.core.params import BadParameters, hints, plain
 from undrift.core.problem import Problem
 from undrift.core.streams import Streams
-from undrift.core.struct import State
+from undrift.core.struct import Message, State
 from undrift.engines.arguments import first_point, refusals
-from undrift.engines.batches import Batches, keys
-from undrift.engines.options import Options
+from undrift.engines.batches import Batches
+from undrift.engines.codec import sparse_bytes
+from undrift.engines.judge import Judge, Kept, Rejection
+from undrift.engines.local import Rules
+from undrift.engines.memory import Needs, plan
+from undrift.engines.named import NoOptions
+from undrift.engines.order import Clock, Order
+from undrift.engines.reduction import Reducer
+from undrift.engines.site import Common, Site, quiet
+from undrift.engines.store import Rows
+from undrift.engines.work import Work
+
+Tensors = dict[str, Tensor]
 
 
 @dataclasses.dataclass
 class Ledger:
-    """What has been spent so far. Vectors are per participating client, bytes and gradients are
-    totals.
+    """What has been spent so far: vectors per participating client, bytes and gradients in all.
 
     Vectors are those that a method declares to send, each of them whole; bytes are those that
-    travel, which for a
-    ``Sparse`` vector are its non-zero entries and their places where that is less.
+    travel, which for a ``Sparse`` vector are its non-zero entries and their places where that is
+    less.
     """
 
     vectors_up: int = 0
@@ -44,28 +54,23 @@ class Ledger:
     syncs: int = 0
 
 
-class Plan(NamedTuple):
-    """A round: the local steps of every client and the most of them, its phases, and how often
-    local work repeats.
-    """
-
-    steps: Sequence[int]
-    most: int
-    phases: list[Any]
-    blocks: int
-
-
-class Engine(abc.ABC):
+class Engine:
     """Runs one method on one problem, phase by phase.
 
     ``steps`` is the number of local steps, for all clients or one number each; ``cohort`` the
-    number of clients
-    sampled per round, or how they are sampled (all when ``None``; a table is that of a
-    :class:`undrift.core.cohort.Sampling`); ``batch`` the mini-batch size (all samples when
+    number of clients sampled per round, or how they are sampled (all when ``None``; a table is that
+    of a :class:`undrift.core.cohort.Sampling`); ``batch`` the mini-batch size (all samples when
     ``None``); ``epochs`` takes the place of ``steps`` and means as many passes over a client's
-    samples;
-    ``options`` are those of :class:`undrift.engines.options.Options`.
+    samples; ``options`` are those of :class:`undrift.core.options.LocalOptions` and of the engine.
     """
+
+    Options: ClassVar[type] = NoOptions
+    """The options that only this engine takes."""
+    leads: bool = True
+    """Whether this process writes, and decides by the clock and by signals."""
+
+    sites: Sequence[Site] = ()
+    """The clients, as far as they are in this process."""
 
     def __init__(
         self,
@@ -81,23 +86,17 @@ class Engine(abc.ABC):
         **options: Any,
     ):
         steps, batch, epochs, seed = map(plain, (steps, batch, epochs, seed))
-        given = {
-            "steps": steps,
-            "cohort": cohort,
-            "batch": batch,
-            "epochs": epochs,
-            "seed": seed,
-            **options,
-        }
-        problems = refusals(method, problem, given)
+        given = {"steps": steps, "cohort": cohort, "batch": batch, "epochs": epochs, "seed": seed}
+        problems = refusals(method, problem, given | options, self.Options)
         if isinstance(problem, str):
-            problems["problem"] = (
-                f"problem = {problem!r} is not allowed: an engine takes a Problem, undrift.run a name"
-            )
+            text = "an engine takes a Problem, undrift.run a name"
+            problems["problem"] = f"problem = {problem!r} is not allowed: {text}"
         if problems:
             raise BadParameters(type(self).__name__, problems)
         n = problem.clients
-        self.method, self.problem, self.options = method, problem, Options(**options)
+        own = {name: options.pop(name) for name in hints(self.Options) if name in options}
+        self.method, self.problem, self.options = method, problem, LocalOptions(**options)
+        self.own = self.Options(**own)
         self.steps = [steps] * n if isinstance(steps, int) else list(steps)
         if epochs is not None and batch is not None:
             self.steps = [epochs * -(-count // batch) for count in problem.samples]
@@ -105,28 +104,31 @@ class Engine(abc.ABC):
         reasons = method.refuse(n, self.cohort, self.steps, self.options.weights)
         if reasons := reasons + method.refuse_decay(self.options.decay):
             raise BadParameters(type(self).__name__, dict(reasons))
-        if open_fields := method.open_fields():
-            raise ValueError(
-                f"{type(method).__name__}: {', '.join(open_fields)} must be set before an engine runs it"
-            )
+        if fields := method.open_fields():
+            texts = {name: f"{name} must be set before an engine runs it" for name in fields}
+            raise BadParameters(type(method).__name__, texts)
+        self.memory = self.needs(method, problem, self.cohort, self.own)
         self.streams = Streams(seed)
         self.x0 = first_point(x0, problem)
-        self.batches = None
-        if batch is not None:
-            self.batches = Batches(self.streams, problem, batch, epochs is not None)
+        self.batches = Batches(self.streams, problem, batch, epochs is not None)
+        self.common = Common(method, problem, self.x0, Rules(self.batches, self.options))
+        decay = self.options.decay
+        self.clock = Clock(method, self.steps, self.cohort, self.streams, decay)
+        samples = None
+        if self.options.weights == "samples":
+            samples = torch.tensor(problem.samples, dtype=self.x0.dtype, device=self.x0.device)
+        self.reducer, self.judge = Reducer(samples), Judge()
         self.round = self.phase = 0
         self.ledger = Ledger()
+        self.rejections: list[Rejection] = []
+        """Clients whose work did not count, and why."""
         self.server: State = method.server(self.x0)
-        self._ends: list[Tensor] = []
-        self._everyone = np.arange(n)
-        self._fixed: Plan | None = None
-        self._counted = 0, 0
-        self._most = max(self.steps)
-        self._weights = None
-        if self.options.weights == "samples":
-            self._weights = torch.tensor(
-                problem.samples, dtype=self.x0.dtype, device=self.x0.device
-            )
+        self._gone: list[int] = []
+
+    @classmethod
+    def needs(cls, method: Method, problem: Problem, cohort: Sampling, options: object) -> Needs:
+        """The memory of a run with these ``Options`` of the engine, and where states are kept."""
+        return plan(method, problem, cohort, "device")
 
     @property
     def x(self) -> Tensor:
@@ -135,56 +137,46 @@ class Engine(abc.ABC):
 
     @property
     def ends(self) -> Tensor | None:
-        """The local models ``[C, d]`` of this round, put together when somebody asks; ``None``
-        where it made none.
-        """
-        return torch.cat(self._ends) if self._ends else None
+        """This round's local models ``[C, d]``, concatenated lazily; ``None`` if none are here."""
+        ends = [rows for site in self.sites for rows in site.ends]
+        return torch.cat(ends) if ends else None
 
     @property
     def drift(self) -> float | None:
-        """Mean squared distance of this round's local models to the server's; ``None`` where it
-        made none.
-        """
-        ends = self.ends
-        return None if ends is None else float((ends - self.x).square().sum(-1).mean())
+        """Mean squared distance of this round's local models to the server's.
 
-    @property
-    def blocks_before(self) -> int:
-        """Blocks of local work in the rounds before this one: like a round's own, a pure function
-        of the seed.
+        ``None`` where the round made no local models, or they are elsewhere.
         """
-        counted, blocks = self._counted
-        blocks += sum(
-            self.method.blocks(self._begin(number)) for number in range(counted, self.round)
-        )
-        self._counted = self.round, blocks
-        return blocks
+        found = [drift for site in self.sites if (drift := site.drift(self.x)) is not None]
+        if len(found) < 2:
+            return found[0][0] if found else None
+        return sum(mean * count for mean, count in found) / sum(count for _, count in found)
+
+    def agree(self, decision: bool) -> bool:
+        """What all processes of the run do: the decision of the one that leads."""
+        return decision
 
     def advance(self) -> None:
         """One phase."""
-        plan = self._plan()
-        if self.phase == 0:
-            self._ends = []
-        phase, self.blocks = plan.phases[self.phase], plan.blocks
-        cohort, steps = self._members(phase, plan)
-        picked = None
-        if phase.reduction == "pick":
-            picked = int(self.streams.at("pick", self.round, step=self.phase).integers(cohort.size))
-        with torch.no_grad() if self.problem.differentiates else torch.inference_mode():
-            up = self.exchange(phase, cohort, steps, picked)
-            self.server = phase.merge(self.server, up, cohort)
-        self._book(phase, cohort, 1 if picked is not None else cohort.size)
+        order = self.order()
+        with quiet(self.problem):
+            down = order.phase.send(self.server)
+            works = self.collect(order, down)
+            kept = self.judge(order, works)
+            counted = [work.only(kept.members) for work in works] if kept.refused else works
+            self.commit(counted)
+            up = self.reduce(order, counted)
+            cohort = order.cohort.only(kept.members)
+            self.server = order.phase.merge(self.server, up, cohort)
+        self._book(order, down, works)
+        self._record(order, kept)
         self.phase += 1
-        if self.phase == len(plan.phases):
-            self.phase = 0
-            self.round += 1
-            self.ledger.iterations += plan.most * self.blocks
+        if order.last:
+            self.phase, self.round, self._gone = 0, self.round + 1, []
+            self.ledger.iterations += order.iterations
             self.server = self.server.lasting()
-            self.forget()
-
-    def phases(self, method: Method, now: Round) -> list[Any]:
-        """The exchanges of a round."""
-        return method.phases(now)
+            for site in self.sites:
+                site.forget()
 
     def run_round(self) -> None:
         """The phases left of this round."""
@@ -192,144 +184,115 @@ class Engine(abc.ABC):
         while self.round < target:
             self.advance()
 
-    @abc.abstractmethod
-    def exchange(self, phase: Any, cohort: Cohort, steps: list[int], picked: int | None) -> Any:
-        """Carry out ``send`` and ``work`` for the cohort; return the reduced uploads.
+    def order(self) -> Order:
+        """What the next phase asks of the clients."""
+        order = self.clock.at(self.round, self.phase)
+        return order.without(self._gone) if self._gone else order
 
-        Books the gradients and the bytes of ``Sparse`` vectors in the ledger, keeps the local
-        models in ``ends``, and
-        renews the clients' states.
-        ``picked`` is the position in the cohort of the only client that uploads, where the
-        reduction is ``pick``.
+    def collect(self, order: Order, down: Message) -> list[Work]:
+        """The work of every site on an order."""
+        return [site.work(site.share(order), down) for site in self.sites]
+
+    def commit(self, works: Sequence[Work]) -> None:
+        """Let every site keep its work."""
+        for site, work in zip(self.sites, works, strict=True):
+            site.commit(work)
+
+    def reduce(self, order: Order, works: Sequence[Work]) -> Message:
+        """The uploads as the server receives them."""
+        kind, reducer = order.phase.reduction, self.reducer
+        partials = [
+            reducer.partial(kind, work.up, work.senders) for work in works if work.up is not None
+        ]
+        return reducer.combine(kind, partials)
+
+    def client_tensors(self) -> Tensors:
+        """The clients' states by name: ``client.NAME [N, d]``, in mid-round ``scratch.NAME`` with
+        ``scratch_members``, and ``client_previous`` where the problem uses last local models.
         """
+        found = [(site.held, site.tensors()) for site in self.sites]
+        if len(found) == 1:
+            return found[0][1]
+        whole = Tensors()
+        for name in dict.fromkeys(name for _, tensors in found for name in tensors):
+            parts = [(held, tensors[name]) for held, tensors in found if name in tensors]
+            whole[name] = torch.cat([part for _, part in parts])
+            if name.startswith("client"):
+                places = torch.cat([torch.as_tensor(held) for held, _ in parts]).argsort()
+                whole[name] = whole[name][places.to(whole[name].device)]
+        return whole
 
-    def drawn(self, members: Sequence[int] | np.ndarray, step: int) -> tuple[Any, ...]:
-        """What a local step's gradient takes beside the point: a mini-batch, and the keys of what
-        is dropped.
-        """
-        batch = () if self.batches is None else self.batches.draw(members, self.round, step)
-        if not self.problem.drops:
-            return batch
-        return (
-            *batch,
-            *(None,) * (2 - len(batch)),
-            keys(self.streams, self.problem.device, members, self.round, step),
-        )
+    def client_parts(self) -> dict[str, Tensor | Rows]:
+        """The same for reading before the next phase; large vectors may be sequences of blocks."""
+        return self.sites[0].parts() if len(self.sites) == 1 else {**self.client_tensors()}
 
-    @abc.abstractmethod
-    def forget(self) -> None:
-        """Drop the clients' scratch vectors at the end of a round."""
-
-    @abc.abstractmethod
-    def client_tensors(self) -> dict[str, Tensor]:
-        """The clients' states: ``client.NAME [N, d]``, in mid-round ``scratch.NAME`` and
-        ``scratch_members``;
-
-        and ``client_previous`` where the problem remembers the clients' last local models.
-        """
-
-    def client_parts(self) -> dict[str, Any]:
-        """The same for reading before the next phase; a vector of all clients may be a sequence of
-        its blocks.
-        """
-        return self.client_tensors()
-
-    @abc.abstractmethod
-    def load_clients(self, tensors: dict[str, Tensor]) -> None:
+    def load_clients(self, tensors: Tensors) -> None:
         """The inverse of ``client_tensors``; ``tensors`` are copied, from whatever device."""
+        for site in self.sites:
+            site.load(tensors)
 
     def snapshot(self, lasting: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
-        """All that a continuation needs: tensors by name, and counters. If not ``lasting``, see
-        ``client_parts``.
-        """
-        tensors = {f"server.{name}": v for name, v in self.server.items()}
-        tensors |= self.client_tensors() if lasting else self.client_parts()
-        return tensors, {
-            "round": self.round,
-            "phase": self.phase,
-            **dataclasses.asdict(self.ledger),
-        }
+        """All that a continuation needs: tensors by name, and counters.
 
-    def restore(self, tensors: dict[str, Tensor], counters: dict[str, Any]) -> None:
-        """Continue from a snapshot; one that does not fit the method's declared states is refused."""
-        state, declared = self.method.Server, self.method.Client
-        required = {f"server.{n}" for n in state.vectors} | {
-            f"client.{n}" for n in declared.vectors
-        }
-        required |= {"client_previous"} if self.problem.remembers else set()
-        optional = {f"server.{n}" for n in state.scratch} | {
-            f"scratch.{n}" for n in declared.scratch
-        }
-        optional |= {"scratch_members"} if declared.scratch else set()
-        missing, extra = required - set(tensors), set(tensors) - required - optional
-        if missing or extra:
-            words = [f"missing {', '.join(sorted(missing))}"] * bool(missing)
-            words += [f"unknown {', '.join(sorted(extra))}"] * bool(extra)
-            raise ValueError(
-                f"the saved state is not one of {type(self.method).__name__}: {'; '.join(words)}"
-            )
-        for name, tensor in tensors.items():
-            many = (self.problem.clients,)
-            rows = {"server": (), "client": many, "client_previous": many}.get(name.split(".")[0])
-            if rows is not None and tuple(tensor.shape) != (*rows, self.problem.dim):
-                raise ValueError(
-                    f"the saved {name} has shape {tuple(tensor.shape)}, not {(*rows, self.problem.dim)}"
-                )
-            if rows is not None and tensor.dtype != self.x0.dtype:
-                raise ValueError(f"the saved {name} is {tensor.dtype}, not {self.x0.dtype}")
-        device = self.x0.device
+        If not ``lasting``, client states are those of ``client_parts``.
+        """
+        tensors: dict[str, Any] = {f"server.{name}": v for name, v in self.server.items()}
+        tensors |= self.client_tensors() if lasting else self.client_parts()
+        counters: dict[str, Any] = {"round": self.round, "phase": self.phase}
+        counters |= dataclasses.asdict(self.ledger)
+        return tensors, counters | ({"gone": self._gone} if self._gone else {})
+
+    def restore(self, tensors: Tensors, counters: Mapping[str, Any]) -> None:
+        """Continue from a snapshot; one that does not fit the method's states is refused."""
+        self._check(tensors)
+        state, device = self.method.Server, self.x0.device
         server = {n: tensors[f"server.{n}"] for n in state.names() if f"server.{n}" in tensors}
         self.server = state(**{n: v.to(device, copy=True) for n, v in server.items()})
         self.load_clients(tensors)
-        self._ends = []
-        self._fixed, self._counted = None, (0, 0)
         self.round, self.phase = counters["round"], counters["phase"]
+        self._gone = list(counters.get("gone", ()))
         self.ledger = Ledger(**{f.name: counters[f.name] for f in dataclasses.fields(Ledger)})
 
-    def _plan(self) -> Plan:
-        if self._fixed is not None:
-            return self._fixed
-        method = self.method
-        if self.options.decay != 1:
-            method = dataclasses.replace(method, lr=method.lr * self.options.decay**self.round)  # type: ignore
-        now = self._begin(self.round)
-        steps = method.local_steps(now)
-        now = dataclasses.replace(now, steps=steps)
-        most = self._most if steps is self.steps else max(steps)
-        plan = Plan(steps, most, self.phases(method, now), method.blocks(now))
-        if method.repeats() and self.options.decay == 1:
-            self._fixed = plan
-        return plan
+    def _check(self, tensors: Tensors) -> None:
+        state, declared = self.method.Server, self.method.Client
+        required = {f"server.{n}" for n in state.vectors}
+        required |= {f"client.{n}" for n in declared.vectors}
+        required |= {"client_previous"} if self.problem.remembers else set()
+        optional = {f"server.{n}" for n in state.scratch}
+        optional |= {f"scratch.{n}" for n in declared.scratch}
+        optional |= {"scratch_members"} if declared.scratch else set()
+        missing, extra = required - set(tensors), set(tensors) - required - optional
+        if missing or extra:
+            words = [f"missing {', '.join(sorted(missing))}"] if missing else []
+            words += [f"unknown {', '.join(sorted(extra))}"] if extra else []
+            name = type(self.method).__name__
+            raise ValueError(f"the saved state is not one of {name}: {'; '.join(words)}")
+        many = (self.problem.clients, self.problem.dim)
+        shapes = {"server": many[1:], "client": many, "client_previous": many}
+        for name, tensor in tensors.items():
+            shape = shapes.get(name.split(".")[0])
+            if shape is not None and tuple(tensor.shape) != shape:
+                raise ValueError(f"the saved {name} has shape {tuple(tensor.shape)}, not {shape}")
+            if shape is not None and tensor.dtype != self.x0.dtype:
+                raise ValueError(f"the saved {name} is {tensor.dtype}, not {self.x0.dtype}")
 
-    def _begin(self, number: int) -> Round:
-        return Round(number, self.steps, lambda: self.streams.at("coins", number))
-
-    def _members(self, phase: Any, plan: Plan) -> tuple[Cohort, list[int]]:
-        """Who takes part in a phase, and their local steps."""
-        n = self.problem.clients
-        if phase.who == "one":
-            cohort = Cohort(self.streams.at("one", self.round).integers(n, size=1), n, self.round)
-        elif phase.who == "all" or self.cohort.always_full(n):
-            return Cohort(self._everyone, n, self.round, sum(plan.steps) / n), list(plan.steps)
-        else:
-            cohort = self.cohort.draw(self.streams, self.round, n)
-        steps = [plan.steps[i] for i in cohort.members.tolist()]
-        return dataclasses.replace(cohort, steps=sum(steps) / cohort.size), steps
-
-    def reduce(self, rows: Tensor, reduction: str, cohort: Cohort, picked: int | None) -> Tensor:
-        """Uploads ``[C, d]`` of a cohort as the server receives them."""
-        if picked is not None:
-            return rows[picked]
-        if reduction == "mean" and self._weights is not None:
-            weights = self._weights.index_select(0, upload(cohort.members, rows.device))
-            return (weights / weights.sum()) @ rows
-        return rows.mean(0) if reduction == "mean" else rows.sum(0) if reduction == "sum" else rows
-
-    def _book(self, phase: Any, cohort: Cohort, uploads: int) -> None:
+    def _book(self, order: Order, down: Message, works: Sequence[Work]) -> None:
         size = self.problem.dim * self.x0.element_size()
-        down, up = phase.Down, phase.Up
-        self.ledger.vectors_down += len(down.vectors)
-        self.ledger.vectors_up += len(up.vectors)
-        self.ledger.bytes_down += (len(down.vectors) - len(down.sparse)) * size * cohort.size
-        self.ledger.bytes_up += (len(up.vectors) - len(up.sparse)) * size * uploads
-        self.ledger.syncs += 1
+        kinds, ledger = order.phase, self.ledger
+        dense_down = len(kinds.Down.vectors) - len(kinds.Down.sparse)
+        dense_up = len(kinds.Up.vectors) - len(kinds.Up.sparse)
+        ledger.vectors_down += len(kinds.Down.vectors)
+        ledger.vectors_up += len(kinds.Up.vectors)
+        ledger.bytes_down += order.cohort.size * (dense_down * size + sparse_bytes(down))
+        for work in works:
+            ledger.gradients += work.gradients
+            ledger.bytes_up += dense_up * size * len(work.senders)
+            ledger.bytes_up += 0 if work.up is None else sparse_bytes(work.up)
+        ledger.syncs += 1
+
+    def _record(self, order: Order, kept: Kept) -> None:
+        self._gone += kept.refused
+        self.rejections += [
+            Rejection(order.round, order.index, client, reason)
+            for client, reason in kept.refused.items()
+        ]

@@ -1,39 +1,67 @@
-"""What ``f`` shares in every engine: local steps, and how their gradients are treated."""
+"""``f`` for one client, for a stack of clients, and for a group of them on a thread.
+
+It knows its share of an order, an oracle, the run's draws and options; never an engine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import NamedTuple, TypeVar
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from undrift.core.struct import Struct
+from undrift._device import upload
+from undrift.core.local import Direction, Grad, Step, Until
+from undrift.core.options import LocalOptions
+from undrift.core.problem import Oracle, Recording
+from undrift.core.struct import State, Struct
+from undrift.engines.batches import Batch, Batches
 from undrift.engines.compile import fused
-from undrift.engines.options import Options
+from undrift.engines.order import Share
 from undrift.engines.sgd import along_the_gradient, clipped_step, overwriting_step, plain_step
+
+Iterate = TypeVar("Iterate", Tensor, State)
+
+
+class Rules(NamedTuple):
+    """What local work follows in every round: the run's mini-batches and options."""
+
+    batches: Batches
+    options: LocalOptions
 
 
 class Descent:
-    """The part of ``f`` that every engine shares."""
+    """What every ``f`` shares: the numbers of its order, and local SGD."""
 
-    options: Options
-    round: int
-    _engine: Any
-    _raw = False
+    def __init__(self, share: Share, rules: Rules, oracle: Oracle, previous: Tensor | None):
+        order = share.order
+        self.round, self.decay = order.round, order.decay
+        self.blocks, self.blocks_before = order.blocks, order.blocks_before
+        self.steps: float | Tensor = 0
+        self.gradients = 0
+        self.members = share.members
+        self._planned, self._batches, self._options = share.steps, rules.batches, rules.options
+        self._oracle, self._previous = oracle, previous
+        self._raw = False
+        self._drawn = 0
 
-    @property
-    def blocks_before(self) -> int:
-        return self._engine.blocks_before
-
-    @property
-    def decay(self) -> float:
-        return self.options.decay if self.round else 1.0
+    def descend(
+        self,
+        y: Iterate,
+        step: Step[Iterate],
+        until: Until[Iterate] | None = None,
+        start: int = 0,
+    ) -> Iterate:
+        raise NotImplementedError
 
     def sgd(
-        self, x: Tensor, lr: float, direction: Callable | None = None, prox: float = 0.0
-    ) -> Any:
-        options, compiled = self.options, self._compiles(x)
+        self, x: Tensor, lr: float, direction: Direction | None = None, prox: float = 0.0
+    ) -> Tensor:
+        options, compiled = self._options, self._compiles(x)
         straight = direction is None and options.plain and not prox
         direction = direction or along_the_gradient
         if options.clip is None or options.clip_scope == "task":
@@ -43,25 +71,21 @@ class Descent:
             make = plain_step
         else:
             make = clipped_step
-        rate = (
-            x.new_full((), lr) if compiled else lr
-        )  # a number would be compiled anew when it changes
+        # a number would be compiled anew when it changes
+        rate = x.new_full((), lr) if compiled else lr
         step = make(x, rate, direction, prox, options)
         with self._untreated():
             return self._compiled(x, step) if compiled else self.descend(x, step)
-
-    def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
-        raise NotImplementedError
 
     def _compiles(self, x: Tensor) -> bool:
         """Whether steps from ``x`` are compiled."""
         return False
 
-    def _compiled(self, x: Tensor, step: Callable) -> Tensor:
+    def _compiled(self, x: Tensor, step: Step[Tensor]) -> Tensor:
         """Local steps from ``x``, compiled."""
         return self.descend(x, fused(step))
 
-    def _step_(self, y: Tensor, lr: float, grad: Any) -> Tensor:
+    def _step_(self, y: Tensor, lr: float, grad: Grad) -> Tensor:
         """``y - lr * grad(y)``, written over ``y``."""
         return y.sub_(grad(y), alpha=lr)
 
@@ -75,9 +99,194 @@ class Descent:
             self._raw = False
 
     def _treated(self, y: Tensor, g: Tensor) -> Tensor:
-        return g if self._raw or self.options.plain else self.options.treated(y, g)
+        return g if self._raw or self._options.plain else self._options.treated(y, g)
+
+    def _batch(self, step: int) -> Batch:
+        return self._batches.draw(self.members, self.round, step)
 
 
-def iterate(y: Any) -> Tensor:
+class One(Descent):
+    """``f`` for one client: vectors are ``[d]``."""
+
+    end: Tensor | None = None
+    """Its last local model."""
+
+    def grad(self, y: Tensor, step: int | None = None) -> Tensor:
+        self._begin(y)
+        return self._counted(y, step)
+
+    def solve(self, v: Tensor, lam: float) -> Tensor:
+        self.end = self._oracle.solve(v.unsqueeze(0), lam).squeeze(0)
+        return self.end
+
+    def descend(
+        self,
+        y: Iterate,
+        step: Step[Iterate],
+        until: Until[Iterate] | None = None,
+        start: int = 0,
+    ) -> Iterate:
+        taken, (planned,) = 0, self._planned
+        self._begin(iterate(y))
+        for j in range(start, planned):
+            y = step(y, partial(self._counted, step=self._drawn + j))
+            taken += 1
+            if until is not None and bool(until(y)):
+                break
+        self._drawn += planned
+        self.steps, self.end = taken, iterate(y)
+        return y
+
+    def _begin(self, y: Tensor) -> None:
+        self._oracle.begin(y.unsqueeze(0), self._previous)
+
+    def _counted(self, y: Tensor, step: int | None) -> Tensor:
+        self.gradients += 1
+        batch = () if step is None else self._batch(step)
+        return self._treated(y, self._oracle.grad(y.unsqueeze(0), *batch).squeeze(0))
+
+
+class Stacked(Descent):
+    """``f`` for several clients side by side: vectors are ``[C, d]``."""
+
+    def __init__(self, share: Share, rules: Rules, oracle: Oracle, previous: Tensor | None):
+        super().__init__(share, rules, oracle, previous)
+        self.end: Tensor | None = None
+        """Their last local models."""
+        self._size = len(share.members)
+        self._calls = 0
+
+    def rows(self, v: Tensor) -> Tensor:
+        """One row per client, where a vector is still common to all."""
+        return v if v.dim() == 2 else v.expand(self._size, -1)
+
+    def grad(self, y: Tensor, step: int | None = None) -> Tensor:
+        self.gradients += self._size
+        y = self.rows(y)
+        self._oracle.begin(y, self._previous)
+        return self._treated(y, self._oracle.grad(y, *(() if step is None else self._batch(step))))
+
+    def solve(self, v: Tensor, lam: float) -> Tensor:
+        self.end = self._oracle.solve(self.rows(v), lam)
+        return self.end
+
+    def descend(
+        self,
+        y: Iterate,
+        step: Step[Iterate],
+        until: Until[Iterate] | None = None,
+        start: int = 0,
+    ) -> Iterate:
+        y = y.map(self.rows) if isinstance(y, Struct) else self.rows(y)
+        self._oracle.begin(iterate(y), self._previous)
+        fewest, most = min(self._planned), max(self._planned)
+        if until is None and fewest == most:
+            for j in range(start, most):
+                y = step(y, self._bound(j))
+            self._count(self._size)
+            self.steps = most - start
+        else:
+            y = self._masked(y, step, until, start, most)
+        self._drawn += most
+        self.end = iterate(y)
+        return y
+
+    def _masked(
+        self, y: Iterate, step: Step[Iterate], until: Until[Iterate] | None, start: int, most: int
+    ) -> Iterate:
+        """Clients that have taken their steps, or met ``until``, keep what they have."""
+        planned, like = np.array(self._planned), iterate(y)
+        last = upload(planned, like.device).unsqueeze(-1)
+        for j in range(start, most):
+            going = last > j
+            y = _where(going, step(y, self._bound(j)), y)
+            self._count(int(going.sum()) if until is not None else int((planned > j).sum()))
+            if until is not None:
+                last = torch.where(going & until(y), j + 1, last)
+                if int(last.max()) <= j + 1:
+                    break
+        self.steps = (last - start).to(like.dtype)
+        return y
+
+    def _count(self, active: int) -> None:
+        self.gradients += self._calls * active
+        self._calls = 0
+
+    def _bound(self, step: int) -> Gradient:
+        """``grad`` inside one step."""
+        return Gradient(self, self._batch(self._drawn + step))
+
+    def _compiles(self, x: Tensor) -> bool:
+        if not x.is_cuda:
+            return False
+        y = self.rows(x)
+        self._oracle.begin(y, self._previous)
+        return self._bound(0).recorded(y) is not None
+
+    def _step_(self, y: Tensor, lr: float, grad: Grad) -> Tensor:
+        return grad.step_(y, lr) if isinstance(grad, Gradient) else super()._step_(y, lr, grad)
+
+    def _compiled(self, x: Tensor, step: Step[Tensor]) -> Tensor:
+        # a recorded step writes over what it returned before
+        self.end = super()._compiled(x, step).clone()
+        return self.end
+
+
+class Gradient:
+    """``grad`` of several clients inside one step: bound to its mini-batch."""
+
+    def __init__(self, f: Stacked, batch: Batch):
+        self._f, self._batch = f, batch
+
+    def __call__(self, y: Tensor) -> Tensor:
+        self.count(1)
+        return self._f._treated(y, self._f._oracle.grad(y, *self._batch))
+
+    def step_(self, y: Tensor, lr: float) -> Tensor:
+        self.count(1)
+        return self._f._oracle.step_(y, lr, *self._batch)
+
+    def recorded(self, y: Tensor) -> Recording | None:
+        """The recording that this gradient is a replay of, made ready for this mini-batch."""
+        return self._f._oracle.recorded(y, *self._batch)
+
+    def count(self, calls: int) -> None:
+        self._f._calls += calls
+
+
+class Halted(Exception):
+    """A group must stop: another one failed, or the run was interrupted."""
+
+
+class Group(Stacked):
+    """``f`` for a group on a thread: it raises :class:`Halted` at a step once ``halted()``."""
+
+    def __init__(
+        self,
+        share: Share,
+        rules: Rules,
+        oracle: Oracle,
+        previous: Tensor | None,
+        halted: Callable[[], bool],
+    ):
+        super().__init__(share, rules, oracle, previous)
+        self._halted = halted
+
+    def _bound(self, step: int) -> Gradient:
+        if self._halted():
+            raise Halted
+        return super()._bound(step)
+
+
+def iterate(y: Tensor | State) -> Tensor:
     """The iterate itself, where local work carries more than that."""
-    return getattr(y, y.vectors[0]) if isinstance(y, Struct) else y
+    if isinstance(y, Tensor):
+        return y
+    first: Tensor = getattr(y, y.vectors[0])
+    return first
+
+
+def _where(mask: Tensor, new: Iterate, old: Iterate) -> Iterate:
+    if isinstance(new, Struct) and isinstance(old, Struct):
+        return new.map(lambda n, o: torch.where(mask, n, o), old)
+    return torch.where(mask, new, old)

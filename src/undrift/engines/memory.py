@@ -10,25 +10,24 @@ import struct
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from undrift.core.cohort import Sampling
-from undrift.core.method import Method, Own, Phase
+from undrift.core.method import Method, Own
+from undrift.core.params import BadParameters
 from undrift.core.problem import Problem
 
 PLACES = ("device", "host", "file")
 
 WORK = 12
-"""Vectors that a client at work is given room for: its states, iterates and gradients, and a
-network's activations.
+"""Vectors reserved for a client at work: its states, iterates, gradients, a network's activations.
 
 On an H200, ResNet-18 with ten clients at work took 9 to 13 times their ten models."""
 SPARE = 0.1
-"""What is left alone of the bytes that are free."""
+"""Share of the free bytes that is left alone."""
 SMALL = 2**26
-"""Bytes that there is always room for."""
+"""Bytes that are taken without looking whether they are free."""
 GROUPS = (
     ("/sys/fs/cgroup", "memory.max", "memory.current"),
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -41,72 +40,74 @@ class Needs:
     """Bytes of a run, and the place of its clients' states."""
 
     vectors: int
-    """What a client remembers, its last local model included where the problem asks for that."""
+    """That a client remembers, with its last local model where the problem uses that."""
     model: int
     states: int
     work: int
     """For the cohort at work: an estimate."""
     place: str
     free: int | None = None
-    """At that place before the run, where it was worth looking."""
+    """At that place before the run; ``None`` where nobody looked."""
 
 
 class NoRoom(ValueError):
-    """What a run needs is more than there is; the message says what to do."""
+    """A run needs more than there is; the message says what to do."""
 
 
 def plan(method: Method, problem: Problem, cohort: Sampling, store: str = "auto") -> Needs:
-    """Where to keep the clients' states: in the first place with room for them, or where ``store``
-    says.
+    """Where to keep the clients' states: in ``store``, or in the first place with room for them.
+
+    Raises :class:`NoRoom` if they do not fit, :class:`BadParameters` if this machine has no such
+    place.
     """
     device, n = problem.device, problem.clients
     places = [place for place in PLACES if place != "host" or device.type == "cuda"]
     if store not in ("auto", *places):
-        raise ValueError(
-            f"store = {store!r} is not allowed: auto, {', '.join(places)} (host is memory beside a GPU)"
-        )
-    busy = n if any(phase.who == "all" for phase in _phases(method)) else cohort.size
-    model, vectors = (
-        problem.dim * problem.dtype.itemsize,
-        len(method.Client.vectors) + problem.remembers,
-    )
-    states, least = n * vectors * model, (len(method.Server.vectors) + busy * (vectors + 2)) * model
-    work = max(busy * WORK * model, least)
+        allowed = f"auto, {', '.join(places)} (host is memory beside a GPU)"
+        raise BadParameters("store", {"store": f"store = {store!r} is not allowed: {allowed}"})
+    at_work = n if _takes_everyone(method) else cohort.size
+    model = problem.dim * problem.dtype.itemsize
+    vectors = len(method.Client.vectors) + problem.remembers
+    states = n * vectors * model
+    least = (len(method.Server.vectors) + at_work * (vectors + 2)) * model
+    work = max(at_work * WORK * model, least)
+    needs = Needs(vectors, model, states, work, "device")
     if store in ("auto", "device") and states + work < SMALL:
-        return Needs(vectors, model, states, work, "device")
-    if least > (on_device := free("device", device)):
+        return needs
+    on_device = free("device", device)
+    if least > on_device:
         raise NoRoom(
-            f"{busy} clients at work need at least {_gb(least)}, but {_gb(on_device)} are free "
+            f"{at_work} clients at work need at least {_gb(least)}, but {_gb(on_device)} are free "
             f"{where('device', device)}: use a smaller cohort or {_smaller(problem)}"
         )
-    if not states or (
-        store == "auto" and busy == n
-    ):  # the states of clients at work are on the device anyway
+    # the states of clients at work are on the device anyway
+    if not states or (store == "auto" and at_work == n):
         store = "device"
-    choice, room = places if store == "auto" else [store], {}
-    beside, usable = (work, 1 - SPARE) if store == "auto" else (least, 1)
-    for place in choice:
-        room[place] = on_device if place == "device" else free(place, device)
-        if states + beside * (place == "device") <= usable * room[place]:
-            return Needs(vectors, model, states, work, place, room[place])
-    looked = ", ".join(
-        f"{_gb(size)} are free {where(place, device)}" for place, size in room.items()
-    )
-    tight = store == "auto" and states + least <= on_device
+    looked = dict[str, int]()
+    for place in places if store == "auto" else [store]:
+        looked[place] = on_device if place == "device" else free(place, device)
+        usable = looked[place] * (1 - SPARE) if store == "auto" else looked[place]
+        if place == "device":
+            usable -= work if store == "auto" else least
+        if states <= usable:
+            return dataclasses.replace(needs, place=place, free=looked[place])
+    found = ", ".join(f"{_gb(size)} are free {where(at, device)}" for at, size in looked.items())
+    remedies = [f"use fewer clients or {_smaller(problem)}"]
+    if "file" in looked:
+        remedies.append("or set TMPDIR to a folder with room")
+    if store == "auto" and states + least <= on_device:
+        left = _gb(on_device - states)
+        remedies.append(f"or try store = 'device' with {left} for the clients at work")
     raise NoRoom(
-        f"what {n} clients remember takes {_gb(states)}, but {looked}: use fewer clients or {_smaller(problem)}"
-        + ", or set TMPDIR to a folder with room" * ("file" in choice)
-        + f", or try store = 'device' with {_gb(on_device - states)} for the clients at work"
-        * tight
+        f"what {n} clients remember takes {_gb(states)}, but {found}: {', '.join(remedies)}"
     )
 
 
 def afford(what: str, least: int) -> None:
     """Refuse what holds more than the memory that is free, before any of it is taken."""
     if least > SMALL and least > (free := _memory()):
-        raise NoRoom(
-            f"{what} of this size holds at least {_gb(least)}, but {_gb(free)} are free in memory: use less"
-        )
+        have = f"{_gb(free)} are free in memory"
+        raise NoRoom(f"{what} of this size holds at least {_gb(least)}, but {have}: use less")
 
 
 def where(place: str, device: torch.device) -> str:
@@ -134,7 +135,7 @@ def free(place: str, device: torch.device) -> int:
 
 
 def _memory() -> int:
-    """Within what a container allows; on a system that does not say what is free, all there is."""
+    """Free memory that a container allows; all of it where the system does not say what is free."""
     try:
         found = [1024 * _line("/proc/meminfo", "MemAvailable:")]
     except OSError:
@@ -150,9 +151,7 @@ def _memory() -> int:
 
 
 def _windows() -> int:
-    """What is free there: the second of seven sizes, after two words of which the first is the
-    length of it all.
-    """
+    """Free memory: the second of seven sizes, after two words whose first is the total length."""
     status = ctypes.create_string_buffer(struct.pack("IIQQQQQQQ", 64, *[0] * 8), 64)
     if not ctypes.windll.kernel32.GlobalMemoryStatusEx(status):  # type: ignore[attr-defined]
         raise NoRoom("the system does not say how much memory is free")
@@ -167,13 +166,15 @@ def _line(file: str, key: str) -> int:
     )
 
 
-def _phases(method: Method) -> list[Phase]:
-    """Every phase that a round of the method may have."""
-    return [*(kind(method) for kind in method.nested), Own(method)]
+def _takes_everyone(method: Method) -> bool:
+    """Whether some phase of the method is one of all clients."""
+    phases = [*(kind(method) for kind in method.nested), Own(method)]
+    return any(phase.who == "all" for phase in phases)
 
 
 def _smaller(problem: Problem) -> str:
-    return "a smaller model" + ", or dtype = 'float32'" * (problem.dtype.itemsize == 8)
+    double = problem.dtype.itemsize == 8
+    return "a smaller model, or dtype = 'float32'" if double else "a smaller model"
 
 
 def _gb(size: int) -> str:

@@ -6,27 +6,25 @@ All of them follow ``direction(y, grad) + prox * (y - x)``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from undrift.engines.options import Options
+from undrift.core.local import Direction, Grad, Step
+from undrift.core.options import Treatment
 
-Step = Callable[[Tensor, Any], Tensor]
 
-
-def along_the_gradient(y: Tensor, grad: Callable) -> Tensor:
+def along_the_gradient(y: Tensor, grad: Grad) -> Tensor:
     """The direction of plain SGD."""
     return grad(y)
 
 
 def plain_step(
-    x: Tensor, lr: float | Tensor, direction: Callable, prox: float, options: Options
-) -> Step:
-    """Clips gradients and adds weight decay itself, and writes nothing in place: to be compiled."""
+    x: Tensor, lr: float | Tensor, direction: Direction, prox: float, options: Treatment
+) -> Step[Tensor]:
+    """Clips gradients and adds weight decay itself, and writes nothing in place: for compiling."""
 
-    def step(y: Tensor, grad: Callable) -> Tensor:
+    def step(y: Tensor, grad: Grad) -> Tensor:
         v = direction(y, grad if options.plain else lambda z: options.treated(z, grad(z)))
         return y - lr * (v + prox * (y - x) if prox else v)
 
@@ -34,15 +32,13 @@ def plain_step(
 
 
 def clipped_step(
-    x: Tensor, lr: float | Tensor, direction: Callable, prox: float, options: Options
-) -> Step:
-    """Clips what it follows as a whole; of the reference's proximal term the part in y stays
-    outside.
-    """
+    x: Tensor, lr: float | Tensor, direction: Direction, prox: float, options: Treatment
+) -> Step[Tensor]:
+    """Clips the whole direction; of the reference's proximal term the part in y stays outside."""
     whole = options.clip_scope == "whole"
     outside = options.weight_decay + (0.0 if whole else prox)
 
-    def step(y: Tensor, grad: Callable) -> Tensor:
+    def step(y: Tensor, grad: Grad) -> Tensor:
         v = direction(y, grad)
         if prox:
             v = torch.add(v, y - x, alpha=prox) if whole else torch.sub(v, x, alpha=prox)
@@ -55,17 +51,17 @@ def clipped_step(
 def overwriting_step(
     x: Tensor,
     lr: float,
-    direction: Callable,
+    direction: Direction,
     prox: float,
-    fast: Callable[[Tensor, float, Any], Tensor] | None,
-) -> Step:
-    """Writes over what it made itself, which is nobody else's: that spares passes through memory.
+    fast: Callable[[Tensor, float, Grad], Tensor] | None,
+) -> Step[Tensor]:
+    """Writes over what it made itself, which nobody else holds: that saves passes through memory.
 
-    ``fast(y, lr, grad)`` writes ``y - lr * grad(y)`` over ``y``, where that is all there is to do.
+    ``fast(y, lr, grad)`` writes ``y - lr * grad(y)`` over ``y``, where a step is no more than that.
     """
     own: Tensor | None = None
 
-    def step(y: Tensor, grad: Any) -> Tensor:
+    def step(y: Tensor, grad: Grad) -> Tensor:
         nonlocal own
         if fast is not None:
             own = fast(y if y is own else y.clone(), lr, grad)

@@ -11,7 +11,7 @@ from undrift.check.federations import example, quadratic
 from undrift.core.problem import OtherNumbers
 from undrift.engines import Simulate, local
 from undrift.engines import compile as fused
-from undrift.engines.simulate import Gradient, Stacked
+from undrift.engines.local import Gradient, Stacked
 from undrift.methods import registry
 
 STEPPING = sorted(

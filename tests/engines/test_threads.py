@@ -144,7 +144,7 @@ class Failing(Method):
             self.steps_taken.append(threading.get_ident())
             return grad(y)
 
-        if self.unable in f.cohort.members:
+        if self.unable in f.members:
             raise ArithmeticError("a client fails")
         return me, self.Up(y=f.sgd(got.x, self.lr, direction))
 

@@ -1,0 +1,229 @@
+"""The clients' half of a run: states and data of some clients, and what they do with an order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift._device import upload
+from undrift.core.method import Method
+from undrift.core.problem import Problem
+from undrift.core.struct import Message, State
+from undrift.engines.local import Group, One, Rules, Stacked
+from undrift.engines.memory import folder
+from undrift.engines.order import Order, Share
+from undrift.engines.store import Rows, opened
+from undrift.engines.threads import each
+from undrift.engines.work import Work, joined
+
+Vector = TypeVar("Vector")
+
+PREVIOUS = "previous model"
+"""The clients' last local models beside what a method declares; no field can have that name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Common:
+    """What all sites of a run share: the method, the data, the first point, and the rules."""
+
+    method: Method
+    problem: Problem
+    x0: Tensor
+    rules: Rules
+
+
+class Scratch(NamedTuple):
+    """Vectors kept between the phases of a round, of the clients of the last phase."""
+
+    members: np.ndarray
+    rows: Mapping[str, Tensor]
+
+
+class Site:
+    """Holds the clients ``held`` (ascending numbers; all when ``None``), their states at ``place``.
+
+    It works on what it is ordered to do, and keeps nothing of it until it is committed.
+    """
+
+    stacks: ClassVar[bool] = True
+    """Whether clients work side by side, their vectors ``[C, d]``."""
+
+    def __init__(self, common: Common, held: np.ndarray | None = None, place: str = "device"):
+        self.common, self.held = common, held
+        self.method, self.problem = common.method, common.problem
+        clients = self.problem.clients if held is None else len(held)
+        start = self._start()
+        if self.stacks:  # 0 * x0 has negative zeros, which would differ from row to row
+            start = {name: v if v.any() else torch.zeros_like(v) for name, v in start.items()}
+        self.store = opened(place, start, clients, folder())
+        self.ends: list[Tensor] = []
+        """Local models of this round."""
+        self._scratch: Scratch | None = None
+
+    def share(self, order: Order) -> Share:
+        """The clients of an order that are here."""
+        return order.share(self.held)
+
+    def work(self, share: Share, got: Message) -> Work:
+        """What these clients make of a message. Nothing changes here but what is fetched ahead."""
+        if share.order.index == 0:
+            self.ends = []
+        if not len(share.members):
+            return Work()
+        with quiet(self.problem):
+            mine = self.store.gather(self._places(share.members))
+            self.store.expect(lambda: self._own(share.order.following()))
+            previous = mine.pop(PREVIOUS, None)
+            me = self.method.Client(**mine, **self._recalled(share.members))
+            return self._perform(share, me, got, previous)
+
+    def commit(self, work: Work) -> None:
+        """Make the new states of these clients theirs."""
+        if work.states:
+            self.store.scatter(self._places(work.members), dict(work.states))
+        self._scratch = Scratch(work.members, work.scratch) if work.scratch else None
+        if work.ends:
+            self.ends = [*work.ends]
+
+    def forget(self) -> None:
+        """Drop scratch vectors at the end of a round."""
+        self._scratch = None
+
+    def drift(self, x: Tensor) -> tuple[float, int] | None:
+        """Mean squared distance of this round's local models to ``x``, and how many they are."""
+        if not self.ends:
+            return None
+        ends = torch.cat(self.ends)
+        return float((ends - x).square().sum(-1).mean()), len(ends)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Client states: ``client.NAME [H, d]``, ``client_previous``, and scratch in mid-round."""
+        return _saved(self.store.tensors()) | self._scratch_tensors()
+
+    def parts(self) -> dict[str, Tensor | Rows]:
+        """The same for reading before the next phase, large vectors in blocks."""
+        return {**_saved(self.store.rows()), **self._scratch_tensors()}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """The inverse of ``tensors``, which are copied, from whatever device."""
+        self.store.load({name: tensors[_saved_name(name)] for name in self.store.names})
+        names = [name for name in self.method.Client.scratch if f"scratch.{name}" in tensors]
+        device, self._scratch, self.ends = self.common.x0.device, None, []
+        if names:
+            members = tensors["scratch_members"].cpu().numpy().copy()
+            rows = {name: tensors[f"scratch.{name}"].to(device, copy=True) for name in names}
+            self._scratch = Scratch(members, rows)
+
+    def _start(self) -> dict[str, Tensor]:
+        """What every client remembers before the first round."""
+        start = dict(self.method.client(self.common.x0).lasting().items())
+        return start | ({PREVIOUS: self.common.x0} if self.problem.remembers else {})
+
+    def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
+        """Local work side by side, or in groups on threads where the problem prefers that."""
+        rules, problem = self.common.rules, self.problem
+        if problem.together is None:
+            oracle = problem.at(None if share.everyone else share.members)
+            return self._did(share, me, got, Stacked(share, rules, oracle, previous))
+
+        @torch.no_grad()
+        def part(rows: slice, halted: Callable[[], bool]) -> Work:
+            some = share.part(rows)
+            before = None if previous is None else previous[rows]
+            f = Group(some, rules, problem.at(some.members), before, halted)
+            return self._did(some, me.map(lambda v: v[rows]), got, f)
+
+        return joined(each(part, share.groups(problem.together)))
+
+    def _did(self, share: Share, me: State, got: Message, f: Stacked) -> Work:
+        new, up = share.order.phase.work(me, got, f)
+        ends = [] if f.end is None else [f.end]
+        return self._work(share, new.map(f.rows), up.map(f.rows), f.gradients, ends)
+
+    def _work(
+        self, share: Share, new: State, up: Message, gradients: int, ends: list[Tensor]
+    ) -> Work:
+        """The rows of these clients as work."""
+        senders = share.members
+        if share.order.picked is not None:
+            only = slice(*np.searchsorted(senders, [share.order.picked, share.order.picked + 1]))
+            senders, up = senders[only], up.map(lambda v: v[only])
+        states = {name: getattr(new, name) for name in new.vectors}
+        if ends and self.problem.remembers:
+            states[PREVIOUS] = torch.cat(ends)
+        scratch = {name: v for name in new.scratch if (v := getattr(new, name)) is not None}
+        sent = up if len(senders) else None
+        return Work(share.members, states, scratch, sent, senders, gradients, ends)
+
+    def _recalled(self, members: np.ndarray) -> Mapping[str, Tensor]:
+        """The scratch vectors of these clients."""
+        if self._scratch is None or np.array_equal(self._scratch.members, members):
+            return {} if self._scratch is None else self._scratch.rows
+        at = np.searchsorted(self._scratch.members, members)
+        known = np.isin(members, self._scratch.members)
+        if not known.any():
+            return {}
+        if not known.all():
+            raise ValueError("a phase needs scratch vectors of clients that took no part before")
+        places = upload(at, self.common.x0.device)
+        return {name: v.index_select(0, places) for name, v in self._scratch.rows.items()}
+
+    def _scratch_tensors(self) -> dict[str, Tensor]:
+        if self._scratch is None:
+            return {}
+        members, rows = self._scratch
+        saved = {f"scratch.{name}": v for name, v in rows.items()}
+        return saved | {"scratch_members": torch.from_numpy(members)}
+
+    def _own(self, members: np.ndarray) -> np.ndarray:
+        """Places in the store of those of ``members`` that are here."""
+        if self.held is None:
+            return members
+        return np.searchsorted(self.held, members[np.isin(members, self.held)])
+
+    def _places(self, members: np.ndarray) -> np.ndarray | None:
+        """Places in the store of clients that are here; ``None`` for all of them."""
+        if self.held is None:
+            return None if len(members) == self.problem.clients else members
+        return None if len(members) == len(self.held) else np.searchsorted(self.held, members)
+
+
+class OneByOne(Site):
+    """A site whose clients work one after the other, each with vectors ``[d]``."""
+
+    stacks = False
+
+    def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
+        rules, works = self.common.rules, list[Work]()
+        for k in range(len(share.members)):
+            one = share.part(slice(k, k + 1))
+            before = None if previous is None else previous[k : k + 1]
+            f = One(one, rules, self.problem.at(one.members), before)
+            new, up = one.order.phase.work(me.map(lambda v, k=k: v[k]), got, f)
+            ends = [] if f.end is None else [f.end.unsqueeze(0)]
+            works.append(self._work(one, new.map(_row), up.map(_row), f.gradients, ends))
+        return joined(works)
+
+
+def quiet(problem: Problem) -> AbstractContextManager[object]:
+    """No automatic differentiation but where a problem itself uses it."""
+    return torch.no_grad() if problem.differentiates else torch.inference_mode()
+
+
+def _row(v: Tensor) -> Tensor:
+    return v.unsqueeze(0)
+
+
+def _saved_name(name: str) -> str:
+    """The name of a vector in a snapshot."""
+    return "client_previous" if name == PREVIOUS else f"client.{name}"
+
+
+def _saved(vectors: Mapping[str, Vector]) -> dict[str, Vector]:
+    return {_saved_name(name): v for name, v in vectors.items()}

@@ -1,0 +1,420 @@
+"""The seams of an engine: orders, sites, judgement and reductions, and an engine made of them."""
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from undrift.check.federations import example, least_squares, quadratic
+from undrift.core import Message, Method, Phase, Scratch, State, Vec, registry
+from undrift.core.cohort import Cohort, Sampling
+from undrift.core.streams import Streams
+from undrift.engines import Engine, Simulate, Wire
+from undrift.engines.judge import Judge, bounded, finite, shapes
+from undrift.engines.order import Clock
+from undrift.engines.reduction import NobodyLeft, Reducer
+from undrift.engines.site import OneByOne, Site
+from undrift.engines.work import Work, joined
+from undrift.methods import DANEPlus, FedAvg, FedLin, FedRecu, FedRed, Scaffold
+from undrift.objectives import MOON
+
+PROBLEM = least_squares()
+
+
+class Sharded(Engine):
+    """A site per thread, each with a shard of the clients; the server sees partial reductions."""
+
+    def __init__(self, method, problem, shards=((0, 3), (), (1, 2, 4)), **arguments):
+        super().__init__(method, problem, **arguments)
+        self.sites = [Site(self.common, np.array(held, dtype=np.int64)) for held in shards]
+
+    def collect(self, order, down):
+        with ThreadPoolExecutor(len(self.sites)) as pool:
+            return list(pool.map(lambda site: site.work(site.share(order), down), self.sites))
+
+
+class Stacking(Method, abstract=True):
+    """The server takes the median of all uploads, in the order of the clients."""
+
+    reduction = "stack"
+    lr: float = 0.05
+
+    class Client(State):
+        y: Vec
+        seen: Scratch
+
+    class Up(Message):
+        y: Vec
+
+    class Look(Phase):
+        class Up(Message):
+            g: Vec
+
+        def work(self, me, got, f):
+            g = f.grad(got.x)
+            return me.replace(seen=g), self.Up(g=g)
+
+        def merge(self, s, up, cohort):
+            return s.replace(x=s.x - 0.01 * up.g)
+
+    def client(self, x0):
+        return self.Client(y=x0)
+
+    def work(self, me, got, f):
+        y = f.sgd(got.x, self.lr, lambda y, grad: grad(y) + 0.1 * (me.seen + me.y))
+        return me.replace(y=y), self.Up(y=y)
+
+    def merge(self, s, up, cohort):
+        assert up.y.shape[0] == cohort.size
+        return s.replace(x=up.y.median(0).values + 0.1 * up.y[0])
+
+
+class Summing(Stacking, abstract=True):
+    reduction = "sum"
+
+    def merge(self, s, up, cohort):
+        return s.replace(x=s.x + 0.1 * cohort.fraction * up.y)
+
+
+CASES = {
+    "FedAvg": (FedAvg(lr=0.05), {"steps": [1, 3, 2, 5, 1]}),
+    "by samples": (FedAvg(lr=0.05), {"steps": 3, "weights": "samples", "cohort": 3, "batch": 2}),
+    "Scaffold": (Scaffold(lr=0.05), {"steps": [2, 1, 3, 1, 2], "cohort": 2, "batch": 3}),
+    "FedLin": (FedLin(lr=0.05), {"steps": [2, 1, 3, 1, 2], "clip": 1.0}),
+    "FedRecu": (FedRecu(lr=0.02), {"steps": 3, "decay": 0.9}),
+    "one client": (DANEPlus(lam=0.5, lr=0.1, average="rand"), {"steps": 3}),
+    "pick": (FedRed(eta=20.0, lam=1.0, p=0.3, average="rand"), {"steps": 3}),
+    "stack": (Stacking(), {"steps": 2, "cohort": 3}),
+    "sum": (Summing(), {"steps": [1, 3, 2, 5, 1], "cohort": 2}),
+    "dropout": (Scaffold(lr=0.05), {"steps": 2, "cohort": {"size": 2, "dropout": 0.5}}),
+}
+
+
+def uneven(problem):
+    """The same problem, whose clients say that they hold different numbers of samples."""
+    twin = problem.to(problem.dtype, problem.device)
+    twin.samples = [8, 3, 5, 1, 7]
+    return twin
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sites_on_threads_agree_with_one_site(case):
+    method, setting = CASES[case]
+    problem = uneven(PROBLEM) if setting.get("weights") else PROBLEM
+    engines = [kind(method, problem, seed=3, **setting) for kind in (Simulate, Sharded, Wire)]
+    for _ in range(20):
+        for engine in engines:
+            engine.run_round()
+    whole, shards, wire = engines
+    assert whole.ledger == shards.ledger == wire.ledger
+    assert whole.drift == pytest.approx(shards.drift, rel=1e-9)
+    for other in (shards, wire):
+        mine, theirs = whole.snapshot()[0], other.snapshot()[0]
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            torch.testing.assert_close(theirs[name], mine[name], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(registry))
+def test_every_method_runs_on_shards(name):
+    method = example(registry[name], PROBLEM.constants)
+    cohort = 2 if method.participation == "partial" else None
+    engines = [kind(method, PROBLEM, steps=2, cohort=cohort) for kind in (Simulate, Sharded)]
+    for _ in range(4):
+        for engine in engines:
+            engine.run_round()
+    scale = max(1.0, float(engines[0].x.abs().max()))
+    assert float((engines[0].x - engines[1].x).abs().max()) < 1e-12 * scale
+
+
+def test_a_run_moves_between_one_site_and_shards():
+    method, setting = FedLin(lr=0.05), {"steps": 2, "batch": 3}
+    whole, shards = Simulate(method, PROBLEM, **setting), Sharded(method, PROBLEM, **setting)
+    whole.run_round()
+    whole.advance()  # in mid-round, with scratch vectors
+    shards.restore(*whole.snapshot())
+    assert shards.snapshot()[0].keys() == whole.snapshot()[0].keys()
+    for engine in (whole, shards):
+        engine.run_round()
+    torch.testing.assert_close(shards.x, whole.x, rtol=1e-12, atol=1e-12)
+
+
+# -- orders
+
+
+def clock(method, sampling, steps=(1, 2, 3, 4, 5), seed=0, **options):
+    return Clock(method, list(steps), sampling, Streams(seed), **options)
+
+
+def shown(order):
+    members = order.cohort.members.tolist()
+    return (members, order.cohort.planned, order.blocks, order.blocks_before, order.picked)
+
+
+@pytest.mark.parametrize("name", ["Scaffold", "FedRed", "SVRP", "FedPD", "FedRecu"])
+def test_orders_are_pure(name):
+    """In any sequence, from any clock of the same seed."""
+    method = example(registry[name], PROBLEM.constants)
+    full = method.participation == "full"
+    steps = [3] * 5 if method.equal_steps else [1, 2, 3, 4, 5]
+    make = lambda: clock(method, Sampling(5 if full else 2), steps)  # noqa: E731
+    first = make()
+    places = [(r, k) for r in range(8) for k in range(len(first.plan(r).phases))]
+    forwards = {place: shown(first.at(*place)) for place in places}
+    other = make()
+    backwards = {place: shown(other.at(*place)) for place in reversed(places)}
+    assert forwards == backwards == {place: shown(make().at(*place)) for place in places}
+
+
+def test_orders_say_who_and_how_long():
+    orders = [clock(Scaffold(lr=0.1), Sampling(2), decay=0.5).at(r, 0) for r in range(20)]
+    for order in orders:
+        assert [order.cohort.members[k] + 1 for k in range(2)] == order.cohort.planned
+        assert order.last and order.iterations == 5 and order.picked is None
+        assert order.phase.method.lr == 0.1 * 0.5**order.round
+        assert order.decay == (0.5 if order.round else 1.0)
+    assert orders[3].following().tolist() == orders[4].cohort.members.tolist()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        orders[0].round = 3
+
+
+def test_a_share_is_not_the_cohort():
+    order = clock(Scaffold(lr=0.1), Sampling(4)).at(0, 0)
+    missing = ({*range(5)} - {*order.cohort.members.tolist()}).pop()
+    held = np.array([missing, (missing + 1) % 5])
+    share = order.share(np.sort(held))
+    assert share.members.tolist() == [(missing + 1) % 5] and share.steps == [share.members[0] + 1]
+    assert share.order.cohort.size == 4 and not share.everyone
+    assert len(order.share(np.array([missing])).members) == 0
+
+
+def test_only_those_who_are_kept():
+    cohort = Cohort(np.array([1, 4, 6]), 8, 2, [10, 20, 60])
+    assert (cohort.fraction, cohort.steps) == (3 / 8, 30)
+    kept = cohort.only(np.array([1, 6]))
+    assert kept.members.tolist() == [1, 6] and (kept.fraction, kept.steps) == (2 / 8, 35)
+    assert cohort.only(cohort.members) is cohort
+    for stranger in (2, 7):
+        with pytest.raises(ValueError, match="no member"):
+            cohort.only(np.array([stranger]))
+
+
+# -- sites
+
+
+@pytest.mark.parametrize("kind", [Site, OneByOne])
+def test_a_site_without_participants_gives_nothing_and_keeps_its_states(kind):
+    engine = Simulate(Scaffold(lr=0.1), PROBLEM, cohort=2)
+    order = engine.clock.at(0, 0)
+    others = np.setdiff1d(np.arange(5), order.cohort.members)
+    for held in (others, others[:0]):
+        site = kind(engine.common, held)
+        work = site.work(site.share(order), order.phase.send(engine.server))
+        assert work.up is None and len(work.members) == len(work.senders) == work.gradients == 0
+        before = site.tensors()["client.c"].clone()
+        site.commit(work)
+        assert torch.equal(site.tensors()["client.c"], before) and len(before) == len(held)
+        assert site.drift(engine.x) is None
+
+
+def test_work_is_not_kept_until_it_is_committed():
+    engine = Simulate(Scaffold(lr=0.1), PROBLEM, cohort=3, steps=2)
+    (site,), order = engine.sites, engine.order()
+    before = site.tensors()["client.c"].clone()
+    first, again = (site.work(site.share(order), order.phase.send(engine.server)) for _ in "ab")
+    assert torch.equal(first.up.dy, again.up.dy) and first.gradients == 6
+    assert torch.equal(site.tensors()["client.c"], before) and site.ends == []
+    kept = order.cohort.members[1:]
+    site.commit(first.only(kept))
+    changed = (site.tensors()["client.c"] != before).any(1)
+    assert changed.nonzero().squeeze(-1).tolist() == kept.tolist() and len(site.ends[0]) == 2
+
+
+@pytest.mark.parametrize("store", ["device", "file"])
+def test_a_part_of_a_cohort_can_be_kept_anywhere(store):
+    engine = Simulate(Scaffold(lr=0.1), PROBLEM, cohort=3, steps=2, store=store)
+    engine.judge = Judge(lambda order, work: {int(order.cohort.members[0]): "lost"})
+    truth = torch.zeros(5, PROBLEM.dim, dtype=torch.float64)
+    for _ in range(6):
+        order = engine.order()
+        work = engine.sites[0].work(engine.sites[0].share(order), order.phase.send(engine.server))
+        truth[order.cohort.members[1:]] = work.states["c"][1:]
+        engine.run_round()
+        assert torch.equal(engine.clients.c, truth)
+
+
+def test_scratch_of_strangers_is_not_made_up():
+    class Late(Stacking, abstract=True):
+        who = "all"
+
+    engine = Simulate(Late(), PROBLEM, cohort=2)
+    with pytest.raises(ValueError, match="took no part"):
+        engine.run_round()
+
+
+def test_last_local_models_stay_with_their_clients():
+    from tests.objectives.world import federation
+
+    setting = {"steps": 2, "batch": 5, "cohort": 3}
+    problem = federation(MOON())
+    whole = Simulate(FedAvg(lr=0.1), problem, **setting)
+    shards = Sharded(FedAvg(lr=0.1), problem, shards=((0, 2, 4), (1, 3, 5)), **setting)
+    for _ in range(3):
+        whole.run_round()
+        shards.run_round()
+    for name, v in whole.snapshot()[0].items():
+        torch.testing.assert_close(shards.snapshot()[0][name], v, rtol=1e-9, atol=1e-10)
+
+
+# -- judgement
+
+
+def judged(engine, *checks, rounds=1):
+    engine.judge = Judge(*checks)
+    for _ in range(rounds):
+        engine.run_round()
+    return engine
+
+
+def test_by_default_everybody_counts():
+    engine = judged(Simulate(FedAvg(lr=0.1), PROBLEM))
+    assert engine.rejections == [] and engine.judge.checks == ()
+    kept = engine.judge(engine.order(), [])
+    assert kept.members is engine.order().cohort.members or kept.members.tolist() == [*range(5)]
+
+
+class Broken(Method, abstract=True):
+    """Client 2 uploads numbers that are not finite, client 4 huge ones."""
+
+    class Up(Message):
+        y: Vec
+        z: Vec
+
+    def work(self, me, got, f):
+        y = f.grad(got.x)
+        members = torch.as_tensor(f.members)
+        bad = (members == 2).to(y.dtype).unsqueeze(-1) * float("nan")
+        z = torch.where((members == 2).unsqueeze(-1), bad, y)
+        z = torch.where((members == 4).unsqueeze(-1), 1e9, z)
+        return me, self.Up(y=y, z=z if y.dim() == 2 else z[0])
+
+    def merge(self, s, up, cohort):
+        seen.append((up, cohort))
+        return s
+
+
+seen = []
+
+
+@pytest.mark.parametrize("kind", [Simulate, Wire, Sharded])
+def test_a_refused_client_is_out_with_all_its_vectors(kind):
+    problem, x = PROBLEM, torch.ones(PROBLEM.dim, dtype=torch.float64)
+    rows = problem.at(None).grad(x.expand(5, -1))
+    seen.clear()
+    engine = judged(kind(Broken(), problem, x0=x), finite, bounded(1e6))
+    (up, cohort) = seen[0]
+    assert cohort.members.tolist() == [0, 1, 3] and cohort.fraction == 3 / 5
+    torch.testing.assert_close(up.y, rows[[0, 1, 3]].mean(0), rtol=1e-12, atol=1e-12)
+    assert [(r.round, r.phase, r.client) for r in engine.rejections] == [(0, 0, 2), (0, 0, 4)]
+    assert "not finite" in engine.rejections[0].reason and "1e+06" in engine.rejections[1].reason
+
+
+def test_shapes_are_checked():
+    up = FedAvg.Up(**{name: torch.zeros(2, 3) for name in FedAvg.Up.vectors})
+    work = Work(np.array([4, 7]), up=up, senders=np.array([4, 7]))
+    order = clock(FedAvg(lr=0.1), Sampling(5)).at(0, 0)
+    assert shapes(3, torch.float32)(order, work) == {}
+    assert set(shapes(4, torch.float32)(order, work)) == {4, 7}
+    assert set(shapes(3, torch.float64)(order, work)) == {4, 7}
+    assert shapes(3, torch.float64)(order, Work()) == finite(order, Work()) == {}
+
+
+def test_a_client_that_fails_in_one_phase_is_out_for_the_round_only():
+    engine = Simulate(Stacking(), PROBLEM, steps=2)
+    engine.judge = Judge(
+        lambda order, work: {1: "lost"} if (order.round, order.index) == (0, 0) else {}
+    )
+    engine.advance()
+    assert engine.order().cohort.members.tolist() == [0, 2, 3, 4]
+    twin = Simulate(Stacking(), PROBLEM, steps=2)
+    twin.restore(*engine.snapshot())
+    assert twin.order().cohort.members.tolist() == [0, 2, 3, 4]
+    engine.advance()
+    assert engine.round == 1 and engine.order().cohort.size == 5
+    assert torch.equal(engine.clients.y[1], engine.x0)
+
+
+def test_nobody_left_is_an_error():
+    engine = Simulate(FedAvg(lr=0.1), PROBLEM)
+    engine.judge = Judge(lambda order, work: dict.fromkeys(range(5), "lost"))
+    with pytest.raises(NobodyLeft):
+        engine.run_round()
+    assert engine.round == 0 and torch.equal(engine.x, engine.x0)
+
+
+# -- reductions
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["mean", "sum", "stack"])
+def test_partials_combine_to_the_whole(kind, weighted):
+    rng = np.random.default_rng(0)
+    samples = torch.from_numpy(rng.integers(1, 50, 9)).double() if weighted else None
+    reducer, up = (
+        Reducer(samples),
+        Scaffold.Up(
+            dy=torch.from_numpy(rng.normal(size=(9, 4))),
+            dc=torch.from_numpy(rng.normal(size=(9, 4))),
+        ),
+    )
+    whole = reducer.combine(kind, [reducer.partial(kind, up, np.arange(9))])
+    rows = up.dy
+    today = {"mean": rows.mean(0), "sum": rows.sum(0), "stack": rows}[kind]
+    if weighted and kind == "mean":
+        today = (samples / samples.sum()) @ rows
+    assert torch.equal(whole.dy, today)
+    for cut in ([[8, 1], [0, 2, 3, 4, 5, 6, 7]], [[k] for k in range(9)]):
+        parts = [reducer.partial(kind, up.map(lambda v, c=c: v[c]), np.array(c)) for c in cut]
+        found = reducer.combine(kind, parts)
+        for name in ("dy", "dc"):
+            a, b = getattr(found, name), getattr(whole, name)
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_one_upload_is_picked():
+    reducer, up = Reducer(), FedAvg.Up(**{n: torch.arange(3.0)[None] for n in FedAvg.Up.vectors})
+    part = reducer.partial("pick", up, np.array([7]))
+    assert all(v.tolist() == [0, 1, 2] for _, v in reducer.combine("pick", [part]).items())
+    with pytest.raises(ValueError, match="several sites"):
+        reducer.combine("pick", [part, part])
+    with pytest.raises(NobodyLeft):
+        reducer.combine("mean", [])
+
+
+def test_works_join_and_empty_ones_vanish():
+    one = Work(np.array([0]), {"c": torch.ones(1, 2)}, gradients=2, ends=[torch.ones(1, 2)])
+    two = dataclasses.replace(one, members=np.array([3]))
+    both = joined([Work(), one, Work(), two])
+    assert (
+        both.members.tolist() == [0, 3] and both.gradients == 4 and both.states["c"].shape == (2, 2)
+    )
+    assert len(joined([Work(), Work()]).members) == 0 and joined([Work(), two]) is two
+
+
+# -- decisions and facts
+
+
+def test_one_process_leads_and_decides():
+    engine = Simulate(FedAvg(lr=0.1), quadratic())
+    assert engine.leads and engine.agree(True) and not engine.agree(False)
+
+
+def test_an_engine_says_what_it_needs_before_it_is_made():
+    for kind in (Simulate, Wire):
+        needs = kind.needs(Scaffold(lr=0.1), PROBLEM, Sampling(2), kind.Options())
+        assert needs == kind(Scaffold(lr=0.1), PROBLEM, cohort=2).memory
+        assert needs.states == 5 * PROBLEM.dim * 8 and needs.place == "device"
+    options = Simulate.Options(store="file")
+    assert Simulate.needs(Scaffold(lr=0.1), PROBLEM, Sampling(2), options).place == "file"
