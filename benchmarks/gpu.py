@@ -84,7 +84,7 @@ def measure(case: Case, data: ImageSet, rounds: int) -> dict[str, Any]:
     history, _ = record(engine, 1 + rounds, every=10)
     torch.cuda.synchronize()
     spent = time.perf_counter() - started
-    captured = next(iter(engine.problem._captured.values()))  # type: ignore[attr-defined]
+    captured = next(iter(engine.problem.placed.captured.values()))  # type: ignore[attr-defined]
     engine.problem.release()
     return {
         "seconds": spent / rounds,
@@ -115,7 +115,8 @@ def plain(data: ImageSet, precision: str, rounds: int = 2) -> float:
             chosen = rows[positions[0][positions[0] >= 0]]
             with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
                 loss = nn.functional.cross_entropy(
-                    net(task.prepare(task._x[chosen], draws)), task._y[chosen]
+                    net(task.placed.prepare(task.placed.samples.x[chosen], draws)),
+                    task.placed.samples.y[chosen],
                 )
             optimizer.zero_grad()
             loss.backward()

@@ -18,7 +18,7 @@ from undrift.models.net import seeded
 from undrift.objectives import MOON, FedDecorr, FedMLB, FedNTD
 from undrift.problems import Neural
 from undrift.problems import named as catalog
-from undrift.problems.neural import problem as neural
+from undrift.problems.neural import oracle
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_local_steps_are_those_of_masks_written_out():
 
 
 def test_slices_of_many_samples_drop_different_units(monkeypatch):
-    monkeypatch.setattr(neural, "PASS", 4)
+    monkeypatch.setattr(oracle, "PASS", 4)
     problem = federation(layered)
     y, keys = points(problem), torch.arange(6) + 11
     got = problem.at().grad(y, None, None, keys)

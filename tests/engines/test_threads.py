@@ -47,7 +47,7 @@ def stacked(together, dtype=torch.float64):
     with seeded(0):
         net = nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.Tanh(), nn.Linear(9, 10))
     problem = Neural(net, DIGITS, PARTS).to(dtype, CPU)
-    assert problem.stacked and problem.dense is None
+    assert problem.placed.stacked and problem.placed.mlp is None
     problem.together = together
     return problem
 

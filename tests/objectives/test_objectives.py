@@ -18,7 +18,7 @@ from undrift.models import Net, flatten, unflatten
 from undrift.objectives import MOON, Batch, CrossEntropy, FedDecorr, FedLC, FedMLB, FedNTD, Others
 from undrift.objectives.crossentropy import weighted_cross_entropy
 from undrift.objectives.feddecorr import correlation
-from undrift.problems.neural.problem import Bound
+from undrift.problems.neural.network import Bound
 
 WIDTHS = (5, 4, 6, 3, 4)
 N = 7

@@ -54,7 +54,7 @@ def test_the_vector_holds_what_is_trained(make):
     net = make()
     problem = Neural(net, DIGITS, PARTS)
     trained = {name: p for name, p in net.named_parameters() if p.requires_grad}
-    assert problem.spec.names == tuple(trained) and problem.dense is None
+    assert problem.layout.names == tuple(trained) and problem.placed.mlp is None
     assert (
         problem.dim
         == sum(p.numel() for p in trained.values())

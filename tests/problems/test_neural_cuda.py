@@ -17,7 +17,7 @@ from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, FedLin, FedRecu, FedSpeed, Scaffold
 from undrift.models import Net, build
 from undrift.models.net import seeded
-from undrift.problems.neural import problem as neural
+from undrift.problems.neural import oracle
 from undrift.problems.neural.cuda_graph import Captured
 from undrift.problems.neural.problem import Neural
 
@@ -98,8 +98,8 @@ def test_dropout_and_frozen_parameters_follow_wire(name, method, compiled):
         if "cannot be" in str(w.message) or "not compiled" in str(w.message)
     ]
     task = fast.problem
-    assert task._captured and all(
-        captured and captured.compiled == compiled for captured in task._captured.values()
+    assert task.placed.captured and all(
+        captured and captured.compiled == compiled for captured in task.placed.captured.values()
     )
     assert float((fast.x.cpu() - slow.x).abs().max()) < 1e-10
     module, given = task.module(fast.x), NETS[name]()
@@ -117,7 +117,7 @@ def test_both_ways_of_capture_drop_the_same(name, way, monkeypatch):
     def only(prepare, losses, inputs, y, *, compiled=False, autocast=None):
         return Captured(prepare, losses[way], inputs, y, way, compiled=compiled, autocast=autocast)
 
-    monkeypatch.setattr(neural, "capture", only)
+    monkeypatch.setattr(oracle, "capture", only)
     task = problem(NETS[name](), compiled=False)
     gpu, cpu = (task.to(torch.float64, torch.device(device)) for device in ("cuda", "cpu"))
     fast = Simulate(FedAvg(lr=0.1), gpu, steps=2, batch=8)
@@ -175,7 +175,7 @@ def test_captured_follows_wire_in_double_precision(method, compiled, scope):
     for _ in range(5):
         fast.run_round()
         slow.run_round()
-    assert fast.problem._captured and all(fast.problem._captured.values())
+    assert fast.problem.placed.captured and all(fast.problem.placed.captured.values())
     assert float((fast.x.cpu() - slow.x).abs().max()) < 1e-10
 
 
@@ -223,7 +223,7 @@ def test_deterministic_runs_are_bit_equal():
         "    engine = Simulate(Scaffold(lr=0.1), task, epochs=1, batch=32, cohort=3)\n"
         "    for _ in range(5):\n"
         "        engine.run_round()\n"
-        "    assert {captured.way for captured in task._captured.values()} == {'stacked'}\n"
+        "    assert {captured.way for captured in task.placed.captured.values()} == {'stacked'}\n"
         "    ends.append(engine.x)\n"
         "print(bool((ends[0] == ends[1]).all()))\n"
     )

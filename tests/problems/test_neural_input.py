@@ -55,7 +55,6 @@ def writing():
 
 
 # -- data that is taken
-# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [dense, writing, network], ids=lambda make: make.__name__)
@@ -79,7 +78,7 @@ def test_the_callers_data_are_never_written(make, data):
 def test_floats_are_not_scaled(make, given):
     data = floats(given)
     problem = Neural(make(), data, PARTS).to(torch.float64, CPU)
-    assert torch.equal(problem.prepare(data.images), data.images.double())
+    assert torch.equal(problem.placed.prepare(data.images), data.images.double())
     y = points(problem)
     got = problem.at().grad(y, torch.tensor([[0, 1]] * 6))
     for i, part in enumerate(PARTS):
@@ -93,14 +92,16 @@ def test_floats_are_not_scaled(make, given):
 def test_bytes_are_scaled_as_ever():
     for dtype in (torch.float32, torch.float64):
         problem = Neural(dense(), DIGITS, PARTS).to(dtype, CPU)
-        assert torch.equal(problem.prepare(DIGITS.images), DIGITS.images.to(dtype) * (1 / 255))
+        assert torch.equal(
+            problem.placed.prepare(DIGITS.images), DIGITS.images.to(dtype) * (1 / 255)
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_tokens_stay_whole_numbers(dtype):
     net = made(lambda: nn.Embedding(13, 3), nn.Flatten, lambda: nn.Linear(192, 10))
     problem = Neural(net, tokens(dtype), PARTS).to(torch.float64, CPU)
-    assert problem.prepare(problem._x).dtype == dtype
+    assert problem.placed.prepare(problem.placed.samples.x).dtype == dtype
     fast, slow = (kind(FedAvg(lr=0.5), problem, steps=3, batch=8) for kind in (Simulate, Wire))
     before = problem.metrics(fast.x)["loss"]
     for _ in range(5):
@@ -133,7 +134,6 @@ def test_labels_of_any_whole_numbers(dtype):
 
 
 # -- parts
-# -----------------------------------------------------------------------------------------------------------
 
 
 def test_masks_are_the_samples_they_mark():
@@ -183,7 +183,6 @@ def test_other_parts_are_refused(what):
 
 
 # -- what is refused
-# -------------------------------------------------------------------------------------------------
 
 
 class Pair(nn.Linear):
@@ -221,7 +220,7 @@ WRONG = {
     "a column of labels": (
         lambda: Neural(network(), images(test_labels=DIGITS.test_labels.unsqueeze(1)), PARTS),
         ValueError,
-        r"test_labels must be \[n\].*not \[30, 1\]; a column is to be squeezed",
+        r"test_labels must be \[n\].*not \[30, 1\]; squeeze a column",
     ),
     "fewer labels": (
         lambda: Neural(network(), images(labels=DIGITS.labels[:50]), PARTS),
@@ -276,7 +275,7 @@ WRONG = {
     "statistics of its own": (
         lambda: Neural(Counting(64, 10), DIGITS, PARTS),
         ValueError,
-        "changes its buffer 'seen' in training, which is not shared",
+        "changes its buffer 'seen' in training, which clients do not share",
     ),
     "spectral normalisation": (
         lambda: Neural(
@@ -304,6 +303,22 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    {
+        "images": "sample 7 of images, which client {}",
+        "test_images": "sample 7 of test_images has numbers",
+    }.items(),
+)
+def test_inputs_that_are_not_finite_are_refused_by_sample_and_client(name, sentence, number):
+    data = floats()
+    getattr(data, name)[7, 0, 2, 3] = number
+    client = next(c for c, part in enumerate(PARTS) if 7 in part)
+    with pytest.raises(ValueError, match=sentence.format(client)):
+        Neural(network(), data, PARTS)
+
+
 @pytest.mark.parametrize("what", WRONG)
 def test_refused_in_one_sentence(what):
     make, kind, sentence = WRONG[what]
@@ -313,7 +328,6 @@ def test_refused_in_one_sentence(what):
 
 
 # -- networks that torch would stack one by one
-# ----------------------------------------------------------------------
 
 
 class Recurrent(nn.Module):
@@ -362,5 +376,5 @@ def test_networks_that_cannot_be_stacked_run_one_by_one_and_quietly(make, dtype,
 def test_networks_that_can_be_stacked_are():
     assert Neural(
         made(nn.Flatten, lambda: nn.Linear(64, 5), nn.Tanh, lambda: nn.Linear(5, 10)), DIGITS, PARTS
-    ).stacked
-    assert Neural(build("mlp", 1, 8, 10), DIGITS, PARTS, objective=MOON()).stacked
+    ).placed.stacked
+    assert Neural(build("mlp", 1, 8, 10), DIGITS, PARTS, objective=MOON()).placed.stacked

@@ -55,7 +55,9 @@ def test_gradients_are_those_of_a_linear_layer(sizes, l2):
     "method", [FedAvg(lr=0.05), Scaffold(lr=0.05), FedLin(lr=0.05), FedSpeed(lr=0.05)], ids=repr
 )
 def test_simulate_follows_wire(method, sizes, batch):
-    problem = build("softmax-synthetic", clients=8, samples=9, features=5, classes=3, sizes=sizes, l2=0.01)
+    problem = build(
+        "softmax-synthetic", clients=8, samples=9, features=5, classes=3, sizes=sizes, l2=0.01
+    )
     setting = {"steps": [1, 2, 3, 4] * 2, "batch": batch, "seed": 3}
     if method.participation == "partial":
         setting["cohort"] = 5

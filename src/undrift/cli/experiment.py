@@ -14,7 +14,7 @@ from undrift.cli.stop import Stop
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.options import fades
-from undrift.core.params import THEORY
+from undrift.core.params import THEORY, BadParameters
 from undrift.core.problem import Problem, Unsupported
 from undrift.report.text import count, size, whole
 from undrift.runs.folder import CHECKPOINTS, Folder, Outcome
@@ -78,7 +78,7 @@ class Experiment:
     @property
     def note(self) -> str:
         """What is to be said beside any accuracy."""
-        return getattr(getattr(self.tasks[0].problem, "data", None), "note", "")
+        return self.tasks[0].problem.note
 
     def at(self, seed: int) -> list[Task]:
         """The tasks with one seed; of those whose problems are its own, one seed's are held at a
@@ -296,7 +296,7 @@ def build(spec: Spec, seed: int, complaints: list[Complaint]) -> dict[Any, Probl
         try:
             named = spec.problem_at(seed)
             afford(spec.problem_name, named.least_bytes)
-            problem = named.build(*[objective] * (objective is not None))
+            problem = named.build(objective)
             dtype = problem.dtype if spec.dtype is None else getattr(torch, spec.dtype)
             problems[objective] = problem.to(dtype, torch.device(spec.device))
         except RecursionError:
@@ -305,9 +305,10 @@ def build(spec: Spec, seed: int, complaints: list[Complaint]) -> dict[Any, Probl
             text = f"{spec.problem_name} of this size does not go into memory ({error or 'there is too little'})"
             complaints.append(spec.origin.complaint(("problem",), text))
         except (ValueError, OSError, RuntimeError) as error:
-            about = objective is not None and type(objective).__name__ in str(error)
+            about = isinstance(error, BadParameters) and "objective" in error.problems
             own = ("method", i, "objective") if "objective" in entry.given else ("objective",)
-            text = f"seed {seed}: {error}" if spec.anew else str(error)
+            text = error.problems["objective"] if about else str(error)
+            text = f"seed {seed}: {text}" if spec.anew else text
             complaints.append(spec.origin.complaint(own if about else ("problem",), text))
     return problems
 

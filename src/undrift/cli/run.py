@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from undrift.cli.folders import missing, place
 from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
@@ -281,13 +281,11 @@ def begin(folder: Folder, experiment: Experiment) -> None:
 
 def share(folder: Folder, experiment: Experiment) -> None:
     """Who holds what, where samples have classes."""
-    problem: Any = experiment.tasks[0].problem
-    if hasattr(problem, "label_counts") and not folder.file("partition.json").exists():
-        counts = problem.label_counts(range(problem.clients)).long().tolist()
-        folder.write(
-            "partition.json",
-            json.dumps({"classes": list(problem.data.classes), "counts": counts}) + "\n",
-        )
+    problem = experiment.tasks[0].problem
+    counts = problem.label_counts()
+    if counts is not None and not folder.file("partition.json").exists():
+        share = {"classes": list(problem.class_names), "counts": counts.long().tolist()}
+        folder.write("partition.json", json.dumps(share) + "\n")
 
 
 def work(

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
+    from numpy.random import Generator
     from torch import Tensor
+
+Result = TypeVar("Result")
 
 
 class Unsupported(TypeError):
-    """A problem was asked for something it does not have; the message says what and what to use
-    instead.
-    """
+    """A problem lacks what a method needs; the message says what, and what to use instead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Constants:
 
 
 class OtherNumbers(RuntimeError):
-    """What was compiled is not, rounding apart, what it is without compilation."""
+    """Compiled code does not agree, up to rounding, with the same code uncompiled."""
 
 
 def apart(y: Tensor) -> Tensor:
@@ -48,8 +49,18 @@ def apart(y: Tensor) -> Tensor:
     return y * (1 + 0.01 * torch.arange(len(y), dtype=y.dtype, device=y.device).unsqueeze(-1))
 
 
+class Replayed(Protocol):
+    """A graph recorded on a device."""
+
+    def replay(self) -> None:
+        """Run it once more, on what its buffers hold now."""
+
+    def reset(self) -> None:
+        """Free it."""
+
+
 class Recording(Protocol):
-    """A gradient recorded on a device, of whatever lies in its buffers."""
+    """A gradient recorded on a device, a function of what its buffers hold."""
 
     y: Tensor
     """The buffer of the points."""
@@ -59,34 +70,46 @@ class Recording(Protocol):
     """Steps that gave other numbers with it."""
 
     def gradient(self, y: Tensor) -> Tensor:
-        """The gradient at ``y`` for the other buffers, computed rather than replayed: for recording
-        it in turn.
+        """The gradient at ``y`` for the other buffers, computed and not replayed, so that it can be
+        recorded as part of something else.
         """
 
-    def record(self, work: Callable[[], Any]) -> tuple[Any, Any]:
+    def record(self, work: Callable[[], Result]) -> tuple[Replayed, Result]:
         """``work`` as a graph that shares this one's memory, with what it returned."""
 
     def check(self, found: Tensor, expected: Tensor) -> None:
-        """Refuse what was compiled with :class:`OtherNumbers` if it is not what it is without
-        compilation.
-        """
+        """Raise :class:`OtherNumbers` unless both agree up to rounding."""
+
+
+class Draws(Protocol):
+    """What an augmentation drew for some samples."""
+
+    @classmethod
+    def join(cls, many: Sequence[Self]) -> Self:
+        """The draws of several batches, one after another."""
+
+    def to(self, device: torch.device) -> object:
+        """As tensors on ``device``, as the oracle takes them."""
+
+
+class Augmentation(Protocol):
+    """Random changes to samples: the engine draws them, the oracle applies them."""
+
+    def draw(self, rng: Generator, n: int) -> Draws:
+        """Decide for ``n`` samples."""
 
 
 class Oracle(abc.ABC):
-    """The problems of some clients side by side; row c of every argument belongs to the c-th of
-    them.
-    """
+    """The problems of some clients side by side; row c of every argument is the c-th client's."""
 
     @abc.abstractmethod
     def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
         """Gradients ``[C, d]`` at ``y [C, d]``, on all data or on the samples ``batch [C, B]``.
 
-        ``batch`` holds positions among each client's own samples, -1 for none. Where the problem
-        has an
-        ``augmentation``, what it drew for the C * B samples follows as a third argument (or
-        ``None``), and where it
-        ``drops``, a number ``[C]`` as a fourth, which decides what each client drops; without it
-        nothing is.
+        ``batch`` holds positions among each client's own samples, -1 for none. Only an oracle of a
+        problem with an ``augmentation`` or one that ``drops`` gets more: a third argument, the
+        :class:`Draws` for the C * B samples (or ``None``), and a fourth, a number ``[C]`` that
+        decides what each client drops (nothing without it).
         """
 
     def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
@@ -94,22 +117,23 @@ class Oracle(abc.ABC):
         return y.sub_(self.grad(y, *batch), alpha=lr)
 
     def recorded(self, y: Tensor, *batch: Any) -> Recording | None:
-        """The recording that this gradient is a replay of, if any, with the batch in its buffers.
+        """The recording that replays this gradient, if any, with the batch in its buffers.
 
-        What a local step adds to it is then worth compiling.
+        Only then is the rest of a local step worth compiling.
         """
         return None
 
     def begin(self, start: Tensor, previous: Tensor | None) -> None:
-        """Local training sets out from ``start [C, d]``; ``previous`` are the clients' last local
-        models.
+        """Local training starts at ``start [C, d]``; ``previous`` are the last local models.
+
+        Called before every local training; losses that compare models keep both.
         """
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         """Row-wise minimisers of f_i(y) - <v, y> + (lam/2)|y|^2."""
         raise Unsupported(
-            f"{type(self).__name__} has no exact local minimiser; use a quadratic, least-squares or logistic problem, "
-            "or a method whose local solver is gradient descent"
+            f"{type(self).__name__} has no exact local minimiser; use a quadratic, least-squares "
+            "or logistic problem, or a method whose local solver is gradient descent"
         )
 
 
@@ -122,14 +146,22 @@ class Problem(abc.ABC):
     """Samples per client; mini-batches are drawn from them."""
     dtype: torch.dtype
     device: torch.device
-    augmentation: Any = None
-    """Random changes to samples: ``draw(rng, n)`` decides them, the oracle applies them."""
+
+    note: str = ""
+    """A caveat printed beside every accuracy, as "JPEG q80"."""
+    class_names: tuple[str, ...] = ()
+    """The classes of the samples, in the order of :meth:`label_counts`."""
+    precision: str | None = None
+    """Of matrix products on a GPU, where it can be chosen: f32, tf32 or bf16."""
+
+    # What only networks use so far.
+
+    augmentation: Augmentation | None = None
+    """Random changes to the samples of mini-batches."""
     drops: bool = False
     """Whether local steps leave out parts of the model at random, as dropout does."""
     together: int | None = None
-    """How many clients are best worked on side by side, each group of them on one thread; ``None``:
-    all there are.
-    """
+    """Clients that one thread works on at a time; ``None``: all of them, on the calling thread."""
     remembers: bool = False
     """Whether the local loss looks at a client's last local model, which the engine then keeps."""
     differentiates: bool = False
@@ -141,30 +173,34 @@ class Problem(abc.ABC):
 
     @abc.abstractmethod
     def metrics(self, x: Tensor) -> dict[str, float]:
-        """``loss`` and ``grad_norm`` of f at ``x``; ``gap`` and ``distance`` where the optimum is
-        known.
-        """
+        """``loss`` and ``grad_norm`` of f at ``x``; ``gap`` and ``distance`` to a known optimum."""
 
     @abc.abstractmethod
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """The same problem in another precision or on another device."""
 
     def release(self) -> None:
-        """Give back what was recorded on a device; a run that goes on records it anew."""
+        """Free what was recorded on a device; later gradients record it again."""
 
     @property
     def constants(self) -> Constants:
         return Constants()
 
     @property
-    def optimum(self) -> Any:
+    def optimum(self) -> Tensor | None:
         """The minimiser x* ``[d]`` in float64, or ``None`` where it is not known."""
         return None
 
+    def label_counts(self, members: np.ndarray | None = None) -> Tensor | None:
+        """Samples of each class, ``[C, classes]``; ``None`` where samples have no classes."""
+        return None
+
+    def tensors(self, x: Tensor) -> dict[str, Tensor]:
+        """The model ``x`` by the names of its tensors, as it is exported."""
+        return {"x": x}
+
     def digest(self) -> str | None:
-        """The SHA-256 of what it was made from: data, partition, first point; ``None`` where that
-        is not known.
-        """
+        """The SHA-256 of data, partition and first point; ``None`` where that is not known."""
         return None
 
     def start(self) -> Tensor:

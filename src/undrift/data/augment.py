@@ -1,8 +1,8 @@
 """Random crops, flips and rotations: drawn on the host, applied to a whole batch on the device.
 
 Each operation moves whole pixels, so a chain of them is one map from output to input pixels:
-``apply`` composes the
-maps and gathers once, which gives exactly what applying the operations one after another would.
+``apply`` composes the maps and gathers once, which gives exactly what applying the operations one
+after another would.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from undrift._device import upload
 from undrift.core.params import unknown
@@ -22,33 +23,39 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+Array = TypeVar("Array", NDArray[np.generic], "Tensor")
 Operation = Literal["rotate", "crop", "flip"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Draws:
-    """What chance decided for ``n`` images, as NumPy arrays or as tensors."""
+class Draws(Generic[Array]):
+    """What was drawn for ``n`` images, as NumPy arrays or as tensors."""
 
-    offsets: Any
+    offsets: Array
     """``[n, 2]`` int64: row and column of the crop in the padded image."""
-    flips: Any
+    flips: Array
     """``[n]`` bool."""
-    angles: Any
+    angles: Array
     """``[n]`` float64: degrees, counter-clockwise."""
 
     @classmethod
-    def join(cls, many: Sequence[Draws]) -> Draws:
+    def join(cls, many: Sequence[Draws[NDArray[np.generic]]]) -> Draws[NDArray[np.generic]]:
         """The draws of several batches, one after another."""
-        return cls(
-            *(np.concatenate([getattr(d, f.name) for d in many]) for f in dataclasses.fields(cls))
+        return Draws(
+            np.concatenate([draws.offsets for draws in many]),
+            np.concatenate([draws.flips for draws in many]),
+            np.concatenate([draws.angles for draws in many]),
         )
 
-    def to(self, device: torch.device | str) -> Draws:
+    def to(self, device: torch.device | str) -> Draws[Tensor]:
         """As tensors on ``device``."""
         import torch
 
-        values = [np.asarray(getattr(self, f.name)) for f in dataclasses.fields(self)]
-        return Draws(*(upload(v, torch.device(device)) for v in values))
+        where = torch.device(device)
+        offsets, flips, angles = (
+            upload(np.asarray(part), where) for part in (self.offsets, self.flips, self.angles)
+        )
+        return Draws(offsets, flips, angles)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +67,7 @@ class Augmentation:
         crop_probability: how often the crop happens at all.
         flip: mirror left and right, half of the time.
         rotation: about the centre, by uniform degrees in ±``rotation``; nearest neighbour, zeros
-        outside.
+            outside.
         order: what is done first.
     """
 
@@ -77,10 +84,11 @@ class Augmentation:
             )
         if self.padding < 0 or self.rotation < 0 or not 0 <= self.crop_probability <= 1:
             raise ValueError(
-                f"{self} is not allowed: padding and rotation are >= 0, crop_probability is in [0, 1]"
+                f"{self} is not allowed: padding and rotation are >= 0, "
+                "crop_probability is in [0, 1]"
             )
 
-    def draw(self, rng: Generator, n: int) -> Draws:
+    def draw(self, rng: Generator, n: int) -> Draws[NDArray[np.generic]]:
         """Decide for ``n`` images; what is switched off draws nothing."""
         offsets = np.full((n, 2), self.padding)
         if self.padding:
@@ -93,10 +101,8 @@ class Augmentation:
             rng.uniform(-self.rotation, self.rotation, n) if self.rotation else np.zeros(n),
         )
 
-    def apply(self, images: Tensor, draws: Draws) -> Tensor:
-        """The images ``[n, C, H, W]``, of any dtype, changed as the draws (tensors on the same
-        device) say.
-        """
+    def apply(self, images: Tensor, draws: Draws[Tensor]) -> Tensor:
+        """The images ``[n, C, H, W]``, of any dtype, changed by draws on the same device."""
         import torch
 
         _, _, height, width = images.shape
@@ -122,8 +128,9 @@ class Augmentation:
 def _rotated(
     rows: Tensor, cols: Tensor, degrees: Tensor, height: int, width: int
 ) -> tuple[Tensor, Tensor]:
-    """Where the pixels of rotated images come from, in Pillow's 16.16 fixed point: no device rounds
-    differently.
+    """Where the pixels of rotated images come from.
+
+    In Pillow's 16.16 fixed point: no device rounds differently.
     """
     import torch
 
@@ -150,7 +157,8 @@ class Normalise:
 
         if images.dtype != torch.uint8 or images.shape[-3] != len(self.mean):
             raise ValueError(
-                f"images to normalise are uint8 [n, {len(self.mean)}, H, W]; got {images.dtype} {list(images.shape)}"
+                f"images to normalise are uint8 [n, {len(self.mean)}, H, W]; "
+                f"got {images.dtype} {list(images.shape)}"
             )
         dtype = dtype or torch.float32
         mean, std = (_channels(values, images.device, dtype) for values in (self.mean, self.std))
@@ -169,17 +177,18 @@ def _channels(values: tuple[float, ...], device: torch.device, dtype: torch.dtyp
 class Pipeline:
     """From bytes to what a network sees in training; in testing it sees ``normalise(images)``.
 
-    ``fill``: what crops and rotations show outside of the image. ``black`` is 0 before
-    normalisation (torchvision's
-    transforms of images), ``mean`` is 0 after it (FL-Simulator, which pads images normalised
-    beforehand).
+    ``fill`` is what crops and rotations show outside of the image: ``black`` is 0 before
+    normalisation (torchvision's transforms of images), ``mean`` is 0 after it (FL-Simulator, which
+    pads normalised images).
     """
 
     augmentation: Augmentation
     normalise: Normalise
     fill: Literal["black", "mean"] = "black"
 
-    def __call__(self, images: Tensor, draws: Draws, dtype: torch.dtype | None = None) -> Tensor:
+    def __call__(
+        self, images: Tensor, draws: Draws[Tensor], dtype: torch.dtype | None = None
+    ) -> Tensor:
         if self.fill == "mean":
             return self.augmentation.apply(self.normalise(images, dtype), draws)
         return self.normalise(self.augmentation.apply(images, draws), dtype)
@@ -200,9 +209,7 @@ def fedacg(dataset: str = "cifar10") -> Pipeline:
 
 
 def fedspeed(dataset: str = "cifar10") -> Pipeline:
-    """FedSpeed's code (FL-Simulator): flip, then half of the images cropped; outside is the mean,
-    not black.
-    """
+    """FedSpeed's code (FL-Simulator): flip, then half of the images cropped; padded by the mean."""
     half = (0.5, 0.5, 0.5)
     cifar10 = Normalise((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
     normalise = _pick(

@@ -14,9 +14,7 @@ def cnn(channels: int, size: int, classes: int) -> Net:
 
 
 def cnn_paper(channels: int, size: int, classes: int, *, dropout: float = 0.25) -> Net:
-    """FedRecu's network as its paper tells it. The kernels are not told: 3x3, padded to keep the
-    size.
-    """
+    """FedRecu's network as in its paper, with 3x3 kernels that keep the size (it names none)."""
     return _convolutional(
         channels, size, classes, (32, 64, 128), kernel=3, padding=1, hidden=256, dropout=dropout
     )
@@ -25,9 +23,7 @@ def cnn_paper(channels: int, size: int, classes: int, *, dropout: float = 0.25) 
 def cnn_small(
     channels: int, size: int, classes: int, *, widths: Sequence[int] = (8, 16), hidden: int = 32
 ) -> Net:
-    """Small enough for proofs on a CPU: 5x5 convolutions, or padded 3x3 ones where images are too
-    small for those.
-    """
+    """Small enough for a CPU: 5x5 convolutions, or padded 3x3 ones for the smallest images."""
     kernel, padding = (5, 0) if _side(size, len(widths), 5, 0) > 0 else (3, 1)
     return _convolutional(
         channels, size, classes, widths, kernel=kernel, padding=padding, hidden=hidden
@@ -48,7 +44,8 @@ def _convolutional(
     side = _side(size, len(widths), kernel, padding)
     if side < 1:
         raise ValueError(
-            f"{size}x{size} images are too small for {len(widths)} convolutions of {kernel}x{kernel}"
+            f"{size}x{size} images are too small for {len(widths)} convolutions "
+            f"of {kernel}x{kernel}"
         )
     trunk = [
         nn.Sequential(nn.Conv2d(inner, outer, kernel, padding=padding), nn.ReLU(), nn.MaxPool2d(2))
@@ -59,9 +56,7 @@ def _convolutional(
 
 
 def _side(size: int, layers: int, kernel: int, padding: int) -> int:
-    """What is left of a side after so many convolutions and poolings; not positive where it is too
-    small for them.
-    """
+    """The side of an image after so many convolutions and poolings; not positive if too small."""
     for _ in range(layers):
         size = (size + 2 * padding - kernel + 1) // 2
     return size

@@ -1,6 +1,4 @@
-"""Convolutions as products of matrices, so that the networks of many clients run as one batch of
-products.
-"""
+"""Convolutions as matrix products, so that the networks of many clients run as batched products."""
 
 from __future__ import annotations
 
@@ -10,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 
-class Taps(nn.Conv2d):
-    """A convolution as shifted copies of its input times its weights; taps that only ever meet
-    padding are left out.
+class ConvAsMatmul(nn.Conv2d):
+    """A convolution as shifted copies of its input times its weights.
 
-    Stacked by ``vmap`` it is one batched product. ``nn.Conv2d`` becomes a grouped convolution
-    there, which is slow.
+    Kernel positions that only ever meet padding are left out. Stacked by ``vmap`` it is one batched
+    product, while ``nn.Conv2d`` becomes a grouped convolution, which is slow.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -31,30 +28,31 @@ class Taps(nn.Conv2d):
         weight = self.weight[:, :, i, j].flatten(2).transpose(1, 2).flatten(1)
         out = copies.flatten(3).flatten(0, 2) @ weight.t()
         out = out if self.bias is None else out + self.bias
-        return out.unflatten(0, copies.shape[:3]).permute(0, 3, 1, 2)
+        return torch.unflatten(out, 0, copies.shape[:3]).permute(0, 3, 1, 2)
 
 
 def _shifts(size: int, layer: nn.Conv2d, axis: int) -> tuple[list[slice], slice]:
-    """What each tap of one axis sees of the padded input, and which taps these are."""
+    """What the used kernel positions of an axis see of the padded input, and which these are."""
     kernel, stride, padding = layer.kernel_size[axis], layer.stride[axis], int(layer.padding[axis])
     reach = stride * ((size + 2 * padding - kernel) // stride) + 1
-    live = [
-        k
-        for k in range(kernel)
-        if any(0 <= k + at - padding < size for at in range(0, reach, stride))
-    ] or [0]
-    taps = range(live[0], live[-1] + 1)
-    return [slice(k, k + reach, stride) for k in taps], slice(taps.start, taps.stop)
+
+    def meets(k: int) -> bool:
+        return any(0 <= k + at - padding < size for at in range(0, reach, stride))
+
+    live = [k for k in range(kernel) if meets(k)] or [0]
+    used = range(live[0], live[-1] + 1)
+    return [slice(k, k + reach, stride) for k in used], slice(used.start, used.stop)
 
 
-def with_taps(net: nn.Module) -> nn.Module:
-    """A copy of ``net`` whose convolutions are :class:`Taps`, but for grouped, dilated or oddly
-    padded ones.
+def convolutions_as_products(net: nn.Module) -> nn.Module:
+    """A copy of ``net`` with :class:`ConvAsMatmul` for all convolutions it can compute.
+
+    Grouped and dilated ones, and those with unusual padding, stay.
     """
     net = copy.deepcopy(net)
     for layer in net.modules():
         if type(layer) is nn.Conv2d and _plain(layer):
-            layer.__class__ = Taps
+            layer.__class__ = ConvAsMatmul
     return net
 
 

@@ -1,6 +1,4 @@
-"""Dropout by key: a mask is a pure function of an integer, in every engine, on every device,
-stacked or not.
-"""
+"""Dropout by key: a mask is a pure function of an integer, on every engine and every device."""
 
 from __future__ import annotations
 
@@ -17,19 +15,15 @@ KINDS: dict[type[nn.Module], int | None] = {
     nn.Dropout2d: 4,
     nn.Dropout3d: 5,
 }
-"""Layers of torch that become :class:`Dropout`; those that drop whole channels, with the dimensions
-of their input.
-"""
+"""Layers that become :class:`Dropout`, with the input dimensions of those that drop channels."""
 CALL, SLICE = 1 << 16, 1 << 32
-"""How far apart the keys are of one layer's calls, and of the slices of samples in one step; layers
-are 1 apart.
+"""Distance between the keys of a layer's calls, and of a step's slices of samples; layers are 1
+apart.
 """
 
 
 class Dropout(_DropoutNd):
-    """Drops what its key says; without one nothing. The key comes with the weights, through
-    ``functional_call``.
-    """
+    """Drops by its key, nothing without one; ``functional_call`` sets it with the weights."""
 
     key: Tensor | None
     place: int
@@ -50,7 +44,7 @@ class Dropout(_DropoutNd):
 
 
 def keyed(net: nn.Module) -> tuple[str, ...]:
-    """Let the dropout of ``net`` wait for a key; by these names ``functional_call`` gives it."""
+    """Replace the dropout of ``net`` by keyed layers; the names of their keys."""
     for layer in net.modules():
         if type(layer) in KINDS:
             dims = KINDS[type(layer)]
@@ -76,8 +70,9 @@ _WORD = 0xFFFFFFFF
 
 
 def _mix(word: Tensor) -> Tensor:
-    """A bijection of 32-bit words (Wellons' lowbias32) in int64, whose products wrap but keep their
-    low bits.
+    """A bijection of 32-bit words, Wellons' lowbias32.
+
+    In int64: products wrap but keep their low bits.
     """
     word = ((word ^ (word >> 16)) * 0x7FEB352D) & _WORD
     word = ((word ^ (word >> 15)) * 0x846CA68B) & _WORD

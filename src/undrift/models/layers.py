@@ -1,6 +1,4 @@
-"""Networks known layer by layer: those of :class:`Net` and ``nn.Sequential`` alone, as far as these
-are nested.
-"""
+"""Networks whose layers are known: nested :class:`Net` and ``nn.Sequential`` alone."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from undrift.models.net import Net
 
 
 def leaves(net: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """What runs one after another, with the beginning of its parameters' names; several times where
-    it is reused.
-    """
+    """The layers in the order they run, each with the prefix of its parameters' names."""
     inside = _inside(net)
     if not inside:
         yield name, net
@@ -25,9 +21,7 @@ def leaves(net: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
 
 
 def pool_first(net: nn.Module) -> nn.Module:
-    """``net`` with ReLU after max-pooling where it was before: the same numbers and gradients, for
-    less work.
-    """
+    """Move ReLU behind max-pooling in ``net``: the same numbers and gradients for less work."""
     inside = {} if hooked(net) else _inside(net)
     for module in inside.values():
         pool_first(module)
@@ -39,14 +33,14 @@ def pool_first(net: nn.Module) -> nn.Module:
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Images with the channels of a pixel side by side; a single channel too is said to be so."""
+    """Images with the channels of a pixel side by side, marked so even for a single channel."""
     _, channels, height, width = x.shape
     strides = (height * width * channels, 1, width * channels, channels)
     return x.contiguous(memory_format=torch.channels_last).as_strided(x.shape, strides)
 
 
 def hooked(net: nn.Module) -> bool:
-    """Whether to call it may do more than its layers do."""
+    """Whether calling it may do more than its layers do."""
     return any(
         m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
         for m in net.modules()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Layout:
     """Names and shapes of a module's trainable parameters, in the order of the vector."""
 
     names: tuple[str, ...]
@@ -27,35 +27,31 @@ class Spec:
         return sum(self.sizes)
 
 
-def flatten(module: nn.Module) -> tuple[Tensor, Spec]:
-    """A copy of the parameters as one vector ``[d]``, and how to read it; frozen ones are not in
-    it.
+def flatten(module: nn.Module) -> tuple[Tensor, Layout]:
+    """A copy of the trainable parameters as one vector ``[d]``, and how to read it.
 
-    >>> vector, spec = flatten(nn.Linear(3, 2))
-    >>> {name: tuple(value.shape) for name, value in unflatten(vector, spec).items()}
+    >>> vector, layout = flatten(nn.Linear(3, 2))
+    >>> {name: tuple(value.shape) for name, value in unflatten(vector, layout).items()}
     {'weight': (2, 3), 'bias': (2,)}
     """
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not parameters:
         frozen = any(True for _ in module.parameters())
-        remedy = (
-            "all of its parameters are frozen; set requires_grad of some"
-            if frozen
-            else "it has no parameters"
-        )
-        raise ValueError(f"there is nothing to train in this module: {remedy}")
-    spec = Spec(tuple(parameters), tuple(tuple(p.shape) for p in parameters.values()))
-    return torch.cat([p.detach().reshape(-1) for p in parameters.values()]), spec
+        frozen_text = "all of its parameters are frozen; set requires_grad of some"
+        reason = frozen_text if frozen else "it has no parameters"
+        raise ValueError(f"there is nothing to train in this module: {reason}")
+    layout = Layout(tuple(parameters), tuple(tuple(p.shape) for p in parameters.values()))
+    return torch.cat([p.detach().reshape(-1) for p in parameters.values()]), layout
 
 
-def unflatten(vector: Tensor, spec: Spec) -> dict[str, Tensor]:
+def unflatten(vector: Tensor, layout: Layout) -> dict[str, Tensor]:
     """Views of ``vector`` by name; ``[C, d]`` gives every parameter a leading axis ``C``."""
-    if vector.shape[-1] != spec.dim:
+    if vector.shape[-1] != layout.dim:
         raise ValueError(
-            f"these weights are {spec.dim} numbers; got a vector of {vector.shape[-1]}"
+            f"these weights are {layout.dim} numbers; got a vector of {vector.shape[-1]}"
         )
-    parts = vector.split(spec.sizes, dim=-1)
+    parts = vector.split_with_sizes(layout.sizes, dim=-1)
     return {
         name: part.view(*vector.shape[:-1], *shape)
-        for name, part, shape in zip(spec.names, parts, spec.shapes, strict=True)
+        for name, part, shape in zip(layout.names, parts, layout.shapes, strict=True)
     }

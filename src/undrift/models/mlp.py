@@ -9,9 +9,7 @@ from undrift.models.net import Net
 
 
 def mlp(channels: int, size: int, classes: int, *, hidden: Sequence[int] = (200, 200)) -> Net:
-    """Linear layers with ReLU between them; the default on 28x28 is FedDyn's and FedSpeed's
-    784-200-200-10.
-    """
+    """Linear layers with ReLU between; on 28x28 images FedDyn's and FedSpeed's 784-200-200-10."""
     widths = [channels * size**2, *hidden]
     trunk = [
         nn.Sequential(nn.Flatten(), nn.Linear(inner, outer), nn.ReLU())

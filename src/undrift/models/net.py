@@ -1,11 +1,10 @@
-"""What every network offers: features, a linear head, and an ordered list of blocks."""
+"""What every network offers: an ordered list of blocks, features, and a linear head."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,18 +27,12 @@ class Net(nn.Module):
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.head = head
 
-    @property
-    def blocks(self) -> list[nn.Module]:
-        """The trunk's blocks, then pool, dropout and head as one: run one after another they are
-        ``forward``.
-        """
-        return [*self.trunk, nn.Sequential(self.pool, self.dropout, self.head)]
-
     def features(self, x: Tensor) -> Tensor:
         """What the head sees, ``[n, head.in_features]``."""
         for block in self.trunk:
             x = block(x)
-        return self.pool(x)
+        features: Tensor = self.pool(x)
+        return features
 
     def taps(self, x: Tensor) -> list[Tensor]:
         """The output of every trunk block."""
@@ -49,29 +42,29 @@ class Net(nn.Module):
         return outputs
 
     def resume(self, tap: Tensor, level: int) -> Tensor:
-        """Logits from the output of trunk block ``level``: the blocks ``level + 1``, ... run on it."""
+        """Logits from the output of trunk block ``level``, by running the blocks after it."""
         for block in list(self.trunk)[level + 1 :]:
             tap = block(tap)
         return self.classify(self.pool(tap))
 
     def classify(self, z: Tensor) -> Tensor:
         """Logits from features."""
-        return self.head(self.dropout(z))
+        logits: Tensor = self.head(self.dropout(z))
+        return logits
 
-    def forward(self, x: Tensor, view: Callable[[Net, Tensor], Any] | None = None) -> Any:
-        """Logits, or ``view(self, x)``: ``functional_call(net, weights, (x, Net.features))``
-        reaches any method.
+    def forward(self, x: Tensor, view: Callable[[Net, Tensor], object] | None = None) -> object:
+        """Logits, or ``view(self, x)``.
+
+        So ``functional_call(net, weights, (x, Net.features))`` reaches any method.
         """
-        if view is not None:
-            return view(self, x)
-        return self.classify(self.features(x))
+        return self.classify(self.features(x)) if view is None else view(self, x)
 
 
 def with_projection(net: Net, out_dim: int = 256, *, seed: int = 0) -> Net:
-    """A copy of ``net`` with MOON's projection (Linear d→d, ReLU, Linear d→``out_dim``) and a new
-    head on top of it.
+    """A copy of ``net`` with MOON's projection and a new head on top of it.
 
-    ``features`` are then the projection's; the trunk keeps its weights.
+    The projection is Linear d→d, ReLU, Linear d→``out_dim``; ``features`` are then its outputs.
+    The trunk keeps its weights.
     """
     d, classes = net.head.in_features, net.head.out_features
     body = copy.deepcopy(net)
@@ -84,9 +77,7 @@ def with_projection(net: Net, out_dim: int = 256, *, seed: int = 0) -> Net:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Layers made inside take their weights from ``seed`` on the CPU; torch's own generators do not
-    notice.
-    """
+    """Layers made inside take their weights from ``seed``; torch's generators are left alone."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
         yield
@@ -99,6 +90,6 @@ def refuse_batch_statistics(module: nn.Module) -> None:
         if running or isinstance(layer, _BatchNorm):
             where = f" at {name!r}" if name else ""
             raise ValueError(
-                f"the {type(layer).__name__}{where} keeps statistics of its batches, which clients with different data "
-                "do not share; use GroupNorm instead"
+                f"the {type(layer).__name__}{where} keeps statistics of its batches, which clients "
+                "with different data do not share; use GroupNorm instead"
             )

@@ -33,7 +33,8 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        return (self.residual(x) + self.shortcut(x)).relu()
+        out: Tensor = self.residual(x) + self.shortcut(x)
+        return out.relu()
 
 
 def resnet18(
@@ -45,12 +46,11 @@ def resnet18(
     groups: int = 2,
     init: Literal["torchvision", "torch"] = "torchvision",
 ) -> Net:
-    """FedSpeed's network (stem ``7x7``, torchvision's) or FedACG's (``3x3``, for CIFAR: no stride,
-    no max-pooling).
+    """FedSpeed's network (stem ``7x7``, torchvision's) or FedACG's (``3x3``).
 
-    ``init``: ``torchvision`` draws convolutions from Kaiming's normal over the fan-out; ``torch``
-    leaves what
-    ``nn.Conv2d`` does, as FedACG's code happens to.
+    FedACG's is for CIFAR: no stride, no max-pooling. ``init``: ``torchvision`` draws convolutions
+    from Kaiming's normal over the fan-out; ``torch`` keeps the default of ``nn.Conv2d``, as
+    FedACG's code does.
     """
     if stem not in STEMS:
         raise ValueError(unknown("stem", stem, STEMS))

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 
-def digest(*parts: Any) -> str:
-    """Of arrays and tensors (type, shape and content), texts and numbers, in their order.
+def digest(*parts: object) -> str:
+    """Of arrays and tensors (type, shape and content), bytes, and the ``repr`` of everything else.
 
-    Float64 counts by its first seven digits: data that are computed, standardised features or drawn
-    Hessians, differ in
-    the last ones from machine to machine and are still the same data.
+    Float64 counts by its first seven digits: computed data, as standardised features or drawn
+    Hessians, differ in the last ones from machine to machine and are still the same data.
     """
     total = hashlib.sha256()
     for part in parts:
         if isinstance(part, Tensor | np.ndarray):
             tensor = torch.as_tensor(part).detach()
-            tensor = (
-                (tensor.float() if tensor.dtype == torch.float64 else tensor).cpu().contiguous()
-            )
+            if tensor.dtype == torch.float64:
+                tensor = tensor.float()
+            tensor = tensor.cpu().contiguous()
             total.update(f"{tensor.dtype} {list(tensor.shape)}\n".encode())
-            content: Any = tensor.reshape(-1).view(torch.uint8).numpy()
-            total.update(content)
+            total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
         else:
-            total.update(f"{part!r}\n".encode())
+            total.update((part if isinstance(part, bytes) else repr(part).encode()) + b"\n")
     return total.hexdigest()

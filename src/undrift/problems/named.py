@@ -53,7 +53,7 @@ class Named:
     judged: ClassVar[Literal["gap", "accuracy"]] = "gap"
     """The metric that targets are set for."""
     chance: ClassVar[Mapping[str, str]] = {"split": "data"}
-    """What a seed can decide, in words: the ``split`` among clients (or the data), the ``start``."""
+    """What a seed can decide, in words: the ``split`` (or the data), the ``start``."""
     held: ClassVar[tuple[str, ...]] = ()
     """The parameters whose product is the count of numbers that a client holds."""
 

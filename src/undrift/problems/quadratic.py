@@ -61,7 +61,7 @@ class Quadratic(QuadraticForm):
 
     @classmethod
     def centred(cls, A: Values, b: Values, *, beta: float = 0.0) -> Self:
-        r""":math:`f_i(x) = \frac1m\sum_j \frac12 (x-b_{ij})^\top A_{ij}(x-b_{ij})`, b shaped as q."""
+        r""":math:`f_i(x) = \frac1m\sum_j \frac12 (x-b_{ij})^\top A_{ij}(x-b_{ij})`."""
         A, b = exact("A", A), exact("b", b)
         q = (A @ b.unsqueeze(-1)).squeeze(-1) if A.ndim > b.ndim else A * b
         return cls(A, q, 0.5 * (b * q).sum(-1), beta=beta)

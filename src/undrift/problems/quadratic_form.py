@@ -143,7 +143,7 @@ class QuadraticForm(ExactProblem):
         )
 
     def metrics(self, x: Tensor) -> dict[str, float]:
-        """``distance`` is to the nearest minimiser; the others come from x - x*: nothing cancels."""
+        """From x - x*, so that nothing cancels; ``distance`` is to the nearest minimiser."""
         H, q, best, span = self._gauge
         x = x.detach().to(q)
         if best is None:
@@ -203,7 +203,7 @@ def back(factor: Tensor, rhs: Tensor) -> Tensor:
 def minimiser(
     H: Matrix, q: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], Matrix | None] | None:
-    """The least-norm minimiser of x'Hx/2 - q'x, and the map onto the range of H if H is singular."""
+    """The least-norm minimiser of x'Hx/2 - q'x, and the map onto the range of a singular H."""
     if H.ndim == 1:
         values, basis = H, None
     else:

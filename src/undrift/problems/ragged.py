@@ -13,11 +13,11 @@ from torch import Tensor
 from undrift._device import upload
 
 WASTE = 4
-"""Clients are padded to the largest one's size if that takes less than so many times the memory."""
+"""Clients are padded to the largest one if that takes less than so many times the memory."""
 
 
 class Ragged:
-    """Rows of clients in a table: ``sizes[c]`` from ``first[c]`` on; its last row means no sample."""
+    """Clients' rows of a table: ``sizes[c]`` from ``first[c]`` on; the last row is no sample."""
 
     def __init__(self, first: np.ndarray, sizes: np.ndarray):
         self.first, self.sizes = first, sizes

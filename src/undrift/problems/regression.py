@@ -72,7 +72,7 @@ class RegressionOracle(Oracle):
         """What :meth:`solve` minimises."""
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
-        """By Newton's method in float64, to a gradient of 1e-12 relative to the size of its terms."""
+        """By Newton's method in float64, to a gradient of 1e-12 relative to its terms."""
         if len(v) > (side := self.side_by_side(v.shape[1])):
             pieces, rows = self.apart if side == 1 else self.pieces(side), torch.split(v, side)
             return torch.cat([f.solve(row, lam) for f, row in zip(pieces, rows, strict=True)])

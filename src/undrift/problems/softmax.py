@@ -169,7 +169,7 @@ class Softmax(Regression):
 
 
 class SoftmaxOracle(RegressionOracle):
-    """Scores are ``[C, classes, m]``, samples last: torch's softmax over a short last axis is slow."""
+    """Scores are ``[C, classes, m]``: torch's softmax over a short last axis is slow."""
 
     def __init__(self, table: Table, exact: Table, held: Ragged, dtype: torch.dtype):
         self.table, self.exact, self.held, self.dtype = table, exact, held, dtype

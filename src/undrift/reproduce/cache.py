@@ -43,7 +43,7 @@ class Want:
 
     @property
     def key(self) -> str:
-        return self.key_at(getattr(self.spec.problem, "precision", None))
+        return self.key_at(self.spec.problem.precision)
 
     def key_at(self, precision: str | None) -> str:
         """The fingerprint, were it run in that precision; labels, rounds, device and the data's
@@ -96,7 +96,7 @@ class Cache:
         """The kept run that serves, the one with most rounds; ``None`` where nothing is recorded
         yet.
         """
-        exact = getattr(want.spec.problem, "precision", None)
+        exact = want.spec.problem.precision
         precisions = (
             [exact]
             if want.strict or exact is None
@@ -190,7 +190,7 @@ def begin(folder: Folder, want: Want, note: str) -> None:
         return
     about = {
         "date": time.strftime("%Y-%m-%d"),
-        "precision": getattr(want.spec.problem, "precision", None),
+        "precision": want.spec.problem.precision,
         "note": note,
     }
     folder.start(

@@ -125,7 +125,7 @@ def heatmaps(report: Report) -> Figure | None:
     figure, axes = grid(len(shown), report.item.across)
     for ax, panel in zip(axes, shown, strict=False):
         problem = panel.wants[0].spec.problem.build()
-        counts = problem.label_counts(np.arange(problem.clients)).double()
+        counts = problem.label_counts().double()
         shares = (counts / counts.sum(1, keepdim=True)).numpy()
         picture = ax.imshow(shares.T, aspect="auto", cmap="magma", interpolation="nearest")
         ax.set_title(_plain(panel.panel.title), fontsize=10)

@@ -148,7 +148,7 @@ def build(want: Want) -> Problem:
     import torch
 
     spec, objective = want.spec, want.entry.objective
-    problem = spec.problem.build(*[objective] * (objective is not None))
+    problem = spec.problem.build(objective)
     dtype = problem.dtype if spec.dtype is None else getattr(torch, spec.dtype)
     return problem.to(dtype, torch.device(spec.device))
 
@@ -163,7 +163,7 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
     folder, spec, entry = cache.folder(want.key), want.spec, want.entry
     label = name = type(entry.method).__name__
     try:
-        begin(folder, want, getattr(getattr(problem, "data", None), "note", ""))
+        begin(folder, want, problem.note)
         if cache.serves(want):  # another process has just finished it
             return
         reporter.begin(want)

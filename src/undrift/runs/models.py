@@ -123,20 +123,6 @@ def stems(labels: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def tensors(problem: Problem, x: Tensor) -> dict[str, Tensor]:
-    """A model by the names of its tensors: those of a network's ``state_dict``, else one vector
-    ``x``.
-    """
-    from torch import Tensor
-
-    of = getattr(problem, "state_dict", None)
-    return (
-        {"x": x}
-        if of is None
-        else {name: part for name, part in of(x).items() if isinstance(part, Tensor)}
-    )
-
-
 def size(problem: Problem) -> int:
     """Bytes of one model, about."""
     return problem.dim * problem.dtype.itemsize
@@ -148,7 +134,7 @@ def _write(path: Path, problem: Problem, x: Tensor, about: dict[str, Any]) -> No
     """
     from undrift.engines.checkpoint import content, head, order
 
-    parts = tensors(problem, x)
+    parts = problem.tensors(x)
     about = about | {"digest": _digest(parts)}
     with naming(path), writing(path) as file:
         file.write(head(parts, {key: str(value) for key, value in about.items()}))

@@ -1,29 +1,30 @@
-"""What :class:`Neural` is given, looked at once: whatever is wrong is said in one sentence, with
-what to do.
-"""
+"""What a network is made of, checked once: what is wrong is refused with the remedy."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from undrift.core.params import BadParameters
 from undrift.models.net import Net, refuse_batch_statistics
 from undrift.objectives.base import Objective
 
+if TYPE_CHECKING:
+    from undrift.data.augment import Pipeline
+    from undrift.data.images import ImageSet
+
 FIELDS = ("images", "labels", "test_images", "test_labels", "classes")
-
-
 CHANCE = (
-    "the network draws random numbers of its own, as F.dropout, nn.AlphaDropout and nn.RReLU do, and nn.LSTM and "
-    "nn.MultiheadAttention with dropout: no run could be repeated; use nn.Dropout itself, not a subclass, or set that "
-    "rate to 0"
+    "the network draws random numbers of its own, as F.dropout, nn.AlphaDropout and nn.RReLU do, "
+    "and nn.LSTM and nn.MultiheadAttention with dropout: no run could be repeated; use nn.Dropout "
+    "itself, not a subclass, or set that rate to 0"
 )
 
 
@@ -35,12 +36,16 @@ class Samples(NamedTuple):
     test_x: Tensor
     test_y: Tensor
 
+    def to(self, device: torch.device) -> Samples:
+        return Samples(*(part.to(device) for part in self))
 
-def samples(data: Any, pipeline: Any) -> Samples:
-    """What an image set holds, none of it changed."""
+
+def samples(data: ImageSet, pipeline: Pipeline | None) -> Samples:
+    """The samples of an image set, unchanged."""
     if not all(hasattr(data, name) for name in FIELDS):
         raise TypeError(
-            f"data must be an undrift.data.images.ImageSet({', '.join(FIELDS)}, name); got a {type(data).__name__}"
+            f"data must be an undrift.data.images.ImageSet({', '.join(FIELDS)}, name); "
+            f"got a {type(data).__name__}"
         )
     if not isinstance(data.classes, Sized):
         raise TypeError(
@@ -63,13 +68,31 @@ def samples(data: Any, pipeline: Any) -> Samples:
         )
     if pipeline is not None and x.dtype != torch.uint8:
         raise ValueError(
-            f"a pipeline normalises uint8 images, but these are {x.dtype}; give the uint8 images, or leave pipeline "
-            "out: other inputs reach the network as they are"
+            f"a pipeline normalises uint8 images, but these are {x.dtype}; give the uint8 images, "
+            "or leave pipeline out: other inputs reach the network as they are"
         )
     return Samples(x, y, test_x, test_y)
 
 
-def objective(given: Any) -> Objective:
+def refuse_unfinite(samples: Samples, parts: Sequence[np.ndarray]) -> None:
+    """Refuse inputs with NaN or infinite numbers."""
+    for name, x in (("images", samples.x), ("test_images", samples.test_x)):
+        if not x.is_floating_point() or not x.numel():
+            continue
+        low, high = x.aminmax()
+        if bool(low.isfinite()) and bool(high.isfinite()):
+            continue
+        sample = next(k for k in range(len(x)) if not bool(x[k].isfinite().all()))
+        holders = (c for c, part in enumerate(parts) if sample in part)
+        client = next(holders, None) if x is samples.x else None
+        held = "" if client is None else f", which client {client} holds,"
+        raise ValueError(
+            f"sample {sample} of {name}{held} has numbers that are not finite; "
+            "remove it or replace them"
+        )
+
+
+def objective(given: object) -> Objective:
     """The local loss."""
     if isinstance(given, type) and issubclass(given, Objective):
         raise TypeError(f"objective is the class {given.__name__}; give {given.__name__}(...)")
@@ -81,7 +104,7 @@ def objective(given: Any) -> Objective:
     return given
 
 
-def refuse_module(module: Any) -> None:
+def refuse_module(module: object) -> None:
     """Refuse what cannot be trained here at all."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"the network must be a torch.nn.Module; got {module!r}")
@@ -99,17 +122,19 @@ def refuse_module(module: Any) -> None:
 
 def refuse_inside(net: nn.Module, loss: Objective) -> None:
     """Refuse an objective that looks at parts which the network has not."""
-    name = type(loss).__name__
+    text, name = "", type(loss).__name__
     if {"features", "blocks"} & set(loss.needs) and not isinstance(net, Net):
-        raise ValueError(
-            f"{name} looks inside the network; make it an undrift.models.Net (trunk, pool and head), "
-            "or use another objective"
+        text = (
+            f"{name} looks inside the network; make it an undrift.models.Net "
+            "(trunk, pool and head), or use another objective"
         )
-    if "blocks" in loss.needs and not len(net.trunk):  # type: ignore[arg-type]
-        raise ValueError(f"{name} needs a network of several blocks; this one is a single layer")
+    elif "blocks" in loss.needs and isinstance(net, Net) and not len(net.trunk):
+        text = f"{name} needs a network of several blocks; this one is a single layer"
+    if text:
+        raise BadParameters("Neural", {"objective": text})
 
 
-def refuse_logits(logits: Any, count: int, classes: int) -> None:
+def refuse_logits(logits: object, count: int, classes: int) -> None:
     """Refuse a network whose output for ``count`` samples is not ``[count, classes]``."""
     if not isinstance(logits, Tensor):
         raise ValueError(
@@ -125,14 +150,14 @@ def refuse_memory(before: nn.Module, after: nn.Module) -> None:
     for (name, buffer), kept in zip(after.named_buffers(), before.buffers(), strict=True):
         if not torch.equal(buffer, kept):
             raise ValueError(
-                f"the network changes its buffer {name!r} in training, which is not shared among clients; "
+                f"the network changes its buffer {name!r} in training, which clients do not share; "
                 "leave out the layer that does so"
             )
 
 
 @contextmanager
 def repeatable() -> Iterator[None]:
-    """Refuse a network that takes chance from a generator of the process; none of them notices."""
+    """Refuse a network that draws from a generator of the process; their states are restored."""
     own, numpys = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         before = _generators()
@@ -145,12 +170,13 @@ def repeatable() -> Iterator[None]:
             np.random.set_state(numpys)
 
 
-def _generators() -> tuple[Any, ...]:
-    numpys: Any = np.random.get_state()
-    return torch.get_rng_state().tolist(), random.getstate(), numpys[1].tolist(), numpys[2]
+def _generators() -> tuple[object, ...]:
+    state = np.random.get_state(legacy=False)["state"]
+    numpys = {name: np.asarray(part).tolist() for name, part in state.items()}
+    return torch.get_rng_state().tolist(), random.getstate(), numpys
 
 
-def _tensor(name: str, given: Any) -> Tensor:
+def _tensor(name: str, given: object) -> Tensor:
     if not isinstance(given, Tensor) or not given.dim():
         raise TypeError(
             f"{name} must be a torch tensor of all samples; got a {type(given).__name__}"
@@ -158,16 +184,17 @@ def _tensor(name: str, given: Any) -> Tensor:
     return given
 
 
-def _labels(name: str, given: Any, classes: int) -> Tensor:
+def _labels(name: str, given: object, classes: int) -> Tensor:
     labels = _tensor(name, given)
     if labels.dim() != 1:
         raise ValueError(
             f"{name} must be [n], one class for each sample, not {list(labels.shape)}; "
-            "a column is to be squeezed, one-hot rows are to be given by their argmax(1)"
+            "squeeze a column, and give the argmax(1) of one-hot rows"
         )
     if labels.is_floating_point() or labels.is_complex():
         raise ValueError(
-            f"{name} are {labels.dtype}, but classes are whole numbers; give {name}.long() if they are"
+            f"{name} are {labels.dtype}, but classes are whole numbers; "
+            f"give {name}.long() if they are"
         )
     labels = labels.long()
     for label in (labels.min(), labels.max()) if len(labels) else ():

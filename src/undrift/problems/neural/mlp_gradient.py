@@ -1,6 +1,4 @@
-"""Networks of linear layers with ReLU between them: gradients of the cross-entropy by formula, for
-many clients.
-"""
+"""Cross-entropy of linear layers with ReLU between: its gradient by formula, for many clients."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.models.layers import hooked, leaves
-from undrift.models.layout import Spec
+from undrift.models.layout import Layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,16 +26,42 @@ class Layer:
 View = tuple[Tensor, Tensor | None]
 
 
-class Dense:
+class MLPGradient:
     """``layers`` of a network whose parameters have ``sizes`` in the vector."""
 
     def __init__(self, layers: list[Layer], sizes: tuple[int, ...]):
         self.layers, self.sizes = layers, sizes
 
+    @classmethod
+    def of(cls, net: nn.Module, layout: Layout) -> MLPGradient | None:
+        """For ``net``, if it is such a network."""
+        places = {name: k for k, name in enumerate(layout.names)}
+        found: list[Layer] = []
+        flat = False
+        for name, module in leaves(net):
+            kind = type(module)
+            if isinstance(module, nn.Flatten) and kind is nn.Flatten:
+                if (module.start_dim, module.end_dim) != (1, -1):
+                    return None
+                flat = True
+            elif isinstance(module, nn.Linear) and kind is nn.Linear:
+                if not flat or f"{name}weight" not in places:
+                    return None
+                bias = None if module.bias is None else places.get(f"{name}bias", -1)
+                weight = places[f"{name}weight"]
+                found.append(Layer(module.in_features, module.out_features, weight, bias))
+            elif kind is nn.ReLU and found:
+                found[-1] = dataclasses.replace(found[-1], relu=True)
+            elif kind is not nn.Identity:
+                return None
+        used = [k for layer in found for k in (layer.weight, layer.bias) if k is not None]
+        every = sorted(used) == list(range(len(layout.names)))
+        if not found or found[-1].relu or hooked(net) or not every:
+            return None
+        return cls(found, layout.sizes)
+
     def gradients(self, y: Tensor, x: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """Of sum_j w_j (-log softmax(s_j)_{label_j}) over the samples ``x [C, n, ...]`` of each
-        client, ``[C, d]``.
-        """
+        """Of sum_j w_j (-log softmax(s_j)_{label_j}) over samples ``x [C, n, ...]``: ``[C, d]``."""
         g = torch.empty(y.shape, dtype=y.dtype, device=y.device)
         slopes = self.views(g)
         for k, h, back in self._backwards(self.views(y.detach()), x, labels, weights):
@@ -50,8 +74,9 @@ class Dense:
     def step_(
         self, views: list[View], lr: float, x: Tensor, labels: Tensor, weights: Tensor
     ) -> None:
-        """``y - lr * gradients(y, ...)``, written over the y of these ``views``: a gradient is
-        never laid down.
+        """``y - lr * gradients(y, ...)``, written over the y of these ``views``.
+
+        The gradient is never stored.
         """
         for k, h, back in self._backwards(views, x, labels, lr * weights):
             weight, bias = views[k]
@@ -60,10 +85,8 @@ class Dense:
                 bias.sub_(back.sum(1, keepdim=True))
 
     def views(self, y: Tensor) -> list[View]:
-        """The weights ``[C, outer, inner]`` and biases ``[C, 1, outer]`` of the layers in ``y [C,
-        d]``.
-        """
-        parts = y.split(self.sizes, 1)
+        """The layers' weights ``[C, outer, inner]`` and biases ``[C, 1, outer]`` within ``y``."""
+        parts = y.split_with_sizes(self.sizes, 1)
         return [
             (
                 parts[layer.weight].view(-1, layer.outer, layer.inner),
@@ -75,9 +98,7 @@ class Dense:
     def _backwards(
         self, views: list[View], x: Tensor, labels: Tensor, weights: Tensor
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """The layers from the last to the first, each with its inputs and the derivative in its
-        outputs.
-        """
+        """Layers from last to first, each with its inputs and the derivative in its outputs."""
         inputs = [x.flatten(2)]
         for layer, (weight, bias) in zip(self.layers, views, strict=True):
             z = torch.bmm(inputs[-1], weight.mT)
@@ -85,9 +106,8 @@ class Dense:
                 z += bias
             inputs.append(z.relu_() if layer.relu else z)
         share = weights.unsqueeze(-1)
-        back = (
-            inputs.pop().mT.softmax(1).mT
-        )  # several times faster than along the last axis, where classes are few
+        # Several times faster than along the last axis, where classes are few.
+        back = inputs.pop().mT.softmax(1).mT
         back.mul_(share).scatter_add_(-1, labels.unsqueeze(-1), -share)
         for k in range(len(views) - 1, -1, -1):
             here = back
@@ -96,32 +116,3 @@ class Dense:
                 if self.layers[k - 1].relu:
                     back = torch.ops.aten.threshold_backward(back, inputs[k], 0)
             yield k, inputs[k], here
-
-
-def dense(net: nn.Module, spec: Spec) -> Dense | None:
-    """A network, where it is of this kind."""
-    places = {name: k for k, name in enumerate(spec.names)}
-    found: list[Layer] = []
-    flat = False
-    for name, module in leaves(net):
-        kind = type(module)
-        if kind is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
-            flat = True
-        elif (
-            isinstance(module, nn.Linear)
-            and kind is nn.Linear
-            and flat
-            and f"{name}weight" in places
-        ):
-            bias = None if module.bias is None else places.get(f"{name}bias", -1)
-            found.append(
-                Layer(module.in_features, module.out_features, places[f"{name}weight"], bias)
-            )
-        elif kind is nn.ReLU and found:
-            found[-1] = dataclasses.replace(found[-1], relu=True)
-        elif kind is not nn.Identity:
-            return None
-    used = [k for layer in found for k in (layer.weight, layer.bias) if k is not None]
-    if not found or found[-1].relu or hooked(net) or sorted(used) != list(range(len(spec.names))):
-        return None
-    return Dense(found, spec.sizes)

@@ -12,7 +12,7 @@ from undrift.models import Net, build, flatten
 from undrift.models.net import seeded
 from undrift.objectives import MOON, FedLC
 from undrift.problems import Neural
-from undrift.problems.neural.mlp_gradient import dense
+from undrift.problems.neural.mlp_gradient import MLPGradient
 
 BEND = nn.ReLU()
 DENSE = {
@@ -50,28 +50,30 @@ def by_module(net, y, x, labels, weights):
 @pytest.mark.parametrize("name", DENSE)
 def test_the_formula_is_the_derivative(name, clients):
     net = made(name)
-    vector, spec = flatten(net)
+    vector, layout = flatten(net)
     generator = torch.Generator().manual_seed(1)
-    y = vector + 0.1 * torch.randn(clients, spec.dim, dtype=torch.float64, generator=generator)
+    y = vector + 0.1 * torch.randn(clients, layout.dim, dtype=torch.float64, generator=generator)
     x = torch.randn(clients, 4, 1, 8, 8, dtype=torch.float64, generator=generator)
     labels = torch.randint(10, (clients, 4), generator=generator)
     weights = torch.rand(clients, 4, dtype=torch.float64, generator=generator)
     weights[0, 2] = 0
-    got = dense(net, spec).gradients(y, x, labels, weights)
+    got = MLPGradient.of(net, layout).gradients(y, x, labels, weights)
     for c in range(clients):
         torch.testing.assert_close(
             got[c], by_module(net, y[c], x[c], labels[c], weights[c]), rtol=1e-12, atol=1e-13
         )
     over = y.clone()
-    dense(net, spec).step_(dense(net, spec).views(over), 0.3, x, labels, weights)
+    MLPGradient.of(net, layout).step_(
+        MLPGradient.of(net, layout).views(over), 0.3, x, labels, weights
+    )
     torch.testing.assert_close(over, y - 0.3 * got, rtol=1e-12, atol=1e-13)
 
 
 def test_points_may_be_views_and_are_left_alone():
     net = made("mlp")
-    vector, spec = flatten(net)
+    vector, layout = flatten(net)
     x, labels = torch.rand(2, 3, 1, 8, 8, dtype=torch.float64), torch.tensor([[0, 1, 2], [3, 4, 5]])
-    weights, found = torch.full((2, 3), 1 / 3, dtype=torch.float64), dense(net, spec)
+    weights, found = torch.full((2, 3), 1 / 3, dtype=torch.float64), MLPGradient.of(net, layout)
     want = found.gradients(vector.repeat(2, 1), x, labels, weights)
     kept = vector.clone()
     for y in (
@@ -132,7 +134,7 @@ OTHER = {
 def test_other_networks_are_differentiated(name):
     with seeded(0):
         net = OTHER[name]().double().train(False)
-    assert dense(net, flatten(net)[1]) is None
+    assert MLPGradient.of(net, flatten(net)[1]) is None
     problem = Neural(net, DIGITS, PARTS).to(torch.float64, CPU)
     vector, part = flatten(net)[0], PARTS[2][:3]
     got = problem.at().grad(vector.repeat(6, 1), torch.tensor([[0, 1, 2]] * 6))
@@ -145,21 +147,21 @@ def test_other_networks_are_differentiated(name):
 def test_dropout_that_drops_nothing_is_no_obstacle():
     net = nn.Sequential(nn.Flatten(), nn.Dropout(0.0), nn.Linear(64, 10))
     problem = Neural(net, DIGITS, PARTS)
-    assert problem.dense is not None and not problem.drops
+    assert problem.placed.mlp is not None and not problem.drops
 
 
 def test_only_the_plain_loss_has_the_formula():
     net = made("mlp")
-    assert Neural(net, DIGITS, PARTS).dense is not None
-    assert Neural(net, DIGITS, PARTS, objective=FedLC()).dense is None
-    assert Neural(net, DIGITS, PARTS, objective=MOON()).dense is None
+    assert Neural(net, DIGITS, PARTS).placed.mlp is not None
+    assert Neural(net, DIGITS, PARTS, objective=FedLC()).placed.mlp is None
+    assert Neural(net, DIGITS, PARTS, objective=MOON()).placed.mlp is None
 
 
 @pytest.mark.parametrize("name", DENSE)
 def test_problems_use_it_for_mini_batches_and_all_samples(name):
     net = made(name)
     problem = Neural(net, DIGITS, PARTS, pipeline=PIPELINE).to(torch.float64, CPU)
-    assert problem.dense is not None and problem.stacked
+    assert problem.placed.mlp is not None and problem.placed.stacked
     y = problem.start() + 0.1 * torch.randn(6, problem.dim, dtype=torch.float64)
     f = problem.at()
     batch = torch.tensor([[0, 1, -1]] * 6)

@@ -12,7 +12,7 @@ from undrift.data.augment import Augmentation, Pipeline
 from undrift.models import build, unflatten
 from undrift.problems import Neural
 from undrift.problems import named as catalog
-from undrift.problems.neural import problem as neural
+from undrift.problems.neural import measure
 
 
 def scores(problem: Problem, x, images, labels):
@@ -20,7 +20,7 @@ def scores(problem: Problem, x, images, labels):
     first five.
     """
     net = network().double()
-    net.load_state_dict(unflatten(x, problem.spec))
+    net.load_state_dict(unflatten(x, problem.layout))
     found = []
     with torch.no_grad():
         for image, label in zip(images, labels.tolist(), strict=True):
@@ -84,7 +84,7 @@ def test_training_can_be_asked_for_by_name():
 def test_metrics_do_not_depend_on_the_pass(monkeypatch):
     problem = federation(training=True)
     whole = problem.metrics(problem.start())
-    monkeypatch.setattr(neural, "PASS", 7)
+    monkeypatch.setattr(measure, "PASS", 7)
     assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-12)
 
 

@@ -33,7 +33,7 @@ def test_five_methods_one_after_another_are_all_recorded(scope):
             engine = Simulate(method, task, **SETTING, clip_scope=scope)
             for _ in range(3):
                 engine.run_round()
-            recordings = list(task._captured.values())
+            recordings = list(task.placed.captured.values())
             assert all(one.compiled and one.steps for one in recordings) and recordings
             assert bool(engine.x.isfinite().all())
 
@@ -74,8 +74,8 @@ def test_what_was_recorded_is_given_back():
     task = problem().to(torch.float32, torch.device("cuda"))
     engine = Simulate(FedAvg(lr=0.1), task, **SETTING)
     engine.run_round()
-    assert task._captured
+    assert task.placed.captured
     engine.problem.release()
-    assert not task._captured
+    assert not task.placed.captured
     engine.run_round()
-    assert bool(engine.x.isfinite().all()) and task._captured
+    assert bool(engine.x.isfinite().all()) and task.placed.captured

@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from undrift.models import build
-from undrift.models.conv_as_matmul import Taps, with_taps
+from undrift.models.conv_as_matmul import ConvAsMatmul, convolutions_as_products
 from undrift.models.layout import flatten, unflatten
 
 
@@ -21,11 +21,11 @@ from undrift.models.layout import flatten, unflatten
     st.integers(0, 3),
     st.booleans(),
 )
-def test_taps_are_the_convolution(kernel, height, width, stride, padding, bias):
+def test_products_are_the_convolution(kernel, height, width, stride, padding, bias):
     if min(height, width) + 2 * padding < kernel:
         return
     conv = nn.Conv2d(2, 3, kernel, stride, padding, bias=bias).double()
-    ours = with_taps(conv)
+    ours = convolutions_as_products(conv)
     x = torch.randn(2, 2, height, width, dtype=torch.float64, requires_grad=True)
     outputs = conv(x), ours(x)
     torch.testing.assert_close(*outputs, rtol=1e-12, atol=1e-12)
@@ -38,8 +38,8 @@ def test_taps_are_the_convolution(kernel, height, width, stride, padding, bias):
         torch.testing.assert_close(theirs, mine, rtol=1e-12, atol=1e-12)
 
 
-def test_taps_that_only_meet_padding_are_left_out():
-    layer = with_taps(nn.Conv2d(4, 4, 3, padding=1))
+def test_kernel_positions_that_only_meet_padding_are_left_out():
+    layer = convolutions_as_products(nn.Conv2d(4, 4, 3, padding=1))
     layer.weight.data[:, :, 1, 1] = 0
     assert (layer(torch.randn(2, 4, 1, 1)) == layer.bias.view(1, -1, 1, 1)).all()
 
@@ -47,22 +47,22 @@ def test_taps_that_only_meet_padding_are_left_out():
 @pytest.mark.parametrize("name", ["cnn", "cnn-small"])
 def test_stacked_networks_are_the_single_ones(name):
     net = build(name, 3, 32, 10).double()
-    vector, spec = flatten(net)
-    weights = vector + 0.01 * torch.randn(3, spec.dim, dtype=torch.float64)
+    vector, layout = flatten(net)
+    weights = vector + 0.01 * torch.randn(3, layout.dim, dtype=torch.float64)
     x = torch.randn(3, 2, 3, 32, 32, dtype=torch.float64)
-    taps = with_taps(net)
-    stacked = vmap(lambda v, x: functional_call(taps, unflatten(v, spec), (x,)))(weights, x)
-    single = [functional_call(net, unflatten(weights[c], spec), (x[c],)) for c in range(3)]
+    products = convolutions_as_products(net)
+    stacked = vmap(lambda v, x: functional_call(products, unflatten(v, layout), (x,)))(weights, x)
+    single = [functional_call(net, unflatten(weights[c], layout), (x[c],)) for c in range(3)]
     torch.testing.assert_close(stacked, torch.stack(single), rtol=1e-10, atol=1e-10)
 
 
-def test_what_taps_cannot_be_stays_as_it_is():
+def test_what_products_cannot_compute_stays_as_it_is():
     others = [
         nn.Conv2d(4, 4, 3, groups=2),
         nn.Conv2d(4, 4, 3, dilation=2),
         nn.Conv2d(4, 4, 3, padding="same"),
         nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular"),
     ]
-    net = with_taps(nn.Sequential(*others, nn.Conv2d(4, 4, 3)))
-    assert [type(layer) for layer in net] == [nn.Conv2d] * 4 + [Taps]
-    assert not any(isinstance(layer, Taps) for layer in others)
+    net = convolutions_as_products(nn.Sequential(*others, nn.Conv2d(4, 4, 3)))
+    assert [type(layer) for layer in net] == [nn.Conv2d] * 4 + [ConvAsMatmul]
+    assert not any(isinstance(layer, ConvAsMatmul) for layer in others)

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 import torch
+from tests.objectives.world import DIGITS, PARTS
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tests.objectives.world import DIGITS, PARTS
 from undrift.models import build
 from undrift.models.layers import channels_last, pool_first
 from undrift.models.net import seeded
@@ -85,7 +85,7 @@ class Viewing(nn.Module):
 def seen_by(net, data):
     """Whether channels are last in what the first layer gives, for a gradient."""
     problem, found = Neural(net, data, PARTS), []
-    for own in (problem.at().net, problem.own_net()):
+    for own in (problem.at().net, problem.placed.network.own()):
         first = next(m for m in own.modules() if isinstance(m, nn.Conv2d | nn.Linear))
         first.register_forward_hook(
             lambda module, inputs, output: found.append(output.stride(1) == 1)

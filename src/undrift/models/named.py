@@ -1,0 +1,55 @@
+"""Networks by name; torch is loaded when one is built."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from undrift.core.params import unknown
+
+if TYPE_CHECKING:
+    from undrift.models.net import Net
+
+
+class Named(NamedTuple):
+    """The function of a module of this package that makes a network, and its options."""
+
+    module: str
+    function: str
+    options: Mapping[str, object] = MappingProxyType({})
+
+
+registry: dict[str, Named] = {
+    "linear": Named("linear", "linear"),
+    "mlp": Named("mlp", "mlp"),
+    "cnn": Named("cnn", "cnn"),
+    "cnn-paper": Named("cnn", "cnn_paper"),
+    "cnn-small": Named("cnn", "cnn_small"),
+    "resnet18": Named("resnet", "resnet18", {"stem": "7x7"}),
+    "resnet18-3x3": Named("resnet", "resnet18", {"stem": "3x3"}),
+}
+"""Every named network."""
+
+
+def build(
+    name: str, channels: int, size: int, classes: int, *, seed: int = 0, **options: object
+) -> Net:
+    """The network ``name`` for images of ``channels`` x ``size`` x ``size``.
+
+    Its weights depend on ``seed`` alone.
+
+    >>> import torch
+    >>> build("cnn", channels=3, size=32, classes=10)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    if name not in registry:
+        raise ValueError(unknown("network", name, registry))
+    from undrift.models.net import seeded
+
+    named = registry[name]
+    home = importlib.import_module(f"undrift.models.{named.module}")
+    make: Callable[..., Net] = getattr(home, named.function)
+    with seeded(seed):
+        return make(channels, size, classes, **{**named.options, **options})

@@ -1,0 +1,140 @@
+"""A module that is called with many weight vectors."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from undrift.models.dropout import keyed
+from undrift.models.layers import channels_last, pool_first
+from undrift.models.layout import flatten, unflatten
+from undrift.models.net import Net
+
+Result = TypeVar("Result")
+
+
+class Bound:
+    """A network with one set of weights."""
+
+    def __init__(self, net: nn.Module, weights: dict[str, Tensor]):
+        self._net, self._weights = net, weights
+
+    def __call__(self, x: Tensor) -> Tensor:
+        logits: Tensor = functional_call(self._net, self._weights, (x,))
+        return logits
+
+    def features(self, x: Tensor) -> Tensor:
+        return self._view(x, Net.features)
+
+    def head(self, z: Tensor) -> Tensor:
+        return self._view(z, Net.classify)
+
+    def taps(self, x: Tensor) -> list[Tensor]:
+        return self._view(x, Net.taps)
+
+    def resume(self, tap: Tensor, level: int) -> Tensor:
+        return self._view(tap, lambda net, h: net.resume(h, level))
+
+    def _view(self, x: Tensor, view: Callable[[Net, Tensor], Result]) -> Result:
+        result: Result = functional_call(self._net, self._weights, (x, view))
+        return result
+
+
+class Copies(threading.local):
+    """One thread's copies of a network, in training mode or not."""
+
+    def __init__(self) -> None:
+        self.by_mode: dict[bool, nn.Module] = {}
+
+
+class Network:
+    """A user's module, rearranged for speed, its dropout by key, with a copy for every thread."""
+
+    def __init__(self, module: nn.Module):
+        self._given = copy.deepcopy(module).cpu().train(False)
+        self._arranged = pool_first(copy.deepcopy(self._given))
+        self._keys = keyed(self._arranged)
+        weights, self.layout = flatten(self._arranged)
+        self.start = weights.double()
+        self.convolves = any(isinstance(m, nn.Conv2d) for m in self._arranged.modules())
+        self.channels_last = False
+        """Whether images are laid out with channels last on a CPU."""
+        self._place(torch.float32, torch.device("cpu"))
+
+    @property
+    def drops(self) -> bool:
+        """Whether it has dropout."""
+        return bool(self._keys)
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Network:
+        twin = copy.copy(self)
+        twin._place(dtype, device)
+        return twin
+
+    def _place(self, dtype: torch.dtype, device: torch.device) -> None:
+        self.dtype, self.device = dtype, device
+        self.net, self._copies = self._arranged, Copies()
+        frozen = not all(p.requires_grad for p in self.net.parameters())
+        if frozen or any(True for _ in self.net.buffers()):
+            # All but the weights, which come with the call.
+            self.net = copy.deepcopy(self._arranged).to(device, dtype)
+
+    def bound(
+        self, weights: Tensor, net: nn.Module | None = None, key: Tensor | None = None
+    ) -> Bound:
+        """The network, or its copy ``net``, with these weights; without ``key`` no dropout."""
+        given = unflatten(weights, self.layout)
+        if key is not None:
+            given |= {name: key for name in self._keys}
+        return Bound(self.own() if net is None else net, given)
+
+    def own(self, training: bool = False) -> nn.Module:
+        """This thread's copy: calling a module with other weights changes it for a moment."""
+        copies = self._copies.by_mode
+        if training not in copies:
+            copies[training] = copy.deepcopy(self.net).train(training)
+        return copies[training]
+
+    def arranged(self, x: Tensor) -> Tensor:
+        """The same numbers in the memory layout that the network is fastest with."""
+        return channels_last(x) if self.channels_last and self.device.type == "cpu" else x
+
+    def module(self, x: Tensor) -> nn.Module:
+        """A copy of the module as it was given, with the weights ``x [d]``."""
+        if x.dim() != 1:
+            raise ValueError(
+                "a module has the weights of one model, a vector; "
+                f"got a tensor of shape {list(x.shape)}"
+            )
+        net = copy.deepcopy(self._given)
+        with torch.no_grad():
+            for name, value in unflatten(x.detach(), self.layout).items():
+                net.get_parameter(name).copy_(value)
+        return net
+
+    @torch.no_grad()
+    def trial(self, images: Tensor, training: bool) -> object:
+        """What it returns for these images; an error that says if it does not take them."""
+        key = torch.zeros((), dtype=torch.int64) if training else None
+        try:
+            return self.bound(self.start.to(self.dtype), self.own(training), key)(images)
+        except Exception as error:  # a user's module may fail in any way
+            reason = str(error).partition("\n")[0]
+            raise ValueError(
+                f"the network does not take images of shape {list(images.shape[1:])}: {reason}"
+            ) from error
+
+    @torch.no_grad()
+    def takes_channels_last(self, images: Tensor) -> bool:
+        """False where it calls ``view``, or where the samples are no images."""
+        try:
+            self.bound(self.start.to(self.dtype))(channels_last(images))
+        except (RuntimeError, ValueError):
+            return False
+        return True
