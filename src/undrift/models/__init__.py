@@ -1,5 +1,5 @@
 """Networks. Names load their modules on first use: naming a network needs no torch."""
 
-import lazy_loader as lazy
+from undrift._lazy import attach
 
-__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

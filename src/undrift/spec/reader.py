@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import inspect
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -226,10 +225,10 @@ class Reader:
 
     def judge_targets(self) -> None:
         """Refuse a target that the problem cannot measure."""
-        if self.kind and takes_objective(self.kind) and "target" in self.document:
+        if self.kind and self.kind.judged == "accuracy" and "target" in self.document:
             text = "is not known, so there is no gap to aim at: use target_accuracy"
             self.complain(("target",), f"the optimum of {self.kind.name} {text}")
-        if self.kind and not takes_objective(self.kind) and "target_accuracy" in self.document:
+        if self.kind and self.kind.judged != "accuracy" and "target_accuracy" in self.document:
             text = f"{self.kind.name} measures no accuracy: use target, which is a gap"
             self.complain(("target_accuracy",), text)
 
@@ -254,8 +253,8 @@ class Reader:
         given, path = table.get("objective"), (*path, "objective")
         if given is None:
             return None
-        if self.kind and not takes_objective(self.kind):
-            others = [name for name, kind in catalog.registry.items() if takes_objective(kind)]
+        if self.kind and not self.kind.objectives:
+            others = [name for name, kind in catalog.registry.items() if kind.objectives]
             use = f"leave out objective, or use the problem {' or '.join(others)}"
             self.complain(path, f"{self.kind.name} has a loss of its own: {use}")
             return None
@@ -391,8 +390,3 @@ class Reader:
             if entry and first.setdefault(entry.label, i) != i:
                 text = f"two methods are called {entry.label!r}: give one another label"
                 self.complain(("method", i), text)
-
-
-def takes_objective(kind: type[catalog.Named]) -> bool:
-    """Whether the local loss of a problem can be chosen. Such problems are judged by accuracy."""
-    return "objective" in inspect.signature(kind.build).parameters

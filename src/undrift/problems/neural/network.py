@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from undrift.data.files import brief
 from undrift.models.dropout import keyed
 from undrift.models.layers import channels_last, pool_first
 from undrift.models.layout import flatten, unflatten
@@ -53,7 +54,7 @@ class Copies(threading.local):
         self.by_mode: dict[bool, nn.Module] = {}
 
 
-class Network:
+class FlatNetwork:
     """A user's module, rearranged for speed, its dropout by key, with a copy for every thread."""
 
     def __init__(self, module: nn.Module):
@@ -72,7 +73,7 @@ class Network:
         """Whether it has dropout."""
         return bool(self._keys)
 
-    def to(self, dtype: torch.dtype, device: torch.device) -> Network:
+    def to(self, dtype: torch.dtype, device: torch.device) -> FlatNetwork:
         twin = copy.copy(self)
         twin._place(dtype, device)
         return twin
@@ -125,9 +126,9 @@ class Network:
         try:
             return self.bound(self.start.to(self.dtype), self.own(training), key)(images)
         except Exception as error:  # a user's module may fail in any way
-            reason = str(error).partition("\n")[0]
+            shape = list(images.shape[1:])
             raise ValueError(
-                f"the network does not take images of shape {list(images.shape[1:])}: {reason}"
+                f"the network does not take images of shape {shape}: {brief(error)}"
             ) from error
 
     @torch.no_grad()

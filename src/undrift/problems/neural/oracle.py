@@ -21,7 +21,7 @@ from undrift.objectives.base import Batch, Objective, Others
 from undrift.problems.neural.cuda_graph import Captured, capture
 from undrift.problems.neural.input import Samples
 from undrift.problems.neural.mlp_gradient import MLPGradient, View
-from undrift.problems.neural.network import Network
+from undrift.problems.neural.network import FlatNetwork
 
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
@@ -36,7 +36,7 @@ Precision = Literal["f32", "tf32", "bf16"]
 class Placed:
     """A network, its samples and its loss, in the precision and on the device of a run."""
 
-    network: Network
+    network: FlatNetwork
     samples: Samples
     objective: Objective
     pipeline: Pipeline | None

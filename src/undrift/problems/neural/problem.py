@@ -18,7 +18,7 @@ from undrift.problems.digest import digest
 from undrift.problems.neural import input as given
 from undrift.problems.neural.measure import measure
 from undrift.problems.neural.mlp_gradient import MLPGradient
-from undrift.problems.neural.network import Network
+from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import NeuralOracle, Placed, Precision
 from undrift.problems.ragged import positions
 
@@ -79,7 +79,7 @@ class Neural(Problem):
     ):
         given.refuse_module(module)
         self.objective = CrossEntropy() if objective is None else given.objective(objective)
-        network = Network(module)
+        network = FlatNetwork(module)
         self.drops, self.layout, self.dim = network.drops, network.layout, network.layout.dim
         samples = given.samples(data, pipeline)
         self.parts = positions(parts, len(samples.y))
