@@ -108,8 +108,7 @@ class Own(Phase):
         return self.method.merge(s, up, cohort)
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass_transform(kw_only_default=True)
 class Method:
     """A federated method: a frozen dataclass whose fields are the hyper-parameters.
 
@@ -117,6 +116,9 @@ class Method:
     ``merge`` are the last phase of the round, if it has a ``work``. By default the server holds and
     sends a point x.
     """
+
+    if TYPE_CHECKING:  # a frozen dataclass, made below: mypy forgets OrTheory where it knows
+        __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
 
     abstract: ClassVar[bool] = True
     title: ClassVar[str] = ""
@@ -262,6 +264,9 @@ class Method:
         """Whether steps, exchanges and blocks of all rounds are equal: none is overridden."""
         names = ("local_steps", "phases", "blocks")
         return all(getattr(cls, name) is getattr(Method, name) for name in names)
+
+
+dataclasses.dataclass(frozen=True, kw_only=True)(Method)
 
 
 def _nested(cls: type[Method]) -> tuple[type[Phase], ...]:

@@ -9,6 +9,7 @@ from undrift.core import (
     Local,
     Message,
     Method,
+    OrTheory,
     Phase,
     Positive,
     Probability,
@@ -25,7 +26,7 @@ class LocalSGD(Method, abstract=True):
 
     weighted = True
 
-    lr: Positive
+    lr: OrTheory[Positive]
     server_lr: Positive = 1.0
 
     class Up(Message):
@@ -84,7 +85,7 @@ class RandomCommunication(Method, abstract=True):
     participation = "full"
     equal_steps = True
 
-    p: Probability
+    p: OrTheory[Probability]
 
     def local_steps(self, now: Round) -> Sequence[int]:
         return [int(now.coin.geometric(self.p))] * len(now.steps)

@@ -1,4 +1,4 @@
-from undrift.core import Local, NonNegative
+from undrift.core import Local, NonNegative, OrTheory
 from undrift.methods._shared import AnchorGradient
 from undrift.theory import Known, rules, steps
 
@@ -40,7 +40,7 @@ class DANE(AnchorGradient):
     solves = True
     prescribed = rules(lam=weight)
 
-    lam: NonNegative
+    lam: OrTheory[NonNegative]
 
     def work(
         self, me: AnchorGradient.Client, got: AnchorGradient.Down, f: Local

@@ -8,6 +8,7 @@ from undrift.core import (
     Message,
     Method,
     NonNegative,
+    OrTheory,
     Positive,
     State,
     Vec,
@@ -50,8 +51,8 @@ class LocalSolver(Method, abstract=True):
     then returned; what is known of a given number of steps is known of y.
     """
 
-    lam: NonNegative
-    lr: Positive
+    lam: OrTheory[NonNegative]
+    lr: OrTheory[Positive]
     mu: NonNegative = 0.0
     solver: Literal["gd", "fgd", "exact"] = "gd"
     stop: bool = True
@@ -185,7 +186,7 @@ class DANEPlusDual(LocalSolver):
     affine = False
     prescribed = rules(lam=dual_weight, m=lambda method, known: method.lam, **SOLVER)
 
-    m: NonNegative
+    m: OrTheory[NonNegative]
 
     class Client(State):
         h_my: Vec

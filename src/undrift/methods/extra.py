@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from undrift.core import Cohort, Local, Message, Method, Positive, Round, State, Vec
+from undrift.core import Cohort, Local, Message, Method, OrTheory, Positive, Round, State, Vec
 from undrift.theory import rules, steps
 
 
@@ -53,7 +53,7 @@ class EXTRA(Method):
     exact = True
     prescribed = rules(lr=lambda method, known: steps.extra(known.L, known.steps))
 
-    lr: Positive
+    lr: OrTheory[Positive]
 
     class Server(State):
         u: Vec

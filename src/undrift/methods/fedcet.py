@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from undrift.core import Cohort, Local, Message, Method, Positive, Round, State, Vec
+from undrift.core import Cohort, Local, Message, Method, OrTheory, Positive, Round, State, Vec
 from undrift.theory import fedcet, rules
 
 
@@ -47,8 +47,8 @@ class FedCET(Method):
         c=lambda method, known: fedcet.weight(known.strong, method.lr),
     )
 
-    lr: Positive
-    c: Positive
+    lr: OrTheory[Positive]
+    c: OrTheory[Positive]
 
     class Server(State):
         z: Vec

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from undrift.core import Cohort, Count, Local, Message, Phase, Positive, Sparse, Vec
+from undrift.core import Cohort, Count, Local, Message, OrTheory, Phase, Positive, Sparse, Vec
 from undrift.methods._shared import AnchorGradient
 from undrift.theory import Known, rules, steps
 
@@ -42,7 +42,7 @@ class FedLin(AnchorGradient):
     exact = True
     prescribed = rules(lr=step_size)
 
-    lr: Positive
+    lr: OrTheory[Positive]
 
     class Anchor(AnchorGradient.Anchor):
         def work(

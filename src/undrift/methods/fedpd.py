@@ -9,6 +9,7 @@ from undrift.core import (
     Local,
     Message,
     Method,
+    OrTheory,
     Positive,
     Round,
     State,
@@ -30,7 +31,7 @@ class PrimalDual(Method, abstract=True):
     equal_steps = True
     exact = True
 
-    eta: Positive
+    eta: OrTheory[Positive]
     p: Fraction = 0.0
 
     class Client(State):
@@ -102,7 +103,7 @@ class FedPD(PrimalDual):
     title = "Federated primal-dual, gradient oracle"
     prescribed = rules(eta=lambda method, known: steps.fedpd_eta(known.L), lr=oracle_step)
 
-    lr: Positive
+    lr: OrTheory[Positive]
     from_server: bool = False
 
     def client(self, x0: Vec) -> PrimalDual.Client:
@@ -164,7 +165,7 @@ class FedPDVR(PrimalDual):
     title = "Federated primal-dual, variance-reduced oracle"
     prescribed = rules(eta=reduced_eta, gamma=lambda method, known: steps.fedpd_gamma(method.eta))
 
-    gamma: Positive
+    gamma: OrTheory[Positive]
     I: Count = 1  # noqa: E741
 
     class Client(PrimalDual.Client):

@@ -1,6 +1,18 @@
 from __future__ import annotations
 
-from undrift.core import Cohort, Grad, Local, Message, Method, Phase, Positive, Round, State, Vec
+from undrift.core import (
+    Cohort,
+    Grad,
+    Local,
+    Message,
+    Method,
+    OrTheory,
+    Phase,
+    Positive,
+    Round,
+    State,
+    Vec,
+)
 from undrift.theory import Known, rules, steps
 
 
@@ -53,7 +65,7 @@ class FedRecu(Method):
     exact = True
     prescribed = rules(lr=step_size)
 
-    lr: Positive
+    lr: OrTheory[Positive]
 
     class Client(State):
         x: Vec

@@ -9,6 +9,7 @@ from undrift.core import (
     Message,
     Method,
     NonNegative,
+    OrTheory,
     Positive,
     Reduction,
     State,
@@ -26,8 +27,8 @@ class DoublyRegularised(Method, abstract=True):
     the same with f_i linearised at y, in closed form.
     """
 
-    eta: Positive
-    lam: NonNegative
+    eta: OrTheory[Positive]
+    lam: OrTheory[NonNegative]
     solver: Literal["gd", "exact"] = "gd"
     reset_local: bool = False
     average: Literal["avg", "rand"] = "avg"
@@ -184,7 +185,7 @@ class FedRedDual(DoublyRegularised, RandomCommunication):
     exact = True
     prescribed = rules(**RULES, m=lambda method, known: steps.fedred_dual_m(method.p, method.eta))
 
-    m: NonNegative
+    m: OrTheory[NonNegative]
 
     class Client(State):
         y: Vec

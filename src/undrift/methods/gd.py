@@ -1,4 +1,4 @@
-from undrift.core import Cohort, Local, Message, Method, Positive, State, Vec
+from undrift.core import Cohort, Local, Message, Method, OrTheory, Positive, State, Vec
 from undrift.theory import rules, steps
 
 
@@ -28,7 +28,7 @@ class GD(Method):
     exact = True
     prescribed = rules(lr=lambda method, known: steps.gd(known.L_mean))
 
-    lr: Positive
+    lr: OrTheory[Positive]
 
     class Up(Message):
         g: Vec

@@ -1,4 +1,4 @@
-from undrift.core import Cohort, Local, Message, Method, Positive, State, Vec
+from undrift.core import Cohort, Local, Message, Method, OrTheory, Positive, State, Vec
 from undrift.methods._shared import RandomCommunication
 from undrift.theory import Known, rules, steps
 from undrift.theory.prescribe import probability
@@ -47,7 +47,7 @@ class Scaffnew(RandomCommunication):
     exact = True
     prescribed = rules(lr=lambda method, known: steps.scaffnew_lr(known.L), p=communication)
 
-    lr: Positive
+    lr: OrTheory[Positive]
 
     class Client(State):
         y: Vec

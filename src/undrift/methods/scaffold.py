@@ -1,6 +1,6 @@
 from typing import Literal
 
-from undrift.core import Cohort, Local, Message, Method, Positive, State, Vec
+from undrift.core import Cohort, Local, Message, Method, OrTheory, Positive, State, Vec
 from undrift.theory import Known, rules, steps
 
 
@@ -48,7 +48,7 @@ class Scaffold(Method):
     exact = True
     prescribed = rules(lr=step_size)
 
-    lr: Positive
+    lr: OrTheory[Positive]
     server_lr: Positive = 1.0
     option: Literal["I", "II"] = "II"
 
