@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import undrift as ud
-from undrift.check.battery import battery
+from undrift.check.battery import failures
 from undrift.core import BadParameters, Constants, Message, Method, Positive, Vec
 from undrift.methods import registry
 from undrift.theory import fedcet, has_rule, prescribe, rules, steps
@@ -198,7 +198,7 @@ def test_a_method_of_ones_own_has_rules(own):
     run = ud.run(method, "quadratic", rounds=20, steps=5)
     assert run.method.lr == pytest.approx(1 / (5 * run.problem.constants.L))
     assert run.history.last["gap"] < run.history.rows[0]["gap"]
-    assert battery(own[0]) == {}
+    assert failures(own[0]) == {}
 
 
 def test_rules_are_not_inherited(own):

@@ -1,3 +1,3 @@
-from .battery import CHECKS, Failure, battery
+from .battery import CHECKS, Failure, failures
 
-__all__ = ["CHECKS", "Failure", "battery"]
+__all__ = ["CHECKS", "Failure", "failures"]

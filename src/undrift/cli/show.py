@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from argparse import Namespace
 
-from undrift.cli.listing import Facts, ObjectiveFacts, Parameter, as_toml, parameters
+from undrift.cli.formulas import readable
+from undrift.cli.listing import Facts, Meaning, ObjectiveFacts, as_toml, explained
 from undrift.cli.output import OK, refuse, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.method import Method, registry
-from undrift.core.params import unknown
+from undrift.core.params import section, unknown
 from undrift.methods import find
 from undrift.objectives import Objective
 from undrift.objectives import find as find_objective
@@ -48,7 +50,7 @@ def main(args: Namespace) -> int:
 
 
 def method(cls: type[Method], as_json: bool) -> None:
-    facts, fields = Facts.of(cls), parameters(cls)
+    facts, fields = Facts.of(cls), explained(cls)
     if as_json:
         page(cls, facts, fields)
         return
@@ -57,6 +59,7 @@ def method(cls: type[Method], as_json: bool) -> None:
         columns = ["parameter", "default", "theory", "takes"]
         rows = [[p.name, p.usual, "yes" if p.theory else "no", p.takes] for p in fields]
         result(table(columns, rows))
+        meanings(fields)
     else:
         result("no parameters")
     result("\n" + prose(costs(facts), f"{'Costs':<12} ", " " * 13))
@@ -66,7 +69,7 @@ def method(cls: type[Method], as_json: bool) -> None:
 
 
 def objective(cls: type[Objective], as_json: bool) -> None:
-    facts, fields = ObjectiveFacts.of(cls), parameters(cls)
+    facts, fields = ObjectiveFacts.of(cls), explained(cls)
     if as_json:
         page(cls, facts, fields)
         return
@@ -74,6 +77,7 @@ def objective(cls: type[Objective], as_json: bool) -> None:
     if fields:
         rows = [[p.name, p.usual, p.takes] for p in fields]
         result(table(["parameter", "default", "takes"], rows))
+        meanings(fields)
     else:
         result("no parameters")
     needs = ", ".join(NEEDS[need] for need in facts.needs) or "the local model only"
@@ -82,10 +86,11 @@ def objective(cls: type[Objective], as_json: bool) -> None:
     source(cls)
 
 
-def page(cls: type, facts: Facts | ObjectiveFacts, fields: list[Parameter]) -> None:
+def page(cls: type, facts: Facts | ObjectiveFacts, fields: list[Meaning]) -> None:
     """All of it as JSON."""
     more = {
-        "update": inspect.getdoc(cls) or "",
+        "update": update(cls),
+        "reference": " ".join(section(cls, "References")),
         "parameters": [dataclasses.asdict(field) for field in fields],
         "source": inspect.getsource(cls),
     }
@@ -96,10 +101,26 @@ def head(cls: type, facts: Facts | ObjectiveFacts) -> None:
     result(f"{facts.name}: {facts.title}\n{facts.paper}")
     if isinstance(facts, Facts) and facts.provisional:
         result(f"Provisional: {facts.provisional}")
-    result(f"\n{inspect.getdoc(cls) or ''}\n")
+    result(f"\n{readable(update(cls))}\n")
+
+
+def update(cls: type) -> str:
+    """The docstring without its sections."""
+    text = inspect.getdoc(cls) or ""
+    return re.split(r"^(?:Args|Example|References):$", text, flags=re.MULTILINE)[0].rstrip()
+
+
+def meanings(fields: list[Meaning]) -> None:
+    width = max(len(p.name) for p in fields) + 2
+    result("")
+    for p in fields:
+        result(prose(p.meaning, p.name.ljust(width), " " * width))
 
 
 def source(cls: type) -> None:
+    reference = " ".join(section(cls, "References"))
+    if reference:
+        result(prose(reference, f"{'Reference':<12} ", " " * 13))
     result(f"\nSource       {cls.__module__}\n\n{inspect.getsource(cls).rstrip()}")
 
 

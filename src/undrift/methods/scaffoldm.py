@@ -9,7 +9,7 @@ class ScaffoldM(Method):
     .. math::
 
         y &\leftarrow y - \eta_l (\beta (g_i(y) - c_i + c) + (1 - \beta) m) \\
-        c_i^+ &= \text{the mean of client } i \text{'s } K \text{ local gradients} \\
+        c_i^+ &= \text{the mean of the } K \text{ local gradients of client } i \\
         m &\leftarrow \mathrm{mean}_S (x - y_i) / (\eta_l K) \\
         x &\leftarrow x - \gamma m \\
         c &\leftarrow c + (|S|/N)\, \mathrm{mean}_S (c_i^+ - c_i)

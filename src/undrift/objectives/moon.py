@@ -15,7 +15,7 @@ class MOON(Objective):
 
     .. math::
 
-        \mathrm{CE} &- \mu \sum_j w_j \log \frac{e^{a_j / \tau}}{e^{a_j / \tau} + e^{b_j / \tau}} \\
+        \mathrm{CE} &- \mu \sum_j w_j \log (e^{a_j / \tau} / (e^{a_j / \tau} + e^{b_j / \tau})) \\
         a_j &= \cos(z_j, z_j^{received}), \quad b_j = \cos(z_j, z_j^{previous})
 
     where z_j are the features of sample j: in the paper those of a projection, which
