@@ -50,7 +50,7 @@ def _aligned(block: str) -> Iterator[str]:
     widths = [max(len(row[k]) if k < len(row) else 0 for row in rows) for k in range(9)]
     for row in rows:
         sides = (str.rjust, str.ljust) * len(row)
-        cells = [side(*cell) for side, *cell in zip(sides, row, widths, strict=False)]
+        cells = [side(c, w) for side, c, w in zip(sides, row, widths, strict=False)]
         pairs = [" ".join(filter(None, cells[k : k + 2])) for k in range(0, len(cells), 2)]
         yield "    " + "   ".join(pairs).rstrip()
 
