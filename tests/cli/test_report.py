@@ -9,7 +9,7 @@ from tests.cli.test_start import PROBE
 from tests.report.recorded import record
 
 from undrift.cli import main
-from undrift.report import pictures as stills
+from undrift.report import pictures
 from undrift.report.recorded import about, setting
 from undrift.runs.folder import Folder
 
@@ -36,7 +36,7 @@ objective = "MOON"
 def quick(monkeypatch):
     """Pictures take most of the time; other tests look at them."""
     found = {"curves": b"", "drift": b"", "map0": b""}
-    monkeypatch.setattr(stills, "draw", lambda *about: found)
+    monkeypatch.setattr(pictures, "draw", lambda *about: found)
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from undrift.core.costs import placeholder
 from undrift.core.problem import Constants
 from undrift.methods import find
 from undrift.papers import document, items, render, table
-from undrift.papers.complexities import rule
-from undrift.papers.fedrecu_tables import step_rule
-from undrift.papers.memory import vectors_held
-from undrift.papers.orders import AT, NC, SC, order
+from undrift.papers.fedrecu.memory import vectors_held
+from undrift.papers.fedrecu.tables import step_rule
+from undrift.papers.fedred.complexities import rule
+from undrift.papers.fedred.orders import AT, NC, SC, order
 from undrift.theory import bounds, has_rule, prescribe, steps
 
 ROWS = [(item, row) for item in items() for row in table(item).rows]

@@ -1,9 +1,8 @@
 """Figures: what is drawn, not how it looks."""
 
-import numpy as np
 import pytest
 
-from undrift.report.figures import curve, panels, save
+from undrift.report.figures import panels, save
 
 
 def rows(label, method, seed=0, rounds=5, column="gap"):
@@ -103,29 +102,6 @@ def test_a_curve_with_nothing_to_draw_is_left_out(tmp_path):
     figure = panels({"one": rows("A", "FedAvg") + nothing})
     assert [line.get_label() for line in lines(figure.axes[0])] == ["A"]
     save(figure, tmp_path / "x.png")
-
-
-def test_one_curve_of_a_history():
-    ax = curve(
-        {"round": np.arange(4), "accuracy": np.array([0.0, 0.5, 1.0, 1.0])}, "accuracy", smooth=2
-    )
-    assert (
-        list(ax.lines[0].get_ydata()) == [0, 25, 75, 100]
-        and "mean of the last 2 rows" in ax.get_ylabel()
-    )
-
-
-@pytest.mark.parametrize(
-    ("more", "loss", "accuracy"),
-    [({}, "test loss", "test accuracy, %"), ({"gap": np.ones(2)}, "f(x)", "accuracy, %")],
-)
-def test_a_curve_says_what_was_measured_on_what(more, loss, accuracy):
-    history = {"round": np.arange(2), "loss": np.ones(2), "accuracy": np.ones(2)} | more
-    assert (
-        curve(history, "loss").get_ylabel() == loss
-        and curve(history, "accuracy").get_ylabel() == accuracy
-    )
-    assert curve({"round": np.arange(2), "loss": np.ones(2)}, "loss").get_ylabel() == "f(x)"
 
 
 def test_a_figure_that_cannot_be_drawn_leaves_no_file(tmp_path):

@@ -1,4 +1,4 @@
-"""What the convex items add: warm starts, searches, slopes and a study."""
+"""What the convex items add: warm starts, searches, slopes and measured rates."""
 
 import dataclasses
 import math
@@ -8,13 +8,15 @@ import pytest
 
 import undrift as ud
 from undrift.cli import main
+from undrift.papers.fedred import rates
 from undrift.problems import build
 from undrift.reproduce import grid as search
-from undrift.reproduce import items, rates, study
+from undrift.reproduce import items, measured
 from undrift.reproduce.cache import Cache
 from undrift.reproduce.items import Column, item
 from undrift.reproduce.perform import Options, perform, plan, wants
 from undrift.reproduce.readouts import readout
+from undrift.reproduce.results import Report
 from undrift.reproduce.verdict import NOT, ORDER, REPRODUCED, cell, judge
 from undrift.theory import fedcet
 
@@ -184,7 +186,7 @@ def test_those_that_are_claimed_to_be_least():
     assert (found.ordered, found.pairs) == (3, 4)
 
 
-# The study of rates.
+# Measured rates.
 
 
 @pytest.mark.parametrize(("L", "delta"), [(25.0, 5.0), (400.0, 40.0)])
@@ -212,13 +214,15 @@ def table(change=lambda label, what, power: power):
     }
 
 
+def judgement(found):
+    return Report(item("fedred/table-1"), [], False, {"found": found, "environment": {}}).judgement
+
+
 def test_rates_are_judged_by_their_exponents():
-    assert rates.judgement(table()).verdict == REPRODUCED
-    one = rates.judgement(
-        table(lambda label, what, p: p + 0.2 * (label == "GD" and what == "rounds"))
-    )
+    assert judgement(table()).verdict == REPRODUCED
+    one = judgement(table(lambda label, what, p: p + 0.2 * (label == "GD" and what == "rounds")))
     assert one.verdict == ORDER and one.agree == one.numbers - 2
-    assert rates.judgement(table(lambda label, what, p: -p)).verdict == NOT
+    assert judgement(table(lambda label, what, p: -p)).verdict == NOT
 
 
 def test_gradient_descent_and_dane_on_two_instances():
@@ -234,7 +238,7 @@ def test_gradient_descent_and_dane_on_two_instances():
         assert label == "DANE" or steps == 1
 
 
-def test_a_study_is_measured_once_and_shown(tmp_path, monkeypatch, capsys):
+def test_rates_are_measured_once_and_shown(tmp_path, monkeypatch, capsys):
     calls = []
     monkeypatch.setattr(rates, "measure", lambda quick, say: calls.append(quick) or table())
     words = ["reproduce", "fedred/table-1", "--out", str(tmp_path)]
@@ -250,13 +254,15 @@ def test_a_study_is_measured_once_and_shown(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "pages" / "fedred" / "table-1.png").stat().st_size > 1000
 
 
-def test_a_study_is_told_apart_by_its_settings(tmp_path, monkeypatch):
+def test_kept_rates_are_those_of_the_same_settings(tmp_path, monkeypatch):
     it, cache = item("fedred/table-1"), Cache(tmp_path)
-    files = {study._file(it, quick, cache) for quick in (False, True)}
+    monkeypatch.setattr(rates, "measure", lambda quick, say: table())
+    measured.measure(it, False, cache, print)
+    assert measured.recall(it, False, cache)["found"] == table()
+    assert measured.recall(it, True, cache) is None
+    assert measured.recall(item("fedrecu/table-1"), False, cache) is None
     monkeypatch.setattr(rates, "ACCURACY", 1e-4)
-    files.add(study._file(it, False, cache))
-    assert len(files) == 3
-    assert study.recall(it, False, cache) is None
+    assert measured.recall(it, False, cache) is None
 
 
 def test_items_without_numbers_of_the_paper_say_so():

@@ -1,10 +1,12 @@
 """Every item of every paper is sound."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 
+from undrift.cli import main
 from undrift.core.params import BadParameters
 from undrift.reproduce import items
 from undrift.reproduce.items import find, item, names
@@ -35,7 +37,7 @@ def test_every_table_and_figure_is_here():
 def test_an_item_says_what_it_shows_and_runs(name):
     it = item(name)
     assert it.title and it.shows
-    if it.kind == "computed":
+    if it.kind in ("computed", "measured"):
         from undrift.papers.tables import table
 
         assert table(it.table).rows
@@ -158,16 +160,21 @@ def test_the_list_is_told_without_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == "set()"
-    import json
-
     found = {row["item"]: row for row in json.loads(done.stdout)}
     assert set(found) == set(names())
-    assert found["fedspeed/table-1"]["runs"] == 54
-    assert (
-        found["fedspeed/table-1"]["cpu_seconds"]
-        > 100 * found["fedspeed/table-1"]["gpu_seconds"]
-        > 0
-    )
+    table = found["fedspeed/table-1"]
+    assert (table["runs"], table["kept"], table["takes"]) == (54, 0, "not known")
+    assert found["fedrecu/figure-1"]["takes"] == "12 min on one H200"
+    assert found["fedrecu/table-1"]["takes"] is None and found["fedrecu/table-1"]["runs"] == 0
+
+
+@pytest.mark.parametrize("words", [["--quick"], ["--rounds", "5"], ["--only", "SCAFFOLD"]])
+def test_what_was_measured_for_the_whole_is_not_told_of_a_part(words, tmp_path, capsys):
+    listed = ["reproduce", "--list", "--json", "fedrecu/figure-1", "--out", str(tmp_path)]
+    for more, takes in (([], "12 min on one H200"), (words, "not known")):
+        assert main([*listed, *more]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert row["takes"] == takes
 
 
 def test_the_stand_in_for_absent_data(monkeypatch):

@@ -13,9 +13,9 @@ from undrift.cli import main
 from undrift.cli.progress import status
 from undrift.core import registry
 from undrift.engines import Simulate, Wire
-from undrift.report.html import Content, _charts
-from undrift.report.scores import scores
-from undrift.report.summary import Summary, print_summaries
+from undrift.report.content import Content
+from undrift.report.html import _charts
+from undrift.report.summary import Spread, Summary, print_summaries, summarise
 from undrift.report.tables import results
 from undrift.runs.folder import Folder
 
@@ -146,13 +146,12 @@ def test_a_column_that_nobody_measured_is_not_offered():
     }
     content = Content([], [row], [], {"GD": [0]})
     assert list(_charts(content, "accuracy")["y"]) == ["accuracy", "loss"]
-    sheet = results(scores([row], [], {"GD": [0]}, None), "accuracy", None, "")
+    sheet = results(summarise([row]), "accuracy", None, "")
     assert "drift" not in sheet.head and not any("drift" in note for note in sheet.notes)
-    judged = Summary("GD", seeds=1, metric="accuracy", final=0.5, loss=1.0)
+    (judged,) = summarise([row])
     assert "drift" not in print_summaries([judged], None)
-    assert "drift" in print_summaries(
-        [judged, Summary("FedAvg", metric="accuracy", drift=0.5)], None
-    )
+    drifted = Summary("FedAvg", metric="accuracy", ends={"drift": Spread(0.5)})
+    assert "drift" in print_summaries([judged, drifted], None)
     assert status(row) == "round 1  accuracy 50.00 %  loss 1  vectors 2"
 
 

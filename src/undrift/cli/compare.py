@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from argparse import Namespace
 from pathlib import Path
 
 from undrift.cli.folders import recorded
 from undrift.cli.output import OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import RUN, TARGET, Parser, natural, positive
-from undrift.cli.run import with_outcomes
 from undrift.report.recorded import Group, Mixed, common, judged, read, smoothing, spreads
 from undrift.report.summary import Summary, print_summaries, summarise
 from undrift.runs.folder import BadFolder, Row
@@ -68,7 +66,7 @@ def main(args: Namespace) -> int:
                 "note": note,
                 "varied": spreads(runs),
                 "methods": [
-                    dataclasses.asdict(summary) | {"target": group.target}
+                    summary.document() | {"target": group.target}
                     for group in groups
                     for summary in summaries(group)
                 ],
@@ -95,7 +93,7 @@ def draw(groups: list[Group], plot: Path, y: str | None, window: int, note: str)
 
 
 def summaries(group: Group) -> list[Summary]:
-    return with_outcomes(summarise(group.rows, group.target), group.outcomes)
+    return summarise(group.rows, group.target, group.outcomes)
 
 
 def shown(group: Group, several: bool) -> str:

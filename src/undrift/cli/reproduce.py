@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import Parser, natural, positive
 from undrift.cli.stop import Stop
-from undrift.report.text import NONE, count, duration, table
+from undrift.report.text import NONE, count, table
 
 if TYPE_CHECKING:
     from undrift.reproduce.cache import Cache, Want
@@ -121,7 +121,7 @@ def reproduce(asked: Asked) -> int:
         chosen = choose(asked.wanted or (["all"] if asked.list else []))
         cache = Cache(asked.out)
         if asked.list:
-            return listing(chosen, asked)
+            return listing(chosen, cache, asked)
         if not chosen and not (asked.pack or asked.unpack):
             refuse(
                 ["nothing to reproduce: give PAPER/ITEM, PAPER or all"],
@@ -156,7 +156,7 @@ def choose(wanted: Sequence[str]) -> Chosen:
 
 def run(chosen: Chosen, cache: Cache, asked: Asked) -> int:
     """Run what is left, then write the pages."""
-    from undrift.reproduce import study
+    from undrift.reproduce.measured import measure
     from undrift.reproduce.perform import perform, plan
 
     asks = needs(chosen, asked)
@@ -187,7 +187,7 @@ def run(chosen: Chosen, cache: Cache, asked: Asked) -> int:
         return OK
     for item, _ in chosen:
         if not asked.kept and not stop.asked:
-            study.carry_out(item, asked.options.quick, cache, say)
+            measure(item, asked.options.quick, cache, say)
     if stop.asked:
         say("Stopped: what was measured is kept, and the same command continues from there.")
     pages(chosen, cache, asked)
@@ -273,26 +273,32 @@ def pages(chosen: Chosen, cache: Cache, asked: Asked) -> None:
     say(f"\nPages: {root}")
 
 
-def listing(chosen: Chosen, asked: Asked) -> int:
-    """What there is, and what it would take."""
-    from undrift.reproduce.cost import cost
+def listing(chosen: Chosen, cache: Cache, asked: Asked) -> int:
+    """The items, their runs, and how long they take where that was measured."""
+    from undrift.reproduce.perform import wants
 
-    rows: list[list[Any]] = []
+    rows: list[dict[str, Any]] = []
+    options = asked.options
+    as_measured = not (options.quick or options.rounds or options.only)
     for item, panels in chosen:
-        estimate = cost(item, panels, asked.options)
-        rows.append([item.name, estimate.runs, estimate.cpu, estimate.gpu, item.title])
+        wanted = [w for panel in panels if item.runs for w in wants(item, panel, options)]
+        runs = {want.key: want for want in wanted}
+        known = item.takes if as_measured and panels == item.panel else ""
+        work = item.runs or item.kind == "measured"
+        rows.append(
+            {
+                "item": item.name,
+                "runs": len(runs),
+                "kept": sum(map(cache.serves, runs.values())),
+                "takes": known or ("not known" if work else None),
+                "title": item.title,
+            }
+        )
     if asked.json:
-        keys = ("item", "runs", "cpu_seconds", "gpu_seconds", "title")
-        result_json([dict(zip(keys, row, strict=True)) for row in rows])
+        result_json(rows)
         return OK
-    shown = [
-        [name, runs or "-", _time(cpu), _time(gpu), title] for name, runs, cpu, gpu, title in rows
-    ]
-    head = ["item", "runs", "2 cores", "one H200", "title"]
-    result(table(head, shown, right=head[1:4]))
-    say(
-        "\nRough estimates for one seed and each item alone; items share runs. A GPU's warm-up is not counted."
-    )
+    head = ["item", "runs", "kept", "one seed takes", "title"]
+    result(table(head, [[cell or NONE for cell in row.values()] for row in rows], right=head[1:3]))
     return OK
 
 
@@ -357,9 +363,3 @@ def describe(want: Want) -> str:
     clients = getattr(problem, "clients", None)
     about = ", ".join([*filter(None, parts), *[f"{clients} clients"] * bool(clients)])
     return f"{want.entry.label} ({about}) seed {want.seed}, {want.rounds} rounds"
-
-
-def _time(seconds: float) -> str:
-    if seconds <= 0:
-        return "-"
-    return f"{seconds / 86400:,.0f} days" if seconds > 3 * 86400 else duration(round(seconds) or 1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from undrift.cli.folders import missing, place
 from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
-from undrift.report.summary import Summary, aim, metric, print_summaries, summarise
+from undrift.report.summary import aim, metric, print_summaries, summarise
 from undrift.report.text import count
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
 from undrift.spec.errors import BadSpec
@@ -25,8 +25,6 @@ from undrift.spec.vary import varied
 
 if TYPE_CHECKING:
     from undrift.cli.experiment import Experiment, Stop
-
-ENDS = {"done": "all rounds run", "reached": "target reached", "stopped": "stopped by you"}
 
 
 def run(
@@ -363,7 +361,7 @@ def report(folder: Folder, as_json: bool) -> int:
     """The table of a finished run, on standard output; the exit code."""
     rows, outcomes = folder.rows(), folder.outcomes()
     target = aim(folder.document(), metric(rows))
-    summaries = with_outcomes(summarise(rows, target), outcomes)
+    summaries = summarise(rows, target, outcomes)
     if as_json:
         result_json(
             {
@@ -372,7 +370,7 @@ def report(folder: Folder, as_json: bool) -> int:
                 "target": target,
                 "note": folder.note,
                 "varied": varied(folder.document()),
-                "methods": [dataclasses.asdict(s) for s in summaries],
+                "methods": [s.document() for s in summaries],
                 "runs": [dataclasses.asdict(outcome) for outcome in outcomes],
             }
         )
@@ -383,33 +381,6 @@ def report(folder: Folder, as_json: bool) -> int:
         for note in notes(outcomes):
             result(note)
     return FAILED if all(o.status in ("diverged", "failed") for o in outcomes) else OK
-
-
-def with_outcomes(summaries: list[Summary], outcomes: Sequence[Outcome]) -> list[Summary]:
-    """The summaries with how each method ended; a method without a single row is added."""
-    known = {s.label: s for s in summaries}
-    ends: dict[str, list[str]] = {}
-    for outcome in outcomes:
-        known.setdefault(outcome.label, Summary(outcome.label))
-        ends.setdefault(outcome.label, []).append(outcome.status)
-    same = {outcome.label for outcome in outcomes if outcome.same_as is not None}
-    return [
-        dataclasses.replace(s, status=together(ends.get(label, [])), seeded=label not in same)
-        for label, s in known.items()
-    ]
-
-
-def together(statuses: list[str]) -> str:
-    """How some seeds ended, in a few words."""
-    counts: dict[str, int] = {}
-    for status in statuses:
-        counts[status] = counts.get(status, 0) + 1
-    words = [ENDS.get(status, status) for status in counts]
-    if len(counts) < 2:
-        return words[0] if words else "unfinished"
-    return ", ".join(
-        f"{word} ({count})" for word, count in zip(words, counts.values(), strict=True)
-    )
 
 
 def notes(outcomes: Sequence[Outcome]) -> list[str]:

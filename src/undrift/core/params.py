@@ -207,6 +207,8 @@ def _kind(value: object, base: object) -> bool:
         return any(type(value) is type(v) and value == v for v in arguments)
     if origin is list:
         return isinstance(value, (list, tuple)) and all(fits(v, arguments[0]) for v in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(v, arguments[1]) for v in value.values())
     if base is Any or base is object:
         return True
     if base in (float, int):

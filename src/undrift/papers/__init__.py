@@ -1,6 +1,4 @@
-"""The papers' tables, beside what undrift computes for them. Importing it loads neither torch nor
-NumPy.
-"""
+"""The papers' items, and what undrift computes for their tables, without torch or NumPy."""
 
 from undrift.papers.tables import document, items, render, table
 

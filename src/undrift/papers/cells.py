@@ -1,4 +1,4 @@
-"""What a table is made of: printed values, each beside ours."""
+"""What a table is made of: printed values, each with ours beside it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Cell(NamedTuple):
 
 
 def cell(printed: str, ours: str = "") -> Cell:
+    """A cell of texts that are the same if they are equal."""
     return Cell(printed, ours, ours in ("", printed))
 
 
@@ -34,6 +35,8 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
+    """``names`` heads the columns that name a row, ``values`` those of its cells."""
+
     title: str
     names: tuple[str, ...]
     values: tuple[str, ...]

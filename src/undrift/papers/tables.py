@@ -1,10 +1,8 @@
-"""Tables of the papers, printed values beside the same values computed from undrift's declarations
-and theory.
+"""Tables of the papers: printed values beside those computed from undrift's methods and theory.
 
 Printed values are data, ours are computed: costs and states from the method classes, step sizes
-from the rules of
-``theory``, rates and complexities from its bounds. Where a cell of ours is empty, the printed one
-is only quoted.
+from the rules of ``theory``, rates and complexities from its bounds. Where a cell of ours is empty,
+the printed one is only quoted.
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ from typing import Literal
 
 from undrift.core.params import unknown
 from undrift.papers.cells import Table
-from undrift.papers.fedrecu_tables import fedrecu_memory, fedrecu_steps
-from undrift.papers.fedred_table import fedred_complexities
-from undrift.report.text import grid, prose
+from undrift.papers.fedrecu.tables import fedrecu_memory, fedrecu_steps
+from undrift.papers.fedred.table import fedred_complexities
+from undrift.report.text import grid, markdown, prose
 
 TABLES: dict[str, Callable[[], Table]] = {
     "fedrecu/table-1": fedrecu_memory,
@@ -26,7 +24,7 @@ TABLES: dict[str, Callable[[], Table]] = {
 
 
 def items() -> list[str]:
-    """What can be rendered."""
+    """The tables that can be rendered."""
     return list(TABLES)
 
 
@@ -49,41 +47,31 @@ def as_markdown(t: Table) -> str:
         [*row.names, *(text for c in row.cells for text in c[:2]), row.source, row.why]
         for row in t.rows
     ]
-    grid = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
-    return "\n".join([f"## {t.title}", "", *grid, "", *(f"* {note}" for note in t.notes), ""])
+    notes = [f"* {note}" for note in t.notes]
+    return "\n".join([f"## {t.title}", "", markdown(head, body), "", *notes, ""])
 
 
 def as_text(t: Table) -> str:
-    """Two lines a row, as printed and ours, and what explains the difference."""
-    blank, rows = ("",) * len(t.names), [(*t.names, *t.values, "")]
+    """Two lines per row, printed and ours, and what explains the difference."""
+    rows = [(*t.names, *t.values, "")]
     for row in t.rows:
+        source = f"ours: {row.source}" if row.source else ""
         rows.append((*row.names, *(c.printed for c in row.cells), "printed"))
-        rows.append(
-            (*blank, *(c.ours for c in row.cells), f"ours: {row.source}" if row.source else "")
-        )
+        rows.append((*("" for _ in t.names), *(c.ours for c in row.cells), source))
     (head, *lines), _ = grid(rows)
-    body = [line for line in head if line]
+    text = [prose(t.title), "", *filter(None, head)]
     for row, printed, ours in zip(t.rows, lines[::2], lines[1::2], strict=True):
-        body += [
-            *printed,
-            *[line for line in ours if line and row.source],
-            *item("differs: ", row.why),
-        ]
-    return "\n".join(
-        [
-            prose(t.title),
-            "",
-            *body,
-            "",
-            *(line for note in t.notes for line in item("* ", note)),
-            "",
-        ]
-    )
+        text += printed
+        if row.source:
+            text += filter(None, ours)
+        if row.why:
+            text.append(paragraph("differs: ", row.why))
+    return "\n".join([*text, "", *(paragraph("* ", note) for note in t.notes), ""])
 
 
-def item(lead: str, text: str) -> list[str]:
-    """An indented paragraph, if there is anything to say."""
-    return [prose(text, f"    {lead}", " " * (4 + len(lead)))] if text else []
+def paragraph(lead: str, text: str) -> str:
+    """An indented paragraph that begins with ``lead``."""
+    return prose(text, f"    {lead}", " " * (4 + len(lead)))
 
 
 def document() -> str:
@@ -93,8 +81,8 @@ def document() -> str:
 
 INTRODUCTION = """# Tables of the papers
 
-Printed values beside those computed from undrift's own declarations, step rules and bounds. An empty cell under "ours"
-means that the printed value is only quoted. Generated; renew with
+Printed values beside those computed from undrift's own declarations, step rules and bounds. An
+empty cell under "ours" means that the printed value is only quoted. Generated; renew with
 
     python -c "from undrift.papers import document; print(document(), end='')" > docs/tables.md
 """

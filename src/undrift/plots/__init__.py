@@ -1,1 +1,1 @@
-"""Curves drawn with matplotlib, of plain columns of numbers."""
+"""Curves of plain columns of numbers, drawn with matplotlib, all in one style."""

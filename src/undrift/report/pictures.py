@@ -2,49 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TypedDict
 
-from undrift.report.figures import image, panels
+from undrift.plots.curves import image
+from undrift.plots.style import plain
+from undrift.report.content import Content, Partition
+from undrift.report.figures import panels
 
-if TYPE_CHECKING:
-    from undrift.report.html import Content
+CLIENTS = 100
+"""Clients in a heat map; of more, every second, third, ... is shown."""
 
 
-def draw(
-    title: str, content: Content, column: str, maps: Sequence[Mapping[str, Any]]
-) -> dict[str, bytes]:
-    """Name -> PNG: ``curves``, ``drift`` where it was measured, and ``map0``, ``map1``, ... of the
-    partitions.
-    """
+class Map(TypedDict):
+    """The heat map of one run's partition."""
+
+    name: str
+    facts: list[str]
+    classes: list[str]
+    clients: list[int]
+    """Those that are shown."""
+    counts: list[list[int]]
+
+
+def draw(title: str, content: Content, column: str, maps: Sequence[Map]) -> dict[str, bytes]:
+    """Name -> PNG: ``curves``, ``drift`` if it was measured, and a ``map0``, ... per partition."""
     found: dict[str, bytes] = {}
+    runs = {title: content.rows}
     if any(row.get(column) is not None for row in content.rows):
-        figure = panels(
-            {title: content.rows}, content.target, smooth=content.smooth, note=content.note
-        )
+        figure = panels(runs, content.target, smooth=content.smooth, note=content.note)
         found["curves"] = image(figure)
     if any(row.get("drift") for row in content.rows):
-        found["drift"] = image(panels({title: content.rows}, y="drift"))
+        found["drift"] = image(panels(runs, y="drift"))
     return found | {f"map{k}": heat(entry) for k, entry in enumerate(maps)}
 
 
-def heat(entry: Mapping[str, Any]) -> bytes:
+def heat_map(name: str, partition: Partition) -> Map:
+    """What a heat map shows, and the facts printed with it."""
+    counts, classes = partition["counts"], partition["classes"]
+    sizes = sorted(map(sum, counts))
+    held = sorted(sum(n > 0 for n in row) for row in counts)
+    shown = range(0, len(counts), -(-len(counts) // CLIENTS))
+    facts = [
+        f"{len(counts)} clients, {len(classes)} classes, {sum(sizes):,} samples",
+        f"samples of a client: {sizes[0]:,} to {sizes[-1]:,}, median {sizes[len(sizes) // 2]:,}",
+        f"classes of a client: {held[0]} to {held[-1]}, median {held[len(held) // 2]}",
+    ]
+    if shown.step > 1:
+        facts.append(f"shown: {len(shown)} clients, one in {shown.step}")
+    if of := partition.get("of"):
+        facts.append(of)
+    return {
+        "name": name,
+        "facts": facts,
+        "classes": classes,
+        "clients": list(shown),
+        "counts": [counts[k] for k in shown],
+    }
+
+
+def heat(entry: Map) -> bytes:
     """Samples of each class and client."""
     import numpy as np
     from matplotlib.figure import Figure
 
     counts = np.array(entry["counts"]).T
-    figure = Figure(figsize=(10.5, 1.2 + min(0.22 * len(counts), 4)), layout="constrained")
+    classes, clients = counts.shape
+    figure = Figure(figsize=(10.5, 1.2 + min(0.22 * classes, 4)), layout="constrained")
     ax = figure.subplots()
     drawn = ax.imshow(counts, aspect="auto", cmap="Blues", interpolation="nearest", vmin=0)
     ax.set_xlabel("client")
-    if len(counts) <= 20:
-        ax.set_yticks(
-            range(len(counts)),
-            [str(name).replace("$", r"\$") for name in entry["classes"]],
-            fontsize=8,
-        )
-    places = range(0, counts.shape[1], -(-counts.shape[1] // 20))
+    if classes <= 20:
+        ax.set_yticks(range(classes), [plain(name) for name in entry["classes"]], fontsize=8)
+    places = range(0, clients, -(-clients // 20))
     ax.set_xticks(places, [str(entry["clients"][k]) for k in places], fontsize=8)
     figure.colorbar(drawn, ax=ax, label="samples", pad=0.01)
     return image(figure)

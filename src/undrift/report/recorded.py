@@ -5,16 +5,13 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from undrift.report.content import About, Content, Partition, Setting
 from undrift.report.summary import aim, metric
 from undrift.report.text import count
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 from undrift.spec.vary import varied
-
-if TYPE_CHECKING:
-    from undrift.report.html import About, Content
-    from undrift.report.scores import Setting
 
 SMOOTH = 10
 """Rows that accuracies are averaged over, unless a spec says otherwise."""
@@ -121,8 +118,6 @@ def smoothing(runs: Sequence[Recorded]) -> int:
 
 def content(runs: Sequence[Recorded], target: float | None) -> Content:
     """What the HTML report shows of some runs."""
-    from undrift.report.html import Content
-
     group = together(metric([row for run in runs for row in run.rows]), runs, target)
     tables = [
         (run.prefix + table["label"], table, run.folder.document())
@@ -147,8 +142,6 @@ def content(runs: Sequence[Recorded], target: float | None) -> Content:
 
 def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
     """A run in words: its facts, its spec and machine, and the command that repeats it."""
-    from undrift.report.html import About
-
     problem = document.get("problem", {})
     data = problem.get("data")
     outside = data is not None and data not in BUNDLED and "folder" not in problem
@@ -185,12 +178,14 @@ def facts(folder: Folder, document: Mapping[str, Any]) -> list[str]:
     return [*found, f"undrift {folder.environment.get('undrift', '')}"]
 
 
-def partition(folder: Folder, document: Mapping[str, Any]) -> dict[str, Any] | None:
+def partition(folder: Folder, document: Mapping[str, Any]) -> Partition | None:
     """Who holds what, and of which seed that is where every seed has its own split."""
-    found = folder.partition
-    if found and "split" in document.get("vary", ()):
-        found["of"] = f"of seed {document['seeds'][0]}; every seed has its own split"
-    return found
+    if (found := folder.partition) is None:
+        return None
+    partition: Partition = {"classes": found["classes"], "counts": found["counts"]}
+    if "split" in document.get("vary", ()):
+        partition["of"] = f"of seed {document['seeds'][0]}; every seed has its own split"
+    return partition
 
 
 def methods(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -208,7 +203,6 @@ def seeds(document: Mapping[str, Any]) -> str:
 def setting(table: Mapping[str, Any], document: Mapping[str, Any]) -> Setting:
     """What the costs of one method depend on."""
     from undrift.objectives import find
-    from undrift.report.scores import Setting
 
     steps = None if "epochs" in table else table.get("steps", document.get("steps"))
     objective = table.get("objective", document.get("objective"))

@@ -6,14 +6,27 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any
 
+from undrift.plots.columns import metric
 from undrift.report.text import NONE, percent, plain, prose, small, table, whole
+from undrift.runs.folder import Row
+from undrift.runs.outcome import Outcome, in_words
+
+__all__ = ["Spread", "Summary", "aim", "curves", "metric", "print_summaries", "summarise"]
 
 RELATIVE = 1e-6
-"""Default target, as a part of the first gap."""
-SPENT = {"rounds": "round", "vectors": "vectors", "gradients": "gradients"}
-"""What a run spends, and the column it is in."""
+"""Default target, as a fraction of the first gap."""
+SPENT = {
+    "rounds": "round",
+    "vectors": "vectors",
+    "bytes": "bytes",
+    "gradients": "gradients",
+    "seconds": "seconds",
+}
+"""What a run spends, and the column that counts it."""
+COUNTED = ("rounds", "vectors", "gradients")
+"""What a terminal has room for."""
+UNFINISHED = "unfinished"
 FAR = "mean squared distance of the local models"
 NUMBER: dict[str, Callable[[float | None], str]] = {
     "gap": small,
@@ -21,13 +34,13 @@ NUMBER: dict[str, Callable[[float | None], str]] = {
     "loss": plain,
 }
 
-Curve = list[dict[str, Any]]
+Curve = list[Row]
 """The rows of one method with one seed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """A mean over seeds and the standard deviation, where there are several."""
+    """A mean over seeds, and the standard deviation if there are several."""
 
     mean: float
     sd: float | None = None
@@ -35,70 +48,164 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """One method. ``rounds``, ``vectors`` and ``gradients`` are those to the target, ``None`` if a
-    seed missed it.
-    """
+    """One method over its seeds. A value that some seed lacks is ``None``."""
 
     label: str
-    seeds: int = 0
+    method: str = ""
     metric: str = "gap"
-    final: float | None = None
-    loss: float | None = None
-    drift: float | None = None
+    """The column it is judged by."""
+    seeds: int = 0
+    """Seeds with recorded rows."""
+    statuses: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """How many seeds ended in which way."""
+    ends: Mapping[str, Spread | None] = dataclasses.field(default_factory=dict)
+    """The last value of every column."""
+    best: Spread | None = None
     reached: int = 0
-    rounds: float | None = None
-    vectors: float | None = None
-    gradients: float | None = None
-    total: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
-    """The same, and bytes of all clients together, spent in all."""
-    sd: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
-    """Standard deviations over seeds, ``None`` where there is one seed or no mean."""
-    seconds: float = 0.0
-    status: str = ""
+    """Seeds that reached the target."""
+    needed: Mapping[str, Spread | None] = dataclasses.field(default_factory=dict)
+    """Spent until the target, if every seed reached it."""
+    values: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """Hyper-parameters it ran with."""
+    note: str = ""
     seeded: bool = True
     """Whether a seed changes it; if not, it was run with one of them."""
 
+    def end(self, column: str) -> float | None:
+        """The mean of the last values of a column."""
+        return _mean(self.ends.get(column))
 
-def curves(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, Curve]]:
+    def need(self, name: str) -> float | None:
+        """The mean of what was spent until the target."""
+        return _mean(self.needed.get(name))
+
+    def spent(self, name: str) -> float | None:
+        """The mean of what was spent in all."""
+        return self.end(SPENT[name])
+
+    @property
+    def status(self) -> str:
+        """How its seeds ended, in words."""
+        words = {in_words(status): n for status, n in self.statuses.items()}
+        if len(words) < 2:
+            return next(iter(words), UNFINISHED)
+        return ", ".join(f"{text} ({n})" for text, n in words.items())
+
+    def document(self) -> dict[str, object]:
+        """The summary for JSON."""
+        spreads = {"final": self.ends.get(self.metric)}
+        spreads |= {name: self.ends.get(name) for name in ("loss", "drift")}
+        spreads |= {name: self.needed.get(name) for name in COUNTED}
+        columns = {name: SPENT[name] for name in COUNTED}
+        columns |= {"bytes_up": "bytes_up", "bytes_down": "bytes_down"}
+        return {
+            "label": self.label,
+            "seeds": self.seeds,
+            "metric": self.metric,
+            **{name: _mean(found) for name, found in spreads.items()},
+            "reached": self.reached,
+            "total": {name: self.end(column) for name, column in columns.items()},
+            "sd": {name: found.sd if found else None for name, found in spreads.items()},
+            "seconds": self.end("seconds"),
+            "status": self.status,
+            "seeded": self.seeded,
+        }
+
+
+def curves(rows: Iterable[Row]) -> dict[str, dict[int, Curve]]:
     """Label -> seed -> rows."""
     found: dict[str, dict[int, Curve]] = {}
     for row in rows:
-        found.setdefault(row["label"], {}).setdefault(row["seed"], []).append(dict(row))
+        found.setdefault(row["label"], {}).setdefault(row["seed"], []).append(row)
     return found
 
 
-def metric(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The column to judge by: the gap where the optimum is known, else the accuracy, else the loss."""
-    rows = list(rows)
-    return next(
-        (name for name in ("gap", "accuracy") if any(row.get(name) is not None for row in rows)),
-        "loss",
-    )
-
-
-def aim(document: Mapping[str, Any], column: str) -> float | None:
-    """The target of a spec that is about ``column``."""
-    return document.get("target_accuracy" if column == "accuracy" else "target")
-
-
-def summarise(rows: Sequence[Mapping[str, Any]], target: float | None = None) -> list[Summary]:
-    """One summary per label; without a target, 1e-6 of each curve's first gap."""
-    column = metric(rows)
+def complete(rows: Iterable[Row]) -> list[Row]:
+    """The rows with a column for the bytes sent and received together."""
     return [
-        _summary(label, list(seeds.values()), column, target)
-        for label, seeds in curves(rows).items()
+        row | {"bytes": row["bytes_up"] + row["bytes_down"]}
+        if row.keys() >= {"bytes_up", "bytes_down"}
+        else row
+        for row in rows
     ]
+
+
+def aim(document: Mapping[str, float | None], column: str) -> float | None:
+    """The target that a spec sets for ``column``."""
+    return document.get("target_accuracy" if column == "accuracy" else "target")
 
 
 def goal(target: float | None, column: str) -> str:
     """The target in words."""
-    if column == "accuracy" and target is not None:
-        return f"accuracy >= {percent(target)}"
-    return (
-        f"{column} <= {target:g}"
-        if target is not None
-        else f"{column} <= {RELATIVE:g} of the first"
-    )
+    if target is None:
+        return f"{column} <= {RELATIVE:g} of the first"
+    return f"accuracy >= {percent(target)}" if column == "accuracy" else f"{column} <= {target:g}"
+
+
+def summarise(
+    rows: Sequence[Row],
+    target: float | None = None,
+    outcomes: Sequence[Outcome] = (),
+    planned: Mapping[str, Iterable[int]] | None = None,
+) -> list[Summary]:
+    """One summary per label; without a target, 1e-6 of each curve's first gap is the target.
+
+    ``planned`` has the seeds each label should be run with, by default those that are recorded.
+    """
+    column, found = metric(rows), curves(complete(rows))
+    ended = {(outcome.label, outcome.seed): outcome for outcome in outcomes}
+    if planned is None:
+        pairs = [(label, seed) for label, seeds in found.items() for seed in seeds]
+        seen: dict[str, dict[int, None]] = {}
+        for label, seed in [*pairs, *ended]:
+            seen.setdefault(label, {})[seed] = None
+        planned = seen
+    return [
+        _summary(
+            label,
+            list(found.get(label, {}).values()),
+            [ended.get((label, seed)) for seed in seeds],
+            column,
+            target,
+        )
+        for label, seeds in planned.items()
+    ]
+
+
+def hit(curve: Curve, column: str, target: float | None) -> Row | None:
+    """The first row that reaches the target; without one, 1e-6 of the first gap."""
+    start = curve[0].get(column)
+    if target is None:
+        target = RELATIVE * start if column == "gap" and start is not None else math.nan
+    values = ((row, row.get(column)) for row in curve)
+    if column == "accuracy":
+        return next((row for row, value in values if value is not None and value >= target), None)
+    return next((row for row, value in values if value is not None and value <= target), None)
+
+
+def spread(values: Sequence[object]) -> Spread | None:
+    """The mean over seeds; ``None`` if one lacks the value.
+
+    >>> spread([1, 3]), spread([1]), spread([1, None])
+    (Spread(mean=2.0, sd=1.4142135623730951), Spread(mean=1.0, sd=None), None)
+    """
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if not numbers or len(numbers) < len(values):
+        return None
+    several = len(numbers) > 1 and all(map(math.isfinite, numbers))
+    return Spread(fmean(numbers), stdev(numbers) if several else None)
+
+
+def spell(found: Spread | None, show: Callable[[float | None], str]) -> str:
+    """A mean over seeds with its deviation.
+
+    >>> spell(Spread(0.5, 0.01), percent), spell(Spread(0.5), percent), spell(None, percent)
+    ('50.00 ± 1.00 %', '50.00 %', '-')
+    """
+    text = show(_mean(found))
+    if found is None or found.sd is None:
+        return text
+    return f"{text.removesuffix(' %')} ± {show(found.sd)}"
 
 
 def print_summaries(
@@ -111,125 +218,110 @@ def print_summaries(
 ) -> str:
     """The table of some summaries, and what its columns mean.
 
-    ``last`` replaces its last column; ``note`` stands beside every accuracy; ``varied`` says what
-    seeds vary.
+    ``last`` replaces its last column, ``note`` is printed next to every accuracy, and ``varied``
+    has what seeds vary, in words.
     """
     column = summaries[0].metric if summaries else "gap"
-    seeds = max((s.seeds for s in summaries), default=1)
     aimed, judged = target is not None or column == "gap", column == "accuracy"
-    drifted = judged and any(s.drift is not None for s in summaries)
-    title, cells = last or ("outcome", {s.label: _end(s) for s in summaries})
-    final = "accuracy" + f" ({note})" * bool(note) if judged else f"final {column}"
-    head = [
-        "method",
-        *["seeds"] * (seeds > 1),
-        *SPENT,
-        final,
-        *["loss"] * judged,
-        *["drift"] * drifted,
-        "seconds",
-        title,
-    ]
-    rows = [
-        [
-            s.label,
-            *[str(s.seeds)] * (seeds > 1),
-            *(_spent(s, name) if aimed else whole(s.total.get(name)) for name in SPENT),
-            spell(s.final, s.sd.get("final"), NUMBER[column]),
-            *[plain(s.loss, 4)] * judged,
-            *[small(s.drift)] * drifted,
-            f"{s.seconds:.1f}",
-            cells.get(s.label, ""),
-        ]
-        for s in summaries
-    ]
+    several = any(s.seeds > 1 for s in summaries)
+    drifted = judged and any(s.ends.get("drift") for s in summaries)
+    title, cells = last or ("outcome", {s.label: _outcome(s) for s in summaries})
+    final = f"final {column}"
+    if judged:
+        final = f"accuracy ({note})" if note else "accuracy"
+    shown: dict[str, Callable[[Summary], str]] = {"method": lambda s: s.label}
+    if several:
+        shown["seeds"] = lambda s: str(s.seeds)
+    for name in COUNTED:
+        shown[name] = _until(name) if aimed else _in_all(name)
+    shown[final] = lambda s: spell(s.ends.get(column), NUMBER[column])
+    if judged:
+        shown["loss"] = lambda s: plain(s.end("loss"), 4)
+    if drifted:
+        shown["drift"] = lambda s: small(s.end("drift"))
+    shown["seconds"] = lambda s: NONE if (spent := s.spent("seconds")) is None else f"{spent:.1f}"
+    shown[title] = lambda s: cells.get(s.label, "")
+    head = list(shown)
+    text = table(head, [[show(s) for show in shown.values()] for s in summaries], right=head[1:-1])
+    if not legend:
+        return text
     until = f"until {goal(target, column)}" if aimed else "in all"
-    mean = ", mean over seeds ± standard deviation" if seeds > 1 else ""
+    mean = ", mean over seeds ± standard deviation" if several else ""
     never = f" ({NONE} if never)" if aimed else ""
-    same = [s.label for s in summaries if not s.seeded]
     meaning = [
         f"rounds, vectors and gradients: spent {until}{mean}{never}",
         "vectors: of model size, up and down, per client; gradients: of all clients together",
-        *["accuracy and loss: at the end, on the test images" + f"; drift: {FAR}" * drifted]
-        * judged,
-        *[f"seeds vary {text}" for text in varied] * (seeds > 1),
-        *[f"run once, for no seed changes it: {', '.join(same)}"] * bool(same),
     ]
-    return "\n".join([table(head, rows, right=head[1:-1]), *["", *map(prose, meaning)] * legend])
+    if judged:
+        drift = f"; drift: {FAR}" if drifted else ""
+        meaning.append(f"accuracy and loss: at the end, on the test images{drift}")
+    if several:
+        meaning += [f"seeds vary {what}" for what in varied]
+    if same := [s.label for s in summaries if not s.seeded]:
+        meaning.append(f"run once, for no seed changes it: {', '.join(same)}")
+    return "\n".join([text, "", *map(prose, meaning)])
 
 
-def _summary(label: str, seeds: list[Curve], column: str, target: float | None) -> Summary:
-    hits = [row for curve in seeds if (row := hit(curve, column, target))]
-    ends = [curve[-1] for curve in seeds]
-    found = {
-        name: spread([row.get(key) for row in ends])
-        for name, key in {"final": column, "loss": "loss", "drift": "drift"}.items()
-    }
-    found |= {
-        name: spread([row.get(key) for row in hits]) if len(hits) == len(seeds) else None
-        for name, key in SPENT.items()
-    }
-    means = {name: value.mean if value else None for name, value in found.items()}
-    spent = {**SPENT, "bytes_up": "bytes_up", "bytes_down": "bytes_down"}
-    total = {name: spread([row.get(key) for row in ends]) for name, key in spent.items()}
+def _summary(
+    label: str,
+    curves: Sequence[Curve],
+    outcomes: Sequence[Outcome | None],
+    column: str,
+    target: float | None,
+) -> Summary:
+    known = [outcome for outcome in outcomes if outcome]
+    statuses: dict[str, int] = {}
+    for outcome in outcomes:
+        status = outcome.status if outcome else UNFINISHED
+        statuses[status] = statuses.get(status, 0) + 1
+    recorded = str(curves[0][0].get("method", "")) if curves else ""
+    last = [curve[-1] for curve in curves]
+    hits = [row for curve in curves if (row := hit(curve, column, target))]
+    top = max if column == "accuracy" else min
+    measured = [[row[column] for row in curve if row.get(column) is not None] for curve in curves]
     return Summary(
-        label=label,
-        seeds=len(seeds),
+        label,
+        method=known[0].method if known else recorded,
         metric=column,
-        final=means["final"],
-        loss=means["loss"],
-        drift=means["drift"],
+        seeds=len(curves),
+        statuses=statuses,
+        ends={
+            name: spread([row.get(name) for row in last])
+            for name in dict.fromkeys(name for row in last for name in row)
+        },
+        best=spread([top(values, default=None) for values in measured]),
         reached=len(hits),
-        rounds=means["rounds"],
-        vectors=means["vectors"],
-        gradients=means["gradients"],
-        total={name: value.mean if value else None for name, value in total.items()},
-        sd={name: value.sd if value else None for name, value in found.items()},
-        seconds=sum(end.get("seconds") or 0.0 for end in ends) / len(ends),
+        needed={
+            name: spread([row.get(key) for row in hits]) if len(hits) == len(curves) else None
+            for name, key in SPENT.items()
+        },
+        values=known[0].values if known else {},
+        note=next((outcome.note for outcome in known if outcome.note), ""),
+        seeded=all(outcome.same_as is None for outcome in known),
     )
 
 
-def spread(values: Sequence[Any]) -> Spread | None:
-    """A value of each seed; ``None`` if one lacks it.
-
-    >>> spread([1, 3]), spread([1]), spread([1, None])
-    (Spread(mean=2.0, sd=1.4142135623730951), Spread(mean=1.0, sd=None), None)
-    """
-    if not values or not all(isinstance(value, int | float) for value in values):
-        return None
-    several = len(values) > 1 and all(map(math.isfinite, values))
-    return Spread(fmean(values), stdev(values) if several else None)
+def _mean(found: Spread | None) -> float | None:
+    return None if found is None else found.mean
 
 
-def spell(mean: float | None, sd: float | None, show: Callable[[float | None], str]) -> str:
-    """A mean over seeds, and its deviation where there is one.
+def _until(name: str) -> Callable[[Summary], str]:
+    """Spent until the target; only rounds have a deviation, as the other counts follow them."""
 
-    >>> spell(0.5, 0.01, percent), spell(0.5, None, percent)
-    ('50.00 ± 1.00 %', '50.00 %')
-    """
-    text = show(mean)
-    return text if sd is None else f"{text.removesuffix(' %')} ± {show(sd)}"
+    def show(summary: Summary) -> str:
+        found = summary.needed.get(name)
+        text = whole(_mean(found))
+        if name != "rounds" or found is None or found.sd is None:
+            return text
+        return f"{text} ± {whole(found.sd) if found.sd >= 10 else plain(found.sd, 2)}"
 
-
-def _spent(summary: Summary, name: str) -> str:
-    """Until the target; the other counts vary as the rounds do."""
-    text, sd = whole(getattr(summary, name)), summary.sd.get(name)
-    if name != "rounds" or sd is None:
-        return text
-    return f"{text} ± {whole(sd) if sd >= 10 else plain(sd, 2)}"
+    return show
 
 
-def hit(curve: Curve, column: str, target: float | None) -> dict[str, Any] | None:
-    """The first row that reaches the target; without one, 1e-6 of the first gap."""
-    start = curve[0].get(column)
-    if target is None:
-        target = RELATIVE * start if column == "gap" and start is not None else math.nan
-    values = ((row, row.get(column)) for row in curve)
-    if column == "accuracy":
-        return next((row for row, value in values if value is not None and value >= target), None)
-    return next((row for row, value in values if value is not None and value <= target), None)
+def _in_all(name: str) -> Callable[[Summary], str]:
+    return lambda summary: whole(summary.spent(name))
 
 
-def _end(summary: Summary) -> str:
+def _outcome(summary: Summary) -> str:
     some = 0 < summary.reached < summary.seeds
     return f"{summary.reached} of {summary.seeds} seeds reached it" if some else summary.status

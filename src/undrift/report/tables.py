@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from undrift.methods import registry
-from undrift.report.scores import SPENT, Score, Setting, declared
-from undrift.report.summary import NUMBER, Spread, goal, spell
+import undrift.methods  # noqa: F401, fills the registry
+from undrift.core.costs import Costs, costs, placeholder
+from undrift.core.method import Method, registry
+from undrift.core.params import BadParameters
+from undrift.report.content import Setting
+from undrift.report.summary import NUMBER, SPENT, Spread, Summary, goal, spell
 from undrift.report.text import NONE, duration, plain, size, small, whole
+from undrift.runs.outcome import ENDS
 
-ENDS = {
-    "done": ("all rounds run", "good"),
-    "reached": ("target reached", "good"),
-    "diverged": ("diverged", "bad"),
-    "failed": ("failed", "bad"),
-    "stopped": ("stopped", "open"),
-    "unfinished": ("unfinished", "open"),
-}
-"""A status in words, and its kind."""
 UNCHANGED = "no seed changes it"
-UNITS: dict[str, Callable[[float], str]] = {"bytes": size, "seconds": duration}
+UNITS: dict[str, Callable[[float], str]] = {
+    "bytes": size,
+    "seconds": duration,
+    "loss": lambda value: plain(value, 4),
+    "drift": small,
+}
+BILL = {
+    "up": "vectors_up",
+    "down": "vectors_down",
+    "exchanges": "syncs",
+    "on the server": "",
+    "on a client": "",
+    "gradients per step": "",
+    "gradients per round": "gradients",
+}
+"""Columns of the costs, and the recorded ones that count the same."""
+
+Best = Callable[[Iterable[float]], float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +47,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Sheet:
-    """A table: the first column is the method, ``words`` are the other columns that are not
-    numbers.
-    """
+    """A table whose first column is the method; ``words`` names other columns of text."""
 
     name: str
     caption: str
@@ -49,7 +59,7 @@ class Sheet:
 
 @dataclasses.dataclass(frozen=True)
 class Tile:
-    """One thing to take home."""
+    """One result to take home."""
 
     title: str
     value: str
@@ -57,232 +67,196 @@ class Tile:
 
 
 def results(
-    scores: Sequence[Score],
+    summaries: Sequence[Summary],
     column: str,
     target: float | None,
     note: str,
     varied: Sequence[str] = (),
 ) -> Sheet:
-    """Where each method ended; ``varied`` says what seeds vary."""
+    """Where each method ended; ``varied`` has what seeds vary, in words."""
     judged = column == "accuracy"
-    about = f" ({note})" if judged and note else ""
-    drifted = any(s.ends.get("drift") for s in scores)
-    extra = ["loss"] * (column != "loss") + ["drift"] * drifted
-    head = [
-        "method",
-        "outcome",
-        "seeds",
-        f"final {column}{about}",
-        f"best {column}{about}",
-        *extra,
-        "rounds",
-        "time",
-    ]
-    rows = []
-    for s in scores:
-        text, kind = outcome(s)
-        planned = sum(s.statuses.values())
-        rows.append(
-            [
-                Cell(s.label),
-                Cell(text, kind=kind),
-                Cell(
-                    str(s.seeds) + f" of {planned}" * (planned > s.seeds)
-                    if s.seeded
-                    else UNCHANGED,
-                    s.seeds,
-                ),
-                _spread(s.ends.get(column), NUMBER[column]),
-                _spread(s.best, NUMBER[column]),
-                *(
-                    _number((s.ends.get(name) or Spread(float("nan"))).mean, _PLAIN[name])
-                    for name in extra
-                ),
-                _number(s.spent.get("rounds"), whole),
-                _number(s.spent.get("seconds"), duration),
-            ]
-        )
-    best = {3: max, 4: max} if judged else {3: min, 4: min} if target is None else {}
-    several = any(s.seeds > 1 for s in scores)
-    notes = [
-        *[f"{', '.join(['final', 'best', *extra])}: means over seeds ± standard deviation"]
-        * several,
-        *[f"seeds vary {text}" for text in varied] * several,
-        *[f"{UNCHANGED}: nothing in it is drawn at random, so it was run once"]
-        * any(not s.seeded for s in scores),
-        *["drift: mean squared distance of the last local models to the server's"] * drifted,
-        *["accuracy and loss: on the test images"] * judged,
-        "time: of training, for one seed",
-    ]
-    return Sheet("Results", "Where each method ended", head, _mark(rows, best), ["outcome"], notes)
-
-
-def needs(scores: Sequence[Score], column: str, target: float | None) -> Sheet:
-    """What each method needed until the target; without one, spent in all."""
-    aimed = target is not None or column == "gap"
-    rows = []
-    for s in scores:
-        values = s.needed if aimed else s.spent
-        cells = [_number(values.get(name), UNITS.get(name, whole)) for name in SPENT]
-        reached = (
-            [
-                Cell(
-                    f"{s.reached} of {s.seeds}" if s.seeded else UNCHANGED,
-                    s.reached / s.seeds if s.seeds else 0,
-                )
-            ]
-            if aimed
-            else []
-        )
-        rows.append([Cell(s.label), *reached, *cells])
-    head = ["method", *["seeds there"] * aimed, *SPENT]
-    title = f"Spent until {words(goal(target, column))}" if aimed else "Spent in all"
-    several = any(s.seeds > 1 for s in scores)
-    notes = [
-        *[
-            f"means over seeds; {NONE} if one of them never got there"
-            if several
-            else f"{NONE} if it never got there"
+    several = any(s.seeds > 1 for s in summaries)
+    extra = [] if column == "loss" else ["loss"]
+    notes = []
+    if several:
+        notes += [f"seeds vary {what}" for what in varied]
+    if any(not s.seeded for s in summaries):
+        notes.append(f"{UNCHANGED}: nothing in it is drawn at random, so it was run once")
+    if any(s.ends.get("drift") for s in summaries):
+        extra.append("drift")
+        notes.append("drift: mean squared distance of the last local models to the server's")
+    if judged:
+        notes.append("accuracy and loss: on the test images")
+    notes.append("time: of training, for one seed")
+    if several:
+        means = ", ".join(["final", "best", *extra])
+        notes.insert(0, f"{means}: means over seeds ± standard deviation")
+    rows = [
+        [
+            Cell(s.label),
+            Cell(s.status, kind=kind(s.statuses)),
+            Cell(_seeds(s), s.seeds),
+            _spread(s.ends.get(column), NUMBER[column]),
+            _spread(s.best, NUMBER[column]),
+            *(_number(s.end(name), UNITS[name]) for name in extra),
+            _number(s.spent("rounds"), whole),
+            _number(s.spent("seconds"), duration),
         ]
-        * aimed,
-        "vectors: of model size, up and down, per client; bytes and gradients: of all clients together",
+        for s in summaries
+    ]
+    best: Best | None = max if judged else min if target is None else None
+    if best is not None:
+        _mark(rows, [3, 4], best)
+    about = f" ({note})" if judged and note else ""
+    measured = [f"final {column}{about}", f"best {column}{about}", *extra]
+    head = ["method", "outcome", "seeds", *measured, "rounds", "time"]
+    return Sheet("Results", "Where each method ended", head, rows, ["outcome"], notes)
+
+
+def needs(summaries: Sequence[Summary], column: str, target: float | None) -> Sheet:
+    """What each method needed until the target; without one, what it spent in all."""
+    notes = [
+        "vectors: of model size, up and down, per client; bytes and gradients: of all clients"
+        " together",
         "a vector of which only some entries travel counts as one; bytes are those that travel",
     ]
-    marked = range(2, len(head)) if aimed else ()
+
+    def spent(value: Callable[[str], float | None]) -> list[Cell]:
+        return [_number(value(name), UNITS.get(name, whole)) for name in SPENT]
+
+    if target is None and column != "gap":
+        rows = [[Cell(s.label), *spent(s.spent)] for s in summaries]
+        return Sheet("Spent", "Spent in all", ["method", *SPENT], rows, notes=notes)
+    several = any(s.seeds > 1 for s in summaries)
+    never = f"means over seeds; {NONE} if one of them never got there" if several else ""
+    rows = [[Cell(s.label), _reached(s), *spent(s.need)] for s in summaries]
+    head = ["method", "seeds there", *SPENT]
+    _mark(rows, range(2, len(head)), min)
     return Sheet(
-        "To the target" if aimed else "Spent",
-        title,
+        "To the target",
+        f"Spent until {words(goal(target, column))}",
         head,
-        _mark(rows, {k: min for k in marked}),
-        notes=notes,
+        rows,
+        notes=[never or f"{NONE} if it never got there", *notes],
     )
 
 
-def bill(scores: Sequence[Score], settings: Mapping[str, Setting]) -> Sheet:
+def bill(summaries: Sequence[Summary], settings: Mapping[str, Setting]) -> Sheet:
     """What each method costs; the settings are by label."""
-    head = [
-        "up",
-        "down",
-        "exchanges",
-        "on the server",
-        "on a client",
-        "gradients per step",
-        "gradients per round",
-    ]
     rows = []
-    for s in scores:
+    for s in summaries:
         setting = settings.get(s.label, Setting())
-        cls = registry.get(s.method or setting.method)
-        cost = declared(cls, s, setting.steps) if cls else None
-        rounds = (s.ends.get("round") or Spread(0)).mean
-        spent = {name: value.mean / rounds for name, value in s.ends.items() if value and rounds}
-        taken = spent.get("iterations", 0) * (setting.clients or 0) if setting.steps else 0
-        counted = [
-            cost.up if cost else spent.get("vectors_up"),
-            cost.down if cost else spent.get("vectors_down"),
-            cost.syncs if cost else spent.get("syncs"),
-            cost.server if cost else None,
-            cost.client + setting.kept if cost else None,
-            spent["gradients"] / taken if taken else None,
-        ]
-        rows.append(
-            [
-                Cell(s.label),
-                *(_number(value, lambda value: plain(value, 3)) for value in counted),
-                _number(spent.get("gradients"), whole),
-                Cell(NONE if cls is None else "all" if cls.participation == "full" else "some"),
-                Cell(NONE if cls is None else "yes" if cls.exact else "no"),
-            ]
-        )
+        method = registry.get(s.method or setting.method)
+        rounds = s.end("round")
+        spent = {name: found.mean / rounds for name, found in s.ends.items() if found and rounds}
+        found = {name: spent.get(column) for name, column in BILL.items()}
+        if setting.steps and setting.clients and spent.get("iterations"):
+            steps = spent["iterations"] * setting.clients
+            found["gradients per step"] = spent["gradients"] / steps
+        clients = exact = NONE
+        if method is not None:
+            cost = declared(method, s.values, setting.steps)
+            found |= {"up": cost.up, "down": cost.down, "exchanges": cost.syncs}
+            found |= {"on the server": cost.server, "on a client": cost.client + setting.kept}
+            clients = "all" if method.participation == "full" else "some"
+            exact = "yes" if method.exact else "no"
+        total = found.pop("gradients per round")
+        counts = [_number(value, lambda value: plain(value, 3)) for value in found.values()]
+        rows.append([Cell(s.label), *counts, _number(total, whole), Cell(clients), Cell(exact)])
     notes = [
         "up, down, exchanges: vectors of model size and messages, per client and round",
         "on the server, on a client: vectors stored from round to round",
         "gradients: as counted; of one client in a local step"
         f" ({NONE} where cohorts or steps differ), and of all clients in a round",
-        "clients: all must take part in every round, or some may; exact: no bias on heterogeneous data",
+        "clients: all must take part in every round, or some may; exact: no bias on heterogeneous"
+        " data",
     ]
     last = ["clients", "exact"]
-    return Sheet("Costs", "What each method costs", ["method", *head, *last], rows, last, notes)
+    return Sheet("Costs", "What each method costs", ["method", *BILL, *last], rows, last, notes)
 
 
-def tiles(scores: Sequence[Score], column: str, target: float | None) -> list[Tile]:
+def declared(cls: type[Method], values: Mapping[str, object], steps: int | None) -> Costs:
+    """What a method declares to cost, with the values it was run with."""
+    try:
+        method = cls(**values)
+    except (BadParameters, TypeError):  # not run yet, or by another version
+        method = placeholder(cls)
+    return costs(method, steps or 2)
+
+
+def tiles(summaries: Sequence[Summary], column: str, target: float | None) -> list[Tile]:
     """The winners."""
     found: list[Tile] = []
-    aimed = target is not None or column == "gap"
-    if not aimed or column == "accuracy":
-        known = {s.label: spread.mean for s in scores if (spread := s.ends.get(column))}
-        found += _winner(
-            f"Best final {column}", known, NUMBER[column], max if column == "accuracy" else min
-        )
+    aimed, judged = target is not None or column == "gap", column == "accuracy"
+    if judged or not aimed:
+        ends = {s.label: s.end(column) for s in summaries}
+        found += _winner(f"Best final {column}", ends, NUMBER[column], max if judged else min)
     if aimed:
-        until = words(goal(target, column)).replace(
-            "e-", "e\u2011"
-        )  # a hyphen at which no line ends
+        no_break = "e\u2011"  # a hyphen at which no line ends
+        until = words(goal(target, column)).replace("e-", no_break)
         for name in ("rounds", "vectors", "gradients"):
-            known = {s.label: value for s in scores if (value := s.needed.get(name)) is not None}
-            found += _winner(f"Fewest {name}", known, lambda value: f"{whole(value)} until {until}")
-        if late := [s.label for s in scores if s.seeds and s.reached < s.seeds]:
+            needed = {s.label: s.need(name) for s in summaries}
+            found += _winner(
+                f"Fewest {name}", needed, lambda value: f"{whole(value)} until {until}", min
+            )
+        if late := [s.label for s in summaries if s.seeds and s.reached < s.seeds]:
             found.append(Tile("Missed the target", _listed(late), until))
     return found[:4]
 
 
-def outcome(score: Score) -> tuple[str, str]:
-    """How the seeds of a method ended, in words, and the worst kind of it."""
-    ends = {status: ENDS.get(status, (status, "open")) for status in score.statuses}
-    texts = [
-        text + f" ({n})" * (len(ends) > 1)
-        for (text, _), n in zip(ends.values(), score.statuses.values(), strict=True)
-    ]
-    kinds = {kind for _, kind in ends.values()}
-    return ", ".join(texts), next(
-        (kind for kind in ("bad", "open", "good") if kind in kinds), "open"
-    )
+def kind(statuses: Iterable[str]) -> str:
+    """The worst kind of some statuses."""
+    kinds = {ENDS[status].kind if status in ENDS else "open" for status in statuses}
+    return next((kind for kind in ("bad", "open", "good") if kind in kinds), "open")
 
 
 def words(goal: str) -> str:
     return goal.replace("<=", "≤").replace(">=", "≥")
 
 
-_PLAIN: dict[str, Callable[[float], str]] = {"loss": lambda value: plain(value, 4), "drift": small}
+def _seeds(s: Summary) -> str:
+    if not s.seeded:
+        return UNCHANGED
+    planned = sum(s.statuses.values())
+    return f"{s.seeds} of {planned}" if planned > s.seeds else str(s.seeds)
+
+
+def _reached(s: Summary) -> Cell:
+    share = s.reached / s.seeds if s.seeds else 0
+    return Cell(f"{s.reached} of {s.seeds}" if s.seeded else UNCHANGED, share)
 
 
 def _number(value: float | None, show: Callable[[float], str]) -> Cell:
-    return Cell(NONE) if value is None or value != value else Cell(show(value), value)
+    return Cell(NONE) if value is None or math.isnan(value) else Cell(show(value), value)
 
 
 def _spread(spread: Spread | None, show: Callable[[float | None], str]) -> Cell:
-    return Cell(NONE) if spread is None else Cell(spell(spread.mean, spread.sd, show), spread.mean)
+    return Cell(spell(spread, show), spread.mean if spread else None)
 
 
-def _mark(rows: list[list[Cell]], columns: Mapping[int, Callable[..., Any]]) -> list[list[Cell]]:
-    """The best of some columns marked, unless all are alike."""
-    for k, best in columns.items():
-        values = [row[k].value for row in rows if row[k].value is not None]
-        if len(set(values)) > 1:
+def _mark(rows: list[list[Cell]], columns: Iterable[int], best: Best) -> None:
+    """Mark the best of each of the columns, unless all values are alike."""
+    for k in columns:
+        values = {value for row in rows if (value := row[k].value) is not None}
+        if len(values) > 1:
             top = best(values)
             for row in rows:
                 if row[k].value == top:
                     row[k] = dataclasses.replace(row[k], kind="best")
-    return rows
 
 
 def _winner(
-    title: str,
-    known: Mapping[str, float],
-    show: Callable[[float], str],
-    best: Callable[..., Any] = min,
+    title: str, values: Mapping[str, float | None], show: Callable[[float], str], best: Best
 ) -> list[Tile]:
+    known = [value for value in values.values() if value is not None]
     if not known:
         return []
-    top = best(known.values())
-    return [
-        Tile(title, _listed([label for label, value in known.items() if value == top]), show(top))
-    ]
+    top = best(known)
+    winners = [label for label, value in values.items() if value == top]
+    return [Tile(title, _listed(winners), show(top))]
 
 
 def _listed(labels: Sequence[str]) -> str:
-    return (
-        ", ".join(labels)
-        if len(labels) < 4
-        else f"{labels[0]}, {labels[1]} and {len(labels) - 2} more"
-    )
+    if len(labels) < 4:
+        return ", ".join(labels)
+    return f"{labels[0]}, {labels[1]} and {len(labels) - 2} more"

@@ -1,6 +1,4 @@
-"""Words and numbers as they are printed. Imports little, so that ``list`` and ``show`` answer at
-once.
-"""
+"""Words, numbers and tables as they are printed. Imports little, so that ``list`` starts fast."""
 
 from __future__ import annotations
 
@@ -8,27 +6,23 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from textwrap import fill, wrap
-from typing import Any
 
 NONE = "-"
 NARROWEST = 40
-"""Columns of the narrowest terminal that is laid out for."""
+"""The smallest width, in columns, that a layout is made for."""
 PAGE = 100
 """Columns of a line of prose, however wide the terminal."""
 READABLE = 24
 """Columns that a text needs to be read in a table."""
 INDENT = "  "
-"""Before the columns of a row that go on below."""
-SHARES = ("accuracy", "top5", "train_accuracy")
-"""Recorded as parts of one, shown in percent."""
+"""Before columns that continue on the line below."""
 
 
 def clean(text: str) -> str:
-    r"""``text`` without what could command a terminal: unprintable characters are written as
-    escapes.
+    r"""``text`` with unprintable characters, which could command a terminal, written as escapes.
 
     >>> print(clean("a\x1b[31mb"))
     a\x1b[31mb
@@ -86,15 +80,18 @@ def size(number: float) -> str:
 
 
 def count(number: int, thing: str) -> str:
-    """ "1 seed", "2 seeds"."""
-    return f"{number} {thing}{'s' * (number != 1)}"
+    """A number of things.
+
+    >>> count(1, "seed"), count(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def columns() -> float:
-    """How wide a line may be: COLUMNS if it is set, else the terminal's width; without a terminal
-    there is no limit.
+    """The width of a line: COLUMNS if it is set, else the terminal's; without one, no limit.
 
-    So a row that goes into a pipe or a file is one line, whatever its length.
+    So a row in a pipe or a file is one line, whatever its length.
     """
     known = "COLUMNS" in os.environ or sys.stdout.isatty()
     found = shutil.get_terminal_size((0, 0)).columns if known else 0
@@ -102,9 +99,9 @@ def columns() -> float:
 
 
 def prose(text: str, before: str = "", below: str = "") -> str:
-    """Every line of ``text`` as wide as the terminal allows, and as one likes to read.
+    """``text`` wrapped to the terminal, and to a width that is easy to read.
 
-    ``before`` precedes each line, ``below`` what had to go on below it.
+    ``before`` precedes each line, ``below`` its continuation lines.
     """
     width = int(min(columns(), PAGE))
     lines = text.split("\n")
@@ -116,7 +113,7 @@ def prose(text: str, before: str = "", below: str = "") -> str:
 
 def table(
     head: Sequence[str],
-    rows: Sequence[Sequence[Any]],
+    rows: Sequence[Sequence[object]],
     right: Sequence[str] = (),
     width: float | None = None,
     cut: bool = False,
@@ -127,18 +124,31 @@ def table(
     return "\n".join([*first, rule, *(line for lines in others for line in lines)])
 
 
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown.
+
+    >>> print(markdown(["a", "b"], [["1", "x|y"]]))
+    | a | b |
+    | --- | --- |
+    | 1 | x\\|y |
+    """
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
 def grid(
-    rows: Sequence[Sequence[Any]],
+    rows: Sequence[Sequence[object]],
     right: Container[int] = (),
     width: float | None = None,
     cut: bool = False,
 ) -> tuple[list[list[str]], str]:
-    """The lines of each row, in aligned columns at most ``width`` wide (by default, as the
-    terminal), and a rule.
+    """The lines of each row, in aligned columns at most ``width`` wide in all, and a rule.
 
-    The last column that is text is wrapped, or ``cut``, as long as that leaves it readable; columns
-    that still do not
-    fit go on an indented line below. ``right`` has the columns that are numbers.
+    By default ``width`` is the terminal's. The last column of text is wrapped, or ``cut``, as long
+    as that leaves it readable; columns that still do not fit continue on an indented line below.
+    ``right`` has the columns that are numbers.
     """
     limit = columns() if width is None else width
     cells = [[clean(str(cell)).replace("\n", " ") for cell in row] for row in rows]
@@ -161,9 +171,7 @@ def grid(
 
 
 def _narrowed(widths: Sequence[int], texts: Sequence[int], limit: int) -> list[int]:
-    """Texts no wider than a line, and the last of them what the others leave, if that is enough to
-    read.
-    """
+    """Texts no wider than a line, the last one narrower still if that leaves it readable."""
     found = [min(w, limit - len(INDENT)) if k in texts else w for k, w in enumerate(widths)]
     if texts:
         last = texts[-1]

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from undrift.report.figures import COLOURS, MARKS
-from undrift.reproduce.figure import finish, legend
+from undrift.plots.style import COLOURS, GREY, MARKS, PALE, Style, finish, legend
 from undrift.reproduce.verdict import PART, POINTS
 
 if TYPE_CHECKING:
@@ -18,10 +17,11 @@ FAR = 8.0
 """Points of accuracy from which on a method is named."""
 WIDE, HIGH = 22.0, 4.0
 """Points of accuracy that a name takes up; nothing else is named there."""
-POINTED: dict[str, Any] = {"s": 22, "alpha": 0.8, "linewidths": 0}
-BAND: dict[str, Any] = {"color": "#eeeeee", "linewidth": 0, "zorder": 0}
-LINE: dict[str, Any] = {"color": "#888888", "linewidth": 0.8, "zorder": 0}
-Styles = dict[str, dict[str, Any]]
+POINTED: Style = {"s": 22, "alpha": 0.8, "linewidths": 0}
+BAND: Style = {"color": PALE, "linewidth": 0, "zorder": 0}
+LINE: Style = {"color": GREY, "linewidth": 0.8, "zorder": 0}
+NAME: Style = {"textcoords": "offset points", "fontsize": 7, "color": "#666666"}
+Styles = dict[str, Style]
 
 
 class Point(NamedTuple):
@@ -80,14 +80,7 @@ def _accuracies(ax: Axes, some: list[Point], styles: Styles) -> None:
     _scatter(ax, some, styles, lambda p: (p.printed, p.ours))
     for p in _named(some):
         name = f"{p.label}, {p.item.partition('/')[2]}"
-        ax.annotate(
-            name,
-            (p.printed, p.ours),
-            (5, -3),
-            textcoords="offset points",
-            fontsize=7,
-            color="#666666",
-        )
+        ax.annotate(name, (p.printed, p.ours), (5, -3), **NAME)
     low, high = (f(v for p in some for v in (p.printed, p.ours)) for f in (min, max))
     ends = [low - 3, high + 3]
     ax.plot(ends, ends, **LINE)
@@ -98,7 +91,7 @@ def _accuracies(ax: Axes, some: list[Point], styles: Styles) -> None:
 
 
 def _named(some: list[Point]) -> list[Point]:
-    """Of each method in each item the point that is furthest off, where there is room for a name."""
+    """The point of each method and item that is furthest off, where there is room for a name."""
     named: list[Point] = []
     for p in sorted(some, key=lambda p: abs(p.ours - p.printed), reverse=True):
         again = any((p.item, p.label) == (n.item, n.label) for n in named)

@@ -1,6 +1,4 @@
-"""Runs that are kept: one folder per method, setting and seed, named by the fingerprint of all that
-decides it.
-"""
+"""The cache of runs: a folder per method, setting and seed, named by a hash of what decides it."""
 
 from __future__ import annotations
 
@@ -37,17 +35,23 @@ class Want:
     seed: int
     rounds: int
     strict: bool = False
-    """Whether its precision was asked for; otherwise a run of any precision serves."""
+    """Whether only its precision serves; otherwise a run of any precision does."""
     start: tuple[Entry, int] | None = None
     """A method, and how many rounds of it come first."""
 
     @property
+    def precision(self) -> str | None:
+        """Of the products, for problems that have a choice."""
+        return self.spec.problem.precision
+
+    @property
     def key(self) -> str:
-        return self.key_at(self.spec.problem.precision)
+        return self.key_at(self.precision)
 
     def key_at(self, precision: str | None) -> str:
-        """The fingerprint, were it run in that precision; labels, rounds, device and the data's
-        place do not matter.
+        """The hash for a run in that precision.
+
+        Labels, rounds, the device and the folder of the data do not matter.
         """
         problem = without_defaults(self.spec.problem, {"folder"})
         if precision is not None:
@@ -68,9 +72,8 @@ class Want:
         if self.start:
             entry, rounds = self.start
             decides["start"] = {"method": _method(entry), "rounds": rounds}
-        return hashlib.sha256(
-            json.dumps(decides, sort_keys=True, default=_plain).encode()
-        ).hexdigest()[:20]
+        text = json.dumps(decides, sort_keys=True, default=_plain)
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     @property
     def alone(self) -> Spec:
@@ -93,20 +96,13 @@ class Cache:
         return Folder(self.root / key)
 
     def found(self, want: Want) -> Kept | None:
-        """The kept run that serves, the one with most rounds; ``None`` where nothing is recorded
-        yet.
-        """
-        exact = want.spec.problem.precision
-        precisions = (
-            [exact]
-            if want.strict or exact is None
-            else [exact, *(p for p in PRECISIONS if p != exact)]
-        )
-        kept = [
-            Kept(self.folder(want.key_at(p)))
-            for p in precisions
-            if self.folder(want.key_at(p)).path.is_dir()
-        ]
+        """The kept run that serves, or the one with the most rounds; ``None`` without rows."""
+        precision = want.precision
+        precisions = [precision]
+        if precision is not None and not want.strict:
+            precisions += [p for p in PRECISIONS if p != precision]
+        folders = [self.folder(want.key_at(p)) for p in precisions]
+        kept = [Kept(folder) for folder in folders if folder.path.is_dir()]
         return max(
             (k for k in kept if k.rows),
             key=lambda k: (k.final or k.last >= want.rounds, k.last),
@@ -118,9 +114,7 @@ class Cache:
         return kept is not None and (kept.final or kept.last >= want.rounds)
 
     def pack(self, file: Path, wanted: Iterable[Want] | None = None) -> int:
-        """The rows of all runs, or of those that serve, without checkpoints in one file; how many
-        runs.
-        """
+        """Write all runs, or those that serve, to one file without checkpoints; their number."""
         content, count = io.BytesIO(), 0
         if wanted is None:
             folders = set(self.root.iterdir()) if self.root.is_dir() else set()
@@ -138,7 +132,7 @@ class Cache:
         return count
 
     def unpack(self, file: Path) -> int:
-        """Take over the runs of a pack that are longer than what is here; how many."""
+        """Take over the runs of a pack that are longer than those here; their number."""
         taken = 0
         try:
             with zipfile.ZipFile(file) as archive:
@@ -158,7 +152,7 @@ class Cache:
 
 
 class Kept:
-    """What is recorded of one run."""
+    """The records of one run."""
 
     def __init__(self, folder: Folder):
         self.folder = folder
@@ -179,7 +173,7 @@ class Kept:
 
 
 def begin(folder: Folder, want: Want, note: str) -> None:
-    """Lock the run's folder, and make it ready for rows; ``BadFolder`` if another process is at it."""
+    """Lock the run's folder and prepare it for rows; ``Busy`` if another process has locked it."""
     from undrift.runs.environment import environment
 
     folder.path.mkdir(parents=True, exist_ok=True)
@@ -190,7 +184,7 @@ def begin(folder: Folder, want: Want, note: str) -> None:
         return
     about = {
         "date": time.strftime("%Y-%m-%d"),
-        "precision": want.spec.problem.precision,
+        "precision": want.precision,
         "note": note,
     }
     folder.start(
@@ -199,17 +193,16 @@ def begin(folder: Folder, want: Want, note: str) -> None:
 
 
 def end(folder: Folder, outcome: Outcome) -> None:
+    """Record how a run ended."""
     folder.settle()
     folder.write(COMPLETE, json.dumps([dataclasses.asdict(outcome)], indent=2) + "\n")
 
 
 def without_defaults(record: Any, left_out: Iterable[str] = ()) -> dict[str, Any]:
-    """The fields of a record that differ from their defaults: a new option leaves old fingerprints
-    as they are.
-    """
+    """The fields of a record that differ from their defaults, so new options leave hashes alone."""
     defaults = {f.name: f.default for f in dataclasses.fields(record)}
     found = {name: getattr(record, name) for name in defaults}
-    return {name: v for name, v in found.items() if name not in left_out and (v != defaults[name])}
+    return {name: v for name, v in found.items() if name not in left_out and v != defaults[name]}
 
 
 def _method(entry: Entry) -> dict[str, Any]:
@@ -223,7 +216,7 @@ def _plain(value: Any) -> Any:
 
 
 def _members(archive: zipfile.ZipFile) -> Mapping[str, list[str]]:
-    """Run -> the files of it; anything else in the archive is refused."""
+    """Run -> its files; anything else in the archive is refused."""
     found: dict[str, list[str]] = {}
     for name in archive.namelist():
         key, *rest = PurePosixPath(name).parts

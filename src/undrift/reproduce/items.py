@@ -1,6 +1,4 @@
-"""Items: what a paper shows in one table or figure, read from the files of ``undrift.papers``.
-Needs no torch.
-"""
+"""Items: what a paper shows in one table or figure, read from the TOML files of its folder."""
 
 from __future__ import annotations
 
@@ -10,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from undrift.core.params import BadParameters, Count, Natural, check, fold, unknown
-from undrift.report.text import SHARES
+from undrift.plots.columns import SHARES
 from undrift.spec.reader import ITEM, parse
 from undrift.spec.schema import Entry, Spec
 
@@ -21,6 +19,7 @@ PAPERS = Path(str(files("undrift.papers")))
 RUNNABLE = ("curves", "sweep")
 NEVER = "-"
 """Printed where a target was not reached."""
+Made = TypeVar("Made", "Column", "Panel", "Item")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +27,9 @@ class Column:
     """A number per method: how it is read off a run, and what the paper has.
 
     read       final, best, at (round ``at``), rounds (until ``of`` reaches ``to``), pace (seconds
-               per round),
-               total (seconds until ``to``), jitter (mean squared deviation from the moving
-               average), slope (factor per
-               round), saving (of what the method ``than`` has ``spent`` until ``to``)
+               per round), total (seconds until ``to``), jitter (mean squared deviation from the
+               moving average), slope (factor per round), saving (of what the method ``than`` has
+               ``spent`` until ``to``)
     of         the recorded column
     spent      what is saved: rounds, vectors or gradients
     smooth     rows that each value is the mean of
@@ -39,9 +37,9 @@ class Column:
     order      where it prints none: labels from the largest value to the smallest
     first      or the one that is above all others
     least      or those that are below all others
-    stored     the numbers are not printed, but stored with the authors' code
-    tolerance  a difference up to this is none; ``None``: two points of an accuracy, a fifth of
-               anything else
+    stored     the numbers are not printed but stored with the authors' code
+    tolerance  a difference up to this counts as none; ``None``: two points of an accuracy, a fifth
+               of anything else
     judged     false where the numbers cannot be expected to agree
     """
 
@@ -52,7 +50,7 @@ class Column:
     than: str | None = None
     spent: Literal["round", "vectors", "gradients"] = "vectors"
     smooth: Count = 1
-    printed: dict = dataclasses.field(default_factory=dict)
+    printed: dict[str, float | str] = dataclasses.field(default_factory=dict)
     order: list[str] = dataclasses.field(default_factory=list)
     first: str | None = None
     least: list[str] = dataclasses.field(default_factory=list)
@@ -62,7 +60,7 @@ class Column:
 
     @property
     def labels(self) -> list[str]:
-        """The methods it speaks of."""
+        """The methods it is about."""
         return [*self.printed, *self.order, *self.least, *filter(None, (self.first, self.than))]
 
     @property
@@ -75,6 +73,7 @@ class Column:
         of = {"top5": "top-5 accuracy", "grad_norm": "gradient norm"}.get(self.of, self.of)
         level = self.to if self.to is None or self.of not in SHARES else f"{100 * self.to:g} %"
         mean = f", mean of {self.smooth} rows" if self.smooth > 1 and self.read != "jitter" else ""
+        saved = f"{self.spent.removesuffix('s')}s"
         words = {
             "final": f"last {of}",
             "best": f"best {of}",
@@ -84,15 +83,15 @@ class Column:
             "total": f"seconds to {of} {level}",
             "jitter": f"mean squared deviation of {of} from its mean over {self.smooth} rows",
             "slope": f"factor of {of} per round",
-            "saving": f"{self.spent.removesuffix('s')}s of {self.than} over its own, to {of} {level}",
+            "saving": f"{saved} of {self.than} over its own, to {of} {level}",
         }
-        return words[self.read] + mean + ", %" * self.share
+        unit = ", %" if self.share else ""
+        return f"{words[self.read]}{mean}{unit}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """One setting of an item: a spec (of the file ``base``) with the changes ``set``, and some of
-    its methods.
+    """One setting of an item: the spec of the file ``base``, changed by ``set``, and its methods.
 
     ``at`` is its place on the axis of a sweep.
     """
@@ -108,12 +107,14 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """One table or figure. A file without a title is a spec for items to share: whole, or ``base``
-    changed by ``set``.
+    """One table or figure.
+
+    A file without a title is a spec for items to share: whole, or ``base`` changed by ``set``.
 
     kind       curves; sweep: the first column over the panels; heatmap: labels per client;
-               computed: no runs
+               computed: a table without runs; measured: one with rates measured besides
     shows      what the paper shows with it
+    takes      how long it takes with one seed, and where that was measured; empty if not known
     ambiguous  settings that are open, and how they were resolved
     authors    what the authors' code does differently
     reason     why it is not reproduced, or only its order, where that is known
@@ -123,9 +124,7 @@ class Item:
     draw       columns that are drawn, one plot each
     over       what they are drawn against
     warm       rounds of the panel's first method from whose end all of them start
-    grid       label -> settings that are tried: the one with the least gap after all rounds is
-               shown
-    study      what is measured besides
+    grid       label -> settings to try; the one with the least gap after all rounds is shown
     across     plots side by side
     axis       what a sweep is over
     table      of a computed item: its name in ``undrift tables``
@@ -134,7 +133,8 @@ class Item:
     name: str
     title: str
     shows: str
-    kind: Literal["curves", "sweep", "heatmap", "computed"] = "curves"
+    kind: Literal["curves", "sweep", "heatmap", "computed", "measured"] = "curves"
+    takes: str = ""
     base: str | None = None
     ambiguous: list[str] = dataclasses.field(default_factory=list)
     authors: list[str] = dataclasses.field(default_factory=list)
@@ -145,8 +145,7 @@ class Item:
     draw: list[str] = dataclasses.field(default_factory=lambda: ["accuracy"])
     over: list[str] = dataclasses.field(default_factory=lambda: ["round"])
     warm: Natural = 0
-    grid: dict = dataclasses.field(default_factory=dict)
-    study: Literal["", "rates"] = ""
+    grid: dict[str, list[dict[str, float]]] = dataclasses.field(default_factory=dict)
     smooth: Count = 1
     across: Count = 2
     axis: str = ""
@@ -198,7 +197,7 @@ class Item:
         """The changes of a quick run."""
         return list(dict.fromkeys([*self._inherited(panel, "quick"), *self.quick]))
 
-    def said(self, what: Literal["ambiguous", "authors"]) -> list[str]:
+    def notes(self, what: Literal["ambiguous", "authors"]) -> list[str]:
         """Its own notes, and those of the specs it runs."""
         found = [note for panel in self.panel if self.runs for note in self._inherited(panel, what)]
         return list(dict.fromkeys([*found, *getattr(self, what)]))
@@ -219,7 +218,7 @@ def names() -> list[str]:
 
 @cache
 def item(name: str) -> Item:
-    """The item of that exact name; what is wrong with its file is said at once."""
+    """The item of that exact name; a wrong file is refused with everything wrong in it."""
     file = _file(name)
     table = dict(_common(file))
     panels = table.pop("panel", [])
@@ -228,8 +227,9 @@ def item(name: str) -> Item:
 
 
 def find(wanted: str) -> Iterator[tuple[Item, list[Panel]]]:
-    """What ``all``, PAPER, PAPER/ITEM or PAPER/ITEM/PANEL stands for; dashes and capitals do not
-    matter.
+    """The items and panels of ``all``, PAPER, PAPER/ITEM or PAPER/ITEM/PANEL.
+
+    Dashes and capitals do not matter.
     """
     paper, _, rest = wanted.partition("/")
     name, _, panel = rest.partition("/")
@@ -251,7 +251,8 @@ def find(wanted: str) -> Iterator[tuple[Item, list[Panel]]]:
 @cache
 def _common(file: Path) -> dict[str, Any]:
     """The [item] of a file."""
-    return tomllib.loads(file.read_text(encoding="utf-8")).get(ITEM, {})
+    found: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")).get(ITEM, {})
+    return found
 
 
 def _file(name: str) -> Path:
@@ -266,7 +267,7 @@ def _panel(where: str, table: dict[str, Any]) -> Panel:
     return _make(where, Panel, table | {"column": columns})
 
 
-def _make(where: str, cls: Any, values: dict[str, Any]) -> Any:
+def _make(where: str, cls: type[Made], values: dict[str, Any]) -> Made:
     if wrong := check(where, cls, values):
         raise BadParameters(where, wrong)
     return cls(**values)

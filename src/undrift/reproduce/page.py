@@ -1,6 +1,4 @@
-"""A page per item: the paper's numbers beside ours, what was open, and a verdict; and a page that
-lists them.
-"""
+"""A page per item, with the paper's numbers beside ours and a verdict; and a list of the pages."""
 
 from __future__ import annotations
 
@@ -11,48 +9,62 @@ from pathlib import Path
 from typing import Any
 
 from undrift._files import writing
-from undrift.reproduce import grid as search
-from undrift.reproduce import rates
-from undrift.reproduce.items import NEVER, Column
+from undrift.papers import render
+from undrift.papers.fedred import rates
+from undrift.plots.curves import image
+from undrift.report.text import count, markdown
+from undrift.reproduce import agreement, grid
+from undrift.reproduce.figure import figure
+from undrift.reproduce.items import NEVER, Column, names
 from undrift.reproduce.results import Report, Shown
 from undrift.reproduce.verdict import COMPUTED, OPEN, RULE, Cell
 
 QUICK = "quick"
-"""Folder of the pages of quick runs, apart from the others."""
+"""Folder of the pages of quick runs."""
+DPI = 90
 INDEX = "README.md"
 PICTURE = "agreement.png"
 GREY = "Every number that is judged; grey is what counts as agreement."
 HEAD = """# Reproductions
 
-Every table and figure of the five papers, run by `undrift reproduce`. Generated; each page has its own command.
+Every table and figure of the five papers, run by `undrift reproduce`. Generated; each page has \
+its own command.
 
     undrift reproduce --list                                  # what there is, and what it takes
     undrift reproduce --quick all --jobs 2                    # all of it, with less of everything
     undrift reproduce fedspeed/table-7 --device cuda          # one item as in the paper
     undrift reproduce fedacg/table-b/a-cifar10 --device cuda --only FedAvg,FedACG --rounds 500
 
-FedRecu, FedACG and FedSpeed need CIFAR-10 and CIFAR-100: `undrift data fetch cifar10 --folder FOLDER`, then set
-`UNDRIFT_DATA=FOLDER`. FedRed's Figure 2 needs the files a9a, w8a, mushrooms and phishing of LIBSVM in that folder. The
-other convex items need nothing. Runs are kept in `reproductions` and never run twice. On a machine that is lent for a
+FedRecu, FedACG and FedSpeed need CIFAR-10 and CIFAR-100: `undrift data fetch cifar10 --folder \
+FOLDER`, then set
+`UNDRIFT_DATA=FOLDER`. FedRed's Figure 2 needs the files a9a, w8a, mushrooms and phishing of \
+LIBSVM in that folder. The
+other convex items need nothing. Runs are kept in `reproductions` and never run twice. On a \
+machine that is lent for a
 while:
 
-    undrift reproduce fedrecu/figure-1 fedspeed/table-7/dir --device cuda --minutes 8 --pack runs.zip   # there
-    undrift reproduce all --kept --unpack runs.zip --pages docs/reproductions                           # at home
+    undrift reproduce fedrecu/figure-1 fedspeed/table-7/dir --device cuda --minutes 8 \
+--pack runs.zip   # there
+    undrift reproduce all --kept --unpack runs.zip --pages docs/reproductions                 \
+          # at home
 """
 MEANT = {
-    "JPEG q80": " (images that were stored as JPEG of quality 80; what it costs in accuracy was not measured)"
+    "JPEG q80": (
+        " (images that were stored as JPEG of quality 80; what it costs in accuracy was not"
+        " measured)"
+    )
 }
-"""What is said of the data, at more length."""
-REDUCED = "**A quick run**: less data, fewer rounds and a smaller network. Its numbers do not compare with the paper's."
+"""Longer forms of notes about the data."""
+REDUCED = (
+    "**A quick run**: less data, fewer rounds and a smaller network. Its numbers do not compare"
+    " with the paper's."
+)
 
 
 def write(report: Report, root: Path) -> Path:
-    """The page, its numbers and its figure, under ``root``; the place of the page."""
+    """The page, its numbers and its figure, under ``root``; the path of the page."""
     base = root / QUICK / report.item.name if report.quick else root / report.item.name
-    if report.verdict == COMPUTED:
-        pictures: list[str] = []
-    else:
-        pictures = _pictures(report, base)
+    pictures = [] if report.verdict == COMPUTED else _pictures(report, base)
     _put(base.with_suffix(".json"), json.dumps(numbers(report), indent=1) + "\n")
     page = base.with_suffix(".md")
     _put(page, text(report, pictures))
@@ -61,10 +73,6 @@ def write(report: Report, root: Path) -> Path:
 
 def write_index(root: Path) -> None:
     """The list of all pages under ``root``, and of the quick ones under ``root/quick``."""
-    from undrift.reproduce import agreement
-    from undrift.reproduce.figure import image
-    from undrift.reproduce.items import names
-
     place = {name: k for k, name in enumerate(names())}
     for folder in (root, root / QUICK):
         found = [
@@ -76,32 +84,21 @@ def write_index(root: Path) -> None:
         if found:
             picture = None if folder.name == QUICK else agreement.figure(found)
             if picture:
-                _put(folder / PICTURE, image(picture, "png"))
+                _put(folder / PICTURE, image(picture, dpi=DPI))
             _put(folder / INDEX, index(found, picture is not None))
 
 
 def index(found: list[dict[str, Any]], pictured: bool) -> str:
-    head = [
-        "item",
-        "what",
-        "verdict",
-        "of the paper's numbers run",
-        "agree",
-        "seeds",
-        "device",
-        "date",
-    ]
+    """The page that lists all pages, from their numbers."""
+    run = "of the paper's numbers run"
+    head = ["item", "what", "verdict", run, "agree", "seeds", "device", "date"]
     rows = []
     for n in found:
-        link, counts = (
-            f"[{n['item']}]({n['item']}.md)",
-            [of(*n["coverage"]), of(*n.get("agree", (0, 0)))],
-        )
-        rows.append(
-            [link, n["title"], n["verdict"], *counts, str(n["seeds"] or ""), n["device"], n["date"]]
-        )
+        link = f"[{n['item']}]({n['item']}.md)"
+        counts = [of(*n["coverage"]), of(*n.get("agree", (0, 0))), str(n["seeds"] or "")]
+        rows.append([link, n["title"], n["verdict"], *counts, n["device"], n["date"]])
     seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
-    return "\n".join([HEAD, *seen, _table(head, rows), "", "## How it is judged", "", RULE, ""])
+    return "\n".join([HEAD, *seen, markdown(head, rows), "", "## How it is judged", "", RULE, ""])
 
 
 def of(some: int, total: int) -> str:
@@ -109,8 +106,8 @@ def of(some: int, total: int) -> str:
 
 
 def numbers(report: Report) -> dict[str, Any]:
-    """All of the page that a program may want."""
-    return {
+    """The page for programs."""
+    found = {
         "item": report.item.name,
         "title": report.item.title,
         "verdict": report.verdict,
@@ -143,20 +140,23 @@ def numbers(report: Report) -> dict[str, Any]:
             for shown in report.shown
             if not shown.empty
         ],
-        **({"study": report.study["found"]} if report.study else {}),
     }
+    return found | {"study": report.measured["found"]} if report.measured else found
 
 
 def command(report: Report) -> str:
-    """What makes the page again."""
-    words = ["undrift reproduce", report.item.name]
-    words += ["--quick"] * report.quick
-    words += [f"--seeds {report.seeds}"] * (report.seeds > 1)
+    """The command that makes the page again."""
     devices, precisions = report.environments("device"), report.environments("precision")
     gpu = any(device.startswith("cuda") for device in devices)
-    words += ["--device cuda"] * gpu
+    words = ["undrift reproduce", report.item.name]
+    if report.quick:
+        words.append("--quick")
+    if report.seeds > 1:
+        words.append(f"--seeds {report.seeds}")
+    if gpu:
+        words.append("--device cuda")
     if precisions and precisions != ["bf16" if gpu else "f32"]:
-        words += [f"--precision {p}" for p in precisions[:1]]
+        words.append(f"--precision {precisions[0]}")
     return " ".join(words)
 
 
@@ -164,54 +164,52 @@ def text(report: Report, pictures: list[str]) -> str:
     """The page."""
     item = report.item
     lines = [f"# {item.name}: {item.title}", "", item.shows, ""]
-    lines += [REDUCED, ""] * report.quick
+    if report.quick:
+        lines += [REDUCED, ""]
     lines += [f"**Verdict: {report.verdict}.** {_sentence(report)}".rstrip(), ""]
     lines += [f"    {command(report)}", ""]
     lines += [f"* {fact}" for fact in facts(report)] + [""]
     for picture in pictures:
         if picture.endswith(".png"):
             lines += [f"![{item.title}]({picture})", ""]
-    if item.kind == "computed":
-        from undrift.papers.tables import render
-
-        lines += rates.text(report.study["found"]) if report.study else []
+    if report.measured:
+        lines += rates.text(report.measured["found"])
+    if item.table:
         lines += [render(item.table), ""]
     if item.kind == "sweep":
         lines += _sweep(report)
-    if item.kind != "sweep" or any(
-        column.printed for panel in item.panel for column in panel.column
-    ):
-        for shown in report.shown if item.runs else []:
+    printed = any(column.printed for panel in item.panel for column in panel.column)
+    if item.runs and (printed or item.kind != "sweep"):
+        for shown in report.shown:
             lines += _panel(shown, report)
+    causes = item.causes if report.kept and not report.quick else []
     for title, notes in (
-        (
-            "Where it differs, and what was looked for",
-            item.causes if report.kept and not report.quick else [],
-        ),
-        ("What was open, and how it was resolved", item.said("ambiguous")),
-        ("What the authors' code does differently", item.said("authors")),
+        ("Where it differs, and what was looked for", causes),
+        ("What was open, and how it was resolved", item.notes("ambiguous")),
+        ("What the authors' code does differently", item.notes("authors")),
     ):
-        lines += [f"## {title}", "", *(f"* {note}" for note in notes), ""] if notes else []
-    lines += ["## How it is judged", "", RULE, *_tolerances(report), ""] if item.runs else []
+        if notes:
+            lines += [f"## {title}", "", *(f"* {note}" for note in notes), ""]
+    if item.runs:
+        lines += ["## How it is judged", "", RULE, *_tolerances(report), ""]
     return "\n".join(lines)
 
 
 def facts(report: Report) -> list[str]:
     """How the numbers came about."""
-    from undrift.report.text import count
-
     found = []
     if report.item.grid:
-        found.append(
-            f"{search.RULE} A value with a star is the least or the largest that was tried."
-        )
+        found.append(f"{grid.RULE} A value with a star is the least or the largest that was tried.")
     if report.kept:
         averaged = f"; the paper averages {report.item.seeds}" if report.item.seeds > 1 else ""
-        found.append(f"{count(report.seeds, 'seed')}{averaged}. A seed decides cohorts, mini-batches and coins; all "
-                     "share the data, their split and the start.")  # fmt: skip
-        where = ", ".join(report.environments("device"))
-        precision = " and ".join(report.environments("precision"))
-        found.append(f"Device: {where}" + f"; products in {precision}" * bool(precision) + ".")
+        found.append(
+            f"{count(report.seeds, 'seed')}{averaged}. A seed decides cohorts, mini-batches and"
+            " coins; all share the data, their split and the start."
+        )
+        where = f"Device: {', '.join(report.environments('device'))}"
+        if precision := " and ".join(report.environments("precision")):
+            where += f"; products in {precision}"
+        found.append(f"{where}.")
     found += [
         f"Data: {note}{MEANT.get(note, '')}; the paper has the originals."
         for note in report.environments("note")
@@ -224,48 +222,53 @@ def facts(report: Report) -> list[str]:
     return found
 
 
-def _reductions(report: Report) -> list[list[str]]:
-    found = [report.item.less(s.panel) for s in report.shown]
-    stand_in = [s for s in report.shown if s.data == "digits"]
-    found += [["problem.data=digits"]] * bool(stand_in)
-    return [list(flags) for flags in dict.fromkeys(map(tuple, found))]
+def _reductions(report: Report) -> list[tuple[str, ...]]:
+    """The changes of a quick run, each set of them once."""
+    found = [tuple(report.item.less(s.panel)) for s in report.shown]
+    if any(s.data == "digits" for s in report.shown):
+        found.append(("problem.data=digits",))
+    return list(dict.fromkeys(found))
 
 
 def _sentence(report: Report) -> str:
-    said = "" if report.quick or report.verdict in (OPEN, COMPUTED) else str(report.judgement)
-    parts = [part.rstrip(".") for part in (said, report.why) if part]
-    return ". ".join(part[0].upper() + part[1:] for part in parts) + "." * bool(parts)
+    judged = not report.quick and report.verdict not in (OPEN, COMPUTED)
+    parts = [str(report.judgement)] if judged else []
+    parts = [part.rstrip(".") for part in (*parts, report.why) if part]
+    return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
 
 
 def _panel(shown: Shown, report: Report) -> list[str]:
     lines = [f"## {shown.panel.title}", ""]
     if shown.empty:
-        return [*lines, f"Not run{': ' * bool(shown.absent)}{shown.absent}.", ""]
-    notes = report.environments("note")
-    ours = "ours" + f" ({', '.join(notes)})" * bool(notes)
-    head, rows = ["method", "rounds run", *["best setting"] * bool(report.item.grid)], []
+        return [*lines, f"Not run: {shown.absent}." if shown.absent else "Not run.", ""]
+    notes = ", ".join(report.environments("note"))
+    ours = f"ours ({notes})" if notes else "ours"
+    head = ["method", "rounds run"]
+    if report.item.grid:
+        head.append("best setting")
     for column, _ in shown.columns:
-        whose = ("stored by the authors" if column.stored else "paper") + ", not judged" * (
-            not column.judged
-        )
-        head += (
-            [f"{column.title}: {whose}", ours, "difference"]
-            if column.printed
-            else [f"{column.title}: {ours}"]
-        )
+        if column.printed:
+            whose = "stored by the authors" if column.stored else "paper"
+            judged = "" if column.judged else ", not judged"
+            head += [f"{column.title}: {whose}{judged}", ours, "difference"]
+        else:
+            head.append(f"{column.title}: {ours}")
+    rows = []
     for label, kept in shown.runs.items():
         if kept:
-            row = [label, _rounds(shown, label), *_setting(shown, label, report.item.grid)]
+            row = [label, _rounds(shown, label)]
+            if report.item.grid:
+                row.append(_setting(shown, label, report.item.grid.get(label, [])))
             for column, cells in shown.columns:
                 row += _cells(column, cells[label])
             rows.append(row)
-    lines += [_table(head, rows), ""]
+    lines += [markdown(head, rows), ""]
     left = [label for label, kept in shown.runs.items() if not kept]
     return [*lines, f"Not run: {', '.join(left)}.", ""] if left else lines
 
 
 def _tolerances(report: Report) -> list[str]:
-    """Of columns that have their own."""
+    """The tolerances of columns that have their own."""
     own = {
         c.title: c.tolerance
         for s in report.shown
@@ -284,55 +287,44 @@ def _sweep(report: Report) -> list[str]:
     rows = []
     for s in shown:
         column, cells = s.columns[0]
-        ours = [_number(column, cells[label].ours) if label in cells else "" for label in labels]
-        ended = [any(kept.final for kept in s.runs.get(label, ())) for label in labels]
-        rows.append(
-            [
-                s.panel.title,
-                *(f"{n}{' (diverged)' * end}" for n, end in zip(ours, ended, strict=True)),
-            ]
-        )
+        row = [s.panel.title]
+        for label in labels:
+            ours = _number(column, cells[label].ours) if label in cells else ""
+            diverged = any(kept.final for kept in s.runs.get(label, ()))
+            row.append(f"{ours} (diverged)" if diverged else ours)
+        rows.append(row)
     title = shown[0].columns[0][0].title
-    return [f"## {title[0].upper()}{title[1:]}", "", _table(["", *labels], rows), ""]
+    return [f"## {title[0].upper()}{title[1:]}", "", markdown(["", *labels], rows), ""]
 
 
 def _rounds(shown: Shown, label: str) -> str:
-    reached, rounds = shown.reached(label), shown.rounds[label]
-    ended = "".join(
-        f" ({k.outcome.status})" for k in shown.runs[label][:1] if k.final and k.outcome
-    )
-    return (f"{reached}" if reached >= rounds else f"{reached} of {rounds}") + ended
+    reached, rounds, first = shown.reached(label), shown.rounds[label], shown.runs[label][0]
+    text = f"{reached}" if reached >= rounds else f"{reached} of {rounds}"
+    return f"{text} ({first.outcome.status})" if first.final and first.outcome else text
 
 
-def _setting(shown: Shown, label: str, grid: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Of those that were tried; a value at the end of its range is marked."""
-    tried, given = (
-        grid.get(label, []),
-        next(w.entry.given for w in shown.wants if w.entry.label == label),
-    )
+def _setting(shown: Shown, label: str, tried: list[dict[str, float]]) -> str:
+    """The best of the settings that were tried; a value at the end of its range has a star."""
+    given = next(w.entry.given for w in shown.wants if w.entry.label == label)
     words = []
     for key in tried[0] if tried else ():
         values = {point[key] for point in tried}
         edge = len(values) > 1 and given[key] in (min(values), max(values))
-        words.append(f"{key} = {given[key]:.4g}" + "*" * edge)
-    return [f"{', '.join(words)} (of {len(tried)})"] if grid else []
+        words.append(f"{key} = {given[key]:.4g}{'*' if edge else ''}")
+    return f"{', '.join(words)} (of {len(tried)})"
 
 
 def _cells(column: Column, c: Cell) -> list[str]:
-    ours = _number(column, c.ours)
+    ours, digits = _number(column, c.ours), _digits(column)
     if c.deviation:
-        ours += (
-            f" ± {c.deviation:.2g}"
-            if _digits(column) is None
-            else f" ± {_number(column, c.deviation)}"
-        )
+        deviation = f"{c.deviation:.2g}" if digits is None else _number(column, c.deviation)
+        ours = f"{ours} ± {deviation}"
     if not column.printed:
         return [ours]
     difference = ""
     if c.difference is not None:
-        digits = _digits(column)
-        parts = c.difference / (c.printed or math.nan)
-        difference = f"{parts:+.1%}" if digits is None else f"{c.difference:+.{digits}f}"
+        ratio = c.difference / (c.printed or math.nan)
+        difference = f"{ratio:+.1%}" if digits is None else f"{c.difference:+.{digits}f}"
     return [_number(column, c.printed), ours, difference]
 
 
@@ -346,35 +338,25 @@ def _number(column: Column, value: float | None) -> str:
 
 
 def _digits(column: Column) -> int | None:
-    """After the point; ``None`` where numbers of any size are compared by their ratio."""
+    """Digits after the point; ``None`` if numbers are of any size and compared by their ratio."""
     if column.read in ("rounds", "total"):
         return 0
     return 2 if column.share or column.read in ("pace", "jitter") else None
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
-    )
-
-
 def _pictures(report: Report, base: Path) -> list[str]:
-    from undrift.reproduce.figure import figure, image
-
+    """Write the figure; the names of its files."""
     drawn = figure(report)
     if drawn is None:
         return []
-    names = []
-    for kind in ("png", "pdf"):
-        file = base.with_suffix(f".{kind}")
-        _put(file, image(drawn, kind))
-        names.append(file.name)
-    return names
+    written = [base.with_suffix(suffix) for suffix in (".png", ".pdf")]
+    for file in written:
+        _put(file, image(drawn, file.suffix[1:], dpi=DPI))
+    return [file.name for file in written]
 
 
 def _finite(c: Cell) -> dict[str, Any]:
-    """JSON knows no numbers that are none; never is "-"."""
+    """Without ``None``, and with "-" for an infinity, which JSON cannot hold."""
     found = dataclasses.asdict(c)
     return {
         key: NEVER if isinstance(v, float) and math.isinf(v) else v

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from undrift.report.text import SHARES
+from undrift.plots.columns import SHARES
 from undrift.reproduce.items import Column
+from undrift.runs.folder import Row
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Row]
 
 
 def readout(column: Column, rows: Rows, whole: bool, other: Rows = ()) -> float | None:
-    """The number of one run; infinite if a target was never reached, ``None`` while the run is too
-    short to say.
+    """The number of one run.
 
-    ``whole`` says that there is no more to come. ``other`` is the run of the method
-    ``column.than``.
+    Infinite if a target was never reached, ``None`` while the run is too short to tell. ``whole``
+    means that the run is over, ``other`` is the run of the method ``column.than``.
     """
     curve = smoothed(rows, column.of, column.smooth)
     value: float | None = None
@@ -82,7 +81,8 @@ def _pace(rows: Rows) -> float | None:
     if len(rows) < 3:
         return None
     first, last = rows[1], rows[-1]
-    return (last["seconds"] - first["seconds"]) / (last["round"] - first["round"])
+    pace: float = (last["seconds"] - first["seconds"]) / (last["round"] - first["round"])
+    return pace
 
 
 def _slope(rows: Rows, curve: list[float]) -> float | None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from itertools import count
-from typing import Any
+from collections.abc import Iterator
+from itertools import count, takewhile
 
-from undrift.reproduce import rates
 from undrift.reproduce.cache import Cache, Kept, Want
 from undrift.reproduce.grid import best
 from undrift.reproduce.items import Column, Item, Panel
+from undrift.reproduce.measured import Measured, columns, recall
 from undrift.reproduce.perform import Options, missing, wants
 from undrift.reproduce.readouts import readout
-from undrift.reproduce.study import recall
 from undrift.reproduce.verdict import (
     COMPUTED,
     DRAWN,
@@ -41,7 +39,7 @@ class Shown:
     columns: list[tuple[Column, dict[str, Cell]]]
     wants: list[Want]
     absent: str = ""
-    """Why nothing could be run, if so."""
+    """Why nothing could be run; empty otherwise."""
 
     @property
     def empty(self) -> bool:
@@ -52,7 +50,7 @@ class Shown:
         return getattr(self.wants[0].spec.problem, "data", "")
 
     def reached(self, label: str) -> int:
-        """Rounds that were run, of the seed that has fewest."""
+        """Rounds that were run, by the seed with the fewest."""
         return min((kept.last for kept in self.runs[label]), default=0)
 
 
@@ -63,27 +61,29 @@ class Report:
     item: Item
     shown: list[Shown]
     quick: bool
-    study: dict[str, Any] | None = None
+    measured: Measured | None = None
 
     @property
     def kept(self) -> list[Kept]:
         return [kept for shown in self.shown for runs in shown.runs.values() for kept in runs]
 
     @property
+    def columns(self) -> list[tuple[Column, dict[str, Cell]]]:
+        """Of all panels, and of what was measured."""
+        found = [pair for shown in self.shown for pair in shown.columns]
+        return found + (columns(self.measured["found"]) if self.measured else [])
+
+    @property
     def judgement(self) -> Judgement:
-        whole = Judgement()
-        for shown in self.shown:
-            for column, cells in shown.columns:
-                whole += judge(column, cells)
-        return whole + rates.judgement(self.study["found"]) if self.study else whole
+        return sum((judge(column, cells) for column, cells in self.columns), Judgement())
 
     @property
     def verdict(self) -> str:
-        if self.item.kind == "computed" and not self.study:
+        if self.item.kind in ("computed", "measured") and not self.measured:
             return COMPUTED
         if self.item.kind == "heatmap":
             return OPEN if all(shown.absent for shown in self.shown) else DRAWN
-        if not self.kept and not self.study:
+        if not self.kept and not self.measured:
             return OPEN
         if self.quick:
             return QUICK
@@ -92,7 +92,7 @@ class Report:
 
     @property
     def why(self) -> str:
-        """What there is to say beside the verdict."""
+        """The reason for the verdict, where it is known."""
         if self.verdict == OPEN:
             return self.shown[0].absent if all(shown.absent for shown in self.shown) else ""
         return self.item.reason if not self.quick and self.judgement.verdict in (NOT, ORDER) else ""
@@ -104,31 +104,25 @@ class Report:
 
     @property
     def coverage(self) -> tuple[int, int]:
-        """Numbers of the paper that there is one of ours for, and all of them, where they are
-        judged.
-        """
-        judged = [cells for shown in self.shown for column, cells in shown.columns if column.judged]
-        cells = [c for cells in judged for c in cells.values() if c.printed is not None]
-        if self.study:
-            cells += [
-                c for _, exponents in rates.columns(self.study["found"]) for c in exponents.values()
-            ]
-        return sum(c.ours is not None for c in cells), len(cells)
+        """Judged numbers of the paper that we have one for, and all of them."""
+        judged = [cells for column, cells in self.columns if column.judged]
+        printed = [c for cells in judged for c in cells.values() if c.printed is not None]
+        return sum(c.ours is not None for c in printed), len(printed)
 
     @property
     def seeds(self) -> int:
         return max((len(runs) for shown in self.shown for runs in shown.runs.values()), default=0)
 
-    def environments(self, key: str) -> list[Any]:
-        """The different values of one entry, over all runs."""
+    def environments(self, key: str) -> list[str]:
+        """The distinct values of one entry, over all runs."""
         found = [kept.folder.environment for kept in self.kept]
-        if self.study:
-            found.append(self.study["environment"])
-        return list(dict.fromkeys(where[key] for where in found if where.get(key)))
+        if self.measured:
+            found.append(self.measured["environment"])
+        return list(dict.fromkeys(str(where[key]) for where in found if where.get(key)))
 
 
 def collect(item: Item, options: Options, cache: Cache) -> Report:
-    """All panels, whatever part of them was asked to run; every seed that is there."""
+    """All panels with every kept seed, whichever part of them was to run."""
     everything = dataclasses.replace(options, rounds=None, only=(), seeds=1)
     shown = [_shown(item, panel, everything, cache) for panel in item.panel]
     return Report(item, shown, options.quick, recall(item, options.quick, cache))
@@ -138,38 +132,37 @@ def _shown(item: Item, panel: Panel, options: Options, cache: Cache) -> Shown:
     wanted = wants(item, panel, options)
     if item.grid:
         wanted = best(wanted, cache)
-    runs = {want.entry.label: list(_seeds(want, cache)) for want in wanted if item.runs}
+    runs = {want.entry.label: _seeds(want, cache) for want in wanted if item.runs}
     rounds = {want.entry.label: want.entry.rounds for want in wanted}
     columns = [(column, _cells(column, runs, rounds)) for column in panel.column]
     shown = Shown(panel, rounds, runs, columns, wanted)
     if shown.empty and missing(wanted[0].spec):
-        return dataclasses.replace(
-            shown, absent=f"{shown.data} is not there; undrift data fetch gets it"
-        )
+        absent = f"{shown.data} is not there; undrift data fetch gets it"
+        return dataclasses.replace(shown, absent=absent)
     return shown
 
 
-def _seeds(want: Want, cache: Cache) -> Any:
-    for seed in count():
-        kept = cache.found(dataclasses.replace(want, seed=seed))
-        if kept is None:
-            return
-        yield kept
+def _seeds(want: Want, cache: Cache) -> list[Kept]:
+    """The kept runs of seeds 0, 1, ... up to the first that is missing."""
+    found = (cache.found(dataclasses.replace(want, seed=seed)) for seed in count())
+    return [kept for kept in takewhile(lambda kept: kept is not None, found) if kept]
 
 
 def _cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -> dict[str, Cell]:
-    cells = {}
-    for label, seeds in runs.items():
-        others: Sequence[Kept] = runs.get(column.than, []) if column.than else []
-        found = [
-            readout(
-                column,
-                kept.until(rounds[label]),
-                kept.final or kept.last >= rounds[label],
-                others[k].rows if k < len(others) else (),
-            )
-            for k, kept in enumerate(seeds)
-        ]
-        least = min((kept.last for kept in seeds), default=0)
-        cells[label] = cell(label, column, found, least)
-    return cells
+    others = runs.get(column.than or "", [])
+
+    def values(label: str, seeds: list[Kept]) -> Iterator[float | None]:
+        for k, kept in enumerate(seeds):
+            whole = kept.final or kept.last >= rounds[label]
+            other = others[k].rows if k < len(others) else ()
+            yield readout(column, kept.until(rounds[label]), whole, other)
+
+    return {
+        label: cell(
+            label,
+            column,
+            list(values(label, seeds)),
+            rounds=min((kept.last for kept in seeds), default=0),
+        )
+        for label, seeds in runs.items()
+    }

@@ -1,4 +1,4 @@
-"""Printed numbers beside ours, and what is to be said of them by rule."""
+"""Printed numbers beside ours, and the verdict that a fixed rule gives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
 
 from undrift.reproduce.items import NEVER, Column
 
@@ -17,12 +16,19 @@ PART = 0.2
 ENOUGH = 0.9
 """Share of the pairs that must be in order."""
 
-RULE = f"""A number agrees if it differs from the paper's by at most {POINTS:g} points of an accuracy, or {PART:.0%} of
-anything else, or if both never reach a target. Two methods are told apart by the paper if its numbers for them differ
-by more than that (of the larger one), or if its text says which is ahead; ours are in that order if they differ in the
-same sense, however little. **Reproduced**: every number agrees, and every pair that the paper tells apart is in its
-order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs are. **Not reproduced**: fewer are. All is judged that
-the runs went far enough to show; **in part** says that this is not all of the paper's numbers. A quick run is never
+RULE = f"""\
+A number agrees if it differs from the paper's by at most {POINTS:g} points of an accuracy, or \
+{PART:.0%} of
+anything else, or if both never reach a target. Two methods are told apart by the paper if its \
+numbers for them differ
+by more than that (of the larger one), or if its text says which is ahead; ours are in that order \
+if they differ in the
+same sense, however little. **Reproduced**: every number agrees, and every pair that the paper \
+tells apart is in its
+order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs are. **Not reproduced**: fewer \
+are. All is judged that
+the runs went far enough to show; **in part** says that this is not all of the paper's numbers. A \
+quick run is never
 judged."""
 
 REPRODUCED, ORDER, NOT = "reproduced", "order reproduced", "not reproduced"
@@ -32,9 +38,7 @@ NOTHING, PARTLY = "nothing to judge yet", ", in part"
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One method in one column: the paper's number and ours, as mean and standard deviation over
-    seeds.
-    """
+    """One method in one column: the paper's number, and our mean and deviation over seeds."""
 
     label: str
     printed: float | None
@@ -42,32 +46,27 @@ class Cell:
     deviation: float | None = None
     seeds: int = 0
     rounds: int = 0
-    """Rounds that were run, of the seed that has fewest."""
+    """Rounds that were run, by the seed with the fewest."""
 
     @property
     def difference(self) -> float | None:
-        if (
-            self.printed is None
-            or self.ours is None
-            or not (math.isfinite(self.printed) and math.isfinite(self.ours))
-        ):
+        if self.printed is None or self.ours is None:
             return None
-        return self.ours - self.printed
+        difference = self.ours - self.printed
+        return difference if math.isfinite(difference) else None
 
 
-def number(printed: Any) -> float | None:
-    """A printed number: never is infinitely late, anything that is no number is nothing."""
+def number(printed: object) -> float | None:
+    """A printed number; infinite for never, ``None`` for what is not a number."""
     if printed == NEVER:
         return math.inf
-    return (
-        float(printed)
-        if isinstance(printed, (int, float)) and not isinstance(printed, bool)
-        else None
-    )
+    if isinstance(printed, bool) or not isinstance(printed, int | float):
+        return None
+    return float(printed)
 
 
 def cell(label: str, column: Column, found: Sequence[float | None], rounds: int) -> Cell:
-    """``found`` are the numbers of the seeds, those that are too short for one left out."""
+    """``found`` has a number of each seed, ``None`` for one that is too short to tell."""
     there = [value for value in found if value is not None]
     mean = sum(there) / len(there) if there else None
     deviation = None
@@ -109,47 +108,41 @@ class Judgement:
         return ORDER if self.pairs and self.ordered >= ENOUGH * self.pairs else NOT
 
     def __str__(self) -> str:
-        words = [f"{self.agree} of {self.numbers} numbers agree"] * bool(self.numbers)
-        words += [f"{self.ordered} of {self.pairs} pairs in order"] * bool(self.pairs)
-        words += (
-            [f"largest difference of an accuracy {self.worst:+.1f} points"]
-            if self.worst is not None
-            else []
-        )
+        words = []
+        if self.numbers:
+            words.append(f"{self.agree} of {self.numbers} numbers agree")
+        if self.pairs:
+            words.append(f"{self.ordered} of {self.pairs} pairs in order")
+        if self.worst is not None:
+            words.append(f"largest difference of an accuracy {self.worst:+.1f} points")
         return ", ".join(words)
-
-
-def _ordered(a: Cell, b: Cell) -> bool:
-    """Whether ours of two known cells lie in the order of those printed."""
-    if a.printed is None or b.printed is None or a.ours is None or b.ours is None:
-        return False
-    return a.ours != b.ours and (a.printed > b.printed) == (a.ours > b.ours)
 
 
 def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
     """One column."""
     if not column.judged:
         return Judgement()
-    known = [c for c in cells.values() if c.printed is not None and c.ours is not None]
-    agree = sum(_same(column, c.printed, c.ours) for c in known)  # type: ignore[arg-type]
-    differences = [d for c in known if (d := c.difference) is not None] if column.share else []
-    pairs = [(a, b) for a, b in combinations(known, 2) if _apart(column, a.printed, b.printed)]  # type: ignore[arg-type]
-    ordered = sum(_ordered(a, b) for a, b in pairs)
+    both = [
+        (c.printed, c.ours) for c in cells.values() if c.printed is not None and c.ours is not None
+    ]
+    agree = sum(_same(column, printed, ours) for printed, ours in both)
+    apart = [(a, b) for a, b in combinations(both, 2) if _apart(column, a[0], b[0])]
+    ordered = sum(a[1] != b[1] and (a[0] > b[0]) == (a[1] > b[1]) for a, b in apart)
     there = {label: c.ours for label, c in cells.items() if c.ours is not None}
     claims = list(combinations([there[label] for label in column.order if label in there], 2))
     if column.first in there:
-        claims += [
-            (there[column.first], ours) for label, ours in there.items() if label != column.first
-        ]
+        first = there[column.first]
+        claims += [(first, ours) for label, ours in there.items() if label != column.first]
     others = [ours for label, ours in there.items() if label not in column.least]
     claims += [(ours, there[label]) for label in column.least if label in there for ours in others]
     ordered += sum(a > b for a, b in claims)
-    worst = max(differences, key=abs, default=None)
-    return Judgement(agree, len(known), ordered, len(pairs) + len(claims), worst)
+    differences = [d for c in cells.values() if (d := c.difference) is not None]
+    worst = max(differences, key=abs, default=None) if column.share else None
+    return Judgement(agree, len(both), ordered, len(apart) + len(claims), worst)
 
 
 def _apart(column: Column, one: float, other: float) -> bool:
-    """Whether two printed numbers are told apart; the larger one sets the measure."""
+    """Whether two printed numbers are told apart; the larger one sets the tolerance."""
     return not _same(column, *sorted((one, other), key=abs, reverse=True))
 
 

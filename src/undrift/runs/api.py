@@ -57,12 +57,11 @@ class Run:
 
         Without ``y`` that is the gap where the optimum is known, else the accuracy, else the loss.
         """
-        from undrift.report.figures import curve
-        from undrift.report.summary import metric
+        from undrift.plots.columns import metric
+        from undrift.plots.curves import curve
 
-        return curve(
-            self.history, y or metric(self.history.rows), x, label=type(self.method).__name__, ax=ax
-        )
+        column = y or metric(self.history.rows)
+        return curve(self.history, column, x, label=type(self.method).__name__, ax=ax)
 
     def __repr__(self) -> str:
         problem = f"{type(self.problem).__name__} with {self.problem.clients} clients, dim {self.problem.dim}"

@@ -1,6 +1,4 @@
-"""Rounds and local steps that theory's bounds ask for at the prescribed hyper-parameters, method by
-method.
-"""
+"""Rounds and local steps that the bounds of theory need at the prescribed hyper-parameters."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ import undrift.methods  # noqa: F401, fills the registry
 from undrift.core.method import registry
 from undrift.core.params import THEORY
 from undrift.core.problem import Constants
-from undrift.papers.cells import Cell
-from undrift.papers.orders import At, same_order
+from undrift.papers.fedred.orders import At
 from undrift.theory import bounds, has_rule, prescribe, steps
 
 
@@ -35,7 +32,7 @@ def refused(name: str, at: At) -> bool:
 
 
 def first(bound: Callable[[int], float], target: float) -> int:
-    """How many rounds or iterations take ``bound`` down to ``target``."""
+    """The first round or iteration at which ``bound`` is at most ``target``."""
     low, high = 0, 1
     while bound(high) > target:
         low, high = high, 2 * high
@@ -86,9 +83,7 @@ def daneplus_rounds(at: At) -> float:
 
 
 def daneplus_condition(at: At) -> float:
-    """1/(1 - contraction) of gradient descent on the local subproblem, whose strong convexity is mu
-    + lambda.
-    """
+    """1/(1 - contraction) of gradient descent on the local problem, convex by mu + lambda."""
     found = rule("DANEPlus", at)
     return 1 / (found["lr"] * (at.mu + found["lam"]))
 
@@ -99,13 +94,6 @@ def daneplus_accuracy(at: At) -> float:
     return 1 / (
         found["lr"] * math.sqrt(bounds.daneplus_accuracy(at.mu, found["lam"], int(at.r1) - 1))
     )
-
-
-def daneplus_steps(printed: str, at: At) -> Cell:
-    """log(accuracy) / contraction, factor by factor."""
-    factor = same_order(printed, lambda a: a.L / (a.mu + a.delta_A), daneplus_condition, at)
-    inner = same_order(printed, lambda a: a.L / (a.mu + a.delta_A) * a.r1, daneplus_accuracy, at)
-    return Cell(printed, f"{factor.ours} log({inner.ours})", factor.same and inner.same)
 
 
 def fedred_rounds(at: At) -> float:

@@ -10,8 +10,7 @@ import pytest
 from tests.report.recorded import HOSTILE, record, rename, share
 
 from undrift.cli import main
-from undrift.report import html as page
-from undrift.report import pictures as stills
+from undrift.report import html, pictures
 
 
 class Reader(HTMLParser):
@@ -48,7 +47,7 @@ def quick(request, monkeypatch):
     """Pictures take most of the time."""
     if request.function is not test_pictures_for_paper:
         found = {"curves": b"", "drift": b"", "map0": b""}
-        monkeypatch.setattr(stills, "draw", lambda title, content, *rest: found)
+        monkeypatch.setattr(pictures, "draw", lambda title, content, *rest: found)
 
 
 @pytest.fixture
@@ -135,7 +134,7 @@ def test_the_charts_have_every_row_of_every_seed(folder):
 
 
 def test_more_rows_than_a_screen_has_points_are_thinned(folder, monkeypatch):
-    monkeypatch.setattr(page, "POINTS", 4)
+    monkeypatch.setattr(html, "POINTS", 4)
     text = report(folder.path)
     found = data(text)
     assert found["stride"] == 3 and found["series"][0]["seeds"]["0"]["round"] == [0, 3, 6, 9, 10]

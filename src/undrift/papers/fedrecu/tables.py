@@ -12,7 +12,7 @@ from undrift.core.method import registry
 from undrift.core.params import THEORY
 from undrift.core.problem import Constants
 from undrift.papers.cells import Row, Table, cell
-from undrift.papers.memory import vectors_held
+from undrift.papers.fedrecu.memory import vectors_held
 from undrift.theory import bounds, prescribe, steps
 
 # FedRecu, Table 1
@@ -22,8 +22,9 @@ MEMORY = (
     # algorithm, method, memory (strongly convex / convex / nonconvex), sent per tau local steps
     # (tau >= 2 / tau = 1)
     ("FedRecu (this work)", "FedRecu", "2 / 2 / 3", "2 / 1",
-     "the printed count leaves out the stored gradient of the previous point, which exact gradients could recompute "
-     "and mini-batches could not; its nonconvex 3 adds a running average"),
+     "the printed count leaves out the stored gradient of the previous point, which exact "
+     "gradients could recompute and mini-batches could not; its nonconvex 3 adds a running "
+     "average"),
     ("FedLin (Mitra et al. 2021b)", "FedLin", "3 / 4 / 4", "2 / 2", RUNNING),
     ("SCAFFOLD (Karimireddy et al. 2020)", "Scaffold", "4 / 5 / 5", "2 / 2", RUNNING),
     ("FedTrack (Mitra et al. 2021a)", "FedTrack", "3 / - / 4", "2 / 2", RUNNING),
@@ -54,10 +55,11 @@ def fedrecu_memory() -> Table:
         values=("memory SC / C / NC", "sent per round τ ≥ 2 / τ = 1"),
         rows=tuple(rows()),
         notes=(
-            "Ours is what a local step needs at hand: the local point and whatever the step, or the lines after the "
-            "last step, still read. It does not depend on convexity.",
-            "With its gradient counted, FedRecu holds what FedLin holds; the two also send the same, and are the same "
-            "recursion (tests/methods). The saving is one vector, where gradients are exact and computed twice.",
+            "Ours is what a local step needs at hand: the local point and whatever the step, or "
+            "the lines after the last step, still read. It does not depend on convexity.",
+            "With its gradient counted, FedRecu holds what FedLin holds; the two also send the "
+            "same, and are the same recursion (tests/methods). The saving is one vector, where "
+            "gradients are exact and computed twice.",
             f"From round to round a client keeps less: {kept} (`costs().client`).",
         ),
     )
@@ -66,7 +68,11 @@ def fedrecu_memory() -> Table:
 # FedRecu, Table 2
 
 STRICT = "the theorem excludes the limit, where its bound is infinite"
-FLOOR = "at a constant step the bound keeps a floor proportional to σ², which α = O(1/√K) removes (Remark 7)"
+FLOOR = (
+    "at a constant step the bound keeps a floor proportional to σ², which α = O(1/√K) removes "
+    "(Remark 7)"
+)
+SWAPPED = "SG and EG are swapped in print: Theorem"
 STEPS = (
     # assumption, algorithm, method, step, rate, gradients
     ("convex", "FedRecu (this work)", "FedRecu", "8/(13τL)", "o(1/K)", "EG", ""),
@@ -77,9 +83,9 @@ STEPS = (
     ("convex", "Khaled et al. 2020", "", "1/(10τL)", "O(1/K)", "SG", ""),
     ("convex", "Qu et al. 2021", "", "O(1/√K)", "O(1/√K)", "SG", ""),
     ("nonconvex", "FedRecu (this work)", "FedRecu", "8/(17τL)", "O(1/K)", "SG",
-     "SG and EG are swapped in print: Theorem 2, exact gradients, has this step"),
+     f"{SWAPPED} 2, exact gradients, has this step"),
     ("nonconvex", "FedRecu (this work)", "FedRecu", "1/(13τL)", "O(1/K)", "EG",
-     f"SG and EG are swapped in print: Theorem 4, stochastic gradients, has this step; {STRICT}; {FLOOR}"),
+     f"{SWAPPED} 4, stochastic gradients, has this step; {STRICT}; {FLOOR}"),
     ("nonconvex", "FedLin (Mitra et al. 2021b)", "FedLin", "1/(26τL)", "O(1/K)", "EG", ""),
     ("nonconvex", "FedTrack (Mitra et al. 2021a)", "FedTrack", "1/(18τL)", "O(1/K)", "EG", ""),
     ("nonconvex", "SCAFFOLD (Karimireddy et al. 2020)", "Scaffold", "1/(24τL)", "O(1/K)", "SG", ""),
@@ -113,7 +119,9 @@ def fedrecu_steps() -> Table:
                 ),
                 cell(gradients, kind),
             )
-            source = f"rule of {name}.lr" + ", bounds" * bool(bound) if name else ""
+            source = f"rule of {name}.lr" if name else ""
+            if bound:
+                source += ", bounds"
             yield Row((assumption, algorithm), cells, source, why)
 
     return Table(
@@ -122,12 +130,15 @@ def fedrecu_steps() -> Table:
         values=("step", "rate", "gradients"),
         rows=tuple(rows()),
         notes=(
-            "A step is its coefficient at τ = L = 1, confirmed to scale as 1/(τL); a rate is the decay of the bound "
-            "in K, fitted, with noise where gradients are stochastic.",
-            "Gradients are ours where the rule itself tells exact from stochastic ones, which is FedRecu's only.",
-            "o(1/K) is quoted: Theorem 1 is a limit, not a bound. The rates of the other methods are quoted too.",
-            "The 12 others share one printed cell, whose step and gradients the text at hand does not show; among them "
-            "Cheng et al. 2024 is undrift's ScaffoldM, for which no rule could be confirmed.",
+            "A step is its coefficient at τ = L = 1, confirmed to scale as 1/(τL); a rate is the "
+            "decay of the bound in K, fitted, with noise where gradients are stochastic.",
+            "Gradients are ours where the rule itself tells exact from stochastic ones, which is "
+            "FedRecu's only.",
+            "o(1/K) is quoted: Theorem 1 is a limit, not a bound. The rates of the other methods "
+            "are quoted too.",
+            "The 12 others share one printed cell, whose step and gradients the text at hand does "
+            "not show; among them Cheng et al. 2024 is undrift's ScaffoldM, for which no rule "
+            "could be confirmed.",
         ),
     )
 
@@ -140,7 +151,7 @@ def prescribed_lr(name: str, assumption: str, kind: str, L: float = 1.0, tau: in
 
 
 def step_rule(name: str, assumption: str, kind: str) -> str:
-    """The rule as c/(tau L), c found by asking for it."""
+    """The rule as c/(tau L), with c taken from the prescribed step."""
     c = prescribed_lr(name, assumption, kind)
     if not math.isclose(prescribed_lr(name, assumption, kind, L=2.5, tau=7) * 2.5 * 7, c):
         raise ValueError(f"the step of {name} does not scale as 1/(tau L)")

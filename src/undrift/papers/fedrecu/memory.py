@@ -9,20 +9,21 @@ from typing import Any
 from undrift.core.method import Method, Round
 from undrift.core.struct import Struct
 
+Step = Callable[..., Any]
+
 
 def vectors_held(method: Method) -> int:
-    """Vectors a client needs during a local step, found by following one round with symbols for
-    vectors.
-    """
+    """Vectors a client needs during a local step: one round is followed with symbols for them."""
     x0: Any = Symbol()
+    everybody: Any = SimpleNamespace(fraction=1.0)
     s, me, most = method.server(x0), method.client(x0), 0
     for phase in method.phases(Round(0, [2])):
         reads: set[tuple[str, str]] = set()
-        f = SymbolicLocal(reads)
+        f: Any = SymbolicLocal(reads)
         new, up = phase.work(Reads("me", me, reads), Reads("got", phase.send(s), reads), f)
         most = max(most, f.point + len(reads) if f.point else 0)
         me = new.record if isinstance(new, Reads) else new
-        s = phase.merge(s, up, SimpleNamespace(fraction=1.0))
+        s = phase.merge(s, up, everybody)
     return most
 
 
@@ -60,10 +61,12 @@ class SymbolicLocal:
     def grad(self, y: Any, step: int | None = None) -> Symbol:
         return Symbol()
 
-    def descend(self, y: Any, step: Callable, until: Callable | None = None, start: int = 0) -> Any:
+    def descend(
+        self, y: Any, step: Step, until: Callable[..., object] | None = None, start: int = 0
+    ) -> Any:
         self.reads.clear()
         self.point = len(y.vectors) if isinstance(y, Struct) else 1
         return step(y, self.grad)
 
-    def sgd(self, x: Any, lr: float, direction: Callable | None = None, prox: float = 0.0) -> Any:
+    def sgd(self, x: Any, lr: float, direction: Step | None = None, prox: float = 0.0) -> Any:
         return self.descend(x, direction or (lambda y, grad: grad(y)))

@@ -1,12 +1,9 @@
-"""Rates as slopes: rounds to an accuracy on instances of known L, mu and delta, against what
-FedRed's Table 1 has.
+"""Rates as slopes: rounds to an accuracy on instances of known L, mu and delta, as in Table 1.
 
 Hessians are diagonal. A quarter of the coordinates has curvature mu for every client; the others
-lie between mu + delta
-and L - delta, plus delta for one half of the clients and minus delta for the other: L, mu, delta_A
-= delta_B = delta
-are exact. (Where the mean of convex functions is as flat as mu, all of them are, so nothing can
-differ there.)
+lie between mu + delta and L - delta, plus delta for one half of the clients and minus delta for the
+other: L, mu, delta_A = delta_B = delta are exact. (Where the mean of convex functions is as flat as
+mu, all of them are, so nothing can differ there.)
 """
 
 from __future__ import annotations
@@ -14,13 +11,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from statistics import linear_regression
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from undrift import methods
+from undrift import DANE, GD, SONATA, SVRP, DANEPlus, FedDyn, FedRed, Scaffnew, Scaffold
 from undrift.core.method import Method
+from undrift.core.params import THEORY
 from undrift.methods._shared import AnchorGradient
-from undrift.reproduce.items import Column
-from undrift.reproduce.verdict import Cell, Judgement, cell, judge
+from undrift.plots.curves import grid
+from undrift.plots.style import finish, legend, line_styles
+from undrift.report.text import markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from undrift.core.problem import Problem
 
 CLIENTS, DIM, ACCURACY, SEEDS, MU = 10, 20, 1e-3, 3, 1.0
-SECONDS = 200.0
-"""What it takes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,27 +65,38 @@ class Rate:
     most: int = 1
     """Local steps at most."""
     drawn: bool = False
-    """Whether coins are thrown: then the mean over seeds."""
+    """Whether coins are thrown; if so, the mean over seeds counts."""
     every: int = 1
-    """Rounds between two looks."""
+    """Rounds between two measurements."""
 
 
-M = methods
+T: Any = THEORY
+P = 1 / CLIENTS
 RATES = (
-    Rate("GD", lambda L, d: M.GD(lr=1 / L), (1, 0)),
-    Rate("Scaffold", lambda L, d: M.Scaffold(lr="theory"), (1, 0), most=2, every=10),
-    Rate("FedDyn", lambda L, d: M.FedDyn(lr=1 / (2 * L), alpha=L), (1, 0), most=30),
-    Rate("Scaffnew", lambda L, d: M.Scaffnew(lr="theory", p="theory"), (0.5, 0), (0.5, 0), drawn=True),
-    Rate("SONATA", lambda L, d: M.SONATA(beta=d), (0, 1)),
-    Rate("SVRP", lambda L, d: M.SVRP(eta=MU / (2 * d * d), p=1 / CLIENTS), (0, 2), drawn=True, every=5),
-    Rate("DANE", lambda L, d: M.DANE(lam="theory"), (0, 1)),
-    Rate("DANE+-GD", lambda L, d: M.DANEPlus(lam="theory", lr="theory", mu="theory"), (0, 1), (1, -1), most=5000),
-    Rate("FedRed-GD", lambda L, d: M.FedRed(eta="theory", lam="theory", p="theory"), (0, 1), (1, -1), drawn=True),
-)  # fmt: skip
+    Rate("GD", lambda L, d: GD(lr=1 / L), (1, 0)),
+    Rate("Scaffold", lambda L, d: Scaffold(lr=T), (1, 0), most=2, every=10),
+    Rate("FedDyn", lambda L, d: FedDyn(lr=1 / (2 * L), alpha=L), (1, 0), most=30),
+    Rate("Scaffnew", lambda L, d: Scaffnew(lr=T, p=T), (0.5, 0), (0.5, 0), drawn=True),
+    Rate("SONATA", lambda L, d: SONATA(beta=d), (0, 1)),
+    Rate("SVRP", lambda L, d: SVRP(eta=MU / (2 * d * d), p=P), (0, 2), drawn=True, every=5),
+    Rate("DANE", lambda L, d: DANE(lam=T), (0, 1)),
+    Rate("DANE+-GD", lambda L, d: DANEPlus(lam=T, lr=T, mu=T), (0, 1), (1, -1), most=5000),
+    Rate("FedRed-GD", lambda L, d: FedRed(eta=T, lam=T, p=T), (0, 1), (1, -1), drawn=True),
+)
 TOLERANCE = 0.1
 """Of an exponent."""
 
-Found = dict[str, Any]
+Found = dict[str, dict[str, list[list[float]]]]
+"""Axis -> label -> points (place, rounds, local steps of a round)."""
+
+
+class Exponents(NamedTuple):
+    """By label: the table's exponents along a sweep, and ours if enough points were measured."""
+
+    what: str
+    """``rounds`` or ``steps``."""
+    table: dict[str, float]
+    ours: dict[str, float | None]
 
 
 def settings(quick: bool) -> str:
@@ -114,7 +123,7 @@ def instance(L: float, delta: float) -> Problem:
 
 
 def measure(quick: bool, say: Callable[[str], None]) -> Found:
-    """Axis -> label -> points (place, rounds, local steps a round)."""
+    """Run every method on every instance."""
     from undrift.runs.threads import threads
 
     sweeps = LESS if quick else SWEEPS
@@ -144,9 +153,14 @@ def reach(rate: Rate, problem: Problem, L: float, delta: float, seeds: int) -> t
     rounds, steps = 0.0, 0.0
     for seed in range(seeds if rate.drawn else 1):
         done = run(
-            rate.make(L, delta), problem, rounds=10**6, steps=rate.most, seed=seed, every=rate.every,
+            rate.make(L, delta),
+            problem,
+            rounds=10**6,
+            steps=rate.most,
+            seed=seed,
+            every=rate.every,
             until=lambda row: row["distance"] <= close,
-        )  # fmt: skip
+        )
         if done.status != "reached":
             raise RuntimeError(
                 f"{rate.label} did not get there for L = {L:g}, delta = {delta:g}: {done.status}"
@@ -165,72 +179,69 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     if len(points) < 3 or any(y <= 0 for _, y in points):
         return None
     xs, ys = [math.log(x) for x, _ in points], [math.log(y) for _, y in points]
-    x, y = sum(xs) / len(xs), sum(ys) / len(ys)
-    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum(
-        (a - x) ** 2 for a in xs
-    )
+    return linear_regression(xs, ys).slope
 
 
-def columns(found: Found) -> list[tuple[Column, dict[str, Cell]]]:
-    """The table's exponents beside ours: of rounds and of local steps, along the first sweep, then
-    along the next.
-    """
-    result = []
-    for k, sweep in enumerate(SWEEPS):
-        for place, what in enumerate(WORDS, 1):
-            told = {r.label: power[k] for r in RATES if (power := getattr(r, what))}
-            column = Column("slope", of=what, printed=told, tolerance=TOLERANCE)
-            points = {label: [(p[0], p[place]) for p in found[sweep.axis][label]] for label in told}
-            result.append(
-                (column, {label: cell(label, column, [slope(p)], 0) for label, p in points.items()})
-            )
-    return result
+def exponents(found: Found) -> list[list[Exponents]]:
+    """For each sweep, those of rounds and of local steps."""
+    places = list(enumerate(WORDS, 1))
+    return [
+        [_exponents(found, k, what, place) for place, what in places] for k in range(len(SWEEPS))
+    ]
 
 
-def judgement(found: Found) -> Judgement:
-    whole = Judgement()
-    for column, cells in columns(found):
-        whole += judge(column, cells)
-    return whole
+def _exponents(found: Found, k: int, what: str, place: int) -> Exponents:
+    points = found[SWEEPS[k].axis]
+    table = {rate.label: powers[k] for rate in RATES if (powers := getattr(rate, what))}
+    ours = {label: slope([(p[0], p[place]) for p in points[label]]) for label in table}
+    return Exponents(what, table, ours)
 
 
 def text(found: Found) -> list[str]:
     """For the page: rounds, and exponents."""
     lines = ["## Measured: rounds as L and δ grow", "", *(f"* {note}" for note in NOTES), ""]
-    exponents = [cells for _, cells in columns(found)]
-    for k, sweep in enumerate(SWEEPS):
+    for sweep, along in zip(SWEEPS, exponents(found), strict=True):
         points = found[sweep.axis]
         head = ["method", *(f"{sweep.axis} = {p[0]:g}" for p in points[RATES[0].label])]
-        for what in WORDS:
-            head += [f"exponent of {WORDS[what]}: table", "ours", "difference"]
+        for each in along:
+            head += [f"exponent of {WORDS[each.what]}: table", "ours", "difference"]
         rows = []
         for rate in RATES:
             row = [rate.label, *(f"{p[1]:.0f}" for p in points[rate.label])]
-            for cells in exponents[k * len(WORDS) : (k + 1) * len(WORDS)]:
-                row += _exponents(cells.get(rate.label))
+            for each in along:
+                row += _cells(each.table.get(rate.label), each.ours.get(rate.label))
             rows.append(row)
-        lines += [f"Rounds, and how they grow with {sweep.axis}:", "", *_table(head, rows), ""]
+        title = f"Rounds, and how they grow with {sweep.axis}:"
+        lines += [title, "", markdown(head, rows), ""]
     return lines
+
+
+def _cells(table: float | None, ours: float | None) -> list[str]:
+    if table is None:
+        return ["", "", ""]
+    if ours is None:
+        return [f"{table:g}", "", ""]
+    return [f"{table:g}", f"{ours:.2f}", f"{ours - table:+.2f}"]
 
 
 WORDS = {"rounds": "rounds", "steps": "local steps a round"}
 NOTES = (
-    f"Quadratics of {CLIENTS} clients and {DIM} coordinates with μ = {MU:g} and exact δ_A = δ_B = δ; rounds until the "
-    f"distance to the minimiser is {ACCURACY:g} of the first, the mean of {SEEDS} seeds where coins are thrown. The "
-    "exponent is the slope of a least-squares line through the logarithms.",
-    "Hyper-parameters are theory's. It prescribes none for FedDyn (α = L, 30 local steps of 1/(2L)), SONATA (β = δ) "
-    "and SVRP (η = μ/(2δ²), p = 1/n). Scaffold has 2 local steps of 1/(81·2 L).",
+    f"Quadratics of {CLIENTS} clients and {DIM} coordinates with μ = {MU:g} and exact "
+    f"δ_A = δ_B = δ; rounds until the distance to the minimiser is {ACCURACY:g} of the first, the "
+    f"mean of {SEEDS} seeds where coins are thrown. The exponent is the slope of a least-squares "
+    "line through the logarithms.",
+    "Hyper-parameters are theory's. It prescribes none for FedDyn (α = L, 30 local steps of "
+    "1/(2L)), SONATA (β = δ) and SVRP (η = μ/(2δ²), p = 1/n). Scaffold has 2 local steps of "
+    "1/(81·2 L).",
     f"An exponent agrees within {TOLERANCE:g}.",
-    "Not shown: the convex and nonconvex columns. They bound the slowest of all functions; a quadratic with a "
-    "minimiser converges linearly, so 1/ε is not visible on any one of them. InexactDANE has no prescribed setting, "
-    "MimeMVR and CE-LGD have nonconvex rates only.",
+    "Not shown: the convex and nonconvex columns. They bound the slowest of all functions; a "
+    "quadratic with a minimiser converges linearly, so 1/ε is not visible on any one of them. "
+    "InexactDANE has no prescribed setting, MimeMVR and CE-LGD have nonconvex rates only.",
 )
 
 
 def figure(found: Found) -> Figure:
     """Rounds above, local steps below, against each constant."""
-    from undrift.reproduce.figure import finish, grid, legend, line_styles
-
     drawing, axes = grid(2 * len(SWEEPS), len(SWEEPS))
     styles = line_styles(r.label for r in RATES)
     plots = [(place, what, sweep) for place, what in enumerate(WORDS, 1) for sweep in SWEEPS]
@@ -249,13 +260,3 @@ def figure(found: Found) -> Figure:
         finish(ax, sweep.axis, WORDS[what], zero=False)
     legend(drawing, axes)
     return drawing
-
-
-def _exponents(c: Cell | None) -> list[str]:
-    if c is None or c.ours is None:
-        return ["" if c is None else f"{c.printed:g}", "", ""]
-    return [f"{c.printed:g}", f"{c.ours:.2f}", f"{c.ours - (c.printed or 0):+.2f}"]
-
-
-def _table(head: list[str], rows: list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *rows)]

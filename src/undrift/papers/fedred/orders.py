@@ -1,6 +1,4 @@
-"""Orders of complexities, O(L/μ log(R0²/ε)) and the like, fitted to quantities that can be
-computed.
-"""
+"""Orders of complexities, O(L/μ log(R0²/ε)) and the like, fitted to computable quantities."""
 
 from __future__ import annotations
 
@@ -31,8 +29,9 @@ class At(NamedTuple):
         return math.log(self.R2 / self.eps)
 
     def accuracy(self, share: float) -> float:
-        """What a bound on gap + share mu |x - x*|^2 has to reach: eps is |x - x*|^2 if mu > 0, else
-        the gap.
+        """What a bound on gap + share mu |x - x*|^2 has to reach.
+
+        eps is |x - x*|^2 if mu > 0, else the gap.
         """
         return share * self.mu * self.eps if self.mu > 0 else self.eps
 
@@ -47,8 +46,8 @@ SYMBOLS = {
     "mu": "μ",
     "eps": "ε",
     "n": "n",
+    "r1": "(r+1)",
 }
-SYMBOLS |= {"r1": "(r+1)"}
 Quantity = Callable[[At], float]
 
 
@@ -62,16 +61,19 @@ class Order(NamedTuple):
     def __str__(self) -> str:
         root = all(p % 1 for p in self.powers.values())
         powers = {name: 2 * p for name, p in self.powers.items()} if root else self.powers
-        over = " ".join(SYMBOLS[n] + "²" * (p == 2) for n, p in powers.items() if p > 0) or "1"
-        under = " ".join(SYMBOLS[n] + "²" * (p == -2) for n, p in powers.items() if p < 0)
+        over = " ".join(_power(name, p) for name, p in powers.items() if p > 0) or "1"
+        under = " ".join(_power(name, -p) for name, p in powers.items() if p < 0)
         under = f"({under})" if " " in under else under
         ratio = f"{over}/{under}" if under else over
-        number = f"{self.constant:.2g} "
-        return (
-            number * (number != "1 ")
-            + (f"√({ratio})" if root else ratio)
-            + " log(R0²/ε)" * self.log
-        )
+        text = f"√({ratio})" if root else ratio
+        number = f"{self.constant:.2g}"
+        if number != "1":
+            text = f"{number} {text}"
+        return f"{text} log(R0²/ε)" if self.log else text
+
+
+def _power(name: str, power: float) -> str:
+    return f"{SYMBOLS[name]}²" if power == 2 else SYMBOLS[name]
 
 
 def order(f: Quantity, at: At) -> Order:
@@ -92,5 +94,6 @@ def order(f: Quantity, at: At) -> Order:
 
 
 def same_order(printed: str, claim: Quantity, ours: Quantity, at: At) -> Cell:
+    """Ours as its fitted order, and whether the printed claim has the same powers."""
     mine, theirs = order(ours, at), order(claim, at)
     return Cell(printed, str(mine), mine[1:] == theirs[1:])

@@ -1,0 +1,1 @@
+"""FedRed's Table 1: what the bounds of theory prescribe, and what is measured."""

@@ -1,0 +1,52 @@
+"""Recorded columns: their names on an axis, their scale, and which of them a run is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+SHARES = ("accuracy", "top5", "train_accuracy")
+"""Recorded as fractions, shown in percent."""
+LOGARITHMIC = {"gap", "grad_norm", "distance", "drift"}
+"""Shrink to zero, so they are drawn on a logarithmic axis."""
+WORDS = {
+    "round": "rounds",
+    "vectors": "vectors sent and received per client",
+    "vectors_up": "vectors sent per client",
+    "gap": "f(x) − f*",
+    "grad_norm": "‖∇f(x)‖",
+    "distance": "‖x − x*‖",
+    "loss": "f(x)",
+    "accuracy": "accuracy, %",
+    "top5": "accuracy among five, %",
+    "train_loss": "training loss",
+    "train_accuracy": "training accuracy, %",
+    "drift": "mean squared distance of the local models",
+    "bytes_up": "bytes uploaded",
+    "gradients": "gradients, all clients",
+    "iterations": "local iterations",
+    "seconds": "seconds",
+}
+TESTED = {
+    "loss": "test loss",
+    "accuracy": "test accuracy, %",
+    "top5": "test accuracy among five, %",
+}
+"""Replace ``WORDS`` for runs judged by accuracy: those are networks, measured on test samples."""
+
+
+def metric(rows: Iterable[Mapping[str, object]]) -> str:
+    """The column that judges a run: the gap if the optimum is known, else accuracy, else loss."""
+    rows = list(rows)
+    known = (name for name in ("gap", "accuracy") if any(row.get(name) is not None for row in rows))
+    return next(known, "loss")
+
+
+def axis(y: str, smooth: int = 1, note: str = "", *, judged: str = "") -> str:
+    """The title of an axis that shows column ``y`` of runs judged by the column ``judged``."""
+    words = WORDS | TESTED if judged == "accuracy" else WORDS
+    if y not in SHARES:
+        return words.get(y, y)
+    details = [note] if note else []
+    if smooth > 1:
+        details.append(f"mean of the last {smooth} rows")
+    return f"{words[y]} ({'; '.join(details)})" if details else words[y]

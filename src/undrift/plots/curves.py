@@ -1,0 +1,91 @@
+"""Columns of numbers as curves, and figures as files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from undrift._files import writing
+from undrift.plots.columns import LOGARITHMIC, SHARES, axis, metric
+from undrift.plots.style import finish
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+DATES = {"pdf": "CreationDate", "svg": "Date"}
+"""What would make two files of one figure differ."""
+
+
+def curve(
+    history: Mapping[str, Floats],
+    y: str,
+    x: str = "round",
+    label: str | None = None,
+    ax: Axes | None = None,
+    smooth: int = 1,
+) -> Axes:
+    """Draw column ``y`` against column ``x``, on a logarithmic axis if it shrinks to zero.
+
+    An accuracy is drawn as the mean of the last ``smooth`` rows.
+    """
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+    ax.plot(history[x], drawn(history[y], y, smooth), label=label)
+    if y in LOGARITHMIC:
+        ax.set_yscale("log")
+    finish(ax, axis(x), axis(y, smooth, judged=metric([history])), zero=False)
+    if label:
+        ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def drawn(values: Iterable[float | None], y: str, smooth: int = 1) -> Floats:
+    """A column as it is drawn: NaN where there is nothing to draw, shares in percent.
+
+    >>> drawn([0.5, 0.75, 1.0], "accuracy", smooth=2).tolist()
+    [50.0, 62.5, 87.5]
+    """
+    found = np.array([np.nan if value is None else value for value in values], dtype=float)
+    if y in LOGARITHMIC:
+        found[found <= 0] = np.nan
+    if y not in SHARES:
+        return found
+    return np.array([100 * found[max(k - smooth, 0) : k].mean() for k in range(1, len(found) + 1)])
+
+
+def grid(count: int, across: int) -> tuple[Figure, list[Axes]]:
+    """A figure of ``count`` plots, ``across`` of them side by side."""
+    from matplotlib.figure import Figure
+
+    columns = min(across, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(0.8 + 4.0 * columns, 0.6 + 2.9 * rows), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for ax in axes[count:]:
+        ax.set_visible(False)
+    return figure, axes[:count]
+
+
+def image(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
+    """The content of a file of that kind, the same for the same figure."""
+    content = io.BytesIO()
+    undated = {DATES[kind]: None} if kind in DATES else {}
+    figure.savefig(content, format=kind, dpi=dpi, facecolor="white", metadata=undated)
+    return content.getvalue()
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the figure in one step; the suffix of ``path`` decides the format."""
+    content = image(figure, path.suffix[1:].lower())
+    with writing(path) as file:
+        file.write(content)

@@ -1,0 +1,89 @@
+"""One look for every figure: colours, marks, axes and legends."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#7F3C8D",
+    "#8C6D31",
+    "#000000",
+)
+"""Distinct to colour-blind readers too (Okabe and Ito, with three more)."""
+MARKS = "osD^vPX<>"
+DASHES = ("-", "--", ":")
+"""Lines after the ninth have a colour again, with another dash."""
+GREY = "#888888"
+GREY_DASHES = ((0, (4, 1.5)), (0, (1, 1)), (0, (6, 1, 1, 1)))
+PALE = "#eeeeee"
+
+Style = dict[str, Any]
+"""Keyword arguments of a matplotlib artist."""
+
+
+def line_styles(labels: Iterable[str], grey: Container[str] = ()) -> dict[str, Style]:
+    """A colour and a mark per label, so that curves on top of each other are all visible.
+
+    Labels in ``grey`` get dashed grey lines without marks.
+    """
+    styles: dict[str, Style] = {}
+    coloured, greys = count(), count()
+    for label in dict.fromkeys(labels):
+        if label in grey:
+            dash = GREY_DASHES[next(greys) % len(GREY_DASHES)]
+            styles[label] = {"color": GREY, "linewidth": 2, "linestyle": dash, "zorder": 2}
+            continue
+        k = next(coloured)
+        styles[label] = {
+            "color": COLOURS[k % len(COLOURS)],
+            "linewidth": 1.3,
+            "linestyle": DASHES[k // len(COLOURS) % len(DASHES)],
+            "marker": MARKS[k % len(MARKS)],
+            "markersize": 4,
+            "markevery": (0.05 + 0.021 * (k % 6), 0.17),
+        }
+    return styles
+
+
+def finish(ax: Axes, x: str, y: str = "", zero: bool = True) -> None:
+    """Titles of both axes, an open frame and a pale grid; with ``zero``, x starts there."""
+    ax.set_xlabel(plain(x))
+    ax.set_ylabel(plain(y))
+    if zero:
+        ax.set_xlim(left=0)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(True, color=PALE, linewidth=0.8)
+    ax.set_axisbelow(True)
+
+
+def legend(figure: Figure, axes: Iterable[Axes]) -> None:
+    """One legend for all ``axes``, beside them; every label once."""
+    handles: dict[str, Artist] = {}
+    for ax in axes:
+        found, labels = ax.get_legend_handles_labels()
+        handles.update(zip(labels, found, strict=True))
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside right upper",
+        frameon=False,
+        fontsize=9,
+    )
+
+
+def plain(text: str) -> str:
+    """``text`` with dollar signs escaped, which would start mathematics."""
+    return text.replace("$", r"\$")

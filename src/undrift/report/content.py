@@ -1,0 +1,65 @@
+"""What a report is made from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NotRequired, TypedDict
+
+from undrift.runs.folder import Row
+from undrift.runs.outcome import Outcome
+
+
+class Partition(TypedDict):
+    """How many samples of each class each client holds."""
+
+    classes: list[str]
+    counts: list[list[int]]
+    """``[clients, classes]``"""
+    of: NotRequired[str]
+    """Which of several partitions this is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class About:
+    """One run, apart from its numbers."""
+
+    name: str
+    facts: Sequence[str]
+    spec: str
+    environment: Mapping[str, object]
+    command: str
+    remarks: Sequence[str] = ()
+    partition: Partition | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What the costs of a method depend on."""
+
+    method: str = ""
+    steps: int | None = None
+    """Local steps of a round, if all clients take as many."""
+    clients: int | None = None
+    """Clients of a round, if all take part."""
+    kept: int = 0
+    """Vectors that a client keeps for its local loss."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Content:
+    """Everything in a report; labels are distinct across all runs."""
+
+    runs: Sequence[About]
+    rows: Sequence[Row]
+    outcomes: Sequence[Outcome]
+    planned: Mapping[str, Sequence[int]]
+    """The seeds each label should be run with."""
+    target: float | None = None
+    smooth: int = 1
+    note: str = ""
+    """Caveat printed next to every accuracy."""
+    settings: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
+    """By label."""
+    varied: Sequence[str] = ()
+    """What seeds vary."""

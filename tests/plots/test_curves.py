@@ -1,0 +1,66 @@
+"""Curves of plain columns, and the style they share with every other figure."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from undrift.plots.curves import curve, grid, image
+from undrift.plots.style import COLOURS, GREY, finish, legend, line_styles
+
+
+def test_one_curve_of_a_history():
+    ax = curve(
+        {"round": np.arange(4), "accuracy": np.array([0.0, 0.5, 1.0, 1.0])}, "accuracy", smooth=2
+    )
+    assert (
+        list(ax.lines[0].get_ydata()) == [0, 25, 75, 100]
+        and "mean of the last 2 rows" in ax.get_ylabel()
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "loss", "accuracy"),
+    [({}, "test loss", "test accuracy, %"), ({"gap": np.ones(2)}, "f(x)", "accuracy, %")],
+)
+def test_a_curve_says_what_was_measured_on_what(more, loss, accuracy):
+    history = {"round": np.arange(2), "loss": np.ones(2), "accuracy": np.ones(2)} | more
+    assert (
+        curve(history, "loss").get_ylabel() == loss
+        and curve(history, "accuracy").get_ylabel() == accuracy
+    )
+    assert curve({"round": np.arange(2), "loss": np.ones(2)}, "loss").get_ylabel() == "f(x)"
+
+
+def test_no_two_lines_look_the_same_and_grey_ones_take_no_colour():
+    labels = [f"m{k}" for k in range(2 * len(COLOURS) + 1)]
+    styles = line_styles(labels, grey={"m1"})
+    assert styles["m1"]["color"] == GREY and styles["m2"]["color"] == COLOURS[1]
+    looks = {(s["color"], s["linestyle"]) for s in styles.values()}
+    assert len(looks) == len(labels)
+
+
+def test_a_figure_is_the_same_file_every_time():
+    figure = Figure()
+    figure.subplots().plot([0, 1], [0, 1])
+    assert image(figure, "pdf") == image(figure, "pdf")
+    assert b"CreationDate" not in image(figure, "pdf")
+
+
+def test_a_legend_names_every_label_of_all_plots_once():
+    figure, axes = grid(3, across=2)
+    assert len(axes) == 3 and len(figure.axes) == 4 and not figure.axes[3].get_visible()
+    for ax, label in zip(axes, ("a", "b", "a"), strict=True):
+        ax.plot([0, 1], label=label)
+        finish(ax, "$x$")
+    legend(figure, axes)
+    assert [text.get_text() for text in figure.legends[0].texts] == ["a", "b"]
+    assert axes[0].get_xlabel() == r"\$x\$" and axes[0].get_xlim()[0] == 0
+
+
+def test_columns_need_neither_numpy_nor_matplotlib():
+    code = "import sys, undrift.plots.columns; print({'numpy', 'matplotlib'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,174 @@
+"""Numbers and tables of a report."""
+
+import dataclasses
+import math
+
+import pytest
+from tests.report.recorded import ROUNDS, TARGET, record
+
+from undrift.methods import registry
+from undrift.report import tables
+from undrift.report.content import Setting
+from undrift.report.summary import Spread, Summary, summarise
+
+PLANNED = {"FedAvg": [0, 1], "SCAFFOLD": [0, 1]}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return record(tmp_path / "known")
+
+
+def found(folder, target=TARGET, planned=PLANNED):
+    return summarise(folder.rows(), target, folder.outcomes(), planned)
+
+
+def column(sheet, name):
+    k = sheet.head.index(name)
+    return [row[k].text for row in sheet.rows]
+
+
+def test_means_and_deviations_over_seeds(folder):
+    fedavg, scaffold = found(folder)
+    first = 0.7**ROUNDS
+    assert fedavg.ends["gap"].mean == pytest.approx(1.5 * first)
+    assert fedavg.ends["gap"].sd == pytest.approx(first / math.sqrt(2))
+    assert fedavg.best == fedavg.ends["gap"] and fedavg.statuses == {"done": 2}
+    assert (fedavg.reached, fedavg.need("rounds")) == (0, None)
+    assert scaffold.reached == 2 and scaffold.need("rounds") == 5.5  # 1e-5, and 2e-6
+    assert scaffold.need("bytes") == 400 * 5.5 and scaffold.need("vectors") == 4 * 5.5
+    assert scaffold.need("seconds") == (0.5 * 5 + 1.0 * 6) / 2
+    assert fedavg.spent("rounds") == ROUNDS and fedavg.spent("gradients") == 12 * ROUNDS
+
+
+def test_the_best_need_not_be_the_last():
+    rows = [
+        {"label": "a", "seed": 0, "round": k, "accuracy": value, "vectors": k, "gradients": k}
+        for k, value in enumerate((0.1, 0.9, None, 0.4))
+    ]
+    (found,) = summarise(rows, 0.8)
+    assert found.best == Spread(0.9) and found.ends["accuracy"] == Spread(0.4)
+    assert found.need("rounds") == 1 and found.need("bytes") is None
+
+
+def test_a_seed_that_diverged_leaves_no_mean(folder):
+    rows = folder.rows()
+    rows[ROUNDS] |= {"gap": None}  # FedAvg's last with seed 0
+    fedavg, _ = summarise(rows, TARGET, folder.outcomes(), PLANNED)
+    assert fedavg.ends["gap"] is None and fedavg.best is not None
+    assert column(tables.results([fedavg], "gap", TARGET, ""), "final gap") == ["-"]
+
+
+def test_what_was_planned_and_not_run_is_unfinished(tmp_path):
+    folder = record(tmp_path / "half", ended=False)
+    fedavg, scaffold, third = found(folder, planned=PLANNED | {"third": [0, 1, 2]})
+    assert fedavg.statuses == {"done": 1, "unfinished": 1}
+    assert scaffold.statuses == {"unfinished": 2} and third.statuses == {"unfinished": 3}
+    sheet = tables.results([fedavg, scaffold, third], "gap", TARGET, "")
+    assert column(sheet, "outcome") == [
+        "all rounds run (1), unfinished (1)",
+        "unfinished",
+        "unfinished",
+    ]
+    assert [row[1].kind for row in sheet.rows] == ["open"] * 3
+    assert column(sheet, "seeds") == ["2", "2", "0 of 3"]
+
+
+def test_the_worst_end_is_the_one_that_is_seen():
+    mixed = Summary("a", statuses={"done": 2, "diverged": 1})
+    assert mixed.status == "all rounds run (2), diverged (1)"
+    assert tables.kind(mixed.statuses) == "bad"
+    assert tables.kind(["reached"]) == "good" and tables.kind(["done", "stopped"]) == "open"
+
+
+def test_only_the_best_of_different_values_is_marked(folder):
+    needs = tables.needs(found(folder), "gap", TARGET)
+    assert needs.caption == "Spent until gap ≤ 1.5e-05" and column(needs, "seeds there") == [
+        "0 of 2",
+        "2 of 2",
+    ]
+    assert column(needs, "bytes") == ["-", "2.2 kB"] and column(needs, "seconds") == ["-", "4.2 s"]
+    assert not any(cell.kind for row in needs.rows for cell in row)  # only one has a value
+    needs = tables.needs(found(folder, target=0.5), "gap", 0.5)
+    assert [row[2].kind for row in needs.rows] == ["", "best"]
+
+
+def test_without_a_target_everything_spent(folder):
+    rows = [{k: v for k, v in row.items() if k != "gap"} for row in folder.rows()]
+    sheet = tables.needs(summarise(rows, None, folder.outcomes(), PLANNED), "accuracy", None)
+    assert (
+        sheet.name == "Spent"
+        and "seeds there" not in sheet.head
+        and column(sheet, "rounds") == ["10", "6"]
+    )
+
+
+def test_percent_and_what_is_to_be_said_of_the_data(folder):
+    rows = [{k: v for k, v in row.items() if k != "gap"} for row in folder.rows()]
+    sheet = tables.results(summarise(rows, None, planned=PLANNED), "accuracy", None, "JPEG q80")
+    assert column(sheet, "final accuracy (JPEG q80)")[0] == "50.50 ± 0.71 %"
+
+
+def test_declared_costs_are_those_of_the_method():
+    scaffold = tables.declared(registry["Scaffold"], {"lr": 0.1}, 2)
+    assert dataclasses.astuple(scaffold) == (2, 2, 1, 2, 1)
+    syncs = [tables.declared(registry["FedRecu"], {"lr": 0.1}, steps).syncs for steps in (1, 2)]
+    assert syncs == [1, 2]
+    assert tables.declared(registry["FedAvg"], {"of another version": 1}, 2).up == 1
+
+
+def test_the_bill(folder):
+    settings = {"FedAvg": Setting("FedAvg", 3, 4), "SCAFFOLD": Setting("Scaffold", kept=1)}
+    bill = tables.bill(found(folder), settings)
+    first, second = ([cell.text for cell in row] for row in bill.rows)
+    assert first == ["FedAvg", "1", "1", "1", "1", "0", "1", "12", "some", "no"]
+    assert second == ["SCAFFOLD", "2", "2", "1", "2", "2", "-", "12", "some", "yes"]
+
+
+def test_a_method_that_is_not_ours_costs_what_was_counted(folder):
+    fedavg = dataclasses.replace(found(folder)[0], method="Mine")
+    (row,) = tables.bill([fedavg], {}).rows
+    assert [cell.text for cell in row] == ["FedAvg", "2", "2", "1", "-", "-", "-", "12", "-", "-"]
+
+
+def test_the_winners(folder):
+    tiles = {
+        tile.title: (tile.value, tile.detail) for tile in tables.tiles(found(folder), "gap", TARGET)
+    }
+    assert tiles["Fewest rounds"] == ("SCAFFOLD", "6 until gap ≤ 1.5e\u201105")
+    assert tiles["Missed the target"] == ("FedAvg", "gap ≤ 1.5e\u201105")
+    three = {"rounds": Spread(3)}
+    several = [Summary(label, seeds=1, needed=three, reached=1) for label in "abcd"]
+    assert tables.tiles(several, "gap", TARGET)[0].value == "a, b and 2 more"
+    ends = [
+        Summary(label, seeds=1, ends={"accuracy": Spread(value)})
+        for label, value in (("a", 0.2), ("b", 0.3))
+    ]
+    (tile,) = tables.tiles(ends, "accuracy", None)
+    assert (tile.title, tile.value, tile.detail) == ("Best final accuracy", "b", "30.00 %")
+
+
+def test_what_seeds_vary_is_said_where_there_are_several(folder):
+    several = found(folder)
+    notes = " ".join(tables.results(several, "gap", TARGET, "", ["cohorts (same split)"]).notes)
+    assert "standard deviation" in notes and "seeds vary cohorts (same split)" in notes
+    rows = [row for row in folder.rows() if row["seed"] == 0]
+    one = summarise(rows, TARGET, folder.outcomes()[:2])
+    for sheet in (
+        tables.results(one, "gap", TARGET, "", ["cohorts (same split)"]),
+        tables.needs(one, "gap", TARGET),
+    ):
+        assert not any("means" in note or "±" in note or "cohorts" in note for note in sheet.notes)
+
+
+def test_what_no_seed_changes_has_no_deviation(folder):
+    first, *_ = folder.outcomes()
+    twin = dataclasses.replace(first, seed=1, same_as=0)
+    rows = [row for row in folder.rows() if (row["label"], row["seed"]) == ("FedAvg", 0)]
+    (found,) = summarise(rows, TARGET, [first, twin])
+    sheet = tables.results([found], "gap", TARGET, "", ["cohorts"])
+    assert (
+        column(sheet, "seeds") == ["no seed changes it"]
+        and "±" not in column(sheet, "final gap")[0]
+    )
+    assert column(sheet, "outcome") == ["all rounds run"]
