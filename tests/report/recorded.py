@@ -37,12 +37,19 @@ HOSTILE = (
 
 
 def row(label: str, method: str, rate: float, seed: int, k: int) -> dict:
+    spent = {"vectors": 4, "vectors_up": 2, "vectors_down": 2, "bytes_up": 100, "bytes_down": 300}
+    spent |= {"gradients": 12, "iterations": 3, "syncs": 1, "seconds": 0.5 * (1 + seed)}
     return {
-        "label": label, "method": method, "seed": seed, "round": k,
-        "gap": rate**k * (1 + seed), "loss": 2 + rate**k, "accuracy": k / 20 + seed / 100, "drift": 0.1 * rate**k,
-        "vectors": 4 * k, "vectors_up": 2 * k, "vectors_down": 2 * k, "bytes_up": 100 * k, "bytes_down": 300 * k,
-        "gradients": 12 * k, "iterations": 3 * k, "syncs": k, "seconds": 0.5 * k * (1 + seed),
-    }  # fmt: skip
+        "label": label,
+        "method": method,
+        "seed": seed,
+        "round": k,
+        "gap": rate**k * (1 + seed),
+        "loss": 2 + rate**k,
+        "accuracy": k / 20 + seed / 100,
+        "drift": 0.1 * rate**k,
+        **{name: each * k for name, each in spent.items()},
+    }
 
 
 def record(

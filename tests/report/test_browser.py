@@ -61,7 +61,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def opened(browser):
-    """Opens a report; at the end, nothing was asked of a network and nothing was complained about."""
+    """Opens a report; fails at the end if it used a network or complained about anything."""
     contexts, troubles = [], []
 
     def open(file, **options):
@@ -94,7 +94,8 @@ def opened(browser):
 def drawn(page, chart="curves-chart"):
     """The lines of a chart: name -> [(x, y)]; and its bands."""
     found = page.evaluate(
-        f"document.getElementById('{chart}').data.map((t) => [t.name, t.x, t.y, t.hoverinfo === 'skip'])"
+        f"document.getElementById('{chart}').data"
+        ".map((t) => [t.name, t.x, t.y, t.hoverinfo === 'skip'])"
     )
     lines, bands = {}, {}
     for name, xs, ys, band in found:
@@ -257,15 +258,19 @@ def test_nothing_needs_to_be_scrolled_sideways(opened, files, name):
     for width in (390, 320, 768, 1041, 1280):
         page.set_viewport_size({"width": width, "height": 844})
         page.wait_for_function(
-            "() => [...document.querySelectorAll('.chart')].every((e) => e._fullLayout.width <= e.clientWidth)"
+            "() => [...document.querySelectorAll('.chart')]"
+            ".every((e) => e._fullLayout.width <= e.clientWidth)"
         )
         wide = page.evaluate(
-            "[document.documentElement, ...document.querySelectorAll('.scroll, pre, .command, nav, form')]"
+            "[document.documentElement,"
+            " ...document.querySelectorAll('.scroll, pre, .command, nav, form')]"
             ".filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.outerHTML.slice(0, 80))"
         )
         outside = page.evaluate(
-            "[...document.querySelectorAll('body *')].filter((e) => e.offsetParent && !e.closest('.chart'))"
-            ".filter((e) => e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML.slice(0, 80))"
+            "[...document.querySelectorAll('body *')]"
+            ".filter((e) => e.offsetParent && !e.closest('.chart'))"
+            ".filter((e) => e.getBoundingClientRect().right > innerWidth + 1)"
+            ".map((e) => e.outerHTML.slice(0, 80))"
         )
         assert (width, wide, outside) == (width, [], [])
 
@@ -286,8 +291,11 @@ def test_a_script_that_is_not_the_reports_own_does_not_run(browser, files):
     page = context.new_page()
     page.goto(files.known.as_uri())
     page.evaluate(
-        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.wasHacked = true\">');"
-        "const s = document.createElement('script'); s.textContent = 'window.wasHacked = true'; document.body.append(s)"
+        "document.body.insertAdjacentHTML("
+        "'beforeend', '<img src=x onerror=\"window.wasHacked = true\">');"
+        "const s = document.createElement('script');"
+        "s.textContent = 'window.wasHacked = true';"
+        "document.body.append(s)"
     )
     page.wait_for_timeout(100)
     assert page.evaluate("window.wasHacked") is None

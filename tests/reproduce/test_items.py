@@ -63,7 +63,7 @@ UNJUDGED = {"fedrecu/figure-7", "fedspeed/figure-4", "fedspeed/figure-5"}
 
 
 def test_quick_forms_can_be_built(monkeypatch):
-    """On the embedded digits, every quick problem of every item, with an engine for every method."""
+    """Every quick problem of every item, on the digits, with an engine for every method."""
     from undrift.runs.api import prepare
 
     monkeypatch.delenv("UNDRIFT_DATA", raising=False)

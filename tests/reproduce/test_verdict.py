@@ -69,9 +69,7 @@ def test_the_rules():
     printed = {"A": 80, "B": 75, "C": 70.5, "D": 70}
     assert verdict(printed, {"A": 81, "B": 74, "C": 71, "D": 71.5}).verdict == REPRODUCED
     low = verdict(printed, {"A": 71, "B": 66, "C": 60, "D": 61})
-    assert low.verdict == ORDER and str(low) == (
-        "0 of 4 numbers agree, 5 of 5 pairs in order, largest difference of an accuracy -10.5 points"
-    )
+    assert low.verdict == ORDER and low == Judgement(0, 4, 5, 5, -10.5)
     assert verdict(printed, {"A": 60, "B": 66, "C": 60, "D": 61}).verdict == NOT
     assert verdict(printed, {}).verdict == NOTHING
     assert verdict(printed, {"A": 60}, judged=False).verdict == NOTHING
