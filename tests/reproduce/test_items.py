@@ -7,10 +7,9 @@ import sys
 import pytest
 
 from undrift.cli import main
-from undrift.core.params import BadParameters
-from undrift.reproduce import items
 from undrift.reproduce.items import find, item, names
 from undrift.reproduce.perform import EMBEDDED, Options, build, plan, wants
+from undrift.spec.errors import BadSpec
 
 PAPERS = {
     "fedcet": {"figure-1"},
@@ -128,29 +127,32 @@ def test_an_unknown_name_gets_the_nearest(wanted, message):
         list(find(wanted))
 
 
-def test_a_file_that_is_wrong_is_named(papers):
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ('read = "final"', 'read = "finale"', ("item", "panel", 0, "column", 0, "read")),
+        ("across = 2", "acros = 2", ("item", "acros")),
+        ("SCAFFOLD = 20 }", "SCAFFOLD = [20] }", ("item", "panel", 0, "column", 1, "printed")),
+        ('title = "Larger steps"', 'titel = "Larger steps"', ("item", "panel", 1, "titel")),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_with_the_line(papers, old, new, path):
     file = papers / "toy" / "figure-1.toml"
-    text = file.read_text()
-    for wrong, message in (
-        (
-            text.replace('read = "final"', 'read = "finale"'),
-            "figure-1.toml, panel 1, column 1: read = 'finale'",
-        ),
-        (
-            text.replace('title = "A figure"', 'title = "A figure"\nacros = 2'),
-            "did you mean across",
-        ),
-        (
-            text.replace('order = ["FedAvg", "SCAFFOLD"]', 'order = ["FedAvg", "FedSomething"]'),
-            "FedSomething",
-        ),
-    ):
-        file.write_text(wrong)
-        for cached in (items.item, items._common):
-            cached.cache_clear()
-        with pytest.raises((BadParameters, ValueError), match=message):
-            it = item("toy/figure-1")
-            it.spec(it.panel[0])
+    text = file.read_text().replace('title = "A figure"', 'title = "A figure"\nacross = 2')
+    file.write_text(text.replace(old, new))
+    line = text[: text.index(old)].count("\n") + 1
+    with pytest.raises(BadSpec) as refused:
+        item("toy/figure-1")
+    found = {complaint.path: complaint.place for complaint in refused.value.complaints}
+    assert (found[path].source, found[path].line) == (str(file), line)
+
+
+def test_a_column_about_a_method_that_is_not_run_is_refused(papers):
+    file = papers / "toy" / "figure-1.toml"
+    file.write_text(file.read_text().replace('"FedAvg", "SCAFFOLD"]', '"FedAvg", "FedSome"]'))
+    it = item("toy/figure-1")
+    with pytest.raises(ValueError, match="FedSome"):
+        it.spec(it.panel[0])
 
 
 def test_the_list_is_told_without_torch():

@@ -8,18 +8,20 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from undrift.core.params import BadParameters, Count, Natural, check, fold, unknown
+from undrift.core.params import Count, Natural, fold, unknown
 from undrift.plots.columns import SHARES
+from undrift.spec.errors import BadSpec, Complaints, Origin
+from undrift.spec.lines import locate
 from undrift.spec.reader import ITEM, parse
 from undrift.spec.schema import Entry, Spec
+from undrift.spec.structure import structure
 
 PAPERS = Path(str(files("undrift.papers")))
 RUNNABLE = ("curves", "sweep")
 NEVER = "-"
 """Printed where a target was not reached."""
-Made = TypeVar("Made", "Column", "Panel", "Item")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,12 +220,14 @@ def names() -> list[str]:
 
 @cache
 def item(name: str) -> Item:
-    """The item of that exact name; a wrong file is refused with everything wrong in it."""
+    """The item of that exact name; :class:`BadSpec` has everything that is wrong with its file."""
     file = _file(name)
-    table = dict(_common(file))
-    panels = table.pop("panel", [])
-    made = [_panel(f"{file}, panel {k + 1}", dict(p)) for k, p in enumerate(panels)]
-    return _make(str(file), Item, table | {"name": name, "panel": made})
+    complaints = Complaints(Origin(str(file), locate(file.read_text(encoding="utf-8"))))
+    table = _common(file) | {"name": name}
+    found = structure(Item, table, (ITEM,), complaints, kind="key of an item")
+    if found is None:
+        raise BadSpec(complaints.found)
+    return found
 
 
 def find(wanted: str) -> Iterator[tuple[Item, list[Panel]]]:
@@ -258,19 +262,6 @@ def _common(file: Path) -> dict[str, Any]:
 def _file(name: str) -> Path:
     paper, _, stem = name.partition("/")
     return PAPERS / paper / f"{stem}.toml"
-
-
-def _panel(where: str, table: dict[str, Any]) -> Panel:
-    columns = [
-        _make(f"{where}, column {k + 1}", Column, c) for k, c in enumerate(table.pop("column", []))
-    ]
-    return _make(where, Panel, table | {"column": columns})
-
-
-def _make(where: str, cls: type[Made], values: dict[str, Any]) -> Made:
-    if wrong := check(where, cls, values):
-        raise BadParameters(where, wrong)
-    return cls(**values)
 
 
 def _order(name: str) -> tuple[str, bool, int, str]:
