@@ -18,6 +18,8 @@ SMOOTH = 10
 BUNDLED = ("breast-cancer", "digits")
 """Data that come with scikit-learn."""
 
+Document = Mapping[str, Any]
+"""A spec as TOML holds it."""
 Value = TypeVar("Value", bound=Hashable)
 
 
@@ -140,7 +142,7 @@ def content(runs: Sequence[Recorded], target: float | None) -> Content:
     )
 
 
-def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
+def about(title: str, folder: Folder, document: Document) -> About:
     """A run in words: its facts, its spec and machine, and the command that repeats it."""
     problem = document.get("problem", {})
     data = problem.get("data")
@@ -163,7 +165,7 @@ def about(title: str, folder: Folder, document: Mapping[str, Any]) -> About:
     )
 
 
-def facts(folder: Folder, document: Mapping[str, Any]) -> list[str]:
+def facts(folder: Folder, document: Document) -> list[str]:
     """The problem, the clients, the methods, the seeds and the rounds of a run, in words."""
     problem = document.get("problem", {})
     clients, cohort = problem.get("clients"), document.get("cohort", {}).get("size")
@@ -178,7 +180,7 @@ def facts(folder: Folder, document: Mapping[str, Any]) -> list[str]:
     return [*found, f"undrift {folder.environment.get('undrift', '')}"]
 
 
-def partition(folder: Folder, document: Mapping[str, Any]) -> Partition | None:
+def partition(folder: Folder, document: Document) -> Partition | None:
     """Who holds what, and of which seed that is where every seed has its own split."""
     if (found := folder.partition) is None:
         return None
@@ -188,19 +190,19 @@ def partition(folder: Folder, document: Mapping[str, Any]) -> Partition | None:
     return partition
 
 
-def methods(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def methods(document: Document) -> list[Document]:
     tables = document.get("method", [])
     return [table for table in tables if isinstance(table, dict) and "label" in table]
 
 
-def seeds(document: Mapping[str, Any]) -> str:
+def seeds(document: Document) -> str:
     """How many seeds, and what they vary if there are several."""
     number = len(document.get("seeds", [0]))
     text = count(number, "seed")
     return f"{text} that vary {varied(document)}" if number > 1 else text
 
 
-def setting(table: Mapping[str, Any], document: Mapping[str, Any]) -> Setting:
+def setting(table: Document, document: Document) -> Setting:
     """What the costs of one method depend on."""
     from undrift.objectives import find
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from undrift.plots.style import COLOURS, GREY, MARKS, PALE, Style, finish, legend
@@ -22,6 +22,8 @@ BAND: Style = {"color": PALE, "linewidth": 0, "zorder": 0}
 LINE: Style = {"color": GREY, "linewidth": 0.8, "zorder": 0}
 NAME: Style = {"textcoords": "offset points", "fontsize": 7, "color": "#666666"}
 Styles = dict[str, Style]
+Page = Mapping[str, Any]
+"""The numbers of a page, as JSON holds them."""
 
 
 class Point(NamedTuple):
@@ -35,15 +37,15 @@ class Point(NamedTuple):
     ours: float
 
 
-def points(pages: list[dict[str, Any]]) -> list[Point]:
-    """Those of these pages (their ``numbers``); one that several items show counts once."""
-    seen: dict[tuple[Any, ...], Point] = {}
+def points(pages: Sequence[Page]) -> list[Point]:
+    """The points of some pages; one that several items show counts once."""
+    seen: dict[tuple[object, ...], Point] = {}
     for point in _all(pages):
         seen.setdefault((point.paper, point.label, point.share, point.printed, point.ours), point)
     return list(seen.values())
 
 
-def _all(pages: list[dict[str, Any]]) -> Iterator[Point]:
+def _all(pages: Sequence[Page]) -> Iterator[Point]:
     for page in pages:
         paper = page["item"].partition("/")[0]
         for column in (c for panel in page["panels"] for c in panel["columns"] if c.get("judged")):
@@ -53,7 +55,7 @@ def _all(pages: list[dict[str, Any]]) -> Iterator[Point]:
                     yield Point(paper, page["item"], cell["label"], column["share"], printed, ours)
 
 
-def figure(pages: list[dict[str, Any]]) -> Figure | None:
+def figure(pages: Sequence[Page]) -> Figure | None:
     """Accuracies against each other on the left, ratios of everything else on the right."""
     from matplotlib.figure import Figure
 

@@ -10,10 +10,10 @@ import time
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from undrift._files import writing
 from undrift.core.cohort import Sampling
+from undrift.core.params import fields
 from undrift.runs.folder import COMPLETE, BadFolder, Folder, Outcome, Row
 from undrift.spec.schema import Entry, Settings, Spec
 
@@ -198,18 +198,18 @@ def end(folder: Folder, outcome: Outcome) -> None:
     folder.write(COMPLETE, json.dumps([dataclasses.asdict(outcome)], indent=2) + "\n")
 
 
-def without_defaults(record: Any, left_out: Iterable[str] = ()) -> dict[str, Any]:
+def without_defaults(record: object, left_out: Iterable[str] = ()) -> dict[str, object]:
     """The fields of a record that differ from their defaults, so new options leave hashes alone."""
-    defaults = {f.name: f.default for f in dataclasses.fields(record)}
+    defaults = {f.name: f.default for f in fields(type(record))}
     found = {name: getattr(record, name) for name in defaults}
     return {name: v for name, v in found.items() if name not in left_out and v != defaults[name]}
 
 
-def _method(entry: Entry) -> dict[str, Any]:
+def _method(entry: Entry) -> dict[str, object]:
     return {"name": type(entry.method).__name__, **without_defaults(entry.method)}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> dict[str, object]:
     if isinstance(value, Sampling):
         return without_defaults(value)
     return {"name": type(value).__name__, **without_defaults(value)}

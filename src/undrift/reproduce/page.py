@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from undrift._files import writing
 from undrift.papers import render
@@ -88,7 +88,7 @@ def write_index(root: Path) -> None:
             _put(folder / INDEX, index(found, picture is not None))
 
 
-def index(found: list[dict[str, Any]], pictured: bool) -> str:
+def index(found: Sequence[agreement.Page], pictured: bool) -> str:
     """The page that lists all pages, from their numbers."""
     run = "of the paper's numbers run"
     head = ["item", "what", "verdict", run, "agree", "seeds", "device", "date"]
@@ -105,7 +105,7 @@ def of(some: int, total: int) -> str:
     return f"{some} of {total}" if total else ""
 
 
-def numbers(report: Report) -> dict[str, Any]:
+def numbers(report: Report) -> dict[str, object]:
     """The page for programs."""
     found = {
         "item": report.item.name,
@@ -355,7 +355,7 @@ def _pictures(report: Report, base: Path) -> list[str]:
     return [file.name for file in written]
 
 
-def _finite(c: Cell) -> dict[str, Any]:
+def _finite(c: Cell) -> dict[str, object]:
     """Without ``None``, and with "-" for an infinity, which JSON cannot hold."""
     found = dataclasses.asdict(c)
     return {

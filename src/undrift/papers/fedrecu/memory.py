@@ -9,7 +9,7 @@ from typing import Any
 from undrift.core.method import Method, Round
 from undrift.core.struct import Struct
 
-Step = Callable[..., Any]
+Step = Callable[..., object]
 
 
 def vectors_held(method: Method) -> int:
@@ -30,7 +30,7 @@ def vectors_held(method: Method) -> int:
 class Symbol:
     """Stands for a vector: all arithmetic gives another."""
 
-    def anything(self, other: Any = None) -> Symbol:
+    def anything(self, other: object = None) -> Symbol:
         return Symbol()
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
@@ -44,7 +44,7 @@ class Reads:
     def __init__(self, label: str, record: Struct, reads: set[tuple[str, str]]):
         self.label, self.record, self.reads = label, record, reads
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name in self.record.names():
             self.reads.add((self.label, name))
         return getattr(self.record, name)
@@ -58,15 +58,13 @@ class SymbolicLocal:
     def __init__(self, reads: set[tuple[str, str]]):
         self.reads = reads
 
-    def grad(self, y: Any, step: int | None = None) -> Symbol:
+    def grad(self, y: object, step: int | None = None) -> Symbol:
         return Symbol()
 
-    def descend(
-        self, y: Any, step: Step, until: Callable[..., object] | None = None, start: int = 0
-    ) -> Any:
+    def descend(self, y: object, step: Step, until: Step | None = None, start: int = 0) -> object:
         self.reads.clear()
         self.point = len(y.vectors) if isinstance(y, Struct) else 1
         return step(y, self.grad)
 
-    def sgd(self, x: Any, lr: float, direction: Step | None = None, prox: float = 0.0) -> Any:
+    def sgd(self, x: object, lr: float, direction: Step | None = None, prox: float = 0.0) -> object:
         return self.descend(x, direction or (lambda y, grad: grad(y)))
