@@ -98,9 +98,9 @@ def test_a_search_finds_the_best_and_repeats_it_alone(grid, tmp_path):
     wanted = wants(grid, grid.panel[0], Options(seeds=2))
     assert len(wanted) == 2 * 6
     sizes = []
-    for lot in search.lots(wanted, cache):
-        sizes.append(sorted((want.entry.label, want.rounds, want.seed) for want in lot))
-        go(cache, lot)
+    for batch in search.batches(wanted, cache):
+        sizes.append(sorted((want.entry.label, want.rounds, want.seed) for want in batch))
+        go(cache, batch)
     assert sizes == [
         [("GD", 20, 0)] * 4 + [("Scaffnew", 20, 0)] * 2,
         [("GD", 20, 1), ("Scaffnew", 20, 1)],

@@ -215,7 +215,7 @@ def lots(asks: Sequence[tuple[Item, list[Want]]], cache: Cache) -> Iterator[list
     from undrift.reproduce import grid as search
 
     plain = [want for item, wanted in asks if not item.grid for want in wanted]
-    searches = [search.lots(wanted, cache) for item, wanted in asks if item.grid]
+    searches = [search.batches(wanted, cache) for item, wanted in asks if item.grid]
     for parts in zip_longest([plain], *searches, fillvalue=[]):
         if lot := [want for part in parts for want in part]:
             yield lot

@@ -1,7 +1,5 @@
-"""The papers' tables and figures: what to run for each, the runs that are there, and a page that
-compares.
+"""The papers' tables and figures: their items, the cache of runs, and pages that compare.
 
-An item is a TOML file of ``undrift.papers``; a run is kept under the fingerprint of all that
-decides it, so that items
-share runs, and a longer run serves where a shorter one is asked for.
+An item is a TOML file of ``undrift.papers``. A run is cached under a hash of everything that
+decides it, so items share runs, and a longer run serves as a shorter one.
 """

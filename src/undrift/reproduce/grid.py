@@ -11,10 +11,10 @@ from undrift.reproduce.cache import Cache, Want
 RULE = "Every setting of a grid was run to the end with one seed, and the least gap then decides."
 
 
-def lots(wanted: Sequence[Want], cache: Cache) -> Iterator[list[Want]]:
-    """What to run, one lot after the other: the second depends on what the first one found.
+def batches(wanted: Sequence[Want], cache: Cache) -> Iterator[list[Want]]:
+    """What to run: first every setting with seed 0, then the best ones with the other seeds.
 
-    ``wanted`` are the settings of all methods on one problem, with every seed that is asked for.
+    ``wanted`` has the settings of all methods on one problem, with every seed.
     """
     yield [want for want in wanted if want.seed == 0]
     chosen = {want.key for want in best(wanted, cache)}
@@ -31,7 +31,7 @@ def best(wanted: Sequence[Want], cache: Cache) -> list[Want]:
 
 
 def gap(want: Want, cache: Cache) -> float:
-    """After its last round; infinite if it diverged or is not there yet."""
+    """The gap after the last round; infinite if the run diverged or is not complete."""
     kept = cache.found(want)
     if kept is None or kept.final or kept.last < want.rounds:
         return math.inf
