@@ -34,7 +34,7 @@ def test_fedrecu_progress_hardly_depends_on_tau():
 
 @pytest.mark.parametrize(("mu", "L", "factor"), [(2, 1.5, 0.6435), (4, 4, 0.886)])
 def test_fedcet_figure_1(mu, L, factor):
-    """The published curve has the constants of the authors' code; mu = L = 4 are the problem's own."""
+    """The published curve has the constants of the authors' code, mu = L = 4 the problem's own."""
     lr = fedcet.search(mu, L, 2)
     method = ud.FedCET(lr=lr, c=fedcet.weight(mu, lr))
     distance = ud.run(method, build("fedcet", hessians="equal"), rounds=30, steps=2).history[

@@ -107,3 +107,13 @@ def test_a_seed_that_did_not_end_is_unfinished_and_without_rows_nothing_is_known
     assert document["sd"] == dict.fromkeys(["final", "loss", "drift", *COUNTED])
     last = print_summaries([both, none], None).splitlines()[3]
     assert last.split() == ["B", "0", "-", "-", "-", "-", "-", "failed"]
+
+
+def test_bytes_are_shown_where_some_vectors_travel_only_in_part():
+    sent = {"bytes_up": 8000, "bytes_down": 8000}
+    whole = [row | {k: v * row["round"] for k, v in sent.items()} for row in rows("A", 0, [1, 0.1])]
+    part = [row | {"label": "B", "bytes_up": row["bytes_up"] // 8} for row in whole]
+    assert "bytes" not in print_summaries(summarise(whole, 0.1), 0.1)
+    text = print_summaries(summarise(whole + part, 0.1), 0.1)
+    assert text.splitlines()[0].split()[:5] == ["method", "rounds", "vectors", "gradients", "bytes"]
+    assert "16.0 kB" in text and "9.0 kB" in text and "bytes: up and down" in text

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
 from undrift.plots.columns import metric
-from undrift.report.text import NONE, percent, plain, prose, small, table, whole
+from undrift.report.text import NONE, percent, plain, prose, size, small, table, whole
 from undrift.runs.folder import Row
 from undrift.runs.outcome import Outcome, in_words
 
@@ -25,7 +25,7 @@ SPENT = {
 }
 """What a run spends, and the column that counts it."""
 COUNTED = ("rounds", "vectors", "gradients")
-"""What a terminal has room for."""
+"""What a terminal has room for; bytes only where they are not in proportion to vectors."""
 UNFINISHED = "unfinished"
 FAR = "mean squared distance of the local models"
 NUMBER: dict[str, Callable[[float | None], str]] = {
@@ -232,7 +232,8 @@ def print_summaries(
     shown: dict[str, Callable[[Summary], str]] = {"method": lambda s: s.label}
     if several:
         shown["seeds"] = lambda s: str(s.seeds)
-    for name in COUNTED:
+    counted = [*COUNTED, "bytes"] if _compressed(summaries) else COUNTED
+    for name in counted:
         shown[name] = _until(name) if aimed else _in_all(name)
     shown[final] = lambda s: spell(s.ends.get(column), NUMBER[column])
     if judged:
@@ -252,6 +253,8 @@ def print_summaries(
         f"rounds, vectors and gradients: spent {until}{mean}{never}",
         "vectors: of model size, up and down, per client; gradients: of all clients together",
     ]
+    if "bytes" in counted:
+        meaning.append("bytes: up and down, of all clients together")
     if judged:
         drift = f"; drift: {FAR}" if drifted else ""
         meaning.append(f"accuracy and loss: at the end, on the test images{drift}")
@@ -310,7 +313,7 @@ def _until(name: str) -> Callable[[Summary], str]:
 
     def show(summary: Summary) -> str:
         found = summary.needed.get(name)
-        text = whole(_mean(found))
+        text = _count(name, _mean(found))
         if name != "rounds" or found is None or found.sd is None:
             return text
         return f"{text} ± {whole(found.sd) if found.sd >= 10 else plain(found.sd, 2)}"
@@ -319,7 +322,18 @@ def _until(name: str) -> Callable[[Summary], str]:
 
 
 def _in_all(name: str) -> Callable[[Summary], str]:
-    return lambda summary: whole(summary.spent(name))
+    return lambda summary: _count(name, summary.spent(name))
+
+
+def _count(name: str, value: float | None) -> str:
+    return size(value) if name == "bytes" and value is not None else whole(value)
+
+
+def _compressed(summaries: Sequence[Summary]) -> bool:
+    """Whether bytes say more than vectors: methods differ in their bytes per vector."""
+    spent = [(s.end("bytes"), s.end("vectors")) for s in summaries]
+    ratios = [bytes_ / vectors for bytes_, vectors in spent if bytes_ and vectors]
+    return bool(ratios) and max(ratios) > 1.01 * min(ratios)
 
 
 def _outcome(summary: Summary) -> str:
