@@ -18,7 +18,7 @@ MUTANTS = {
     "grad(y) - me.c + got.c": ("grad(y) + me.c - got.c", {"affine", "exactness"}),
     "c = me.c - got.c + (got.x - y)": ("c = me.c + got.c + (got.x - y)", {"affine"}),
     "exact = True": ("exact = False", {"exactness"}),
-    "lr: eta, the local": ("eta, the local", {"documented"}),
+    "lr: eta, the local step size.": ("Eta is the local step size.", {"documented"}),
     "return self.Client(c=c), self.Up(dy=y - got.x, dc=c - me.c)": (
         "up = self.Up(dy=y - got.x, dc=c - me.c); me.c.copy_(c); return me, up",
         {"purity"},

@@ -10,6 +10,7 @@ from undrift.cli import VERBS, main
 from undrift.core.cohort import Sampling
 from undrift.core.method import registry
 from undrift.core.params import hints, meanings
+from undrift.engines.named import registry as engines
 from undrift.methods import FedCET, FedTrack, Scaffold
 from undrift.objectives import MOON
 from undrift.objectives.base import registry as objectives
@@ -71,7 +72,8 @@ def test_the_tables_name_everything_and_fit(capsys, monkeypatch):
 
 def test_every_setting_of_a_spec_is_explained(capsys):
     rows = json.loads(told(capsys, "list", "settings", "--json"))
-    fields = {f.name for cls in (Settings, Sampling) for f in dataclasses.fields(cls)}
+    options = [engine.options for engine in engines.values()]
+    fields = {f.name for cls in (Settings, Sampling, *options) for f in dataclasses.fields(cls)}
     assert {row["name"] for row in rows} == fields and len(rows) == len(fields)
     assert all(row["meaning"] and row["takes"] for row in rows)
     assert {row["name"] for row in rows if row["required"]} == {"name", "rounds", "size"}

@@ -1,3 +1,3 @@
-from .battery import CHECKS, Failure, failures
+from .battery import CHECKS, Failure, Result, examine, failures
 
-__all__ = ["CHECKS", "Failure", "failures"]
+__all__ = ["CHECKS", "Failure", "Result", "examine", "failures"]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from undrift.check.template import BadFile
 from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.cli.parser import Parser
 from undrift.core.method import Method
 from undrift.report.text import count
-from undrift.runs.plugins import load
+from undrift.spec.plugins import BadFile, load
 
 
 def add(parser: Parser) -> None:
@@ -42,18 +41,15 @@ def main(args: Namespace) -> int:
 
 def examine(cls: type[Method], as_json: bool) -> dict[str, str]:
     """The failed checks of one method and why; prints a line for each check as it ends."""
-    from undrift.check.battery import CHECKS, battery
+    from undrift.check.battery import examine as results
 
     tell = say if as_json else result
-
-    def ended(name: str, failure: str | None) -> None:
-        if failure is None:
-            words = (CHECKS[name].__doc__ or name).strip().splitlines()[0]
-            tell(f"  passed  {name}: {words}")
-        else:
-            tell(f"  FAILED  {name}: {failure}")
-
     tell(cls.__name__)
-    failures = battery(cls, ended)
-    tell(f"{count(len(CHECKS) - len(failures), 'check')} passed, {len(failures)} failed")
+    ended = []
+    for check in results(cls):
+        ended.append(check)
+        word, text = ("FAILED", check.failure) if check.failure else ("passed", check.title)
+        tell(f"  {word}  {check.name}: {text}")
+    failures = {check.name: check.failure for check in ended if check.failure}
+    tell(f"{count(len(ended) - len(failures), 'check')} passed, {len(failures)} failed")
     return failures

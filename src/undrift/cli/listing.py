@@ -15,6 +15,7 @@ from undrift.core.params import describe, hints, meanings
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.report.text import NONE, prose, table
+from undrift.spec.writer import inline
 from undrift.theory import has_rule
 
 METHODS = """\
@@ -109,7 +110,7 @@ class Parameter:
         """The default as a table shows it."""
         if self.required:
             return "required"
-        return NONE if self.default is None else as_toml(self.default)
+        return NONE if self.default is None else inline(self.default)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,16 +178,22 @@ def problems(as_json: bool) -> None:
 
 def settings(as_json: bool) -> None:
     from undrift.core.cohort import Sampling
+    from undrift.engines.named import registry as engines
     from undrift.spec.schema import SETTINGS, TRAINING, Settings
 
     known = {row.name: row for row in explained(Settings)}
-    for name, takes in (("cohort", "whole number >= 1 or table"), ("objective", "text or table")):
+    engine = f"{known['engine'].takes} or table"
+    also = {"cohort": "whole number >= 1 or table", "objective": "text or table", "engine": engine}
+    for name, takes in also.items():
         known[name] = dataclasses.replace(known[name], takes=takes)
     parts = {
         "at the top of a spec": [known[name] for name in SETTINGS if name not in TRAINING],
         "at the top, or in a [[method]] for that one": [known[name] for name in TRAINING],
         "in [cohort]; cohort = 5 is the same as size = 5": explained(Sampling),
     }
+    for name, found in engines.items():
+        if rows := explained(found.options):
+            parts[f'in [engine] with name = "{name}"'] = rows
     if as_json:
         result_json(
             [{"place": place} | row for place, rows in parts.items() for row in as_tables(rows)]
@@ -258,13 +265,6 @@ def explain(rows: Sequence[Meaning]) -> None:
 
 def as_tables(rows: Sequence[Meaning]) -> list[dict[str, object]]:
     return [dataclasses.asdict(row) for row in rows]
-
-
-def as_toml(value: object) -> str:
-    """A value as a spec has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _default(field: dataclasses.Field[object]) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from undrift.check.template import BadFile, write
+from undrift.check.template import BadName, write
 from undrift.cli.output import OK, cannot, refuse, result, say
 from undrift.cli.parser import Parser
 
@@ -24,7 +24,7 @@ def main(args: Namespace) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = write(args.name, folder)
-    except BadFile as error:
+    except BadName as error:
         refuse([error])
     except OSError as error:
         return cannot(error, folder)

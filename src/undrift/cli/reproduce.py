@@ -359,7 +359,7 @@ def describe(want: Want) -> str:
     problem = want.spec.problem
     parts = [getattr(problem, "data", want.spec.problem_name), getattr(problem, "partition", "")]
     if parts[1] not in ("", "iid"):
-        parts[1] += f" {problem.beta:g}"
+        parts[1] += f" {getattr(problem, 'beta', 0.0):g}"
     clients = getattr(problem, "clients", None)
     about = ", ".join([*filter(None, parts), *[f"{clients} clients"] * bool(clients)])
     return f"{want.entry.label} ({about}) seed {want.seed}, {want.rounds} rounds"

@@ -33,7 +33,7 @@ def run(
 ) -> int:  # fmt: skip
     with refusing():
         loggable(logs)
-        flags = [*changes, *placed(store)]
+        flags: list[str | Flag] = [*changes, *placed(store)]
         spec = load(source, flags, lambda files: executes(Path(source).parent, files))
         if check:
             from undrift.cli.rehearse import rehearse

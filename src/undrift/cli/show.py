@@ -8,7 +8,7 @@ import re
 from argparse import Namespace
 
 from undrift.cli.formulas import readable
-from undrift.cli.listing import Facts, Meaning, ObjectiveFacts, as_toml, explained
+from undrift.cli.listing import Facts, Meaning, ObjectiveFacts, explained
 from undrift.cli.output import OK, refuse, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.method import Method, registry
@@ -82,7 +82,7 @@ def objective(cls: type[Objective], as_json: bool) -> None:
         result("no parameters")
     needs = ", ".join(NEEDS[need] for need in facts.needs) or "the local model only"
     result(f"\nNeeds        {needs}")
-    result(f"Use          objective = {as_toml(facts.name)} in a spec whose problem is images")
+    result(f'Use          objective = "{facts.name}" in a spec whose problem is images')
     source(cls)
 
 

@@ -23,7 +23,7 @@ from undrift.runs.journal import (
     Row,
 )
 from undrift.runs.outcome import Outcome
-from undrift.spec.schema import USUAL
+from undrift.spec.schema import normal
 
 __all__ = [
     "CHECKPOINTS",
@@ -100,7 +100,7 @@ class Folder(Journal):
                 )
             return "new"
         changed = any(self._differs(*source) for source in recipe.sources.items())
-        if changed or USUAL | self.document() != recipe.document():
+        if changed or normal(self.document()) != normal(recipe.document()):
             return "other"
         return "same" if self.complete else "unfinished"
 
@@ -115,7 +115,7 @@ class Folder(Journal):
 
     def differences(self, recipe: Recipe) -> list[str]:
         """What ``recipe`` changes of the spec that was run, in words; nothing if only code is."""
-        before, now = _flat(USUAL | self.document()), _flat(recipe.document())
+        before, now = _flat(normal(self.document())), _flat(normal(recipe.document()))
         return [
             f"{key} was {before.get(key, 'not set')} and is {now.get(key, 'not set')}"
             for key in dict.fromkeys([*before, *now])

@@ -287,7 +287,7 @@ class Reader:
             return "", None
         values = preset | {key: value for key, value in table.items() if key != "name"}
         clients = values.get("clients", getattr(self.kind, "clients", None))
-        if "clients" in hints(self.kind) and fits(clients, hints(self.kind)["clients"]):
+        if fits(clients, hints(self.kind)["clients"]):
             self.clients = clients
         kind = f"parameter of {self.kind.name}"
         return name, structure(self.kind, values, ("problem",), self.complaints, kind=kind)

@@ -191,7 +191,8 @@ class Spec(Settings):
     @property
     def identity(self) -> str:
         """A fingerprint of all that decides what a run computes."""
-        total = hashlib.sha256(json.dumps(decisive(self.document()), sort_keys=True).encode())
+        decides = {k: v for k, v in normal(self.document()).items() if (k, v) not in USUAL.items()}
+        total = hashlib.sha256(json.dumps(decides, sort_keys=True).encode())
         for name, content in sorted(self.sources.items()):
             total.update(f"\n{name} {len(content)}\n".encode() + content)
         return total.hexdigest()
@@ -202,12 +203,11 @@ class Spec(Settings):
         return {**head, **own, **values(entry.method)}
 
 
-def decisive(document: Mapping[str, Any]) -> Values:
-    """What of a document decides the numbers of a run, the same for older documents."""
-    found = {key: value for key, value in document.items() if (key, value) not in USUAL.items()}
-    if isinstance(engine := found.get("engine"), Mapping):
-        found["engine"] = engine["name"]
-    return found
+def normal(document: Mapping[str, Any]) -> Values:
+    """What of a document decides the numbers; equal for an older one that means the same."""
+    engine = document.get("engine")
+    name = {"engine": engine["name"]} if isinstance(engine, Mapping) else {}
+    return {**USUAL, **document, **name}
 
 
 def path_of(field: str, i: int, table: Mapping[str, object]) -> Keys:
