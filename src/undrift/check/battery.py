@@ -1,6 +1,4 @@
-"""The checks. Each takes a method class and raises :class:`Failure` with a sentence on what is
-wrong.
-"""
+"""The checks. Each takes a method class and raises :class:`Failure` if something is wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,15 +25,17 @@ from undrift.check.federations import (
     uneven,
 )
 from undrift.core.cohort import Cohort
-from undrift.core.method import Method
+from undrift.core.method import Method, Phase, Reduction, Who
 from undrift.core.params import meanings
-from undrift.core.struct import Struct
+from undrift.core.problem import Problem
+from undrift.core.struct import Message, State, Struct
 from undrift.engines import Engine, Simulate, Wire
 from undrift.engines.checkpoint import restore, store
 from undrift.engines.codec import header
 from undrift.engines.order import Order
 from undrift.problems.quadratic import Quadratic
 
+Record = TypeVar("Record", bound=Struct)
 MANY = 24
 """Rounds composed before a map with random communication is squared."""
 
@@ -44,7 +44,7 @@ class Failure(AssertionError):
     """A method does not do what it declares."""
 
 
-def expect(condition: Any, sentence: str) -> None:
+def expect(condition: object, sentence: str) -> None:
     if not condition:
         raise Failure(sentence)
 
@@ -142,16 +142,15 @@ def rotation(cls: type[Method]) -> None:
 
 
 def engines_agree(cls: type[Method]) -> None:
-    """simulate and wire give the same points, states and bills: partial cohorts, unequal steps,
-    mini-batches.
+    """simulate and wire give the same points, states and costs.
+
+    With partial cohorts, unequal steps and mini-batches.
     """
     problem = least_squares()
     method = example(cls, problem.constants)
-    setting = uneven(method, problem.clients) | ({} if cls.solves else {"batch": 3})
-    fast, slow = (
-        Simulate(method, problem, seed=3, **setting),
-        Wire(method, problem, seed=3, **setting),
-    )
+    setting = uneven(method, problem.clients, batch=3)
+    fast = Simulate(method, problem, seed=3, **setting)
+    slow = Wire(method, problem, seed=3, **setting)
     for _ in range(50):
         fast.run_round()
         slow.run_round()
@@ -159,18 +158,16 @@ def engines_agree(cls: type[Method]) -> None:
     for name, tensor in theirs[0].items():
         error = float((mine[0][name] - tensor).abs().max() / tensor.abs().max().clamp(min=1))
         expect(error < 1e-12, f"{name} differs by {error:.1e} between the engines after 50 rounds")
-    expect(mine[1] == theirs[1], f"the engines' bills differ: {mine[1]} and {theirs[1]}")
-    expect(
-        (fast.drift is None) == (slow.drift is None),
-        "only one of the engines has local models to measure",
-    )
+    expect(mine[1] == theirs[1], f"the engines' costs differ: {mine[1]} and {theirs[1]}")
+    alike = (fast.drift is None) == (slow.drift is None)
+    expect(alike, "only one of the engines has local models to measure")
     if fast.drift is not None and slow.drift is not None:
         drift = abs(fast.drift - slow.drift)
         expect(drift < 1e-10 * max(1.0, fast.drift), f"the engines' drift differs by {drift:.1e}")
 
 
 def traffic(cls: type[Method]) -> None:
-    """What travels is what the ledger counts and a small header."""
+    """The bytes that travel are those that the ledger counts, and small headers."""
     problem = least_squares()
     method = example(cls, problem.constants)
     engine = Wire(method, problem, **uneven(method, problem.clients))
@@ -182,19 +179,18 @@ def traffic(cls: type[Method]) -> None:
         ("down", engine.frames_down, engine.ledger.bytes_down),
         ("up", engine.frames_up, engine.ledger.bytes_up),
     ):
-        expect(
-            0 < real - payload <= most,
-            f"{real} bytes went {way} for a declared payload of {payload}",
-        )
+        text = f"{real} bytes went {way} for a declared payload of {payload}"
+        expect(0 < real - payload <= most, text)
 
 
 def resumption(cls: type[Method]) -> None:
-    """Saved after any phase and loaded elsewhere, a run continues bit for bit; other states are
-    refused.
+    """Saved after any phase and loaded elsewhere, a run continues bit for bit.
+
+    Other states are refused.
     """
     problem = least_squares()
     method = example(cls, problem.constants)
-    setting = uneven(method, problem.clients) | ({} if cls.solves else {"batch": 3})
+    setting = uneven(method, problem.clients, batch=3)
     whole = Simulate(method, problem, **setting)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "state.safetensors"
@@ -203,7 +199,9 @@ def resumption(cls: type[Method]) -> None:
             store(whole, file, "battery")
             resumed = Simulate(method, problem, **setting)
             restore(resumed, file, "battery")
-            ahead = _copy(whole, method, problem, setting)
+            ahead = Simulate(method, problem, **setting)
+            tensors, counters = whole.snapshot()
+            ahead.restore({name: t.clone() for name, t in tensors.items()}, counters)
             for engine in (resumed, ahead):
                 engine.run_round()
                 engine.run_round()
@@ -222,8 +220,9 @@ def resumption(cls: type[Method]) -> None:
 
 
 def purity(cls: type[Method]) -> None:
-    """work and merge give the same twice, change none of their arguments and touch no global
-    generator.
+    """work and merge give the same twice and change none of their arguments.
+
+    Nor do they draw from a global generator.
     """
     problem = least_squares()
     method = example(cls, problem.constants)
@@ -294,7 +293,7 @@ def _limit(step: RoundMap, start: np.ndarray) -> np.ndarray:
     return np.asarray(limit)
 
 
-def _cold(method: Method, problem: Any, shift: float) -> np.ndarray:
+def _cold(method: Method, problem: Problem, shift: float) -> np.ndarray:
     engine = Simulate(method, problem, steps=STEPS, x0=problem.start() + shift)
     return RoundMap(method, problem).pack(engine.snapshot()[0])
 
@@ -307,7 +306,11 @@ def _run(step: RoundMap, rounds: int) -> np.ndarray:
 
 
 def _same_points(
-    cls: type[Method], one: Any, other: Any, sentence: str, turn: np.ndarray | None = None
+    cls: type[Method],
+    one: Problem,
+    other: Problem,
+    sentence: str,
+    turn: np.ndarray | None = None,
 ) -> None:
     method = example(cls, one.constants)
     if random_clients(method):
@@ -321,16 +324,11 @@ def _same_points(
         expect(error < 1e-9, f"{sentence} (by {error:.1e})")
 
 
-def _copy(engine: Engine, method: Method, problem: Any, setting: dict[str, Any]) -> Engine:
-    twin = Simulate(method, problem, **setting)
-    tensors, counters = engine.snapshot()
-    twin.restore({name: t.clone() for name, t in tensors.items()}, counters)
-    return twin
-
-
 def _expect_equal(one: Engine, other: Engine) -> None:
-    (mine, bill), (theirs, other_bill) = one.snapshot(), other.snapshot()
-    expect(mine.keys() == theirs.keys() and bill == other_bill, "a resumed run keeps other books")
+    (mine, costs), (theirs, other_costs) = one.snapshot(), other.snapshot()
+    expect(
+        mine.keys() == theirs.keys() and costs == other_costs, "a resumed run counts other costs"
+    )
     for name in mine:
         expect(torch.equal(mine[name], theirs[name]), f"{name} is not bit-equal after resuming")
 
@@ -340,18 +338,26 @@ class _Twice(Simulate):
 
     def order(self) -> Order:
         order = super().order()
-        watched: Any = _Watched(order.phase)
-        return dataclasses.replace(order, phase=watched)
+        return dataclasses.replace(order, phase=_Watched(order.phase))
 
 
-class _Watched:
-    def __init__(self, phase: Any):
-        self._phase = phase
+class _Watched(Phase):
+    def __init__(self, phase: Phase):
+        super().__init__(phase.method)
+        self._phase, self.Down, self.Up = phase, phase.Down, phase.Up
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._phase, name)
+    @property
+    def who(self) -> Who:
+        return self._phase.who
 
-    def work(self, me: Any, got: Any, f: Any) -> Any:
+    @property
+    def reduction(self) -> Reduction:
+        return self._phase.reduction
+
+    def send(self, s: State) -> Message:
+        return self._phase.send(s)
+
+    def work(self, me: State, got: Message, f: Any) -> tuple[State, Message]:
         kept, gradients = (_clone(me), _clone(got)), f.gradients
         first = self._phase.work(me, got, f)
         f.gradients = gradients
@@ -362,16 +368,17 @@ class _Watched:
             _unchanged(a, b, "work called twice gives two results")
         return second
 
-    def merge(self, s: Any, up: Any, cohort: Cohort) -> Any:
+    def merge(self, s: State, up: Message, cohort: Cohort) -> State:
         kept = _clone(s), _clone(up)
-        first, second = self._phase.merge(s, up, cohort), self._phase.merge(s, up, cohort)
+        first: State = self._phase.merge(s, up, cohort)
+        second: State = self._phase.merge(s, up, cohort)
         for argument, copy in zip((s, up), kept, strict=True):
             _unchanged(argument, copy, "merge changed its arguments")
         _unchanged(first, second, "merge called twice gives two results")
         return second
 
 
-def _generators() -> dict[str, Any]:
+def _generators() -> dict[str, object]:
     numpy = np.random.get_state(legacy=False)["state"]
     return {
         "torch": torch.get_rng_state().tolist(),
@@ -380,7 +387,7 @@ def _generators() -> dict[str, Any]:
     }
 
 
-def _clone(record: Struct) -> Any:
+def _clone(record: Record) -> Record:
     return record.map(lambda v: v.clone())
 
 

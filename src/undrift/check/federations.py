@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
 
-from undrift.core.method import Method, Round
+from undrift.core.method import Method, Phase, Round
 from undrift.core.params import THEORY, fits, hints, numeric
 from undrift.core.problem import Constants, Problem
 from undrift.engines import Engine, Simulate
@@ -18,6 +18,8 @@ from undrift.problems.quadratic import Quadratic
 from undrift.theory import has_rule, prescribe
 
 STEPS = 3
+Counters = dict[str, Any]
+"""What an engine counts: rounds, phases, and the ledger."""
 
 
 def quadratics(seed: int = 0, clients: int = 4, dim: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -38,11 +40,9 @@ def least_squares(seed: int = 0, clients: int = 5, rows: int = 8, dim: int = 4) 
     return LeastSquares(rng.normal(size=(clients, rows, dim)), rng.normal(size=(clients, rows)))
 
 
-def example(cls: type[Method], constants: Constants, steps: int = STEPS, **given: Any) -> Method:
-    """The method with prescribed values; where theory has none, a small ``lr`` and the declared
-    defaults.
-    """
-    values: dict[str, Any] = dict(given)
+def example(cls: type[Method], constants: Constants, steps: int = STEPS, **given: object) -> Method:
+    """The method with prescribed values; without a rule, a small ``lr`` and declared defaults."""
+    values = dict(given)
     for field in dataclasses.fields(cls):
         if field.name in values:
             continue
@@ -58,12 +58,21 @@ def example(cls: type[Method], constants: Constants, steps: int = STEPS, **given
     return dataclasses.replace(method, **prescribe(method, constants, steps=steps))
 
 
-def uneven(method: Method, clients: int) -> dict[str, Any]:
-    """Partial cohorts and unequal local steps, as far as the method allows them."""
-    steps: int | Sequence[int] = (
-        STEPS if method.equal_steps else [1 + (i % STEPS) for i in range(clients)]
-    )
-    return {"steps": steps, "cohort": clients - 2 if method.participation == "partial" else None}
+class Setting(TypedDict):
+    """Arguments of an engine."""
+
+    steps: int | Sequence[int]
+    cohort: int | None
+    batch: int | None
+
+
+def uneven(method: Method, clients: int, batch: int | None = None) -> Setting:
+    """Partial cohorts, unequal local steps and mini-batches, as far as the method allows them."""
+    return {
+        "steps": STEPS if method.equal_steps else [1 + (i % STEPS) for i in range(clients)],
+        "cohort": clients - 2 if method.participation == "partial" else None,
+        "batch": None if method.solves else batch,
+    }
 
 
 def random_clients(method: Method) -> bool:
@@ -80,18 +89,15 @@ def random_rounds(method: Method) -> bool:
         drawn = True
         return np.random.default_rng(0)
 
-    def plan(number: int) -> tuple[Any, ...]:
+    def plan(number: int) -> object:
         now = Round(number, [STEPS], coin)
-        return (
-            list(method.local_steps(now)),
-            [type(p) for p in method.phases(now)],
-            method.blocks(now),
-        )
+        exchanges = [type(p) for p in method.phases(now)]
+        return list(method.local_steps(now)), exchanges, method.blocks(now)
 
     return plan(0) != plan(1) or drawn or random_clients(method)
 
 
-def phases(method: Method) -> list[Any]:
+def phases(method: Method) -> list[Phase]:
     """The exchanges of the first round."""
     return method.phases(Round(0, [STEPS], lambda: np.random.default_rng(0)))
 
@@ -109,14 +115,14 @@ class RoundMap:
     def pack(self, tensors: dict[str, torch.Tensor]) -> np.ndarray:
         return np.concatenate([tensors[name].reshape(-1).numpy() for name in self.shapes])
 
-    def __call__(self, state: np.ndarray, counters: dict[str, Any] | None = None) -> np.ndarray:
+    def __call__(self, state: np.ndarray, counters: Counters | None = None) -> np.ndarray:
         """The state after ``rounds`` rounds."""
         self.place(state, counters)
         for _ in range(self.rounds):
             self.engine.run_round()
         return self.pack(self.engine.snapshot()[0])
 
-    def place(self, state: np.ndarray, counters: dict[str, Any] | None = None) -> None:
+    def place(self, state: np.ndarray, counters: Counters | None = None) -> None:
         tensors, start = {}, 0
         for name, shape in self.shapes.items():
             size = int(np.prod(shape))

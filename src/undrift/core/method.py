@@ -157,11 +157,13 @@ class Method:
     class Up(Message):
         pass
 
-    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
+    def __init_subclass__(
+        cls, abstract: bool = False, register: bool = True, **kwargs: Any
+    ) -> None:
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         cls.abstract, cls.nested = abstract, _nested(cls)
-        if not abstract:
+        if register and not abstract:
             registry[cls.__name__] = cls
 
     def __post_init__(self) -> None:

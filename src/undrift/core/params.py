@@ -88,7 +88,7 @@ else:
         which fields have one, so that ``Scaffold(lr="theory")`` is checked like any other call.
         """
 
-        def __class_getitem__(cls, kind: Any) -> Any:
+        def __class_getitem__(cls, kind: object) -> object:
             return kind
 
     Positive = Annotated[float, Range(0, open_low=True)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from undrift.problems import named as catalog
-from undrift.spec.schema import USUAL
+from undrift.spec.schema import USUAL, Values
 
 
-def varied(document: Mapping[str, Any]) -> str:
+def varied(document: Values) -> str:
     """What differs from seed to seed in the run of a spec, and what does not.
 
     >>> problem = {"name": "images", "augment": "none"}
@@ -31,7 +30,7 @@ def varied(document: Mapping[str, Any]) -> str:
     return f"{text} ({', '.join(fixed)})" if fixed else text
 
 
-def _draws(document: Mapping[str, Any], problem: Mapping[str, Any]) -> list[str]:
+def _draws(document: Values, problem: Values) -> list[str]:
     """What a run draws: by its settings; coins, picks or masks by its methods and networks."""
     found = []
     if document.get("cohort"):
