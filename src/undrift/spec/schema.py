@@ -24,6 +24,8 @@ from undrift.spec.lines import Keys
 
 Values = dict[str, Any]
 """A table of TOML."""
+Table = Mapping[str, Any]
+"""The same, to be read only."""
 
 
 def _folder_name(text: str) -> bool:
@@ -126,7 +128,7 @@ class Entry(Training):
 
     method: Method
     label: Label
-    given: Mapping[str, Any]
+    given: Table
     """The table as it stands in the spec."""
     file: str | None = None
     """The user's file the method is from, relative to the spec."""
@@ -203,7 +205,7 @@ class Spec(Settings):
         return {**head, **own, **values(entry.method)}
 
 
-def normal(document: Mapping[str, Any]) -> Values:
+def normal(document: Table) -> Values:
     """What of a document decides the numbers; equal for an older one that means the same."""
     engine = document.get("engine")
     name = {"engine": engine["name"]} if isinstance(engine, Mapping) else {}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from undrift.core.params import BadParameters, alternatives, check, hints
 from undrift.spec.errors import Complaints
 from undrift.spec.lines import Keys
+from undrift.spec.schema import Values
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ def fields(
     names: Iterable[str] | None = None,
     theory: bool = False,
     partial: bool = False,
-) -> dict[str, Any]:
+) -> Values:
     """The values of ``table`` that are as ``cls`` declares them, and complaints about the others.
 
     With ``partial`` a field may be missing.

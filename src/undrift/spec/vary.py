@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from undrift.problems import named as catalog
-from undrift.spec.schema import USUAL, Values
+from undrift.spec.schema import USUAL, Table
 
 
-def varied(document: Values) -> str:
+def varied(document: Table) -> str:
     """What differs from seed to seed in the run of a spec, and what does not.
 
     >>> problem = {"name": "images", "augment": "none"}
@@ -30,7 +30,7 @@ def varied(document: Values) -> str:
     return f"{text} ({', '.join(fixed)})" if fixed else text
 
 
-def _draws(document: Values, problem: Values) -> list[str]:
+def _draws(document: Table, problem: Table) -> list[str]:
     """What a run draws: by its settings; coins, picks or masks by its methods and networks."""
     found = []
     if document.get("cohort"):

@@ -1,0 +1,97 @@
+"""Flags of the command line change a spec, and are blamed for what they say."""
+
+import pytest
+from tests.spec.texts import CONVEX, GOOD, IMAGES, complaints, refused
+
+from undrift.objectives import CrossEntropy, FedLC
+from undrift.spec.errors import Complaints, Origin, Place
+from undrift.spec.overrides import Flag, override
+from undrift.spec.reader import parse
+
+
+def test_overrides():
+    flags = [
+        "rounds=5",
+        "problem.clients=3",
+        "method.lr=0.25",
+        "device=cuda",
+        "method.server_lr = 2.0",
+        "seeds=[3]",
+    ]
+    spec = parse(GOOD, flags=flags)
+    assert (spec.rounds, spec.problem.clients, spec.device, spec.seeds) == (5, 3, "cuda", [3])
+    assert [entry.method.lr for entry in spec.entries] == [0.25, 0.25]
+    assert [entry.method.server_lr for entry in spec.entries] == [2.0, 2.0]
+    assert [entry.rounds for entry in spec.entries] == [5, 7]
+
+
+def test_an_override_goes_to_the_methods_that_have_the_field():
+    spec = parse(GOOD, flags=["method.option=I", "method.steps=2"])
+    assert spec.entries[0].method.option == "I"
+    assert [entry.steps for entry in spec.entries] == [2, 2]
+
+
+def test_flags_for_objectives_and_training():
+    spec = parse(IMAGES, flags=["objective.tau=0.5", "method.weight_decay=0.0", "method.clip=2"])
+    assert spec.objective == FedLC(tau=0.5)
+    assert [entry.weight_decay for entry in spec.entries] == [0.0, 0.0]
+    assert [entry.clip for entry in spec.entries] == [2, 2]
+    assert (
+        parse(IMAGES, flags=["method.objective=CrossEntropy"]).entries[1].objective
+        == CrossEntropy()
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("roundz=5", "unknown key 'roundz'; did you mean rounds?"),
+        ("rounds=-5", "rounds = -5 is not allowed"),
+        ("method.lrr=1", "did you mean lr?"),
+        ("method.lr=-1", "lr = -1 is not allowed: number > 0"),
+        ("method.name=GD", "unknown parameter of the methods 'name'"),
+        ("problem.client=2", "did you mean clients?"),
+        ("problem=2", "unknown key 'problem'"),
+        ("a.b.c=2", "unknown key 'a.b.c'"),
+        ("rounds", "not KEY=VALUE"),
+        ("rounds=", "not KEY=VALUE"),
+        ("rounds=5\nname='x'", "not KEY=VALUE"),
+        ("cohort=2 3", "not KEY=VALUE"),
+    ],
+)
+def test_a_wrong_override_is_blamed_on_the_flag(flag, words):
+    found = complaints(GOOD, flag)
+    assert all(c.startswith(f"-s {flag}: ") for c in found)
+    assert any(words in c for c in found)
+
+
+def test_a_flag_is_blamed_for_what_it_says():
+    assert complaints(IMAGES, "cohort.size=9") == [
+        "-s cohort.size=9: a cohort of 9 is more than the 6 clients there are"
+    ]
+    assert complaints(IMAGES, "objective.tau=-1") == [
+        "-s objective.tau=-1: tau = -1 is not allowed: number >= 0"
+    ]
+    assert complaints(CONVEX, "method.decay=2")[0].startswith(
+        "-s method.decay=2: decay = 2 is not allowed"
+    )
+    assert "unknown key 'every.thing'" in complaints(CONVEX, "every.thing=2")[0]
+
+
+def test_a_flag_may_have_another_spelling_on_the_command_line():
+    spec = parse(CONVEX, flags=[Flag("engine.store=host", "--store host")])
+    assert spec.store == "host"
+    (found,) = refused(CONVEX, "engine=wire", Flag("engine.store=host", "--store host"))
+    assert found.place == Place("--store host") and found.path == ("engine", "store")
+
+
+def test_the_document_itself_is_left_alone():
+    document = {"cohort": 3, "method": [{"name": "FedAvg"}]}
+    complaints = Complaints(Origin("s.toml", {}))
+    flags = ["cohort.dropout=0.5", "method.lr=2"]
+    changed = override(document, flags, lambda i, table: ["lr"], complaints)
+    assert changed == {
+        "cohort": {"size": 3, "dropout": 0.5},
+        "method": [{"name": "FedAvg", "lr": 2}],
+    }
+    assert document == {"cohort": 3, "method": [{"name": "FedAvg"}]} and not complaints.found

@@ -1,0 +1,136 @@
+"""Methods from a user's file: in a spec, and by themselves."""
+
+import pytest
+from tests.spec.texts import MINE, OWN
+
+from undrift.core.method import Method, registry
+from undrift.spec import plugins
+from undrift.spec.errors import BadSpec
+from undrift.spec.reader import load
+from undrift.spec.schema import TRAINING
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "s.toml").write_text(OWN)
+    return tmp_path
+
+
+def wrong(*flags):
+    with pytest.raises(BadSpec) as caught:
+        load("s.toml", flags)
+    return [str(complaint) for complaint in caught.value.complaints]
+
+
+def test_a_method_from_a_file(place):
+    known = dict(registry)
+    spec = load("s.toml", ["method.mu=3.0", "method.lr=0.5", "method.steps=2"])
+    own = spec.entries[1]
+    assert (type(own.method).__name__, own.method.mu, own.method.lr, own.label) == (
+        "Mine",
+        3.0,
+        0.5,
+        "Mine",
+    )
+    assert [entry.steps for entry in spec.entries] == [2, 2] and spec.entries[0].method.lr == 0.5
+    assert registry == known
+    assert load("s.toml").document()["method"][1]["file"] == "mine.py"
+    assert not (place / "__pycache__").exists()
+
+
+def test_what_the_file_says_is_part_of_the_run(place):
+    before = load("s.toml").identity
+    assert load("s.toml").identity == before
+    (place / "mine.py").write_text(MINE.replace("1.0", "2.0"))
+    assert load("s.toml").identity != before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "words"),
+    [
+        ('"mine.py"', '"/etc/mine.py"', 11, "a Python file in the folder of the spec or below it"),
+        ('"mine.py"', '"../mine.py"', 11, "in the folder of the spec"),
+        ('"mine.py"', '"sub/../../mine.py"', 11, "in the folder of the spec"),
+        ('"mine.py"', '"link.py"', 11, "in the folder of the spec"),
+        ('"mine.py"', '"mine.txt"', 11, "a Python file"),
+        ('"mine.py"', "3", 11, "a Python file"),
+        ('"mine.py"', '"mne.py"', 11, "mne.py: there is no such file"),
+        ('"mine"', '"mines"', 12, "unknown method of mine.py 'mines'; did you mean Mine?"),
+        ('name = "mine"\n', "", 10, "name is missing"),
+        ("lr = 0.02", "lr = -1.0", 13, "lr = -1.0 is not allowed"),
+        ("lr = 0.02", "lr = 0.02\nnu = 1", 14, "unknown parameter of Mine 'nu'; did you mean mu?"),
+        ("lr = 0.02", 'lr = "theory"', 13, "no theory prescribes lr of Mine"),
+    ],
+)
+def test_one_problem_with_a_file(place, old, new, where, words):
+    (place / "link.py").symlink_to("/etc/hostname")
+    (place / "s.toml").write_text(OWN.replace(old, new))
+    (found,) = wrong()
+    assert found.startswith(f"s.toml:{where}: ") and words in found
+
+
+def test_a_file_that_fails_is_told_with_its_line(place):
+    (place / "mine.py").write_text("x = 1\ny = undefined\n")
+    assert wrong() == ["s.toml:11: mine.py:2: NameError: name 'undefined' is not defined"]
+    (place / "mine.py").write_text(MINE.replace("class Mine", "class Scaffold"))
+    assert wrong() == [
+        "s.toml:11: mine.py: Scaffold is a method of undrift already: choose another name"
+    ]
+    (place / "mine.py").write_text(
+        "from __future__ import annotations\n" + MINE.replace("mu: float", "mu: flot")
+    )
+    assert wrong() == ["s.toml:11: mine.py: NameError: name 'flot' is not defined"]
+    assert registry["Scaffold"].__module__ == "undrift.methods.scaffold"
+
+
+def test_a_spec_that_is_wrong_runs_no_file(place):
+    (place / "mine.py").write_text(MINE + "\nopen('ran', 'w')\n")
+    (place / "s.toml").write_text(
+        OWN.replace("rounds = 20", "rounds = 0").replace("lr = 0.02", "steps = 0")
+    )
+    found = wrong("method.lrr=1")
+    assert [c.split(": ")[0] for c in found] == ["s.toml:2", "s.toml:13"]
+    assert not (place / "ran").exists()
+    (place / "s.toml").write_text(OWN)
+    assert wrong("method.lrr=1") == [
+        f"-s method.lrr=1: unknown parameter of the methods 'lrr'; did you mean lr? allowed: "
+        f"{', '.join(['lr', 'server_lr', *TRAINING, 'mu'])}"
+    ]
+    assert (place / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (None, None, "there is no such file"),
+        ("x = 1\n", None, "defines no method"),
+        ("x = 1\ny = undefined\n", 2, "NameError"),
+        ("x = 1\nimport sys; sys.exit(3)\n", 2, "SystemExit"),
+        ("x = (\n", 1, "SyntaxError"),
+        (MINE.replace("Mine", "Scaffold"), None, "Scaffold is a method of undrift already"),
+    ],
+)
+def test_a_bad_file_has_its_place_as_data(tmp_path, text, line, words):
+    known, file = dict(registry), tmp_path / "a.py"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(plugins.BadFile) as caught:
+        plugins.load(file)
+    assert (caught.value.file, caught.value.line) == (file, line) and words in caught.value.text
+    assert registry == known
+
+
+def test_only_the_classes_of_the_file_itself_are_its_methods(tmp_path):
+    """In their order; neither what it imports nor what it calls abstract."""
+    file = tmp_path / "two.py"
+    file.write_text(MINE + "\nclass Base(Mine, abstract=True):\n    pass\n\nclass B(Base): pass\n")
+    assert [cls.__name__ for cls in plugins.load(file)] == ["Mine", "B"]
+
+
+def test_a_method_may_stay_out_of_the_registry():
+    class Hidden(Method, register=False):
+        pass
+
+    assert not Hidden.abstract and "Hidden" not in registry

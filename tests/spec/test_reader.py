@@ -1,0 +1,318 @@
+"""Specs: what is accepted, and everything that is refused, with its line."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomli_w
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.spec.texts import CONVEX, GOOD, IMAGES, OWN, complaints, paths, refused
+
+from undrift.core.cohort import Sampling
+from undrift.core.method import registry
+from undrift.core.options import LocalOptions as Options
+from undrift.core.params import hints
+from undrift.objectives import MOON, FedLC
+from undrift.runs import api as runner
+from undrift.spec.errors import BadSpec, Place
+from undrift.spec.reader import load, parse
+from undrift.spec.schema import SETTINGS, TRAINING, Settings
+
+
+def test_a_good_spec_is_read():
+    spec = parse(GOOD)
+    scaffold, fedavg = spec.entries
+    assert (spec.name, spec.rounds, spec.seeds, spec.target, spec.cohort) == (
+        "first",
+        20,
+        [0, 1],
+        1e-8,
+        None,
+    )
+    assert (spec.engine, spec.dtype, spec.device, spec.every) == ("simulate", None, "cpu", 1)
+    assert spec.problem.clients == 4
+    assert (scaffold.label, scaffold.method.lr, scaffold.steps, scaffold.rounds) == (
+        "SCAFFOLD",
+        "theory",
+        5,
+        20,
+    )
+    assert (fedavg.label, fedavg.method.lr, fedavg.steps, fedavg.rounds) == ("FedAvg", 0.01, 3, 7)
+
+
+def test_how_gradients_are_treated_comes_last():
+    treated = ("weight_decay", "clip", "clip_scope", "decay")
+    assert ("rounds", "steps", "epochs", "objective", *treated) == TRAINING
+    assert (
+        SETTINGS[:2] == ("rounds", "steps")
+        and SETTINGS[-4:] == treated
+        and len(set(SETTINGS)) == len(SETTINGS)
+    )
+
+
+def test_every_option_of_the_engine_is_a_setting():
+    assert hints(Options).items() <= hints(Settings).items()
+    defaults = {f.name: f.default for f in dataclasses.fields(Settings)}
+    assert dataclasses.asdict(Options()).items() <= defaults.items()
+
+
+def test_every_key_reaches_the_engine():
+    spec = parse(IMAGES)
+    first, moon = spec.entries
+    assert (
+        spec.cohort == Sampling(3, dropout=0.1)
+        and spec.dtype is None
+        and spec.target_accuracy == 0.5
+    )
+    assert first.objective == FedLC() and moon.objective == MOON(mu=0.5)
+    common = {
+        "cohort": spec.cohort,
+        "batch": 16,
+        "weights": "samples",
+        "engine": "simulate",
+        "dtype": None,
+    }
+    common |= {"device": "cpu", "weight_decay": 1e-3, "clip_scope": "reference"}
+    assert spec.setting(first) == common | {"steps": 1, "epochs": 2, "clip": 10.0, "decay": 0.998}
+    assert spec.setting(moon) == common | {"steps": 4, "epochs": None, "clip": 1.0, "decay": 1.0}
+    assert (first.rounds, moon.rounds) == (5, 7)
+
+
+def test_the_engine_is_what_the_spec_says():
+    spec = parse(IMAGES, flags=["problem.train=100", "problem.test=20", "problem.model=mlp"])
+    problem = spec.problem.build(spec.entries[0].objective)
+    engine = runner.prepare(spec.entries[0].method, problem, **spec.setting(spec.entries[0]))
+    assert engine.options == Options(
+        weight_decay=1e-3, clip=10.0, clip_scope="reference", decay=0.998, weights="samples"
+    )
+    assert engine.cohort == Sampling(3, dropout=0.1)
+    assert engine.steps == [2 * -(-n // 16) for n in problem.samples]
+    assert str(engine.x0.dtype) == "torch.float32"
+    convex = parse(CONVEX)
+    engine = runner.prepare(
+        convex.entries[0].method, convex.problem.build(), **convex.setting(convex.entries[0])
+    )
+    assert str(engine.x0.dtype) == "torch.float64"
+
+
+def test_a_cohort_is_a_number_or_a_table():
+    assert parse(CONVEX, flags=["cohort=2"]).cohort == Sampling(2)
+    assert parse(
+        CONVEX.replace("steps = 3", "cohort = 3"), flags=["cohort.dropout=0.5"]
+    ).cohort == Sampling(3, dropout=0.5)
+    table = parse(
+        CONVEX,
+        flags=["cohort.size=2", "cohort.pool=3", "cohort.renew=5", "cohort.sampling=bernoulli"],
+    )
+    assert table.cohort == Sampling(2, "bernoulli", 3, 5)
+
+
+def test_every_problem_is_listed_with_its_line():
+    found = complaints(
+        """\
+name = "first"
+rounds = 20
+stepz = 3
+cohort = 2
+[problem]
+name = "quadratic"
+clients = 4
+dims = 3
+[[method]]
+name = "Scafold"
+lr = 0.1
+[[method]]
+name = "FedRecu"
+lr = -0.1
+[[method]]
+name = "FedAvg"
+"""
+    )
+    assert [c.split(": ")[0] for c in found] == [f"s.toml:{line}" for line in (3, 4, 8, 10, 14, 15)]
+    assert "unknown key 'stepz'; did you mean steps?" in found[0] and "rounds" in found[0]
+    assert "FedRecu needs every client in every round" in found[1]
+    assert "did you mean dim?" in found[2]
+    assert "unknown method 'Scafold'; did you mean Scaffold?" in found[3] and "FedAvg" in found[3]
+    assert "lr = -0.1 is not allowed: number > 0" in found[4]
+    assert "lr is missing: number > 0" in found[5]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("rounds = 20", "rounds = 0", 2, "rounds = 0 is not allowed: whole number >= 1"),
+        ("rounds = 20", "rounds = 2.5", 2, "whole number"),
+        ("rounds = 20", "# no rounds", 1, "rounds is missing"),
+        ("steps = 3", "steps = [1, 2]", 3, "2 numbers of local steps were given for 4 clients"),
+        ("steps = 3", "batch = 0", 3, "batch = 0 is not allowed"),
+        ("steps = 3", "cohort = 9", 3, "a cohort of 9 is more than the 4 clients there are"),
+        ("steps = 3", "engine = 'simulat'", 3, "'simulate' or 'wire'"),
+        ("steps = 3", "device = 'gpu'", 3, "cuda"),
+        ("seeds = [0, 1]", "seeds = [1, 1]", 4, "different"),
+        ("seeds = [0, 1]", "seeds = []", 4, "one or more"),
+        ("target = 1e-8", "target = nan", 5, "number > 0"),
+        ('name = "quadratic"', 'name = "quadratik"', 7, "did you mean quadratic?"),
+        ("clients = 4", "clients = 0", 8, "whole number >= 1"),
+        ('label = "SCAFFOLD"', 'label = "FedAvg"', 14, "two methods are called 'FedAvg'"),
+        ('label = "SCAFFOLD"', 'label = "a\\u001b[31m"', 11, "'a\\x1b[31m' is not allowed"),
+        ('label = "SCAFFOLD"', 'label = "<b>"', 11, "none of < > &"),
+        ('label = "SCAFFOLD"', "option = 'III'", 11, "'I' or 'II'"),
+        (
+            'label = "SCAFFOLD"',
+            'server_lr = "theory"',
+            11,
+            "no theory prescribes server_lr of Scaffold",
+        ),
+        (
+            '[[method]]\nname = "FedAvg"',
+            '[[method]]\nlabel = "FedAvg"',
+            14,
+            "name is missing: one of ",
+        ),
+        ('name = "first"', 'name = "../first"', 1, "letters, digits"),
+        ('name = "first"', 'name = ".."', 1, "letters, digits"),
+        ('name = "first"', 'name = "a/b"', 1, "letters, digits"),
+        ('name = "first"', 'name = "a\\u001b[2J"', 1, "'a\\x1b[2J'"),
+        ('name = "first"', "name = ", 1, "not TOML"),
+    ],
+)
+def test_one_problem(old, new, line, words):
+    (found,) = complaints(GOOD.replace(old, new, 1))
+    assert found.startswith(f"s.toml:{line}: ") and words in found
+    assert found.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "line", "words"),
+    [
+        (CONVEX, "steps = 3", "epochs = 2", 3, "epochs need mini-batches: add batch"),
+        (IMAGES, "epochs = 2", "epochs = 2\nsteps = 3", 3, "give steps or epochs, not both"),
+        (IMAGES, "steps = 4", "steps = 4\nepochs = 1", 26, "give steps or epochs, not both"),
+        (CONVEX, "lr = 0.01", "lr = 0.01\nepochs = 1", 10, "epochs need mini-batches"),
+        (CONVEX, "steps = 3", "cohort = 0", 3, "or a table of size, sampling, pool"),
+        (CONVEX, "steps = 3", "cohort = '2'", 3, "cohort = '2' is not allowed"),
+        (CONVEX, "steps = 3", "cohort = {size = 2, drop = 0.1}", 3, "parameter of cohort 'drop'; did you"),
+        (CONVEX, "steps = 3", "cohort = {dropout = 0.1}", 3, "size is missing"),
+        (CONVEX, "steps = 3", "cohort = {size = 2, dropout = 1.0}", 3, "number >= 0 and < 1"),
+        (CONVEX, "steps = 3", "cohort = {size = 2, pool = 9}", 3, "a pool of 9 is more than the 4"),
+        (IMAGES, "size = 3", "size = 9", 13, "a cohort of 9 is more than the 6 clients"),
+        (CONVEX, "steps = 3", "clip = 0.0", 3, "clip = 0.0 is not allowed: number > 0"),
+        (CONVEX, "steps = 3", "decay = 1.5", 3, "decay = 1.5 is not allowed: number > 0 and <= 1"),
+        (CONVEX, "steps = 3", "weights = 'size'", 3, "'uniform' or 'samples'"),
+        (CONVEX, "lr = 0.01", "lr = 0.01\nweight_decay = -1", 10, "weight_decay = -1 is not"),
+        (CONVEX, "lr = 0.01", "lr = 0.01\nweights = 'samples'", 10, "of FedAvg 'weights'"),
+        (CONVEX, "steps = 3", "objective = 'MOON'", 3, "or use the problem images"),
+        (CONVEX, "lr = 0.01", "lr = 0.01\nobjective = 'MOON'", 10, "has a loss of its own"),
+        (IMAGES, '"fed-lc"', '"FedCL"', 11, "unknown objective 'FedCL'; did you mean FedLC?"),
+        (IMAGES, '"fed-lc"', "3", 11, "objective is a name"),
+        (IMAGES, "mu = 0.5", "mu = -0.5", 29, "mu = -0.5 is not allowed: number >= 0"),
+        (IMAGES, "mu = 0.5", "nu = 0.5", 29, "unknown parameter of MOON 'nu'; did you mean mu?"),
+        (IMAGES, 'name = "MOON", mu = 0.5', "mu = 0.5", 29, "objective is a name"),
+        (IMAGES, '"fed-lc"', '{name = "FedNTD", form = "mix", beta = 2.0}', 11, "beta is a share"),
+        (IMAGES, "target_accuracy = 0.5", "target_accuracy = 80", 10, "80 % is 0.8"),
+        (IMAGES, "target_accuracy = 0.5", "target_accuracy = 0.0", 10, "number > 0 and <= 1"),
+        (IMAGES, "target_accuracy = 0.5", "target = 1e-3", 10, "use target_accuracy"),
+        (CONVEX, "steps = 3", "target_accuracy = 0.5", 3, "quadratic measures no accuracy"),
+        (CONVEX, "steps = 3", "smooth = 0", 3, "smooth = 0 is not allowed"),
+    ],
+)  # fmt: skip
+def test_one_problem_with_a_key(text, old, new, line, words):
+    assert text.count(old) == 1
+    (found,) = complaints(text.replace(old, new))
+    assert found.startswith(f"s.toml:{line}: ") and words in found
+
+
+def test_what_is_missing_altogether():
+    found = refused("")
+    assert {c.path for c in found} == {("name",), ("rounds",), ("problem",), ("method",)}
+    assert {c.place for c in found} == {Place("s.toml", 1)}
+    assert "s.toml:1: rounds is missing: whole number >= 1" in map(str, found)
+    single = GOOD[: GOOD.index("[[method]]")] + '[method]\nname = "FedAvg"\nlr = 0.1\n'
+    assert complaints(single) == ["s.toml:9: write [[method]], with two brackets"]
+
+
+def test_conditions_of_a_method_are_complaints_too():
+    """A step count that differs between clients is the method's own refusal, at the line that says
+    so.
+    """
+    text = GOOD.replace("steps = 3", "steps = [3, 3, 3, 4]").replace(
+        '"FedAvg"\nlr = 0.01', '"FedRecu"\nlr = 0.01'
+    )
+    assert complaints(text) == [
+        "s.toml:3: FedRecu needs the same number of local steps on every client"
+    ]
+
+
+def test_the_methods_themselves_refuse():
+    dane = CONVEX.replace('"FedAvg"\nlr = 0.01', '"DANE"\nlam = 1.0')
+    (reason,) = registry["DANE"](lam=1.0).refuse_decay(0.9)
+    assert complaints(dane.replace("steps = 3", "decay = 0.9")) == [f"s.toml:3: {reason.text}"]
+    assert complaints(dane + "decay = 0.9\n") == [f"s.toml:10: {reason.text}"]
+    unweighted = next(
+        name for name, cls in registry.items() if not cls.weighted and "lr" in hints(cls)
+    )
+    text = CONVEX.replace('"FedAvg"', f'"{unweighted}"').replace("steps = 3", 'weights = "samples"')
+    assert any(
+        c.startswith("s.toml:3: ") and "is defined for uniform means" in c for c in complaints(text)
+    )
+    full = CONVEX.replace('"FedAvg"', '"FedRecu"').replace(
+        "steps = 3", "cohort = {size = 4, dropout = 0.1}"
+    )
+    assert "FedRecu needs every client in every round" in complaints(full)[0]
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "first.toml").write_text(GOOD)
+    with pytest.raises(
+        BadSpec, match=r"frst.toml: there is no such file; did you mean .*first.toml\?"
+    ):
+        load(tmp_path / "frst.toml")
+    with pytest.raises(BadSpec, match=r"no such file$"):
+        load(tmp_path / "nowhere" / "x.toml")
+    with pytest.raises(BadSpec, match="is a directory"):
+        load(tmp_path)
+    (tmp_path / "binary.toml").write_bytes(b"name = \xff")
+    with pytest.raises(BadSpec, match="not UTF-8"):
+        load(tmp_path / "binary.toml")
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(BadSpec, match="nested too deeply"):
+        load(tmp_path / "deep.toml")
+    assert load(tmp_path / "first.toml").document() == parse(GOOD).document()
+
+
+@pytest.mark.parametrize(
+    "file", sorted((Path(__file__).parents[2] / "examples").glob("*.toml")), ids=lambda f: f.name
+)
+def test_the_examples_are_good_specs(file):
+    spec = load(file)
+    assert spec.name == file.stem and parse(spec.toml()).identity == spec.identity
+
+
+scalars = st.one_of(
+    st.integers(-3, 200), st.floats(allow_nan=False), st.booleans(), st.text(max_size=4)
+)
+anything = st.one_of(
+    scalars,
+    st.lists(scalars, max_size=2),
+    st.dictionaries(st.text(max_size=4), scalars, max_size=2),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_whatever_stands_in_a_spec_it_is_good_or_refused(data):
+    document = tomllib.loads(data.draw(st.sampled_from([IMAGES, CONVEX, OWN])))
+    for _ in range(data.draw(st.integers(1, 3))):
+        *parents, last = data.draw(st.sampled_from(list(paths(document))))
+        table = document
+        for part in parents:
+            table = table[part]
+        table[last] = data.draw(anything)
+    try:
+        spec = parse(tomli_w.dumps(document), "s.toml")
+    except BadSpec as refusal:
+        assert refusal.complaints and all(str(c).startswith("s.toml") for c in refusal.complaints)
+    else:
+        assert parse(spec.toml()).identity == spec.identity
