@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from undrift.reproduce.cache import Cache, Want
     from undrift.reproduce.items import Item, Panel
     from undrift.reproduce.perform import Options
+    from undrift.runs.journal import Row
 
 LINE = 60.0
 """Seconds between two lines about the same run."""
@@ -239,9 +240,9 @@ def sharing(asked: Asked, left: int, stop: Stop) -> Iterator[None]:
     torch.set_num_threads(threads)
     words = [sys.executable, "-m", "undrift", *asked.words]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    apart: Any = {"process_group": 0} if os.name == "posix" else {}
+    group = 0 if os.name == "posix" else None
     stop.others = [
-        subprocess.Popen([*words, "--worker", str(k)], env=environment, **apart)
+        subprocess.Popen([*words, "--worker", str(k)], env=environment, process_group=group)
         for k in range(1, jobs)
     ]
     try:
@@ -322,7 +323,8 @@ class Lines:
 
     def __init__(self, total: int):
         self.total, self.number = total, 0
-        self.title, self.said, self.last = "", 0.0, dict[str, Any]()
+        self.title, self.said = "", 0.0
+        self.last: Row = {}
         self.began: tuple[float, int] | None = None
 
     def begin(self, want: Want) -> None:
@@ -333,7 +335,7 @@ class Lines:
             None,
         )
 
-    def row(self, row: dict[str, Any]) -> None:
+    def row(self, row: Row) -> None:
         from undrift.cli.progress import status
 
         now = time.monotonic()

@@ -19,7 +19,7 @@ BUNDLED = ("breast-cancer", "digits")
 """Data that come with scikit-learn."""
 
 Document = Mapping[str, Any]
-"""A spec as TOML holds it."""
+"""A spec, or a table of one, as TOML has it."""
 Value = TypeVar("Value", bound=Hashable)
 
 
