@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import undrift
+from tests.conftest import THOROUGH
 from tests.import_graph import SRC, circles, graph, modules
 
 MOST_ANY = 150
@@ -181,3 +182,11 @@ def test_the_readme_speaks_of_things_that_exist():
         assert len(run.history[column]) == 4
     axes = run.plot("gap", x="vectors")
     assert axes.get_xlabel().startswith("vectors")
+
+
+def test_what_the_fast_suite_leaves_out_exists():
+    for entry in THOROUGH:
+        name, _, function = entry.partition("::")
+        file = Path(__file__).parent / name
+        assert file.is_file(), f"tests/conftest.py: {name} does not exist"
+        assert f"def {function}" in file.read_text(encoding="utf-8"), entry

@@ -69,3 +69,8 @@ def test_a_function_is_not_hidden_by_the_module_of_its_name():
 def test_an_unknown_name_gets_the_nearest_one():
     with pytest.raises(AttributeError, match="did you mean Scaffold"):
         undrift.Scafold  # noqa: B018
+
+
+def test_the_citation_is_of_this_version():
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {undrift.__version__}\n" in text
