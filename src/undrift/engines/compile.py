@@ -1,6 +1,4 @@
-"""A local step as one compiled function; on a GPU, where its gradient is recorded, as one CUDA
-graph around it.
-"""
+"""A local step as one compiled function; around a recorded gradient, as one CUDA graph."""
 
 from __future__ import annotations
 
@@ -8,21 +6,24 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from undrift.core.local import Grad, Step
 from undrift.core.problem import OtherNumbers, Recording, apart
 
+Kernels = Callable[..., Any]
+"""What Inductor makes of a traced function."""
+
 _now = threading.local()
-"""``grad`` of the step under way: the compiled function knows it as an operation that it cannot
-look into.
-"""
+"""``grad`` of the step under way, which compiled code calls as an opaque operation."""
 
 
-_library = torch.library.Library("undrift", "DEF")
-_library.define("gradient(Tensor y) -> Tensor")
+_library = torch.library.Library("undrift", "DEF")  # type: ignore[no-untyped-call]
+_library.define("gradient(Tensor y) -> Tensor")  # type: ignore[no-untyped-call]
 _outside = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
 """How torch dispatches outside compiled functions, which switch differentiation off."""
 
@@ -30,53 +31,55 @@ _outside = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_lo
 @torch.library.impl(_library, "gradient", "CompositeExplicitAutograd")
 def _gradient(y: Tensor) -> Tensor:
     with torch._C._ForceDispatchKeyGuard(*_outside):
-        return _now.grad(y)
+        found: Tensor = _now.grad(y)
+        return found
 
 
-@torch.library.register_fake("undrift::gradient", lib=_library)
+@torch.library.register_fake("undrift::gradient", lib=_library)  # type: ignore[untyped-decorator]
 def _shape(y: Tensor) -> Tensor:
     return torch.empty_like(y)
 
 
 def _opaque(y: Tensor) -> Tensor:
-    return torch.ops.undrift.gradient(y)
+    found: Tensor = torch.ops.undrift.gradient(y)
+    return found
 
 
-_refused: set[Any] = set()
+_refused: set[tuple[CodeType, ...]] = set()
 MANY = 256
 """Versions of one step that torch keeps: one for each method, and more for other shapes."""
 
 
-def fused(step: Callable, **options: Any) -> Callable:
-    """``step(y, grad)`` compiled; one line of warning where it cannot be, and then as it is.
+def fused(step: Step[Tensor], **options: Any) -> Step[Tensor]:
+    """``step(y, grad)`` compiled; with one line of warning, ``step`` itself where it cannot be.
 
     Steps of the same code share what was compiled, whatever they close over; numbers that change
-    from round to round
-    are best tensors there. Where ``grad.recorded(y)`` is a recording, the step and its gradients
-    are one CUDA graph,
-    which writes over the recording's own ``y``: what it returns is good until the next step.
+    from round to round are best tensors there. Where ``grad.recorded(y)`` is a recording, the step
+    and its gradients are one CUDA graph, which writes over the recording's own ``y``: what it
+    returns is valid until the next step.
     """
     if (codes := _codes(step)) in _refused:
         return step
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MANY)
 
-    def over(y: Tensor, grad: Callable) -> None:
+    def over(y: Tensor, grad: Grad) -> None:
         y.copy_(step(y, grad))
 
     quick = torch.compile(step, **options)
     quick_over = torch.compile(over, backend=_graphed, dynamic=False)
 
-    def run(y: Any, grad: Any) -> Any:
+    def run(y: Tensor, grad: Any) -> Tensor:
         if codes in _refused:
             return step(y, grad)
-        recording = grad.recorded(y) if hasattr(grad, "recorded") else None
+        recording: Recording | None = grad.recorded(y) if hasattr(grad, "recorded") else None
         refused = _refused if recording is None else recording.refused
         if codes in refused:
             return step(y, grad)
         try:
             _now.grad = grad
             if recording is None:
-                return quick(y.contiguous(), _opaque)
+                found: Tensor = quick(y.contiguous(), _opaque)
+                return found
             if y is not recording.y:
                 recording.y.copy_(y)
             _now.recording, _now.made = recording, None
@@ -97,33 +100,29 @@ def fused(step: Callable, **options: Any) -> Callable:
     return run
 
 
-def _graphed(traced: Any, examples: list[Any]) -> Callable:
-    """What torch.compile makes of a traced step: kernels, recorded as a CUDA graph for each
-    recorded gradient.
-    """
+def _graphed(traced: Any, examples: list[Any]) -> Kernels:
+    """A backend of torch.compile: kernels, as one CUDA graph for each recorded gradient."""
     work = _kernels(traced, examples)
 
     def replay(*inputs: Any) -> Any:
         steps = _now.recording.steps
         if work not in steps:
-            steps[work] = Step(work, inputs, _now.recording)
+            steps[work] = Recorded(work, inputs, _now.recording)
         return steps[work](inputs)
 
     return replay
 
 
-def _kernels(traced: Any, examples: list[Any]) -> Callable:
+def _kernels(traced: Any, examples: list[Any]) -> Kernels:
     from torch._inductor.compile_fx import compile_fx
 
     return compile_fx(traced, examples)  # type: ignore[return-value]
 
 
-class Step:
-    """A compiled local step and the gradients in it, recorded as one CUDA graph; it writes over
-    ``gradient.y``.
-    """
+class Recorded:
+    """A compiled step and its gradients as one CUDA graph, which writes over ``gradient.y``."""
 
-    def __init__(self, work: Callable, inputs: Sequence[Any], gradient: Recording):
+    def __init__(self, work: Kernels, inputs: Sequence[Any], gradient: Recording):
         self._buffers = [Buffer(given, gradient.y) for given in inputs]
         self.calls = 0
 
@@ -150,10 +149,8 @@ class Step:
         _now.calls = self.calls
         return self._out
 
-    def compare(self, step: Callable, grad: Any) -> None:
-        """Refuse a recording that does not lead where ``step`` does; from rows that differ, unlike
-        those of a start.
-        """
+    def compare(self, step: Step[Tensor], grad: Any) -> None:
+        """Raise :class:`OtherNumbers` unless the graph leads where ``step`` does, rows apart."""
         y, end, start = self._gradient.y, self._gradient.y.clone(), apart(self._start)
         y.copy_(start)
         self.graph.replay()
@@ -177,9 +174,7 @@ class Buffer:
             self.value = self._place.expand(given.shape)
 
     def load(self, given: Any) -> None:
-        """Vectors are never written over in a round: one that was loaded before is not copied
-        again.
-        """
+        """Copy it in; a vector that is there already has not changed within the round."""
         if self._place is not None and given is not self._last:
             self._place.copy_(_distinct(given), non_blocking=True)
             self._last = given
@@ -190,7 +185,7 @@ def _distinct(v: Tensor) -> Tensor:
     return v[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in v.stride())]
 
 
-def _codes(step: Callable) -> tuple[Any, ...]:
+def _codes(step: Any) -> tuple[CodeType, ...]:
     """What tells steps apart: their own code, and that of the functions they close over."""
     held = [cell.cell_contents for cell in step.__closure__ or ()]
     return step.__code__, *(f.__code__ for f in held if inspect.isfunction(f))

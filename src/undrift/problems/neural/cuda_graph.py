@@ -1,6 +1,4 @@
-"""A cohort's gradient on a GPU as one CUDA graph: inputs copied into fixed buffers, replayed, read
-from another.
-"""
+"""A cohort's gradient on a GPU as one CUDA graph, with fixed buffers for inputs and result."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import gc
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +14,7 @@ from torch.func import vmap
 
 from undrift.core.problem import OtherNumbers, apart
 
+Result = TypeVar("Result")
 Way = Literal["streams", "stacked"]
 GAIN: Mapping[Way, float] = {"streams": 2.5, "stacked": 3.1}
 """How many times faster compilation made each way with ResNet-18 on an H200."""
@@ -24,12 +23,10 @@ GAIN: Mapping[Way, float] = {"streams": 2.5, "stacked": 3.1}
 class Captured:
     """``gradients(y, x, *others) -> [C, d]`` recorded once and replayed.
 
-    ``prepare`` makes the arguments of ``loss``, all clients', from the buffers; ``loss`` is one
-    client's. The clients
-    run side by side on streams of their own (``streams``), or as one network with stacked weights
-    (``stacked``).
-    Local steps that were recorded around this gradient are in ``steps``; they share its buffers and
-    its memory.
+    ``prepare`` makes the arguments of all clients' losses from the buffers; ``loss`` is one
+    client's. The clients run side by side on streams of their own (``streams``), or as one network
+    with stacked weights (``stacked``). Local steps that were recorded around this gradient are in
+    ``steps``; they share its buffers and its memory.
     """
 
     def __init__(
@@ -47,7 +44,9 @@ class Captured:
         self.loss = torch.compile(body, dynamic=False) if compiled else body
         self.y = y.clone()
         self.inputs = tuple(None if t is None else t.clone() for t in inputs)
-        self.streams = [torch.cuda.Stream() for _ in range(len(y))] if way == "streams" else []
+        self.streams: list[torch.cuda.Stream] = []
+        if way == "streams":
+            self.streams = [_stream() for _ in y]
         self.steps: dict[Any, Any] = {}
         self.refused: set[Any] = set()
         self.pool = torch.cuda.graph_pool_handle()
@@ -67,7 +66,8 @@ class Captured:
         error, size = float((found - expected).norm()), float(expected.norm())
         if not error <= tolerance * size:
             raise OtherNumbers(
-                f"it gives other numbers than without compilation ({error:.1e} away from {size:.1e})"
+                "it gives other numbers than without compilation "
+                f"({error:.1e} away from {size:.1e})"
             )
 
     def load(self, inputs: tuple[Tensor | None, ...]) -> None:
@@ -76,11 +76,9 @@ class Captured:
             if mine is not None and given is not None:
                 mine.copy_(given, non_blocking=True)
 
-    def record(self, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
-        """``work`` as a CUDA graph, with what it returned: memory of the graph, which every replay
-        writes anew.
-        """
-        side = torch.cuda.Stream()
+    def record(self, work: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
+        """``work`` as a CUDA graph, with its result: memory that every replay writes anew."""
+        side = _stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
@@ -99,17 +97,18 @@ class Captured:
 
     def seconds(self) -> float:
         """Time of one replay."""
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, end = (_event() for _ in range(2))
         self.graph.replay()
         start.record()
         for _ in range(3):
             self.graph.replay()
         end.record()
         end.synchronize()
-        return start.elapsed_time(end) / 3e3
+        milliseconds: float = start.elapsed_time(end)
+        return milliseconds / 3e3
 
     def gradient(self, y: Tensor) -> Tensor:
-        """The gradient at ``y`` for the loaded inputs, computed here and now: what a graph records."""
+        """The gradient at ``y`` for the loaded inputs, computed and not replayed."""
         arguments = self.prepare(*self.inputs)
         if self.way == "stacked":
             return self._gradient(y, arguments)
@@ -134,11 +133,17 @@ class Captured:
             return torch.autograd.grad(value, leaf)[0]
 
 
+def _stream() -> torch.cuda.Stream:
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """No garbage is collected in here: freeing an older graph while another is captured would break
-    the capture.
-    """
+    """No garbage collection: freeing an older graph would break the capture of another."""
     gc.collect()
     on = gc.isenabled()
     gc.disable()
@@ -150,7 +155,7 @@ def _without_collection() -> Iterator[None]:
 
 
 def _summed(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """All clients' losses added up: row c of the gradient is client c's, since no other loss
+    """The sum of all clients' losses: row c of its gradient is client c's, whose loss alone
     depends on its weights.
     """
 
@@ -170,14 +175,11 @@ def capture(
     compiled: bool = False,
     autocast: torch.dtype | None = None,
 ) -> Captured | None:
-    """The fastest of these ways by measurement, then compiled; one line of warning where a model
-    cannot be had so.
+    """The fastest of these ways by measurement, then compiled; warns in one line where it cannot.
 
     They are compared before they are compiled, which takes a minute each, by what compilation is
-    likely to gain.
-    Where torch is told to be deterministic there is no choice: only compiled and stacked does every
-    sum have an order.
-    Otherwise what is compiled must give the plain one's numbers, or it is not used.
+    likely to gain. Deterministic algorithms leave no choice: only compiled and stacked does every
+    sum have an order. Otherwise compiled code is used only if it gives the plain code's numbers.
     """
     if compiled and torch.are_deterministic_algorithms_enabled():
         return Captured(
