@@ -18,7 +18,12 @@ PAGE = ROOT / "docs/api.md"
 
 RUNNING = {
     "run": "runs.api",
-    "Run": "runs.api",
+    "run_spec": "runs.api",
+    "resume": "runs.api",
+    "load": "runs.api",
+    "Run": "runs.results",
+    "Runs": "runs.results",
+    "Recorded": "runs.results",
     "History": "runs.history",
 }
 ENGINES = {"Simulate": "engines.simulate", "Wire": "engines.wire"}

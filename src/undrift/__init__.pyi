@@ -61,8 +61,9 @@ from .methods.scaffold import Scaffold
 from .methods.scaffoldm import ScaffoldM
 from .methods.sonata import SONATA
 from .methods.svrp import SVRP
-from .runs.api import Run, run
+from .runs.api import load, resume, run, run_spec
 from .runs.history import History
+from .runs.results import Recorded, Run, Runs
 
 __version__: str
 
@@ -109,7 +110,9 @@ __all__ = [
     "Oracle",
     "Phase",
     "Problem",
+    "Recorded",
     "Run",
+    "Runs",
     "Scaffnew",
     "Scaffold",
     "ScaffoldM",
@@ -124,13 +127,16 @@ __all__ = [
     "core",
     "data",
     "engines",
+    "load",
     "methods",
     "models",
     "objectives",
     "problems",
     "report",
     "reproduce",
+    "resume",
     "run",
+    "run_spec",
     "runs",
     "spec",
     "theory",

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from undrift.cli import main
-from undrift.cli.demo import SPECS
+from undrift.cli.demo import SPECS, file
 from undrift.runs.folder import Folder
-from undrift.spec.reader import load, parse
+from undrift.spec.reader import load
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +26,8 @@ def shown(tmp_path_factory):
 
 def test_fedavg_stalls_and_the_others_are_exact(shown):
     place, out, _ = shown
-    for text in SPECS.values():
-        spec = parse(text)
+    for title in SPECS:
+        spec = load(file(title))
         last = {row["label"]: row for row in Folder(place / spec.name).rows()}
         assert last.pop("FedAvg")["gap"] > 1e-5
         assert set(last) == {"SCAFFOLD", "FedRecu", "FedCET", "Scaffnew", "DANE+", "FedRed"}
@@ -52,8 +52,8 @@ def test_the_table_the_chart_the_picture_and_the_next_command(shown):
 
 def test_the_specs_are_left_for_the_reader(shown):
     place, *_ = shown
-    for text in SPECS.values():
-        spec = parse(text)
+    for title in SPECS:
+        spec = load(file(title))
         assert load(place / f"{spec.name}.toml").document() == spec.document()
         assert Folder(place / spec.name).state(spec) == "same"
 

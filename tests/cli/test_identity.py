@@ -5,10 +5,12 @@ import shutil
 
 import numpy as np
 import pytest
-from tests.cli.test_resume import Soon, rows
+from tests.cli.stopping import after, rows
 
-from undrift.cli import experiment, main
+from undrift.cli import main
+from undrift.cli import run as verb
 from undrift.report import figures
+from undrift.runs import experiment, keep
 from undrift.runs.folder import ENDED, Folder
 
 SPEC = """\
@@ -53,7 +55,7 @@ def stopped(place, monkeypatch):
     table(place, 0)
     assert main(["run", "spec.toml", "--out", "whole"]) == 0
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "Stop", type("Then", (Soon,), {"rounds": 16}))
+        patch.setattr(verb, "Stop", after(16))
         assert main(["run", "spec.toml"]) == 130
     assert [o.label for o in Folder(place / "runs/mine").outcomes()] == ["FedAvg"]
     return place
@@ -133,19 +135,17 @@ def experiment_spec(place):
 
 def test_an_older_folder_goes_on_and_says_that_data_were_not_compared(stopped, capsys, monkeypatch):
     """Without digests, proofs and the best model, as older versions wrote them."""
-    from undrift.cli import run as verb
-
     shutil.rmtree(stopped / "runs")
-    begin = verb.begin
+    begin = keep.begin
 
-    def older(folder, ready):
-        begin(folder, ready)
+    def older(folder, ready, emit):
+        begin(folder, ready, emit)
         found = {k: v for k, v in folder.environment.items() if k not in ("spec", "data")}
         folder.write("environment.json", json.dumps(found))
 
     with monkeypatch.context() as patch:
-        patch.setattr(verb, "begin", older)
-        patch.setattr(experiment, "Stop", type("Then", (Soon,), {"rounds": 16}))
+        patch.setattr(keep, "begin", older)
+        patch.setattr(verb, "Stop", after(16))
         main(["run", "spec.toml"])
     ended = stopped / "runs/mine" / ENDED
     lines = [json.loads(line) for line in ended.read_text().splitlines()]
@@ -156,7 +156,7 @@ def test_an_older_folder_goes_on_and_says_that_data_were_not_compared(stopped, c
         )
     )
     code, err = told(capsys, "resume", "mine")
-    assert code == 0 and "cannot be told" in err and "Scaffold, seed 0: goes on from round" in err
+    assert code == 0 and "cannot be told" in err and "Scaffold, seed 0: continues from round" in err
     assert "run again" not in err
     assert sorted(map(str, rows("runs/mine"))) == sorted(map(str, rows("whole/mine")))
 

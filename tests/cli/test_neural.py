@@ -4,9 +4,10 @@ import dataclasses
 import json
 
 import pytest
-from tests.cli.test_resume import Soon, rows
+from tests.cli.stopping import after, rows
 
-from undrift.cli import experiment, main
+from undrift.cli import main
+from undrift.cli import run as verb
 from undrift.problems.named import registry as problems
 from undrift.report import figures, recorded
 from undrift.runs.folder import Folder
@@ -176,7 +177,7 @@ def test_without_a_target_what_was_spent_in_all(net, capsys):
 def test_a_network_goes_on_where_it_stopped(net, capsys, monkeypatch):
     (net / "spec.toml").write_text(SPEC.replace('"FedLC"\n', '"MOON"\n', 1))
     main(["run", "spec.toml", "--out", "whole"])
-    monkeypatch.setattr(experiment, "Stop", type("Then", (Soon,), {"rounds": 8}))
+    monkeypatch.setattr(verb, "Stop", after(8))
     code, count = main(["run", "spec.toml"]), 0
     while code == 130 and count < 9:
         code, count = main(["resume", "net"]), count + 1

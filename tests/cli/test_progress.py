@@ -2,10 +2,18 @@
 
 import io
 
-from undrift.cli.progress import Bar, Lines, progress
-from undrift.runs.folder import Outcome
+from undrift.cli.progress import Bar, Lines, Names, progress
+from undrift.runs.events import Began, Ended, Measured
+from undrift.runs.outcome import Outcome
 
-DONE = Outcome("A", "FedAvg", 0, "done", {})
+DONE = Ended(Outcome("A", "FedAvg", 0, "done", {}))
+
+
+def show(lines, rounds, *rows, label="A"):
+    """A method begins and has some rows."""
+    lines.show(Began(label, 0, rounds))
+    for found in rows:
+        lines.show(Measured(label, "FedAvg", 0, found))
 
 
 def row(k):
@@ -22,10 +30,8 @@ def row(k):
 def test_ten_lines_and_an_end(capsys):
     lines = progress()
     assert isinstance(lines, Lines)
-    lines.begin("A", 100)
-    for k in range(101):
-        lines.row(row(k))
-    lines.end(DONE)
+    show(lines, 100, *map(row, range(101)))
+    lines.show(DONE)
     out, err = capsys.readouterr()
     assert out == "" and len(err.splitlines()) == 11
     assert err.splitlines()[0] == "A  round 10  gap 1.0e-10  drift 5.0e-01  vectors 20"
@@ -33,17 +39,14 @@ def test_ten_lines_and_an_end(capsys):
 
 
 def test_a_problem_without_optimum_shows_its_loss(capsys):
-    lines = Lines(quiet=False)
-    lines.begin("A", 1)
-    lines.row({k: v for k, v in row(1).items() if k != "gap"})
+    show(Lines(Names()), 1, {k: v for k, v in row(1).items() if k != "gap"})
     assert "loss 1 " in capsys.readouterr().err
 
 
 def test_quiet_says_nothing(capsys):
     lines = progress(quiet=True)
-    lines.begin("A", 5)
-    lines.row(row(5))
-    lines.end(DONE)
+    show(lines, 5, row(5))
+    lines.show(DONE)
     assert capsys.readouterr().err == ""
 
 
@@ -58,10 +61,9 @@ def test_the_bar_shows_it_all_and_takes_labels_as_they_are(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     bar = progress()
     assert isinstance(bar, Bar)
-    bar.begin("[red]A\x07", 9)
-    bar.row(row(3))
+    show(bar, 9, row(3), label="[red]A\x07")
     bar.bar.refresh()
-    bar.end(DONE)
+    bar.show(Ended(Outcome("[red]A\x07", "FedAvg", 0, "done", {})))
     bar.close()
     text = terminal.getvalue()
     assert "[red]A\\x07" in text and "\x07" not in text
@@ -73,9 +75,8 @@ def test_the_bar_shows_it_all_and_takes_labels_as_they_are(monkeypatch):
 
 def test_an_accuracy_is_percent_with_what_is_to_be_said_of_the_data(capsys):
     lines = progress(note="JPEG q80")
-    lines.begin("A", 1)
-    lines.row({k: v for k, v in row(1).items() if k != "gap"} | {"accuracy": 0.5})
-    lines.end(DONE)
+    show(lines, 1, {k: v for k, v in row(1).items() if k != "gap"} | {"accuracy": 0.5})
+    lines.show(DONE)
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "A  round 1  accuracy 50.00 % (JPEG q80)  loss 1  drift 5.0e-01  vectors 2"
     assert "accuracy 50.00 % (JPEG q80)" in told[1]
@@ -89,10 +90,19 @@ def test_the_pace_of_a_run_that_is_resumed_counts_from_there(monkeypatch):
     monkeypatch.setattr("sys.stderr", Terminal())
     clock = iter([100.0, 100.0, 101.0])
     monkeypatch.setattr("undrift.cli.progress.time.perf_counter", lambda: next(clock))
-    bar = Bar(quiet=False)
+    bar = Bar(Names())
     bar.bar.stop()
-    bar.begin("A", 100)
-    bar.row(row(50))
-    bar.row(row(60))
+    show(bar, 100, row(50), row(60))
     (task,) = bar.bar.tasks
     assert task.fields["status"].endswith("100.0 ms/round") and task.completed == 60
+
+
+def test_methods_that_run_side_by_side_are_told_apart(capsys):
+    lines = progress(["A", "Long"], [0, 1])
+    for label, seed in (("A", 0), ("Long", 1)):
+        lines.show(Began(label, seed, 10))
+    for k in (1, 2):
+        lines.show(Measured("A", "FedAvg", 0, row(k)))
+        lines.show(Measured("Long", "FedAvg", 1, row(k)))
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split("  round")[0] for line in told] == ["A    seed 0", "Long seed 1"] * 2

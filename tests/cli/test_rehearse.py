@@ -98,14 +98,14 @@ objective = "MOON"
 
 
 def test_the_pace_is_that_of_an_average_cohort(place):
-    from undrift.cli.experiment import make
-    from undrift.cli.rehearse import typical
+    from undrift.runs.experiment import make
+    from undrift.runs.rehearsal import typical
     from undrift.spec.reader import load
 
     experiment = make(load("spec.toml"))
-    assert typical(experiment.engine(experiment.tasks[0], 0), 1) == 1
+    assert typical(experiment.tasks[0].engine(0), 1) == 1
     uneven = make(load("spec.toml", ["steps=[1, 1, 1, 13]", "cohort=1"]))
-    engine = uneven.engine(uneven.tasks[0], 0)
+    engine = uneven.tasks[0].engine(0)
     drawn = [engine.steps[engine.cohort.draw(engine.streams, k, 4).members[0]] for k in range(100)]
     short, long = drawn.index(1), drawn.index(13)
     assert (

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 import tomli_w
+from tests.cli.stopping import after, rows
 
 import undrift as ud
 from undrift.check.federations import example, quadratic
-from undrift.cli import experiment, main
-from undrift.cli.progress import Lines
-from undrift.cli.stop import Stop
+from undrift.cli import main
+from undrift.cli import run as verb
 from undrift.core.cohort import Sampling
 from undrift.core.method import registry
 from undrift.report import figures
+from undrift.runs import experiment
 from undrift.runs.folder import Folder
+from undrift.runs.prepare import Task
 from undrift.spec.reader import parse
 from undrift.spec.schema import values
 
@@ -71,38 +73,11 @@ def test_killed_at_two_hundred_random_instants(tmp_path):
     assert kill(tmp_path, 200, seed=1) >= 5
 
 
-class Soon(Stop):
-    """Somebody presses Ctrl-C: it is asked before every method and every round, and so often says
-    no.
-    """
-
-    rounds = 1
-
-    def __init__(self):
-        self.calls = 0
-
-    @property
-    def asked(self):
-        self.calls += 1
-        return self.calls > self.rounds
-
-
 @pytest.fixture
 def stopping(monkeypatch):
     """Stop every run after so many rounds; ``None`` lets it run."""
 
-    def after(rounds):
-        monkeypatch.setattr(
-            experiment,
-            "Stop",
-            Stop if rounds is None else type("Then", (Soon,), {"rounds": rounds}),
-        )
-
-    return after
-
-
-def rows(path):
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in Folder(Path(path)).rows()]
+    return lambda rounds: monkeypatch.setattr(verb, "Stop", after(rounds))
 
 
 def whole(spec):
@@ -154,7 +129,7 @@ def test_a_run_stopped_every_few_rounds(many, capsys, stopping):
     assert len(codes) > 15 and codes[-1] == 0
     assert rows(path) == expected and Folder(path).outcomes() == outcomes
     assert not (path / "checkpoints").exists()
-    assert "Go on: undrift resume runs/mine" in capsys.readouterr().err
+    assert "undrift resume runs/mine" in capsys.readouterr().err
 
 
 def test_every_method_goes_on_where_it_stopped(place, capsys):
@@ -174,8 +149,8 @@ def test_every_method_goes_on_where_it_stopped(place, capsys):
     ready = experiment.make(parse(tomli_w.dumps(document | {"method": tables})))
     one, other = Folder(place / "one"), Folder(place / "other")
     for folder in (one, other):
-        folder.start(ready.spec, {}, [])
-    outcomes = [ready.one(k, 0, one, Lines(quiet=True), Stop()) for k in range(len(tables))]
+        folder.start(ready.recipe, {}, [])
+    outcomes = [result.outcome for result in ready.run(one)]
     for k, outcome in enumerate(outcomes):
         ends = [again(ready, k, other) for _ in range(5)]
         assert ends[-1] == outcome and [end.status for end in ends[:-1]] == ["stopped"] * 4, (
@@ -189,7 +164,9 @@ def again(ready, k, folder):
     folder.close()
     folder.left.clear()
     folder.resume()
-    return ready.one(k, 0, folder, Lines(quiet=True), Soon())
+    label = ready.tasks[k].label
+    stop = after(2)()  # one look before the method, one before its first round
+    return next(ready.run(folder, stop=stop, only=[(label, 0)])).outcome
 
 
 def test_what_is_finished_is_not_redone(many, capsys, stopping, monkeypatch):
@@ -199,20 +176,13 @@ def test_what_is_finished_is_not_redone(many, capsys, stopping, monkeypatch):
     assert [o.label for o in Folder(path).outcomes()] == ["Scaffold"]
     stopping(None)
     made = []
-    engine = experiment.Experiment.engine
-    monkeypatch.setattr(
-        experiment.Experiment,
-        "engine",
-        lambda self, task, seed: made.append(seed) or engine(self, task, seed),
-    )
+    engine = Task.engine
+    monkeypatch.setattr(Task, "engine", lambda self, seed: made.append(seed) or engine(self, seed))
     capsys.readouterr()
     assert main(["run", "spec.toml"]) == 0
     assert len(made) == 5 and rows(path) == expected
     err = capsys.readouterr().err
-    assert (
-        "Goes on in runs/mine: 1 of 6 are done." in err
-        and "Mime, seed 3: goes on from round 3" in err
-    )
+    assert "1 of 6 are done" in err and "Mime, seed 3: continues from round 3" in err
 
 
 def checkpoints(path):
@@ -237,7 +207,7 @@ def test_a_damaged_checkpoint_is_passed_over(many, capsys, stopping):
     capsys.readouterr()
     assert main(["resume", "runs/mine"]) == 0
     err = capsys.readouterr().err
-    assert "0-3-19.safetensors: damaged" in err and "goes on from round 18" in err
+    assert "0-3-19.safetensors: damaged" in err and "continues from round 18" in err
     assert rows(path) == expected
 
 
@@ -251,7 +221,7 @@ def test_without_a_sound_checkpoint_it_begins_anew(many, capsys, stopping):
     capsys.readouterr()
     assert main(["resume", "runs/mine"]) == 0
     err = capsys.readouterr().err
-    assert err.count("passed over") == 2 and "goes on from" not in err
+    assert err.count("passed over") == 2 and "continues from" not in err
     assert rows(path) == expected
 
 
@@ -305,7 +275,7 @@ def test_another_environment_is_told(many, capsys, stopping):
     (path / "environment.json").write_text(text.replace('"torch": "', '"torch": "0.'))
     capsys.readouterr()
     main(["resume", "mine"])
-    assert "Since it began, torch was 0." in capsys.readouterr().err
+    assert "torch was 0." in capsys.readouterr().err
 
 
 def test_two_processes_do_not_share_a_folder(many, capsys, stopping):

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 import undrift as ud
-from undrift.cli import experiment, main
+from undrift.cli import main
 from undrift.core.problem import Unsupported
-from undrift.runs import api as runner
+from undrift.runs import experiment
 from undrift.runs.folder import Folder
+from undrift.runs.prepare import Task
 
 
 def outcome(capsys, *words):
@@ -154,14 +155,14 @@ def test_when_all_diverge_the_exit_code_says_so(place, capsys):
 
 
 def test_a_method_the_problem_cannot_serve_fails_alone(place, capsys, monkeypatch):
-    prepare = runner.prepare
+    engine = Task.engine
 
-    def picky(method, *args, **kwargs):
-        if type(method).__name__ == "FedAvg":
+    def picky(task, seed):
+        if task.label == "FedAvg":
             raise Unsupported("there is no such minimiser")
-        return prepare(method, *args, **kwargs)
+        return engine(task, seed)
 
-    monkeypatch.setattr(runner, "prepare", picky)
+    monkeypatch.setattr(Task, "engine", picky)
     code, out, _ = outcome(capsys, "spec.toml")
     assert code == 0 and "FedAvg failed: there is no such minimiser" in out
     assert {row["label"] for row in Folder(place / "runs/mine").rows()} == {"SCAFFOLD"}
@@ -171,7 +172,7 @@ def test_when_nothing_can_be_measured(place, capsys, monkeypatch):
     def picky(*args, **kwargs):
         raise Unsupported("there is no such minimiser")
 
-    monkeypatch.setattr(runner, "prepare", picky)
+    monkeypatch.setattr(Task, "engine", picky)
     code, out, err = outcome(capsys, "spec.toml")
     assert (
         code == 1

@@ -116,6 +116,5 @@ def test_a_place_that_changed_since_is_told(place, capsys, monkeypatch):
     )
     code, _, err = told(capsys, "run", "spec.toml", "-s", "cohort=2")
     assert (
-        code == 0
-        and f"SCAFFOLD: client states go in {room.folder()}: free memory has changed" in err
+        code == 0 and f"SCAFFOLD: client states go in {room.folder()}, because free memory" in err
     )

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from undrift.cli import experiment, main
+from undrift.cli import main
+from undrift.cli import run as verb
 from undrift.runs import loggers
 from undrift.runs.folder import Folder, Outcome
 
@@ -140,7 +141,7 @@ def test_mlflow_has_every_row_and_how_it_ended(store):
 
 
 def test_a_run_that_was_interrupted_is_told_whole(store, tensorboard, monkeypatch, capsys):
-    monkeypatch.setattr(experiment, "Stop", Stop)
+    monkeypatch.setattr(verb, "Stop", Stop)
     flags = ["--log", "tensorboard", "--log", "mlflow"]
     assert main(["run", "spec.toml", *flags]) == 130
     _, before = mlflow_runs()
@@ -229,7 +230,12 @@ def test_a_logger_that_fails_is_given_up_and_the_run_goes_on(place, monkeypatch,
     monkeypatch.setitem(loggers.LOGGERS, "tensorboard", Broken)
     assert main(["run", "spec.toml", "--log", "tensorboard"]) == 0
     err = capsys.readouterr().err
-    assert err.count("--log tensorboard is given up, the run goes on: the server is gone") == 1
+    assert (
+        err.count(
+            "The logger tensorboard failed, and the run continues without it: the server is gone"
+        )
+        == 1
+    )
     assert len(Folder(place / "runs/mine").rows()) == 4 * 7
 
 

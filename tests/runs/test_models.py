@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors import safe_open
-from tests.cli.test_resume import Soon
+from tests.cli.stopping import after
 
 import undrift as ud
 from undrift.check.federations import quadratic
-from undrift.cli import experiment, main
+from undrift.cli import main
+from undrift.cli import run as verb
 from undrift.engines import Simulate
 from undrift.methods import registry
 from undrift.problems.named import Images
@@ -126,7 +127,7 @@ def test_networks_have_the_names_and_shapes_of_their_module(tmp_path):
 @pytest.mark.parametrize("rounds", [3, 7])
 def test_the_best_survives_a_stop_bit_by_bit(tmp_path, monkeypatch, rounds):
     main(["run", "spec.toml", "--out", "whole"])
-    monkeypatch.setattr(experiment, "Stop", type("Then", (Soon,), {"rounds": rounds}))
+    monkeypatch.setattr(verb, "Stop", after(rounds))
     codes = [main(["run", "spec.toml"])]
     while codes[-1] == 130 and len(codes) < 40:
         codes.append(main(["resume", "mine"]))

@@ -9,8 +9,8 @@ import undrift as ud
 from undrift.check.federations import quadratic, quadratics
 from undrift.core import Unsupported
 from undrift.problems.quadratic import Quadratic
-from undrift.runs.api import Run
 from undrift.runs.history import History
+from undrift.runs.results import Run
 
 
 @pytest.fixture(scope="module")

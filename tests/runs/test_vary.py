@@ -5,13 +5,15 @@ import json
 import numpy as np
 import pytest
 import torch
-from tests.cli.test_resume import Soon
+from tests.cli.stopping import after
 
-from undrift.cli import experiment, main
+from undrift.cli import main
+from undrift.cli import run as verb
 from undrift.core.streams import Streams
 from undrift.engines.checkpoint import Shelf
 from undrift.problems.named import Images
 from undrift.report import figures
+from undrift.runs import experiment
 from undrift.runs.folder import Folder
 from undrift.runs.trial import Trial
 from undrift.spec.errors import BadSpec
@@ -63,7 +65,7 @@ def quick(tmp_path, monkeypatch):
 
 def problems(text, *flags):
     ready = experiment.make(parse(text, flags=flags))
-    return [ready.at(seed)[0].problem for seed in ready.spec.seeds]
+    return [ready.at(seed)[0].problem for seed in ready.seeds]
 
 
 def same(one, other, split=True, start=True):
@@ -97,9 +99,9 @@ def test_a_varied_problem_is_that_of_its_seed():
 
 def test_draws_that_are_not_varied_are_those_of_seed_0():
     ready = experiment.make(parse(NET, flags=['vary=["split"]']))
-    assert [ready.engine(ready.at(seed)[0], seed).streams.seed for seed in (0, 3)] == [0, 0]
+    assert [ready.at(seed)[0].engine(ready.draws(seed)).streams.seed for seed in (0, 3)] == [0, 0]
     ready = experiment.make(parse(NET))
-    assert [ready.engine(ready.at(seed)[0], seed).streams.seed for seed in (0, 3)] == [0, 3]
+    assert [ready.at(seed)[0].engine(ready.draws(seed)).streams.seed for seed in (0, 3)] == [0, 3]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,7 @@ def test_where_a_seed_decides_more_all_are_run(tmp_path):
 def test_that_nothing_was_drawn_survives_a_stop(tmp_path, monkeypatch, rounds):
     (tmp_path / "spec.toml").write_text(SURE)
     main(["run", "spec.toml", "--out", "whole"])
-    monkeypatch.setattr(experiment, "Stop", type("Then", (Soon,), {"rounds": rounds}))
+    monkeypatch.setattr(verb, "Stop", after(rounds))
     codes = [main(["run", "spec.toml"])]
     while codes[-1] == 130 and len(codes) < 40:
         codes.append(main(["resume", "sure"]))
@@ -238,17 +240,15 @@ def test_something_that_was_drawn_before_a_stop_is_not_forgotten(tmp_path):
     for used in (True, False):
         folder.left.clear()
         shelf = Shelf(tmp_path, f"state-{used}", "mine")
-        before, after = (
-            Trial(ready.engine(ready.tasks[1], 4), 6, 1, lambda row: None) for _ in range(2)
-        )
-        before.resume(folder, shelf, "Scaffnew", 4, lambda text: None)
+        before, again = (Trial(ready.tasks[1].engine(4), 6, 1, lambda row: None) for _ in range(2))
+        before.resume(folder, shelf, "Scaffnew", 4)
         before.engine.run_round()
         assert before.engine.streams.used
         before.engine.streams.used = used
         before.keep()
         folder.left["Scaffnew", 4] = {0, 1}
-        after.resume(folder, shelf, "Scaffnew", 4, lambda text: None)
-        assert after.engine.round == 1 and after.engine.streams.used == used
+        again.resume(folder, shelf, "Scaffnew", 4)
+        assert again.engine.round == 1 and again.engine.streams.used == used
 
 
 def test_an_older_folder_means_draws(tmp_path):

@@ -92,10 +92,6 @@ def answer(words: list[str]) -> int:
 
 
 def load(name: str) -> Verb:
-    if name in ("demo", "run", "resume", "export"):
-        from undrift.cli.running import verb
-
-        return verb(name)
     return cast(Verb, import_module(f"{__name__}.{'listing' if name == 'list' else name}"))
 
 

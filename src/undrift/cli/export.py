@@ -3,44 +3,65 @@
 from __future__ import annotations
 
 import shutil
+from argparse import Namespace
 from pathlib import Path
 
 from undrift._files import writing
 from undrift.cli.folders import missing, place
-from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
+from undrift.cli.output import OK, cannot, refuse, result, result_json, say
+from undrift.cli.parser import RUN, Parser
 from undrift.report.text import size
 from undrift.runs.folder import BadFolder, Folder
 from undrift.runs.models import find, read
 
 
-def export(
-    name: str, label: str, seed: int | None, best: bool, out: Path, overwrite: bool, as_json: bool
-) -> int:
-    if wrong := missing(name):
+def add(parser: Parser) -> None:
+    parser.description = (
+        "Copy the model that a method of a run ended with, or its best (smallest gap, else highest "
+        "accuracy, else smallest loss), to a safetensors file. Of networks it is the module's "
+        'state_dict, of other problems one vector "x".'
+    )
+    parser.add_argument("run", metavar="RUN", help=RUN)
+    parser.add_argument("method", metavar="METHOD", help="its label in the spec")
+    parser.file("-o", "--out", required=True, help="where to: a .safetensors file")
+    parser.add_argument("--seed", type=int, metavar="S", help="needed where there are several")
+    parser.flag("--best", help="the best model that was measured, not the last")
+    parser.flag("--overwrite", help="replace FILE if it exists")
+    parser.json()
+
+
+def main(args: Namespace) -> int:
+    out: Path = args.out
+    if wrong := missing(args.run):
         refuse([wrong])
     try:
-        outcome, source = find(Folder(place(name)), label, seed, best)
+        outcome, source = find(Folder(place(args.run)), args.method, args.seed, args.best)
         read(source)
     except BadFolder as error:
         refuse([error], "See: undrift export --help")
     if out.is_dir():
         refuse([f"-o {out}: is a folder; give the name of a file"])
-    if out.exists() and not overwrite:
+    if out.exists() and not args.overwrite:
         refuse([f"-o {out}: exists already; --overwrite replaces it"])
     try:
         with source.open("rb") as model, writing(out) as file:
             shutil.copyfileobj(model, file)
     except OSError as error:
-        say(f"{error.filename or out}: {error.strerror or error}")
-        return FAILED
+        return cannot(error, out)
     if outcome.status == "diverged":
-        say(f"{label} {outcome.note or 'diverged'}")
-    if as_json:
-        about = outcome.best if best and outcome.best else {}
-        result_json(
-            {"file": str(out), "bytes": out.stat().st_size, "label": label, "method": outcome.method,
-             "seed": outcome.seed, "which": "best" if best else "last", "status": outcome.status, **about}
-        )  # fmt: skip
+        say(f"{args.method} {outcome.note or 'diverged'}")
+    if args.json:
+        best = outcome.best if args.best and outcome.best else {}
+        about = {
+            "file": str(out),
+            "bytes": out.stat().st_size,
+            "label": args.method,
+            "method": outcome.method,
+            "seed": outcome.seed,
+            "which": "best" if args.best else "last",
+            "status": outcome.status,
+        }
+        result_json({**about, **best})
     else:
         result(str(out))
         say(f"{size(out.stat().st_size)}. To load it: safetensors.torch.load_file({str(out)!r})")

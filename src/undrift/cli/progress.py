@@ -1,68 +1,90 @@
-"""How a run goes: a live bar on a terminal, a line now and then elsewhere."""
+"""Progress of a run: a live bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from undrift.cli.output import say
 from undrift.report.text import clean, percent, small, whole
-
-if TYPE_CHECKING:
-    from undrift.runs.folder import Outcome
+from undrift.runs.events import Began, Ended, Event, Measured
+from undrift.runs.outcome import Outcome, in_words
 
 LINES = 10
 """Lines per method where there is no terminal."""
+Row = Mapping[str, float]
+Key = tuple[str, int]
 
 
 class Progress(Protocol):
-    def begin(self, title: str, rounds: int) -> None: ...
-    def row(self, row: dict[str, Any]) -> None: ...
-    def end(self, outcome: Outcome) -> None: ...
+    def show(self, event: Event) -> None: ...
     def close(self) -> None: ...
 
 
-def progress(quiet: bool = False, note: str = "") -> Progress:
+def progress(
+    labels: Collection[str] = (),
+    seeds: Collection[int] = (),
+    note: str = "",
+    quiet: bool = False,
+) -> Progress:
     """A bar where standard error is a terminal, else lines; if ``quiet``, nothing that stays.
 
-    ``note`` is said beside every accuracy.
+    ``note`` is printed next to every accuracy.
     """
-    return Bar(quiet, note) if sys.stderr.isatty() else Lines(quiet, note)
+    names = Names(max(map(len, labels), default=0), len(seeds) > 1)
+    return Bar(names, note, quiet) if sys.stderr.isatty() else Lines(names, note, quiet)
+
+
+class Names:
+    """Titles of methods, aligned, with their seeds where there are several."""
+
+    def __init__(self, width: int = 0, several: bool = False):
+        self.width, self.several = width, several
+
+    def __call__(self, label: str, seed: int) -> str:
+        seeded = f" seed {seed}" if self.several else ""
+        return f"{label:<{self.width}}{seeded}"
 
 
 class Lines:
-    def __init__(self, quiet: bool, note: str = ""):
-        self.quiet, self.note = quiet, note
-        self.title, self.step, self.next = "", 1, 1
-        self.last: dict[str, Any] = {}
+    """About ten lines for each method, and one for its end."""
 
-    def begin(self, title: str, rounds: int) -> None:
-        self.title, self.step = title, max(rounds // LINES, 1)
-        self.next, self.last = self.step, {}
+    def __init__(self, names: Names, note: str = "", quiet: bool = False):
+        self.names, self.note, self.quiet = names, note, quiet
+        self.steps: dict[Key, int] = {}
+        self.next: dict[Key, int] = {}
+        self.last: dict[Key, Row] = {}
 
-    def row(self, row: dict[str, Any]) -> None:
-        self.last = row
-        if not self.quiet and row["round"] >= self.next:
-            self.next = row["round"] + self.step
-            say(f"{self.title}  {status(row, self.note)}")
+    def show(self, event: Event) -> None:
+        if isinstance(event, Began):
+            key = event.label, event.seed
+            self.steps[key] = self.next[key] = max(event.rounds // LINES, 1)
+        elif isinstance(event, Measured):
+            key = event.label, event.seed
+            self.last[key] = event.row
+            if event.row["round"] >= self.next[key]:
+                self.next[key] = event.row["round"] + self.steps[key]
+                self.say(key, status(event.row, self.note))
+        elif isinstance(event, Ended) and event.outcome.same_as is None:
+            key = event.outcome.label, event.outcome.seed
+            self.say(key, ending(event.outcome, self.last.pop(key, None), self.note))
 
-    def end(self, outcome: Outcome) -> None:
+    def say(self, key: Key, text: str) -> None:
         if not self.quiet:
-            say(f"{self.title}  {ending(outcome, self.last, self.note)}")
+            say(f"{self.names(*key)}  {text}")
 
     def close(self) -> None:
         pass
 
 
 class Bar:
-    """Round, gap, drift, vectors, seconds per round and the time that is left; colours unless
-    NO_COLOR is set.
-    """
+    """A bar for each method at work; colours unless NO_COLOR is set."""
 
-    def __init__(self, quiet: bool, note: str = "") -> None:
+    def __init__(self, names: Names, note: str = "", quiet: bool = False) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
         self.console = Console(stderr=True, highlight=False)
         self.bar = Progress(
@@ -73,55 +95,56 @@ class Bar:
             console=self.console,
             transient=True,
         )
-        self.quiet, self.note = quiet, note
-        self.task: Any = None
-        self.title, self.total, self.began, self.first = "", 0, 0.0, 0
-        self.last: dict[str, Any] = {}
+        self.names, self.note, self.quiet = names, note, quiet
+        self.rounds: dict[Key, int] = {}
+        self.first: dict[Key, tuple[TaskID, float, int]] = {}
+        """The bar, and the time and round of its first row: a resumed run begins later than 0."""
+        self.last: dict[Key, Row] = {}
         self.bar.start()
 
-    def begin(self, title: str, rounds: int) -> None:
-        self.title, self.total, self.task, self.last = clean(title), rounds, None, {}
+    def show(self, event: Event) -> None:
+        if isinstance(event, Began):
+            self.rounds[event.label, event.seed] = event.rounds
+        elif isinstance(event, Measured):
+            self.measured((event.label, event.seed), event.row)
+        elif isinstance(event, Ended) and event.outcome.same_as is None:
+            key = event.outcome.label, event.outcome.seed
+            if key in self.first:
+                self.bar.remove_task(self.first.pop(key)[0])
+            text = ending(event.outcome, self.last.pop(key, None), self.note)
+            if not self.quiet:
+                self.console.print(clean(f"{self.names(*key)}  {text}"), markup=False)
 
-    def row(self, row: dict[str, Any]) -> None:
-        now, self.last = row["round"], row
-        if self.task is None:  # a run that is resumed does not begin at round 0
-            self.began, self.first = time.perf_counter(), now
-            self.task = self.bar.add_task(self.title, total=self.total, completed=now, status="")
-        pace = 1000 * (time.perf_counter() - self.began) / max(now - self.first, 1)
-        self.bar.update(
-            self.task, completed=now, status=f"{status(row, self.note)}  {pace:.1f} ms/round"
-        )
-
-    def end(self, outcome: Outcome) -> None:
-        if self.task is not None:
-            self.bar.remove_task(self.task)
-        if not self.quiet:
-            self.console.print(
-                clean(f"{self.title}  {ending(outcome, self.last, self.note)}"), markup=False
-            )
+    def measured(self, key: Key, row: Row) -> None:
+        now, self.last[key] = int(row["round"]), row
+        if key not in self.first:
+            title, total = clean(self.names(*key)), self.rounds[key]
+            task = self.bar.add_task(title, total=total, completed=now, status="")
+            self.first[key] = task, time.perf_counter(), now
+        task, began, first = self.first[key]
+        pace = 1000 * (time.perf_counter() - began) / max(now - first, 1)
+        text = f"{status(row, self.note)}  {pace:.1f} ms/round"
+        self.bar.update(task, completed=now, status=text)
 
     def close(self) -> None:
         self.bar.stop()
 
 
-def status(row: dict[str, Any], note: str = "") -> str:
+def status(row: Row, note: str = "") -> str:
     """A row in a few words."""
     if row.get("gap") is not None:
         quality = f"gap {small(row['gap'])}"
     elif row.get("accuracy") is not None:
-        quality = (
-            f"accuracy {percent(row['accuracy'])}"
-            + f" ({note})" * bool(note)
-            + f"  loss {row['loss']:.4g}"
-        )
+        about = f" ({note})" if note else ""
+        quality = f"accuracy {percent(row['accuracy'])}{about}  loss {row['loss']:.4g}"
     else:
         quality = f"loss {row['loss']:.6g}"
     drift = "" if row.get("drift") is None else f"  drift {small(row['drift'])}"
     return f"round {row['round']}  {quality}{drift}  vectors {whole(row['vectors'])}"
 
 
-def ending(outcome: Outcome, row: dict[str, Any], note: str = "") -> str:
-    words = {"done": "all rounds run", "reached": "target reached"}.get(
-        outcome.status, outcome.status
-    )
-    return f"{words}: {status(row, note)}  {row['seconds']:.1f} s" if row else outcome.note or words
+def ending(outcome: Outcome, row: Row | None, note: str = "") -> str:
+    words = in_words(outcome.status)
+    if not row:
+        return outcome.note or words
+    return f"{words}: {status(row, note)}  {row['seconds']:.1f} s"

@@ -1,21 +1,24 @@
-"""``run`` and ``resume``: a spec becomes a folder and a table."""
+"""``run``: a spec becomes a folder and a table."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
-import json
 import os
 import traceback
+from argparse import Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from undrift.cli.folders import missing, place
-from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
+from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
+from undrift.cli.parser import Parser, natural, seconds
+from undrift.cli.progress import progress
+from undrift.cli.rehearse import rehearse, takes
+from undrift.cli.stop import Stop
 from undrift.report.summary import aim, metric, print_summaries, summarise
 from undrift.report.text import count
+from undrift.runs.events import Began, Ended, Event, Finishing, Measured
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
 from undrift.spec.errors import BadSpec
 from undrift.spec.overrides import Flag
@@ -23,78 +26,109 @@ from undrift.spec.reader import load
 from undrift.spec.schema import Spec
 from undrift.spec.vary import varied
 
-if TYPE_CHECKING:
-    from undrift.cli.experiment import Experiment, Stop
+SET = (
+    "change the spec: rounds=50, problem.clients=20, cohort.size=5, or method.lr=0.05 for every "
+    "method with an lr"
+)
+STORE = (
+    "where client states are kept: device, host (main memory, beside a GPU), file, or auto: the "
+    "first with room"
+)
+JOBS = "processes that share methods and seeds; no number depends on it (default: 1)"
+PLACES = ("auto", "device", "host", "file")
+LOGGERS = ("tensorboard", "mlflow")
 
 
-def run(
-    source: str, changes: Sequence[str], root: Path, overwrite: bool, check: bool, pause: float | None, store: str,
-    as_json: bool, logs: Sequence[str] = (),
-) -> int:  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How a run is carried out; nothing of it changes a number."""
+
+    checkpoint: float | None = None
+    """Seconds between checkpoints."""
+    store: str = "auto"
+    logs: Sequence[str] = ()
+    jobs: int = 1
+    json: bool = False
+
+    @classmethod
+    def of(cls, args: Namespace) -> Options:
+        return cls(**{field.name: getattr(args, field.name) for field in dataclasses.fields(cls)})
+
+
+def add(parser: Parser) -> None:
+    parser.description = (
+        "Run every method of a spec with every seed. The results go to a folder of the spec's "
+        "name: spec.toml, environment.json, metrics.jsonl, metrics.parquet, summary.json, models, "
+        "log.txt and gap.png or accuracy.png. Ctrl-C ends the run after the current round; the "
+        "same command, or undrift resume, continues from there. Ctrl-C twice stops at once. A "
+        'method with a file (file = "mine.py") is Python code, which is executed.'
+    )
+    parser.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
+    parser.add_argument(
+        "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
+    )
+    parser.folder("--out", default="runs", help="where run folders go")
+    parser.flag("--overwrite", help="replace an earlier run of the same name")
+    check = "run two rounds of each method, write nothing, and estimate what all of it takes"
+    parser.flag("--check", help=check)
+    add_options(parser)
+
+
+def add_options(parser: Parser) -> None:
+    """The options of ``run`` and ``resume``."""
+    pause = "time between checkpoints (default: 10)"
+    parser.add_argument("--checkpoint", type=seconds, metavar="SECONDS", help=pause)
+    parser.add_argument("--store", choices=PLACES, default="auto", metavar="PLACE", help=STORE)
+    parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=JOBS)
+    same = "the same bits whenever the run is repeated on one device (on a CPU always so)"
+    parser.flag("--deterministic", help=same)
+    parser.add_argument(
+        "--log",
+        dest="logs",
+        action="append",
+        choices=LOGGERS,
+        default=[],
+        metavar="LOGGER",
+        help="also log every row to tensorboard (in RUN/tensorboard) or mlflow; may be repeated",
+    )
+    parser.json()
+
+
+def main(args: Namespace) -> int:
+    options = Options.of(args)
     with refusing():
-        loggable(logs)
-        flags: list[str | Flag] = [*changes, *placed(store)]
-        spec = load(source, flags, lambda files: executes(Path(source).parent, files))
-        if check:
-            from undrift.cli.rehearse import rehearse
-
-            return rehearse(spec, store, as_json)
-        folder = Folder(root / spec.name)
+        loggable(options.logs)
+        flags: list[str | Flag] = [*args.changes, *placed(options.store)]
+        place = Path(args.spec).parent
+        spec = load(args.spec, flags, lambda files: executes(place, files))
+        if args.check:
+            return rehearse(spec, options.json)
+        folder = Folder(args.out / spec.name)
         state = folder.state(spec)
-        if overwrite:
-            return perform(spec, folder, False, pause, store, as_json, logs)
+        if args.overwrite or state in ("new", "unfinished"):
+            return perform(spec, folder, args.overwrite, options)
         if state == "other":
-            remedy = "Use --overwrite to replace it, or another name: -s name=NAME"
-            same = folder.document() == spec.document()
-            what = (
-                f"a run of this spec with other code ({', '.join(spec.sources)})"
-                if same
-                else "another spec's run"
-            )
-            refuse([f"{folder.path} holds {what}"], remedy)
-        if state == "same":
-            known(spec, folder)
-            folder.tidy()
-            unlogged = ", so nothing was logged" * bool(logs)
-            say(f"{folder.path} holds this run already{unlogged}; --overwrite runs it again.")
-            return report(folder, as_json)
-        return perform(spec, folder, state == "unfinished", pause, store, as_json, logs)
-
-
-def resume(
-    name: str,
-    pause: float | None,
-    store: str,
-    as_json: bool,
-    logs: Sequence[str] = (),
-    trust: bool = False,
-) -> int:
-    with refusing():
-        loggable(logs)
-        folder = Folder(place(name))
-        if wrong := missing(name):
-            refuse([wrong])
-        if not folder.file("spec.toml").is_file():
-            raise BadFolder(f"{folder.path} is not the folder of a run: there is no spec.toml")
-        if folder.complete:
-            folder.tidy()
-            say(f"{folder.path} is finished" + ", so nothing was logged" * bool(logs) + ".")
-            return report(folder, as_json)
-        spec = load(
-            folder.file("spec.toml"),
-            placed(store),
-            code=lambda files: (executes if trust else distrust)(folder.path, files),
-        )
-        if folder.state(spec) == "other":
-            raise BadFolder(
-                f"{folder.file('spec.toml')} is from another version of undrift: run the spec it came from"
-            )
-        return perform(spec, folder, True, pause, store, as_json, logs)
+            other(spec, folder)
+        known(spec, folder)
+        folder.tidy()
+        unlogged = ", so nothing was logged" if options.logs else ""
+        say(f"{folder.path} holds this run already{unlogged}; --overwrite runs it again.")
+        return report(folder, options.json)
 
 
 def placed(store: str) -> list[Flag]:
     """What ``--store`` changes in a spec."""
     return [] if store == "auto" else [Flag(f"engine.store={store}", f"--store {store}")]
+
+
+def other(spec: Spec, folder: Folder) -> None:
+    """Refuse a folder that holds another run."""
+    changed = folder.differences(spec)
+    what = f"a run of this spec with other code ({', '.join(spec.sources)})"
+    if changed:
+        what = f"another spec's run: {'; '.join(changed[:5])}{'; ...' if len(changed) > 5 else ''}"
+    remedy = "Use --overwrite to replace it, or another name: -s name=NAME"
+    refuse([f"{folder.path} holds {what}"], remedy)
 
 
 def executes(place: Path, files: Mapping[str, Sequence[str]]) -> None:
@@ -103,19 +137,9 @@ def executes(place: Path, files: Mapping[str, Sequence[str]]) -> None:
         say(f"Executes {place / file}: the Python code of {', '.join(labels)}.")
 
 
-def distrust(place: Path, files: Mapping[str, Sequence[str]]) -> None:
-    """Refuse the code that a folder brings."""
-    named = ", ".join(f"{place / file} ({', '.join(labels)})" for file, labels in files.items())
-    refuse(
-        [
-            f"{named}: Python code in the folder, which would be executed. If you trust it: {again(place, files)}"
-        ]
-    )
-
-
 def again(place: Path, code: Collection[str]) -> str:
-    """The command that goes on with a run; a folder that brings code has to be trusted."""
-    return f"undrift resume {place}" + " --trust" * bool(code)
+    """The command that continues a run; a folder that brings code has to be trusted."""
+    return f"undrift resume {place}{' --trust' if code else ''}"
 
 
 def writable(path: Path) -> None:
@@ -139,228 +163,134 @@ def loggable(logs: Sequence[str]) -> None:
         from undrift.runs.loggers import missing
 
         if wrong := missing(logs):
-            refuse(wrong)
+            refuse([f"--log {name}: {text}" for name, text in wrong.items()])
 
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """What is wrong with a spec or a folder is told, and nothing is run."""
+    """Print what is wrong with a spec or a folder, and exit."""
     try:
         yield
-    except (BadSpec, BadFolder) as error:
-        refuse(getattr(error, "complaints", [error]))
+    except BadSpec as error:
+        refuse(error.complaints)
+    except BadFolder as error:
+        refuse([error])
     except BrokenPipeError:
         raise
     except OSError as error:
-        say(f"{error.filename}: {error.strerror or error}")
-        raise SystemExit(FAILED) from None
+        raise SystemExit(cannot(error)) from None
 
 
-def perform(
-    spec: Spec,
-    folder: Folder,
-    again: bool,
-    pause: float | None,
-    store: str,
-    as_json: bool,
-    logs: Sequence[str] = (),
-) -> int:
-    """Run what is left of a spec."""
-    from undrift.cli.experiment import Stop, make
+def perform(spec: Spec, folder: Folder, afresh: bool, options: Options) -> int:
+    """Run what is left of a spec, and print the table."""
+    from undrift.runs.experiment import make
+    from undrift.runs.keep import carry_out
 
     writable(folder.path)
-    say(
-        f"{spec.name}: {count(len(spec.entries), 'method')} on {spec.problem_name}, {count(len(spec.seeds), 'seed')}"
-    )
-    experiment = make(spec, store)
-    say(experiment.takes)
-    try:
-        (go_on if again else begin)(folder, experiment)
-        share(folder, experiment)
-        if logs:
-            from undrift.runs.loggers import Log
+    methods, seeds = count(len(spec.entries), "method"), count(len(spec.seeds), "seed")
+    say(f"{spec.name}: {methods} on {spec.problem_name}, {seeds}")
+    experiment = make(spec)
+    say(takes(experiment))
+    bar = progress([entry.label for entry in spec.entries], spec.seeds, experiment.note)
 
-            folder.listeners.append(Log(folder, logs, say))
-        stop = Stop()
-        outcomes = work(folder, experiment, pause, stop)
-        if outcomes is None:
-            return interrupted(folder, spec, stop)
-        draw(folder, spec)
-        folder.finish(outcomes)
+    def hear(event: Event) -> None:
+        bar.show(event)
+        if isinstance(event, Finishing):
+            draw(folder, spec)
+        elif not isinstance(event, (Began, Measured, Ended)):
+            say(str(event))
+
+    stop, stopped = Stop(), False
+    try:
+        with stop:
+            carry_out(
+                experiment,
+                folder,
+                afresh=afresh,
+                emit=hear,
+                stop=stop,
+                pause=options.checkpoint,
+                loggers=options.logs,
+                jobs=options.jobs,
+            )
     except OSError as error:
         return broken(folder, spec, error)
     except (BadSpec, BadFolder):
         raise
-    except (Exception, KeyboardInterrupt) as error:
+    except KeyboardInterrupt:
+        stopped = True
+    except Exception as error:
         unfinished(folder, spec, error)
         raise
     finally:
-        folder.close()
-    code = report(folder, as_json)
-    say(
-        f"\nKept in {folder.path}: {', '.join(name for name in FILES if folder.file(name).exists())}"
-    )
+        bar.close()
+    if not folder.complete:
+        return interrupted(folder, spec, stop.code if stopped or stop.asked else FAILED)
+    code = report(folder, options.json)
+    kept = ", ".join(name for name in FILES if folder.file(name).exists())
+    say(f"\nKept in {folder.path}: {kept}")
     say(f"In a browser: undrift report {folder.path}")
     return code
 
 
-def go_on(folder: Folder, experiment: Experiment) -> None:
-    """A folder that holds a part of the run."""
-    from undrift.runs.environment import environment
-
-    spec, before = experiment.spec, folder.environment
-    if before.get("spec", spec.identity) != spec.identity:
-        raise BadFolder(
-            f"{' or '.join(['spec.toml', *spec.sources])} in {folder.path} is not what this run was begun with; put "
-            "that back, or "
-            "run this one elsewhere: undrift run SPEC -s name=NAME"
-        )
-    same_data(folder, experiment.data)
-    for text in folder.resume(
-        {(entry.label, seed) for entry in spec.entries for seed in spec.seeds}
-    ):
-        say(f"{text}: what is missing is run again.")
-    say(
-        f"Goes on in {folder.path}: {len(folder.outcomes())} of {len(spec.entries) * len(spec.seeds)} are done."
-    )
-    now = {
-        key: value
-        for key, value in environment(spec.device).items()
-        if before.get(key, value) != value
-    }
-    if now:
-        changes = ", ".join(f"{key} was {before[key]} and is {value}" for key, value in now.items())
-        say(
-            f"Since it began, {changes}: its numbers may differ from those of a run without a break."
-        )
-        folder.log(f"goes on where {changes}")
-
-
 def known(spec: Spec, folder: Folder) -> None:
-    """Whether a finished run is one on the data that are there now."""
-    from undrift.cli.experiment import make
+    """Refuse a finished run on other data than are there now."""
+    from undrift.runs.experiment import make
+    from undrift.runs.keep import same_data
 
-    data = None
+    data, why = None, ""
     if "data" in folder.environment:
         try:
             data = make(spec).data
         except BadSpec as error:
-            say(f"The data cannot be loaded now: {error}")
-    same_data(folder, data)
+            why = f"the data cannot be loaded now: {error}"
+    same_data(folder, data, lambda event: say(str(event)), why)
 
 
-def same_data(folder: Folder, data: str | None) -> None:
-    """Refuse a folder of a run on other data than ``data``."""
-    before = folder.environment.get("data")
-    if before is None or data is None:
-        say(
-            f"Whether {folder.path} was run on the same data cannot be told: there is no digest of them."
-        )
-    elif before != data:
-        raise BadFolder(
-            f"{folder.path} holds a run of this spec on other data: their digest was {str(before)[:12]} and is "
-            f"{data[:12]}. Put those data back, or run it anew: undrift run SPEC --overwrite, or -s name=NAME"
-        )
+def interrupted(folder: Folder, spec: Spec, code: int) -> int:
+    """The user stopped the run, or a process of several died."""
+    why = "Unfinished" if code == FAILED else "Interrupted"
+    folder.log(why.lower())
+    folder.close()
+    rows = folder.recorded()
+    say(f"{why}. Kept: {count(len(rows), 'row')} in {folder.file('metrics.jsonl')}.")
+    see = f". See them: undrift compare {folder.path}" if rows else ""
+    say(f"Continue: {again(folder.path, spec.sources)}{see}")
+    return code
 
 
-def begin(folder: Folder, experiment: Experiment) -> None:
-    """An empty folder for a new run."""
-    from undrift.runs.environment import environment
-
-    chosen = [
-        f"{task.entry.label}: {', '.join(f'{f} = {getattr(task.method, f):.6g}' for f in fields)} (theory)"
-        for task in experiment.tasks
-        if (fields := task.entry.method.open_fields())
-    ]
-    about = {"note": experiment.note, "spec": experiment.spec.identity, "data": experiment.data}
-    about = {key: value for key, value in about.items() if value}
-    folder.start(experiment.spec, environment(experiment.spec.device) | about, chosen)
-
-
-def share(folder: Folder, experiment: Experiment) -> None:
-    """Who holds what, where samples have classes."""
-    problem = experiment.tasks[0].problem
-    counts = problem.label_counts()
-    if counts is not None and not folder.file("partition.json").exists():
-        share = {"classes": list(problem.class_names), "counts": counts.long().tolist()}
-        folder.write("partition.json", json.dumps(share) + "\n")
-
-
-def work(
-    folder: Folder, experiment: Experiment, pause: float | None, stop: Stop
-) -> list[Outcome] | None:
-    """How every method ended with every seed; ``None`` if the user stopped it."""
-    from undrift.cli.progress import progress
-
-    bar, outcomes = progress(note=experiment.note), []
-    try:
-        with stop, suppress(KeyboardInterrupt):
-            for outcome in experiment.perform(folder, bar, stop, pause):
-                outcomes.append(outcome)
-                same = (
-                    f"as seed {outcome.same_as}, for no seed changes it"
-                    if outcome.same_as is not None
-                    else ""
-                )
-                folder.log(
-                    f"{outcome.label}, seed {outcome.seed}: {same or outcome.note or outcome.status}"
-                )
-    finally:
-        bar.close()
-    spec = experiment.spec
-    whole = (
-        len(outcomes) == len(spec.entries) * len(spec.seeds) and outcomes[-1].status != "stopped"
-    )
-    return outcomes if whole else None
-
-
-def interrupted(folder: Folder, spec: Spec, stop: Stop) -> int:
-    folder.log("interrupted")
-    rows = folder.rows() if folder.file("metrics.jsonl").exists() else []
-    say(f"Interrupted. Kept: {count(len(rows), 'row')} in {folder.file('metrics.jsonl')}.")
-    say(
-        f"Go on: {again(folder.path, spec.sources)}"
-        + f". See them: undrift compare {folder.path}" * bool(rows)
-    )
-    return stop.code
-
-
-def unfinished(folder: Folder, spec: Spec, error: BaseException) -> None:
-    """Before the end by an error that nobody foresaw: the log has all of it, and the rows are kept."""
+def unfinished(folder: Folder, spec: Spec, error: Exception) -> None:
+    """Log an error that nobody foresaw; the rows are kept."""
     if folder.file("spec.toml").is_file():
-        if isinstance(error, Exception):
-            folder.log("".join(traceback.format_exception(error)).rstrip())
-        say(
-            f"What was measured before is kept in {folder.path}. Go on: {again(folder.path, spec.sources)}"
-        )
+        folder.log("".join(traceback.format_exception(error)).rstrip())
+        folder.close()
+        how = again(folder.path, spec.sources)
+        say(f"What was measured before is kept in {folder.path}. Continue: {how}")
 
 
 def broken(folder: Folder, spec: Spec, error: OSError) -> int:
     """The folder cannot be written any more."""
-    say(f"{error.filename or folder.path}: {error.strerror or error}")
+    code = cannot(error, folder.path)
     if folder.file("spec.toml").is_file():
-        say(
-            f"What was measured before is kept. Once there is room to write: {again(folder.path, spec.sources)}"
-        )
-    return FAILED
+        how = again(folder.path, spec.sources)
+        say(f"What was measured before is kept. Once there is room to write: {how}")
+    return code
 
 
 def draw(folder: Folder, spec: Spec) -> None:
     from undrift.report.figures import image, panels
 
-    rows = folder.rows() if folder.file("metrics.jsonl").exists() else []
-    if rows:
+    if rows := folder.recorded():
         column, title = metric(rows), f"{spec.name}: {spec.problem_name}"
-        figure = panels(
-            {title: rows}, aim(spec.document(), column), smooth=spec.smooth, note=folder.note
-        )
+        goal = aim(spec.document(), column)
+        figure = panels({title: rows}, goal, smooth=spec.smooth, note=folder.note)
         folder.write(f"{column}.png", image(figure))
 
 
 def report(folder: Folder, as_json: bool) -> int:
-    """The table of a finished run, on standard output; the exit code."""
+    """Print the table of a finished run; the exit code."""
     rows, outcomes = folder.rows(), folder.outcomes()
-    target = aim(folder.document(), metric(rows))
+    target, seeds = aim(folder.document(), metric(rows)), varied(folder.document())
     summaries = summarise(rows, target, outcomes)
     if as_json:
         result_json(
@@ -369,15 +299,13 @@ def report(folder: Folder, as_json: bool) -> int:
                 "folder": str(folder.path),
                 "target": target,
                 "note": folder.note,
-                "varied": varied(folder.document()),
+                "varied": seeds,
                 "methods": [s.document() for s in summaries],
                 "runs": [dataclasses.asdict(outcome) for outcome in outcomes],
             }
         )
     else:
-        result(
-            print_summaries(summaries, target, note=folder.note, varied=[varied(folder.document())])
-        )
+        result(print_summaries(summaries, target, note=folder.note, varied=[seeds]))
         for note in notes(outcomes):
             result(note)
     return FAILED if all(o.status in ("diverged", "failed") for o in outcomes) else OK

@@ -110,10 +110,10 @@ class Interrupt:
 
 
 class Stop(Interrupt):
-    """While it is entered, the first signal only sets ``asked``; the second is a KeyboardInterrupt."""
+    """Inside it the first signal only sets ``asked``; the second is a KeyboardInterrupt."""
 
-    others: Sequence[Popen] = ()
-    """Processes that are told too."""
+    others: Sequence[Popen[bytes]] = ()
+    """Processes that are signalled too."""
 
     @property
     def asked(self) -> bool:

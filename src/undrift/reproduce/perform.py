@@ -1,6 +1,4 @@
-"""Runs what items need and the cache has not, problem by problem: the data are laid out once for
-all who share them.
-"""
+"""Runs what items need and the cache lacks, problem by problem: data are laid out once for all."""
 
 from __future__ import annotations
 
@@ -12,22 +10,22 @@ from typing import TYPE_CHECKING, Protocol
 from undrift.core.problem import Problem, Unsupported
 from undrift.reproduce.cache import Cache, Want, begin, end, without_defaults
 from undrift.reproduce.items import Item, Panel
-from undrift.runs.folder import CHECKPOINTS, BadFolder, Outcome, Row
-from undrift.spec.schema import values
+from undrift.runs.events import Event, Measured
+from undrift.runs.folder import CHECKPOINTS, Busy, Row
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from undrift.engines import Engine
+    from undrift.runs.prepare import Task
     from undrift.runs.trial import Stops
     from undrift.spec.schema import Spec
 
 PAUSE = 120.0
 """Seconds between checkpoints."""
 LARGE = 2e9
-"""Bytes of a state that is not kept: such a run begins anew when it was interrupted."""
+"""Bytes of the largest state that is kept; a run with a larger one starts anew after a stop."""
 EMBEDDED = ("problem.data=digits", "problem.augment=none")
-"""What stands in for a data set that is not there, where only a quick look is asked for."""
+"""Overrides that replace a missing data set in a quick look."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,12 +40,12 @@ class Options:
     only: Sequence[str] = ()
 
     def flags(self) -> list[str]:
-        """Changes of the specs of networks: only they go to a GPU, the convex problems are too
-        small for one.
-        """
+        """Changes to the specs of networks; convex problems are too small for a GPU."""
         precision = self.precision or ("bf16" if self.device.startswith("cuda") else None)
-        place = [] if self.device == "cpu" else [f"device={self.device}"]
-        return [*place, *[f"problem.precision={precision}"] * bool(precision)]
+        changes = [] if self.device == "cpu" else [f"device={self.device}"]
+        if precision:
+            changes.append(f"problem.precision={precision}")
+        return changes
 
 
 class Reporter(Protocol):
@@ -98,7 +96,7 @@ def missing(spec: Spec) -> str:
 
 
 def plan(wanted: Iterable[Want]) -> list[list[Want]]:
-    """Each run once and as long as anyone needs it, those of one problem together."""
+    """Each run once, as long as any item needs it, grouped by problem."""
     longest: dict[str, Want] = {}
     for want in wanted:
         if want.key not in longest or longest[want.key].rounds < want.rounds:
@@ -117,13 +115,16 @@ def plan(wanted: Iterable[Want]) -> list[list[Want]]:
 def perform(
     groups: list[list[Want]], cache: Cache, stop: Stops, reporter: Reporter
 ) -> Iterator[tuple[Want, str]]:
-    """Carry out what is left; gives the runs that failed, with the reason."""
+    """Carry out what is left; yields the runs that failed, with the reason."""
+    from undrift.runs.prepare import build
+
     for group in groups:
         left = [want for want in group if not cache.serves(want)]
         if not left or stop.asked:
             continue
+        spec, objective = left[0].spec, left[0].entry.objective
         try:
-            problem = build(left[0])
+            problem = build(spec.problem, objective, spec.dtype, spec.device)
         except (ValueError, OSError, RuntimeError) as error:
             yield from ((want, str(error)) for want in left)
             continue
@@ -132,9 +133,8 @@ def perform(
                 continue
             try:
                 carry_out(want, problem, cache, stop, reporter)
-            except BadFolder as error:
-                if "in use" not in str(error):
-                    raise
+            except Busy:  # another process is at it
+                pass
             except (Unsupported, ValueError, RuntimeError) as error:
                 yield want, str(error)
             release()
@@ -143,91 +143,74 @@ def perform(
         release(compiled=True)
 
 
-def build(want: Want) -> Problem:
-    """The problem, where the run takes place."""
-    import torch
-
-    spec, objective = want.spec, want.entry.objective
-    problem = spec.problem.build(objective)
-    dtype = problem.dtype if spec.dtype is None else getattr(torch, spec.dtype)
-    return problem.to(dtype, torch.device(spec.device))
-
-
 def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter: Reporter) -> None:
     """One run, from where it was left."""
     from undrift.engines.checkpoint import Shelf
-    from undrift.runs.api import prepare
+    from undrift.runs import experiment
     from undrift.runs.threads import threads
-    from undrift.runs.trial import Trial
 
     folder, spec, entry = cache.folder(want.key), want.spec, want.entry
-    label = name = type(entry.method).__name__
     try:
         begin(folder, want, problem.note)
         if cache.serves(want):  # another process has just finished it
             return
         reporter.begin(want)
 
-        def watch(row: Row) -> None:
-            folder.append({"label": label, "method": name, "seed": want.seed, **row})
-            reporter.row(row)
+        def hear(event: Event) -> None:
+            if isinstance(event, Measured):
+                reporter.row(event.row)
+            else:
+                reporter.say(str(event))
 
         with threads(problem, spec.batch, spec.cohort):
-            engine = prepare(
-                entry.method,
-                problem,
-                seed=want.seed,
-                x0=start(want, problem),
-                **spec.setting(entry),
-            )
-            trial = Trial(engine, want.rounds, spec.every, watch)
             shelf = Shelf(folder.file(CHECKPOINTS), "state", want.key)
-            trial.resume(folder, shelf, label, want.seed, reporter.say)
-            if state(engine) > LARGE:
-                trial.keep = folder.settle
-            status = trial.run(stop=stop, pause=PAUSE)
-            if status == "done" and want.rounds < entry.rounds:
-                trial.keep()
-            elif status != "stopped":
-                shelf.clear()
-        if status != "stopped":
-            end(
-                folder,
-                Outcome(
-                    label, name, want.seed, status, values(engine.method), model=trial.fingerprint()
-                ),
+            place = experiment.Place(
+                folder, shelf, largest=LARGE, lasting=want.rounds < entry.rounds
             )
-        reporter.end(want, status)
+            outcome = experiment.perform(
+                task(want, problem, start(want, problem)),
+                want.seed,
+                draws=want.seed,
+                place=place,
+                emit=hear,
+                stop=stop,
+                pause=PAUSE,
+            ).outcome
+        if outcome.status != "stopped":
+            if outcome.status != "done" or not place.lasting:
+                shelf.clear()
+            end(folder, dataclasses.replace(outcome, note="", seeded=True))
+        reporter.end(want, outcome.status)
     finally:
         folder.close()
 
 
-def start(want: Want, problem: Problem) -> Tensor | None:
-    """Where the run begins, if not where the problem says."""
-    from undrift.runs.api import prepare
+def task(want: Want, problem: Problem, x0: Tensor | None = None) -> Task:
+    """A run on a problem that is built, as the experiment takes it; its label is the method's."""
+    from undrift.runs.prepare import Setup, ready
 
+    setting = {
+        key: value
+        for key, value in want.spec.setting(want.entry).items()
+        if key not in ("dtype", "device")
+    }
+    method, setup = want.entry.method, Setup(**setting, x0=x0)
+    return ready(type(method).__name__, method, problem, setup, want.rounds, want.spec.every)
+
+
+def start(want: Want, problem: Problem) -> Tensor | None:
+    """The model after the rounds that come first; ``None``: the problem's own first point."""
     if want.start is None:
         return None
     entry, rounds = want.start
-    engine = prepare(entry.method, problem, seed=want.seed, **want.spec.setting(entry))
+    engine = task(dataclasses.replace(want, entry=entry), problem).engine(want.seed)
     for _ in range(rounds):
         engine.run_round()
     return engine.x.clone()
 
 
-def state(engine: Engine) -> int:
-    """Bytes of a checkpoint."""
-    problem, method = engine.problem, engine.method
-    vectors = len(method.Server.vectors) + problem.clients * (
-        len(method.Client.vectors) + problem.remembers
-    )
-    return vectors * problem.dim * engine.x0.element_size()
-
-
 def release(compiled: bool = False) -> None:
-    """Give back the memory of what is over; also what was ``compiled`` for it, of which torch keeps
-    only so much.
-    """
+    """Free the memory of finished runs, and what torch ``compiled`` for them, if that is over."""
     import torch
 
     gc.collect()

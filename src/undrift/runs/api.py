@@ -1,90 +1,111 @@
-"""The loop over rounds, and what it records."""
+"""``undrift.run`` and its relatives: everything the command line can run, from Python."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, overload
 
+import numpy as np
 import torch
 
-from undrift.core.cohort import Sampling, sampling
-from undrift.core.method import Method
+from undrift.core.cohort import Sampling
+from undrift.core.method import Method, registry
 from undrift.core.options import Scope, Weights
-from undrift.core.problem import Problem, Unsupported
-from undrift.engines import Engine, Ledger
-from undrift.engines.memory import afford
-from undrift.engines.named import registry as engines
-from undrift.runs.arguments import named, settle
+from undrift.core.params import BadParameters
+from undrift.core.problem import Problem
+from undrift.engines import Engine
+from undrift.problems.named import made
+from undrift.runs import loggers as adapters
+from undrift.runs import models
+from undrift.runs.arguments import Methods, labelled, named, settle, setup
+from undrift.runs.events import Emit, Event, Measured, ignore
+from undrift.runs.experiment import Experiment, Result, make
+from undrift.runs.folder import BadFolder, Folder, Row
 from undrift.runs.history import History
-from undrift.runs.trial import Trial
-from undrift.theory import prescribe
+from undrift.runs.journal import Key
+from undrift.runs.keep import carry_out, same_data
+from undrift.runs.prepare import build, placed, ready, resolve
+from undrift.runs.results import Recorded, Run, Runs, history
+from undrift.runs.script import describe
+from undrift.spec import writer
+from undrift.spec.errors import BadSpec
+from undrift.spec.reader import load as load_spec
+from undrift.spec.reader import parse
+from undrift.spec.schema import Spec, values
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from torch import nn
+__all__ = ["Run", "Runs", "load", "prepare", "resolve", "resume", "run", "run_spec"]
 
-SPENT = tuple(field.name for field in dataclasses.fields(Ledger))
-
-
-@dataclasses.dataclass(repr=False)
-class Run:
-    """A finished run."""
-
-    method: Method
-    problem: Problem
-    engine: Engine
-    history: History
-    status: str
-    """``done``, ``diverged`` or ``reached`` (a target)."""
-
-    @property
-    def x(self) -> torch.Tensor:
-        """The server's last model."""
-        return self.engine.x.clone()
-
-    def module(self) -> nn.Module:
-        """The network with the server's last model, where the problem is one."""
-        make = getattr(self.problem, "module", None)
-        if make is None:
-            raise Unsupported(
-                f"{type(self.problem).__name__} is not a network: its model is the vector x of the run"
-            )
-        return make(self.x)
-
-    def plot(self, y: str | None = None, x: str = "round", ax: Axes | None = None) -> Axes:
-        """Draw one recorded column against another.
-
-        Without ``y`` that is the gap where the optimum is known, else the accuracy, else the loss.
-        """
-        from undrift.plots.columns import metric
-        from undrift.plots.curves import curve
-
-        column = y or metric(self.history.rows)
-        return curve(self.history, column, x, label=type(self.method).__name__, ax=ax)
-
-    def __repr__(self) -> str:
-        problem = f"{type(self.problem).__name__} with {self.problem.clients} clients, dim {self.problem.dim}"
-        return f"Run({self.method} on {problem}: {self.status}; {self.history.ending(SPENT)})"
+Point = torch.Tensor | np.ndarray[Any, Any] | Sequence[float]
+Cohort = int | Sampling | Mapping[str, object]
 
 
+# The three signatures differ in what they take first, in ``seeds`` and in what they return.
+# fmt: off
+@overload
 def run(
-    method: Method,
+    method: Method, problem: Problem | str, *, rounds: int, seeds: None = None,
+    save: str | Path | None = None, overwrite: bool = False, loggers: Sequence[str] = (),
+    on_event: Emit | None = None, every: int = 1, until: Callable[[Row], bool] | None = None,
+    watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
+    epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
+    x0: Point | None = None, seed: int = 0, dtype: str | torch.dtype | None = None,
+    device: str | torch.device = "cpu", engine: str = "simulate", store: str = "auto",
+    weight_decay: float = 0.0, clip: float | None = None, clip_scope: Scope = "task",
+    decay: float = 1.0, weights: Weights = "uniform", problem_seed: int | None = None,
+    **parameters: object,
+) -> Run: ...
+@overload
+def run(
+    method: Sequence[Method] | Mapping[str, Method], problem: Problem | str, *, rounds: int,
+    seeds: Sequence[int] | None = None,
+    save: str | Path | None = None, overwrite: bool = False, loggers: Sequence[str] = (),
+    on_event: Emit | None = None, every: int = 1, until: Callable[[Row], bool] | None = None,
+    watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
+    epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
+    x0: Point | None = None, seed: int = 0, dtype: str | torch.dtype | None = None,
+    device: str | torch.device = "cpu", engine: str = "simulate", store: str = "auto",
+    weight_decay: float = 0.0, clip: float | None = None, clip_scope: Scope = "task",
+    decay: float = 1.0, weights: Weights = "uniform", problem_seed: int | None = None,
+    **parameters: object,
+) -> Runs: ...
+@overload
+def run(
+    method: Method, problem: Problem | str, *, rounds: int, seeds: Sequence[int],
+    save: str | Path | None = None, overwrite: bool = False, loggers: Sequence[str] = (),
+    on_event: Emit | None = None, every: int = 1, until: Callable[[Row], bool] | None = None,
+    watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
+    epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
+    x0: Point | None = None, seed: int = 0, dtype: str | torch.dtype | None = None,
+    device: str | torch.device = "cpu", engine: str = "simulate", store: str = "auto",
+    weight_decay: float = 0.0, clip: float | None = None, clip_scope: Scope = "task",
+    decay: float = 1.0, weights: Weights = "uniform", problem_seed: int | None = None,
+    **parameters: object,
+) -> Runs: ...
+# fmt: on
+def run(
+    method: Methods,
     problem: Problem | str,
     *,
     rounds: int,
+    seeds: Sequence[int] | None = None,
+    save: str | Path | None = None,
+    overwrite: bool = False,
+    loggers: Sequence[str] = (),
+    on_event: Emit | None = None,
     every: int = 1,
-    until: Callable[[dict[str, float]], bool] | None = None,
-    watch: Callable[[dict[str, float]], None] | None = None,
+    until: Callable[[Row], bool] | None = None,
+    watch: Callable[[Row], None] | None = None,
     steps: int | Sequence[int] = 1,
     epochs: int | None = None,
-    cohort: int | Sampling | Mapping[str, Any] | None = None,
+    cohort: Cohort | None = None,
     batch: int | None = None,
-    x0: Any = None,
+    x0: Point | None = None,
     seed: int = 0,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device = "cpu",
-    engine: Literal["simulate", "wire"] = "simulate",
+    engine: str = "simulate",
     store: str = "auto",
     weight_decay: float = 0.0,
     clip: float | None = None,
@@ -92,158 +113,336 @@ def run(
     decay: float = 1.0,
     weights: Weights = "uniform",
     problem_seed: int | None = None,
-    **parameters: Any,
-) -> Run:
-    """Run ``method`` on ``problem`` and record it.
+    **parameters: object,
+) -> Run | Runs:
+    """Run a method on a problem and record it; several methods or seeds give :class:`Runs`.
 
     A problem may be named ("logistic-a9a"); further keyword arguments are then its parameters.
-    Hyper-parameters given
-    as "theory" take their prescribed values. What is wrong with the arguments is raised as one
-    ``BadParameters``;
-    what only the problem itself can tell, as the length of ``x0``, as a ``ValueError``.
+    Hyper-parameters given as "theory" take their prescribed values. Everything wrong with the
+    arguments is raised as one ``BadParameters``; what only the problem can tell, such as the length
+    of ``x0``, as a ``ValueError``.
 
     rounds        rounds of communication, after which the method is done
+    seeds         run every method with each of these seeds, instead of one seed
+    save          folder of the run, as the command line makes it; the same call continues it
+    overwrite     replace an earlier run in that folder
+    loggers       also log every row of a saved run: "tensorboard", "mlflow"
+    on_event      called with every event (undrift.runs.events) as it happens
     every         rounds from one recorded row to the next
     until         a function of a row: the run ends early once it is true
-    watch         is shown every row as it is recorded
+    watch         called with every row as it is recorded
     steps         local steps of a round: one number for all clients, or one for each
     epochs        passes over a client's samples, instead of steps; needs a batch
-    cohort        clients that take part in a round: a number, or a Sampling or its parameters; left
-                  out: all of them
+    cohort        clients that take part in a round: a number, or a Sampling or its parameters;
+                  left out: all of them
     batch         samples of a mini-batch; left out: all that a client has
     x0            the first point; left out: the problem's own
     seed          decides cohorts, mini-batches and coins
     dtype         float64 or float32, of models and gradients; left out: the problem's own
     device        cpu, cuda, cuda:1 ...
     engine        simulate: the cohort side by side; wire: one client after another, by messages
-    store         where simulate keeps what clients remember: device, host, file, or auto: the first
-                  with room
+    store         where simulate keeps client states: device, host, file, or auto: the first with
+                  room
     weight_decay  adds weight_decay * y to every local gradient
     clip          largest norm of a gradient
     clip_scope    what of a local step is clipped: task, whole or reference
                   (undrift.core.options.Treatment)
     decay         factor on lr after every round
     weights       uniform, or samples: clients count by their number of samples
-    problem_seed  the parameter seed of a problem that is named: decides its data, its split, its
-                  first weights
+    problem_seed  the parameter seed of a named problem: decides its data, its split, its first
+                  weights
+
+    >>> import undrift as ud
+    >>> run = ud.run(ud.Scaffold(lr=0.05), "quadratic", rounds=50, steps=4)
+    >>> run.status, bool(run.history["gap"][-1] < run.history["gap"][0])
+    ('done', True)
     """
-    setting: dict[str, Any] = {
-        "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch, "x0": x0, "seed": seed, "dtype": dtype,
-        "device": device, "engine": engine, "store": store, "weight_decay": weight_decay, "clip": clip,
-        "clip_scope": clip_scope, "decay": decay, "weights": weights, "problem_seed": problem_seed,
+    given = {
+        "rounds": rounds, "seeds": seeds, "on_event": on_event, "every": every, "until": until,
+        "watch": watch, "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch,
+        "x0": x0, "seed": seed, "dtype": dtype, "device": device, "engine": engine, "store": store,
+        "weight_decay": weight_decay, "clip": clip, "clip_scope": clip_scope, "decay": decay,
+        "weights": weights, "problem_seed": problem_seed,
     }  # fmt: skip
-    own = {"rounds": rounds, "every": every, "until": until, "watch": watch}
-    given = settle(method, problem, own | setting, parameters)
-    machine = prepare(method, problem, **setting, **parameters)
-    history, status = record(
-        machine, given["rounds"], every=given["every"], until=until, watch=watch
+    methods = labelled(method)
+    checked = settle(methods.values(), problem, given, parameters)
+    one = isinstance(method, Method) and seeds is None
+    own = named(parameters, problem_seed)
+    experiment = _experiment(methods, problem, checked, own, save)
+    found = _run(experiment, save, overwrite, loggers, _both(on_event, watch))
+    return next(iter(found.values())) if one else found
+
+
+def prepare(method: Method, problem: Problem | str, **setting: Any) -> Engine:
+    """The engine of a :func:`run`, before its first round; takes the same settings."""
+    defaults = run.__kwdefaults__ or {}
+    given = {k: setting.pop(k, v) for k, v in defaults.items() if k not in _NOT_OF_ENGINES}
+    checked = settle([method], problem, {**given, "rounds": 1, "every": 1}, setting)
+    own = named(setting, given["problem_seed"])
+    experiment = _experiment(labelled(method), problem, checked, own, None)
+    return experiment.tasks[0].engine(checked["seed"])
+
+
+_NOT_OF_ENGINES = ("seeds", "save", "overwrite", "loggers", "on_event", "every", "until", "watch")
+
+
+def run_spec(
+    source: str | Path | Mapping[str, object],
+    *,
+    save: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    overwrite: bool = False,
+    loggers: Sequence[str] = (),
+    on_event: Emit | None = None,
+    jobs: int = 1,
+) -> Runs:
+    """Run a spec: a TOML file, or its content as a dictionary.
+
+    ``overrides`` are "KEY=VALUE", as after ``undrift run -s``; ``save`` is the folder of the run.
+    ``jobs`` processes share the work of a saved run; the numbers do not depend on it. Python files
+    that a spec names are executed. Raises :class:`undrift.spec.schema.BadSpec`.
+
+    >>> import undrift as ud
+    >>> method = {"name": "FedAvg", "lr": 0.05}
+    >>> spec = {"rounds": 3, "problem": {"name": "quadratic"}, "method": [method]}
+    >>> ud.run_spec(spec)["FedAvg", 0].status
+    'done'
+    """
+    if isinstance(source, Mapping):
+        name = "spec" if save is None else Path(save).name
+        spec = parse(_text({"name": name, **source}), "spec", overrides)
+    else:
+        spec = load_spec(source, overrides)
+    return _run(make(spec), save, overwrite, loggers, on_event or ignore, jobs)
+
+
+def resume(
+    folder: str | Path,
+    method: Methods | None = None,
+    problem: Problem | None = None,
+    *,
+    x0: Point | None = None,
+    until: Callable[[Row], bool] | None = None,
+    trust: bool = False,
+    loggers: Sequence[str] = (),
+    on_event: Emit | None = None,
+    jobs: int = 1,
+) -> Runs:
+    """Continue a run that was interrupted, from its last checkpoints.
+
+    A folder of a spec, or of a named problem, says everything itself; ``trust`` lets it execute
+    the Python files it brings. A run of your own problem needs that problem and the methods again,
+    and ``x0`` and ``until`` where they were given.
+    """
+    place = Folder(Path(folder))
+    if not place.file("spec.toml").is_file():
+        raise BadFolder(f"{place.path} is not the folder of a run: it has no spec.toml")
+    document = place.document()
+    emit = on_event or ignore
+    if not place.from_python:
+        spec = load_spec(place.file("spec.toml"), code=None if trust else _refuse_code)
+        return _run(make(spec), place.path, False, loggers, emit, jobs)
+    if method is None or problem is None:
+        raise BadFolder(place.from_python)
+    given: dict[str, Any] = {k: v for k, v in document.items() if k in _SETTINGS}
+    found = run(
+        labelled(method),
+        problem,
+        save=place.path,
+        loggers=loggers,
+        on_event=on_event,
+        x0=x0,
+        until=until,
+        dtype=document["problem"]["dtype"],
+        **given,
     )
-    return Run(machine.method, machine.problem, machine, history, status)
+    return found
 
 
-def prepare(
-    method: Method,
+_SETTINGS = {
+    "rounds", "every", "seeds", "steps", "epochs", "cohort", "batch", "device", "engine", "weights",
+    "weight_decay", "clip", "clip_scope", "decay",
+}  # fmt: skip
+
+
+def load(folder: str | Path) -> Recorded:
+    """Read a run folder, finished or not: records, outcomes, models, spec."""
+    place = Folder(Path(folder))
+    if not place.file("spec.toml").is_file():
+        raise BadFolder(f"{place.path} is not the folder of a run: it has no spec.toml")
+    return Recorded(place, place.document(), place.recorded(), place.outcomes())
+
+
+def _experiment(
+    methods: Mapping[str, Method],
     problem: Problem | str,
-    *,
-    steps: int | Sequence[int] = 1,
-    epochs: int | None = None,
-    cohort: int | Sampling | Mapping[str, Any] | None = None,
-    batch: int | None = None,
-    x0: Any = None,
-    seed: int = 0,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device = "cpu",
-    engine: Literal["simulate", "wire"] = "simulate",
-    store: str = "auto",
-    weight_decay: float = 0.0,
-    clip: float | None = None,
-    clip_scope: Scope = "task",
-    decay: float = 1.0,
-    weights: Weights = "uniform",
-    problem_seed: int | None = None,
-    **parameters: Any,
-) -> Engine:
-    """The engine of a :func:`run`, before its first round."""
-    setting: dict[str, Any] = {
-        "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch, "x0": x0, "seed": seed,
-        "weight_decay": weight_decay, "clip": clip, "clip_scope": clip_scope, "decay": decay, "weights": weights,
-    }  # fmt: skip
-    place = {
-        "dtype": dtype,
-        "device": device,
-        "engine": engine,
-        "store": store,
-        "problem_seed": problem_seed,
-    }
-    given = settle(method, problem, setting | place, parameters)
+    checked: Mapping[str, Any],
+    parameters: Mapping[str, object],
+    save: str | Path | None,
+) -> Experiment:
+    """The experiment of a call: of a spec where one can say it all, else of what was given."""
+    seeds = checked.get("seeds") or [checked["seed"]]
     if isinstance(problem, str):
-        from undrift.problems.named import made
+        if save is not None and _speakable(methods, checked):
+            spec = _spec(Path(save).name, methods, problem, checked, parameters, seeds)
+            return dataclasses.replace(make(spec), tolerant=False)
+        kind = made(problem, **parameters)
+        problem = build(kind, None, checked["dtype"], checked["device"])
+    else:
+        problem = placed(problem, checked["dtype"], checked["device"])
+    how, until = setup(checked, problem), checked.get("until")
+    tasks = [
+        ready(label, method, problem, how, checked["rounds"], checked["every"])
+        for label, method in methods.items()
+    ]
+    name = "run" if save is None else Path(save).name
+    recipe = describe(name, tasks, seeds, until is not None, checked["device"])
+    data = problem.digest() if save is not None else None
+    return Experiment(recipe, tasks, seeds, until=until, data=data)
 
-        kind = made(problem, **named(parameters, problem_seed))
-        afford(problem, kind.least_bytes)
-        problem = kind.build()
-    wanted = (
-        problem.dtype if dtype is None else getattr(torch, given["dtype"]),
-        torch.device(given["device"]),
+
+def _speakable(methods: Mapping[str, Method], checked: Mapping[str, Any]) -> bool:
+    """Whether a spec can say all of a call on a named problem."""
+    known = all(registry.get(type(method).__name__) is type(method) for method in methods.values())
+    return known and checked["x0"] is None and checked.get("until") is None
+
+
+def _spec(
+    name: str,
+    methods: Mapping[str, Method],
+    problem: str,
+    checked: Mapping[str, Any],
+    parameters: Mapping[str, object],
+    seeds: Sequence[int],
+) -> Spec:
+    top = {key: checked[key] for key in (*_SETTINGS, "dtype") if key in checked}
+    if checked["epochs"] is not None:
+        del top["steps"]
+    tables = [
+        {"name": type(method).__name__, "label": label, **values(method)}
+        for label, method in methods.items()
+    ]
+    document = {"name": name, **top, "seeds": list(seeds)}
+    if checked["store"] != "auto":
+        document["engine"] = {"name": checked["engine"], "store": checked["store"]}
+    if isinstance(document["cohort"], Sampling):
+        document["cohort"] = dataclasses.asdict(document["cohort"])
+    document |= {"problem": {"name": problem, **parameters}, "method": tables}
+    try:
+        return parse(_text(document), "run")
+    except BadSpec as error:
+        raise BadParameters(
+            "run", {".".join(map(str, c.path)): c.text for c in error.complaints}
+        ) from None
+
+
+def _text(document: Mapping[str, object]) -> str:
+    """A dictionary as the text of a spec; ``None`` is what is left out."""
+
+    def without(value: object) -> object:
+        if isinstance(value, Mapping):
+            return {key: without(inner) for key, inner in value.items() if inner is not None}
+        return [without(inner) for inner in value] if isinstance(value, list) else value
+
+    found = without(document)
+    assert isinstance(found, dict)
+    return writer.toml(found)
+
+
+def _refuse_code(files: Mapping[str, Sequence[str]]) -> None:
+    raise BadFolder(
+        f"{', '.join(files)}: Python code in the folder, which would be executed. If you trust it: "
+        "undrift.resume(folder, trust=True)"
     )
-    if (
-        problem.dtype,
-        problem.device,
-    ) != wanted:  # one that is in place is shared, and what it has captured with it
-        problem = problem.to(*wanted)
-    setting = {name: given[name] for name in setting}
-    method = resolve(
-        method, problem, **{name: setting[name] for name in ("steps", "epochs", "cohort", "batch")}
-    )
-    if store != "auto" and engine != "simulate":
-        raise ValueError(
-            f"engine {engine!r} has one place for its clients' states: leave out store = {store!r}"
+
+
+def _both(on_event: Emit | None, watch: Callable[[Row], None] | None) -> Emit:
+    def emit(event: Event) -> None:
+        if on_event:
+            on_event(event)
+        if watch and isinstance(event, Measured):
+            watch(event.row)
+
+    return emit
+
+
+def _run(
+    experiment: Experiment,
+    save: str | Path | None,
+    overwrite: bool,
+    loggers: Sequence[str],
+    emit: Emit,
+    jobs: int = 1,
+) -> Runs:
+    """Run an experiment, in a folder if it is to be saved."""
+    wrong = {f"loggers.{name}": text for name, text in adapters.missing(loggers).items()}
+    if save is None and (loggers or jobs > 1):
+        wrong["save"] = "loggers and several jobs need a folder: give save"
+    if jobs > 1 and not isinstance(experiment.recipe, Spec):
+        wrong["jobs"] = "only the runs of a spec can be shared among processes: leave out jobs"
+    if wrong:
+        raise BadParameters("run", wrong)
+    if save is None:
+        rows: dict[Key, History] = {}
+
+        def hear(event: Event) -> None:
+            if isinstance(event, Measured):
+                rows.setdefault((event.label, event.seed), History()).append(event.row)
+            emit(event)
+
+        return _collect(experiment, list(experiment.run(emit=hear)), rows)
+    folder = Folder(Path(save))
+    state = "new" if overwrite else folder.state(experiment.recipe)
+    if state == "other":
+        changed = (
+            "; ".join(folder.differences(experiment.recipe)) or "its Python files have changed"
         )
-    if store != "auto":
-        setting["store"] = store
-    return engines[engine].load()(method, problem, **setting)
+        raise BadFolder(
+            f"{folder.path} holds another run: {changed}. Give another folder, or overwrite=True"
+        )
+    if state == "same":
+        same_data(folder, experiment.data, emit)
+        folder.tidy()
+        results = [Result(outcome) for outcome in folder.outcomes()]
+    else:
+        results = carry_out(
+            experiment, folder, afresh=overwrite, emit=emit, loggers=loggers, jobs=jobs
+        )
+        if not folder.complete:
+            raise RuntimeError(f"{folder.path} is not finished: a process died; undrift.resume it")
+    rows = {}
+    for row in folder.recorded():
+        rows.setdefault((row["label"], row["seed"]), History()).append(row)
+    return _collect(experiment, results, rows, folder)
 
 
-def resolve(
-    method: Method,
-    problem: Problem,
-    *,
-    steps: int | Sequence[int] = 1,
-    epochs: int | None = None,
-    cohort: int | Sampling | Mapping[str, Any] | None = None,
-    batch: int | None = None,
-) -> Method:
-    """``method`` with the values prescribed by theory where they were asked for."""
-    if not method.open_fields():
-        return method
-    most = steps if isinstance(steps, int) else max(steps)
-    if epochs is not None and batch is not None:
-        most = epochs * -(-max(problem.samples) // batch)
-    drawn = sampling(cohort)
-    values = prescribe(
-        method,
-        problem.constants,
-        steps=most,
-        fraction=1.0 if drawn is None else drawn.size / problem.clients,
-        batch=batch,
-    )
-    return dataclasses.replace(method, **values)
-
-
-def record(
-    engine: Engine,
-    rounds: int,
-    *,
-    every: int = 1,
-    until: Callable[[dict[str, float]], bool] | None = None,
-    watch: Callable[[dict[str, float]], None] | None = None,
-) -> tuple[History, str]:
-    """Run the engine up to round ``rounds`` and record it."""
-    history = History()
-
-    def keep(row: dict[str, float]) -> None:
-        history.append(row)
-        if watch:
-            watch(row)
-
-    return history, Trial(engine, rounds, every, keep).run(until)
+def _collect(
+    experiment: Experiment,
+    results: Sequence[Result],
+    rows: Mapping[Key, History],
+    folder: Folder | None = None,
+) -> Runs:
+    """The runs that results and rows describe."""
+    found: dict[Key, Run] = {}
+    for outcome, engine in results:
+        key = outcome.label, outcome.seed
+        source = outcome.seed if outcome.same_as is None else outcome.same_as
+        task = experiment.at(outcome.seed)[experiment.order[key][0]]
+        recorded = rows.get((outcome.label, source), History())
+        model = engine.x.clone() if engine else None
+        if engine is None and folder and "last" in outcome.files:
+            model = models.vector(task.problem, models.read(folder.file(outcome.files["last"])))
+        elif engine is None and outcome.same_as is not None:
+            model = found[outcome.label, source].x
+        found[key] = Run(
+            task.method,
+            task.problem,
+            engine,
+            history(iter(recorded.rows)) if folder else recorded,
+            outcome.status,
+            outcome.label,
+            outcome.seed,
+            outcome.note,
+            model,
+        )
+    return Runs(found, folder.path if folder else None)

@@ -1,44 +1,79 @@
-"""What ``undrift.run`` is given, held to the declarations of specs and in their words."""
+"""The arguments of ``undrift.run``, checked like the settings of a spec and in the same words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from undrift.core.cohort import sampling
 from undrift.core.method import Method
-from undrift.core.params import BadParameters, check, hints, plain, unknown
-from undrift.engines.arguments import Setting, refusals
+from undrift.core.params import BadParameters, check, hints, not_allowed, plain, unknown
+from undrift.core.problem import Problem
+from undrift.engines.arguments import Setting, first_point, refusals
 from undrift.problems import named as catalog
+from undrift.runs.prepare import Setup
 from undrift.spec.device import absent
 from undrift.spec.schema import Settings
 
+Methods = Method | Sequence[Method] | Mapping[str, Method]
+
+
+def labelled(methods: Methods) -> dict[str, Method]:
+    """Label -> method; a method without a label has that of its class."""
+    if isinstance(methods, Mapping):
+        found = {str(label): method for label, method in methods.items()}
+    elif isinstance(methods, (list, tuple)):
+        found = {type(method).__name__: method for method in methods}
+        if len(found) < len(methods):
+            text = "two methods have the same name: give a mapping from labels to methods"
+            raise BadParameters("run", {"method": text})
+    else:
+        found = {type(methods).__name__: methods}  # type: ignore[dict-item]  # refused later
+    if not found:
+        raise BadParameters("run", {"method": "no methods: give one, or several"})
+    return found
+
 
 def settle(
-    method: Any, problem: Any, given: Mapping[str, Any], parameters: Mapping[str, Any]
+    methods: Iterable[object],
+    problem: object,
+    given: Mapping[str, object],
+    parameters: Mapping[str, object],
 ) -> dict[str, Any]:
-    """``given`` as Python's own numbers and names; :class:`BadParameters` with all that is wrong
-    with a call.
+    """``given`` as Python's own numbers and names, checked.
 
-    ``parameters`` are those of a problem that is named.
+    ``parameters`` are those of a named problem. Raises :class:`BadParameters` with everything that
+    is wrong with a call.
     """
     parameters = named(parameters, given["problem_seed"])
-    values = {name: value if name == "x0" else _name(plain(value)) for name, value in given.items()}
+    values: dict[str, Any] = {}
+    values |= {
+        name: value if name == "x0" else _name(plain(value)) for name, value in given.items()
+    }
     engine = {name: value for name, value in values.items() if name in hints(Setting)}
     other = {
         name: value
         for name, value in values.items()
-        if name in hints(Settings) and name not in engine
+        if name in hints(Settings) and name not in engine and value is not None
     }
-    wrong = refusals(method, problem, engine)
+    wrong: dict[str, str] = {}
+    for method in methods:
+        wrong |= refusals(method, problem, engine)
     wrong |= {name: text for name, text in check("run", Settings, other).items() if name in other}
     if "device" not in wrong and (text := absent(values["device"])):
         wrong["device"] = text
-    for name in ("until", "watch"):
+    seeds = values.get("seeds")
+    if seeds is not None and "seeds" not in wrong and (not seeds or len({*seeds}) < len(seeds)):
+        wrong["seeds"] = not_allowed("seeds", seeds, "one or more different whole numbers")
+    if seeds is not None and values["seed"] != 0:
+        wrong["seeds"] = "give seed or seeds, not both"
+    for name in ("until", "watch", "on_event"):
         if values.get(name) is not None and not callable(values[name]):
-            wrong[name] = f"{name} = {values[name]!r} is not allowed: a function of a row"
+            wrong[name] = f"{name} = {values[name]!r} is not allowed: a function"
     if "problem" not in wrong and not isinstance(problem, Method):
         wrong |= _about(problem, parameters, [*given])
     if wrong:
@@ -46,13 +81,24 @@ def settle(
     return values
 
 
-def named(parameters: Mapping[str, Any], seed: Any) -> dict[str, Any]:
+def setup(values: Mapping[str, Any], problem: Problem) -> Setup:
+    """How a call runs its methods."""
+    names = {field.name for field in dataclasses.fields(Setup)}
+    own = {name: value for name, value in values.items() if name in names}
+    own["cohort"] = sampling(own["cohort"])
+    own["x0"] = None if own["x0"] is None else first_point(own["x0"], problem)
+    return Setup(**own)
+
+
+def named(parameters: Mapping[str, object], seed: object) -> dict[str, object]:
     """The parameters of a problem, with the ``seed`` that has another name among the settings."""
     own = parameters if seed is None else {**parameters, "seed": seed}
     return {name: plain(value) for name, value in own.items()}
 
 
-def _about(problem: Any, parameters: dict[str, Any], settings: list[str]) -> dict[str, str]:
+def _about(
+    problem: object, parameters: Mapping[str, object], settings: list[str]
+) -> dict[str, str]:
     """What is wrong with the parameters of a problem; a misspelt setting is among them."""
     if isinstance(problem, str):
         wrong = _named(problem, parameters, settings)
@@ -67,29 +113,28 @@ def _about(problem: Any, parameters: dict[str, Any], settings: list[str]) -> dic
     return wrong
 
 
-def _named(problem: str, parameters: dict[str, Any], settings: list[str]) -> dict[str, str]:
+def _named(problem: str, parameters: Mapping[str, object], settings: list[str]) -> dict[str, str]:
     try:
         kind, preset = catalog.find(problem)
     except ValueError as error:
         return {"problem": str(error)}
-    wrong = check(problem, kind, preset | parameters)
+    values: dict[str, Any] = {**preset, **parameters}
+    wrong = check(problem, kind, values)
     for name in parameters.keys() - hints(kind).keys():
         own = [name for name in hints(kind) if name != "seed"]
         wrong[name] = unknown(f"setting or parameter of {problem}", name, [*own, *settings])
     if not wrong:
         try:
-            kind(**preset | parameters)
+            kind(**values)
         except BadParameters as error:
             wrong = error.problems
     return wrong
 
 
-def _name(value: Any) -> Any:
-    """torch's types and devices, and NumPy's types, by their names."""
+def _name(value: object) -> object:
+    """The types and devices of torch, and the types of NumPy, by their names."""
     if isinstance(value, type) and issubclass(value, np.generic):
         return np.dtype(value).name
-    return (
-        str(value).removeprefix("torch.")
-        if isinstance(value, torch.dtype | torch.device)
-        else value
-    )
+    if isinstance(value, torch.dtype | torch.device):
+        return str(value).removeprefix("torch.")
+    return value

@@ -31,6 +31,7 @@ __all__ = [
     "ENDED",
     "FILES",
     "MODELS",
+    "PYTHON",
     "BadFolder",
     "Busy",
     "Folder",
@@ -54,6 +55,8 @@ FILES = {
     "report.html": "all of it for a browser, by undrift report",
 }
 MODELS = "models"
+PYTHON = "python"
+"""The key of [problem] with the class of a problem that only its author's program can build."""
 
 
 class Recipe(Protocol):
@@ -64,11 +67,14 @@ class Recipe(Protocol):
     @property
     def sources(self) -> Mapping[str, bytes]:
         """Python files that belong to it."""
+
     @property
     def identity(self) -> str:
         """A fingerprint of everything that decides the numbers."""
+
     def document(self) -> dict[str, Any]:
         """Everything it says, as TOML holds it."""
+
     def toml(self) -> str: ...
 
 
@@ -121,6 +127,17 @@ class Folder(Journal):
             for key in dict.fromkeys([*before, *now])
             if before.get(key) != now.get(key) and key != "name"
         ]
+
+    @property
+    def from_python(self) -> str:
+        """Why only the program that made the run can continue it; empty if a spec says it all."""
+        if PYTHON not in self.document().get("problem", {}):
+            return ""
+        return (
+            f"{self.path} was made by undrift.run with a problem, a method or a function that only "
+            "that program has: run the same call again, or "
+            f"undrift.resume({str(self.path)!r}, method, problem)"
+        )
 
     @property
     def environment(self) -> dict[str, Any]:

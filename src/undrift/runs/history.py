@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from undrift.runs.journal import Row
+
+FRAMES = ("pandas", "polars")
 
 
-class History(Mapping[str, np.ndarray]):
+class History(Mapping[str, NDArray[np.float64]]):
     """Columns by name; a value a problem does not have is NaN.
 
     ``vectors`` is what each participating client sent and received so far, in vectors of model
     size.
     """
 
-    def __init__(self) -> None:
-        self._rows: list[dict[str, float]] = []
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._rows = list(rows)
 
-    def append(self, row: dict[str, float]) -> None:
+    def append(self, row: Row) -> None:
         self._rows.append(row)
 
-    def __getitem__(self, column: str) -> np.ndarray:
+    def __getitem__(self, column: str) -> NDArray[np.float64]:
         if not any(column in row for row in self._rows):
             raise KeyError(f"{column} was not recorded; there are {', '.join(self)}")
         return np.array([row.get(column, np.nan) for row in self._rows])
@@ -33,35 +40,51 @@ class History(Mapping[str, np.ndarray]):
         return len(list(iter(self)))
 
     @property
-    def rows(self) -> list[dict[str, float]]:
+    def rows(self) -> list[Row]:
         """One mapping per evaluation."""
         return self._rows
 
     @property
-    def last(self) -> dict[str, float]:
+    def last(self) -> Row:
         return self._rows[-1]
 
     def first(self, column: str, at_most: float, of: str = "round") -> float | None:
-        """The first value of ``of`` at which ``column`` is at most the given value, ``None`` if it
-        never is.
-        """
+        """The first value of ``of`` at which ``column`` is at most ``at_most``, or ``None``."""
         for row in self._rows:
             if row.get(column, np.nan) <= at_most:
-                return row[of]
+                found: float = row[of]
+                return found
         return None
+
+    def frame(self) -> Any:
+        """The rows as a DataFrame of pandas or polars, whichever is installed."""
+        return frame(self._rows)
 
     def __repr__(self) -> str:
         return f"History({len(self._rows)} rows; last: {self.ending()})"
 
     def ending(self, without: Collection[str] = ()) -> str:
         """The last row in words, but for some columns."""
-        shown = (
-            [f"{k}={_short(v)}" for k, v in self.last.items() if k not in without]
-            if self._rows
-            else []
-        )
+        last = self._rows[-1] if self._rows else {}
+        shown = [f"{k}={_short(v)}" for k, v in last.items() if k not in without]
         return ", ".join(shown) or "empty"
 
 
-def _short(value: Any) -> str:
+def frame(rows: Iterable[Row]) -> Any:
+    """Rows as a DataFrame of pandas, else of polars.
+
+    Raises :class:`ImportError` if neither is installed.
+    """
+    rows = list(rows)
+    columns = dict.fromkeys(name for row in rows for name in row)  # the first row has no drift
+    for name in FRAMES:
+        if find_spec(name):
+            table = {column: [row.get(column) for row in rows] for column in columns}
+            return import_module(name).DataFrame(table)
+    raise ImportError(
+        f"a DataFrame needs {' or '.join(FRAMES)}: pip install pandas, or pip install polars"
+    )
+
+
+def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

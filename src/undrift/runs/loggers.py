@@ -1,4 +1,4 @@
-"""Recorded rows also go to TensorBoard or MLflow, as they are recorded."""
+"""Adapters that also send recorded rows to TensorBoard or MLflow."""
 
 from __future__ import annotations
 
@@ -13,54 +13,57 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from undrift.runs.folder import Folder, Outcome, Row
+from undrift.core.params import unknown
+from undrift.runs.events import Emit, LoggerLost
+from undrift.runs.folder import Folder
+from undrift.runs.journal import Row
+from undrift.runs.outcome import Outcome
 
 KEYS = ("label", "method", "seed", "round")
-"""What tells rows apart; the other columns are logged, each at the step ``round``."""
+"""Columns that identify a row; the others are logged, each at the step ``round``."""
 PAUSE = 1.0
-"""Seconds from one message to MLflow to the next."""
+"""Seconds between messages to MLflow."""
 BATCH = 900
-"""Numbers in a message; MLflow takes a thousand."""
+"""Numbers in a message; MLflow takes at most a thousand."""
 
 
-def missing(names: Sequence[str]) -> list[str]:
-    """What is wrong with some names of loggers."""
-    return [
-        f"--log {name}: the package {name} is not installed; pip install 'undrift[{name}]'"
+def missing(names: Sequence[str]) -> dict[str, str]:
+    """Logger -> what is wrong with it."""
+    wrong = {name: unknown("logger", name, LOGGERS) for name in names if name not in LOGGERS}
+    return wrong | {
+        name: f"the package {name} is not installed; pip install 'undrift[{name}]'"
         for name in names
-        if find_spec(name) is None
-    ]
+        if name in LOGGERS and find_spec(name) is None
+    }
 
 
 class Log:
-    """Listens to a folder, for some loggers. One that fails is given up, and the run goes on."""
+    """Passes rows and outcomes of a folder to loggers; one that fails is dropped."""
 
-    def __init__(self, folder: Folder, names: Sequence[str], say: Callable[[str], None]):
-        self.say = say
+    def __init__(self, folder: Folder, names: Sequence[str], emit: Emit):
+        self.emit = emit
         self.loggers: dict[str, Logger] = {name: LOGGERS[name](folder) for name in names}
 
     def row(self, row: Row) -> None:
-        self._tell("row", row)
+        self._pass_on(lambda logger: logger.row(row))
 
     def ended(self, outcome: Outcome) -> None:
-        self._tell("ended", outcome)
+        self._pass_on(lambda logger: logger.ended(outcome))
 
     def close(self) -> None:
-        self._tell("close")
+        self._pass_on(lambda logger: logger.close())
 
-    def _tell(self, what: str, *about: Any) -> None:
+    def _pass_on(self, tell: Callable[[Logger], None]) -> None:
         for name, logger in list(self.loggers.items()):
             try:
-                getattr(logger, what)(*about)
+                tell(logger)
             except Exception as error:  # a server that is gone, a disk that is full
                 del self.loggers[name]
-                self.say(f"--log {name} is given up, the run goes on: {error}")
+                self.emit(LoggerLost(name, str(error)))
 
 
 class Logger(abc.ABC):
-    """Has every row of the folder, one trial after another: what was recorded before a break is
-    told again.
-    """
+    """Logs every row of the folder, also those recorded before an interruption."""
 
     def __init__(self, folder: Folder):
         self.folder = folder
@@ -97,7 +100,7 @@ class Logger(abc.ABC):
 
     @abc.abstractmethod
     def end(self, outcome: Outcome | None) -> None:
-        """How it ended; ``None`` if it was interrupted."""
+        """The method ended; ``None``: it was interrupted."""
 
 
 class TensorBoard(Logger):
@@ -120,9 +123,7 @@ class TensorBoard(Logger):
 
 
 class MLflow(Logger):
-    """A run of the experiment that has the folder's name, where MLFLOW_TRACKING_URI says (else
-    where MLflow does).
-    """
+    """A run of the experiment with the folder's name, at MLFLOW_TRACKING_URI if that is set."""
 
     def __init__(self, folder: Folder):
         super().__init__(folder)
@@ -176,7 +177,7 @@ LOGGERS: dict[str, type[Logger]] = {"tensorboard": TensorBoard, "mlflow": MLflow
 
 
 def filename(label: str) -> str:
-    """A name for a folder: the label if it can be one, else what is left of it and a fingerprint.
+    """A folder name: the label if it can be one, else its usable characters and a fingerprint.
 
     >>> filename("FedAvg, calibrated"), filename("../x")
     ('FedAvg, calibrated', 'x-d6b96a97')

@@ -1,23 +1,22 @@
-"""The models that a run keeps: of every method and seed the last, and the best of those that were
-measured.
-"""
+"""The models a run keeps: the last, and the best that was measured, of every method and seed."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from undrift._files import naming, writing
 from undrift.core.params import unknown
+from undrift.core.problem import Unsupported
 from undrift.runs.folder import MODELS, Folder
 from undrift.runs.journal import BadFolder
 from undrift.runs.outcome import Outcome
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from undrift.core.problem import Problem
     from undrift.runs.trial import Best
@@ -28,14 +27,12 @@ AGAIN = "undrift run SPEC --overwrite makes it anew"
 def load(
     folder: Folder | Path | str, label: str, seed: int | None = None, best: bool = False
 ) -> dict[str, Tensor]:
-    """The last model of a method in a run, or the best, by the names of its tensors; a
-    ``state_dict`` for networks.
+    """The tensors of a method's last or best model, by name: a network's ``state_dict``, or ``x``.
 
     ``seed`` may be left out where there is one.
     """
-    return read(
-        find(folder if isinstance(folder, Folder) else Folder(Path(folder)), label, seed, best)[1]
-    )
+    place = folder if isinstance(folder, Folder) else Folder(Path(folder))
+    return read(find(place, label, seed, best)[1])
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -56,7 +53,7 @@ def read(path: Path) -> dict[str, Tensor]:
 def find(
     folder: Folder, label: str, seed: int | None = None, best: bool = False
 ) -> tuple[Outcome, Path]:
-    """How that method ended, and the file of its model; :class:`BadFolder` says why there is none."""
+    """How that method ended, and the file of its model. Raises :class:`BadFolder`."""
     outcomes = folder.outcomes()
     tables = [table for table in folder.document().get("method", []) if isinstance(table, dict)]
     labels = [
@@ -74,9 +71,8 @@ def find(
         )
     run = [outcome for outcome in ended.values() if outcome.same_as is None]
     if seed is None and len(run) > 1:
-        raise BadFolder(
-            f"{folder.path}: {label} was run with several seeds: {', '.join(map(str, ended))}; choose one"
-        )
+        seeds = ", ".join(map(str, ended))
+        raise BadFolder(f"{folder.path}: {label} was run with several seeds: {seeds}; choose one")
     outcome = run[0] if seed is None else ended[seed]
     which = "best" if best else "last"
     if which not in outcome.files:
@@ -93,24 +89,27 @@ def find(
 
 
 def keep(
-    folder: Folder, problem: Problem, stem: str, about: dict[str, Any], x: Tensor, best: Best | None
+    folder: Folder,
+    problem: Problem,
+    stem: str,
+    about: Mapping[str, object],
+    x: Tensor,
+    best: Best | None,
 ) -> dict[str, str]:
-    """Write the last model and, if it is another, the best; gives ``last`` and ``best`` with their
-    files.
-    """
+    """Write the last model and, if it is another, the best; returns their files in the folder."""
     last = f"{MODELS}/{stem}-last.safetensors"
-    _write(folder.file(last), problem, x, about | {"which": "last"})
+    _write(folder.file(last), problem, x, {**about, "which": "last"})
     if best is None or best.x is None:
         return {"last": last}
     if best.round == about["round"]:
         return {"last": last, "best": last}
     file = f"{MODELS}/{stem}-best.safetensors"
-    _write(folder.file(file), problem, best.x, about | best.about | {"which": "best"})
+    _write(folder.file(file), problem, best.x, {**about, **best.about, "which": "best"})
     return {"last": last, "best": file}
 
 
 def stems(labels: Iterable[str]) -> dict[str, str]:
-    """What the file names of each label begin with: different ones, also where case does not count.
+    """File name stems of labels, different even where case does not count.
 
     >>> stems(["FedAvg", "a/b", "a b", "A_B"])
     {'FedAvg': 'FedAvg', 'a/b': 'a_b', 'a b': 'a_b.2', 'A_B': 'A_B.3'}
@@ -123,19 +122,45 @@ def stems(labels: Iterable[str]) -> dict[str, str]:
     return found
 
 
+@runtime_checkable
+class Network(Protocol):
+    """A problem whose model is a network."""
+
+    def module(self, x: Tensor) -> nn.Module: ...
+
+
+def vector(problem: Problem, parts: dict[str, Tensor]) -> Tensor:
+    """The flat model of tensors by name: the inverse of :meth:`Problem.tensors`."""
+    import torch
+
+    if not isinstance(problem, Network):
+        return parts["x"]
+    net = problem.module(problem.start())
+    net.load_state_dict(parts)
+    weights = [p.detach().reshape(-1) for p in net.parameters() if p.requires_grad]
+    return torch.cat(weights).to(problem.dtype).to(problem.device)
+
+
+def module(problem: Problem, x: Tensor) -> nn.Module:
+    """The network of a problem with the weights ``x``. Raises :class:`Unsupported`."""
+    if not isinstance(problem, Network):
+        raise Unsupported(
+            f"{type(problem).__name__} is not a network: its model is the vector x of the run"
+        )
+    return problem.module(x)
+
+
 def size(problem: Problem) -> int:
     """Bytes of one model, about."""
     return problem.dim * problem.dtype.itemsize
 
 
-def _write(path: Path, problem: Problem, x: Tensor, about: dict[str, Any]) -> None:
-    """With the same bytes whenever it is the same model, which safetensors' own writer does not
-    give.
-    """
+def _write(path: Path, problem: Problem, x: Tensor, about: Mapping[str, object]) -> None:
+    """Write the same bytes for the same model, which safetensors' own writer does not."""
     from undrift.engines.checkpoint import content, head, order
 
     parts = problem.tensors(x)
-    about = about | {"digest": _digest(parts)}
+    about = {**about, "digest": _digest(parts)}
     with naming(path), writing(path) as file:
         file.write(head(parts, {key: str(value) for key, value in about.items()}))
         for name in order(parts):

@@ -49,7 +49,7 @@ class Outcome:
     best: Mapping[str, object] | None = None
     """``metric``, ``value`` and ``round`` of the best model, where it is known."""
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Files of the ``last`` and the ``best`` model in the folder; the same file if they coincide."""
+    """Files of the ``last`` and the ``best`` model in the folder; one file if they are the same."""
     seeded: bool = True
     """Whether anything was drawn at random; if not, no seed changes the run."""
     same_as: int | None = None

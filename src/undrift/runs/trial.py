@@ -1,6 +1,4 @@
-"""One method with one seed, round by round: rows are measured, checkpoints kept, and an old one
-taken up.
-"""
+"""One method with one seed, round by round: rows are measured and checkpoints kept."""
 
 from __future__ import annotations
 
@@ -13,25 +11,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from undrift.core.options import fades
+from undrift.runs.events import Emit, PassedOver, Resumed, ignore
+from undrift.runs.journal import Row
+from undrift.runs.outcome import Status
 
 if TYPE_CHECKING:
     from undrift.engines import Engine
     from undrift.engines.checkpoint import Shelf
-    from undrift.runs.folder import Folder
+    from undrift.runs.journal import Journal
 
 DIVERGED = 1e6
 """A run has diverged when its gradient (or, without one, its loss) is this many times the first, or
 not finite.
 """
 PAUSE = 10.0
-"""Seconds from one checkpoint to the next; 0 is after every round."""
+"""Seconds between checkpoints; 0 is after every round."""
 SHARE = 20
-"""Otherwise, at least so many times as long as a checkpoint takes is spent on rounds before the
-next.
-"""
-
-Row = dict[str, Any]
+"""Rounds take at least this many times as long as the checkpoint before them."""
 
 
 class Stops(Protocol):
@@ -43,9 +39,7 @@ class Stops(Protocol):
 
 @dataclasses.dataclass
 class Best:
-    """The best model that was measured, by what tables judge by: smallest gap, else highest
-    accuracy, else loss.
-    """
+    """The best model that was measured: by the gap, else the accuracy, else the loss."""
 
     metric: str = ""
     value: float = math.nan
@@ -53,7 +47,7 @@ class Best:
     x: torch.Tensor | None = None
 
     def see(self, row: Row, x: torch.Tensor) -> None:
-        """Look at another one; of equals the first stays."""
+        """Compare with another one; of equals the first stays."""
         metric = next((name for name in ("gap", "accuracy") if row.get(name) is not None), "loss")
         value = row[metric]
         better = value > self.value if metric == "accuracy" else value < self.value
@@ -61,7 +55,7 @@ class Best:
             self.metric, self.value, self.round, self.x = metric, value, row["round"], x.clone()
 
     @property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         return {"metric": self.metric, "value": self.value, "round": self.round}
 
 
@@ -76,16 +70,8 @@ class Trial:
         watch: Callable[[Row], None],
         best: Best | None = None,
     ):
-        options, lr = engine.options, getattr(engine.method, "lr", None)
-        if why := fades(lr, options.decay, rounds, torch.finfo(engine.x0.dtype).tiny):
-            raise ValueError(why)
-        self.engine, self.rounds, self.every, self.watch, self.best = (
-            engine,
-            rounds,
-            every,
-            watch,
-            best,
-        )
+        self.engine, self.rounds, self.every = engine, rounds, every
+        self.watch, self.best = watch, best
         self.seconds = 0.0
         self.limit: float | None = None
         self.keep: Callable[[], None] = lambda: None
@@ -95,16 +81,14 @@ class Trial:
         until: Callable[[Row], bool] | None = None,
         stop: Stops | None = None,
         pause: float = PAUSE,
-    ) -> str:
-        """The status it ends with: ``done``, ``diverged``, ``reached`` (``until`` holds) or
-        ``stopped``.
-        """
+    ) -> Status:
+        """Run to the end, until ``until`` holds of a row, or until ``stop`` is asked."""
         engine, stored = self.engine, time.perf_counter()
         if self.limit is None:
             self.limit = DIVERGED * max(_size(self._measure()), 1e-300)
         while engine.round < self.rounds:
-            if stop and stop.asked:
-                return self._kept("stopped")
+            if engine.agree(stop is not None and stop.asked):
+                return "stopped" if self._kept() else "diverged"
             started = time.perf_counter()
             engine.run_round()
             measured = engine.round % self.every == 0 or engine.round == self.rounds
@@ -117,32 +101,34 @@ class Trial:
                     return "diverged"
                 if until and until(row):
                     return "reached"
-            if (began := time.perf_counter()) - stored >= pause:
-                if self._kept("") == "diverged":
+            if engine.agree((began := time.perf_counter()) - stored >= pause):
+                if not self._kept():
                     return "diverged"
                 stored = time.perf_counter()
                 pause = pause and max(pause, SHARE * (stored - began))
         return "done"
 
     def resume(
-        self, folder: Folder, shelf: Shelf, label: str, seed: int, tell: Callable[[str], None]
+        self, folder: Journal, shelf: Shelf, label: str, seed: int, emit: Emit = ignore
     ) -> None:
-        """Take up the newest sound checkpoint, if there is one, and keep checkpoints from now on."""
+        """Continue from the newest sound checkpoint, if any, and keep checkpoints from now on."""
         measured = folder.left.get((label, seed), set())
         notes = shelf.restore(
-            self.engine, lambda round: measured.issuperset(self.grid(round)), tell
+            self.engine,
+            lambda round: measured.issuperset(self.grid(round)),
+            lambda why: emit(PassedOver(label, seed, why)),
         )
         if notes is not None:
             self.seconds, self.limit = notes["seconds"], notes["limit"]
             self.engine.streams.used = notes.get("drawn", True)
-            if self.best:  # an older checkpoint does not know it, and rows to come cannot tell
-                known = "best" in notes
+            if self.best:  # older checkpoints lack it, and the rows to come cannot tell
+                model = notes.get("model")
                 self.best = (
-                    Best(**notes["best"], x=notes["model"].to(self.engine.x0.device))
-                    if known
+                    Best(**notes["best"], x=model.to(self.engine.x0.device))
+                    if model is not None
                     else None
                 )
-            tell(f"{label}, seed {seed}: goes on from round {self.engine.round}")
+            emit(Resumed(label, seed, self.engine.round))
         folder.keep(label, seed, last=-1 if notes is None else self.engine.round)
 
         def keep() -> None:
@@ -164,16 +150,15 @@ class Trial:
 
     def fingerprint(self) -> str:
         """The SHA-256 of the model."""
-        return hashlib.sha256(
-            self.engine.x.detach().cpu().contiguous().numpy().tobytes()
-        ).hexdigest()
+        model = self.engine.x.detach().cpu().contiguous().numpy()
+        return hashlib.sha256(model.tobytes()).hexdigest()
 
-    def _kept(self, status: str) -> str:
-        """``status`` once a checkpoint is kept; a model that is not finite is none to go on from."""
+    def _kept(self) -> bool:
+        """Keep a checkpoint; ``False`` if the model is not finite and none can be kept."""
         if not bool(self.engine.x.isfinite().all()):
-            return "diverged"
+            return False
         self.keep()
-        return status
+        return True
 
     def _measure(self) -> Row:
         row = measure(self.engine) | {"seconds": self.seconds}
@@ -184,9 +169,7 @@ class Trial:
 
 
 def measure(engine: Engine) -> Row:
-    """One row: the metrics of the server's model and what has been spent; ``drift`` if the round
-    made local models.
-    """
+    """One row: metrics and costs of the server's model, ``drift`` if the round made local ones."""
     spent, drift = dataclasses.asdict(engine.ledger), engine.drift
     return {
         "round": engine.round,
@@ -199,4 +182,4 @@ def measure(engine: Engine) -> Row:
 
 def _size(row: Row) -> float:
     """What must not blow up: the gradient, or the loss where the gradient is not measured."""
-    return row.get("grad_norm", abs(row["loss"]))
+    return float(row.get("grad_norm", abs(row["loss"])))

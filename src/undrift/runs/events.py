@@ -1,0 +1,213 @@
+"""What happens in a run, as it happens. ``str(event)`` is a sentence for people."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from undrift.runs.journal import Row
+from undrift.runs.outcome import Outcome, in_words
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Anything that happens in a run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Continued(Event):
+    """An unfinished run is taken up again."""
+
+    folder: Path
+    done: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"Continues in {self.folder}: {self.done} of {self.total} are done."
+
+
+@dataclasses.dataclass(frozen=True)
+class Dropped(Event):
+    """A part of an unfinished run is not as it was written, and is run again."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: what is missing is run again."
+
+
+@dataclasses.dataclass(frozen=True)
+class Unproven(Event):
+    """Whether the data are those that the run began with is not known."""
+
+    folder: Path
+    why: str = ""
+
+    def __str__(self) -> str:
+        reason = f" ({self.why})" if self.why else ""
+        return (
+            f"Whether {self.folder} was run on the same data cannot be told: "
+            f"there is no digest of them{reason}."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Elsewhere(Event):
+    """Versions or hardware have changed since the run began."""
+
+    changes: Mapping[str, tuple[object, object]]
+    """Name -> before and now."""
+
+    def __str__(self) -> str:
+        words = ", ".join(f"{name} was {a} and is {b}" for name, (a, b) in self.changes.items())
+        return (
+            f"Since the run began, {words}: "
+            "its numbers may differ from those of an uninterrupted run."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Began(Event):
+    """A method starts, or continues, with a seed."""
+
+    label: str
+    seed: int
+    rounds: int
+
+    def __str__(self) -> str:
+        return f"{self.label}, seed {self.seed}: {self.rounds} rounds"
+
+
+@dataclasses.dataclass(frozen=True)
+class Moved(Event):
+    """Client states are kept elsewhere than planned, because free memory has changed."""
+
+    label: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.label}: client states go {self.place}, because free memory has changed"
+
+
+@dataclasses.dataclass(frozen=True)
+class PassedOver(Event):
+    """A checkpoint that cannot be used."""
+
+    label: str
+    seed: int
+    why: str
+
+    def __str__(self) -> str:
+        return self.why
+
+
+@dataclasses.dataclass(frozen=True)
+class Resumed(Event):
+    """A method continues from a checkpoint."""
+
+    label: str
+    seed: int
+    round: int
+
+    def __str__(self) -> str:
+        return f"{self.label}, seed {self.seed}: continues from round {self.round}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured(Event):
+    """Another row; with a folder it is on disk already."""
+
+    label: str
+    method: str
+    seed: int
+    row: Row
+    drawn: bool = True
+    """Whether anything was drawn at random so far."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended(Event):
+    """A method is through with a seed."""
+
+    outcome: Outcome
+
+    def __str__(self) -> str:
+        end = self.outcome
+        why = end.note or in_words(end.status)
+        if end.same_as is not None:
+            why = f"as seed {end.same_as}, because no seed changes it"
+        return f"{end.label}, seed {end.seed}: {why}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finishing(Event):
+    """Everything has ended; the folder is about to be marked as finished."""
+
+    folder: Path
+
+
+@dataclasses.dataclass(frozen=True)
+class LoggerLost(Event):
+    """A logger failed; the run continues without it."""
+
+    logger: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"The logger {self.logger} failed, and the run continues without it: {self.why}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Crowded(Event):
+    """Several processes have more threads than the machine has cores."""
+
+    jobs: int
+    threads: int
+    cores: int
+
+    def __str__(self) -> str:
+        fair = max(self.cores // self.jobs, 1)
+        return (
+            f"{self.jobs} processes compute with {self.threads} threads each on {self.cores} "
+            "cores, so that the numbers are those of one process. "
+            f"OMP_NUM_THREADS={fair} shares the cores; set it for every run that is compared."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Died(Event):
+    """A process of several ended in the middle of its work."""
+
+    label: str
+    seed: int
+    code: int
+    """Its exit code; minus the number of the signal that killed it."""
+    error: str = ""
+    """The traceback, if it left one."""
+
+    def __str__(self) -> str:
+        last = self.error.strip().splitlines()[-1:] or [f"exit code {self.code}"]
+        return f"{self.label}, seed {self.seed}: its process died ({last[0]})"
+
+
+Emit = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """Nobody listens."""
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """An event for another process."""
+    return {"event": type(event).__name__, **dataclasses.asdict(event)}
+
+
+def from_json(found: Mapping[str, Any]) -> Event:
+    """The inverse of :func:`to_json`, for the events of a single method."""
+    fields = {key: value for key, value in found.items() if key != "event"}
+    if found["event"] == "Ended":
+        return Ended(Outcome(**fields["outcome"]))
+    kinds: tuple[type[Event], ...] = (Began, Moved, PassedOver, Resumed, Measured)
+    return {kind.__name__: kind for kind in kinds}[found["event"]](**fields)

@@ -1,0 +1,256 @@
+"""Runs every method with every seed, in one place for the command line and for Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple
+
+from undrift.core.problem import Unsupported
+from undrift.engines.checkpoint import Shelf
+from undrift.engines.memory import where
+from undrift.runs import models
+from undrift.runs.advice import failure, remedy
+from undrift.runs.events import Began, Emit, Ended, Measured, Moved, ignore
+from undrift.runs.folder import CHECKPOINTS, Folder, Outcome, Recipe, Row
+from undrift.runs.journal import Key
+from undrift.runs.prepare import Task, lay_out, together
+from undrift.runs.threads import threads
+from undrift.runs.trial import PAUSE, Best, Stops, Trial
+from undrift.spec.device import absent
+from undrift.spec.errors import BadSpec, Complaint
+from undrift.spec.schema import Spec, values
+
+if TYPE_CHECKING:
+    from undrift.engines import Engine
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where one method with one seed is kept."""
+
+    folder: Folder
+    shelf: Shelf
+    stem: str = ""
+    """What the names of the model files begin with; empty: models are not kept."""
+    largest: float = math.inf
+    """Bytes of the largest state that is worth a checkpoint."""
+    lasting: bool = False
+    """Whether a finished run leaves a checkpoint, for a longer one to continue from."""
+
+
+class Result(NamedTuple):
+    """How one method ended with one seed."""
+
+    outcome: Outcome
+    engine: Engine | None = None
+    """The engine it ended with; ``None`` if it ended at an earlier time, or failed."""
+
+
+def perform(
+    task: Task,
+    seed: int,
+    draws: int,
+    place: Place | None = None,
+    emit: Emit = ignore,
+    stop: Stops | None = None,
+    pause: float = PAUSE,
+    until: Callable[[Row], bool] | None = None,
+) -> Result:
+    """One method with one seed, from where it was left; ``draws`` is the seed of the engine."""
+    label, name = task.label, type(task.method).__name__
+    engine = task.engine(draws)
+    if task.needs and engine.memory.place != task.needs.place:
+        emit(Moved(label, where(engine.memory.place, task.problem.device)))
+
+    def watch(row: Row) -> None:
+        if place and engine.leads:
+            place.folder.append({"label": label, "method": name, "seed": seed, **row})
+        emit(Measured(label, name, seed, row, engine.streams.used))
+
+    trial = Trial(engine, task.rounds, task.every, watch, Best() if place and place.stem else None)
+    if place:
+        trial.resume(place.folder, place.shelf, label, seed, emit)
+        if state_bytes(engine) > place.largest:
+            trial.keep = place.folder.settle
+    status = trial.run(until, stop, pause)
+    note = ""
+    if status == "diverged":
+        note = f"diverged in round {engine.round}: {remedy(task.written)}"
+    outcome = Outcome(
+        label,
+        name,
+        seed,
+        status,
+        values(task.method),
+        note=note,
+        model=trial.fingerprint(),
+        seeded=engine.streams.used,
+    )
+    if place and place.lasting and status == "done":
+        trial.keep()
+    if place and place.stem and status != "stopped":
+        about: dict[str, object] = {"label": label, "seed": seed, "round": engine.round}
+        files = models.keep(place.folder, task.problem, place.stem, about, engine.x, trial.best)
+        best = trial.best.about if "best" in files and trial.best else None
+        outcome = dataclasses.replace(outcome, files=files, best=best)
+    return Result(outcome, engine)
+
+
+def state_bytes(engine: Engine) -> int:
+    """Bytes of a checkpoint."""
+    problem, method = engine.problem, engine.method
+    each = len(method.Client.vectors) + problem.remembers
+    vectors = len(method.Server.vectors) + problem.clients * each
+    return vectors * problem.dim * engine.x0.element_size()
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Methods, a problem and seeds, ready to run."""
+
+    recipe: Recipe
+    tasks: Sequence[Task]
+    """Those of the first seed."""
+    seeds: Sequence[int]
+    until: Callable[[Row], bool] | None = None
+    """A method is done once this holds of a row."""
+    data: str | None = None
+    """The digest of the data, for all seeds."""
+    draws: Callable[[int], int] = int
+    """The seed of the engine in the run with a seed."""
+    lay: Callable[[int], list[Task]] | None = None
+    """The tasks with another seed, where a seed decides the problem."""
+    alike: bool = True
+    """Whether a method that draws nothing is the same with every seed."""
+    tolerant: bool = False
+    """Whether a method that the problem or its author's code fails is an outcome, not an error."""
+    _laid: dict[int, list[Task]] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def note(self) -> str:
+        """Caveat printed next to every accuracy."""
+        return self.tasks[0].problem.note
+
+    @property
+    def order(self) -> dict[Key, tuple[int, int]]:
+        """(label, seed) -> position of the method and seed, in the order they are run in."""
+        return {
+            (task.label, seed): (k, seed)
+            for seed in self.seeds
+            for k, task in enumerate(self.tasks)
+        }
+
+    def at(self, seed: int) -> Sequence[Task]:
+        """The tasks with one seed; where each seed has its own problem, one is held at a time."""
+        if self.lay is None or seed == self.seeds[0]:
+            return self.tasks
+        if seed not in self._laid:
+            for task in (task for tasks in self._laid.values() for task in tasks):
+                task.problem.release()
+            self._laid.clear()
+            self._laid[seed] = self.lay(seed)
+        return self._laid[seed]
+
+    def threads(self) -> AbstractContextManager[None]:
+        setup = self.tasks[0].setup
+        return threads(self.tasks[0].problem, setup.batch, setup.cohort)
+
+    def run(
+        self,
+        folder: Folder | None = None,
+        emit: Emit = ignore,
+        stop: Stops | None = None,
+        pause: float = PAUSE,
+        only: Collection[Key] | None = None,
+    ) -> Iterator[Result]:
+        """Run what is left to run, or ``only`` some of it, seed by seed."""
+        ended = {(o.label, o.seed): o for o in folder.outcomes()} if folder else {}
+        with self.threads():
+            for (label, seed), (k, _) in self.order.items():
+                if only is not None and (label, seed) not in only:
+                    continue
+                if before := ended.get((label, seed)):
+                    yield Result(before)
+                    continue
+                if stop and stop.asked:
+                    return
+                if twin := self.twin(label, seed, ended):
+                    result, place = Result(twin), None
+                    if folder:
+                        folder.ended(twin)
+                else:
+                    task, place = self.at(seed)[k], self.place(k, seed, folder)
+                    emit(Began(label, seed, task.rounds))
+                    try:
+                        result = perform(
+                            task, seed, self.draws(seed), place, emit, stop, pause, self.until
+                        )
+                    except BaseException as error:  # a user's method may do anything
+                        result = Result(self.failed(task, seed, error))
+                    ended[label, seed] = result.outcome
+                    if place and result.outcome.status != "stopped":
+                        place.folder.ended(result.outcome)
+                        place.shelf.clear()
+                emit(Ended(result.outcome))
+                yield result
+
+    def twin(self, label: str, seed: int, ended: Mapping[Key, Outcome]) -> Outcome | None:
+        """How a method ended with the first seed, if no other seed changes that."""
+        first = ended.get((label, self.seeds[0]))
+        if first is None or first.seeded or not self.alike or first.status == "stopped":
+            return None
+        return dataclasses.replace(first, seed=seed, same_as=first.seed)
+
+    def failed(self, task: Task, seed: int, error: BaseException) -> Outcome:
+        """The outcome of a method that cannot run here; other errors are raised again."""
+        note = ""
+        if self.tolerant and isinstance(error, Unsupported):
+            note = f"failed: {error}"
+        elif self.tolerant and task.file and not isinstance(error, (OSError, KeyboardInterrupt)):
+            note = failure(error, task.file)
+        if not note:
+            raise error
+        name = type(task.method).__name__
+        return Outcome(task.label, name, seed, "failed", values(task.method), note)
+
+    def place(self, k: int, seed: int, folder: Folder | None) -> Place | None:
+        """Where the k-th method with one seed keeps its checkpoints and models."""
+        if folder is None:
+            return None
+        label = self.tasks[k].label
+        identity = f"{folder.identity or self.recipe.identity} {label!r} {seed}"
+        shelf = Shelf(folder.file(CHECKPOINTS), f"{k}-{seed}", identity)
+        stem = models.stems(task.label for task in self.tasks)[label]
+        return Place(folder, shelf, f"{stem}-{seed}")
+
+
+def make(spec: Spec) -> Experiment:
+    """Build the problem of a spec and set what is left to theory. Raises :class:`BadSpec`."""
+    if text := absent(spec.device):
+        raise BadSpec([spec.origin.complaint(("device",), text)])
+    complaints: list[Complaint] = []
+    first, *others = spec.seeds if spec.anew else spec.seeds[:1]
+    tasks = lay_out(spec, first, complaints)
+    digests = [task.problem.digest() for task in tasks[:1]]
+    for seed in others if tasks else ():  # built again in turn: memory may not hold all of them
+        digests += [task.problem.digest() for task in lay_out(spec, seed, complaints)[:1]]
+    if complaints:
+        raise BadSpec(complaints)
+
+    def reached(row: Row) -> bool:
+        return spec.target is not None and row.get("gap", math.inf) <= spec.target
+
+    return Experiment(
+        spec,
+        tasks,
+        spec.seeds,
+        until=reached,
+        data=together(digests),
+        draws=spec.draws_at,
+        lay=(lambda seed: lay_out(spec, seed, [])) if spec.anew else None,
+        alike=spec.vary == ["draws"],
+        tolerant=True,
+    )

@@ -1,0 +1,121 @@
+"""An experiment in a folder: begun, continued, finished."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from undrift.runs.environment import environment
+from undrift.runs.events import (
+    Continued,
+    Dropped,
+    Elsewhere,
+    Emit,
+    Ended,
+    Finishing,
+    Unproven,
+    ignore,
+)
+from undrift.runs.experiment import Experiment, Result
+from undrift.runs.folder import BadFolder, Folder
+from undrift.runs.jobs import Shared
+from undrift.runs.loggers import Log
+from undrift.runs.trial import PAUSE, Stops
+
+
+def carry_out(
+    experiment: Experiment,
+    folder: Folder,
+    *,
+    afresh: bool = False,
+    emit: Emit = ignore,
+    stop: Stops | None = None,
+    pause: float | None = None,
+    loggers: Sequence[str] = (),
+    jobs: int = 1,
+) -> list[Result]:
+    """Run what is left of an experiment into a folder; ``afresh`` empties the folder first.
+
+    The folder is complete afterwards, unless the run was stopped, or one of several processes
+    died.
+    """
+    resumes = not afresh and folder.file("spec.toml").is_file()
+    try:
+        (take_up if resumes else begin)(folder, experiment, emit)
+        share(folder, experiment)
+        if loggers:
+            folder.listeners.append(Log(folder, loggers, emit))
+        pause = PAUSE if pause is None else pause
+        found = experiment.run(folder, emit, stop, pause)
+        if jobs > 1:
+            found = Shared(experiment, folder, emit, stop, jobs).run(pause)
+        results = []
+        for result in found:
+            results.append(result)
+            folder.log(str(Ended(result.outcome)))
+        order = list(experiment.order)
+        results.sort(key=lambda result: order.index((result.outcome.label, result.outcome.seed)))
+        ended = [result.outcome for result in results if result.outcome.status != "stopped"]
+        if len(ended) == len(experiment.order):
+            emit(Finishing(folder.path))
+            folder.finish(ended)
+    finally:
+        folder.close()
+    return results
+
+
+def begin(folder: Folder, experiment: Experiment, emit: Emit) -> None:
+    """Make an empty folder for a new run."""
+    chosen = []
+    for task in experiment.tasks:
+        if fields := task.written.open_fields():
+            set_by_theory = ", ".join(f"{f} = {getattr(task.method, f):.6g}" for f in fields)
+            chosen.append(f"{task.label}: {set_by_theory} (theory)")
+    about = {"note": experiment.note, "spec": experiment.recipe.identity, "data": experiment.data}
+    known = {key: value for key, value in about.items() if value}
+    folder.start(experiment.recipe, environment(_device(experiment)) | known, chosen)
+
+
+def take_up(folder: Folder, experiment: Experiment, emit: Emit) -> None:
+    """Open a folder that holds a part of the run."""
+    recipe, before = experiment.recipe, folder.environment
+    if before.get("spec", recipe.identity) != recipe.identity:
+        raise BadFolder(
+            f"{' or '.join(['spec.toml', *recipe.sources])} in {folder.path} is not what this run "
+            "began with: put that back, or run this one elsewhere: undrift run SPEC -s name=NAME"
+        )
+    same_data(folder, experiment.data, emit)
+    for text in folder.resume(experiment.order.keys()):
+        emit(Dropped(text))
+    emit(Continued(folder.path, len(folder.outcomes()), len(experiment.order)))
+    now = environment(_device(experiment))
+    changes = {k: (before[k], v) for k, v in now.items() if before.get(k, v) != v}
+    if changes:
+        emit(event := Elsewhere(changes))
+        folder.log(str(event))
+
+
+def same_data(folder: Folder, data: str | None, emit: Emit, why: str = "") -> None:
+    """Refuse a folder of a run on other data than ``data``."""
+    before = folder.environment.get("data")
+    if before is None or data is None:
+        emit(Unproven(folder.path, why))
+    elif before != data:
+        raise BadFolder(
+            f"{folder.path} holds this run on other data: their digest was {str(before)[:12]} and "
+            f"is {data[:12]}. Put those data back, or run it anew: undrift run SPEC --overwrite, "
+            "or -s name=NAME"
+        )
+
+
+def share(folder: Folder, experiment: Experiment) -> None:
+    """Write who holds what, where samples have classes."""
+    problem = experiment.tasks[0].problem
+    counts = problem.label_counts()
+    if counts is not None and not folder.file("partition.json").exists():
+        found = {"classes": list(problem.class_names), "counts": counts.long().tolist()}
+        folder.write("partition.json", json.dumps(found) + "\n")
+
+
+def _device(experiment: Experiment) -> str:
+    return str(experiment.recipe.document().get("device", "cpu"))

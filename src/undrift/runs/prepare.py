@@ -1,0 +1,241 @@
+"""From a spec or a call to tasks: problems built, hyper-parameters set, memory found."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from undrift.core.cohort import Sampling, sampling
+from undrift.core.method import Method
+from undrift.core.options import LocalOptions, fades
+from undrift.core.params import BadParameters, hints
+from undrift.core.problem import Problem
+from undrift.engines.memory import Needs, NoRoom, afford
+from undrift.engines.named import registry as engines
+from undrift.spec.errors import BadSpec, Complaint
+from undrift.spec.schema import Entry, Spec
+from undrift.theory import prescribe
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from undrift.engines import Engine
+    from undrift.objectives import Objective
+    from undrift.problems.named import Named
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setup(LocalOptions):
+    """How a method is run: everything an engine takes besides method, problem and seed."""
+
+    steps: int | Sequence[int] = 1
+    epochs: int | None = None
+    cohort: Sampling | None = None
+    batch: int | None = None
+    x0: Tensor | None = None
+    engine: str = "simulate"
+    store: str = "auto"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """A method with all its values, the problem it is run on, and how."""
+
+    label: str
+    method: Method
+    problem: Problem
+    rounds: int
+    every: int
+    setup: Setup
+    written: Method
+    """The method as it was given, with hyper-parameters that theory was to set."""
+    file: str | None = None
+    """The user's file the method is from."""
+    needs: Needs | None = None
+
+    def engine(self, seed: int) -> Engine:
+        """The engine before its first round."""
+        given = {f.name: getattr(self.setup, f.name) for f in dataclasses.fields(self.setup)}
+        name, store = given.pop("engine"), given.pop("store")
+        if store != "auto":
+            if "store" not in hints(engines[name].options):
+                text = f"the engine {name} has one place for client states: leave out store"
+                raise BadParameters("run", {"store": text})
+            given["store"] = store
+        return engines[name].load()(self.method, self.problem, seed=seed, **given)
+
+
+def build(
+    kind: Named, objective: Objective | None, dtype: str | None, device: str | torch.device
+) -> Problem:
+    """A named problem in its precision and place; refused before it takes memory it cannot have."""
+    afford(kind.name, kind.least_bytes)
+    return placed(kind.build(objective), dtype, device)
+
+
+def placed(problem: Problem, dtype: str | None, device: str | torch.device) -> Problem:
+    """``problem`` in a precision and place; itself, with all it has recorded, if it is there."""
+    kind = problem.dtype if dtype is None else getattr(torch, dtype)
+    wanted = kind, torch.device(device)
+    return problem if (problem.dtype, problem.device) == wanted else problem.to(*wanted)
+
+
+def local_steps(
+    problem: Problem, steps: int | Sequence[int], epochs: int | None, batch: int | None
+) -> list[int]:
+    """Local steps of each client in a round."""
+    if epochs is not None and batch is not None:
+        return [epochs * -(-count // batch) for count in problem.samples]
+    return [steps] * problem.clients if isinstance(steps, int) else list(steps)
+
+
+def resolve(
+    method: Method,
+    problem: Problem,
+    *,
+    steps: int | Sequence[int] = 1,
+    epochs: int | None = None,
+    cohort: int | Sampling | Mapping[str, Any] | None = None,
+    batch: int | None = None,
+) -> Method:
+    """``method`` with the values that theory prescribes, where it was left to theory."""
+    if not method.open_fields():
+        return method
+    drawn = sampling(cohort)
+    values = prescribe(
+        method,
+        problem.constants,
+        steps=max(local_steps(problem, steps, epochs, batch)),
+        fraction=1.0 if drawn is None else drawn.size / problem.clients,
+        batch=batch,
+    )
+    return dataclasses.replace(method, **values)
+
+
+def ready(
+    label: str, method: Method, problem: Problem, setup: Setup, rounds: int, every: int
+) -> Task:
+    """A task of a call from Python. Raises ``ValueError`` if the method cannot run like that."""
+    found = resolve(
+        method,
+        problem,
+        steps=setup.steps,
+        epochs=setup.epochs,
+        cohort=setup.cohort,
+        batch=setup.batch,
+    )
+    if why := _fades(found, problem, setup.decay, rounds):
+        raise ValueError(why)
+    return Task(
+        label=label,
+        method=found,
+        problem=problem,
+        rounds=rounds,
+        every=every,
+        setup=setup,
+        written=method,
+    )
+
+
+def lay_out(spec: Spec, seed: int, complaints: list[Complaint]) -> list[Task]:
+    """The tasks of a spec with one seed, without those that ``complaints`` are added about."""
+    problems = build_all(spec, seed, complaints)
+    tasks = []
+    for i, entry in enumerate(spec.entries):
+        problem = problems.get(entry.objective)
+        if problem is not None and (task := _task(spec, i, entry, problem, complaints)):
+            tasks.append(task)
+    return tasks
+
+
+def build_all(
+    spec: Spec, seed: int, complaints: list[Complaint]
+) -> dict[Objective | None, Problem]:
+    """The problem for each objective of a spec, built once for all methods that share it."""
+    problems: dict[Objective | None, Problem] = {}
+    for i, entry in enumerate(spec.entries):
+        objective = entry.objective
+        if objective in problems:
+            continue
+        try:
+            problems[objective] = build(spec.problem_at(seed), objective, spec.dtype, spec.device)
+        except RecursionError:
+            raise
+        except (MemoryError, OverflowError) as error:
+            text = f"{spec.problem_name} of this size does not fit into memory"
+            complaints.append(
+                spec.origin.complaint(("problem",), f"{text} ({error or 'too little is free'})")
+            )
+        except (ValueError, OSError, RuntimeError) as error:
+            if isinstance(error, BadParameters) and "objective" in error.problems:
+                complaints.append(spec.complaint(i, "objective", error.problems["objective"]))
+                continue
+            text = f"seed {seed}: {error}" if spec.anew else str(error)
+            complaints.append(spec.origin.complaint(("problem",), text))
+    return problems
+
+
+def together(digests: Sequence[str | None]) -> str | None:
+    """One SHA-256 for the data of all seeds; ``None`` where that of a seed is not known."""
+    known = [found for found in digests if found]
+    if not known or len(known) < len(digests):
+        return None
+    return known[0] if len(known) == 1 else hashlib.sha256(" ".join(known).encode()).hexdigest()
+
+
+def _task(
+    spec: Spec,
+    i: int,
+    entry: Entry,
+    problem: Problem,
+    complaints: list[Complaint],
+) -> Task | None:
+    """One method on its problem; ``None``, and complaints, where it cannot run."""
+    say_where, cohort = spec.origin.complaint, spec.cohort or Sampling(problem.clients)
+    setting = {k: v for k, v in spec.setting(entry).items() if k not in ("dtype", "device")}
+    try:
+        method = resolve(
+            entry.method,
+            problem,
+            steps=entry.steps,
+            epochs=entry.epochs,
+            cohort=spec.cohort,
+            batch=spec.batch,
+        )
+    except ValueError as error:
+        field = next(iter(entry.method.open_fields()), "name")
+        complaints.append(say_where(("method", i, field), str(error)))
+        return None
+    steps = local_steps(problem, entry.steps, entry.epochs, spec.batch)
+    reasons = method.refuse(problem.clients, cohort, steps, spec.weights)
+    complaints += [spec.complaint(i, *reason) for reason in reasons]
+    if why := _fades(method, problem, entry.decay, entry.rounds):
+        complaints.append(spec.complaint(i, "decay", why))
+    engine = engines[spec.engine].load()
+    try:
+        needs = engine.needs(method, problem, cohort, spec.engine_options)
+    except NoRoom as error:
+        complaints.append(say_where(("problem",), f"{entry.label}: {error}"))
+        return None
+    except ValueError as error:
+        raise BadSpec([say_where(("engine", "store"), str(error))]) from None
+    return Task(
+        label=entry.label,
+        method=method,
+        problem=problem,
+        rounds=entry.rounds,
+        every=spec.every,
+        setup=Setup(**setting, store=spec.store),
+        written=entry.method,
+        file=entry.file,
+        needs=needs,
+    )
+
+
+def _fades(method: Method, problem: Problem, decay: float, rounds: int) -> str:
+    lr, least = getattr(method, "lr", None), torch.finfo(problem.dtype).tiny
+    return fades(lr, decay, rounds, least)

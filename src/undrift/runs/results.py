@@ -1,0 +1,202 @@
+"""What a run gives back in Python, and what a run folder holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from undrift.core.method import Method
+from undrift.core.problem import Problem, Unsupported
+from undrift.engines import Engine, Ledger
+from undrift.runs import models
+from undrift.runs.folder import Folder, Outcome, Row
+from undrift.runs.history import History, frame
+from undrift.runs.journal import Key
+from undrift.runs.outcome import in_words
+from undrift.spec.reader import load as load_spec
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from torch import nn
+
+SPENT = tuple(field.name for field in dataclasses.fields(Ledger))
+KEYS = ("label", "method", "seed")
+
+
+@dataclasses.dataclass(repr=False)
+class Run:
+    """One method on one problem with one seed, over."""
+
+    method: Method
+    problem: Problem
+    engine: Engine | None
+    """The engine it ended with; ``None`` if the run is from a folder."""
+    history: History
+    status: str
+    """``done``, ``diverged`` or ``reached`` (a target)."""
+    label: str = ""
+    seed: int = 0
+    note: str = ""
+    """What happened and what to try, where it diverged."""
+    model: torch.Tensor | None = dataclasses.field(default=None, repr=False)
+    """The last model, where it is from a folder."""
+
+    @property
+    def x(self) -> torch.Tensor:
+        """The server's last model."""
+        found = self.model if self.engine is None else self.engine.x
+        if found is None:
+            raise Unsupported(f"{self.label}, seed {self.seed} has no model: {self.note}")
+        return found.clone()
+
+    def module(self) -> nn.Module:
+        """The network with the server's last model, where the problem is one."""
+        return models.module(self.problem, self.x)
+
+    def plot(self, y: str | None = None, x: str = "round", ax: Axes | None = None) -> Axes:
+        """Draw one recorded column against another.
+
+        Without ``y`` that is the gap where the optimum is known, else the accuracy, else the loss.
+        """
+        from undrift.plots.columns import metric
+        from undrift.plots.curves import curve
+
+        label = self.label or type(self.method).__name__
+        return curve(self.history, y or metric(self.history.rows), x, label=label, ax=ax)
+
+    def __repr__(self) -> str:
+        problem = self.problem
+        where = f"{type(problem).__name__} with {problem.clients} clients, dim {problem.dim}"
+        return f"Run({self.method} on {where}: {self.status}; {self.history.ending(SPENT)})"
+
+
+class Runs(Mapping[Key, Run]):
+    """Several runs by (label, seed), in the order they were run in.
+
+    >>> import undrift as ud
+    >>> methods = [ud.FedAvg(lr=0.05), ud.Scaffold(lr=0.05)]
+    >>> runs = ud.run(methods, "quadratic", rounds=3, steps=2, seeds=[0, 1])
+    >>> list(runs)[:2], runs["FedAvg", 1].status
+    ([('FedAvg', 0), ('Scaffold', 0)], 'done')
+    """
+
+    def __init__(self, runs: Mapping[Key, Run], folder: Path | None = None):
+        self._runs = dict(runs)
+        self.folder = folder
+        """Where they are kept."""
+
+    def __getitem__(self, key: Key) -> Run:
+        return self._runs[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @property
+    def records(self) -> list[Row]:
+        """Every recorded row, with its label, method and seed."""
+        return [
+            {"label": label, "method": type(run.method).__name__, "seed": seed, **row}
+            for (label, seed), run in self.items()
+            for row in run.history.rows
+        ]
+
+    def frame(self) -> Any:
+        """The records as a DataFrame of pandas or polars, whichever is installed."""
+        return frame(self.records)
+
+    def table(self) -> str:
+        """How each run ended, as text."""
+        columns = ["round", "gap", "accuracy", "loss", "vectors", "gradients", "seconds"]
+        lasts = [run.history.last if run.history.rows else {} for run in self.values()]
+        shown = [name for name in columns if any(row.get(name) is not None for row in lasts)]
+        lines = [["method", "seed", *shown, "outcome"]]
+        for ((label, seed), run), last in zip(self.items(), lasts, strict=True):
+            numbers = ["-" if last.get(n) is None else f"{last[n]:.6g}" for n in shown]
+            lines.append([label, str(seed), *numbers, in_words(run.status)])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
+    def plot(self, y: str | None = None, x: str = "round", ax: Axes | None = None) -> Axes:
+        """Draw one column of every run against another, on the same axes."""
+        several = len({seed for _, seed in self}) > 1
+        for (label, seed), run in self.items():
+            titled = dataclasses.replace(run, label=f"{label}, seed {seed}" if several else label)
+            ax = titled.plot(y, x, ax)
+        if ax is None:
+            raise ValueError("nothing to draw: no method was run")
+        return ax
+
+    def __repr__(self) -> str:
+        where = f" in {self.folder}" if self.folder else ""
+        return f"Runs{where}:\n{self.table()}"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Recorded:
+    """A run folder, finished or not, read into memory.
+
+    The folder may be that of ``undrift run`` or of ``undrift.run(..., save=...)``.
+    """
+
+    folder: Folder
+    spec: Mapping[str, Any]
+    """What was run, with every default written out."""
+    records: list[Row]
+    """One mapping per evaluation, of all methods and seeds."""
+    outcomes: list[Outcome]
+    """How each method ended with each seed, as far as it has."""
+
+    def frame(self) -> Any:
+        """The records as a DataFrame of pandas or polars, whichever is installed."""
+        return frame(self.records)
+
+    def history(self, label: str, seed: int | None = None) -> History:
+        """The columns of one method; ``seed`` may be left out where it has one."""
+        own = [row for row in self.records if row["label"] == label]
+        seeds = sorted({row["seed"] for row in own})
+        if not own or (seed is None and len(seeds) > 1) or (seed is not None and seed not in seeds):
+            known = ", ".join(f"{o.label} (seed {o.seed})" for o in self.outcomes)
+            raise KeyError(f"no one history of {label!r} with seed {seed}; there are {known}")
+        return history(row for row in own if seed is None or row["seed"] == seed)
+
+    @cached_property
+    def models(self) -> dict[Key, dict[str, dict[str, torch.Tensor]]]:
+        """(label, seed) -> ``last`` and ``best`` -> the tensors of the server's model by name."""
+        return {
+            (o.label, o.seed): {
+                which: models.read(self.folder.file(file)) for which, file in o.files.items()
+            }
+            for o in self.outcomes
+        }
+
+    def module(self, label: str, seed: int | None = None, best: bool = False) -> nn.Module:
+        """The trained network of a method, where the problem is a named network."""
+        tensors = models.load(self.folder, label, seed, best)
+        spec = load_spec(self.folder.file("spec.toml"))
+        problem = spec.problem_at(spec.seeds[0] if seed is None else seed).build()
+        net = models.module(problem, problem.start())
+        net.load_state_dict(tensors)
+        return net
+
+    def __repr__(self) -> str:
+        ends = ", ".join(f"{o.label} (seed {o.seed}): {in_words(o.status)}" for o in self.outcomes)
+        return f"Recorded({self.folder.path}, {len(self.records)} rows; {ends or 'unfinished'})"
+
+
+def history(rows: Iterator[Row]) -> History:
+    """The history of one method from rows of a folder, which has null for NaN."""
+    return History(
+        {name: value for name, value in row.items() if name not in KEYS and value is not None}
+        for row in rows
+    )

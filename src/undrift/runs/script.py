@@ -1,0 +1,95 @@
+"""What a call of ``undrift.run`` computed, for the folder of a run that no spec can describe."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from undrift.core.problem import Problem
+from undrift.runs.folder import PYTHON
+from undrift.runs.prepare import Task
+from undrift.spec import writer
+from undrift.spec.schema import values
+
+
+@dataclasses.dataclass(frozen=True)
+class Script:
+    """The recipe of a run that was called from Python."""
+
+    name: str
+    tables: Mapping[str, Any]
+    """The document without its name."""
+    sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+
+    @property
+    def identity(self) -> str:
+        decides = {key: value for key, value in self.document().items() if key != "name"}
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    def document(self) -> dict[str, Any]:
+        return {"name": self.name, **self.tables}
+
+    def toml(self) -> str:
+        return (
+            "# Called from Python, with a problem, a method or a function that only that program\n"
+            "# has: continue with the same call, or undrift.resume(FOLDER, method, problem).\n"
+        ) + writer.toml(self.document())
+
+
+def describe(
+    name: str, tasks: Sequence[Task], seeds: Sequence[int], until: bool, device: str
+) -> Script:
+    """The recipe of some tasks: settings and methods in full, the problem by its facts."""
+    first = tasks[0]
+    top = {
+        "rounds": first.rounds,
+        "every": first.every,
+        "seeds": list(seeds),
+        "device": device,
+        **_setup(first),
+    }
+    if until:
+        top["until"] = "a function"
+    methods = [
+        {"name": type(task.written).__name__, "label": task.label, **values(task.written)}
+        for task in tasks
+    ]
+    return Script(name, _plain({**top, "problem": _facts(first.problem), "method": methods}))
+
+
+def _setup(task: Task) -> dict[str, Any]:
+    """The settings of a task that decide numbers; the place of client states does not."""
+    found = {f.name: getattr(task.setup, f.name) for f in dataclasses.fields(task.setup)}
+    del found["store"]
+    if found["x0"] is not None:
+        start = found["x0"].detach().cpu().numpy()
+        found["x0"] = hashlib.sha256(start.tobytes()).hexdigest()
+    if found["epochs"] is not None:
+        del found["steps"]
+    return found
+
+
+def _facts(problem: Problem) -> dict[str, Any]:
+    kind = type(problem)
+    return {
+        "name": kind.__name__,
+        PYTHON: f"{kind.__module__}.{kind.__qualname__}",
+        "clients": problem.clients,
+        "dim": problem.dim,
+        "samples": sum(problem.samples),
+        "dtype": str(problem.dtype).removeprefix("torch."),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Only what TOML holds: tables, lists, numbers and text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return value

@@ -1,0 +1,120 @@
+"""A process that trains for another one: ``python -m undrift.runs.worker``, see ``runs.jobs``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import torch
+
+from undrift.runs.environment import deterministic
+from undrift.runs.events import Event, to_json
+from undrift.runs.experiment import make
+from undrift.runs.folder import Folder, Outcome, Row
+from undrift.spec.reader import load
+
+Message = dict[str, Any]
+
+
+class Channel:
+    """The pipes to the process that hands out work; it says when to stop, and so does its death."""
+
+    def __init__(self) -> None:
+        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)  # what a method prints is no message
+        self.asked = False
+        self.orders: SimpleQueue[Message | None] = SimpleQueue()
+        self._done: SimpleQueue[bool] = SimpleQueue()
+        Thread(target=self._read, daemon=True).start()
+
+    def send(self, message: Message) -> None:
+        self._out.write(json.dumps(message) + "\n")
+        self._out.flush()
+
+    def emit(self, event: Event) -> None:
+        self.send(to_json(event))
+
+    def wait(self, what: str, **about: object) -> None:
+        """Have something done to the folder, and wait until it is."""
+        self.send({"wait": what, **about})
+        if not self._done.get():
+            raise BrokenPipeError("the process that hands out work is gone")
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            message = json.loads(line)
+            if "stop" in message:
+                self.asked = True
+                self.orders.put(None)
+            elif "done" in message:
+                self._done.put(True)
+            else:
+                self.orders.put(message)
+        self.asked = True
+        self.orders.put(None)
+        self._done.put(False)
+
+
+class Relay(Folder):
+    """The folder of a run as a worker has it: another process writes the journal."""
+
+    def __init__(self, path: Path, channel: Channel):
+        super().__init__(path)
+        self.channel = channel
+
+    def append(self, row: Row) -> None:
+        """The row travels as an event."""
+
+    def settle(self) -> None:
+        self.channel.wait("settle")
+
+    def keep(self, label: str, seed: int, last: int) -> None:
+        self.channel.wait("keep", label=label, seed=seed, last=last)
+
+    def ended(self, outcome: Outcome) -> None:
+        self.channel.wait("ended", outcome=dataclasses.asdict(outcome))
+
+
+def main() -> int:
+    """Run what is handed out until there is no more."""
+    if hasattr(signal, "SIGINT"):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = Channel()
+    try:
+        work(channel)
+    except BrokenPipeError:
+        return 1
+    except BaseException:
+        channel.send({"error": traceback.format_exc()})
+        return 1
+    return 0
+
+
+def work(channel: Channel) -> None:
+    start = channel.orders.get()
+    if start is None:
+        return
+    torch.set_num_threads(start["threads"])
+    if start["deterministic"]:
+        deterministic()
+    relay = Relay(Path(start["folder"]), channel)
+    store = start["store"]  # the folder may have been made with another one
+    flags = [] if store == "auto" else [f"engine.store={store}"]
+    experiment = make(load(relay.file("spec.toml"), flags))
+    while (order := channel.orders.get()) is not None:
+        label, seed = order["run"]
+        relay.left = {(label, seed): set(order["left"])}
+        for _ in experiment.run(relay, channel.emit, channel, start["pause"], [(label, seed)]):
+            pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""Runs from Python: several methods and seeds, folders, and what is read from them."""
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import undrift as ud
+from undrift.check.federations import quadratic
+from undrift.cli import main
+from undrift.data.images import load_images
+from undrift.runs import events
+from undrift.runs.folder import BadFolder, Folder
+from undrift.spec.errors import BadSpec
+
+METHODS = [ud.FedAvg(lr=0.02), ud.Scaffold(lr=0.02)]
+SMALL = {"clients": 4, "dim": 3}
+SPEC = {
+    "rounds": 4,
+    "steps": 2,
+    "seeds": [0, 1],
+    "problem": {"name": "least-squares", "clients": 4, "rows": 8},
+    "batch": 2,
+    "method": [{"name": "FedAvg", "lr": 0.02}, {"name": "Scaffold", "label": "S", "lr": 0.02}],
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+class Stopped(Exception):
+    """Somebody pulls the plug."""
+
+
+def stopping(round):
+    """Raises when a row of this round has been recorded."""
+
+    def hear(event):
+        if isinstance(event, events.Measured) and event.row["round"] == round:
+            raise Stopped
+
+    return hear
+
+
+def bare(run):
+    """A history without the seconds."""
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in run.history.rows]
+
+
+def test_one_method_is_a_run_and_several_are_runs():
+    one = ud.run(METHODS[0], "quadratic", rounds=3, **SMALL)
+    assert isinstance(one, ud.Run) and one.label == "FedAvg" and one.engine is not None
+    several = ud.run(METHODS, "quadratic", rounds=3, **SMALL)
+    assert list(several) == [("FedAvg", 0), ("Scaffold", 0)]
+    assert bare(several["FedAvg", 0]) == bare(one) and torch.equal(several["FedAvg", 0].x, one.x)
+    named = ud.run({"a": ud.FedAvg(lr=0.02), "b": ud.FedAvg(lr=0.01)}, quadratic(), rounds=2)
+    assert list(named) == [("a", 0), ("b", 0)] and not torch.equal(named["a", 0].x, named["b", 0].x)
+    with pytest.raises(ud.BadParameters) as refused:
+        ud.run([ud.FedAvg(lr=0.02), ud.FedAvg(lr=0.01)], quadratic(), rounds=2)
+    assert set(refused.value.problems) == {"method"}
+
+
+def test_seeds_are_those_of_single_runs():
+    setting = {"rounds": 3, "batch": 2, "clients": 4, "rows": 8}
+    runs = ud.run(METHODS[0], "least-squares", seeds=[5, 6], **setting)
+    for seed in (5, 6):
+        alone = ud.run(METHODS[0], "least-squares", seed=seed, **setting)
+        assert bare(runs["FedAvg", seed]) == bare(alone)
+        assert torch.equal(runs["FedAvg", seed].x, alone.x)
+    same = ud.run(METHODS[0], quadratic(), rounds=2, seeds=[0, 1])  # nothing is drawn
+    assert torch.equal(same["FedAvg", 0].x, same["FedAvg", 1].x)
+    for wrong in ({"seeds": []}, {"seeds": [1, 1]}, {"seeds": [-1]}, {"seeds": [1], "seed": 2}):
+        with pytest.raises(ud.BadParameters) as refused:
+            ud.run(METHODS[0], quadratic(), rounds=2, **wrong)
+        assert set(refused.value.problems) == {"seeds"}
+
+
+def test_runs_as_table_and_picture():
+    runs = ud.run(METHODS, quadratic(), rounds=3)
+    head, fedavg, _ = runs.table().splitlines()
+    assert head.split()[:3] == ["method", "seed", "round"] and fedavg.endswith("all rounds run")
+    assert [line.get_label() for line in runs.plot().lines] == ["FedAvg", "Scaffold"]
+    assert len(runs.records) == 8 and {"label", "seed", "gap"} <= runs.records[0].keys()
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_frames(monkeypatch, name):
+    """Of pandas or polars, whichever there is; the columns are those of all rows."""
+    from undrift.runs import history
+
+    run = ud.run(METHODS[0], quadratic(), rounds=2)
+    fake = types.SimpleNamespace(DataFrame=lambda table: (name, table))
+    monkeypatch.setattr(history, "find_spec", lambda wanted: wanted == name or None)
+    monkeypatch.setattr(history, "import_module", lambda wanted: fake)
+    found, table = run.history.frame()
+    assert found == name and table["round"] == [0, 1, 2] and table["drift"][0] is None
+    monkeypatch.setattr(history, "find_spec", lambda wanted: None)
+    with pytest.raises(ImportError, match="pandas or polars"):
+        run.history.frame()
+
+
+def test_a_saved_run_of_a_named_problem_is_that_of_the_command_line(tmp_path):
+    runs = ud.run(
+        METHODS, "quadratic", rounds=4, steps=2, save="runs/mine", seeds=[0], cohort=3, **SMALL
+    )
+    assert runs.folder == Path("runs/mine") and Folder(runs.folder).complete
+    (tmp_path / "mine.toml").write_bytes((tmp_path / "runs/mine/spec.toml").read_bytes())
+    assert main(["run", "mine.toml"]) == 0  # holds this run already
+    assert main(["run", "mine.toml", "--out", "again"]) == 0
+    one, other = Folder(Path("runs/mine")), Folder(Path("again/mine"))
+    assert one.outcomes() == other.outcomes() and one.identity == other.identity
+    assert main(["compare", "mine"]) == main(["report", "mine"]) == main(["resume", "mine"]) == 0
+
+
+def test_the_same_call_continues_and_another_is_refused():
+    setting = {"rounds": 6, "steps": 2, **SMALL}
+    whole = ud.run(METHODS[1], "quadratic", **setting)
+    with pytest.raises(Stopped):
+        ud.run(METHODS[1], "quadratic", save="runs/mine", on_event=stopping(3), **setting)
+    assert not Folder(Path("runs/mine")).complete
+    done = ud.run(METHODS[1], "quadratic", save="runs/mine", **setting)
+    assert bare(done) == bare(whole) and torch.equal(done.x, whole.x)
+    again = ud.run(METHODS[1], "quadratic", save="runs/mine", **setting)
+    assert again.engine is None and bare(again) == bare(whole) and torch.equal(again.x, whole.x)
+    with pytest.raises(BadFolder, match="rounds was 6 and is 7"):
+        ud.run(METHODS[1], "quadratic", save="runs/mine", **{**setting, "rounds": 7})
+    replaced = ud.run(
+        METHODS[1], "quadratic", save="runs/mine", overwrite=True, **{**setting, "rounds": 7}
+    )
+    assert replaced.history.last["round"] == 7
+
+
+class Mine(ud.problems.Quadratic):
+    """A problem that no spec can name."""
+
+
+def mine(scale=1.0):
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((4, 3, 3))
+    return Mine(scale * (a @ a.transpose(0, 2, 1) + np.eye(3)), rng.standard_normal((4, 3)))
+
+
+def test_ones_own_problem_is_kept_resumed_and_reported(capsys):
+    setting = {"rounds": 6, "steps": 2}
+    whole = ud.run(METHODS, mine(), **setting)
+    with pytest.raises(Stopped):
+        ud.run(METHODS, mine(), save="runs/own", on_event=stopping(4), **setting)
+    with pytest.raises(SystemExit) as refused:
+        main(["resume", "own"])
+    assert refused.value.code == 2 and "undrift.resume('runs/own'" in capsys.readouterr().err
+    with pytest.raises(BadFolder, match="method, problem"):
+        ud.resume("runs/own")
+    with pytest.raises(BadFolder, match="other data"):
+        ud.resume("runs/own", METHODS, mine(2.0))
+    with pytest.raises(BadFolder, match=r"lr was 0\.02 and is 0\.01"):
+        ud.resume("runs/own", [ud.FedAvg(lr=0.01), METHODS[1]], mine())
+    runs = ud.resume("runs/own", METHODS, mine())
+    assert list(runs) == list(whole) and all(bare(runs[key]) == bare(whole[key]) for key in whole)
+    assert all(torch.equal(runs[key].x, whole[key].x) for key in whole)
+    problem = ud.load("runs/own").spec["problem"]
+    assert problem["python"].endswith("Mine") and (problem["clients"], problem["dim"]) == (4, 3)
+    assert main(["compare", "own"]) == main(["report", "own"]) == 0
+
+
+def test_ones_own_network(tmp_path):
+    data = load_images("digits", None, (60, 20))
+    parts = [np.arange(k, 60, 3) for k in range(3)]
+
+    def problem():
+        torch.manual_seed(0)
+        return ud.problems.Neural(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), data, parts)
+
+    setting = {"rounds": 3, "batch": 8, "loggers": ()}
+    method = ud.FedAvg(lr=0.1)
+    whole = ud.run(method, problem(), **setting)
+    with pytest.raises(Stopped):
+        ud.run(method, problem(), save="runs/net", on_event=stopping(2), **setting)
+    done = ud.resume("runs/net", method, problem())["FedAvg", 0]
+    assert torch.equal(done.x, whole.x) and bare(done) == bare(whole)
+    again = ud.run(method, problem(), save="runs/net", **setting)
+    assert again.engine is None and torch.equal(again.x, whole.x)
+    weights = ud.load("runs/net").models["FedAvg", 0]["last"]
+    assert torch.equal(weights["1.weight"], whole.module()[1].weight)
+
+
+def test_a_start_and_a_target_of_ones_own_are_part_of_the_run():
+    setting = {"rounds": 5, "save": "runs/x", **SMALL}
+    reached = ud.run(
+        METHODS[0], "quadratic", x0=[1.0, 2.0, 3.0], until=lambda row: row["round"] >= 2, **setting
+    )
+    assert reached.status == "reached" and reached.history.last["round"] == 2
+    for other in ({"x0": [1.0, 2.0, 4.0]}, {}):
+        with pytest.raises(BadFolder, match="x0 was"):
+            ud.run(METHODS[0], "quadratic", until=lambda row: True, **other, **setting)
+
+
+@pytest.mark.parametrize("save", [None, "runs/spec"])
+def test_a_spec_from_a_file_or_a_dictionary(tmp_path, save):
+    runs = ud.run_spec(SPEC, save=save, overrides=["rounds=3"])
+    assert list(runs) == [("FedAvg", 0), ("S", 0), ("FedAvg", 1), ("S", 1)]
+    alone = ud.run(
+        ud.Scaffold(lr=0.02), "least-squares", clients=4, rows=8, rounds=3, steps=2, batch=2, seed=1
+    )
+    assert bare(runs["S", 1]) == bare(alone)
+    if save:
+        file = Path(save) / "spec.toml"
+        from_file = ud.run_spec(file)
+        assert {k: bare(r) for k, r in from_file.items()} == {k: bare(r) for k, r in runs.items()}
+    with pytest.raises(BadSpec, match="rounds"):
+        ud.run_spec(SPEC | {"rounds": 0})
+    with pytest.raises(ud.BadParameters) as refused:
+        ud.run_spec(SPEC, jobs=2)
+    assert set(refused.value.problems) == {"save"}
+
+
+def test_a_spec_is_resumed_from_its_folder():
+    with pytest.raises(Stopped):
+        ud.run_spec(SPEC, save="runs/cut", on_event=stopping(3))
+    cut = ud.load("runs/cut")
+    assert cut.outcomes == [] and len(cut.records) == 4 and "unfinished" in repr(cut)
+    runs, whole = ud.resume("runs/cut"), ud.run_spec(SPEC)
+    assert all(bare(runs[key]) == bare(whole[key]) for key in whole)
+    with pytest.raises(BadFolder, match=r"no spec\.toml"):
+        ud.resume("runs/nothing")
+
+
+def test_what_is_read_from_a_folder():
+    runs = ud.run_spec(SPEC, save="runs/spec")
+    found = ud.load("runs/spec")
+    assert len(found.records) == 4 * 5 and found.spec["rounds"] == 4
+    assert [o.status for o in found.outcomes] == ["done"] * 4
+    assert list(found.history("S", 1)["loss"]) == list(runs["S", 1].history["loss"])
+    assert torch.equal(found.models["S", 1]["last"]["x"], runs["S", 1].x)
+    assert set(found.models["S", 1]) == {"last", "best"}
+    with pytest.raises(KeyError):
+        found.history("S")
+    with pytest.raises(BadFolder):
+        ud.load("runs/nothing")
+
+
+def test_the_trained_network_of_a_folder():
+    small = {"clients": 3, "train": 60, "test": 20, "model": "linear"}
+    run = ud.run(ud.FedAvg(lr=0.1), "images", rounds=2, batch=8, save="runs/net", **small)
+    net, images = ud.load("runs/net").module("FedAvg"), run.problem.data.test_images[:5].float()
+    assert torch.equal(net(images), run.module()(images))
+
+
+def test_loggers_hear_of_a_run_from_python():
+    pytest.importorskip("tensorboard")
+    ud.run(METHODS[0], mine(), rounds=2, save="runs/own", loggers=["tensorboard"])
+    assert list(Path("runs/own/tensorboard/FedAvg/seed-0").glob("events.out.tfevents.*"))
+    for wrong, name in (({"loggers": ["paper"], "save": "x"}, "loggers.paper"),
+                        ({"loggers": ["tensorboard"]}, "save")):  # fmt: skip
+        with pytest.raises(ud.BadParameters) as refused:
+            ud.run(METHODS[0], mine(), rounds=2, **wrong)
+        assert set(refused.value.problems) == {name}
+
+
+KILLED = """
+import os, sys
+import undrift as ud
+from tests.runs.test_api import METHODS, mine
+from undrift.runs import trial
+trial.PAUSE = 0.0
+
+def hear(event):
+    row = getattr(event, "row", None)
+    if row and row["round"] == 3 and sys.argv[1] == "killed":
+        os.kill(os.getpid(), 9)
+
+ud.run(METHODS[1], mine(), rounds=6, steps=2, save="runs/own", on_event=hear)
+"""
+
+
+def test_a_program_that_is_killed_continues_when_it_is_run_again(tmp_path):
+    def go(how):
+        root = Path(__file__).parents[2]
+        words = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(root)!r})\n{KILLED}"]
+        return subprocess.run([*words, how], cwd=tmp_path, capture_output=True, text=True)
+
+    assert go("killed").returncode == -9 and not Folder(tmp_path / "runs/own").complete
+    again = go("again")
+    assert again.returncode == 0, again.stderr
+    whole = ud.run(METHODS[1], mine(), rounds=6, steps=2)
+    found = ud.load("runs/own")
+    assert list(found.history("Scaffold")["gap"]) == list(whole.history["gap"])
+    assert torch.equal(found.models["Scaffold", 0]["last"]["x"], whole.x)

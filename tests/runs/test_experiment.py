@@ -1,0 +1,193 @@
+"""One path for every run: what it tells, and that stops and processes change no number."""
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.stopping import Soon, rows
+
+import undrift
+from undrift.cli import main
+from undrift.methods.fedavg import FedAvg
+from undrift.runs import events
+from undrift.runs.experiment import make
+from undrift.runs.folder import Folder
+from undrift.runs.keep import carry_out
+from undrift.spec.reader import load, parse
+
+SPEC = """\
+name = "mine"
+rounds = 6
+steps = 2
+every = 3
+seeds = [3, 4]
+[problem]
+name = "quadratic"
+clients = 4
+dim = 5
+[[method]]
+name = "Scaffnew"
+lr = 0.02
+p = 0.5
+[[method]]
+name = "Scaffold"
+label = "SCAFFOLD"
+lr = 0.02
+[[method]]
+name = "FedAvg"
+lr = 0.02
+"""
+"""Only the first method draws at random."""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spec.toml").write_text(SPEC)
+    return tmp_path
+
+
+def carried_out(path, stop=None, spec=SPEC, **how):
+    heard = []
+    carry_out(make(parse(spec)), Folder(path), emit=heard.append, stop=stop, **how)
+    return heard
+
+
+def kinds(heard):
+    return [type(event).__name__ for event in heard]
+
+
+def models(path):
+    return {file.name: file.read_bytes() for file in (path / "models").iterdir()}
+
+
+def same(one, other):
+    """The same rows in the same order, outcomes and models."""
+    assert rows(one) == rows(other)
+    assert Folder(one).outcomes() == Folder(other).outcomes()
+    assert models(one) == models(other)
+
+
+def test_events_come_in_order(tmp_path):
+    heard = carried_out(tmp_path / "one")
+    once = ["Began", *["Measured"] * 3, "Ended"]
+    assert kinds(heard) == [*once * 4, "Ended", "Ended", "Finishing"]  # two have no other seed
+    began, first, *_, third, last = heard[:5]
+    assert began == events.Began("Scaffnew", 3, 6) and first.row["round"] == 0
+    assert third.row["round"] == 6 and third.drawn and last.outcome.status == "done"
+    assert heard[-2].outcome.same_as == 3
+
+
+def test_a_stopped_run_is_taken_up_where_it_was(tmp_path):
+    carried_out(tmp_path / "whole")
+    heard = carried_out(tmp_path / "cut", stop=type("Then", (Soon,), {"rounds": 12})())
+    assert not Folder(tmp_path / "cut").complete and heard[-1].outcome.status == "stopped"
+    heard = carried_out(tmp_path / "cut")
+    assert kinds(heard)[:3] == ["Continued", "Began", "Resumed"] and heard[0].done == 1
+    same(tmp_path / "whole", tmp_path / "cut")
+
+
+@pytest.mark.parametrize("event", [
+    events.Began("a", 0, 5), events.Moved("a", "in memory"), events.PassedOver("a", 1, "damaged"),
+    events.Resumed("a", 1, 7), events.Measured("a", "A", 0, {"round": 1, "loss": float("inf")}),
+])  # fmt: skip
+def test_events_cross_processes(event):
+    assert events.from_json(json.loads(json.dumps(events.to_json(event)))) == event
+
+
+def test_several_processes_give_the_same_bits(place, capsys):
+    assert main(["run", "spec.toml", "--out", "one"]) == 0
+    assert main(["run", "spec.toml", "--out", "several", "--jobs", "2"]) == 0
+    same(place / "one/mine", place / "several/mine")
+    left = {file.name for file in (place / "one/mine").iterdir()}
+    assert left == {file.name for file in (place / "several/mine").iterdir()}
+
+
+def test_a_process_that_dies_is_told_and_its_work_can_be_continued(tmp_path):
+    """The method kills its own process in a round, once."""
+    (tmp_path / "mine.py").write_text(
+        "import os, pathlib\n"
+        "import undrift as ud\n"
+        "class Mine(ud.FedAvg):\n"
+        '    """A method."""\n'
+        "    def work(self, me, got, f):\n"
+        f"        mark = pathlib.Path({str(tmp_path / 'mark')!r})\n"
+        "        if f.round == 4 and not mark.exists():\n"
+        "            mark.touch()\n"
+        "            os._exit(9)\n"
+        "        return super().work(me, got, f)\n"
+    )
+    text = SPEC.replace('name = "FedAvg"', 'name = "Mine"\nfile = "mine.py"')
+    (tmp_path / "spec.toml").write_text(text)
+    heard, folder = [], Folder(tmp_path / "run")
+    carry_out(make(load(tmp_path / "spec.toml")), folder, emit=heard.append, jobs=2, pause=0)
+    (died,) = [event for event in heard if isinstance(event, events.Died)]
+    assert (died.label, died.code) == ("Mine", 9) and not folder.complete
+    assert {o.label for o in folder.outcomes()} >= {"SCAFFOLD", "Scaffnew"}
+    again = []
+    carry_out(make(load(tmp_path / "spec.toml")), Folder(folder.path), emit=again.append)
+    assert Folder(folder.path).complete and "Resumed" in kinds(again)
+    carry_out(make(load(tmp_path / "spec.toml")), Folder(tmp_path / "whole"))
+    same(tmp_path / "whole", folder.path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_stops_every_process_and_each_keeps_its_checkpoint(place):
+    long = ["-s", "rounds=100000", "-s", "every=100000"]
+    words = [sys.executable, "-m", "undrift", "run", "spec.toml", "--jobs", "2", *long]
+    command = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 120
+    while time.monotonic() < until and len(rows_so_far("runs/mine")) < 2:
+        time.sleep(0.2)
+    command.send_signal(signal.SIGINT)
+    _, err = command.communicate(timeout=120)
+    assert command.returncode == 130, err
+    stems = {file.stem.rpartition("-")[0] for file in Path("runs/mine/checkpoints").glob("*")}
+    assert len(stems & {"0-3", "1-3", "2-3"}) == 2, err
+
+
+def rows_so_far(path):
+    file = Path(path) / "metrics.jsonl"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def test_the_walk_from_a_spec_file_to_the_method_is_short(place, monkeypatch):
+    """At most twelve functions, which docs/architecture.md lists."""
+    stack = []
+
+    work = FedAvg.work
+
+    def watched(self, me, got, f):
+        frame, names = sys._getframe(1), []
+        while frame is not None:
+            module = frame.f_globals.get("__name__", "")
+            if module.startswith("undrift."):
+                names.append(f"{module}.{frame.f_code.co_qualname}".removeprefix("undrift."))
+            frame = frame.f_back
+        stack.append(names[::-1])
+        return work(self, me, got, f)
+
+    monkeypatch.setattr(FedAvg, "work", watched)
+    assert main(["run", "spec.toml", "-s", "rounds=1"]) == 0
+    names = [*dict.fromkeys(stack[0]), "methods.fedavg.FedAvg.work"]
+    walk = names[names.index("cli.run.main") :]  # which reads the spec
+    assert len(walk) <= 12, walk
+    page = (Path(__file__).parents[2] / "docs/architecture.md").read_text(encoding="utf-8")
+    missing = [name for name in walk if f"`{name}`" not in page]
+    assert not missing, f"docs/architecture.md does not list {missing} of {walk}"
+
+
+def test_only_a_trial_loops_over_rounds():
+    source = Path(undrift.__file__).parent
+    calls = []
+    for file in [*source.glob("runs/*.py"), *source.glob("cli/*.py"), *source.glob("report/*.py")]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "run_round":
+                calls.append(file.name)
+    assert calls == ["trial.py"]
