@@ -36,11 +36,12 @@ def curve(
 
     An accuracy is drawn as the mean of the last ``smooth`` rows.
     """
+    across, up = history[x], drawn(history[y], y, smooth)
     if ax is None:
         import matplotlib.pyplot as plt
 
         _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-    ax.plot(history[x], drawn(history[y], y, smooth), label=label)
+    ax.plot(across, up, label=label)
     if y in LOGARITHMIC:
         ax.set_yscale("log")
     finish(ax, axis(x), axis(y, smooth, judged=metric([history])), zero=False)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method, registry
@@ -33,11 +34,11 @@ from undrift.spec import writer
 from undrift.spec.errors import BadSpec
 from undrift.spec.reader import load as load_spec
 from undrift.spec.reader import parse
-from undrift.spec.schema import Spec, values
+from undrift.spec.schema import Spec, Table, Values, values
 
 __all__ = ["Run", "Runs", "load", "prepare", "resolve", "resume", "run", "run_spec"]
 
-Point = torch.Tensor | np.ndarray[Any, Any] | Sequence[float]
+Point = torch.Tensor | NDArray[np.generic] | Sequence[float]
 Cohort = int | Sampling | Mapping[str, object]
 
 
@@ -173,7 +174,7 @@ def run(
     return next(iter(found.values())) if one else found
 
 
-def prepare(method: Method, problem: Problem | str, **setting: Any) -> Engine:
+def prepare(method: Method, problem: Problem | str, **setting: object) -> Engine:
     """The engine of a :func:`run`, before its first round; takes the same settings."""
     defaults = run.__kwdefaults__ or {}
     given = {k: setting.pop(k, v) for k, v in defaults.items() if k not in _NOT_OF_ENGINES}
@@ -244,7 +245,7 @@ def resume(
         return _run(make(spec), place.path, False, loggers, emit, jobs)
     if method is None or problem is None:
         raise BadFolder(place.from_python)
-    given: dict[str, Any] = {k: v for k, v in document.items() if k in _SETTINGS}
+    given: Values = {k: v for k, v in document.items() if k in _SETTINGS}
     found = run(
         labelled(method),
         problem,
@@ -276,7 +277,7 @@ def load(folder: str | Path) -> Recorded:
 def _experiment(
     methods: Mapping[str, Method],
     problem: Problem | str,
-    checked: Mapping[str, Any],
+    checked: Table,
     parameters: Mapping[str, object],
     save: str | Path | None,
 ) -> Experiment:
@@ -301,7 +302,7 @@ def _experiment(
     return Experiment(recipe, tasks, seeds, until=until, data=data)
 
 
-def _speakable(methods: Mapping[str, Method], checked: Mapping[str, Any]) -> bool:
+def _speakable(methods: Mapping[str, Method], checked: Table) -> bool:
     """Whether a spec can say all of a call on a named problem."""
     known = all(registry.get(type(method).__name__) is type(method) for method in methods.values())
     return known and checked["x0"] is None and checked.get("until") is None
@@ -311,7 +312,7 @@ def _spec(
     name: str,
     methods: Mapping[str, Method],
     problem: str,
-    checked: Mapping[str, Any],
+    checked: Table,
     parameters: Mapping[str, object],
     seeds: Sequence[int],
 ) -> Spec:

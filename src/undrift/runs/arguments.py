@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from undrift.engines.arguments import Setting, first_point, refusals
 from undrift.problems import named as catalog
 from undrift.runs.prepare import Setup
 from undrift.spec.device import absent
-from undrift.spec.schema import Settings
+from undrift.spec.schema import Settings, Table, Values
 
 Methods = Method | Sequence[Method] | Mapping[str, Method]
 
@@ -43,14 +42,14 @@ def settle(
     problem: object,
     given: Mapping[str, object],
     parameters: Mapping[str, object],
-) -> dict[str, Any]:
+) -> Values:
     """``given`` as Python's own numbers and names, checked.
 
     ``parameters`` are those of a named problem. Raises :class:`BadParameters` with everything that
     is wrong with a call.
     """
     parameters = named(parameters, given["problem_seed"])
-    values: dict[str, Any] = {}
+    values: Values = {}
     values |= {
         name: value if name == "x0" else _name(plain(value)) for name, value in given.items()
     }
@@ -81,7 +80,7 @@ def settle(
     return values
 
 
-def setup(values: Mapping[str, Any], problem: Problem) -> Setup:
+def setup(values: Table, problem: Problem) -> Setup:
     """How a call runs its methods."""
     names = {field.name for field in dataclasses.fields(Setup)}
     own = {name: value for name, value in values.items() if name in names}
@@ -118,7 +117,7 @@ def _named(problem: str, parameters: Mapping[str, object], settings: list[str]) 
         kind, preset = catalog.find(problem)
     except ValueError as error:
         return {"problem": str(error)}
-    values: dict[str, Any] = {**preset, **parameters}
+    values: Values = {**preset, **parameters}
     wrong = check(problem, kind, values)
     for name in parameters.keys() - hints(kind).keys():
         own = [name for name in hints(kind) if name != "seed"]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import platform
 from importlib import metadata
-from typing import Any
 
 import undrift
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "safetensors")
 
 
-def environment(device: str = "cpu") -> dict[str, Any]:
+def environment(device: str = "cpu") -> dict[str, object]:
     """Versions of what computes, the kind of machine, the device."""
     return {
         "undrift": undrift.__version__,
@@ -27,12 +26,9 @@ def environment(device: str = "cpu") -> dict[str, Any]:
 
 
 def deterministic() -> None:
-    """From here on a run gives the same bits whenever it is repeated on one device; what cannot is
-    refused by torch.
-    """
-    os.environ.setdefault(
-        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-    )  # cuBLAS reads it when it is first used
+    """Make runs give the same bits whenever they are repeated on one device, or fail in torch."""
+    # cuBLAS reads this when it is first used.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
     torch.use_deterministic_algorithms(True)

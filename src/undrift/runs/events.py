@@ -199,12 +199,16 @@ def ignore(event: Event) -> None:
     """Nobody listens."""
 
 
-def to_json(event: Event) -> dict[str, Any]:
+Message = dict[str, Any]
+"""What JSON holds, between processes."""
+
+
+def to_json(event: Event) -> Message:
     """An event for another process."""
     return {"event": type(event).__name__, **dataclasses.asdict(event)}
 
 
-def from_json(found: Mapping[str, Any]) -> Event:
+def from_json(found: Message) -> Event:
     """The inverse of :func:`to_json`, for the events of a single method."""
     fields = {key: value for key, value in found.items() if key != "event"}
     if found["event"] == "Ended":

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from undrift._files import LOCK, hold, release
 from undrift.runs.journal import (
@@ -23,7 +23,7 @@ from undrift.runs.journal import (
     Row,
 )
 from undrift.runs.outcome import Outcome
-from undrift.spec.schema import normal
+from undrift.spec.schema import Table, Values, normal
 
 __all__ = [
     "CHECKPOINTS",
@@ -72,7 +72,7 @@ class Recipe(Protocol):
     def identity(self) -> str:
         """A fingerprint of everything that decides the numbers."""
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Values:
         """Everything it says, as TOML holds it."""
 
     def toml(self) -> str: ...
@@ -110,7 +110,7 @@ class Folder(Journal):
             return "other"
         return "same" if self.complete else "unfinished"
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Values:
         """The spec that was run, as TOML holds it."""
         try:
             return tomllib.loads(self.file("spec.toml").read_text(encoding="utf-8"))
@@ -140,7 +140,7 @@ class Folder(Journal):
         )
 
     @property
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> Values:
         """Where it was run."""
         try:
             return dict(json.loads(self.file("environment.json").read_text(encoding="utf-8")))
@@ -153,7 +153,7 @@ class Folder(Journal):
         return str(self.environment.get("note", ""))
 
     @property
-    def partition(self) -> dict[str, Any] | None:
+    def partition(self) -> Values | None:
         """``classes``, and ``counts`` of each client's samples by class."""
         try:
             found = json.loads(self.file("partition.json").read_text(encoding="utf-8"))
@@ -171,7 +171,7 @@ class Folder(Journal):
         return " ".join(str(found[key]) for key in ("spec", "data") if key in found)
 
     def start(
-        self, recipe: Recipe, environment: Mapping[str, Any], comments: Sequence[str]
+        self, recipe: Recipe, environment: Mapping[str, object], comments: Sequence[str]
     ) -> None:
         """Make the folder, or empty it of an earlier run; other files in it stay."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -259,7 +259,7 @@ class Folder(Journal):
             self.file(CHECKPOINTS).rmdir()
 
 
-def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, object]:
+def _flat(table: Table, before: str = "") -> dict[str, object]:
     """Dotted key -> value, methods by their labels."""
     found: dict[str, object] = {}
     for key, value in table.items():

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from undrift.runs.journal import Row
 
 FRAMES = ("pandas", "polars")
+Frame = Any
+"""A DataFrame of either."""
 
 
 class History(Mapping[str, NDArray[np.float64]]):
@@ -56,7 +58,7 @@ class History(Mapping[str, NDArray[np.float64]]):
                 return found
         return None
 
-    def frame(self) -> Any:
+    def frame(self) -> Frame:
         """The rows as a DataFrame of pandas or polars, whichever is installed."""
         return frame(self._rows)
 
@@ -70,7 +72,7 @@ class History(Mapping[str, NDArray[np.float64]]):
         return ", ".join(shown) or "empty"
 
 
-def frame(rows: Iterable[Row]) -> Any:
+def frame(rows: Iterable[Row]) -> Frame:
     """Rows as a DataFrame of pandas, else of polars.
 
     Raises :class:`ImportError` if neither is installed.

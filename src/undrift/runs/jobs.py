@@ -19,11 +19,10 @@ import sys
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any
 
 import torch
 
-from undrift.runs.events import Crowded, Died, Emit, Ended, Measured, from_json
+from undrift.runs.events import Crowded, Died, Emit, Ended, Measured, Message, from_json
 from undrift.runs.experiment import Experiment, Result
 from undrift.runs.folder import Folder, Outcome
 from undrift.runs.journal import Key
@@ -31,14 +30,12 @@ from undrift.runs.trial import Stops
 
 PATIENCE = 0.2
 """Seconds between looks at whether to stop."""
-Message = dict[str, Any]
 
 
 class Worker:
     """A process that runs one method with one seed after another."""
 
     def __init__(self, start: Message, inbox: SimpleQueue[tuple[Worker, Message | None]]):
-        apart: dict[str, Any] = {"process_group": 0} if os.name == "posix" else {}
         self.process = subprocess.Popen(  # a group of its own, which no terminal interrupts
             [sys.executable, "-m", "undrift.runs.worker"],
             stdin=subprocess.PIPE,
@@ -46,7 +43,7 @@ class Worker:
             text=True,
             encoding="utf-8",
             env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"},
-            **apart,
+            process_group=0 if os.name == "posix" else None,
         )
         self.key: Key | None = None
         """What it is running."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -99,7 +99,7 @@ def resolve(
     *,
     steps: int | Sequence[int] = 1,
     epochs: int | None = None,
-    cohort: int | Sampling | Mapping[str, Any] | None = None,
+    cohort: int | Sampling | Mapping[str, object] | None = None,
     batch: int | None = None,
 ) -> Method:
     """``method`` with the values that theory prescribes, where it was left to theory."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,10 +15,11 @@ from undrift.core.problem import Problem, Unsupported
 from undrift.engines import Engine, Ledger
 from undrift.runs import models
 from undrift.runs.folder import Folder, Outcome, Row
-from undrift.runs.history import History, frame
+from undrift.runs.history import Frame, History, frame
 from undrift.runs.journal import Key
 from undrift.runs.outcome import in_words
 from undrift.spec.reader import load as load_spec
+from undrift.spec.schema import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -108,7 +109,7 @@ class Runs(Mapping[Key, Run]):
             for row in run.history.rows
         ]
 
-    def frame(self) -> Any:
+    def frame(self) -> Frame:
         """The records as a DataFrame of pandas or polars, whichever is installed."""
         return frame(self.records)
 
@@ -150,14 +151,14 @@ class Recorded:
     """
 
     folder: Folder
-    spec: Mapping[str, Any]
+    spec: Table
     """What was run, with every default written out."""
     records: list[Row]
     """One mapping per evaluation, of all methods and seeds."""
     outcomes: list[Outcome]
     """How each method ended with each seed, as far as it has."""
 
-    def frame(self) -> Any:
+    def frame(self) -> Frame:
         """The records as a DataFrame of pandas or polars, whichever is installed."""
         return frame(self.records)
 

@@ -6,13 +6,12 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from undrift.core.problem import Problem
 from undrift.runs.folder import PYTHON
 from undrift.runs.prepare import Task
 from undrift.spec import writer
-from undrift.spec.schema import values
+from undrift.spec.schema import Table, Values, values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Script:
     """The recipe of a run that was called from Python."""
 
     name: str
-    tables: Mapping[str, Any]
+    tables: Table
     """The document without its name."""
     sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
@@ -29,7 +28,7 @@ class Script:
         decides = {key: value for key, value in self.document().items() if key != "name"}
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Values:
         return {"name": self.name, **self.tables}
 
     def toml(self) -> str:
@@ -57,10 +56,11 @@ def describe(
         {"name": type(task.written).__name__, "label": task.label, **values(task.written)}
         for task in tasks
     ]
-    return Script(name, _plain({**top, "problem": _facts(first.problem), "method": methods}))
+    tables = {"problem": _facts(first.problem), "method": [_known(table) for table in methods]}
+    return Script(name, {**_known(top), **tables})
 
 
-def _setup(task: Task) -> dict[str, Any]:
+def _setup(task: Task) -> Values:
     """The settings of a task that decide numbers; the place of client states does not."""
     found = {f.name: getattr(task.setup, f.name) for f in dataclasses.fields(task.setup)}
     del found["store"]
@@ -69,10 +69,17 @@ def _setup(task: Task) -> dict[str, Any]:
         found["x0"] = hashlib.sha256(start.tobytes()).hexdigest()
     if found["epochs"] is not None:
         del found["steps"]
+    if found["cohort"] is not None:
+        found["cohort"] = _known(values(found["cohort"]))
     return found
 
 
-def _facts(problem: Problem) -> dict[str, Any]:
+def _known(table: Table) -> Values:
+    """A table without what TOML cannot hold: ``None`` is left out."""
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def _facts(problem: Problem) -> Values:
     kind = type(problem)
     return {
         "name": kind.__name__,
@@ -82,14 +89,3 @@ def _facts(problem: Problem) -> dict[str, Any]:
         "samples": sum(problem.samples),
         "dtype": str(problem.dtype).removeprefix("torch."),
     }
-
-
-def _plain(value: Any) -> Any:
-    """Only what TOML holds: tables, lists, numbers and text."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = dataclasses.asdict(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items() if inner is not None}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return value

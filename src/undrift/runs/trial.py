@@ -7,7 +7,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -133,7 +133,7 @@ class Trial:
 
         def keep() -> None:
             folder.settle()
-            notes: dict[str, Any] = {
+            notes: dict[str, object] = {
                 "seconds": self.seconds,
                 "limit": self.limit,
                 "drawn": self.engine.streams.used,

@@ -11,17 +11,14 @@ import traceback
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
 
 import torch
 
 from undrift.runs.environment import deterministic
-from undrift.runs.events import Event, to_json
+from undrift.runs.events import Event, Message, to_json
 from undrift.runs.experiment import make
 from undrift.runs.folder import Folder, Outcome, Row
 from undrift.spec.reader import load
-
-Message = dict[str, Any]
 
 
 class Channel:
