@@ -34,7 +34,9 @@ from undrift.engines.batches import Batches
 from undrift.methods import FedAvg, FedSpeed, Method, Scaffold
 from undrift.models import build
 from undrift.problems.neural.problem import Neural
-from undrift.runs.api import prepare, record
+from undrift.runs.api import prepare
+from undrift.runs.history import History
+from undrift.runs.trial import Trial
 
 SETTINGS = {
     "a": {"clients": 100, "cohort": 10, "batch": 50, "epochs": 5},
@@ -81,7 +83,8 @@ def measure(case: Case, data: ImageSet, rounds: int) -> dict[str, Any]:
     engine.run_round()
     torch.cuda.synchronize()
     warm_up, started = time.perf_counter() - started, time.perf_counter()
-    history, _ = record(engine, 1 + rounds, every=10)
+    history = History()
+    Trial(engine, 1 + rounds, 10, history.append).run()
     torch.cuda.synchronize()
     spent = time.perf_counter() - started
     captured = next(iter(engine.problem.placed.captured.values()))  # type: ignore[attr-defined]

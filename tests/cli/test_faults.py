@@ -27,7 +27,7 @@ sys.exit(code)
 
 
 def limited(place, most, *words):
-    """A command in a process that can write files of so many bytes only, as if the disk were full."""
+    """A command in a process that can only write files of so many bytes: the disk is full."""
     return subprocess.run(
         [sys.executable, "-c", LIMITED, str(most), *words],
         cwd=place,

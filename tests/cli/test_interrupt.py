@@ -149,7 +149,10 @@ def test_ctrl_c_at_a_hundred_instants(place):
 @pytest.fixture
 def slow(tmp_path, monkeypatch):
     """A module that is interrupted while it is imported, and takes a while longer."""
-    text = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.3)\ndone = True\n"
+    text = (
+        "import os, signal, time\n"
+        "os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.3)\ndone = True\n"
+    )
     (tmp_path / "slow_to_import.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
@@ -184,7 +187,8 @@ def test_a_wish_that_waits_is_granted_at_the_end(slow, monkeypatch):
 def test_an_import_that_takes_long_is_not_waited_for(slow, times):
     (slow / "slow_to_import.py").write_text(
         "import os, signal, time\n"
-        f"for _ in range({times}):\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(0.1)\ntime.sleep(60)\n"
+        f"for _ in range({times}):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(0.1)\ntime.sleep(60)\n"
     )
     code = "from undrift.cli.stop import Interrupt\nwith Interrupt():\n    import slow_to_import"
     done = subprocess.run(

@@ -39,8 +39,8 @@ def test_one_line_at_the_start(place, capsys, monkeypatch):
     code, _, err = told(capsys, "run", "spec.toml", "-s", "cohort=2")
     line = next(line for line in err.splitlines() if line.startswith("Client states"))
     assert code == 0 and line == (
-        "Client states of SCAFFOLD: 1 vector x 4 clients x 5 numbers = 160 B, in memory; model: 40 B; "
-        "the cohort at work: about 960 B"
+        "Client states of SCAFFOLD: 1 vector x 4 clients x 5 numbers = 160 B, in memory; "
+        "model: 40 B; the cohort at work: about 960 B"
     )
     monkeypatch.setattr(room, "SMALL", 0)
     monkeypatch.setattr(room, "free", lambda *_: 3 * GB)

@@ -35,11 +35,12 @@ def wrong(method=METHOD, problem="quadratic", rounds=2, **setting):
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("rounds", -1), ("rounds", 0), ("rounds", 2.5), ("rounds", True), ("every", 0), ("every", 1.0),
-        ("steps", 0), ("steps", -3), ("steps", [1, 0, 1]), ("steps", "4"), ("batch", 0), ("batch", -1), ("epochs", 0),
-        ("engine", "ray"), ("dtype", "xx"), ("dtype", "float16"), ("device", "gpu"),
-        ("weights", "size"), ("clip", 0.0), ("clip_scope", "all"), ("weight_decay", -1.0), ("decay", 1.5),
-        ("cohort", 0), ("cohort", 2.5),
+        ("rounds", -1), ("rounds", 0), ("rounds", 2.5), ("rounds", True), ("every", 0),
+        ("every", 1.0), ("steps", 0), ("steps", -3), ("steps", [1, 0, 1]), ("steps", "4"),
+        ("batch", 0), ("batch", -1), ("epochs", 0), ("engine", "ray"), ("dtype", "xx"),
+        ("dtype", "float16"), ("device", "gpu"), ("weights", "size"), ("clip", 0.0),
+        ("clip_scope", "all"), ("weight_decay", -1.0), ("decay", 1.5), ("cohort", 0),
+        ("cohort", 2.5),
     ],
 )  # fmt: skip
 def test_the_words_are_those_of_specs(name, value):
@@ -47,9 +48,8 @@ def test_the_words_are_those_of_specs(name, value):
     shown = repr(value).replace("'", '"').replace("True", "true")
     top = f"{name} = {shown}\n" + "rounds = 2\n" * (name != "rounds")
     with pytest.raises(BadSpec) as caught:
-        parse(
-            f'name = "a"\n{top}[problem]\nname = "quadratic"\n[[method]]\nname = "FedAvg"\nlr = 0.01\n'
-        )
+        problem, method = '[problem]\nname = "quadratic"', '[[method]]\nname = "FedAvg"\nlr = 0.01'
+        parse(f'name = "a"\n{top}{problem}\n{method}\n')
     texts = {c.text for c in caught.value.complaints}
     assert set(found) == {name} and found[name] in texts
 
@@ -189,9 +189,9 @@ def test_numbers_of_numpy_and_types_of_torch_are_taken():
         METHOD, "quadratic", rounds=3, steps=[1, 2, 1, 2], batch=2, cohort=3, seed=5, **SMALL
     )
     other = ud.run(
-        METHOD, "quadratic", rounds=np.int64(3), every=np.int32(1), steps=np.array([1, 2, 1, 2]), batch=np.int64(2),
-        cohort=np.int64(3), seed=np.int64(5), clients=np.int64(4), dim=np.int64(3), x0=[0, 0, 0],
-        dtype=torch.float64, device=torch.device("cpu"),
+        METHOD, "quadratic", rounds=np.int64(3), every=np.int32(1), steps=np.array([1, 2, 1, 2]),
+        batch=np.int64(2), cohort=np.int64(3), seed=np.int64(5), clients=np.int64(4),
+        dim=np.int64(3), x0=[0, 0, 0], dtype=torch.float64, device=torch.device("cpu"),
     )  # fmt: skip
     assert (
         torch.equal(plain.x, other.x)

@@ -16,7 +16,7 @@ from tests.cli.stopping import Soon, rows
 import undrift
 from undrift.cli import main
 from undrift.methods.fedavg import FedAvg
-from undrift.runs import events
+from undrift.runs import events, loggers
 from undrift.runs.experiment import make
 from undrift.runs.folder import Folder
 from undrift.runs.keep import carry_out
@@ -108,6 +108,25 @@ def test_several_processes_give_the_same_bits(place, capsys):
     same(place / "one/mine", place / "several/mine")
     left = {file.name for file in (place / "one/mine").iterdir()}
     assert left == {file.name for file in (place / "several/mine").iterdir()}
+
+
+def test_loggers_tell_methods_apart_that_run_side_by_side(tmp_path, monkeypatch):
+    told = {}
+
+    class Notes(loggers.Logger):
+        def begin(self, label, method, seed):
+            self.own = told.setdefault((label, seed), [])
+
+        def write(self, round, numbers):
+            self.own.append(round)
+
+        def end(self, outcome):
+            self.own.append(outcome.status)
+
+    monkeypatch.setitem(loggers.LOGGERS, "tensorboard", Notes)
+    carried_out(tmp_path / "run", jobs=2, loggers=["tensorboard"])
+    keys = [("Scaffnew", 3), ("SCAFFOLD", 3), ("FedAvg", 3), ("Scaffnew", 4)]
+    assert told == {key: [0, 3, 6, "done"] for key in keys}
 
 
 def test_a_process_that_dies_is_told_and_its_work_can_be_continued(tmp_path):

@@ -135,7 +135,8 @@ def test_mlflow_has_every_row_and_how_it_ended(store):
     assert run.info.status == "FINISHED" and run.data.params["lr"] == "0.02"
     tags = {key: value for key, value in run.data.tags.items() if key.startswith("undrift.")}
     assert tags == {
-        "undrift.label": "SCAFFOLD, ours", "undrift.method": "Scaffold", "undrift.seed": "0", "undrift.status": "done",
+        "undrift.label": "SCAFFOLD, ours", "undrift.method": "Scaffold", "undrift.seed": "0",
+        "undrift.status": "done",
     }  # fmt: skip
     assert "seed" not in run.data.metrics and "round" not in run.data.metrics
 
@@ -273,7 +274,8 @@ def test_rows_before_a_break_are_told_again_and_what_is_no_number_is_not(tmp_pat
     folder.close()
     numbers = {"vectors": 0, "gradients": 0}
     assert notes.told == [
-        ("begin", "a", 0), (0, numbers | {"gap": 1.0}), (1, numbers), (2, numbers | {"gap": 0.5}), ("end", None),
+        ("begin", "a", 0), (0, numbers | {"gap": 1.0}), (1, numbers), (2, numbers | {"gap": 0.5}),
+        ("end", None),
     ]  # fmt: skip
 
 

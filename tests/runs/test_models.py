@@ -146,9 +146,8 @@ def test_the_best_is_by_gap_then_accuracy_then_loss():
         return found.metric, found.round, found.x.item()
 
     nan = float("nan")
-    assert best({"accuracy": 0.1, "loss": 1}, {"accuracy": 0.3, "loss": 2}, {"accuracy": 0.3, "loss": 0}) == (
-        "accuracy", 1, 1.0,
-    )  # fmt: skip
+    rows = [{"accuracy": a, "loss": loss} for a, loss in ((0.1, 1), (0.3, 2), (0.3, 0))]
+    assert best(*rows) == ("accuracy", 1, 1.0)
     assert best({"gap": 3, "loss": 1}, {"gap": 1, "loss": 2}, {"gap": nan, "loss": 0}) == (
         "gap",
         1,

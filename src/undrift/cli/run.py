@@ -10,16 +10,19 @@ from argparse import Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import get_args
 
 from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import Parser, natural, seconds
 from undrift.cli.progress import progress
 from undrift.cli.rehearse import rehearse, takes
 from undrift.cli.stop import Stop
+from undrift.engines.named import Place
 from undrift.report.summary import aim, metric, print_summaries, summarise
 from undrift.report.text import count
 from undrift.runs.events import Began, Ended, Event, Finishing, Measured
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
+from undrift.runs.loggers import LOGGERS, missing
 from undrift.spec.errors import BadSpec
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
@@ -35,8 +38,6 @@ STORE = (
     "first with room"
 )
 JOBS = "processes that share methods and seeds; no number depends on it (default: 1)"
-PLACES = ("auto", "device", "host", "file")
-LOGGERS = ("tensorboard", "mlflow")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +79,9 @@ def add_options(parser: Parser) -> None:
     """The options of ``run`` and ``resume``."""
     pause = "time between checkpoints (default: 10)"
     parser.add_argument("--checkpoint", type=seconds, metavar="SECONDS", help=pause)
-    parser.add_argument("--store", choices=PLACES, default="auto", metavar="PLACE", help=STORE)
+    parser.add_argument(
+        "--store", choices=get_args(Place), default="auto", metavar="PLACE", help=STORE
+    )
     parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=JOBS)
     same = "the same bits whenever the run is repeated on one device (on a CPU always so)"
     parser.flag("--deterministic", help=same)
@@ -159,11 +162,8 @@ def writable(path: Path) -> None:
 
 
 def loggable(logs: Sequence[str]) -> None:
-    if logs:
-        from undrift.runs.loggers import missing
-
-        if wrong := missing(logs):
-            refuse([f"--log {name}: {text}" for name, text in wrong.items()])
+    if wrong := missing(logs):
+        refuse([f"--log {name}: {text}" for name, text in wrong.items()])
 
 
 @contextmanager

@@ -1,7 +1,6 @@
-"""Ctrl-C, and what batch systems and terminals send to end a program: a wish to stop, which is
-never lost.
+"""Ctrl-C, and the signals by which batch systems and terminals end a program; none is lost.
 
-Only the standard library: this is there before anything else is loaded.
+Imports only the standard library, because it is loaded before everything else.
 """
 
 from __future__ import annotations
@@ -25,21 +24,19 @@ SIGNALS = [
     if hasattr(signal, name)
 ]
 MOMENT, PATIENCE = 0.02, 1.0
-"""Seconds from one look whether an import has ended to the next, and of waiting in all."""
+"""Seconds between looks at whether an import has ended, and of waiting in all."""
 
 
 class Interrupt:
-    """While it is entered, a signal is a KeyboardInterrupt with its number.
+    """Inside it a signal is a KeyboardInterrupt with its number.
 
-    Python may lose an exception in the middle of an import, and whatever is being imported may turn
-    it into another:
-    there it waits until the import has ended. Where that takes long, and at a second signal, the
-    process ends at once,
-    which loses nothing: what is written is written whole.
+    Python may lose an exception in the middle of an import, and the imported code may turn it into
+    another: there it waits until the import has ended. If that takes long, and at a second signal,
+    the process ends at once, which loses nothing: files are written whole.
     """
 
     number = 0
-    """Of the first signal; 0: there was none."""
+    """The first signal; 0 if there was none."""
     _again = _over = False
     _since: float | None = None
     """When it began to wait for an import to end."""
@@ -48,7 +45,7 @@ class Interrupt:
         self._over = False
         self._lost, self._before = sys.unraisablehook, dict[int, Any]()
         self._thread = _thread.get_ident()
-        with suppress(ValueError):  # only the main thread is asked to stop
+        with suppress(ValueError):  # only the main thread gets signals
             self._before = {n: signal.signal(n, self._heard) for n in SIGNALS if not _left_alone(n)}
             sys.unraisablehook = self._unraisable
         return self
@@ -61,7 +58,7 @@ class Interrupt:
             sys.unraisablehook = self._lost
 
     def settle(self) -> None:
-        """The end of the work: a wish that still waits is granted."""
+        """Raise, at the end of the work, an interrupt that still waits."""
         if self._since is not None:
             raise KeyboardInterrupt(self.number)
 
@@ -102,7 +99,7 @@ class Interrupt:
             _thread.interrupt_main(signal.Signals(number))
 
     def _unraisable(self, what: Any) -> None:
-        """An exception that Python could hand to nobody: ours is raised again."""
+        """Raise our exception again where Python could not deliver it."""
         if what.exc_type is KeyboardInterrupt:
             _thread.start_new_thread(self._remind, (self.number or signal.SIGINT,))
         else:
@@ -140,7 +137,7 @@ def code(number: object = 0) -> int:
 
 
 def tell(text: str) -> None:
-    """Say it even in the middle of another print; where the terminal is gone, say nothing more."""
+    """Print even in the middle of another print; once the terminal is gone, print nothing more."""
     try:
         os.write(2, f"{text}\n".encode())
     except OSError:
@@ -155,7 +152,7 @@ def _end(number: int) -> NoReturn:
 
 
 def _left_alone(number: int) -> bool:
-    """nohup has SIGHUP ignored, and means it."""
+    """Whether a signal is ignored on purpose, as SIGHUP is by nohup."""
     return number != signal.SIGINT and signal.getsignal(number) == signal.SIG_IGN
 
 

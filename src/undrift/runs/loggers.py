@@ -16,7 +16,7 @@ from typing import Any
 from undrift.core.params import unknown
 from undrift.runs.events import Emit, LoggerLost
 from undrift.runs.folder import Folder
-from undrift.runs.journal import Row
+from undrift.runs.journal import Key, Row
 from undrift.runs.outcome import Outcome
 
 KEYS = ("label", "method", "seed", "round")
@@ -38,27 +38,37 @@ def missing(names: Sequence[str]) -> dict[str, str]:
 
 
 class Log:
-    """Passes rows and outcomes of a folder to loggers; one that fails is dropped."""
+    """Passes rows and outcomes of a folder to loggers; one that fails is dropped.
+
+    Every method and seed has loggers of its own, since several may run side by side.
+    """
 
     def __init__(self, folder: Folder, names: Sequence[str], emit: Emit):
-        self.emit = emit
-        self.loggers: dict[str, Logger] = {name: LOGGERS[name](folder) for name in names}
+        self.folder, self.names, self.emit = folder, list(names), emit
+        self.loggers: dict[tuple[str, Key], Logger] = {}
 
     def row(self, row: Row) -> None:
-        self._pass_on(lambda logger: logger.row(row))
+        key = row["label"], row["seed"]
+        for name in self.names:
+            if (name, key) not in self.loggers:
+                self.loggers[name, key] = LOGGERS[name](self.folder)
+        self._pass_on(key, lambda logger: logger.row(row))
 
     def ended(self, outcome: Outcome) -> None:
-        self._pass_on(lambda logger: logger.ended(outcome))
+        self._pass_on((outcome.label, outcome.seed), lambda logger: logger.ended(outcome))
 
     def close(self) -> None:
-        self._pass_on(lambda logger: logger.close())
+        for key in {key for _, key in self.loggers}:
+            self._pass_on(key, lambda logger: logger.close())
+        self.loggers.clear()
 
-    def _pass_on(self, tell: Callable[[Logger], None]) -> None:
-        for name, logger in list(self.loggers.items()):
+    def _pass_on(self, key: Key, tell: Callable[[Logger], None]) -> None:
+        for name in list(self.names):
             try:
-                tell(logger)
+                if logger := self.loggers.get((name, key)):
+                    tell(logger)
             except Exception as error:  # a server that is gone, a disk that is full
-                del self.loggers[name]
+                self.names.remove(name)
                 self.emit(LoggerLost(name, str(error)))
 
 
@@ -67,7 +77,7 @@ class Logger(abc.ABC):
 
     def __init__(self, folder: Folder):
         self.folder = folder
-        self._trial: tuple[str, int] | None = None
+        self._trial: Key | None = None
 
     def row(self, row: Row) -> None:
         trial = row["label"], row["seed"]

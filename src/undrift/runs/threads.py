@@ -12,14 +12,12 @@ from undrift.core.cohort import Sampling
 from undrift.core.problem import Problem
 
 SMALL = 2_000_000
-"""Parameters times samples of a gradient of all clients that one thread handles fastest."""
+"""Parameters times samples of a gradient of all clients, below which one thread is fastest."""
 
 
 @contextmanager
 def threads(problem: Problem, batch: int | None, cohort: Sampling | None) -> Iterator[None]:
-    """One thread for small gradients, unless OMP_NUM_THREADS is set: more would only wait for each
-    other.
-    """
+    """One thread for small gradients, where more are slower, unless OMP_NUM_THREADS is set."""
     before = torch.get_num_threads()
     samples = batch or sum(problem.samples) / problem.clients or 1
     size = problem.dim * samples * (cohort.size if cohort else problem.clients)
