@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from undrift.core.params import (
     BadParameters,
@@ -130,7 +130,7 @@ class Sampling:
         return Cohort(np.sort(members), total, round)
 
 
-def sampling(given: Any) -> Sampling | None:
+def sampling(given: object) -> Sampling | None:
     """How cohorts are drawn, from a number, a table or itself; ``None`` for all clients.
 
     Raises :class:`BadParameters`.
@@ -138,7 +138,8 @@ def sampling(given: Any) -> Sampling | None:
     given = plain(given)
     if given is None or isinstance(given, Sampling):
         return given
-    if fits(given, size := hints(Sampling)["size"]):
+    size = hints(Sampling)["size"]
+    if isinstance(given, int) and fits(given, size):
         return Sampling(given)
     if not isinstance(given, Mapping):
         text = f"{describe(size)}, or a table of {', '.join(hints(Sampling))}"

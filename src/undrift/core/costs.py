@@ -33,9 +33,7 @@ def costs(method: Method, steps: int = 2) -> Costs:
 
 
 def placeholder(cls: type[Method]) -> Method:
-    """An instance to read declarations from: every hyper-parameter without a default is left to
-    theory.
-    """
+    """An instance to read declarations from, its required hyper-parameters left to theory."""
     required: dict[str, Any] = {
         f.name: THEORY for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING
     }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, dataclass_transform
 
 from undrift.core.params import THEORY, BadParameters, Refusal, check, hints
 from undrift.core.struct import Message, State
 
 if TYPE_CHECKING:
+    from numpy.random import Generator
+
     from undrift.core.cohort import Cohort, Sampling
     from undrift.core.local import Local
     from undrift.core.struct import Vec
@@ -23,18 +25,22 @@ class Round:
     """Rounds completed before it."""
     steps: Sequence[int]
     """Local steps asked of each client."""
-    draw: Callable[[], Any] | None = dataclasses.field(default=None, repr=False)
+    draw: Callable[[], Generator] | None = dataclasses.field(default=None, repr=False)
 
     @property
     def first(self) -> bool:
         return self.number == 0
 
     @property
-    def coin(self) -> Any:
-        """A random generator shared by all clients, in the same state whenever it is taken."""
-        return self.draw() if self.draw else None
+    def coin(self) -> Generator:
+        """The round's random generator, shared by all clients: always in the same state."""
+        if self.draw is None:
+            raise ValueError("this round has no coin")
+        return self.draw()
 
 
+Declared: TypeAlias = Any
+"""A record of the class that a method declares; an overriding function names its own."""
 Reduction = Literal["mean", "sum", "stack", "pick"]
 Who = Literal["cohort", "all", "one"]
 
@@ -70,15 +76,15 @@ class Phase:
         """What the server receives: the mean, the sum, all uploads, or that of a random client."""
         return "mean"
 
-    def send(self, s: Any) -> Message:
+    def send(self, s: Declared) -> Message:
         """What every participant receives."""
         return self.Down(x=s.x)
 
-    def work(self, me: Any, got: Any, f: Local) -> tuple[Any, Message]:
+    def work(self, me: Declared, got: Declared, f: Local) -> tuple[Declared, Message]:
         """The client's new state and its upload."""
         raise NotImplementedError(f"{type(self).__qualname__} has no work")
 
-    def merge(self, s: Any, up: Any, cohort: Cohort) -> Any:
+    def merge(self, s: Declared, up: Declared, cohort: Cohort) -> Declared:
         """The server's new state from the reduced uploads."""
         raise NotImplementedError(f"{type(self).__qualname__} has no merge")
 
@@ -98,13 +104,13 @@ class Own(Phase):
     def reduction(self) -> Reduction:
         return self.method.reduction
 
-    def send(self, s: Any) -> Message:
+    def send(self, s: Declared) -> Message:
         return self.method.send(s)
 
-    def work(self, me: Any, got: Any, f: Local) -> tuple[Any, Message]:
+    def work(self, me: Declared, got: Declared, f: Local) -> tuple[Declared, Message]:
         return self.method.work(me, got, f)
 
-    def merge(self, s: Any, up: Any, cohort: Cohort) -> Any:
+    def merge(self, s: Declared, up: Declared, cohort: Cohort) -> Declared:
         return self.method.merge(s, up, cohort)
 
 
@@ -158,7 +164,7 @@ class Method:
         pass
 
     def __init_subclass__(
-        cls, abstract: bool = False, register: bool = True, **kwargs: Any
+        cls, abstract: bool = False, register: bool = True, **kwargs: object
     ) -> None:
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
@@ -182,15 +188,15 @@ class Method:
         """Hyper-parameters still to be set by theory."""
         return [name for name in hints(type(self)) if getattr(self, name) == THEORY]
 
-    def server(self, x0: Vec) -> Any:
+    def server(self, x0: Vec) -> Declared:
         """The server's state before the first round."""
         return self.Server(x=x0)
 
-    def client(self, x0: Vec) -> Any:
+    def client(self, x0: Vec) -> Declared:
         """Every client's state before the first round."""
         return self.Client()
 
-    def point(self, s: Any) -> Vec:
+    def point(self, s: Declared) -> Vec:
         """The server's model."""
         x: Vec = s.x
         return x
@@ -205,15 +211,15 @@ class Method:
         """How the uploads of the method's own phase are reduced: see :class:`Phase`."""
         return "mean"
 
-    def send(self, s: Any) -> Message:
+    def send(self, s: Declared) -> Message:
         """What every participant receives."""
         return self.Down(x=s.x)
 
-    def work(self, me: Any, got: Any, f: Local) -> tuple[Any, Message]:
+    def work(self, me: Declared, got: Declared, f: Local) -> tuple[Declared, Message]:
         """The client's new state and its upload."""
         raise NotImplementedError(f"{type(self).__name__} has no work of its own")
 
-    def merge(self, s: Any, up: Any, cohort: Cohort) -> Any:
+    def merge(self, s: Declared, up: Declared, cohort: Cohort) -> Declared:
         """The server's new state from the reduced uploads."""
         raise NotImplementedError(f"{type(self).__name__} has no merge of its own")
 

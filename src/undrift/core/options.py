@@ -53,7 +53,8 @@ class Treatment:
         """What clipping multiplies each row by."""
         if self.clip is None:
             raise ValueError("gradients are not clipped")
-        return self.clip / v.norm(dim=-1, keepdim=True).clamp(min=self.clip)
+        scale: Vec = self.clip / v.norm(dim=-1, keepdim=True).clamp(min=self.clip)
+        return scale
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -33,9 +33,7 @@ class Streams:
         return Generator(Philox(key=_key(self.seed, stream), counter=[0, step, client, round]))
 
     def along(self, stream: str) -> Callable[[int, int, int], Generator]:
-        """``at`` of one stream by (round, client, step), always the same generator moved to another
-        place: cheaper.
-        """
+        """``at`` of one stream by (round, client, step), with one generator that moves: cheaper."""
         from numpy.random import Generator, Philox
 
         @cache

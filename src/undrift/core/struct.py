@@ -6,8 +6,8 @@ What is not declared is not saved, not sent and not counted.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NoReturn, Self
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,7 @@ class Struct:
     scratch: tuple[str, ...] = ()
     _whole: frozenset[str] = frozenset()
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         kinds = {
             name: _kind(cls, name, note) for name, note in inspect.get_annotations(cls).items()
@@ -61,12 +61,12 @@ class Struct:
         for name in cls.scratch:
             setattr(cls, name, None)
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields: Vec | None) -> None:
         if fields.keys() != self._whole:
             self._refuse(fields)
         self.__dict__.update(fields)
 
-    def _refuse(self, fields: dict[str, Any]) -> None:
+    def _refuse(self, fields: Iterable[str]) -> None:
         for name in self.vectors:
             if name not in fields:
                 raise TypeError(f"{type(self).__qualname__}: {name} is missing")
@@ -75,7 +75,7 @@ class Struct:
                 known = ", ".join(self.names())
                 raise TypeError(f"{type(self).__qualname__} has no field {name}; it has {known}")
 
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
+    def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(
             f"{type(self).__qualname__} is frozen; make a new one with replace({name}=...)"
         )
@@ -88,11 +88,11 @@ class Struct:
         """Every declared field."""
         return cls.vectors + cls.scratch
 
-    def items(self) -> list[tuple[str, Any]]:
+    def items(self) -> list[tuple[str, Vec]]:
         """(name, vector) of every field that is present."""
         return [(n, v) for n in self.names() if (v := getattr(self, n)) is not None]
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, **changes: Vec | None) -> Self:
         """The same record with some vectors changed."""
         return type(self)(**{**self.__dict__, **changes})
 
@@ -100,7 +100,7 @@ class Struct:
         """The same record without its scratch vectors."""
         return type(self)(**{n: getattr(self, n) for n in self.vectors}) if self.scratch else self
 
-    def map(self, change: Callable[..., Any], *others: Struct) -> Self:
+    def map(self, change: Callable[..., Vec], *others: Struct) -> Self:
         """The same record with ``change`` applied to each vector (and to those of ``others``)."""
         if others:
             return type(self)(
@@ -109,7 +109,7 @@ class Struct:
         return type(self)(**{n: change(v) for n, v in self.__dict__.items() if v is not None})
 
 
-def _kind(cls: type, name: str, note: Any) -> str:
+def _kind(cls: type, name: str, note: object) -> str:
     kind = note if isinstance(note, str) else getattr(note, "__name__", str(note))
     kind = kind.rsplit(".", 1)[-1]
     field = f"{cls.__qualname__}.{name}"

@@ -14,7 +14,7 @@ from undrift.core.method import Method
 from undrift.core.options import LocalOptions, pace
 from undrift.core.params import BadParameters, Count, Natural, check, hints
 from undrift.core.problem import Problem
-from undrift.engines.named import NoOptions
+from undrift.engines.options import NoOptions
 
 SWAPPED = "the arguments are the other way round: first the method, then the problem"
 
@@ -32,7 +32,7 @@ class Setting(LocalOptions):
 
 
 def refusals(
-    method: object, problem: object, given: Mapping[str, Any], own: type = NoOptions
+    method: object, problem: object, given: Mapping[str, object], own: type = NoOptions
 ) -> dict[str, str]:
     """Argument -> what is wrong with it, as far as that is known before a named problem is built.
 

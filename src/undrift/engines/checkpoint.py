@@ -1,6 +1,4 @@
-"""Checkpoints: safetensors with a JSON header, written so that a crash leaves the previous one
-whole.
-"""
+"""Checkpoints: safetensors with a JSON header. A crash while writing leaves the previous one."""
 
 from __future__ import annotations
 
@@ -16,7 +14,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from undrift._files import naming, writing
-from undrift.engines import Engine
+from undrift.engines.engine import Engine
+from undrift.engines.store import Rows
 
 KEPT = 2
 """Checkpoints of one run: should the newest be damaged, there is another."""
@@ -33,17 +32,27 @@ KINDS = {
 KINDS |= {torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
 
 
+Notes = dict[str, Any]
+"""What a run keeps beside the engine's state: what JSON holds, and tensors."""
+Part = Tensor | Rows
+
+AGAIN = "remove it to start from the one before"
+OTHER = "give the spec it was made with, or another folder"
+
+
 class BadCheckpoint(ValueError):
-    """A file that is not a whole checkpoint of this run; the message says why."""
+    """A file that is not a whole checkpoint of this run."""
+
+    def __init__(self, path: Path, reason: str, remedy: str):
+        self.path, self.reason, self.remedy = path, reason, remedy
+        super().__init__(f"{path}: {reason}; {remedy}")
 
 
-def store(engine: Engine, path: Path, identity: str, **notes: Any) -> None:
-    """Write the engine's state and ``notes`` to ``path`` in one step; ``identity`` names the run it
-    belongs to.
+def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:
+    """Write the engine's state and ``notes`` to ``path`` in one step.
 
-    A note is what JSON holds, or a tensor. The vectors of all clients are written in blocks: there
-    is never a second
-    copy of them.
+    ``identity`` names the run. A note is what JSON holds, or a tensor. The vectors of all clients
+    are written in blocks, without a second copy.
     """
     parts, counters = engine.snapshot(lasting=False)
     parts |= {f"{NOTE}{name}": note for name, note in notes.items() if isinstance(note, Tensor)}
@@ -62,7 +71,7 @@ def store(engine: Engine, path: Path, identity: str, **notes: Any) -> None:
         file.write(head(parts, {**header, "digest": digest.hexdigest()}))
 
 
-def restore(engine: Engine, path: Path, identity: str) -> dict[str, Any]:
+def restore(engine: Engine, path: Path, identity: str) -> Notes:
     """Continue from ``path`` and return its notes.
 
     A file that is damaged or belongs to another run is refused and changes nothing.
@@ -72,27 +81,23 @@ def restore(engine: Engine, path: Path, identity: str) -> dict[str, Any]:
             header = dict(file.metadata() or {})
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise BadCheckpoint(
-            f"{path}: cannot be read ({error}); remove it to start from the one before"
-        ) from error
+        raise BadCheckpoint(path, f"cannot be read ({error})", AGAIN) from error
     found = header.pop("digest", None)
     digest = _digest(header)
     for name in order(tensors):
         digest.update(form(name, tensors[name]))
         digest.update(content(tensors[name]))
     if found != digest.hexdigest():
-        raise BadCheckpoint(
-            f"{path}: damaged (its digest does not match); remove it to start from the one before"
-        )
+        raise BadCheckpoint(path, "damaged (its digest does not match)", AGAIN)
     if header["identity"] != identity:
-        raise BadCheckpoint(
-            f"{path}: belongs to another run; give the spec it was made with, or another folder"
-        )
+        raise BadCheckpoint(path, "belongs to another run", OTHER)
     noted = {name: tensors.pop(name) for name in [*tensors] if name.startswith(NOTE)}
-    engine.restore(tensors, json.loads(header["counters"]))
-    return json.loads(header["notes"]) | {
-        name.removeprefix(NOTE): tensor for name, tensor in noted.items()
-    }
+    try:
+        engine.restore(tensors, json.loads(header["counters"]))
+    except ValueError as error:
+        raise BadCheckpoint(path, str(error), OTHER) from error
+    notes: Notes = json.loads(header["notes"])
+    return notes | {name.removeprefix(NOTE): tensor for name, tensor in noted.items()}
 
 
 class Shelf:
@@ -101,20 +106,18 @@ class Shelf:
     def __init__(self, folder: Path, name: str, identity: str):
         self.folder, self.name, self.identity = folder, name, identity
 
-    def store(self, engine: Engine, **notes: Any) -> None:
-        store(
-            engine, self.folder / f"{self.name}-{engine.round}.safetensors", self.identity, **notes
-        )
+    def store(self, engine: Engine, **notes: object) -> None:
+        path = self.folder / f"{self.name}-{engine.round}.safetensors"
+        store(engine, path, self.identity, **notes)
         for _, old in self.files()[KEPT:]:
             old.unlink()
 
     def restore(
         self, engine: Engine, fits: Callable[[int], bool], tell: Callable[[str], None]
-    ) -> dict[str, Any] | None:
-        """Continue from the newest sound one of a round that ``fits``, and return its notes;
-        ``None`` if there is none.
+    ) -> Notes | None:
+        """Continue from the newest sound one of a round that ``fits``, and return its notes.
 
-        ``tell`` hears of those that are passed over.
+        ``None`` if there is none; ``tell`` hears of those that are passed over.
         """
         for round, file in self.files():
             if not fits(round):
@@ -122,8 +125,8 @@ class Shelf:
                 continue
             try:
                 return restore(engine, file, self.identity)
-            except ValueError as error:
-                tell(f"{str(error).partition(';')[0]}; passed over")
+            except BadCheckpoint as error:
+                tell(f"{error.path}: {error.reason}; passed over")
         return None
 
     def clear(self) -> None:
@@ -132,16 +135,17 @@ class Shelf:
 
     def files(self) -> list[tuple[int, Path]]:
         """(round, file), the newest first."""
-        found = [(file.stem.rpartition("-"), file) for file in self.folder.glob("*.safetensors")]
-        return sorted(
-            ((int(n), f) for (name, _, n), f in found if name == self.name and n.isdecimal()),
-            reverse=True,
-        )
+        found = []
+        for file in self.folder.glob("*.safetensors"):
+            name, _, round = file.stem.rpartition("-")
+            if name == self.name and round.isdecimal():
+                found.append((int(round), file))
+        return sorted(found, reverse=True)
 
 
-def head(parts: Mapping[str, Any], header: dict[str, str]) -> bytes:
+def head(parts: Mapping[str, Part], header: dict[str, str]) -> bytes:
     """What a safetensors file begins with: the metadata, and the form and place of every tensor."""
-    end, places = 0, dict[str, Any]()
+    end, places = 0, dict[str, object]()
     for name in order(parts):
         start, end = end, end + math.prod(parts[name].shape) * parts[name].dtype.itemsize
         kind, shape = KINDS[parts[name].dtype], list(parts[name].shape)
@@ -151,21 +155,21 @@ def head(parts: Mapping[str, Any], header: dict[str, str]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _digest(header: dict[str, Any]) -> Any:
+def _digest(header: Mapping[str, str]) -> hashlib._Hash:
     known = {key: header[key] for key in ("identity", "counters", "notes") if key in header}
     return hashlib.sha256(json.dumps(known).encode())
 
 
-def order(parts: Mapping[str, Any]) -> list[str]:
+def order(parts: Mapping[str, Part]) -> list[str]:
     """Larger numbers first, so that all of them are aligned."""
     return sorted(parts, key=lambda name: (-parts[name].dtype.itemsize, name))
 
 
-def form(name: str, part: Any) -> bytes:
+def form(name: str, part: Part) -> bytes:
     """What a digest takes of a tensor beside its content."""
     return f"{name} {part.dtype} {list(part.shape)}".encode()
 
 
-def content(tensor: Tensor) -> Any:
+def content(tensor: Tensor) -> memoryview:
     """The bytes of a tensor, as such a file holds them."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

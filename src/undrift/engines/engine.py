@@ -26,7 +26,7 @@ from undrift.engines.codec import sparse_bytes
 from undrift.engines.judge import Judge, Kept, Rejection
 from undrift.engines.local import Rules
 from undrift.engines.memory import Needs, plan
-from undrift.engines.named import NoOptions
+from undrift.engines.options import NoOptions
 from undrift.engines.order import Clock, Order
 from undrift.engines.reduction import Reducer
 from undrift.engines.site import Common, Site, quiet
@@ -34,6 +34,8 @@ from undrift.engines.store import Rows
 from undrift.engines.work import Work
 
 Tensors = dict[str, Tensor]
+Counters = dict[str, Any]
+"""Numbers that JSON holds."""
 
 
 @dataclasses.dataclass
@@ -78,11 +80,11 @@ class Engine:
         problem: Problem,
         *,
         steps: int | Sequence[int] = 1,
-        cohort: int | Sampling | Mapping[str, Any] | None = None,
+        cohort: int | Sampling | Mapping[str, object] | None = None,
         batch: int | None = None,
         epochs: int | None = None,
         seed: int = 0,
-        x0: Any = None,
+        x0: object = None,
         **options: Any,
     ):
         steps, batch, epochs, seed = map(plain, (steps, batch, epochs, seed))
@@ -231,18 +233,18 @@ class Engine:
         for site in self.sites:
             site.load(tensors)
 
-    def snapshot(self, lasting: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+    def snapshot(self, lasting: bool = True) -> tuple[dict[str, Any], Counters]:
         """All that a continuation needs: tensors by name, and counters.
 
         If not ``lasting``, client states are those of ``client_parts``.
         """
         tensors: dict[str, Any] = {f"server.{name}": v for name, v in self.server.items()}
         tensors |= self.client_tensors() if lasting else self.client_parts()
-        counters: dict[str, Any] = {"round": self.round, "phase": self.phase}
+        counters: Counters = {"round": self.round, "phase": self.phase}
         counters |= dataclasses.asdict(self.ledger)
         return tensors, counters | ({"gone": self._gone} if self._gone else {})
 
-    def restore(self, tensors: Tensors, counters: Mapping[str, Any]) -> None:
+    def restore(self, tensors: Tensors, counters: Counters) -> None:
         """Continue from a snapshot; one that does not fit the method's states is refused."""
         self._check(tensors)
         state, device = self.method.Server, self.x0.device

@@ -8,23 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from undrift._device import upload
-from undrift.core.local import Direction, Grad, Step, Until
+from undrift.core.local import Direction, Grad, Iterate, Step, Until
 from undrift.core.options import LocalOptions
 from undrift.core.problem import Oracle, Recording
-from undrift.core.struct import State, Struct
+from undrift.core.struct import State
 from undrift.engines.batches import Batch, Batches
 from undrift.engines.compile import fused
 from undrift.engines.order import Share
 from undrift.engines.sgd import along_the_gradient, clipped_step, overwriting_step, plain_step
-
-Iterate = TypeVar("Iterate", Tensor, State)
 
 
 class Rules(NamedTuple):
@@ -177,7 +175,7 @@ class Stacked(Descent):
         until: Until[Iterate] | None = None,
         start: int = 0,
     ) -> Iterate:
-        y = y.map(self.rows) if isinstance(y, Struct) else self.rows(y)
+        y = cast(Iterate, y.map(self.rows) if isinstance(y, State) else self.rows(y))
         self._oracle.begin(iterate(y), self._previous)
         fewest, most = min(self._planned), max(self._planned)
         if until is None and fewest == most:
@@ -287,6 +285,9 @@ def iterate(y: Tensor | State) -> Tensor:
 
 
 def _where(mask: Tensor, new: Iterate, old: Iterate) -> Iterate:
-    if isinstance(new, Struct) and isinstance(old, Struct):
-        return new.map(lambda n, o: torch.where(mask, n, o), old)
-    return torch.where(mask, new, old)
+    def chosen(a: Tensor, b: Tensor) -> Tensor:
+        return torch.where(mask, a, b)
+
+    if isinstance(new, State) and isinstance(old, State):
+        return new.map(chosen, old)
+    return cast(Iterate, chosen(cast(Tensor, new), cast(Tensor, old)))

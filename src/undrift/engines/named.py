@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
+
+from undrift.engines.options import NoOptions, StoreOptions
 
 if TYPE_CHECKING:
     from undrift.engines.engine import Engine
-
-Place = Literal["auto", "device", "host", "file"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NoOptions:
-    """The options of an engine that takes none."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StoreOptions:
-    """Where client states are kept. The numbers do not depend on it.
-
-    store  device, host (memory beside a GPU), file, or auto: the first of them with room
-    """
-
-    store: Place = "auto"
 
 
 @dataclasses.dataclass(frozen=True)

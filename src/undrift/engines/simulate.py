@@ -10,7 +10,7 @@ from undrift.core.problem import Problem
 from undrift.core.struct import State
 from undrift.engines.engine import Engine
 from undrift.engines.memory import Needs, plan
-from undrift.engines.named import StoreOptions
+from undrift.engines.options import StoreOptions
 from undrift.engines.site import PREVIOUS, Site
 from undrift.engines.store import Store
 

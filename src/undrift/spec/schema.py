@@ -15,6 +15,7 @@ from undrift.core.method import Method
 from undrift.core.options import Treatment, Weights
 from undrift.core.params import Count, Natural, Positive, Rule, hints
 from undrift.engines import named as engines
+from undrift.engines.options import NoOptions
 from undrift.objectives import Objective
 from undrift.problems.named import Named
 from undrift.spec import writer
@@ -142,7 +143,7 @@ class Spec(Settings):
     """The parameters of the problem."""
     problem_name: str
     entries: tuple[Entry, ...]
-    engine_options: object = dataclasses.field(default_factory=engines.NoOptions, compare=False)
+    engine_options: object = dataclasses.field(default_factory=NoOptions, compare=False)
     """The options that only this engine takes (``engines.named``); they decide no numbers."""
     sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict, repr=False)
     """The users' files, by their place relative to the spec."""
