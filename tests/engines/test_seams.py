@@ -12,6 +12,7 @@ from undrift.core import Message, Method, Phase, Scratch, State, Vec, registry
 from undrift.core.cohort import Cohort, Sampling
 from undrift.core.streams import Streams
 from undrift.engines import Engine, Simulate, Wire
+from undrift.engines.arguments import first_point
 from undrift.engines.judge import Judge, bounded, finite, shapes
 from undrift.engines.order import Clock
 from undrift.engines.reduction import NobodyLeft, Reducer
@@ -19,6 +20,7 @@ from undrift.engines.site import OneByOne, Site
 from undrift.engines.work import Work, joined
 from undrift.methods import DANEPlus, FedAvg, FedLin, FedRecu, FedRed, Scaffold
 from undrift.objectives import MOON
+from undrift.runs.trial import Trial
 
 PROBLEM = least_squares()
 
@@ -409,6 +411,32 @@ def test_works_join_and_empty_ones_vanish():
 def test_one_process_leads_and_decides():
     engine = Simulate(FedAvg(lr=0.1), quadratic())
     assert engine.leads and engine.agree(True) and not engine.agree(False)
+
+
+def test_facts_stand_in_for_a_problem_where_its_data_are_elsewhere():
+    facts = PROBLEM.facts
+    assert facts.samples == tuple(PROBLEM.samples) and facts.constants is None
+    assert torch.equal(first_point(None, facts), first_point(None, PROBLEM))
+    known = Simulate.needs(Scaffold(lr=0.1), facts, Sampling(2), Simulate.Options())
+    assert known == Simulate(Scaffold(lr=0.1), PROBLEM, cohort=2).memory
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        facts.clients = 3
+
+
+def test_ranks_decide_together_when_to_stop_and_when_to_keep():
+    asked = []
+
+    class Follower(Simulate):
+        def agree(self, decision):
+            asked.append(decision)
+            return len(asked) > 5
+
+    engine = Follower(FedAvg(lr=0.01), PROBLEM)
+    kept = []
+    trial = Trial(engine, 100, 1, lambda row: None)
+    trial.keep = lambda: kept.append(engine.round)
+    assert trial.run(pause=1e9) == "stopped"
+    assert not any(asked) and engine.round == 3 and kept == [3, 3]
 
 
 def test_an_engine_says_what_it_needs_before_it_is_made():

@@ -208,3 +208,40 @@ class Problem(abc.ABC):
         import torch
 
         return torch.zeros(self.dim, dtype=torch.float64)
+
+    @property
+    def facts(self) -> Facts:
+        """What a server may know of it, without its data.
+
+        Without the constants, which may take long: ``dataclasses.replace`` adds them.
+        """
+        return Facts(
+            clients=self.clients,
+            dim=self.dim,
+            samples=tuple(self.samples),
+            dtype=self.dtype,
+            device=self.device,
+            remembers=self.remembers,
+            differentiates=self.differentiates,
+            first=self.start(),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of a problem where its data are elsewhere; names are those of ``Problem``."""
+
+    clients: int
+    dim: int
+    samples: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    remembers: bool
+    differentiates: bool
+    first: Tensor = dataclasses.field(repr=False, compare=False)
+    constants: Constants | None = None
+    """``None`` where nobody computed them."""
+
+    def start(self) -> Tensor:
+        """The default first point."""
+        return self.first

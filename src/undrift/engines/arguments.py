@@ -13,7 +13,7 @@ from undrift.core.cohort import sampling
 from undrift.core.method import Method
 from undrift.core.options import LocalOptions, pace
 from undrift.core.params import BadParameters, Count, Natural, check, hints
-from undrift.core.problem import Problem
+from undrift.core.problem import Facts, Problem
 from undrift.engines.options import NoOptions
 
 SWAPPED = "the arguments are the other way round: first the method, then the problem"
@@ -82,7 +82,7 @@ def _like_a_problem(given: object) -> bool:
     return all(hasattr(given, name) for name in ("clients", "dim", "at", "metrics"))
 
 
-def first_point(x0: object, problem: Problem) -> Tensor:
+def first_point(x0: object, problem: Problem | Facts) -> Tensor:
     """Where a run starts, in the problem's own type and place. Raises :class:`ValueError`."""
     if x0 is None:
         x0 = problem.start()

@@ -17,7 +17,7 @@ from undrift.core.cohort import Sampling, sampling
 from undrift.core.method import Method
 from undrift.core.options import LocalOptions
 from undrift.core.params import BadParameters, hints, plain
-from undrift.core.problem import Problem
+from undrift.core.problem import Facts, Problem
 from undrift.core.streams import Streams
 from undrift.core.struct import Message, State
 from undrift.engines.arguments import first_point, refusals
@@ -128,7 +128,9 @@ class Engine:
         self._gone: list[int] = []
 
     @classmethod
-    def needs(cls, method: Method, problem: Problem, cohort: Sampling, options: object) -> Needs:
+    def needs(
+        cls, method: Method, problem: Problem | Facts, cohort: Sampling, options: object
+    ) -> Needs:
         """The memory of a run with these ``Options`` of the engine, and where states are kept."""
         return plan(method, problem, cohort, "device")
 

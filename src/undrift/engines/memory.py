@@ -16,7 +16,7 @@ import torch
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method, Own
 from undrift.core.params import BadParameters
-from undrift.core.problem import Problem
+from undrift.core.problem import Facts, Problem
 
 PLACES = ("device", "host", "file")
 
@@ -54,7 +54,7 @@ class NoRoom(ValueError):
     """A run needs more than there is; the message says what to do."""
 
 
-def plan(method: Method, problem: Problem, cohort: Sampling, store: str = "auto") -> Needs:
+def plan(method: Method, problem: Problem | Facts, cohort: Sampling, store: str = "auto") -> Needs:
     """Where to keep the clients' states: in ``store``, or in the first place with room for them.
 
     Raises :class:`NoRoom` if they do not fit, :class:`BadParameters` if this machine has no such
@@ -172,7 +172,7 @@ def _takes_everyone(method: Method) -> bool:
     return any(phase.who == "all" for phase in phases)
 
 
-def _smaller(problem: Problem) -> str:
+def _smaller(problem: Problem | Facts) -> str:
     double = problem.dtype.itemsize == 8
     return "a smaller model, or dtype = 'float32'" if double else "a smaller model"
 

@@ -129,7 +129,7 @@ class Clock:
         method = self.method
         if self.decay != 1:
             lr = getattr(method, "lr") * self.decay**round  # noqa: B009 - refused without lr
-            method = dataclasses.replace(method, lr=lr)  # type: ignore[call-arg]
+            method = dataclasses.replace(method, lr=lr)
         now = self._begin(round)
         steps = method.local_steps(now)
         now = dataclasses.replace(now, steps=steps)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
-from undrift.core.problem import Problem
+from undrift.core.problem import Facts, Problem
 from undrift.core.struct import State
 from undrift.engines.engine import Engine
 from undrift.engines.memory import Needs, plan
@@ -30,7 +30,9 @@ class Simulate(Engine):
         self.sites = [Site(self.common, place=self.memory.place)]
 
     @classmethod
-    def needs(cls, method: Method, problem: Problem, cohort: Sampling, options: object) -> Needs:
+    def needs(
+        cls, method: Method, problem: Problem | Facts, cohort: Sampling, options: object
+    ) -> Needs:
         return plan(method, problem, cohort, cast(StoreOptions, options).store)
 
     @property

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from undrift._device import upload
 from undrift.core.method import Method
-from undrift.core.problem import Problem
+from undrift.core.problem import Facts, Problem
 from undrift.core.struct import Message, State
 from undrift.engines.local import Group, One, Rules, Stacked
 from undrift.engines.memory import folder
@@ -211,7 +211,7 @@ class OneByOne(Site):
         return joined(works)
 
 
-def quiet(problem: Problem) -> AbstractContextManager[object]:
+def quiet(problem: Problem | Facts) -> AbstractContextManager[object]:
     """No automatic differentiation but where a problem itself uses it."""
     return torch.no_grad() if problem.differentiates else torch.inference_mode()
 
