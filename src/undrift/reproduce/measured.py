@@ -13,7 +13,7 @@ from undrift._files import writing
 from undrift.papers.fedred import rates
 from undrift.reproduce.cache import EDITION, Cache
 from undrift.reproduce.items import Column, Item
-from undrift.reproduce.verdict import Cell, cell
+from undrift.reproduce.verdict import Columns, cell
 
 
 class Measured(TypedDict):
@@ -44,7 +44,7 @@ def measure(item: Item, quick: bool, cache: Cache, say: Callable[[str], None]) -
         out.write((json.dumps(found, indent=1) + "\n").encode())
 
 
-def columns(found: rates.Found) -> list[tuple[Column, dict[str, Cell]]]:
+def columns(found: rates.Found) -> Columns:
     """The table's exponents beside ours, as columns to judge."""
     result = []
     for what, table, ours in (each for along in rates.exponents(found) for each in along):

@@ -22,6 +22,7 @@ from undrift.reproduce.verdict import (
     PARTLY,
     QUICK,
     Cell,
+    Columns,
     Judgement,
     cell,
     judge,
@@ -36,7 +37,7 @@ class Shown:
     rounds: dict[str, int]
     """Label -> rounds of the paper."""
     runs: dict[str, list[Kept]]
-    columns: list[tuple[Column, dict[str, Cell]]]
+    columns: Columns
     wants: list[Want]
     absent: str = ""
     """Why nothing could be run; empty otherwise."""
@@ -68,7 +69,7 @@ class Report:
         return [kept for shown in self.shown for runs in shown.runs.values() for kept in runs]
 
     @property
-    def columns(self) -> list[tuple[Column, dict[str, Cell]]]:
+    def columns(self) -> Columns:
         """Of all panels, and of what was measured."""
         found = [pair for shown in self.shown for pair in shown.columns]
         return found + (columns(self.measured["found"]) if self.measured else [])

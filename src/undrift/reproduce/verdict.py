@@ -56,6 +56,10 @@ class Cell:
         return difference if math.isfinite(difference) else None
 
 
+Columns = list[tuple[Column, dict[str, Cell]]]
+"""Columns, each with its cells by label."""
+
+
 def number(printed: object) -> float | None:
     """A printed number; infinite for never, ``None`` for what is not a number."""
     if printed == NEVER:
