@@ -122,7 +122,10 @@ def heatmaps(report: Report) -> Figure | None:
     figure, axes = grid(len(shown), report.item.across)
     for ax, panel in zip(axes, shown, strict=False):
         problem = panel.wants[0].spec.problem.build()
-        counts = problem.label_counts().double()
+        labels = problem.label_counts()
+        if labels is None:
+            raise ValueError(f"{report.item.name}: {panel.panel.title} has no classes to draw")
+        counts = labels.double()
         shares = (counts / counts.sum(1, keepdim=True)).numpy()
         picture = ax.imshow(shares.T, aspect="auto", cmap="magma", interpolation="nearest")
         ax.set_title(plain(panel.panel.title), fontsize=10)
