@@ -165,7 +165,7 @@ def test_the_list_is_told_without_torch():
     found = {row["item"]: row for row in json.loads(done.stdout)}
     assert set(found) == set(names())
     table = found["fedspeed/table-1"]
-    assert (table["runs"], table["kept"], table["takes"]) == (54, 0, "not known")
+    assert (table["runs"], table["kept"], table["takes"]) == (54, 0, None)
     assert found["fedrecu/figure-1"]["takes"] == "12 min on one H200"
     assert found["fedrecu/table-1"]["takes"] is None and found["fedrecu/table-1"]["runs"] == 0
 
@@ -173,7 +173,7 @@ def test_the_list_is_told_without_torch():
 @pytest.mark.parametrize("words", [["--quick"], ["--rounds", "5"], ["--only", "SCAFFOLD"]])
 def test_what_was_measured_for_the_whole_is_not_told_of_a_part(words, tmp_path, capsys):
     listed = ["reproduce", "--list", "--json", "fedrecu/figure-1", "--out", str(tmp_path)]
-    for more, takes in (([], "12 min on one H200"), (words, "not known")):
+    for more, takes in (([], "12 min on one H200"), (words, None)):
         assert main([*listed, *more]) == 0
         (row,) = json.loads(capsys.readouterr().out)
         assert row["takes"] == takes

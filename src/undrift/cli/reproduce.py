@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import Parser, natural, positive
@@ -278,28 +278,24 @@ def listing(chosen: Chosen, cache: Cache, asked: Asked) -> int:
     """The items, their runs, and how long they take where that was measured."""
     from undrift.reproduce.perform import wants
 
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
+    shown: list[list[object]] = []
     options = asked.options
     as_measured = not (options.quick or options.rounds or options.only)
     for item, panels in chosen:
         wanted = [w for panel in panels if item.runs for w in wants(item, panel, options)]
         runs = {want.key: want for want in wanted}
-        known = item.takes if as_measured and panels == item.panel else ""
-        work = item.runs or item.kind == "measured"
-        rows.append(
-            {
-                "item": item.name,
-                "runs": len(runs),
-                "kept": sum(map(cache.serves, runs.values())),
-                "takes": known or ("not known" if work else None),
-                "title": item.title,
-            }
-        )
+        takes = item.takes if as_measured and panels == item.panel else ""
+        kept = sum(map(cache.serves, runs.values()))
+        row = {"item": item.name, "runs": len(runs), "kept": kept}
+        rows.append(row | {"takes": takes or None, "title": item.title})
+        nothing = NONE if item.kind in ("computed", "heatmap") else "not known"
+        shown.append([item.name, len(runs) or NONE, kept or NONE, takes or nothing, item.title])
     if asked.json:
         result_json(rows)
         return OK
     head = ["item", "runs", "kept", "one seed takes", "title"]
-    result(table(head, [[cell or NONE for cell in row.values()] for row in rows], right=head[1:3]))
+    result(table(head, shown, right=head[1:3]))
     return OK
 
 
