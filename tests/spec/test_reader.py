@@ -193,7 +193,7 @@ def test_one_problem(old, new, line, words):
         (CONVEX, "lr = 0.01", "lr = 0.01\nepochs = 1", 10, "epochs need mini-batches"),
         (CONVEX, "steps = 3", "cohort = 0", 3, "or a table of size, sampling, pool"),
         (CONVEX, "steps = 3", "cohort = '2'", 3, "cohort = '2' is not allowed"),
-        (CONVEX, "steps = 3", "cohort = {size = 2, drop = 0.1}", 3, "parameter of cohort 'drop'; did you"),
+        (CONVEX, "steps = 3", "cohort = {size = 2, drop = 0.1}", 3, "of cohort 'drop'; did you mean"),
         (CONVEX, "steps = 3", "cohort = {dropout = 0.1}", 3, "size is missing"),
         (CONVEX, "steps = 3", "cohort = {size = 2, dropout = 1.0}", 3, "number >= 0 and < 1"),
         (CONVEX, "steps = 3", "cohort = {size = 2, pool = 9}", 3, "a pool of 9 is more than the 4"),
@@ -231,6 +231,15 @@ def test_what_is_missing_altogether():
     assert "s.toml:1: rounds is missing: whole number >= 1" in map(str, found)
     single = GOOD[: GOOD.index("[[method]]")] + '[method]\nname = "FedAvg"\nlr = 0.1\n'
     assert complaints(single) == ["s.toml:9: write [[method]], with two brackets"]
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "field"),
+    [("FedPD", "eta = 1.0\np = 1", "p"), ("FedSpeed", "lam = 1.0\nprox = false", "prox")],
+)
+def test_a_condition_between_parameters_has_the_line_of_one(method, given, field):
+    (found,) = refused(CONVEX.replace('"FedAvg"', f'"{method}"') + f"{given}\n")
+    assert (found.path, found.place.line) == (("method", 0, field), 11)
 
 
 def test_conditions_of_a_method_are_complaints_too():

@@ -176,13 +176,13 @@ class Method:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         problems = check(type(self).__name__, type(self), values, theory=True)
         if not problems and not self.open_fields():
-            problems = {f"{k}": text for k, text in enumerate(self.conditions())}
+            problems = self.conditions()
         if problems:
             raise BadParameters(type(self).__name__, problems)
 
-    def conditions(self) -> Sequence[str]:
-        """What is wrong with the hyper-parameters taken together."""
-        return ()
+    def conditions(self) -> dict[str, str]:
+        """Hyper-parameter -> what is wrong with it, given the others."""
+        return {}
 
     def open_fields(self) -> list[str]:
         """Hyper-parameters still to be set by theory."""

@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from typing import Any
 
 from undrift.core import (
@@ -41,8 +40,8 @@ class PrimalDual(Method, abstract=True):
     class Up(Message):
         x: Vec
 
-    def conditions(self) -> Sequence[str]:
-        return ["p = 1 never communicates: give a smaller p"] if self.p == 1 else []
+    def conditions(self) -> dict[str, str]:
+        return {"p": "p = 1 never communicates: give a smaller p"} if self.p == 1 else {}
 
     def blocks(self, now: Round) -> int:
         return int(now.coin.geometric(1 - self.p))

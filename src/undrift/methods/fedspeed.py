@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from typing import Literal
 
 from undrift.core import (
@@ -82,10 +81,10 @@ class FedSpeed(Method):
     class Up(Message):
         y: Vec
 
-    def conditions(self) -> Sequence[str]:
+    def conditions(self) -> dict[str, str]:
         if self.correct and not self.prox:
-            return ["the prox-correction needs the proximal term: set prox = true"]
-        return []
+            return {"prox": "the prox-correction needs the proximal term: set prox = true"}
+        return {}
 
     def server(self, x0: Vec) -> Server:
         return self.Server(x=x0, g=0 * x0)

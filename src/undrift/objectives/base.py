@@ -92,13 +92,12 @@ class Objective:
 
     def __post_init__(self) -> None:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        problems = check(type(self).__name__, type(self), values)
-        if problems := problems or {f"{k}": text for k, text in enumerate(self.conditions())}:
+        if problems := check(type(self).__name__, type(self), values) or self.conditions():
             raise BadParameters(type(self).__name__, problems)
 
-    def conditions(self) -> Sequence[str]:
-        """What is wrong with the fields taken together."""
-        return ()
+    def conditions(self) -> dict[str, str]:
+        """Field -> what is wrong with it, given the others."""
+        return {}
 
     def loss(self, local: Network, batch: Batch, others: Others) -> Tensor:
         """The loss of one client's mini-batch, a scalar.

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from undrift.core.params import NonNegative, Positive
@@ -50,10 +49,10 @@ class FedNTD(Objective):
     tau: Positive = 1.0
     form: Literal["sum", "mix"] = "sum"
 
-    def conditions(self) -> Sequence[str]:
+    def conditions(self) -> dict[str, str]:
         if self.form == "mix" and self.beta > 1:
-            return ["beta is a share where form = 'mix': at most 1"]
-        return []
+            return {"beta": "beta is a share where form = 'mix': at most 1"}
+        return {}
 
     def loss(self, local: Network, batch: Batch, others: Others) -> Tensor:
         logits = local(batch.x)
