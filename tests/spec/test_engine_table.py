@@ -5,11 +5,12 @@ import tomllib
 import pytest
 from tests.spec.texts import CONVEX, refused
 
-from undrift.engines.named import StoreOptions, registry
+from undrift.engines.named import registry
 from undrift.runs.folder import Folder
 from undrift.spec.errors import Place
 from undrift.spec.reader import parse
 
+StoreOptions = registry["simulate"].options
 TABLE = (
     CONVEX
     + """\

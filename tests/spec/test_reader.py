@@ -45,11 +45,8 @@ def test_a_good_spec_is_read():
 def test_how_gradients_are_treated_comes_last():
     treated = ("weight_decay", "clip", "clip_scope", "decay")
     assert ("rounds", "steps", "epochs", "objective", *treated) == TRAINING
-    assert (
-        SETTINGS[:2] == ("rounds", "steps")
-        and SETTINGS[-4:] == treated
-        and len(set(SETTINGS)) == len(SETTINGS)
-    )
+    assert SETTINGS[:3] == ("name", "rounds", "steps") and SETTINGS[-4:] == treated
+    assert set(SETTINGS) == set(hints(Settings)) and len(SETTINGS) == len(hints(Settings))
 
 
 def test_every_option_of_the_engine_is_a_setting():
@@ -193,7 +190,7 @@ def test_one_problem(old, new, line, words):
         (CONVEX, "lr = 0.01", "lr = 0.01\nepochs = 1", 10, "epochs need mini-batches"),
         (CONVEX, "steps = 3", "cohort = 0", 3, "or a table of size, sampling, pool"),
         (CONVEX, "steps = 3", "cohort = '2'", 3, "cohort = '2' is not allowed"),
-        (CONVEX, "steps = 3", "cohort = {size = 2, drop = 0.1}", 3, "of cohort 'drop'; did you mean"),
+        (CONVEX, "steps = 3", "cohort = {size = 2, drop = 0.1}", 3, "'drop'; did you mean"),
         (CONVEX, "steps = 3", "cohort = {dropout = 0.1}", 3, "size is missing"),
         (CONVEX, "steps = 3", "cohort = {size = 2, dropout = 1.0}", 3, "number >= 0 and < 1"),
         (CONVEX, "steps = 3", "cohort = {size = 2, pool = 9}", 3, "a pool of 9 is more than the 4"),

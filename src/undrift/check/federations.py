@@ -30,11 +30,11 @@ def quadratics(seed: int = 0, clients: int = 4, dim: int = 3) -> tuple[np.ndarra
     return hessians, np.einsum("nij,nj->ni", hessians, 20 * rng.normal(size=(clients, dim)))
 
 
-def quadratic(seed: int = 0) -> Problem:
+def quadratic(seed: int = 0) -> Quadratic:
     return Quadratic(*quadratics(seed))
 
 
-def least_squares(seed: int = 0, clients: int = 5, rows: int = 8, dim: int = 4) -> Problem:
+def least_squares(seed: int = 0, clients: int = 5, rows: int = 8, dim: int = 4) -> LeastSquares:
     """A problem with samples, for mini-batches."""
     rng = np.random.default_rng(seed)
     return LeastSquares(rng.normal(size=(clients, rows, dim)), rng.normal(size=(clients, rows)))

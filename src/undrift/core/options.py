@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
-from undrift.core.params import NonNegative, Positive, Probability
+from undrift.core.cohort import Sampling
+from undrift.core.params import Count, NonNegative, Positive, Probability
 from undrift.core.struct import Vec
 
 Scope = Literal["task", "whole", "reference"]
@@ -21,14 +22,11 @@ class Treatment:
     clip          largest norm of a gradient (over all its coordinates)
     clip_scope    task: the gradient of the loss is clipped, what a method adds to it is not;
                   whole: all that a step of local SGD follows is clipped, but for weight decay, as
-                  in FedACG's code;
-                  reference: as whole, but of the proximal term w (y - x) of FedProx, FedDyn,
-                  FedSpeed and FedADMM the
-                  part -w x is clipped and w y is added after, as in their codes, so that a large w
-                  |x| pulls models to
-                  zero. Gradients outside such steps, and in methods that write their steps out, as
-                  FedRecu and FedRed
-                  do, are clipped as in task
+                  in FedACG's code; reference: as whole, but of the proximal term w (y - x) of
+                  FedProx, FedDyn, FedSpeed and FedADMM the part -w x is clipped and w y is added
+                  after, as in their codes, so that a large w |x| pulls models to zero. Gradients
+                  outside such steps, and in methods that write their steps out, as FedRecu and
+                  FedRed do, are clipped as in task
     decay         factor on lr after every round
     """
 
@@ -65,6 +63,30 @@ class LocalOptions(Treatment):
     """
 
     weights: Weights = "uniform"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalWork(Treatment):
+    """How much a client does in a round, and how its gradients are treated.
+
+    steps   local steps of a round: one number for all clients, or a list with one for each
+    epochs  passes over a client's samples, instead of steps
+    """
+
+    steps: Count | list[Count] = 1
+    epochs: Count | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions(LocalOptions, LocalWork):
+    """How any method is run on any engine. Specs, engines and ``undrift.run`` share it.
+
+    cohort  clients that take part in a round: a number or a table; left out: all of them
+    batch   samples of a mini-batch; left out: all that a client has
+    """
+
+    cohort: Sampling | None = None
+    batch: Count | None = None
 
 
 def fades(lr: object, decay: float, rounds: int, least: float) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from undrift.core.cohort import sampling
 from undrift.core.method import Method
-from undrift.core.options import LocalOptions, pace
-from undrift.core.params import BadParameters, Count, Natural, check, hints
+from undrift.core.options import RunOptions, pace
+from undrift.core.params import BadParameters, Natural, check, hints
 from undrift.core.problem import Facts, Problem
 from undrift.engines.options import NoOptions
 
@@ -20,15 +19,11 @@ SWAPPED = "the arguments are the other way round: first the method, then the pro
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Setting(LocalOptions):
+class Setting(RunOptions):
     """The arguments that every engine takes, and ``undrift.run``."""
 
-    steps: Count | list[Count] = 1
-    epochs: Count | None = None
-    cohort: Any = None
-    batch: Count | None = None
     seed: Natural = 0
-    x0: Any = None
+    x0: object = None
 
 
 def refusals(
@@ -39,8 +34,8 @@ def refusals(
     ``own`` declares the options that only this engine takes.
     """
     mine = {name: value for name, value in given.items() if name in hints(own)}
-    common = {name: value for name, value in given.items() if name not in mine}
-    problems = not_methods(method, problem) | check("engine", Setting, common)
+    others = {name: v for name, v in given.items() if name not in mine and name != "cohort"}
+    problems = not_methods(method, problem) | check("engine", Setting, others)
     problems |= check("engine", own, mine)
     if given.get("steps") == []:
         problems["steps"] = "steps = [] is not allowed: one number for all clients, or one for each"

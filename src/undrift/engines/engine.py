@@ -15,7 +15,7 @@ from torch import Tensor
 
 from undrift.core.cohort import Sampling, sampling
 from undrift.core.method import Method
-from undrift.core.options import LocalOptions
+from undrift.core.options import LocalOptions, local_steps
 from undrift.core.params import BadParameters, hints, plain
 from undrift.core.problem import Facts, Problem
 from undrift.core.streams import Streams
@@ -99,9 +99,7 @@ class Engine:
         own = {name: options.pop(name) for name in hints(self.Options) if name in options}
         self.method, self.problem, self.options = method, problem, LocalOptions(**options)
         self.own = self.Options(**own)
-        self.steps = [steps] * n if isinstance(steps, int) else list(steps)
-        if epochs is not None and batch is not None:
-            self.steps = [epochs * -(-count // batch) for count in problem.samples]
+        self.steps = local_steps(steps, epochs, batch, problem.samples)
         self.cohort = sampling(cohort) or Sampling(n)
         reasons = method.refuse(n, self.cohort, self.steps, self.options.weights)
         if reasons := reasons + method.refuse_decay(self.options.decay):

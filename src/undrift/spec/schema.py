@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal
 from undrift._files import reserved
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
-from undrift.core.options import Treatment, Weights
+from undrift.core.options import LocalWork, RunOptions, Treatment
 from undrift.core.params import Count, Natural, Positive, Rule, hints
 from undrift.engines import named as engines
-from undrift.engines.options import NoOptions
 from undrift.objectives import Objective
 from undrift.problems.named import Named
 from undrift.spec import writer
@@ -57,30 +56,23 @@ Accuracy = Annotated[float, Rule("number > 0 and <= 1 (80 % is 0.8)", lambda sha
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Training(Treatment):
+class Training(LocalWork):
     """How a method trains: given at the top of a spec for all, or in a [[method]] for that one.
 
     rounds     rounds of communication, after which a method is done
-    steps      local steps of a round: one number for all clients, or a list with one for each
-    epochs     passes over a client's samples, instead of steps
     objective  the local loss, where the problem leaves it open: a name, or a table with its
                parameters
     """
 
     rounds: Count
-    steps: Count | list[Count] = 1
-    epochs: Count | None = None
     objective: Objective | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(Training):
+class Settings(RunOptions, Training):
     """The top of a spec: what all its methods share.
 
     name             the results go to a folder of this name
-    cohort           clients that take part in a round: a number or a table; left out: all of them
-    batch            samples of a mini-batch; left out: all that a client has
-    weights          uniform, or samples: clients count by their number of samples
     seeds            one run of every method with each
     vary             what a seed decides: draws (cohorts, mini-batches, augmentation, coins; left
                      out: those of seed 0), start (the first weights), split (who holds which
@@ -97,9 +89,6 @@ class Settings(Training):
     """
 
     name: FolderName
-    cohort: Sampling | None = None
-    batch: Count | None = None
-    weights: Weights = "uniform"
     seeds: Seeds = dataclasses.field(default_factory=lambda: [0])
     vary: Parts = dataclasses.field(default_factory=lambda: ["draws"])
     every: Count = 1
@@ -112,11 +101,11 @@ class Settings(Training):
 
 
 TREATMENT = tuple(hints(Treatment))
-TRAINING, SETTINGS = (
-    (*(name for name in hints(part) if name not in TREATMENT), *TREATMENT)
-    for part in (Training, Settings)
-)
-"""The keys of a [[method]]'s training and of the top; those of gradients come last."""
+FIRST = ("rounds", *(name for name in hints(Training) if name not in ("rounds", *TREATMENT)))
+TRAINING = (*FIRST, *TREATMENT)
+OTHERS = tuple(name for name in hints(Settings) if name not in ("name", *TRAINING))
+SETTINGS = ("name", *FIRST, *OTHERS, *TREATMENT)
+"""The keys of the top, as ``TRAINING`` those of a [[method]]; those of gradients come last."""
 COMMON = ("cohort", "batch", "weights", "engine", "dtype", "device")
 """What all methods of a spec run with."""
 USUAL = {"vary": ["draws"]}
@@ -143,7 +132,9 @@ class Spec(Settings):
     """The parameters of the problem."""
     problem_name: str
     entries: tuple[Entry, ...]
-    engine_options: object = dataclasses.field(default_factory=NoOptions, compare=False)
+    engine_options: object = dataclasses.field(
+        default_factory=engines.registry["simulate"].options, compare=False
+    )
     """The options that only this engine takes (``engines.named``); they decide no numbers."""
     sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict, repr=False)
     """The users' files, by their place relative to the spec."""
@@ -178,7 +169,7 @@ class Spec(Settings):
 
     def document(self) -> Values:
         """The spec with every default written out, as TOML holds it."""
-        top = {name: getattr(self, name) for name in ("name", *SETTINGS)}
+        top = {name: getattr(self, name) for name in SETTINGS}
         if self.epochs is not None:
             del top["steps"]
         if options := _changed(self.engine_options):
