@@ -40,6 +40,15 @@ def test_a_method_from_a_file(place):
     assert not (place / "__pycache__").exists()
 
 
+def test_a_file_of_two_methods_is_executed_once(place):
+    count = "\nwith open('ran', 'a') as ran:\n    ran.write('.')\n"
+    (place / "mine.py").write_text(MINE + count)
+    again = OWN[OWN.rindex("[[method]]") :] + 'label = "again"\n'
+    (place / "s.toml").write_text(OWN + again)
+    one, other = load("s.toml").entries[1:]
+    assert type(one.method) is type(other.method) and (place / "ran").read_text() == "."
+
+
 def test_what_the_file_says_is_part_of_the_run(place):
     before = load("s.toml").identity
     assert load("s.toml").identity == before

@@ -7,6 +7,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from undrift import methods, objectives
@@ -136,11 +137,12 @@ def _files(given: Sequence[Values]) -> dict[str, list[str]]:
 def _load(given: Sequence[Values], origin: Origin, folder: Path) -> dict[int, type[Method]]:
     """The classes of the methods that are from users' files, by their position in the spec."""
     own, complaints = {}, Complaints(origin)
+    load_once = cache(plugins.load)
     for i, table in enumerate(given):
         if "file" not in table:
             continue
         try:
-            found = {fold(cls.__name__): cls for cls in plugins.load(folder / table["file"])}
+            found = {fold(cls.__name__): cls for cls in load_once(folder / table["file"])}
         except plugins.BadFile as error:
             complaints.add(("method", i, "file"), str(error))
             continue
