@@ -128,7 +128,7 @@ def test_wrong_file_is_replaced(serve, tmp_path):
         ("stalls", "could not be downloaded .*timed out"),
         (
             "hash",
-            "gave a file with MD5 [0-9a-f]{32}, but the official one has [0-9a-f]{32}; it was not kept",
+            "gave a file with MD5 [0-9a-f]{32}, but the official one has [0-9a-f]{32}; it was not",
         ),
         ("huge", "sends more than 0 MiB, which is not the official file"),
     ],

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from undrift.data import paper_partitions as split
+from undrift.data.partition import label_counts
 
 LABELS = np.random.default_rng(9).permutation(np.repeat(np.arange(10), 60))
 BALANCED = [split.fedspeed, split.feddyn, split.fedacg]
@@ -54,11 +55,9 @@ def test_fedspeed_goes_through_a_class_before_it_begins_again():
 
 @pytest.mark.parametrize("make", BALANCED, **named)
 def test_client_shares_follow_the_dirichlet_prior(make):
-    """Shares have mean 1/C and the Dirichlet-multinomial's variance; of FedACG's clients, those who
-    come first.
-    """
+    """Shares have mean 1/C and the Dirichlet-multinomial's variance; FedACG's, at first."""
     plenty, size, beta = np.repeat(np.arange(4), 1000), 20, 0.5
-    runs = [split.label_counts(make(plenty, 200, seed(k), beta)[:20], plenty) for k in range(30)]
+    runs = [label_counts(make(plenty, 200, seed(k), beta)[:20], plenty) for k in range(30)]
     shares = np.concatenate(runs) / size
     assert shares.mean(0) == pytest.approx(0.25, abs=0.04)
     variance = 0.25 * 0.75 * (size + 4 * beta) / (1 + 4 * beta) / size
@@ -67,7 +66,7 @@ def test_client_shares_follow_the_dirichlet_prior(make):
 
 def test_fedacgs_last_client_takes_what_is_left():
     skewed = np.stack(
-        [split.label_counts(split.fedacg(LABELS, 60, seed(k), 0.3), LABELS) for k in range(20)]
+        [label_counts(split.fedacg(LABELS, 60, seed(k), 0.3), LABELS) for k in range(20)]
     )
     assert (skewed.sum(1) == 60).all()
     assert skewed[:, 0].max(1).mean() > skewed[:, -1].max(1).mean()
@@ -76,10 +75,7 @@ def test_fedacgs_last_client_takes_what_is_left():
 def test_fedrecu_shares_of_a_class_follow_the_dirichlet():
     beta, clients = 1.0, 10
     shares = np.concatenate(
-        [
-            split.label_counts(split.fedrecu(LABELS, clients, seed(k), beta), LABELS)
-            for k in range(60)
-        ]
+        [label_counts(split.fedrecu(LABELS, clients, seed(k), beta), LABELS) for k in range(60)]
     )
     shares = shares.reshape(60, clients, 10) / 60
     assert shares.mean((0, 2)) == pytest.approx(0.1, abs=0.02)
@@ -91,17 +87,10 @@ def test_fedrecu_shares_of_a_class_follow_the_dirichlet():
 def test_concentration_goes_from_one_class_to_all():
     for make in BALANCED:
         few, all_ = (
-            split.label_counts(make(LABELS, 20, seed(0), b), LABELS)[:10].max(1).mean()
+            label_counts(make(LABELS, 20, seed(0), b), LABELS)[:10].max(1).mean()
             for b in (0.05, 100)
         )
         assert few > 2 * all_
-
-
-def test_iid_is_equal_and_by_class_exactly_so():
-    parts = split.iid(LABELS, 20, seed(0))
-    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(600))
-    assert {len(part) for part in parts} == {30}
-    assert (split.label_counts(split.iid(LABELS, 20, seed(0), by_class=True), LABELS) == 3).all()
 
 
 def test_impossible_requests_are_refused_with_the_reason():
@@ -113,10 +102,6 @@ def test_impossible_requests_are_refused_with_the_reason():
                 make(LABELS, 10, seed(0), beta)
         with pytest.raises(ValueError, match="at least one client"):
             make(LABELS, 0, seed(0), 0.6)
-    with pytest.raises(ValueError, match="a set of 600 samples cannot be cut into 7 equal parts"):
-        split.iid(LABELS, 7, seed(0))
-    with pytest.raises(ValueError, match="a class of 60 samples cannot be cut into 40 equal parts"):
-        split.iid(LABELS, 40, seed(0), by_class=True)
     with pytest.raises(ValueError, match=r"left nothing for \d+ of 100 clients"):
         split.fedrecu(LABELS, 100, seed(0), 0.01)
     assert sum(map(len, split.fedrecu(LABELS, 100, seed(0), 0.01, allow_empty=True))) == 600
@@ -133,19 +118,3 @@ def test_cifar_among_500_takes_seconds_at_most(make):
     begin = time.process_time()
     make(labels, 500, seed(0), 0.3)
     assert time.process_time() - begin < 3
-
-
-def test_heat_map_draws_clients_by_classes(tmp_path):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    ax = split.heat_map(split.fedspeed(LABELS, 20, seed(0), 0.6), LABELS)
-    shares = ax.images[0].get_array()
-    assert shares.shape == (10, 20)
-    np.testing.assert_allclose(shares.sum(0), 1)
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("client", "class")
-    ax.figure.savefig(tmp_path / "map.png")
-    assert split.heat_map(split.iid(LABELS, 20, seed(0)), LABELS, ax=plt.subplots()[1]) is not ax
-    plt.close("all")

@@ -68,7 +68,7 @@ def test_beta_sets_the_skew(split):
 
 
 def test_dirichlet_shares_follow_their_law():
-    """A client's share of a class of Dir(beta) has mean 1/N and variance (1/N)(1-1/N)/(N beta+1)."""
+    """A share of a class of Dir(beta) has mean 1/N and variance (1/N)(1-1/N)/(N beta+1)."""
     n, beta = 4, 0.5
     labels = np.repeat(np.arange(400), 50)
     parts = partition.dirichlet(labels, n, np.random.default_rng(3), beta=beta)

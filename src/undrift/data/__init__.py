@@ -1,3 +1,5 @@
-"""Data sets (:mod:`undrift.data.datasets`), image sets (:mod:`undrift.data.images`,
-:mod:`undrift.data.fetch`) and ways
-to split them among clients (:mod:`undrift.data.partition`)."""
+"""Data sets, and ways to split them among clients.
+
+Tables are in :mod:`undrift.data.tables`, image sets in :mod:`undrift.data.images` and
+:mod:`undrift.data.fetch`, splits in :mod:`undrift.data.partition`.
+"""

@@ -1,5 +1,6 @@
-"""The official archives, read in place: CIFAR (binary version), MNIST (idx files),
-Tiny-ImageNet-200 (zip of JPEG).
+"""The official archives, read in place.
+
+CIFAR (binary version), MNIST (idx files) and Tiny-ImageNet-200 (zip of JPEG).
 """
 
 from __future__ import annotations
@@ -29,19 +30,12 @@ _TINY = "tiny-imagenet-200"
 
 def cifar10(path: Path) -> Pixels:
     """cifar-10-binary.tar.gz: records of a label and 3072 pixels."""
-    return _cifar(
-        path,
-        "batches.meta.txt",
-        [f"data_batch_{k}.bin" for k in range(1, 6)],
-        "test_batch.bin",
-        heads=1,
-    )
+    train = [f"data_batch_{k}.bin" for k in range(1, 6)]
+    return _cifar(path, "batches.meta.txt", train, "test_batch.bin", heads=1)
 
 
 def cifar100(path: Path) -> Pixels:
-    """cifar-100-binary.tar.gz: records of a coarse label, a fine label (the one used) and 3072
-    pixels.
-    """
+    """cifar-100-binary.tar.gz: records of a coarse label, a fine one (used) and 3072 pixels."""
     return _cifar(path, "fine_label_names.txt", ["train.bin"], "test.bin", heads=2)
 
 
@@ -101,15 +95,13 @@ def _records(
     for name in names:
         if len(files[name]) % width:
             raise BadData(
-                f"{path}: member {name!r} has {len(files[name])} bytes, which is not a whole number of images of "
-                f"{width} bytes; fetch it again"
+                f"{path}: member {name!r} has {len(files[name])} bytes, which is not a whole "
+                f"number of images of {width} bytes; fetch it again"
             )
-    rows = np.concatenate([np.frombuffer(files[name], np.uint8) for name in names]).reshape(
-        -1, width
-    )
-    return np.ascontiguousarray(rows[:, heads:]).reshape(-1, *_IMAGE), rows[:, heads - 1].astype(
-        np.int64
-    )
+    rows = np.concatenate([np.frombuffer(files[name], np.uint8) for name in names])
+    rows = rows.reshape(-1, width)
+    images = np.ascontiguousarray(rows[:, heads:]).reshape(-1, *_IMAGE)
+    return images, rows[:, heads - 1].astype(np.int64)
 
 
 def _open(path: Path) -> bytes:
@@ -129,7 +121,7 @@ def _mnist(source: Path, files: Mapping[str, bytes]) -> Pixels:
 
 
 def _idx(source: Path, name: str, content: bytes) -> NDArray[np.uint8]:
-    """An array of bytes: 0 0 8, its number of axes, their lengths as big-endian words, its items."""
+    """Bytes: 0 0 8, the number of axes, their lengths as big-endian words, the items."""
     axes = 3 if "idx3" in name else 1
     start = 4 + 4 * axes
     if len(content) < start or content[:4] != bytes([0, 0, 8, axes]):
@@ -140,7 +132,8 @@ def _idx(source: Path, name: str, content: bytes) -> NDArray[np.uint8]:
     if len(content) - start != math.prod(shape):
         size = " x ".join(map(str, shape))
         raise BadData(
-            f"{source}: {name} announces {size} bytes but has {len(content) - start}; fetch it again"
+            f"{source}: {name} announces {size} bytes but has {len(content) - start}; "
+            "fetch it again"
         )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
 
@@ -153,7 +146,8 @@ def _labelled(
     for member, name in items:
         if name not in number:
             raise BadData(
-                f"{path}: member {member!r} has class {name!r}, which wnids.txt lacks; fetch it again"
+                f"{path}: member {member!r} has class {name!r}, which wnids.txt lacks; "
+                "fetch it again"
             )
     images = decode(
         [member for member, _ in items], archive.read, lambda m: f"{path}: member {m!r}", "RGB"

@@ -167,7 +167,7 @@ class Normalise:
 
 @functools.cache
 def _channels(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """One constant per channel, moved to the device once: a CUDA graph may not copy from the host."""
+    """One constant per channel, cached: a CUDA graph may not copy from the host."""
     import torch
 
     return torch.tensor(values, device=device, dtype=dtype)[:, None, None]

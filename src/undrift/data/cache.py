@@ -20,14 +20,11 @@ _VERSION = 1
 
 
 def cached(read: Callable[[Path], Pixels]) -> Callable[[Path], Pixels]:
-    """``read``, done once per content of a file. A damaged entry is made again; one that cannot be
-    kept is not.
-    """
+    """``read``, done once per content of a file; damaged entries are made again."""
 
     def cached_read(source: Path) -> Pixels:
-        path = (
-            cache_folder() / f"{source.name.split('.')[0]}-{digest(source)}-{_VERSION}.safetensors"
-        )
+        name = f"{source.name.split('.')[0]}-{digest(source)}-{_VERSION}.safetensors"
+        path = cache_folder() / name
         if kept := _load(path):
             return kept
         pixels = check(read(source), source)
@@ -53,7 +50,7 @@ def _store(path: Path, pixels: Pixels) -> None:
 
 
 def _load(path: Path) -> Pixels | None:
-    """The entry, or ``None`` where there is none or it is damaged."""
+    """The entry, or ``None`` if it is missing or damaged."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -71,7 +68,7 @@ def _load(path: Path) -> Pixels | None:
     return Pixels(**arrays, classes=tuple(classes), note=note)
 
 
-def _digest(arrays: dict[str, NDArray], words: str) -> str:
+def _digest(arrays: dict[str, NDArray[np.generic]], words: str) -> str:
     total = hashlib.sha256(words.encode())
     for name in _ARRAYS:
         total.update(f"{arrays[name].dtype} {arrays[name].shape}".encode())

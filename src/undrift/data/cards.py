@@ -10,9 +10,7 @@ from undrift.core.params import unknown
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """``train`` and ``test`` count the images of each class; ``files`` maps the official files to
-    their MD5.
-    """
+    """``train`` and ``test`` count the images of each class; ``files`` have their official MD5."""
 
     name: str
     title: str

@@ -14,7 +14,7 @@ from undrift.data.cards import info
 from undrift.data.files import LARGEST, BadData, brief, data_folder, digest
 
 Progress = Callable[[str, int, int | None], None]
-"""Told the file, the bytes so far, and how many there will be where that is known."""
+"""Called with the file, the bytes so far, and the total where it is known."""
 
 _CHUNK = 1 << 18
 
@@ -27,13 +27,11 @@ def fetch(
     progress: Progress | None = None,
     timeout: float = 30.0,
 ) -> list[Path]:
-    """Download the files of an image set into ``folder`` (default: ``$UNDRIFT_DATA``) and return
-    where they are.
+    """Download the files of an image set into ``folder`` (default: ``$UNDRIFT_DATA``).
 
-    A file that is there and right is not downloaded again. One that fails leaves nothing behind,
-    and what was there
-    before stays. ``base`` is another address to take the files from; ``timeout`` is for each answer
-    of the server.
+    Returns their paths. Files that are there with the right hash are not downloaded again; a failed
+    download changes nothing. ``base`` is another address to take the files from; ``timeout`` is for
+    each answer of the server.
     """
     card = info(name)
     if not card.files:
@@ -69,8 +67,8 @@ def _download(url: str, path: Path, md5: str, progress: Progress | None, timeout
                 raise BadData(f"{url} broke off after {done} of {size} bytes; try again")
             if total.hexdigest() != md5:
                 raise BadData(
-                    f"{url} gave a file with MD5 {total.hexdigest()}, but the official one has {md5}; "
-                    "it was not kept; try again or another address"
+                    f"{url} gave a file with MD5 {total.hexdigest()}, but the official one has "
+                    f"{md5}; it was not kept; try again or another address"
                 )
     except (OSError, HTTPException) as error:
         raise BadData(

@@ -1,6 +1,4 @@
-"""Reading and writing with care: where data lies, bounded reads, checked archives, writes in one
-step.
-"""
+"""Where data lie, and reading them with care: bounded reads, checked archives."""
 
 from __future__ import annotations
 
@@ -42,13 +40,11 @@ _BROKEN = (
 
 
 class BadData(ValueError):
-    """A data file that is missing, damaged or not what its name says; the message says why, and the
-    remedy.
-    """
+    """A data file is missing, damaged or not what its name says; the message has the remedy."""
 
 
 def brief(error: BaseException) -> str:
-    """The first line of what an error says, safe to print."""
+    """The first line of an error's message, safe to print."""
     line = str(error).strip().partition("\n")[0] or type(error).__name__
     return "".join(c if c.isprintable() else "?" for c in line)
 
@@ -73,14 +69,13 @@ def cache_folder() -> Path:
 
 def digest(path: Path, kind: str = "sha256") -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(
-            file, lambda: hashlib.new(kind, usedforsecurity=False)
-        ).hexdigest()
+        made = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False))
+    return made.hexdigest()
 
 
 @contextmanager
 def reading(what: object) -> Iterator[None]:
-    """Every way in which a file may turn out broken becomes one sentence about ``what``."""
+    """Turn every error of a broken file into a :class:`BadData` about ``what``."""
     try:
         yield
     except BadData:
@@ -90,7 +85,7 @@ def reading(what: object) -> Iterator[None]:
 
 
 def whole(file: IO[bytes] | io.BufferedIOBase, what: object) -> bytes:
-    """All of an unpacked file, unless it is larger than any file of the sets known here."""
+    """All of an unpacked file; refused if larger than any file of the sets known here."""
     content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise BadData(f"{what} unpacks to more than {LARGEST >> 20} MiB; fetch it again")
@@ -98,10 +93,11 @@ def whole(file: IO[bytes] | io.BufferedIOBase, what: object) -> bytes:
 
 
 def swelling(path: Path, size: int) -> None:
-    """Refuse a file that unpacks to so many bytes that it can only be meant to fill the memory."""
+    """Refuse a file that unpacks to far more than real data do, as one made to fill the memory."""
     if size > (1 << 20) + SWELL * path.stat().st_size:
         raise BadData(
-            f"{path} unpacks to more than {SWELL} times its size; do not use this file, fetch the official one"
+            f"{path} unpacks to more than {SWELL} times its size; "
+            "do not use this file, fetch the official one"
         )
 
 
@@ -151,9 +147,11 @@ def _refuse(path: Path, member: str, *, plain: bool) -> None:
     place = PureWindowsPath(member)  # knows both kinds of slash, and drives
     if place.anchor or ".." in place.parts:
         raise BadData(
-            f"{path}: member {member!r} leaves the archive; do not use this file, fetch the official one"
+            f"{path}: member {member!r} leaves the archive; "
+            "do not use this file, fetch the official one"
         )
     if not plain:
         raise BadData(
-            f"{path}: member {member!r} is a link or device; do not use this file, fetch the official one"
+            f"{path}: member {member!r} is a link or device; "
+            "do not use this file, fetch the official one"
         )

@@ -19,7 +19,8 @@ def read(root: Path) -> Pixels:
     classes = _folders(root / "train")
     if strange := sorted(set(_folders(root / "test")) - set(classes)):
         raise BadData(
-            f"{root / 'test' / strange[0]} is a class that {root / 'train'} lacks; remove or rename it"
+            f"{root / 'test' / strange[0]} is a class that {root / 'train'} lacks; "
+            "remove or rename it"
         )
     train, test = _files(root / "train", classes), _files(root / "test", classes)
     mode = "L" if all(_grey(path) for path, _ in train + test) else "RGB"

@@ -1,4 +1,4 @@
-"""Image sets: one door for all of them. Torch and the decoders are loaded on first use."""
+"""Image sets by name. torch and the decoders are loaded on first use."""
 
 from __future__ import annotations
 
@@ -45,10 +45,9 @@ _pickled = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images uint8 ``[n, C, H, W]`` and labels int64 ``[n]``, as they are: an experiment scales and
-    normalises them.
+    """Images uint8 ``[n, C, H, W]``, neither scaled nor normalised, and labels int64 ``[n]``.
 
-    ``note`` is to be said beside any accuracy measured on them ("JPEG q80").
+    ``note`` is a caveat printed beside every accuracy measured on them ("JPEG q80").
     """
 
     images: Tensor
@@ -62,9 +61,7 @@ class ImageSet:
 
 @dataclasses.dataclass(frozen=True)
 class Verified:
-    """What a sound image set holds: images per class, their shape, and the SHA-256 of the files
-    read.
-    """
+    """A verified image set: images per class, their shape, and the SHA-256 of the files read."""
 
     name: str
     shape: tuple[int, ...]
@@ -77,13 +74,11 @@ class Verified:
 def load_images(
     name: str = "digits", folder: str | Path | None = None, subset: tuple[int, int] | None = None
 ) -> ImageSet:
-    """The image set ``name``, from ``folder`` (default: ``$UNDRIFT_DATA``) unless it is the
-    embedded ``digits``.
+    """The image set ``name``, from ``folder`` (default: ``$UNDRIFT_DATA``).
 
-    cifar10, cifar100, mnist and tiny-imagenet are read from their official archives, or from packs;
-    any other name is
-    a sub-folder with ``train/CLASS/*`` and ``test/CLASS/*``. ``subset`` keeps that many train and
-    test images, the
+    The embedded ``digits`` needs no folder. cifar10, cifar100, mnist and tiny-imagenet are read
+    from their official archives, or from packs; any other name is a sub-folder with
+    ``train/CLASS/*`` and ``test/CLASS/*``. ``subset`` keeps that many train and test images, the
     first ones of every class in equal numbers.
 
     >>> load_images("digits", subset=(20, 10)).images.shape
@@ -99,9 +94,7 @@ def load_images(
 
 
 def verify(name: str, folder: str | Path | None = None) -> Verified:
-    """Read every image, compare with what is known of the set, and complain about all that differs
-    at once.
-    """
+    """Read every image and compare with what is known of the set; all differences are reported."""
     pixels = _read(name, folder)
     files = [] if name == "digits" else _files(find(name, folder)[0])
     counts = [
@@ -123,7 +116,7 @@ def _read(name: str, folder: str | Path | None) -> Pixels:
 
 
 def find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
-    """Where the set is, and what reads it; an error says why there is none."""
+    """The path of the set and its reader; raises if there is none."""
     plain = Path(name).name == name and name not in ("", "..")
     if not plain or not (name in CARDS or folder or os.environ.get(FOLDER)):
         raise ValueError(unknown("image set", name, CARDS))
@@ -144,22 +137,20 @@ def find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
     for file in _pickled.get(name, ()):
         if (root / file).exists():
             raise BadData(
-                f"{root / file} is pickled, so it is never opened; fetch the binary version, {next(iter(readers))}"
+                f"{root / file} is pickled, so it is never opened; "
+                f"fetch the binary version, {next(iter(readers))}"
             )
     raise BadData(f"{name} is not there: {looked}; fetch it, or name another folder")
 
 
 def _digits() -> Pixels:
-    """Four fifths of scikit-learn's digits to train on, chosen by a fixed permutation; 0 to 16
-    becomes 0 to 255.
-    """
+    """scikit-learn's digits scaled to 0..255; a fixed permutation picks 4/5 for training."""
     from sklearn.datasets import load_digits
 
     values, target = load_digits(return_X_y=True)
     images = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
-    order = np.random.RandomState(0).permutation(
-        len(images)
-    )  # the one generator that never changes
+    generator = np.random.RandomState(0)  # NumPy promises that its stream never changes
+    order = generator.permutation(len(images))
     train, test = np.split(order, [len(order) * 4 // 5])
     labels = target.astype(np.int64)
     return Pixels(images[train], labels[train], images[test], labels[test], tuple("0123456789"))
@@ -202,14 +193,17 @@ def _differences(
         if official and official != (md5 := digest(file, "md5")):
             yield f"{file} has MD5 {md5}, but the official file has {official}; fetch it again"
     if pixels.images.shape[1:] != card.shape:
-        yield f"{card.name} has images of shape {pixels.images.shape[1:]}, but the official ones have {card.shape}"
+        shape = pixels.images.shape[1:]
+        yield f"{card.name} has images of shape {shape}, but the official ones have {card.shape}"
     if len(pixels.classes) != len(card.train):
-        yield f"{card.name} has {len(pixels.classes)} classes, but the official set has {len(card.train)}"
+        found, known = len(pixels.classes), len(card.train)
+        yield f"{card.name} has {found} classes, but the official set has {known}"
         return
-    for part, count, known in zip(("train", "test"), counts, (card.train, card.test), strict=True):
-        if len(wrong := np.flatnonzero(count != np.array(known))):
+    official = (("train", card.train), ("test", card.test))
+    for count, (part, each) in zip(counts, official, strict=True):
+        if len(wrong := np.flatnonzero(count != np.array(each))):
             k = wrong[0]
             yield (
                 f"{card.name} has {count[k]} {part} images of class {pixels.classes[k]}, "
-                f"but the official set has {known[k]} ({len(wrong)} classes differ)"
+                f"but the official set has {each[k]} ({len(wrong)} classes differ)"
             )

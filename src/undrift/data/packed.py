@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 from undrift.data.files import BadData, reading, swelling, whole
 from undrift.data.pixels import Pixels, decode
 
+Array = NDArray[np.generic]
 NOTE = "JPEG q80"
 _ARRAYS = ("jpeg", "offset", "label", "split", "classes")
 _HEADERS = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}
 
 
 def read(path: Path) -> Pixels:
-    """Image k is bytes ``offset[k]`` to ``offset[k + 1]`` of ``jpeg``; its ``split`` is 0 for train
-    and 1 for test.
-    """
+    """Image k is bytes ``offset[k]`` to ``offset[k + 1]`` of ``jpeg``; ``split`` is 1 for test."""
     with reading(path), lzma.open(path) as file:
         pack = np.load(io.BytesIO(whole(file, path)), allow_pickle=False)
         if not isinstance(pack, NpzFile) or pack.zip is None:
@@ -48,9 +47,7 @@ def read(path: Path) -> Pixels:
 
 
 def _measure(path: Path, archive: ZipFile) -> None:
-    """Refuse arrays that are missing or larger than what is there for them, before room is made for
-    any.
-    """
+    """Refuse arrays that are missing or announce more than they hold, before any is allocated."""
     there = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
     if missing := [name for name in _ARRAYS if name not in there]:
         raise BadData(f"{path} lacks {', '.join(missing)}; make it again")
@@ -65,7 +62,7 @@ def _measure(path: Path, archive: ZipFile) -> None:
 
 
 def _check(
-    path: Path, jpeg: NDArray, offset: NDArray, label: NDArray, split: NDArray, classes: NDArray
+    path: Path, jpeg: Array, offset: Array, label: Array, split: Array, classes: Array
 ) -> None:
     if classes.ndim != 1 or classes.dtype.kind not in "US":
         raise BadData(f"{path}: classes must be a list of names")
@@ -74,12 +71,13 @@ def _check(
     )
     if not whole_numbers or jpeg.dtype != np.uint8:
         raise BadData(
-            f"{path}: jpeg must be a list of bytes, and offset, label and split lists of whole numbers"
+            f"{path}: jpeg must be a list of bytes, "
+            "and offset, label and split lists of whole numbers"
         )
     if not len(offset) == len(label) + 1 == len(split) + 1:
         raise BadData(
-            f"{path}: {len(label)} labels, {len(split)} splits and {len(offset)} offsets do not go together; "
-            "offsets must be one more"
+            f"{path}: {len(label)} labels, {len(split)} splits and {len(offset)} offsets "
+            "do not go together; offsets must be one more"
         )
     if offset[0] != 0 or offset[-1] != len(jpeg) or (np.diff(offset.astype(np.int64)) < 0).any():
         raise BadData(f"{path}: offset must rise from 0 to {len(jpeg)}, the length of jpeg")

@@ -1,7 +1,6 @@
 """Ways to split a labelled data set among clients.
 
-Every function returns one ascending index array per client; each sample belongs to exactly one
-client.
+Every function returns an ascending index array per client; each sample has exactly one client.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ Parts = list[NDArray[np.int64]]
 
 def iid(labels: ArrayLike, clients: int, rng: Generator, *, allow_empty: bool = False) -> Parts:
     """Shuffled and cut into equal parts (sizes differ by at most one)."""
-    total = _total(labels, clients, allow_empty)
-    return _sorted(np.array_split(rng.permutation(total), clients))
+    total = sample_count(labels, clients, allow_empty)
+    return ascending(np.array_split(rng.permutation(total), clients))
 
 
 def dirichlet(
@@ -26,14 +25,13 @@ def dirichlet(
 ) -> Parts:
     """Each class is shared out in proportions drawn from Dir(beta); clients have different sizes.
 
-    A client left with nothing takes one random sample from the client that then has most, unless
-    ``allow_empty``.
+    Unless ``allow_empty``, a client left with nothing takes a random sample from the largest one.
     """
-    _positive(beta)
-    total = _total(labels, clients, allow_empty)
+    refuse_beta(beta)
+    total = sample_count(labels, clients, allow_empty)
     owner = np.empty(total, dtype=np.int64)
-    for members in _classes(labels):
-        share = _dirichlet(rng, beta, clients, 1)[0]
+    for members in positions_by_label(labels):
+        share = dirichlet_rows(rng, beta, clients, 1)[0]
         cuts = np.rint(np.cumsum(share)[:-1] * len(members)).astype(np.int64)
         for client, mine in enumerate(np.split(rng.permutation(members), cuts)):
             owner[mine] = client
@@ -51,14 +49,14 @@ def dirichlet_balanced(
 ) -> Parts:
     """Clients of equal size (within one), each with class frequencies drawn from Dir(beta).
 
-    All clients ask for classes at once. A class asked for more often than it has samples is dealt
-    at random among those
-    who asked, and they ask again among the classes that are left, so that every sample is used.
+    All clients draw their classes at once. A class drawn more often than it has samples is dealt at
+    random among those who drew it, and the others draw again from what is left, so that every
+    sample is used.
     """
-    _positive(beta)
-    total = _total(labels, clients, allow_empty)
-    classes = _classes(labels)
-    prior = _dirichlet(rng, beta, len(classes), clients)
+    refuse_beta(beta)
+    total = sample_count(labels, clients, allow_empty)
+    classes = positions_by_label(labels)
+    prior = dirichlet_rows(rng, beta, len(classes), clients)
     left = np.array([len(members) for members in classes])
     wanted = np.full(clients, total // clients)
     wanted[rng.permutation(clients)[: total % clients]] += 1
@@ -66,49 +64,43 @@ def dirichlet_balanced(
     while wanted.any():
         chances = prior * (left > 0)
         chances = np.where(chances.sum(1, keepdims=True) > 0, chances, left)
-        asked = rng.multinomial(wanted, chances / chances.sum(1, keepdims=True))
-        for k in np.flatnonzero(asked.sum(0) > left):
-            asked[:, k] = rng.multivariate_hypergeometric(asked[:, k], left[k])
-        given += asked
-        left -= asked.sum(0)
-        wanted -= asked.sum(1)
+        drawn = rng.multinomial(wanted, chances / chances.sum(1, keepdims=True))
+        for k in np.flatnonzero(drawn.sum(0) > left):
+            drawn[:, k] = rng.multivariate_hypergeometric(drawn[:, k], left[k])
+        given += drawn
+        left -= drawn.sum(0)
+        wanted -= drawn.sum(1)
     dealt = [np.split(rng.permutation(m), np.cumsum(given[:-1, k])) for k, m in enumerate(classes)]
-    return _sorted([np.concatenate(mine) for mine in zip(*dealt, strict=True)])
+    return ascending([np.concatenate(mine) for mine in zip(*dealt, strict=True)])
 
 
 def by_label(
     labels: ArrayLike, clients: int, rng: Generator, shards: int = 2, *, allow_empty: bool = False
 ) -> Parts:
-    """Sorted by label, cut into equal contiguous shards, and ``shards`` random ones dealt to every
-    client.
-    """
-    total = _total(labels, clients, allow_empty)
+    """Sorted by label and cut into equal shards; every client gets ``shards`` random ones."""
+    total = sample_count(labels, clients, allow_empty)
     if shards < 1:
         raise ValueError(f"a client needs at least one shard; got shards = {shards}")
     if clients * shards > total and not allow_empty:
         raise ValueError(
-            f"{clients} clients of {shards} shards need {clients * shards} samples but there are {total}; "
-            "lower clients or shards"
+            f"{clients} clients of {shards} shards need {clients * shards} samples "
+            f"but there are {total}; lower clients or shards"
         )
     pieces = np.array_split(
-        np.concatenate([rng.permutation(m) for m in _classes(labels)]), clients * shards
+        np.concatenate([rng.permutation(m) for m in positions_by_label(labels)]), clients * shards
     )
     order = rng.permutation(clients * shards).reshape(clients, shards)
-    return _sorted([np.concatenate([pieces[k] for k in mine]) for mine in order])
+    return ascending([np.concatenate([pieces[k] for k in mine]) for mine in order])
 
 
 def label_counts(parts: Sequence[ArrayLike], labels: ArrayLike) -> NDArray[np.int64]:
     """Samples per client and class ``[clients, classes]``, the classes in ascending order."""
     names, which = np.unique(np.asarray(labels), return_inverse=True)
-    return np.stack(
-        [
-            np.bincount(which[np.asarray(part, dtype=np.int64)], minlength=len(names))
-            for part in parts
-        ]
-    )
+    held = (which[np.asarray(part, dtype=np.int64)] for part in parts)
+    return np.stack([np.bincount(mine, minlength=len(names)) for mine in held])
 
 
-def _total(labels: ArrayLike, clients: int, allow_empty: bool) -> int:
+def sample_count(labels: ArrayLike, clients: int, allow_empty: bool) -> int:
     labels = np.asarray(labels)
     if labels.ndim != 1 or not len(labels):
         raise ValueError(
@@ -118,25 +110,26 @@ def _total(labels: ArrayLike, clients: int, allow_empty: bool) -> int:
         raise ValueError(f"a federation needs at least one client; got clients = {clients}")
     if clients > len(labels) and not allow_empty:
         raise ValueError(
-            f"{clients} clients cannot share {len(labels)} samples; lower clients or allow empty ones"
+            f"{clients} clients cannot share {len(labels)} samples; "
+            "lower clients or allow empty ones"
         )
     return len(labels)
 
 
-def _positive(beta: float) -> None:
+def refuse_beta(beta: float) -> None:
     if not 0 < beta < np.inf:
         raise ValueError(
             f"beta = {beta} is not allowed: the Dirichlet concentration is a finite number > 0"
         )
 
 
-def _classes(labels: ArrayLike) -> list[NDArray[np.int64]]:
+def positions_by_label(labels: ArrayLike) -> list[NDArray[np.int64]]:
     """Positions of each label, labels ascending."""
     labels = np.asarray(labels)
     return [np.flatnonzero(labels == name) for name in np.unique(labels)]
 
 
-def _dirichlet(rng: Generator, beta: float, size: int, draws: int) -> NDArray[np.float64]:
+def dirichlet_rows(rng: Generator, beta: float, size: int, draws: int) -> NDArray[np.float64]:
     """Rows of Dir(beta); where a tiny beta underflows, its limit: all mass on one random entry."""
     shares = rng.dirichlet(np.full(size, beta), draws)
     lost = ~np.isclose(shares.sum(1), 1)
@@ -144,5 +137,5 @@ def _dirichlet(rng: Generator, beta: float, size: int, draws: int) -> NDArray[np
     return shares
 
 
-def _sorted(parts: Sequence[NDArray[np.int64]]) -> Parts:
+def ascending(parts: Sequence[NDArray[np.int64]]) -> Parts:
     return [np.sort(part) for part in parts]

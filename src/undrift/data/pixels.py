@@ -33,9 +33,7 @@ class Pixels(NamedTuple):
 def decode(
     items: Sequence[Item], read: Callable[[Item], bytes], say: Callable[[Item], str], mode: str
 ) -> Bytes:
-    """JPEG or PNG files as ``[n, C, H, W]``, C being 1 for mode L and 3 for RGB; all must have the
-    first one's size.
-    """
+    """JPEG or PNG files of one size as ``[n, C, H, W]``; C is 1 for mode L and 3 for RGB."""
     from PIL import Image, UnidentifiedImageError
 
     out: Bytes = np.empty((0, 0, 0, 0), np.uint8)
@@ -47,22 +45,20 @@ def decode(
                 if (image.height, image.width) != out.shape[2:]:
                     _, _, height, width = out.shape
                     raise BadData(
-                        f"{say(item)} is {image.width} x {image.height} but {say(items[0])} is {width} x {height}; "
-                        "the images of a set must have one size"
+                        f"{say(item)} is {image.width} x {image.height} but {say(items[0])} "
+                        f"is {width} x {height}; the images of a set must have one size"
                     )
                 if image.mode not in _MODES:
                     raise BadData(
-                        f"{say(item)} has pixels of kind {image.mode}; save it with 8 bits per channel"
+                        f"{say(item)} has pixels of kind {image.mode}; "
+                        "save it with 8 bits per channel"
                     )
                 plane = np.asarray(image if image.mode == mode else image.convert(mode))
         except BadData:
             raise
         except Exception as error:  # decoders fail in many ways on damaged files
-            reason = (
-                "neither JPEG nor PNG"
-                if isinstance(error, UnidentifiedImageError)
-                else brief(error)
-            )
+            other = isinstance(error, UnidentifiedImageError)
+            reason = "neither JPEG nor PNG" if other else brief(error)
             raise BadData(
                 f"{say(item)} is not a readable image ({reason}); fetch it again"
             ) from error
@@ -71,7 +67,7 @@ def decode(
 
 
 def check(pixels: Pixels, source: object) -> Pixels:
-    """The same, or a complaint about what ``source`` gave."""
+    """``pixels``, refused unless images, labels and classes fit together."""
     parts = {
         "train": (pixels.images, pixels.labels),
         "test": (pixels.test_images, pixels.test_labels),
@@ -82,12 +78,13 @@ def check(pixels: Pixels, source: object) -> Pixels:
             raise BadData(f"{source} has no {part} images")
         if len(images) != len(labels):
             raise BadData(
-                f"{source} has {len(images)} {part} images but {len(labels)} {part} labels; fetch it again"
+                f"{source} has {len(images)} {part} images but {len(labels)} {part} labels; "
+                "fetch it again"
             )
         if len(bad := np.flatnonzero((labels < 0) | (labels >= classes))):
             raise BadData(
-                f"{source}: {part} image {bad[0]} has label {labels[bad[0]]}, which is not one of 0 to {classes - 1}; "
-                "fetch it again"
+                f"{source}: {part} image {bad[0]} has label {labels[bad[0]]}, "
+                f"which is not one of 0 to {classes - 1}; fetch it again"
             )
     if pixels.images.shape[1:] != pixels.test_images.shape[1:]:
         raise BadData(
@@ -100,6 +97,7 @@ def check(pixels: Pixels, source: object) -> Pixels:
 def _room(*shape: int) -> Bytes:
     if np.prod(shape, dtype=float) > _LARGEST:
         raise BadData(
-            f"{shape[0]} images of {shape[3]} x {shape[2]} take more than {_LARGEST >> 30} GiB; shrink them"
+            f"{shape[0]} images of {shape[3]} x {shape[2]} "
+            f"take more than {_LARGEST >> 30} GiB; shrink them"
         )
     return np.empty(shape, np.uint8)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import bz2
 import dataclasses
 import gzip
+import io
 import lzma
 import os
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +102,7 @@ def _find(name: str, folder: Path) -> Path | None:
     return next((path for path in tried if path.is_file()), None)
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> BinaryIO | io.BufferedIOBase:
     if path.suffix == ".xz":
         return lzma.open(path)
     if path.suffix == ".bz2":
@@ -110,7 +111,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _read(path: Path) -> Arrays:
-    """Dense features and labels in {-1, +1}; of the two labels in the file the smaller becomes -1."""
+    """Dense features and labels in {-1, +1}; the smaller of the file's two labels becomes -1."""
     try:
         with _open(path) as file:
             lines = _Lines(path, file)
@@ -140,7 +141,7 @@ def _read(path: Path) -> Arrays:
 class _Lines:
     """The lines of a file, as long as it unpacks to no more than a data set can be."""
 
-    def __init__(self, path: Path, file: IO[bytes]):
+    def __init__(self, path: Path, file: BinaryIO | io.BufferedIOBase):
         self.path, self.file, self.read = path, file, file.read
 
     def __iter__(self) -> Iterator[bytes]:
