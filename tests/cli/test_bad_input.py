@@ -242,7 +242,7 @@ def test_a_batch_larger_than_all_data_means_all(place, capfd):
 def test_a_problem_that_cannot_be_built(place, answer, monkeypatch, error, code):
     """What is too large is the spec's, what goes round in circles is not."""
 
-    def build(self):
+    def build(self, objective=None):
         raise error
 
     monkeypatch.setattr(RandomQuadratic, "build", build)
@@ -253,7 +253,7 @@ def test_a_problem_that_cannot_be_built(place, answer, monkeypatch, error, code)
 
 
 def test_ctrl_c_while_a_problem_is_built_is_no_complaint(place, answer, monkeypatch):
-    def build(self):
+    def build(self, objective=None):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(RandomQuadratic, "build", build)

@@ -117,7 +117,7 @@ def test_networks_have_the_names_and_shapes_of_their_module(tmp_path):
         batch=8,
     )
     with torch.no_grad():
-        assert torch.equal(problem.net(images), run.problem.bound(run.x)(images))
+        assert torch.equal(problem.net(images), run.problem.placed.network.bound(run.x)(images))
     outcome = find(Folder(tmp_path / "runs/net"), "FedAvg")[0]
     assert outcome.best["metric"] == "accuracy" and outcome.best["value"] == max(
         run.history["accuracy"]

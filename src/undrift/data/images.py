@@ -199,8 +199,8 @@ def _differences(
         found, known = len(pixels.classes), len(card.train)
         yield f"{card.name} has {found} classes, but the official set has {known}"
         return
-    official = (("train", card.train), ("test", card.test))
-    for count, (part, each) in zip(counts, official, strict=True):
+    each_class = (("train", card.train), ("test", card.test))
+    for count, (part, each) in zip(counts, each_class, strict=True):
         if len(wrong := np.flatnonzero(count != np.array(each))):
             k = wrong[0]
             yield (
