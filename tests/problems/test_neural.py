@@ -324,6 +324,20 @@ def test_more_clients_than_samples():
         catalog.Images(clients=61, train=60).build()
 
 
+def test_a_network_declares_its_facts():
+    data = dataclasses.replace(DIGITS, note="JPEG q80")
+    problem = Neural(network(), data, PARTS, precision="tf32")
+    assert (problem.note, problem.precision) == ("JPEG q80", "tf32")
+    assert problem.class_names == tuple(map(str, range(10)))
+    counts = problem.label_counts()
+    assert counts.sum(1).tolist() == problem.samples
+    assert torch.equal(problem.label_counts(np.array([2, 0])), counts[[2, 0]])
+    named = problem.tensors(problem.start())
+    assert (
+        named.keys() == problem.state_dict(problem.start()).keys() == network().state_dict().keys()
+    )
+
+
 # -- by name
 
 

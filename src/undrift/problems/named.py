@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from undrift.problems.quadratic import Quadratic
     from undrift.problems.softmax import Softmax
 
+Split = Literal["iid", "dirichlet", "dirichlet-balanced", "by-label"]
+Model = Literal["linear", "mlp", "cnn", "cnn-paper", "cnn-small", "resnet18", "resnet18-3x3"]
+
 registry: dict[str, type[Named]] = {}
 """Every named problem, in the order of this file."""
 
@@ -151,9 +154,8 @@ class RandomQuadratic(Named):
 class FedRedQuadratic(Named):
     """Diagonal A_ij of norm 100 whose means differ by about 5 between clients.
 
-    Strong: every A_ij has smallest eigenvalue 1. Convex: up to 20 eigenvalues fall geometrically
-    towards 0 and half of them are 0. Nonconvex: the A_ij are indefinite (their mean is not, or f
-    would have no lower bound) and beta = 400.
+    In a convex one up to 20 eigenvalues fall geometrically towards 0 and half of them are 0. In a
+    nonconvex one the mean of the A_ij is positive, or f would have no lower bound, and beta = 400.
 
     kind        strong: eigenvalues from 1 to 100; convex: some of each component's are 0;
                 nonconvex: some components have negative ones
@@ -203,9 +205,8 @@ class FedRedQuadratic(Named):
 class FedCETQuadratic(Named):
     r""":math:`f_i(x) = \frac1{n_i}\sum_j\|M_ix-b_{ij}\|^2+\|x\|^2`, b uniform on [-10, 10].
 
-    Equal Hessians are the paper's M_i = I, where L = mu = 4, x* = mean(b)/2 and the mean iterate is
-    plain gradient descent: there is no drift to correct. Different ones come from Gaussian M_i (mu
-    about 2, L about 10).
+    Equal Hessians have M_i = I, L = mu = 4 and x* = mean(b)/2; the mean iterate is plain gradient
+    descent. Different ones have Gaussian M_i, mu about 2 and L about 10.
 
     hessians  equal, as in the paper, where there is no drift; or different, where there is
     samples   measurements of each client
@@ -279,7 +280,7 @@ class LogisticRegression(Named):
     data: str = "breast-cancer"
     folder: str | None = None
     clients: Count = 10
-    partition: Literal["iid", "dirichlet", "dirichlet-balanced", "by-label"] = "dirichlet"
+    partition: Split = "dirichlet"
     beta: Positive = 1.0
     shards: Count = 2
     l2: NonNegative | None = None
@@ -408,22 +409,11 @@ class Images(Named):
     folder: str | None = None
     train: Count | None = None
     test: Count | None = None
-    model: Literal["linear", "mlp", "cnn", "cnn-paper", "cnn-small", "resnet18", "resnet18-3x3"] = (
-        "cnn-small"
-    )
+    model: Model = "cnn-small"
     hidden: Count | None = None
     projection: bool | Count = False
     clients: Count = 20
-    partition: Literal[
-        "iid",
-        "dirichlet",
-        "dirichlet-balanced",
-        "by-label",
-        "fedspeed",
-        "feddyn",
-        "fedacg",
-        "fedrecu",
-    ] = "dirichlet"
+    partition: Literal[Split, "fedspeed", "feddyn", "fedacg", "fedrecu"] = "dirichlet"
     beta: Positive = 0.6
     shards: Count = 2
     augment: Literal["none", "fedspeed", "fedacg", "fedrecu"] = "none"
@@ -436,14 +426,11 @@ class Images(Named):
     def conditions(self) -> dict[str, str]:
         problems = {}
         if self.hidden is not None and self.model not in ("mlp", "cnn-small"):
-            problems["hidden"] = (
-                f"hidden = {self.hidden} is for mlp and cnn-small; leave it out for {self.model}"
-            )
+            text = f"is for mlp and cnn-small; leave it out for {self.model}"
+            problems["hidden"] = f"hidden = {self.hidden} {text}"
         if self.augment != "none" and self.data not in ("cifar10", "cifar100", "tiny-imagenet"):
-            known = "cifar10, cifar100 and tiny-imagenet"
-            problems["augment"] = (
-                f"augment = {self.augment!r} is made for {known}; leave it out for {self.data}"
-            )
+            text = f"is made for cifar10, cifar100 and tiny-imagenet; leave it out for {self.data}"
+            problems["augment"] = f"augment = {self.augment!r} {text}"
         return problems
 
     def drawn(self, what: Collection[str], seed: int) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Self
@@ -123,19 +124,17 @@ class Regression(ExactProblem):
     def _curvatures(self) -> tuple[float, float]:
         """Bounds on the curvature of every loss and of their mean, without l2."""
 
-    def _solvable(self) -> bool:
-        """Whether to look for the optimum."""
-        return True
-
-    def _comparable(self) -> bool:
-        """Whether to compare the Hessians of the clients."""
-        return True
+    def _reach(self) -> float:
+        """Products that may be spent on a Newton step for the optimum, and on the deltas."""
+        return math.inf
 
     @cached_property
     def optimum(self) -> Tensor | None:
         """The minimiser to a gradient of 1e-13; ``None`` where it is not unique or out of reach."""
+        if self.total * self.dim**2 > self._reach():
+            return None
         try:
-            return self._pooled().minimiser(1e-13, least=1)[0].cpu() if self._solvable() else None
+            return self._pooled().minimiser(1e-13, least=1)[0].cpu()
         except NotConverged:
             return None
 
@@ -144,7 +143,7 @@ class Regression(ExactProblem):
         """``L`` bounds the curvature everywhere; the deltas are local, at the optimum if known."""
         each, mean = self._curvatures()
         delta_A = delta_B = None
-        if (x := self.optimum) is not None and self._comparable():
+        if (x := self.optimum) is not None and self.clients * self.dim**3 <= self._reach():
             delta_A, delta_B = dissimilarity(
                 lambda i: _hessian(self._local(i), x), _hessian(self._pooled(), x), self.clients
             )

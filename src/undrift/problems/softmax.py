@@ -131,11 +131,8 @@ class Softmax(Regression):
     def _oracle(self, members: np.ndarray) -> SoftmaxOracle:
         return SoftmaxOracle(self._table, self._exact, self.held[members], self.dtype)
 
-    def _solvable(self) -> bool:
-        return self.l2 > 0 and self.total * self.dim**2 <= REACH
-
-    def _comparable(self) -> bool:
-        return self.clients * self.dim**3 <= REACH
+    def _reach(self) -> float:
+        return REACH if self.l2 else 0.0  # without l2 there are many minimisers
 
     def _curvatures(self) -> tuple[float, float]:
         """A softmax has curvature at most 1/2."""
