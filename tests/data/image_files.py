@@ -142,9 +142,7 @@ def write_mnist(folder: Path, how="gz", **changes):
 
 
 def tiny_files(images):
-    """Six train images of two classes, then three val images of classes b, a, b; wnids.txt is not
-    sorted.
-    """
+    """Six train images of two classes, three val images of b, a, b; wnids.txt is unsorted."""
     root = "tiny-imagenet-200"
     files = {f"{root}/wnids.txt": b"n02\nn01\n", f"{root}/words.txt": b"n01\tone\n"}
     for k, image in enumerate(images[:6]):

@@ -318,9 +318,7 @@ def test_pack_of_one_array(tmp_path):
 
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_tar_that_swells_is_refused_by_its_headers(tmp_path, wanted, monkeypatch):
-    """64 MB of zeros, in a file that is asked for or in one that only lies before it; none of them
-    is unpacked.
-    """
+    """64 MB of zeros, in a wanted file or in one before it; neither is unpacked."""
     monkeypatch.setattr("undrift.data.files.whole", lambda *_: pytest.fail("unpacked"))
     with tarfile.open(tmp_path / "mnist.tar.xz", "w:xz") as archive:
         member = tarfile.TarInfo("train-images-idx3-ubyte" if wanted else "other")

@@ -1,6 +1,4 @@
-"""Data sets by name: bundled, from a folder, compressed, and what is said about those that cannot
-be read.
-"""
+"""Tables by name: bundled, from a folder, compressed; those that cannot be read."""
 
 import bz2
 import gzip

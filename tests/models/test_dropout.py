@@ -1,6 +1,4 @@
-"""Dropout by key: how much is dropped, by which layer, call and client, and that nothing else
-decides it.
-"""
+"""Dropout by key: the rate, and that only layer, call, client and key decide."""
 
 import itertools
 
@@ -25,9 +23,7 @@ def dropped(layer, x, key):
 
 @pytest.mark.parametrize("rate", [0.1, 0.25, 0.9])
 def test_the_rate_and_the_scale(rate):
-    """Of 102,400 places so many stay that no more than five standard deviations lie between; the
-    mean is kept.
-    """
+    """The share kept of 102,400 is within five standard deviations; the mean is kept."""
     found = [mask((400, 256), rate, torch.tensor(key), torch.float64) for key in KEYS]
     for one in found:
         assert one.unique().tolist() == pytest.approx([0, 1 / (1 - rate)])

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.problems.zoo import ZOO, Case
+from tests.problems.cases import CASES, Case
 from undrift.core.problem import Unsupported
 
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(params=ZOO)
+@pytest.fixture(params=CASES)
 def case(request) -> Case:
-    return ZOO[request.param]()
+    return CASES[request.param]()
 
 
 @pytest.fixture

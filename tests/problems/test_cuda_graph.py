@@ -1,6 +1,4 @@
-"""Several recordings in one process: older ones go away without harm to newer ones, and no method
-falls back.
-"""
+"""Recordings in one process: freeing older ones harms no newer one; no method falls back."""
 
 import gc
 import warnings

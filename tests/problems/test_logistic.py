@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from tests.problems.zoo import logistic
+from tests.problems.cases import logistic
 from undrift.problems import Logistic, build
 from undrift.problems.logistic import divergence
 from undrift.problems.newton import NotConverged
@@ -60,9 +60,7 @@ def test_extreme_scores_neither_overflow_nor_round(score):
 
 
 def bregman(t, s):
-    """softplus(t) - softplus(s) - softplus'(s) (t - s) of two floats, in 60 digits on every
-    machine.
-    """
+    """softplus(t) - softplus(s) - softplus'(s) (t - s) of two floats, in 60 digits."""
     with localcontext(prec=60):
         t, s = Decimal(t), Decimal(s)
         return (1 + t.exp()).ln() - (1 + s.exp()).ln() - (t - s) / (1 + (-s).exp())

@@ -1,6 +1,4 @@
-"""Linear layers with ReLU between: the formula is what automatic differentiation finds, and knows
-when it is not.
-"""
+"""Linear layers with ReLU between: the formula agrees with automatic differentiation."""
 
 import pytest
 import torch

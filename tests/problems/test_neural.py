@@ -98,9 +98,7 @@ def test_full_gradient_is_the_average_of_batches(objective):
 
 
 def test_an_objective_that_compares_samples_does_so_within_a_pass(monkeypatch):
-    """FedDecorr's full gradient is a weighted mean of those of its passes, like a mean over
-    mini-batches.
-    """
+    """FedDecorr's full gradient is a weighted mean of those of its passes."""
     monkeypatch.setattr(oracle, "PASS", 5)
     problem = federation(FedDecorr(beta=2.0))
     f, y, n = problem.at(np.array([3])), points(problem, 1), len(PARTS[3])
@@ -233,7 +231,7 @@ def test_a_users_module(stacked):
 
 @pytest.mark.parametrize("objective", [MOON(), FedMLB(), FedDecorr()], ids=str)
 def test_a_users_module_has_no_inside(objective):
-    with pytest.raises(BadParameters, match="undrift.models.Net") as caught:
+    with pytest.raises(BadParameters, match=r"undrift\.models\.Net") as caught:
         Neural(Own(), DIGITS, PARTS, objective=objective)
     assert set(caught.value.problems) == {"objective"}
     for other in (FedLC(), FedNTD()):

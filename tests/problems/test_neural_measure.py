@@ -16,9 +16,7 @@ from undrift.problems.neural import measure
 
 
 def scores(problem: Problem, x, images, labels):
-    """Of each sample by itself: its loss, whether its class is first, and whether it is among the
-    first five.
-    """
+    """For each sample its loss, and whether its class is first or among the first five."""
     net = network().double()
     net.load_state_dict(unflatten(x, problem.layout))
     found = []

@@ -1,6 +1,4 @@
-"""Weights back as the module that was given: its layers, its names, its precision, and what was
-never trained.
-"""
+"""A vector of weights becomes the module that was given, untrained parts included."""
 
 import pytest
 import torch
@@ -13,9 +11,7 @@ from undrift.problems import Neural
 
 
 class Own(nn.Module):
-    """A buffer that is saved and one that is not, tied weights, dropout, and layers that are
-    swapped for speed.
-    """
+    """Buffers saved and not saved, tied weights, dropout, and layers swapped for speed."""
 
     def __init__(self):
         super().__init__()

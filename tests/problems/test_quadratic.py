@@ -176,9 +176,7 @@ def test_centred_losses_are_zero_at_their_centres():
 
 
 def test_only_what_is_used_is_gathered():
-    """Of a cohort's data, the samples are not copied for full gradients, nor the Hessians for
-    mini-batches.
-    """
+    """Full gradients copy no samples of the cohort, and mini-batches no Hessians."""
     rng = np.random.default_rng(0)
     tall, wide = (
         LeastSquares(rng.random((4, *shape)), rng.random((4, shape[0])))

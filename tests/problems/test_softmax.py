@@ -1,6 +1,4 @@
-"""Softmax regression: closed-form gradients against autograd and wire, extreme scores, and
-refusals.
-"""
+"""Softmax regression: gradients against autograd and wire, extreme scores, refusals."""
 
 import math
 from decimal import Decimal, localcontext
@@ -11,7 +9,7 @@ import torch
 from scipy.optimize import minimize
 from torch import nn
 
-from tests.problems.zoo import softmax
+from tests.problems.cases import softmax
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, FedLin, FedSpeed, Scaffold
 from undrift.problems import Softmax, build
@@ -72,9 +70,7 @@ def test_simulate_follows_wire(method, sizes, batch):
 
 
 def test_float32_at_rest_computes_in_double():
-    """Features that came in float32 are kept so; a run in float64 is as exact as with a copy in
-    float64.
-    """
+    """Features given in float32 stay so; a run in float64 is as exact as with a float64 copy."""
     a, y, parts = data()
     kept, copied = (
         Softmax(a.astype(np.float32), y, parts),
@@ -164,9 +160,7 @@ def test_extreme_scores_do_not_overflow(score, dtype):
 
 
 def bregman(t, s):
-    """log sum p exp(t - s) less the mean of t - s under p = softmax(s), of lists, in 60 digits on
-    every machine.
-    """
+    """log sum p exp(t - s) less the mean of t - s under p = softmax(s), in 60 digits."""
     with localcontext(prec=60):
         t, s = ([Decimal(v) for v in values] for values in (t, s))
         p = [(v - max(s)).exp() for v in s]

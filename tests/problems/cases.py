@@ -1,6 +1,4 @@
-"""Small problems of every kind, each beside its definition written out as a plain loop over
-samples.
-"""
+"""Small problems of every kind, each with its definition as a plain loop over samples."""
 
 from __future__ import annotations
 
@@ -117,7 +115,7 @@ def _t(values) -> torch.Tensor:
     return torch.as_tensor(values, dtype=torch.float64)
 
 
-ZOO: dict[str, Callable[[], Case]] = {
+CASES: dict[str, Callable[[], Case]] = {
     "dense": dense,
     "dense components": dense_components,
     "dense bent": lambda: dense_components(3.0),
