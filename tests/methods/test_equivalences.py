@@ -1,4 +1,4 @@
-"""How methods reduce to one another, on the library's own code; rows are those of tests/reference."""
+"""How methods reduce to one another; rows are those of tests/reference."""
 
 import numpy as np
 import pytest

@@ -59,7 +59,8 @@ def transcribed(p, I):  # noqa: E741
 
     x0 = np.zeros(fed.d)
     return correction.fedpd(
-        fed, x0, len(clock.coins), eta=ETA, gamma=GAMMA, oracle="II", steps=Q, coins=clock.coins, period=I,
+        fed, x0, len(clock.coins), eta=ETA, gamma=GAMMA, oracle="II", steps=Q, coins=clock.coins,
+        period=I,
         sampled=sampled,
     )  # fmt: skip
 

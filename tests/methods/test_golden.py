@@ -30,22 +30,30 @@ CASES = {
     "fedavg": (
         um.FedAvg(lr=0.1 / L, server_lr=0.7),
         {"steps": UNEVEN, "cohort": 3},
-        lambda: averaging.fedavg(FED, X0, ROUNDS, eta_l=0.1 / L, steps=UNEVEN, eta_g=0.7, cohorts=FEW),
+        lambda: averaging.fedavg(
+            FED, X0, ROUNDS, eta_l=0.1 / L, steps=UNEVEN, eta_g=0.7, cohorts=FEW
+        ),
     ),
     "fedprox": (
         um.FedProx(lr=0.1 / L, mu=0.8),
         {"steps": UNEVEN, "cohort": 3},
-        lambda: averaging.fedprox(FED, X0, ROUNDS, eta_l=0.1 / L, mu=0.8, steps=UNEVEN, cohorts=FEW),
+        lambda: averaging.fedprox(
+            FED, X0, ROUNDS, eta_l=0.1 / L, mu=0.8, steps=UNEVEN, cohorts=FEW
+        ),
     ),
     "scaffold": (
         um.Scaffold(lr=0.1 / L, server_lr=0.9),
         {"steps": UNEVEN, "cohort": 3},
-        lambda: correction.scaffold(FED, X0, ROUNDS, eta_l=0.1 / L, steps=UNEVEN, eta_g=0.9, cohorts=FEW),
+        lambda: correction.scaffold(
+            FED, X0, ROUNDS, eta_l=0.1 / L, steps=UNEVEN, eta_g=0.9, cohorts=FEW
+        ),
     ),
     "scaffold-I": (
         um.Scaffold(lr=0.1 / L, option="I"),
         {"steps": 4, "cohort": 3},
-        lambda: correction.scaffold(FED, X0, ROUNDS, eta_l=0.1 / L, steps=4, option="I", cohorts=FEW),
+        lambda: correction.scaffold(
+            FED, X0, ROUNDS, eta_l=0.1 / L, steps=4, option="I", cohorts=FEW
+        ),
     ),
     "fedlin": (
         um.FedLin(lr=0.2 / L),
@@ -81,7 +89,9 @@ CASES = {
     "dane+-fgd-fixed": (
         um.DANEPlus(lam=2.0, lr=1 / (L + 2), mu=0.5, solver="fgd", stop=False),
         {"steps": 4},
-        lambda: papers.dane_plus(FED, X0, ROUNDS, lam=2.0, smoothness=L, mu=0.5, solver="fgd", steps=4),
+        lambda: papers.dane_plus(
+            FED, X0, ROUNDS, lam=2.0, smoothness=L, mu=0.5, solver="fgd", steps=4
+        ),
     ),
     "dane+-rand": (
         um.DANEPlus(lam=2.0, lr=1 / (L + 2), average="rand"),
@@ -94,7 +104,9 @@ CASES = {
     "dane+-dual": (
         um.DANEPlusDual(lam=2.0, m=1.5, lr=1 / (L + 2)),
         {"steps": 60},
-        lambda: papers.dane_plus(FED, X0, ROUNDS, lam=2.0, smoothness=L, max_steps=60, control="dual", m=1.5),
+        lambda: papers.dane_plus(
+            FED, X0, ROUNDS, lam=2.0, smoothness=L, max_steps=60, control="dual", m=1.5
+        ),
     ),
     "dane+-dual-exact": (
         um.DANEPlusDual(lam=2.0, m=1.5, lr=1.0, solver="exact"),

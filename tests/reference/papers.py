@@ -16,7 +16,7 @@ def _grads(fed, x):
     return np.stack([fed.grad(i, x[i]) for i in range(fed.N)])
 
 
-# -----------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # FedRecu, paper 000
 def fedrecu(fed, x0, rounds, *, alpha, tau, x_minus2=None, x_minus1=None, trace=None):
     """Algorithm 1 with (3), (4), (5), t = -1, 0, ...; returns x(0), x(tau), x(2 tau), ...
@@ -110,7 +110,7 @@ def fedrecu_round(fed, x0, rounds, *, alpha, tau):
 # ------------------------------------------------------------------------------------------------
 # FedCET, paper 004
 def fedcet(fed, x0, rounds, *, alpha, c, tau, x_minus2=None, trace=None):
-    """Algorithm 2 with (2), (3) as a two-step recursion; returns mean_i x_i(k tau), k = 0, 1, ..."""
+    """Algorithm 2 with (2), (3) as a two-step recursion; mean_i x_i(k tau) for k = 0, 1, ..."""
     n = fed.N
     x_old = _per_client(fed, x0 if x_minus2 is None else x_minus2)
     g_old = _grads(fed, x_old)
@@ -265,7 +265,7 @@ def dane_plus(
     return np.stack(points)
 
 
-# ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # FedRed, paper 001
 def _fedred(fed, x0, coins, local, control, m, h0, average, picks, reset_local, x_local, trace):
     """Algorithm 2 with the local rule ``local(i, x_ik, xtilde_k, h_ik)``."""

@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass
 class Federation:
-    """Clients f_i(x) = x'H_i x / 2 - q_i'x, given as a list of (H_i, q_i); f is their uniform mean."""
+    """Clients f_i(x) = x'H_i x / 2 - q_i'x, a list of (H_i, q_i); f is their uniform mean."""
 
     quadratics: list
 

@@ -166,7 +166,7 @@ def test_row14_fedadmm_invariant(fed, steps):
         close(s["theta"], (s["w"] + s["y"] / rho).mean(axis=0), 1e-10)
 
 
-# -------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # averaging family, 15, 18
 @every
 def test_row15_fedacg(fed):
@@ -215,7 +215,8 @@ def test_row15_server_momentum_limits(fed):
         x = x - eta * delta
         ema.append(x)
     close(avg.fedcm(fed, x0, 10, eta_l=eta, alpha=0.3, steps=1), np.stack(ema), 1e-10)
-    big = 1e9  # beta1 = 0, tau -> inf with eta_g = tau; v_0 = 0, with v_0 = tau^2 the step is halved at first
+    # beta1 = 0, tau -> inf with eta_g = tau; v_0 = 0: with v_0 = tau^2 the first step is halved
+    big = 1e9
     for method, extra in (
         (avg.fedadam, {"beta1": 0.0}),
         (avg.fedyogi, {"beta1": 0.0}),
@@ -253,7 +254,7 @@ def test_row18_fedavg_and_fedprox_are_biased(fed):
     assert np.linalg.norm(avg.fedavg(fed, x0, 1000, eta_l=eta, steps=1)[-1] - fed.x_star) < 1e-6
 
 
-# -------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # SCAFFOLD family 16
 @every
 def test_row16_scaffold_options(fed):
@@ -423,7 +424,7 @@ def test_mime_limits(fed):
     close(adam[1:], np.stack([x1, x2]), 1e-12)
 
 
-# -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # FedLin 19
 @every
 def test_fedlin_limits(fed):

@@ -14,7 +14,7 @@ from .problem import mean, random_federation
 from .trials import SEEDS, close, coins_for, every, local_grads, sq, start
 
 
-# -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # problem
 @every
 def test_oracles_of_the_federations(fed):
@@ -35,7 +35,7 @@ def test_spectrum_and_dissimilarity():
     assert close_fed.delta_b < 0.1 * fed.delta_b and close_fed.mu >= 0.3 - 1e-12
 
 
-# -----------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # FedRecu 1-4
 @every
 @pytest.mark.parametrize("tau", [1, 2, 3, 5, 10])
@@ -103,7 +103,7 @@ def test_row04_fedrecu_descends_nonconvex(seed, tau):
         assert fed.value(b) <= fed.value(a) - gamma * sq(fed.mean_grad(a)) + 1e-9
 
 
-# ------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # FedCET 5-6
 @every
 @pytest.mark.parametrize("tau", [1, 2, 3, 5])
@@ -193,7 +193,7 @@ def test_row06_fedcet_weight_stability_limit(tau):
         assert (gaps[1] < gaps[0]) == stable
 
 
-# --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # EXTRA 7
 @every
 @pytest.mark.parametrize("tau", [1, 2, 4])
@@ -221,7 +221,7 @@ def test_row07_extra_converges_up_to_six_local_steps(tau, seed):
     assert error < 1e-2 * np.linalg.norm(fed.x_star) if tau <= 6 else error > 1e3
 
 
-# ----------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # DANE(+) 8-9
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("spread", [0.1, 1.0])
@@ -319,7 +319,7 @@ def test_row09_fixed_steps_and_random_averaging(fed):
     )
 
 
-# -----------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 # FedRed 10-11
 @every
 def test_row10_fedred_limits(fed):

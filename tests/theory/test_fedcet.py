@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from undrift.theory import bounds, fedcet
+from undrift.theory.steps import STRICT
 
 KNOWN = [
     (4.0, 4.0, 2, 0.01465),
@@ -17,6 +18,31 @@ KNOWN = [
 
 curvatures = st.tuples(st.floats(1e-3, 1e3), st.floats(1, 50)).map(lambda t: (t[0], t[0] * t[1]))
 taus = st.integers(1, 20)
+
+
+def conditions(mu, L, tau, a):
+    """Algorithm 1's left sides A and C: A > 0 is rho2 < 1, C > 0 is rho1 < 1."""
+    B = fedcet.growth(tau)
+    A = 1 - tau * mu * a + tau * L**2 * B * a * (tau * a - 2 / mu)
+    C = (1 - tau * L * a) * tau * mu * a + tau**3 * L**4 * B * a**3 * (tau * a - 2 / mu)
+    return A, C
+
+
+def first(mu, L, tau):
+    """alpha0, where Algorithm 1 starts."""
+    B = fedcet.growth(tau)
+    limits = 1 / (2 * tau * L), mu**2 / (2 * tau * B * L**3), mu / (5 * tau * B * L**2)
+    return STRICT * min(limits)
+
+
+def grid_search(mu, L, tau, h=None):
+    """Algorithm 1 as printed, from alpha0 in steps of ``h``, 0.001 alpha0 in the paper."""
+    start = first(mu, L, tau)
+    h = 1e-3 * start if h is None else h
+    taken = 0
+    while min(conditions(mu, L, tau, start + taken * h)) > 0:
+        taken += 1
+    return start + (taken - 1) * h
 
 
 def feasible(mu, L, tau, lr):
@@ -32,18 +58,18 @@ def feasible(mu, L, tau, lr):
 @pytest.mark.parametrize("mu, L, tau, lr", KNOWN)
 def test_known_values(mu, L, tau, lr):
     assert fedcet.search(mu, L, tau) == pytest.approx(lr, rel=2e-3)
-    assert fedcet.grid_search(mu, L, tau) == pytest.approx(lr, rel=2e-3)
+    assert grid_search(mu, L, tau) == pytest.approx(lr, rel=2e-3)
 
 
 def test_first_by_hand():
-    assert fedcet.first(4.0, 4.0, 2) == pytest.approx(0.999 * min(1 / 16, 1 / 64, 1 / 160))
-    assert fedcet.first(1.0, 10.0, 2) == pytest.approx(0.999 * min(1 / 40, 1 / 16000, 1 / 4000))
-    assert fedcet.first(20.0, 1.0, 3) == pytest.approx(0.999 / 6)
+    assert first(4.0, 4.0, 2) == pytest.approx(0.999 * min(1 / 16, 1 / 64, 1 / 160))
+    assert first(1.0, 10.0, 2) == pytest.approx(0.999 * min(1 / 40, 1 / 16000, 1 / 4000))
+    assert first(20.0, 1.0, 3) == pytest.approx(0.999 / 6)
 
 
 def test_conditions_by_hand():
     # tau = 2: B = 4; mu = 1, L = 2, alpha = 0.01: tau alpha - 2/mu = -1.98
-    A, C = fedcet.conditions(1.0, 2.0, 2, 0.01)
+    A, C = conditions(1.0, 2.0, 2, 0.01)
     assert pytest.approx(1 - 0.02 - 2 * 4 * 4 * 0.01 * 1.98) == A
     assert pytest.approx(0.96 * 0.02 - 8 * 16 * 4 * 1e-6 * 1.98) == C
 
@@ -58,7 +84,7 @@ def test_step_of_the_published_curves(tau, ratio):
 
 def test_the_published_step_in_the_spec_is_one_of_the_grids():
     assert fedcet.search(2.0, 1.5, 2) == pytest.approx(0.049457, abs=1e-6)
-    assert fedcet.grid_search(2.0, 1.5, 2) == pytest.approx(0.04944, abs=1e-6)
+    assert grid_search(2.0, 1.5, 2) == pytest.approx(0.04944, abs=1e-6)
 
 
 @given(curvatures, taus)
@@ -67,7 +93,7 @@ def test_feasible_below_and_not_above(curvature, tau):
     lr = fedcet.search(mu, L, tau)
     assert all(feasible(mu, L, tau, lr * s) for s in (1e-3, 0.1, 0.5, 0.9, 1 - 1e-6))
     assert not any(feasible(mu, L, tau, lr * s) for s in (1 + 1e-6, 1.1, 1.5))
-    assert lr < 2 / (tau * L) and fedcet.first(mu, L, tau) < lr
+    assert lr < 2 / (tau * L) and first(mu, L, tau) < lr
 
 
 @given(st.floats(0.05, 50), taus)
@@ -85,7 +111,7 @@ def test_conditions_are_the_rates_below_one(curvature, tau):
     mu, L = curvature
     for s in (0.3, 0.999, 1.001, 1.2):
         lr = s * fedcet.search(mu, L, tau)
-        A, C = fedcet.conditions(mu, L, tau, lr)
+        A, C = conditions(mu, L, tau, lr)
         rho1, rho2 = fedcet.rates(mu, L, tau, lr, fedcet.weight(mu, lr))
         assert (A > 0, C > 0) == (rho2 < 1, rho1 < 1)
         assert (A > 0 and C > 0) == feasible(mu, L, tau, lr)
@@ -95,19 +121,8 @@ def test_conditions_are_the_rates_below_one(curvature, tau):
 @given(curvatures, taus)
 def test_grid_is_within_one_step(curvature, tau):
     mu, L = curvature
-    h = 0.01 * fedcet.first(mu, L, tau)
-    assert 0 < fedcet.search(mu, L, tau) - fedcet.grid_search(mu, L, tau, h) <= h
-
-
-def test_default_grid_is_the_papers():
-    h = 0.001 * fedcet.first(1.0, 3.0, 4)
-    assert fedcet.grid_search(1.0, 3.0, 4) == fedcet.grid_search(1.0, 3.0, 4, h)
-    assert fedcet.grid_search(1.0, 3.0, 4) != fedcet.grid_search(1.0, 3.0, 4, 1.3 * h)
-
-
-def test_grid_refuses_a_start_that_is_infeasible():
-    with pytest.raises(ValueError, match="mu > L"):
-        fedcet.grid_search(100.0, 1.0, 1)
+    h = 0.01 * first(mu, L, tau)
+    assert 0 < fedcet.search(mu, L, tau) - grid_search(mu, L, tau, h) <= h
 
 
 def test_weight_and_rates_by_hand():

@@ -57,7 +57,6 @@ HAND = [
     (steps.fedpd_eta_variance_reduced(2.0, local=4, period=9, batch=4), 0.999 / 42),
     (steps.fedpd_eta_variance_reduced(2.0, local=4, period=9, batch=None), 0.999 / 24),
     (steps.fedpd_gamma(0.999), 5.0),
-    (steps.admm_penalty(2.0), 8 / (0.999 * (ROOT5 - 1))),
     (steps.fedacg_lr(2.0, 5, lam=0.8, dissimilarity=3.0), 0.04 / 6400),
     (steps.fedacg_lr(2.0, 5, lam=0.8), 0.04 / 1280),
     (steps.svrp_eta(0.5, 2.0), 1 / 16),

@@ -22,15 +22,17 @@ class OneStep(NamedTuple):
 
 
 def fedrecu_descent_convex(L: float, steps: int, lr: float) -> float:
-    """gamma of f(x_{k+1}) <= f(x_k) - gamma |grad f(x_k)|^2, convex f_i, alpha <= 8/(13 tau L)
-    (Appendix C).
+    """gamma of f(x_{k+1}) <= f(x_k) - gamma |grad f(x_k)|^2 (Appendix C).
+
+    For convex f_i and alpha <= 8/(13 tau L).
     """
     return lr * steps - lr**2 * L * ((3 * steps - 1) ** 2 / 8 + steps * (steps - 1) / 2)
 
 
 def fedrecu_descent_nonconvex(L: float, steps: int, lr: float) -> float:
-    """The same for any f_i, alpha <= 8/(17 tau L) (Appendix E); at least the paper's 13 alpha^2 L
-    tau/8.
+    """The same for any f_i and alpha <= 8/(17 tau L) (Appendix E).
+
+    It is at least the paper's 13 alpha^2 L tau/8.
     """
     return lr * steps - lr**2 * L * ((3 * steps - 1) ** 2 / 8 + steps * (steps - 1))
 
@@ -48,8 +50,9 @@ def fedrecu_average(L: float, steps: int, lr: float, rounds: int, gap: float) ->
 def fedrecu_convex_stochastic(
     L: float, steps: int, lr: float, rounds: int, distance2: float, sigma: float = 0.0
 ) -> float:
-    """Theorem 3: E f(mean_k x_k) - f* <= (distance2/K + 34 (tau alpha sigma)^2)/(2 alpha tau - 12 L
-    (tau alpha)^2).
+    """Theorem 3: E f(mean_k x_k) - f* <= (distance2/K + 34 (a sigma)^2)/(2 a - 12 L a^2).
+
+    Here a = alpha tau.
     """
     at = lr * steps
     return (distance2 / rounds + 34 * at**2 * sigma**2) / (2 * at - 12 * L * at**2)
@@ -58,8 +61,9 @@ def fedrecu_convex_stochastic(
 def fedrecu_nonconvex_stochastic(
     L: float, steps: int, lr: float, rounds: int, gap: float, sigma: float = 0.0
 ) -> float:
-    """Theorem 4: mean_k E|grad f(x_k)|^2 <= 2 (gap/K + 22 L (tau alpha sigma)^2)/(alpha tau - 13 L
-    (tau alpha)^2).
+    """Theorem 4: mean_k E|grad f(x_k)|^2 <= 2 (gap/K + 22 L (a sigma)^2)/(a - 13 L a^2).
+
+    Here a = alpha tau.
     """
     at = lr * steps
     return 2 * (gap / rounds + 22 * at**2 * L * sigma**2) / (at - 13 * L * at**2)
@@ -74,8 +78,9 @@ def dane_decrease(mu: float, lam: float) -> float:
 
 
 def dane(mu: float, lam: float, rounds: int, distance2: float) -> float:
-    """(B.15): f(x_R) - f* + (mu/2) |x_R - x*|^2 <= mu/(2 [(1 + mu/lam)^R - 1]) distance2; lam/(2R)
-    at mu = 0.
+    """(B.15): f(x_R) - f* + (mu/2) |x_R - x*|^2 <= mu/(2 [(1 + mu/lam)^R - 1]) distance2.
+
+    At mu = 0 the factor is lam/(2R).
     """
     return _geometric(mu, lam, rounds) / 2 * distance2
 
@@ -83,48 +88,45 @@ def dane(mu: float, lam: float, rounds: int, distance2: float) -> float:
 def daneplus(mu: float, lam: float, rounds: int, distance2: float, errors2: float = 0.0) -> float:
     """Theorem 4, or Theorem 3 with ``errors2`` = sum_r e_r^2 of absolute local errors.
 
-    min_r f(x_r) - f* + (mu/2) mean_i |x_{i,R} - x*|^2 <= mu/((1 + mu/lam)^R - 1) distance2 + 2/(mu
-    + lam) errors2.
+    min_r f(x_r) - f* + (mu/2) mean_i |x_{i,R} - x*|^2
+    <= mu/((1 + mu/lam)^R - 1) distance2 + 2/(mu + lam) errors2.
     """
     return _geometric(mu, lam, rounds) * distance2 + 2 / (mu + lam) * errors2
 
 
 def daneplus_accuracy(mu: float, lam: float, round: int) -> float:
-    """Corollary 5: the local solver of round r = 0, 1, ... may stop at |grad F(y)|^2 <= this |y -
-    x|^2.
-    """
+    """Corollary 5: in round r = 0, 1, ... solvers may stop at |grad F(y)|^2 <= this |y - x|^2."""
     return lam * (mu + lam) / (8 * (round + 1) * (round + 2))
 
 
 def daneplus_nonconvex(
     delta_B: float, a: float, rounds: int, gap: float, errors2: float = 0.0
 ) -> float:
-    """Theorem 1, lam = a delta_B: min_r |grad f(x_r)|^2 <= 4 (a+1)^2 delta_B gap/((a-1) R) + (2/R)
-    sum_r e_r^2.
+    """Theorem 1, lam = a delta_B, ``errors2`` = sum_r e_r^2.
+
+    min_r |grad f(x_r)|^2 <= 4 (a+1)^2 delta_B gap/((a-1) R) + (2/R) errors2.
     """
     return 4 * (a + 1) ** 2 * delta_B * gap / ((a - 1) * rounds) + 2 * errors2 / rounds
 
 
 def daneplus_dual_weight(mu: float, L: float, lam: float) -> float:
-    """(B.114): Phi = |x - x*|^2 + this mean_i |h_i - grad f_i(x*)|^2; Corollary 32 at lam = sqrt(mu
-    L).
-    """
+    """(B.114): Phi = |x - x*|^2 + this mean_i |h_i - grad f_i(x*)|^2."""
     return (mu + L) / (lam**2 * (mu + L) + 2 * mu * L * lam)
 
 
 def daneplus_dual_rate(mu: float, L: float, lam: float) -> float:
-    """(B.115): Phi+ <= this Phi, m = lam; 1 - 2 sqrt(mu)/(sqrt(L) + mu/sqrt(L) + 2 sqrt(mu)) at lam
-    = sqrt(mu L).
+    """(B.115): Phi+ <= this Phi, for m = lam.
+
+    At lam = sqrt(mu L), Corollary 32, it is 1 - 2 sqrt(mu)/(sqrt(L) + mu/sqrt(L) + 2 sqrt(mu)).
     """
     return max(lam * (mu + L) / (lam * (mu + L) + 2 * mu * L), (mu + L) / (2 * lam + mu + L))
 
 
-# FedRed (paper 001, Algorithms 2 and 3); x~ is the reference point, D = |x~ - x*|^2 + mean_i |x_i -
-# x*|^2
+# FedRed (paper 001, Algorithms 2 and 3): D = |x - x*|^2 + mean_i |x_i - x*|^2
 
 
 def fedred_exact_step(mu: float, eta: float) -> OneStep:
-    """(B.130) divided by (eta + mu/2)/2, at p = (lam + mu/2)/(eta + mu/2), eta >= lam >= delta_A."""
+    """(B.130) over (eta + mu/2)/2, at p = (lam + mu/2)/(eta + mu/2), eta >= lam >= delta_A."""
     return OneStep(gap=2 / (eta + mu / 2), contraction=1 - mu / (2 * eta + mu))
 
 
@@ -154,10 +156,10 @@ def fedred_gd(
     L: float | None = None,
     sigma: float = 0.0,
 ) -> float:
-    """Theorem 9 (B.178): the left side of ``fedred_exact`` <= (mu/2)/((1 + mu/(2 eta - 2 mu))^K -
-    1) distance2 + noise.
+    """Theorem 9 (B.178), of the left side of ``fedred_exact``.
 
-    The noise is sigma^2/(2 (eta - L)); ``L`` is needed for sigma > 0 only.
+    It is at most (mu/2)/((1 + mu/(2 eta - 2 mu))^K - 1) distance2 + sigma^2/(2 (eta - L)); ``L`` is
+    needed for sigma > 0 only.
     """
     noise = sigma**2 / (2 * (eta - L)) if L is not None and sigma else 0.0
     return _geometric(mu, 2 * eta - 2 * mu, iterations) / 2 * distance2 + noise
@@ -194,8 +196,9 @@ def fedcet_distance2(
     distance2: float,
     dual2: float,
 ) -> float:
-    """Corollary 1: sum_i |x_i - x*|^2 after ``rounds``, from sums over clients of |x_i - x*|^2 and
-    |d_i - d*_i|^2.
+    """Corollary 1: sum_i |x_i - x*|^2 after ``rounds``.
+
+    ``distance2`` and ``dual2`` are the first sums over clients of |x_i - x*|^2 and |d_i - d*_i|^2.
     """
     return fedcet.rate(mu, L, steps, lr, c) ** rounds * (
         distance2 + fedcet.dual_weight(mu, steps, lr, c) * dual2
@@ -208,8 +211,7 @@ def fedcet_distance2(
 def fedspeed_kappa(L: float, steps: int, lr: float, rho: float, alpha: float) -> float:
     """Theorem 4.4: kappa = 1/2 - 3 alpha^2 L^2 rho^2 - 1536 eta_l^2 L^2 K, to be positive.
 
-    Either limit of ``steps.fedspeed_lr`` and ``steps.fedspeed_rho`` alone already takes all of the
-    1/2.
+    Either limit, of ``steps.fedspeed_lr`` or of ``steps.fedspeed_rho``, takes all of the 1/2.
     """
     return 1 / 2 - 3 * (alpha * L * rho) ** 2 - 1536 * (lr * L) ** 2 * steps
 

@@ -1,8 +1,7 @@
-"""Prescribed hyper-parameters, one function per rule. Each returns the largest value its theorem
-allows.
+"""Formulas of prescribed hyper-parameters: the largest values that the theorems allow.
 
-Symbols: ``L`` smoothness and ``mu`` strong convexity of every f_i, ``steps`` local steps (tau, K),
-``fraction`` |S|/N.
+``L`` is the smoothness and ``mu`` the strong convexity of every f_i, ``steps`` are the local steps
+(tau, K), ``fraction`` is |S|/N.
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ def gd(L_mean: float) -> float:
 
 
 def fedavg(L: float, steps: int) -> float:
-    """lr = 1/(tau L): a convention, not a theorem. A round then moves about as far as one step of
-    GD.
-    """
+    """lr = 1/(tau L), a convention: a round moves about as far as one step of GD."""
     return 1 / (steps * L)
 
 
@@ -52,9 +49,7 @@ def fedrecu_convex_stochastic(L: float, steps: int) -> float:
 
 
 def fedrecu_nonconvex_stochastic(L: float, steps: int) -> float:
-    """FedRecu, Theorem 4 (nonconvex, stochastic): alpha < 1/(13 tau L); see Theorem 3 about its
-    half.
-    """
+    """FedRecu, Theorem 4 (nonconvex, stochastic): alpha < 1/(13 tau L), best at half of it too."""
     return STRICT / (13 * steps * L)
 
 
@@ -66,9 +61,7 @@ def scaffold_convex(L: float, steps: int, server_lr: float = 1.0) -> float:
 def scaffold_strongly_convex(
     L: float, mu: float, steps: int, server_lr: float = 1.0, fraction: float = 1.0
 ) -> float:
-    """SCAFFOLD (strongly convex): eta_l <= min{1/(81 L K eta_g), |S|/(15 mu N K eta_g)}, eta_g >=
-    1.
-    """
+    """SCAFFOLD (strongly convex): also eta_l <= |S|/(15 mu N K eta_g), eta_g >= 1."""
     return min(scaffold_convex(L, steps, server_lr), fraction / (15 * mu * steps * server_lr))
 
 
@@ -100,9 +93,7 @@ def scaffnew_lr(L: float) -> float:
 
 
 def scaffnew_p(mu: float, lr: float) -> float:
-    """Scaffnew: p^2 = gamma mu balances the rate 1 - min(gamma mu, p^2); p = 1/sqrt(kappa) at gamma
-    = 1/L.
-    """
+    """Scaffnew: p^2 = gamma mu balances its rate; p = 1/sqrt(kappa) at gamma = 1/L."""
     return math.sqrt(lr * mu)
 
 
@@ -110,10 +101,9 @@ def extra(L: float, steps: int) -> float:
     """EXTRA: alpha = 1/(2 tau L).
 
     tau = 1: half of Shi et al.'s bound 2 lambda_min((I + W)/2)/L = 1/L at W = J. tau = 2..6: no
-    theorem; the round map
-    is stable on quadratics (tests), slow at 6. tau > 6: with alpha L -> 0 the map of the clients'
-    disagreement over a
-    round has trace (3 - tau)/2 and determinant 1/2, hence an eigenvalue below -1.
+    theorem; the round map is stable on quadratics (tests), slow at 6. tau > 6: as alpha L -> 0 the
+    map of the clients' disagreement over a round has trace (3 - tau)/2 and determinant 1/2, hence
+    an eigenvalue below -1.
     """
     if steps > 6:
         reason = f"has no safe value for {steps} local steps, as small ones diverge too"
@@ -127,7 +117,7 @@ def dane_lam(delta_A: float) -> float:
 
 
 def daneplus_lam(delta: float) -> float:
-    """DANE+, Corollary 5 (convex): lambda = 2 delta_A. Corollary 2 (nonconvex): lambda = 2 delta_B."""
+    """DANE+: lambda = 2 delta_A (convex, Corollary 5) or 2 delta_B (nonconvex, Corollary 2)."""
     return 2 * delta
 
 
@@ -165,8 +155,7 @@ def fedred_gd_eta(L: float, mu: float, lam: float, noise: float = 0.0) -> float:
     """FedRed-GD, Theorem 9 (convex): eta = L + sigma^2/eps, ``noise`` = sigma^2/eps.
 
     The theorem's "eta > L" is for sigma > 0 only: Lemma 35 needs eta >= L. Its delta_A + mu <= L
-    keeps p <= 1; where
-    it fails, L is replaced by lambda + mu, for which f_i is smooth too.
+    keeps p <= 1; where it fails, L is replaced by lambda + mu, for which f_i is smooth too.
     """
     return max(L, lam + mu) + noise
 
@@ -179,11 +168,10 @@ def fedred_gd_p(mu: float, eta: float, lam: float) -> float:
 def fedred_gd_eta_nonconvex(
     L: float, lam: float, sigma: float = 0.0, iterations: int = 0, gap: float = 1.0
 ) -> float:
-    """FedRed-GD, Theorem 8 (nonconvex): eta = 3 L + sqrt(9 L^2 + L sigma^2 K/F0); 6 L without
-    noise.
+    """FedRed-GD, Theorem 8 (nonconvex): eta = 3 L + sqrt(9 L^2 + L sigma^2 K/F0).
 
-    The theorem asks for delta_B <= L; where it fails, L is replaced by lambda, for which f_i is
-    smooth too.
+    That is 6 L without noise. The theorem needs delta_B <= L; where it fails, L is replaced by
+    lambda, for which f_i is smooth too.
     """
     smooth = max(L, lam)
     return 3 * smooth + math.sqrt(9 * smooth**2 + smooth * sigma**2 * iterations / gap)
@@ -195,21 +183,17 @@ def fedred_gd_p_nonconvex(L: float, lam: float) -> float:
 
 
 def fedred_dual_m(p: float, eta: float) -> float:
-    """FedRed with control variate (B.116): m = p eta, the authors' default (Scaffnew's p/gamma); no
-    theorem.
-    """
+    """FedRed with control variate (B.116): m = p eta, the authors' default; no theorem."""
     return p * eta
 
 
 def fedspeed_lr(L: float, steps: int, lam: float) -> float:
-    """FedSpeed, Theorem 4.4: eta_l <= min{1/(32 sqrt(3K) L), 2 lambda}; kappa > 0 is asked besides
-    (bounds).
-    """
+    """FedSpeed, Theorem 4.4: eta_l <= min{1/(32 sqrt(3K) L), 2 lambda}; see its kappa > 0."""
     return min(1 / (32 * math.sqrt(3 * steps) * L), 2 * lam)
 
 
 def fedspeed_rho(L: float, alpha: float) -> float:
-    """FedSpeed, Theorem 4.4: rho <= 1/(sqrt(6) alpha L); kappa > 0 is asked besides (bounds)."""
+    """FedSpeed, Theorem 4.4: rho <= 1/(sqrt(6) alpha L); see its kappa > 0."""
     return 1 / (math.sqrt(6) * alpha * L)
 
 
@@ -224,12 +208,10 @@ def fedpd_eta(L: float) -> float:
 
 
 def fedpd_eta_variance_reduced(L: float, local: int, period: int, batch: int | None) -> float:
-    """FedPD, oracle II, Theorem 2: eta < 1/(3 (Q + sqrt(Q I/B)) L), I counted in rounds of the
-    oracle.
+    """FedPD, oracle II, Theorem 2: eta < 1/(3 (Q + sqrt(Q I/B)) L), I in rounds of the oracle.
 
     The root is for the variance of a gradient's change on B samples. Without a ``batch`` all
-    samples are taken: there
-    is none, as where B goes to infinity.
+    samples are taken and there is none, as in the limit of large B.
     """
     spread = 0.0 if batch is None else math.sqrt(local * period / batch)
     return STRICT / (3 * (local + spread) * L)
@@ -239,17 +221,9 @@ def fedpd_gamma(eta: float) -> float:
     """FedPD, oracle II, Theorem 2: gamma > 5 eta.
 
     It prints 5 eta/(B sqrt(L)), which is not of eta's dimension. Its proof weighs 1/(2 eta) against
-    6 eta/gamma^2: that
-    asks for gamma > sqrt(12) eta whatever B and L are, hence 5 eta without them.
+    6 eta/gamma^2, which needs gamma > sqrt(12) eta for any B and L, hence 5 eta without them.
     """
     return 5 * eta / STRICT
-
-
-def admm_penalty(L: float) -> float:
-    """FedDyn's alpha and FedADMM's rho = 1/eta of FedPD, to which both are equal at full
-    participation.
-    """
-    return 1 / fedpd_eta(L)
 
 
 def fedacg_lr(L: float, steps: int, lam: float, dissimilarity: float = 1.0) -> float:
