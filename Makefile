@@ -38,8 +38,9 @@ lint: $(VENV)/tools
 types: $(VENV)/tools
 	$(BIN)/mypy
 
-stubs: $(VENV)/installed  ## write __init__.pyi and docs/api.md after a public name was added
+stubs: $(VENV)/installed  ## write __init__.pyi, docs/api.md and docs/choosing.md after a name was added
 	$(BIN)/python tools/public_names.py
+	$(BIN)/python -m tools.choosing
 
 mutants: $(VENV)/tools  ## break 24 methods, one at a time: do the tests notice?
 	$(BIN)/python benchmarks/mutants.py

@@ -9,7 +9,8 @@ the gradient of client i on the mini-batch of a local step (on all its data wher
 from importlib import import_module
 from pkgutil import iter_modules
 
-from undrift.core import Method, registry
+from undrift.core import Method
+from undrift.core import registry as registry
 from undrift.core.params import fold, no_attribute
 
 for _module in iter_modules(__path__):

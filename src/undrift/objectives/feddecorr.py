@@ -28,7 +28,7 @@ class FedDecorr(Objective):
         >>> import undrift as ud
         >>> from undrift.objectives import FedDecorr
         >>> from undrift.problems.named import Images
-        >>> problem = Images(data="digits", model="mlp", clients=4).build(objective=FedDecorr(beta=0.1))
+        >>> problem = Images(data="digits", model="mlp", clients=4).build(objective=FedDecorr())
         >>> run = ud.run(ud.FedAvg(lr=0.1), problem, rounds=3, steps=5, batch=32)
         >>> run.history.last["loss"] < run.history.rows[0]["loss"]
         True
