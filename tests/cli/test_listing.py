@@ -79,7 +79,7 @@ def test_every_setting_of_a_spec_is_explained(capsys):
     assert {row["name"] for row in rows if row["required"]} == {"name", "rounds", "size"}
     known = {row["name"]: row for row in rows}
     assert known["clip_scope"]["default"] == "task" and known["clip_scope"]["meaning"].endswith(
-        "clipped as in task"
+        "clipped as in task."
     )
     assert (
         known["seeds"]["default"] == [0]
@@ -102,12 +102,14 @@ def test_meanings_are_those_of_the_nearest_class():
     class Base:
         """Head.
 
-        one  said here
-             and here
-        and a sentence
-             that goes on
-        two  said of the base
-        not  a field
+        Args:
+            one: said here
+                and here
+            two: said of the base
+            not: a field
+
+        Example:
+            one: of something else
         """
 
         one: int = 1
@@ -115,9 +117,10 @@ def test_meanings_are_those_of_the_nearest_class():
 
     @dataclasses.dataclass
     class Child(Base):
-        """two  said of the child
+        """Args:
+            two: said of the child
 
-        one word is not a meaning
+        one: not a meaning
         """
 
         three: int = 3

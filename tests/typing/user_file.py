@@ -30,8 +30,9 @@ ud.Scafold(lr=0.1)  # error: attr-defined
 class Mine(ud.Method):
     """Half of Scaffold: a method of one's own, typed.
 
-    lr         local step
-    server_lr  server step
+    Args:
+        lr: the local step size.
+        server_lr: the server's step size.
     """
 
     lr: OrTheory[Positive]

@@ -73,12 +73,13 @@ class Cohort:
 class Sampling:
     """How a cohort is drawn.
 
-    size      clients per round; with bernoulli sampling, how many on average
-    sampling  fixed: that many without replacement; bernoulli: each client by its own coin, redrawn
-              while none is in
-    pool      only so many clients are candidates at a time
-    renew     rounds after which a new pool is drawn
-    dropout   probability that a sampled client does not take part after all; one always does
+    Args:
+        size: clients per round; with bernoulli sampling, how many on average.
+        sampling: fixed: that many without replacement; bernoulli: each client by its own coin,
+            redrawn while none is in.
+        pool: only so many clients are candidates at a time.
+        renew: rounds after which a new pool is drawn.
+        dropout: probability that a sampled client does not take part after all; one always does.
     """
 
     size: Count

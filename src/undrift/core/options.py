@@ -18,16 +18,17 @@ Weights = Literal["uniform", "samples"]
 class Treatment:
     """How local gradients are treated.
 
-    weight_decay  adds weight_decay * y to every local gradient
-    clip          largest norm of a gradient (over all its coordinates)
-    clip_scope    task: the gradient of the loss is clipped, what a method adds to it is not;
-                  whole: all that a step of local SGD follows is clipped, but for weight decay, as
-                  in FedACG's code; reference: as whole, but of the proximal term w (y - x) of
-                  FedProx, FedDyn, FedSpeed and FedADMM the part -w x is clipped and w y is added
-                  after, as in their codes, so that a large w |x| pulls models to zero. Gradients
-                  outside such steps, and in methods that write their steps out, as FedRecu and
-                  FedRed do, are clipped as in task
-    decay         factor on lr after every round
+    Args:
+        weight_decay: adds weight_decay * y to every local gradient.
+        clip: largest norm of a gradient (over all its coordinates).
+        clip_scope: task: the gradient of the loss is clipped, what a method adds to it is not;
+            whole: all that a step of local SGD follows is clipped, but for weight decay, as in
+            FedACG's code; reference: as whole, but of the proximal term w (y - x) of FedProx,
+            FedDyn, FedSpeed and FedADMM the part -w x is clipped and w y is added after, as in
+            their codes, so that a large w |x| pulls models to zero. Gradients outside such steps,
+            and in methods that write their steps out, as FedRecu and FedRed do, are clipped as in
+            task.
+        decay: factor on lr after every round.
     """
 
     weight_decay: NonNegative = 0.0
@@ -59,7 +60,8 @@ class Treatment:
 class LocalOptions(Treatment):
     """How gradients are treated (:class:`Treatment`) and uploads are weighed.
 
-    weights  uniform, or samples: clients count by their number of samples
+    Args:
+        weights: uniform, or samples: clients count by their number of samples.
     """
 
     weights: Weights = "uniform"
@@ -69,8 +71,9 @@ class LocalOptions(Treatment):
 class LocalWork(Treatment):
     """How much a client does in a round, and how its gradients are treated.
 
-    steps   local steps of a round: one number for all clients, or a list with one for each
-    epochs  passes over a client's samples, instead of steps
+    Args:
+        steps: local steps of a round: one number for all clients, or a list with one for each.
+        epochs: passes over a client's samples, instead of steps.
     """
 
     steps: Count | list[Count] = 1
@@ -81,8 +84,9 @@ class LocalWork(Treatment):
 class RunOptions(LocalOptions, LocalWork):
     """How any method is run on any engine. Specs, engines and ``undrift.run`` share it.
 
-    cohort  clients that take part in a round: a number or a table; left out: all of them
-    batch   samples of a mini-batch; left out: all that a client has
+    Args:
+        cohort: clients that take part in a round: a number or a table; left out: all of them.
+        batch: samples of a mini-batch; left out: all that a client has.
     """
 
     cohort: Sampling | None = None

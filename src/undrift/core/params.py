@@ -150,36 +150,16 @@ def describe(hint: object) -> str:
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """What the docstrings of a class and its bases say of its fields, under ``Args:``."""
-    fields, found = hints(cls), dict[str, str]()
+    """Field name -> its meaning, from ``Args:`` in the docstrings of ``cls`` and its bases."""
+    declared, found = hints(cls), dict[str, str]()
     for part in reversed(cls.__mro__):
         name = ""
         for line in section(part, "Args"):
-            if line.startswith(" ") and name:
+            if line.startswith(" "):
                 found[name] += " " + line.strip()
             else:
-                name, _, rest = line.partition(": ")
-                if name in fields:
-                    found[name] = rest
-                else:
-                    name = ""
-        if not section(part, "Args"):
-            found |= _columns(part, fields)
-    return found
-
-
-def _columns(cls: type, fields: Mapping[str, object]) -> dict[str, str]:
-    """The same of docstrings with lines ``name  meaning``, continued further in."""
-    found, name = dict[str, str](), ""
-    for line in inspect.cleandoc(vars(cls).get("__doc__") or "").splitlines():
-        word, _, rest = line.partition("  ")
-        if word in fields and rest:
-            name, found[word] = word, rest.strip()
-        elif name and line.startswith("  "):
-            found[name] += " " + line.strip()
-        else:
-            name = ""
-    return found
+                name, _, found[name] = line.partition(": ")
+    return {name: text for name, text in found.items() if name in declared}
 
 
 def section(cls: type, title: str) -> list[str]:

@@ -17,7 +17,8 @@ class NoOptions:
 class StoreOptions:
     """Where client states are kept. The numbers do not depend on it.
 
-    store  device, host (memory beside a GPU), file, or auto: the first of them with room
+    Args:
+        store: device, host (memory beside a GPU), file, or auto: the first of them with room.
     """
 
     store: Place = "auto"

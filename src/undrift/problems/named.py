@@ -45,8 +45,9 @@ registry: dict[str, type[Named]] = {}
 class Named:
     """The parameters of a named problem; subclasses become frozen dataclasses and are registered.
 
-    clients  how many there are
-    seed     decides all that is drawn
+    Args:
+        clients: the number of clients.
+        seed: decides all that is drawn.
     """
 
     name: ClassVar[str]
@@ -109,12 +110,13 @@ class RandomQuadratic(Named):
 
     Whatever the heterogeneity, the eigenvalues reach mu and L (in two or more dimensions).
 
-    dim            coordinates of x
-    mu             eigenvalues of the Hessians are at least this
-    L              and at most this
-    heterogeneity  from 0, equal Hessians, to 1, independent ones
-    spread         standard deviation of the clients' minimisers; with heterogeneity 0 and spread 0
-                   all are the same
+    Args:
+        dim: coordinates of x.
+        mu: eigenvalues of the Hessians are at least this.
+        L: eigenvalues of the Hessians are at most this.
+        heterogeneity: from 0, equal Hessians, to 1, independent ones.
+        spread: standard deviation of the clients' minimisers; with heterogeneity 0 and spread 0 all
+            are the same.
     """
 
     name = "quadratic"
@@ -157,10 +159,11 @@ class FedRedQuadratic(Named):
     In a convex one up to 20 eigenvalues fall geometrically towards 0 and half of them are 0. In a
     nonconvex one the mean of the A_ij is positive, or f would have no lower bound, and beta = 400.
 
-    kind        strong: eigenvalues from 1 to 100; convex: some of each component's are 0;
-                nonconvex: some components have negative ones
-    components  quadratics whose mean a client's function is
-    dim         coordinates of x
+    Args:
+        kind: strong: eigenvalues from 1 to 100; convex: some of each component's are 0; nonconvex:
+            some components have negative ones.
+        components: quadratics of each client, whose function is their mean.
+        dim: coordinates of x.
     """
 
     name = "fedred"
@@ -208,9 +211,10 @@ class FedCETQuadratic(Named):
     Equal Hessians have M_i = I, L = mu = 4 and x* = mean(b)/2; the mean iterate is plain gradient
     descent. Different ones have Gaussian M_i, mu about 2 and L about 10.
 
-    hessians  equal, as in the paper, where there is no drift; or different, where there is
-    samples   measurements of each client
-    dim       coordinates of x
+    Args:
+        hessians: equal, as in the paper, where there is no drift; or different, where there is.
+        samples: measurements of each client.
+        dim: coordinates of x.
     """
 
     name = "fedcet"
@@ -241,8 +245,9 @@ class FedCETQuadratic(Named):
 class RandomLeastSquares(Named):
     """Entries uniform on [0, 1].
 
-    rows  equations of each client
-    dim   coordinates of x
+    Args:
+        rows: equations of each client.
+        dim: coordinates of x.
     """
 
     name = "least-squares"
@@ -264,13 +269,15 @@ class RandomLeastSquares(Named):
 
 
 class LogisticRegression(Named):
-    """
-    data       a set that is embedded, such as breast-cancer, or an svmlight file in the folder
-    folder     of data sets; left out: $UNDRIFT_DATA
-    partition  how the samples are split among the clients
-    beta       concentration of the Dirichlet partitions: smaller is more uneven
-    shards     pieces per client of the samples sorted by label, where they are split by-label
-    l2         weight of |x|^2 / 2; left out: one over the number of all samples
+    """Logistic regression on a data set that is split among the clients.
+
+    Args:
+        data: a set that is embedded, such as breast-cancer, or an svmlight file in the folder.
+        folder: the folder of data sets; left out: $UNDRIFT_DATA.
+        partition: how the samples are split among the clients.
+        beta: concentration of the Dirichlet partitions: smaller is more uneven.
+        shards: pieces per client of the samples sorted by label, where they are split by-label.
+        l2: weight of |x|^2 / 2; left out: one over the number of all samples.
     """
 
     name = "logistic"
@@ -307,13 +314,15 @@ class SyntheticSoftmax(Named):
     what all classes share. Clients of lognormal sizes have exp(N(4, 2^2)) samples more, as in that
     code. Features are rounded to float32.
 
-    samples   of each client
-    features  of a sample
-    classes   of labels
-    alpha     how much the clients' models differ
-    beta      how much their features differ
-    sizes     equal: all have as many samples; lognormal: some have many more, as in FedProx's code
-    l2        weight of |x|^2 / 2; left out: one over the number of all samples
+    Args:
+        samples: samples of each client.
+        features: features of a sample.
+        classes: labels that a sample may have.
+        alpha: how much the clients' models differ.
+        beta: how much their features differ.
+        sizes: equal: all have as many samples; lognormal: some have many more, as in FedProx's
+            code.
+        l2: weight of |x|^2 / 2; left out: one over the number of all samples.
     """
 
     name = "softmax-synthetic"
@@ -379,24 +388,26 @@ class SyntheticSoftmax(Named):
 
 
 class Images(Named):
-    """
-    data        digits, which is embedded, cifar10, cifar100, mnist, tiny-imagenet, or a sub-folder
-                with images by class
-    folder      of data sets; left out: $UNDRIFT_DATA
-    train       keeps so many training images
-    test        keeps so many test images
-    model       the network
-    hidden      width of the hidden layers of mlp and cnn-small
-    projection  adds MOON's projection head to the network: true, to 256 features, or how many
-    partition   how the images are split among the clients; a paper's name: as in its code
-    beta        concentration of the Dirichlet partitions: smaller is more uneven
-    shards      pieces per client of the images sorted by label, where they are split by-label
-    augment     crops and flips of training images, as in a paper's code
-    precision   of products on a GPU; weights and updates stay float32
-    training    measures loss and accuracy on the clients' images too
-    seed        decides the split and the first weights
-    split_seed  decides the split; left out: seed does
-    start_seed  decides the first weights; left out: seed does
+    """Classification of images by a network.
+
+    Args:
+        data: digits, which is embedded, cifar10, cifar100, mnist, tiny-imagenet, or a sub-folder
+            with images by class.
+        folder: the folder of data sets; left out: $UNDRIFT_DATA.
+        train: keeps so many training images.
+        test: keeps so many test images.
+        model: the network.
+        hidden: width of the hidden layers of mlp and cnn-small.
+        projection: adds MOON's projection head to the network: true, to 256 features, or how many.
+        partition: how the images are split among the clients; a paper's name: as in its code.
+        beta: concentration of the Dirichlet partitions: smaller is more uneven.
+        shards: pieces per client of the images sorted by label, where they are split by-label.
+        augment: crops and flips of training images, as in a paper's code.
+        precision: precision of products on a GPU; weights and updates stay float32.
+        training: measures loss and accuracy on the clients' images too.
+        seed: decides the split and the first weights.
+        split_seed: decides the split; left out: seed does.
+        start_seed: decides the first weights; left out: seed does.
     """
 
     name = "images"

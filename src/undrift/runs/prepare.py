@@ -221,8 +221,9 @@ def _task(
     except NoRoom as error:
         complaints.append(say_where(("problem",), f"{entry.label}: {error}"))
         return None
-    except ValueError as error:
-        raise BadSpec([say_where(("engine", "store"), str(error))]) from None
+    except BadParameters as error:
+        found = error.problems.items()
+        raise BadSpec([say_where(("engine", field), text) for field, text in found]) from None
     return Task(
         label=entry.label,
         method=method,

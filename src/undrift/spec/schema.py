@@ -59,9 +59,10 @@ Accuracy = Annotated[float, Rule("number > 0 and <= 1 (80 % is 0.8)", lambda sha
 class Training(LocalWork):
     """How a method trains: given at the top of a spec for all, or in a [[method]] for that one.
 
-    rounds     rounds of communication, after which a method is done
-    objective  the local loss, where the problem leaves it open: a name, or a table with its
-               parameters
+    Args:
+        rounds: rounds of communication, after which a method is done.
+        objective: the local loss, where the problem leaves it open: a name, or a table with its
+            parameters.
     """
 
     rounds: Count
@@ -72,20 +73,20 @@ class Training(LocalWork):
 class Settings(RunOptions, Training):
     """The top of a spec: what all its methods share.
 
-    name             the results go to a folder of this name
-    seeds            one run of every method with each
-    vary             what a seed decides: draws (cohorts, mini-batches, augmentation, coins; left
-                     out: those of seed 0), start (the first weights), split (who holds which
-                     samples; where data are drawn, the data); start and split are then the run's
-                     seed's, not the problem's
-    every            rounds from one recorded row to the next
-    engine           simulate: the cohort side by side; wire: one client after another, by messages
-    dtype            of models and gradients; left out: the problem's own
-    device           cpu, cuda, cuda:1 ...
-    target           a gap f(x) - f*: a method that reaches it is done
-    target_accuracy  the rounds until a row reaches this test accuracy are counted; no method stops
-                     there
-    smooth           rows that a point of an accuracy curve is the mean of
+    Args:
+        name: the results go to a folder of this name.
+        seeds: one run of every method with each.
+        vary: what a seed decides: draws (cohorts, mini-batches, augmentation, coins; left out:
+            those of seed 0), start (the first weights), split (who holds which samples; where data
+            are drawn, the data); start and split are then the run's seed's, not the problem's.
+        every: rounds from one recorded row to the next.
+        engine: simulate: the cohort side by side; wire: one client after another, by messages.
+        dtype: precision of models and gradients; left out: the problem's own.
+        device: cpu, cuda, cuda:1 ...
+        target: a gap f(x) - f*: a method that reaches it is done.
+        target_accuracy: the rounds until a row reaches this test accuracy are counted; no method
+            stops there.
+        smooth: rows that a point of an accuracy curve is the mean of.
     """
 
     name: FolderName
