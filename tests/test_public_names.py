@@ -57,15 +57,6 @@ def test_names_load_when_they_are_used():
     assert done.stdout.strip() == "set()"
 
 
-def test_a_function_is_not_hidden_by_the_module_of_its_name():
-    code = (
-        "import undrift.check.battery, undrift.check as c;"
-        "print(callable(c.battery), callable(c.battery))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "True True"
-
-
 def test_an_unknown_name_gets_the_nearest_one():
     with pytest.raises(AttributeError, match="did you mean Scaffold"):
         undrift.Scafold  # noqa: B018
