@@ -1,6 +1,4 @@
-"""The papers' inequalities on the library's own runs (rows 4, 8, 9, 11, 17 of the test matrix, and
-FedCET's rate).
-"""
+"""The papers' inequalities on the library's runs: rows 4, 8, 9, 11, 17, and FedCET's rate."""
 
 import numpy as np
 import pytest
@@ -41,9 +39,7 @@ def test_fedrecu_descends(fed, tau):
 @few
 @given(seed=st.integers(0, 10_000), tau=st.integers(1, 8))
 def test_fedrecu_descends_on_nonconvex_clients(seed, tau):
-    """Indefinite Hessians: Theorem 2's step, its descent, and its bound on the mean squared
-    gradient.
-    """
+    """Indefinite Hessians: Theorem 2's step, descent, and bound on the mean squared gradient."""
     rng = np.random.default_rng(seed)
     a = rng.normal(size=(4, 3, 3))
     problem = Quadratic((a + a.transpose(0, 2, 1)) / 2, rng.normal(size=(4, 3)))
@@ -119,9 +115,7 @@ def test_daneplus_dual_corollary_32(fed):
 @few
 @given(fed=feds, seed=st.integers(0, 1000))
 def test_fedred_gd_one_step_lyapunov_from_any_state(fed, seed):
-    """Row 11. One local step (p = 1 forces it); the coin of the inequality enters through its
-    expectation.
-    """
+    """Row 11: one local step, as p = 1 forces it; the inequality has the coin's expectation."""
     rng = np.random.default_rng(seed)
     mu, L, lam = fed.mu, fed.smoothness, fed.delta_a
     if lam + mu > L:
@@ -149,9 +143,7 @@ def test_fedred_gd_one_step_lyapunov_from_any_state(fed, seed):
 @few
 @given(fed=feds, p=st.floats(0.15, 1.0))
 def test_scaffnew_rate_in_expectation(fed, p):
-    """Row 17: expectation over the coin exactly, from the two outcomes of one iteration at a random
-    state.
-    """
+    """Row 17: the exact expectation over the coin, of one iteration from a random state."""
     mu, L = fed.mu, fed.smoothness
     lr = 1 / L
     rng = np.random.default_rng(0)

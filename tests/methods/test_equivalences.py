@@ -275,9 +275,7 @@ def test_row_12_on_logistic_regression():
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_row_13_fedspeed_identities(seed):
-    """One round from a random correction: the moving averages (2) and (3), from the gradients along
-    the path.
-    """
+    """One round from a random correction: the moving averages (2) and (3) along the path."""
     fed, x0, L = world(seed)
     lr, lam, K, rho, alpha = 0.1 / L, 2.5, 6, 0.05, 0.7
     dual = np.random.default_rng(seed).normal(size=(fed.N, fed.d))

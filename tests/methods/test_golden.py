@@ -1,6 +1,4 @@
-"""The papers' methods and first baselines against their independent NumPy transcriptions, round by
-round.
-"""
+"""The papers' methods and first baselines against NumPy transcriptions, round by round."""
 
 import numpy as np
 import pytest
@@ -155,9 +153,7 @@ def test_fedrecu_is_algorithm_1(tau):
 
 @pytest.mark.parametrize("tau", [1, 2, 3, 5])
 def test_fedcet_is_algorithm_2(tau):
-    """x0 is the paper's x(-2): the first round ends with the communication at t = -1, after two
-    steps.
-    """
+    """x0 is the paper's x(-2): the first round ends at t = -1, after two steps."""
     alpha = 0.2 / (tau * L)
     c = 0.5 / (tau * alpha)
     expected = papers.fedcet(FED, X0, ROUNDS, alpha=alpha, c=c, tau=tau)
@@ -196,9 +192,7 @@ def test_extra_is_its_two_step_recursion(tau):
 
 
 def test_fast_gradient_descent_of_daneplus():
-    """Constant-momentum Nesterov steps; the rule is tested, and its answer taken, at the
-    extrapolated point.
-    """
+    """Constant-momentum Nesterov steps; the rule is tested at the extrapolated point."""
     lam, mu = 2.0, 0.7
     lr, q = 1 / (L + lam), np.sqrt((mu + lam) / (L + lam))
     got = points(um.DANEPlus(lam=lam, lr=lr, mu=mu, solver="fgd"), FED, X0, 6, steps=80)

@@ -194,9 +194,7 @@ def test_moon_bears_features_of_zero():
 
 
 def test_hybrid_paths():
-    """The last has all local blocks under the received head; with one model for both they are all
-    the local path.
-    """
+    """The last path is local up to the received head; with one model for both, all are local."""
     x, labels, weights, received, *_ = tensors(place())
     batch, here, there = Batch(x, labels, weights), bound(point()), bound(received)
     taps = here.taps(x)
@@ -246,9 +244,7 @@ def test_fedntd_says_nothing_of_the_true_class():
 
 
 def test_feddecorr_counts_correlated_features():
-    """Two equal features of unit variance: R_12 = n - 1, so the penalty is (n - 1)^2 / n;
-    independent ones give 0.
-    """
+    """Two equal features: R_12 = n - 1, the penalty is (n - 1)^2 / n; independent ones give 0."""
     column = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
     other = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
     present = torch.ones(4, dtype=torch.bool)

@@ -131,9 +131,7 @@ def test_a_snapshot_without_the_last_models_is_refused():
 
 
 def test_first_round_of_moon_sees_the_start_as_previous():
-    """The contrast is log 2 and pulls nowhere while both models are the start: the first step is
-    cross-entropy's.
-    """
+    """While both models are the start the contrast is log 2: the first step is cross-entropy's."""
     one = {**SETTING, "steps": 1}
     moon, plain = (Simulate(FedAvg(lr=0.1), federation(o), **one) for o in (MOON(), CrossEntropy()))
     moon.run_round()

@@ -1,6 +1,4 @@
-"""The losses sample by sample in NumPy, for a network of tanh layers: no torch, no padding, no
-stacking.
-"""
+"""The losses sample by sample in NumPy, for a network of tanh layers, without padding."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A small federation of digits: unequal clients, fewer samples than a batch on some, crops, flips
-and rotations.
-"""
+"""A small federation of digits: unequal clients, short batches, crops, flips and rotations."""
 
 import torch
 from torch import nn
@@ -20,9 +18,7 @@ CPU = torch.device("cpu")
 
 
 def network(seed: int = 0, smooth: bool = False) -> Net:
-    """``smooth``: without the kinks of ReLU and max-pooling, where a rounding may pick another
-    side.
-    """
+    """``smooth``: without ReLU and max-pooling, at whose kinks a rounding may pick another side."""
     bend, pool = (nn.Softplus(), nn.AvgPool2d(2)) if smooth else (nn.ReLU(), nn.MaxPool2d(2))
     with seeded(seed):
         first = nn.Sequential(nn.Conv2d(1, 3, 3), nn.GroupNorm(1, 3), bend, pool)

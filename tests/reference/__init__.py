@@ -1,3 +1,1 @@
-"""Independent NumPy transcriptions of the federated methods; golden references, nothing here
-imports the package.
-"""
+"""Independent NumPy transcriptions of the methods; nothing here imports the package."""

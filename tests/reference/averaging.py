@@ -83,9 +83,7 @@ def _fedopt(
     cohorts=None,
     trace=None,
 ):
-    """FedOpt (Reddi et al.): m <- beta1 m + (1-beta1) Delta; v <- rule(v, Delta^2); x <- x + eta_g
-    m/(sqrt v + tau).
-    """
+    """FedOpt: m <- beta1 m + (1-beta1) D; v <- rule(v, D^2); x <- x + eta_g m/(sqrt v + tau)."""
     x = np.array(x0, float)
     m = np.zeros(fed.d)
     v = np.full(fed.d, tau**2 if v0 is None else v0, dtype=float)

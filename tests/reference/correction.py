@@ -13,9 +13,7 @@ def _zeros(fed, start=None):
 def scaffold(
     fed, x0, rounds, *, eta_l, steps, eta_g=1.0, option="II", cohorts=None, ci0=None, trace=None
 ):
-    """SCAFFOLD, option I (c_i+ = g_i(x)) or II (c_i+ = c_i - c + (x - y_i)/(K eta_l)); c = mean_N
-    c_i at the start.
-    """
+    """SCAFFOLD, option I or II; c = mean_N c_i at the start."""
     x = np.array(x0, float)
     ci = _zeros(fed, ci0)
     c = mean(ci)
@@ -46,9 +44,7 @@ def scaffold(
 def scaffold_m(
     fed, x0, rounds, *, eta_l, gamma, beta, steps, cohorts=None, ci0=None, freeze=False, trace=None
 ):
-    """SCAFFOLD-M: y <- y - eta_l[beta(g_i(y) - c_i + c) + (1-beta) g]; freeze keeps c = c_i = 0
-    (FedCM).
-    """
+    """SCAFFOLD-M; ``freeze`` keeps c = c_i = 0, which is FedCM."""
     x = np.array(x0, float)
     ci = _zeros(fed, ci0)
     c = mean(ci)
@@ -135,16 +131,12 @@ def fedlin(
 
 
 def fedtrack(fed, x0, rounds, *, eta, tau, zero_first=False):
-    """FedTrack as both papers ran it: FedLin without compression; zero_first: g = 0 in the first
-    round (the codes).
-    """
+    """FedTrack as both papers ran it: FedLin; ``zero_first``: g = 0 in round 1 (the codes)."""
     return fedlin(fed, x0, rounds, eta=eta, tau=tau, g0=np.zeros(fed.d) if zero_first else None)
 
 
 def scaffnew(fed, x0, coins, *, gamma, p, x_local=None, h0=None, trace=None):
-    """Scaffnew/ProxSkip, one common coin per iteration; returns x0 and the common point after every
-    communication.
-    """
+    """Scaffnew, one coin per iteration; returns x0 and the point after every communication."""
     n = fed.N
     x = np.array(np.broadcast_to(np.asarray(x0 if x_local is None else x_local, float), (n, fed.d)))
     h = _zeros(fed, h0)
@@ -160,9 +152,7 @@ def scaffnew(fed, x0, coins, *, gamma, p, x_local=None, h0=None, trace=None):
 
 
 def extra_local(fed, x0, rounds, *, alpha, tau, trace=None):
-    """Paper 000 Remark 4: X(t+1) = (W+I)/2 (2X(t) - X(t-1)) - alpha grad(X(t)) + alpha
-    grad(X(t-1)); mean X(k tau).
-    """
+    """Paper 000, Remark 4; returns the means of X(k tau)."""
     eye, average = np.eye(fed.N), np.full((fed.N, fed.N), 1 / fed.N)
     x_old = np.array(np.broadcast_to(np.asarray(x0, float), (fed.N, fed.d)))
     g_old = np.stack([fed.grad(i, x_old[i]) for i in range(fed.N)])
@@ -211,9 +201,7 @@ def extra_dual(fed, x0, rounds, *, alpha, tau, trace=None):
 
 
 def feddyn(fed, x0, rounds, *, eta_l=None, alpha, steps=None, cohorts=None, trace=None):
-    """FedDyn: f_i(y) - <d_i, y> + (alpha/2)|y - x|^2 by K steps (None: exactly); x+ = mean_S x_i -
-    h/alpha.
-    """
+    """FedDyn: K steps on f_i(y) - <d_i, y> + (alpha/2)|y - x|^2 (None: its minimiser)."""
     x = np.array(x0, float)
     dual, h = _zeros(fed), np.zeros(fed.d)
     points = [x.copy()]

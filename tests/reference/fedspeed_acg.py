@@ -77,9 +77,7 @@ def fedspeed(
 
 
 def fedacg(fed, x0, rounds, *, eta, lam, beta=0.0, steps, cohorts=None, trace=None):
-    """FedACG: broadcast phi = theta + lam m; K steps on F_i + (beta/2)|. - phi|^2; m = lam m +
-    Delta; theta += m.
-    """
+    """FedACG: K steps from phi = theta + lam m; m = lam m + Delta; theta += m."""
     theta = np.array(x0, float)
     m = np.zeros(fed.d)
     points = [theta.copy()]

@@ -1,6 +1,4 @@
-"""Dropout masks by key, written out in NumPy: a hash of 32 bits of every place, compared with the
-rate.
-"""
+"""Dropout masks by key in NumPy: a 32-bit hash of every place, compared with the rate."""
 
 import numpy as np
 
@@ -16,9 +14,7 @@ def mix(words):
 
 
 def mask(shape, rate, key, layer=0, call=0, part=0):
-    """What one call of the network's dropout number ``layer`` multiplies by, for one part of a
-    client's samples.
-    """
+    """What dropout number ``layer`` multiplies by, for one part of a client's samples."""
     key = (int(key) + layer + 2**16 * call + 2**32 * part) % 2**64
     low = mix(key & WORD)
     high = mix((key >> 32) ^ int(low))

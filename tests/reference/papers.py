@@ -1,6 +1,4 @@
-"""FedRecu (paper 000), FedCET (paper 004), DANE, DANE+ and FedRed (paper 001), written as the
-papers print them.
-"""
+"""FedRecu (paper 000), FedCET (004), DANE, DANE+ and FedRed (001), as the papers print them."""
 
 import numpy as np
 
@@ -62,9 +60,7 @@ def fedrecu(fed, x0, rounds, *, alpha, tau, x_minus2=None, x_minus1=None, trace=
 
 
 def fedrecu_tracked(fed, x0, rounds, *, alpha, tau, x_minus2=None, x_minus1=None, trace=None):
-    """Equivalent form (7): X+ = W(X - alpha Y), Y+ = W(Y + grad(X+) - grad(X)), Y(-1) =
-    grad(X(-1)).
-    """
+    """Form (7): X+ = W(X - alpha Y), Y+ = W(Y + grad(X+) - grad(X)), Y(-1) = grad(X(-1))."""
     if x_minus1 is None:
         x_old = _per_client(fed, x0 if x_minus2 is None else x_minus2)
         x = x_old - alpha * _grads(fed, x_old)
@@ -157,9 +153,7 @@ def fedcet_matrix(
 
 
 def fedcet_learning_rate(mu, smoothness, tau, h_fraction=1e-3, start_fraction=0.999):
-    """Algorithm 1 (learning-rate search) with h = h_fraction * alpha_0, alpha_0 = start_fraction *
-    min{...}.
-    """
+    """Algorithm 1, the search, with h = h_fraction alpha_0, alpha_0 = start_fraction min{...}."""
     big = smoothness
     b = (1 + 2 / tau) ** (2 * tau - 2)
     alpha = start_fraction * min(
@@ -308,9 +302,7 @@ def fedred(
     x_local=None,
     trace=None,
 ):
-    """Algorithm 2 (FedRed, exact local solver), one coin per iteration common to all clients;
-    returns the xtilde.
-    """
+    """Algorithm 2 (FedRed, exact local solver), one coin for all clients; returns the xtilde."""
 
     def local(i, xi, xt, hi):
         return fed.solve(i, hi + eta * xi + lam * xt, eta + lam)

@@ -1,6 +1,4 @@
-"""Small federations with exact gradients and exact regularised solves, and the helpers the
-references share.
-"""
+"""Small federations with exact gradients and regularised solves, and shared helpers."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,9 +95,7 @@ def random_federation(N, d, mu, L, seed, spread=1.0, shift=1.0):
 
 @dataclass
 class LogisticFederation:
-    """Clients f_i(x) = mean_j log(1 + exp(-b_j a_j'x)) + (mu/2)|x|^2, given as (A_i, b_i) with b in
-    {-1, 1}.
-    """
+    """f_i(x) = mean_j log(1 + exp(-b_j a_j'x)) + (mu/2)|x|^2, given as (A_i, b_i), b in {-1, 1}."""
 
     data: list
     mu: float
@@ -142,9 +138,7 @@ class LogisticFederation:
         return sum(self.grad(i, x) for i in range(self.N)) / self.N
 
     def solve(self, i, v, lam):
-        """Newton on f_i(y) - <v, y> + (lam/2)|y|^2 with halving of the step while the residual
-        grows.
-        """
+        """Newton on f_i(y) - <v, y> + (lam/2)|y|^2, the step halved while the residual grows."""
         y = np.zeros(self.d)
         for _ in range(100):
             r = self.grad(i, y) - v + lam * y

@@ -1,6 +1,4 @@
-"""The test matrix, rows 12-19: the averaging and correction families, purely between the
-independent references.
-"""
+"""The test matrix, rows 12-19: averaging and correction, between independent references."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,4 @@
-"""The test matrix, rows 1-11: the papers' methods on exact gradients, purely between the
-independent references.
-"""
+"""The test matrix, rows 1-11: the papers' methods, between independent references."""
 
 import itertools
 

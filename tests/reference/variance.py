@@ -6,9 +6,7 @@ from .problem import at, cohort_of, mean, note, steps_of
 
 
 def inexact_dane(fed, x0, rounds, *, lam, gamma=None, eta=None, steps=None, trace=None):
-    """InexactDANE: GD with step eta on the DANE subproblem until |w - w*| <= gamma |x - w*|, or a
-    fixed ``steps``.
-    """
+    """InexactDANE: GD on the DANE subproblem until |w - w*| <= gamma |x - w*|, or ``steps``."""
     x = np.array(x0, float)
     points = [x.copy()]
     for _ in range(rounds):
@@ -39,9 +37,7 @@ def inexact_dane(fed, x0, rounds, *, lam, gamma=None, eta=None, steps=None, trac
 
 
 def sonata(fed, x0, rounds, *, beta, alpha=1.0):
-    """SONATA, star: xhat_i = argmin f_i + <grad f(x) - grad f_i(x), .> + (beta/2)|. - x|^2; x +=
-    alpha mean(.).
-    """
+    """SONATA, star: xhat_i = argmin of the surrogate; x += alpha mean(xhat_i - x)."""
     x = np.array(x0, float)
     points = [x.copy()]
     for _ in range(rounds):
@@ -152,9 +148,7 @@ def mimemvr(
 
 
 def ce_lgd(fed, x0, rounds, *, eta, beta, steps, picks, cohorts=None, trace=None):
-    """CE-LGD: v_r = mean_S grad(x_r) + (1-beta)(v - mean_S grad(x_{r-1})); client picks[r] runs K
-    recursive steps.
-    """
+    """CE-LGD: v_r from the cohort; client picks[r] runs K recursive steps."""
     x = np.array(x0, float)
     x_prev = x.copy()
     v = mean([fed.grad(i, x) for i in range(fed.N)])
@@ -180,9 +174,7 @@ def ce_lgd(fed, x0, rounds, *, eta, beta, steps, picks, cohorts=None, trace=None
 
 
 def svrp(fed, x0, rounds, *, eta, picks, coins):
-    """SVRP: x <- prox_{eta f_m}(x - eta(grad f(w) - grad f_m(w))), m = picks[t]; w <- x where
-    coins[t].
-    """
+    """SVRP: x <- prox_{eta f_m}(x - eta(grad f(w) - grad f_m(w))), m = picks[t]."""
     x = np.array(x0, float)
     w = x.copy()
     points = [x.copy()]

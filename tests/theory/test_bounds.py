@@ -1,6 +1,4 @@
-"""The inequalities: each formula against a hand value, and against NumPy transcriptions of the
-methods.
-"""
+"""Each inequality against a hand value and NumPy transcriptions of the methods."""
 
 import itertools
 import math
@@ -14,9 +12,7 @@ SEEDS = range(8)
 
 
 class Quadratics:
-    """f_i(x) = x' H_i x / 2 - b_i' x, the spectra of all H_i in [mu, L]; they draw together as
-    ``spread`` shrinks.
-    """
+    """f_i(x) = x' H_i x / 2 - b_i' x, spectra in [mu, L], more alike as ``spread`` shrinks."""
 
     def __init__(self, seed, mu, L, N=4, d=3, spread=1.0):
         rng = np.random.default_rng(seed)
@@ -134,9 +130,7 @@ def test_corollary_32_as_printed(mu, L):
 @pytest.mark.parametrize("tau", [1, 2, 5, 10, 100])
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_fedrecu_theorem_2s_constant(tau, share):
-    """The paper's gamma = 13 alpha^2 L tau/8 is a lower estimate, met with equality at tau = 1 and
-    the largest step.
-    """
+    """The paper's gamma = 13 alpha^2 L tau/8 is a lower estimate, equal at tau = 1."""
     L = 3.0
     lr = share * steps.fedrecu_nonconvex(L, tau)
     gamma, paper = bounds.fedrecu_descent_nonconvex(L, tau, lr), 13 * lr**2 * L * tau / 8
@@ -336,9 +330,7 @@ def test_fedred_one_step(exact, reset):
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_fedred_one_step_is_tight(exact):
-    """Equal clients at x* with a reference point elsewhere: only the coin brings it home, at the
-    contraction's pace.
-    """
+    """Equal clients at x*, reference point elsewhere: the coin alone brings it home."""
     f = Quadratics(1, 0.4, 1.0, spread=0.0)
     eta, lam, p, one = fedred_numbers(f, exact)
     x = f.start()

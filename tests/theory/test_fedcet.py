@@ -76,9 +76,7 @@ def test_conditions_by_hand():
 
 @pytest.mark.parametrize("tau, ratio", [(2, 0.64352), (3, 0.7982), (4, 0.8582), (5, 0.8885)])
 def test_step_of_the_published_curves(tau, ratio):
-    """The authors' code assumes mu = 2, L = 1.5 on Hessians 4I, so a round contracts by (1 - 4
-    alpha)^tau.
-    """
+    """The authors' code has mu = 2, L = 1.5 on Hessians 4I: rounds contract by (1-4 alpha)^tau."""
     assert (1 - 4 * fedcet.search(2.0, 1.5, tau)) ** tau == pytest.approx(ratio, abs=6e-5)
 
 
