@@ -15,8 +15,7 @@ from undrift.core import (
     Who,
 )
 from undrift.methods._shared import AnchorGradient, similarity
-from undrift.theory import Known, rules, steps
-from undrift.theory.prescribe import given
+from undrift.theory import Known, given, rules, steps
 
 
 class Ruled(State):

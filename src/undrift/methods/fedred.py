@@ -16,8 +16,7 @@ from undrift.core import (
     Vec,
 )
 from undrift.methods._shared import AnchorGradient, RandomCommunication, averaged, similarity
-from undrift.theory import Known, rules, steps
-from undrift.theory.prescribe import probability
+from undrift.theory import Known, probability, rules, steps
 
 
 class DoublyRegularised(Method, abstract=True):

@@ -1,7 +1,6 @@
 from undrift.core import Cohort, Local, Message, Method, OrTheory, Positive, State, Vec
 from undrift.methods._shared import RandomCommunication
-from undrift.theory import Known, rules, steps
-from undrift.theory.prescribe import probability
+from undrift.theory import Known, probability, rules, steps
 
 
 def communication(method: "Scaffnew", known: Known) -> float:
