@@ -118,7 +118,7 @@ MUTANTS = [
     Mutant(
         "fedavgm", "self.beta * s.m + up.dy", "up.dy - self.beta * s.m", "momentum's sign flipped"
     ),
-    Mutant("fedprox", "grad(y) + self.mu * (y - got.x)", "grad(y)", "proximal term dropped"),
+    Mutant("fedprox", "prox=self.mu", "prox=0.0", "proximal term dropped"),
 ]
 
 
