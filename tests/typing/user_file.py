@@ -71,3 +71,18 @@ Mine(lr="theroy")  # error: arg-type
 Mine(lr=0.1, server_lr="theory")  # error: arg-type
 Mine(lr=0.1, momentum=0.9)  # error: call-arg
 reveal_type(ud.Simulate)  # undrift.engines.simulate.Simulate
+
+
+class Theirs(ud.FedAvg):
+    """A subclass reads inherited hyper-parameters as numbers."""
+
+    def halved(self) -> float:
+        reveal_type(self.lr)  # float
+        return self.lr / 2
+
+
+ud.FedAvg(lr="theory")
+reveal_type(ud.Scaffold(lr="theory").lr)  # float
+reveal_type(ud.FedAvg(lr="theory").lr)  # float
+ud.Scaffold(lr="theroy")  # error: arg-type
+ud.FedDyn(lr=0.1, alpha="theory")  # error: arg-type

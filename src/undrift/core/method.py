@@ -123,7 +123,7 @@ class Method:
     sends a point x.
     """
 
-    if TYPE_CHECKING:  # a frozen dataclass, made below: mypy forgets OrTheory where it knows
+    if TYPE_CHECKING:
         __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
 
     abstract: ClassVar[bool] = True
@@ -274,6 +274,8 @@ class Method:
         return all(getattr(cls, name) is getattr(Method, name) for name in names)
 
 
+# Frozen at run time; mypy reads inherited fields of frozen dataclasses by what they may be set to,
+# so that an OrTheory[Positive] would not be a number in a subclass.
 dataclasses.dataclass(frozen=True, kw_only=True)(Method)
 
 
