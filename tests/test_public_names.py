@@ -25,6 +25,8 @@ def test_the_stub_has_every_method_and_public_name():
     ]
     assert not missing, f"src/undrift/__init__.pyi lacks {missing}: {REMEDY}"
     assert stub == public_names.stub(), REMEDY
+    stub = public_names.METHODS_STUB.read_text(encoding="utf-8")
+    assert stub == public_names.methods_stub(), REMEDY
 
 
 def test_the_public_names_are_the_documented_ones():
@@ -38,7 +40,7 @@ def test_the_public_names_are_the_documented_ones():
 def test_a_stub_lists_what_its_package_has(package):
     name = ".".join(package.relative_to(ROOT / "src").parts)
     tree = ast.parse((package / "__init__.pyi").read_text(encoding="utf-8"))
-    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.level]
     listed = [alias.asname or alias.name for node in imports for alias in node.names]
     public = [node for node in tree.body if isinstance(node, ast.Assign)]  # else: import x as x
     assert all(sorted(ast.literal_eval(node.value)) == sorted(listed) for node in public)

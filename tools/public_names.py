@@ -1,8 +1,8 @@
-"""Write the stub of the package and the page of its names from the one list below.
+"""Write the stubs of undrift and undrift.methods, and the page of all names, from one list.
 
-``make stubs`` runs it after a method or a public name was added.
-``src/undrift/__init__.pyi`` is what editors, type checkers and the lazy loader read;
-``docs/api.md`` is what people read. tests/test_public_names.py compares both with this list.
+``make stubs`` runs it after a method or a public name was added. Editors, type checkers and the
+lazy loader read ``src/undrift/__init__.pyi``; people read ``docs/api.md``.
+tests/test_public_names.py compares both with the list below.
 """
 
 import inspect
@@ -14,6 +14,7 @@ from undrift.core import registry
 
 ROOT = Path(__file__).parents[1]
 STUB = ROOT / "src/undrift/__init__.pyi"
+METHODS_STUB = ROOT / "src/undrift/methods/__init__.pyi"
 PAGE = ROOT / "docs/api.md"
 
 RUNNING = {
@@ -90,15 +91,29 @@ def in_order(wanted: Iterable[str]) -> list[str]:
 
 
 def stub() -> str:
+    lines = [HEAD, "", *_imported("", in_order(PACKAGES)), *_imports(homes())]
+    return "\n".join([*lines, "", "__version__: str", "", *_all(names()), ""])
+
+
+def methods_stub() -> str:
+    found = {name: module.removeprefix("methods.") for name, module in methods().items()}
+    find = "def find(name: str) -> type[Method] | None: ..."
+    registry = "registry: dict[str, type[Method]]"
+    lines = [HEAD, "", "from undrift.core import Method", "", *_imports(found), ""]
+    return "\n".join([*lines, *_all(in_order(found)), "", registry, "", find, ""])
+
+
+def _imports(found: dict[str, str]) -> list[str]:
     modules: dict[str, list[str]] = {}
-    for name, module in homes().items():
+    for name, module in found.items():
         modules.setdefault(module, []).append(name)
-    lines = [HEAD, "", *_imported("", in_order(PACKAGES))]
-    for module in sorted(modules):
-        lines += _imported(module, in_order(modules[module]))
-    lines += ["", "__version__: str", "", "__all__ = ["]
-    lines += [f'    "{name}",' for name in names()]
-    return "\n".join([*lines, "]", ""])
+    return [
+        line for module in sorted(modules) for line in _imported(module, in_order(modules[module]))
+    ]
+
+
+def _all(wanted: list[str]) -> list[str]:
+    return ["__all__ = [", *(f'    "{name}",' for name in wanted), "]"]
 
 
 def _imported(module: str, wanted: list[str]) -> list[str]:
@@ -159,6 +174,7 @@ def _summary(thing: object) -> str:
 
 def main() -> None:
     STUB.write_text(stub(), encoding="utf-8")
+    METHODS_STUB.write_text(methods_stub(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
 
 

@@ -52,7 +52,7 @@ class LocalSolver(Method, abstract=True):
 
     lam: OrTheory[NonNegative]
     lr: OrTheory[Positive]
-    mu: NonNegative = 0.0
+    mu: OrTheory[NonNegative] = 0.0  # type: ignore[assignment]
     solver: Literal["gd", "fgd", "exact"] = "gd"
     stop: bool = True
 
