@@ -17,12 +17,28 @@ THOROUGH = {
     "cli/test_faults.py",
     "cli/test_interrupt.py",
     "cli/test_resume.py",
+    "data/test_archives.py::test_a_tar_that_swells_is_refused_by_its_headers",
+    "data/test_images.py::test_real_mnist",
+    "data/test_images.py::test_real_packs",
+    "engines/test_options.py::test_only_the_reference_scope_moves_the_fixed_point",
+    "engines/test_options.py::test_scaffold_with_random_cohorts_is_still_exact",
+    "methods/test_bounds.py::test_daneplus_theorem_4",
+    "methods/test_equivalences.py::test_row_12_on_logistic_regression",
+    "methods/test_equivalences.py::test_row_16_scaffold_is_exact_with_partial_participation",
+    "methods/test_equivalences.py::test_row_19_where_fedlin_may_compress",
+    "models/test_dropout.py::test_stacked_and_compiled_networks_drop_the_same",
+    "papers/test_as_coded.py",
+    "papers/test_convex_claims.py",
     "report/test_browser.py",
+    "reproduce/test_convex.py",
+    "reproduce/test_items.py::test_quick_forms_can_be_built",
+    "reproduce/test_pages.py",
+    "runs/test_loggers.py",
     "test_examples.py",
     "test_readme.py",
     "typing/test_user_file.py",
 }
-"""Files that start processes, drive a browser or train for long."""
+"""Files and tests that start processes, drive a browser, read whole data sets or train for long."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +63,9 @@ def pytest_collection_modifyitems(config, items):
     if everything(config):
         return
     for item in items:
-        if item.path.relative_to(TESTS).as_posix() in THOROUGH:
+        file = item.path.relative_to(TESTS).as_posix()
+        function = getattr(item, "originalname", "")
+        if not THOROUGH.isdisjoint({file, f"{file}::{function}"}):
             item.add_marker("thorough")
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
