@@ -86,9 +86,7 @@ def test_every_method_of_a_file_is_checked(place, capsys):
     (place / "mine.py").write_text(text + "\n\nclass Other(Mine):\n    exact = False\n")
     code, out, _ = told(capsys, "check", "mine.py", "--json")
     answer = json.loads(out)
-    assert (
-        code == 1 and answer["Mine"] == {} and set(answer["Other"]) == {"exactness"}
-    )
+    assert code == 1 and answer["Mine"] == {} and set(answer["Other"]) == {"exactness"}
 
 
 def test_files_that_cannot_be_loaded(place, capsys):

@@ -1,7 +1,6 @@
 """Every mutant of benchmarks/mutants.py still finds its line."""
 
 import pytest
-
 from benchmarks.mutants import METHODS, MUTANTS, ROOT
 
 

@@ -17,7 +17,7 @@ from undrift.cli.parser import Parser, natural, seconds
 from undrift.cli.progress import progress
 from undrift.cli.rehearse import rehearse, takes
 from undrift.cli.stop import Stop
-from undrift.engines.named import Place
+from undrift.engines.options import Place
 from undrift.report.summary import aim, metric, print_summaries, summarise
 from undrift.report.text import count
 from undrift.runs.events import Began, Ended, Event, Finishing, Measured
