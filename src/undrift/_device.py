@@ -11,14 +11,10 @@ if TYPE_CHECKING:
 
 
 def upload(array: np.ndarray, device: torch.device) -> Tensor:
-    """``array`` as a tensor, shared on a CPU; a GPU is not waited for: what was launched before
-    goes on running.
-    """
+    """``array`` as a tensor: shared on a CPU, copied to a GPU without waiting for its work."""
     import torch
 
     tensor = torch.from_numpy(array)
-    return (
-        tensor.pin_memory().to(device, non_blocking=True)
-        if device.type == "cuda"
-        else tensor.to(device)
-    )
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

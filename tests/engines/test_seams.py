@@ -131,16 +131,24 @@ def test_every_method_runs_on_shards(name):
     assert float((engines[0].x - engines[1].x).abs().max()) < 1e-12 * scale
 
 
-def test_a_run_moves_between_one_site_and_shards():
-    method, setting = FedLin(lr=0.05), {"steps": 2, "batch": 3}
-    whole, shards = Simulate(method, PROBLEM, **setting), Sharded(method, PROBLEM, **setting)
+@pytest.mark.parametrize("cohort", [1, 3, 5])
+def test_a_run_moves_between_one_site_and_shards(cohort):
+    setting = {"steps": 2, "batch": 3, "cohort": cohort}
+    whole, shards, back = (
+        kind(Stacking(), PROBLEM, **setting) for kind in (Simulate, Sharded, Simulate)
+    )
     whole.run_round()
     whole.advance()  # in mid-round, with scratch vectors
     shards.restore(*whole.snapshot())
-    assert shards.snapshot()[0].keys() == whole.snapshot()[0].keys()
-    for engine in (whole, shards):
+    back.restore(*shards.snapshot())
+    for other in (shards, back):
+        mine, theirs = whole.snapshot()[0], other.snapshot()[0]
+        assert mine.keys() == theirs.keys() >= {"client.y", "scratch.seen", "scratch_members"}
+        assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    for engine in (whole, shards, back):
         engine.run_round()
     torch.testing.assert_close(shards.x, whole.x, rtol=1e-12, atol=1e-12)
+    assert torch.equal(back.x, whole.x)
 
 
 # -- orders

@@ -26,6 +26,8 @@ def header(kind: type[Message]) -> int:
 
 def sparse_bytes(message: Message) -> int:
     """Bytes of the ``Sparse`` vectors of a message, or of several (``[C, d]``)."""
+    if not message.sparse:
+        return 0
     return sum(_least(getattr(message, name)) for name in message.sparse)
 
 

@@ -171,7 +171,8 @@ class Engine:
             cohort = order.cohort.only(kept.members)
             self.server = order.phase.merge(self.server, up, cohort)
         self._book(order, down, works)
-        self._record(order, kept)
+        if kept.refused:
+            self._record(order, kept)
         self.phase += 1
         if order.last:
             self.phase, self.round, self._gone = 0, self.round + 1, []
@@ -212,17 +213,16 @@ class Engine:
         """The clients' states by name: ``client.NAME [N, d]``, in mid-round ``scratch.NAME`` with
         ``scratch_members``, and ``client_previous`` where the problem uses last local models.
         """
-        found = [(site.held, site.tensors()) for site in self.sites]
-        if len(found) == 1:
-            return found[0][1]
-        whole = Tensors()
-        for name in dict.fromkeys(name for _, tensors in found for name in tensors):
-            parts = [(held, tensors[name]) for held, tensors in found if name in tensors]
-            whole[name] = torch.cat([part for _, part in parts])
-            if name.startswith("client"):
-                places = torch.cat([torch.as_tensor(held) for held, _ in parts]).argsort()
-                whole[name] = whole[name][places.to(whole[name].device)]
-        return whole
+        if len(self.sites) == 1:
+            return self.sites[0].tensors()
+        parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        for site in self.sites:
+            tensors = site.tensors()
+            for name, rows in tensors.items():
+                scratch = name.startswith("scratch")
+                clients = tensors["scratch_members"] if scratch else torch.as_tensor(site.held)
+                parts.setdefault(name, []).append((clients, rows))
+        return {name: _in_order(some) for name, some in parts.items()}
 
     def client_parts(self) -> dict[str, Tensor | Rows]:
         """The same for reading before the next phase; large vectors may be sequences of blocks."""
@@ -298,3 +298,10 @@ class Engine:
             Rejection(order.round, order.index, client, reason)
             for client, reason in kept.refused.items()
         ]
+
+
+def _in_order(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Rows of several sites in the order of their clients."""
+    order = torch.cat([clients for clients, _ in parts]).argsort()
+    rows = torch.cat([rows for _, rows in parts])
+    return rows[order.to(rows.device)]

@@ -119,7 +119,7 @@ class Clock:
             picked=picked,
             last=index + 1 == len(plan.phases),
             iterations=plan.most * plan.blocks,
-            following=lambda: self.drawn(round + 1).members,
+            following=lambda: self.drawn(round + 1),
         )
 
     def plan(self, round: int) -> Plan:
@@ -138,23 +138,21 @@ class Clock:
         self._plan = round, plan
         return plan
 
-    def drawn(self, round: int) -> Cohort:
-        """The cohort of a round."""
+    def drawn(self, round: int) -> np.ndarray:
+        """The members of a round's cohort."""
         if self.sampling.always_full(self.clients):
-            return Cohort(self._everyone, self.clients, round)
-        return self.sampling.draw(self.streams, round, self.clients)
+            return self._everyone
+        return self.sampling.draw(self.streams, round, self.clients).members
 
     def _cohort(self, phase: Phase, round: int, steps: Sequence[int]) -> Cohort:
-        n = self.clients
-        if phase.who == "one":
-            cohort = Cohort(self.streams.at("one", round).integers(n, size=1), n, round)
-        elif phase.who == "all":
-            cohort = Cohort(self._everyone, n, round)
+        n, who = self.clients, phase.who
+        if who == "one":
+            members = self.streams.at("one", round).integers(n, size=1)
+        elif who == "all" or self.sampling.always_full(n):
+            return Cohort(self._everyone, n, round, steps)
         else:
-            cohort = self.drawn(round)
-        if cohort.full and cohort.members is self._everyone:
-            return dataclasses.replace(cohort, planned=steps)
-        return dataclasses.replace(cohort, planned=[steps[i] for i in cohort.members.tolist()])
+            members = self.drawn(round)
+        return Cohort(members, n, round, [steps[i] for i in members.tolist()])
 
     def _blocks_before(self, round: int) -> int:
         if type(self.method).blocks is Method.blocks:

@@ -76,7 +76,7 @@ class Site:
             self.ends = []
         if not len(share.members):
             return Work()
-        with quiet(self.problem):
+        with quiet(self.problem):  # again: an engine may call from another thread
             mine = self.store.gather(self._places(share.members))
             self.store.expect(lambda: self._own(share.order.following()))
             previous = mine.pop(PREVIOUS, None)
@@ -111,14 +111,19 @@ class Site:
         return {**_saved(self.store.rows()), **self._scratch_tensors()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """The inverse of ``tensors``, which are copied, from whatever device."""
-        self.store.load({name: tensors[_saved_name(name)] for name in self.store.names})
+        """Continue from the ``tensors`` of all clients, which are copied, from whatever device."""
+        held = None if self.held is None else torch.from_numpy(self.held)
+        saved = {name: tensors[_saved_name(name)] for name in self.store.names}
+        self.store.load({name: _chosen(v, held) for name, v in saved.items()})
         names = [name for name in self.method.Client.scratch if f"scratch.{name}" in tensors]
         device, self._scratch, self.ends = self.common.x0.device, None, []
         if names:
-            members = tensors["scratch_members"].cpu().numpy().copy()
-            rows = {name: tensors[f"scratch.{name}"].to(device, copy=True) for name in names}
-            self._scratch = Scratch(members, rows)
+            members = tensors["scratch_members"].cpu()
+            at = None if held is None else torch.isin(members, held).nonzero().squeeze(-1)
+            rows = {name: _chosen(tensors[f"scratch.{name}"], at) for name in names}
+            rows = {name: v.to(device, copy=True) for name, v in rows.items()}
+            if len(own := _chosen(members, at)):
+                self._scratch = Scratch(own.numpy().copy(), rows)
 
     def _start(self) -> dict[str, Tensor]:
         """What every client remembers before the first round."""
@@ -214,6 +219,10 @@ class OneByOne(Site):
 def quiet(problem: Problem | Facts) -> AbstractContextManager[object]:
     """No automatic differentiation but where a problem itself uses it."""
     return torch.no_grad() if problem.differentiates else torch.inference_mode()
+
+
+def _chosen(v: Tensor, at: Tensor | None) -> Tensor:
+    return v if at is None else v.index_select(0, at.to(v.device))
 
 
 def _row(v: Tensor) -> Tensor:
