@@ -11,7 +11,7 @@ import torch
 
 from undrift.core.cohort import Sampling, sampling
 from undrift.core.method import Method
-from undrift.core.options import LocalOptions, fades
+from undrift.core.options import RunOptions, fades, local_steps
 from undrift.core.params import BadParameters, hints
 from undrift.core.problem import Problem
 from undrift.engines.memory import Needs, NoRoom, afford
@@ -29,13 +29,9 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Setup(LocalOptions):
+class Setup(RunOptions):
     """How a method is run: everything an engine takes besides method, problem and seed."""
 
-    steps: int | Sequence[int] = 1
-    epochs: int | None = None
-    cohort: Sampling | None = None
-    batch: int | None = None
     x0: Tensor | None = None
     engine: str = "simulate"
     store: str = "auto"
@@ -84,15 +80,6 @@ def placed(problem: Problem, dtype: str | None, device: str | torch.device) -> P
     return problem if (problem.dtype, problem.device) == wanted else problem.to(*wanted)
 
 
-def local_steps(
-    problem: Problem, steps: int | Sequence[int], epochs: int | None, batch: int | None
-) -> list[int]:
-    """Local steps of each client in a round."""
-    if epochs is not None and batch is not None:
-        return [epochs * -(-count // batch) for count in problem.samples]
-    return [steps] * problem.clients if isinstance(steps, int) else list(steps)
-
-
 def resolve(
     method: Method,
     problem: Problem,
@@ -109,7 +96,7 @@ def resolve(
     values = prescribe(
         method,
         problem.constants,
-        steps=max(local_steps(problem, steps, epochs, batch)),
+        steps=max(local_steps(steps, epochs, batch, problem.samples)),
         fraction=1.0 if drawn is None else drawn.size / problem.clients,
         batch=batch,
     )
@@ -210,7 +197,7 @@ def _task(
         field = next(iter(entry.method.open_fields()), "name")
         complaints.append(say_where(("method", i, field), str(error)))
         return None
-    steps = local_steps(problem, entry.steps, entry.epochs, spec.batch)
+    steps = local_steps(entry.steps, entry.epochs, spec.batch, problem.samples)
     reasons = method.refuse(problem.clients, cohort, steps, spec.weights)
     complaints += [spec.complaint(i, *reason) for reason in reasons]
     if why := _fades(method, problem, entry.decay, entry.rounds):
