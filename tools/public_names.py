@@ -54,6 +54,7 @@ PACKAGES = (
     "methods",
     "models",
     "objectives",
+    "plots",
     "problems",
     "report",
     "reproduce",

@@ -102,14 +102,14 @@ EARLY = """
 import signal, sys
 from undrift import cli
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-commands = cli.commands
+answer = cli.answer
 
-def ready():
+def ready(words):
     print("ready", file=sys.stderr, flush=True)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    return commands()
+    return answer(words)
 
-cli.commands = ready
+cli.answer = ready
 sys.exit(cli.main(sys.argv[1:]))
 """
 

@@ -167,14 +167,11 @@ def run(chosen: Chosen, cache: Cache, asked: Asked) -> int:
     failed, due, stop = 0, 0, Deadline(asked.minutes)
     for wanted in lots(asks, cache):
         groups = plan(wanted)
-        total, left = (
-            sum(map(len, groups)),
-            sum(not cache.serves(want) for group in groups for want in group),
-        )
+        total = sum(map(len, groups))
+        left = sum(not cache.serves(want) for group in groups for want in group)
         if asked.worker is None:
-            say(
-                f"{count(len(chosen), 'item')}, {count(total, 'run')}: {total - left} kept, {left} to do"
-            )
+            what = f"{count(len(chosen), 'item')}, {count(total, 'run')}"
+            say(f"{what}: {total - left} kept, {left} to do")
         due += left
         if left and not asked.kept and not stop.asked:
             turn = (asked.worker or 0) * len(groups) // asked.jobs
@@ -354,10 +351,10 @@ class Lines:
 
 def describe(want: Want) -> str:
     """A run in a few words."""
-    problem = want.spec.problem
-    parts = [getattr(problem, "data", want.spec.problem_name), getattr(problem, "partition", "")]
-    if parts[1] not in ("", "iid"):
-        parts[1] += f" {getattr(problem, 'beta', 0.0):g}"
-    clients = getattr(problem, "clients", None)
-    about = ", ".join([*filter(None, parts), *[f"{clients} clients"] * bool(clients)])
-    return f"{want.entry.label} ({about}) seed {want.seed}, {want.rounds} rounds"
+    values = vars(want.spec.problem)
+    parts = [values.get("data", want.spec.problem_name)]
+    if split := values.get("partition"):
+        parts.append(split if split == "iid" else f"{split} {values['beta']:g}")
+    if clients := values.get("clients"):
+        parts.append(f"{clients} clients")
+    return f"{want.entry.label} ({', '.join(parts)}) seed {want.seed}, {want.rounds} rounds"
