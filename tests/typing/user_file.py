@@ -6,10 +6,14 @@ import undrift as ud
 from undrift.core import OrTheory, Positive
 
 run = ud.run(ud.Scaffold(lr=0.1), "quadratic", rounds=3, clients=4)
-reveal_type(run)  # undrift.runs.api.Run
+reveal_type(run)  # undrift.runs.results.Run
 reveal_type(run.history)  # undrift.runs.history.History
 reveal_type(run.history["gap"])  # ndarray
 reveal_type(run.x)  # torch._tensor.Tensor
+
+reveal_type(ud.run([ud.GD(lr=0.1)], "quadratic", rounds=3))  # undrift.runs.results.Runs
+reveal_type(ud.run_spec("spec.toml"))  # undrift.runs.results.Runs
+reveal_type(ud.load("runs/first"))  # undrift.runs.results.Recorded
 
 scaffold = ud.Scaffold(lr=0.1, option="I")
 reveal_type(scaffold)  # undrift.methods.scaffold.Scaffold
@@ -21,8 +25,8 @@ ud.Scaffold(lr="theroy")  # error: arg-type
 ud.Scaffold(lr=0.1, option="III")  # error: arg-type
 ud.Scaffold(rate=0.1)  # error: call-arg
 ud.Scaffold()  # error: call-arg
-ud.run(ud.Scaffold(lr=0.1), "quadratic")  # error: call-arg
-ud.run(ud.Scaffold(lr=0.1), "quadratic", rounds="many")  # error: arg-type
+ud.run(ud.Scaffold(lr=0.1), "quadratic")  # error: call-overload
+ud.run(ud.Scaffold(lr=0.1), "quadratic", rounds="many")  # error: call-overload
 ud.run("Scaffold", "quadratic", rounds=3)  # error: arg-type
 ud.Scafold(lr=0.1)  # error: attr-defined
 
