@@ -1,5 +1,6 @@
-"""Runs a spec, kills it at random instants and takes it up again, until it is finished: python
-kill_at_random.py KILLS SEED.
+"""Runs a spec, kills it at random instants and resumes it, until it is finished.
+
+python kill_at_random.py KILLS SEED
 
 Each run is a fork of this process, which has loaded torch already: a kill costs a tenth of a
 second, not three.
@@ -17,10 +18,9 @@ from pathlib import Path
 import torch
 
 from undrift.cli import main
-from undrift.report import figures
+from undrift.cli import run as verb
 
-figures.image = lambda figure: b"drawing takes longer than the run, and is not at stake"
-figures.panels = lambda *args, **kwargs: None
+verb.draw = lambda *about: None  # takes longer than the run
 RUN = Path("runs/mine")
 
 

@@ -9,7 +9,6 @@ from tests.cli.stopping import after, rows
 
 from undrift.cli import main
 from undrift.cli import run as verb
-from undrift.report import figures
 from undrift.runs import experiment, keep
 from undrift.runs.folder import ENDED, Folder
 
@@ -49,8 +48,7 @@ def table(place, seed):
 @pytest.fixture
 def stopped(place, monkeypatch):
     """A run whose first method has ended and whose second has not."""
-    monkeypatch.setattr(figures, "panels", lambda *args, **kwargs: None)
-    monkeypatch.setattr(figures, "image", lambda figure: b"")
+    monkeypatch.setattr(verb, "draw", lambda *about: None)  # takes longer than the run
     (place / "spec.toml").write_text(SPEC)
     table(place, 0)
     assert main(["run", "spec.toml", "--out", "whole"]) == 0

@@ -14,7 +14,6 @@ from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.core.cohort import Sampling
 from undrift.core.method import registry
-from undrift.report import figures
 from undrift.runs import experiment
 from undrift.runs.folder import Folder
 from undrift.runs.prepare import Task
@@ -88,8 +87,7 @@ def whole(spec):
 
 @pytest.fixture
 def many(place, capsys, monkeypatch):
-    monkeypatch.setattr(figures, "panels", lambda *args, **kwargs: None)
-    monkeypatch.setattr(figures, "image", lambda figure: b"drawing takes longer than the run")
+    monkeypatch.setattr(verb, "draw", lambda *about: None)  # takes longer than the run
     (place / "spec.toml").write_text(MANY)
     expected = whole("spec.toml")
     capsys.readouterr()

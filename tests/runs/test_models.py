@@ -15,7 +15,6 @@ from undrift.cli import run as verb
 from undrift.engines import Simulate
 from undrift.methods import registry
 from undrift.problems.named import Images
-from undrift.report import figures
 from undrift.runs.folder import MODELS, BadFolder, Folder
 from undrift.runs.models import find, load, stems
 from undrift.runs.trial import Best, Trial
@@ -60,8 +59,7 @@ lr = 0.1
 @pytest.fixture(autouse=True)
 def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(figures, "panels", lambda *args, **kwargs: None)
-    monkeypatch.setattr(figures, "image", lambda figure: b"")
+    monkeypatch.setattr(verb, "draw", lambda *about: None)  # takes longer than the run
     (tmp_path / "spec.toml").write_text(SPEC)
     (tmp_path / "net.toml").write_text(NET)
 
@@ -117,7 +115,7 @@ def test_networks_have_the_names_and_shapes_of_their_module(tmp_path):
         batch=8,
     )
     with torch.no_grad():
-        assert torch.equal(problem.net(images), run.problem.placed.network.bound(run.x)(images))
+        assert torch.equal(problem.net(images), run.module()(images))
     outcome = find(Folder(tmp_path / "runs/net"), "FedAvg")[0]
     assert outcome.best["metric"] == "accuracy" and outcome.best["value"] == max(
         run.history["accuracy"]

@@ -12,7 +12,6 @@ from undrift.cli import run as verb
 from undrift.core.streams import Streams
 from undrift.engines.checkpoint import Shelf
 from undrift.problems.named import Images
-from undrift.report import figures
 from undrift.runs import experiment
 from undrift.runs.folder import Folder
 from undrift.runs.trial import Trial
@@ -59,8 +58,7 @@ lr = 99.0
 @pytest.fixture(autouse=True)
 def quick(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(figures, "panels", lambda *args, **kwargs: None)
-    monkeypatch.setattr(figures, "image", lambda figure: b"")
+    monkeypatch.setattr(verb, "draw", lambda *about: None)  # takes longer than the run
 
 
 def problems(text, *flags):
