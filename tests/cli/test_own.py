@@ -3,11 +3,12 @@
 import json
 
 import pytest
-from tests.cli.test_resume import Soon
+from tests.cli.stopping import after
 
 from undrift import methods
 from undrift.check import CHECKS
-from undrift.cli import experiment, main
+from undrift.cli import main
+from undrift.cli import run as verb
 from undrift.core.method import registry
 from undrift.runs.folder import Folder
 
@@ -119,7 +120,7 @@ def test_a_run_goes_on_without_the_file_it_came_from(place, capsys, monkeypatch)
     told(capsys, "new", "method", "Mine")
     (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN)
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "Stop", type("Then", (Soon,), {"rounds": 30}))
+        patch.setattr(verb, "Stop", after(30))
         assert told(capsys, "run", "spec.toml")[0] == 130
     (place / "mine.py").unlink()
     code, out, err = told(capsys, "resume", "mine", "--trust")
@@ -134,7 +135,7 @@ def test_a_folder_that_brings_code_has_to_be_trusted(place, capsys, monkeypatch)
     told(capsys, "new", "method", "Mine")
     (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN)
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "Stop", type("Then", (Soon,), {"rounds": 30}))
+        patch.setattr(verb, "Stop", after(30))
         code, _, err = told(capsys, "run", "spec.toml")
         assert code == 130 and "undrift resume runs/mine --trust" in err
     brought = place / "runs/mine/mine.py"
