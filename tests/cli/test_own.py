@@ -124,7 +124,7 @@ def test_a_run_goes_on_without_the_file_it_came_from(place, capsys, monkeypatch)
         assert told(capsys, "run", "spec.toml")[0] == 130
     (place / "mine.py").unlink()
     code, out, err = told(capsys, "resume", "mine", "--trust")
-    assert code == 0 and "Mine, seed 0: goes on from round" in err and "Mine" in out
+    assert code == 0 and "Mine, seed 0: continues from round" in err and "Mine" in out
 
 
 NOTICED = "from pathlib import Path\nPath('executed').touch()\n"
