@@ -73,10 +73,7 @@ def _digits() -> Arrays:
     return features / 16, np.where(target % 2 == 1, 1.0, -1.0)
 
 
-_BUNDLED: Mapping[str, Callable[[], Arrays]] = {
-    "breast-cancer": _breast_cancer,
-    "digits": _digits,
-}
+_BUNDLED: Mapping[str, Callable[[], Arrays]] = {"breast-cancer": _breast_cancer, "digits": _digits}
 
 
 def _places(folder: Path) -> list[Path]:

@@ -76,11 +76,7 @@ def legend(figure: Figure, axes: Iterable[Axes]) -> None:
         found, labels = ax.get_legend_handles_labels()
         handles.update(zip(labels, found, strict=True))
     figure.legend(
-        list(handles.values()),
-        list(handles),
-        loc="outside right upper",
-        frameon=False,
-        fontsize=9,
+        list(handles.values()), list(handles), loc="outside right upper", frameon=False, fontsize=9
     )
 
 

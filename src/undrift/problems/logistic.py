@@ -32,11 +32,7 @@ class Logistic(Regression):
     """
 
     def __init__(
-        self,
-        features: Values,
-        labels: Values,
-        parts: Sequence[ArrayLike],
-        l2: float | None = None,
+        self, features: Values, labels: Values, parts: Sequence[ArrayLike], l2: float | None = None
     ):
         a, y = exact("features", features), exact("labels", labels)
         if a.ndim != 2 or y.shape != a.shape[:1]:

@@ -182,11 +182,7 @@ def begin(folder: Folder, want: Want, note: str) -> None:
         folder.resume()
         folder.write("spec.toml", want.alone.toml())
         return
-    about = {
-        "date": time.strftime("%Y-%m-%d"),
-        "precision": want.precision,
-        "note": note,
-    }
+    about = {"date": time.strftime("%Y-%m-%d"), "precision": want.precision, "note": note}
     folder.start(
         want.alone, environment(want.spec.device) | {k: v for k, v in about.items() if v}, []
     )
