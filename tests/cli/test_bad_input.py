@@ -248,7 +248,7 @@ def test_a_problem_that_cannot_be_built(place, answer, monkeypatch, error, code)
     monkeypatch.setattr(RandomQuadratic, "build", build)
     found, err = answer("run", "spec.toml")
     assert found == code and not (place / "runs").exists()
-    assert ("spec.toml:4: quadratic of this size does not go into memory" in err) == (code == 2)
+    assert ("spec.toml:4: quadratic of this size does not fit into memory" in err) == (code == 2)
     assert ("Unexpected RecursionError" in err and "spec.toml" not in err) == (code == 1)
 
 

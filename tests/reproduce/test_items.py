@@ -8,7 +8,7 @@ import pytest
 
 from undrift.cli import main
 from undrift.reproduce.items import find, item, names
-from undrift.reproduce.perform import EMBEDDED, Options, build, plan, wants
+from undrift.reproduce.perform import EMBEDDED, Options, plan, wants
 from undrift.spec.errors import BadSpec
 
 PAPERS = {
@@ -64,6 +64,7 @@ UNJUDGED = {"fedrecu/figure-7", "fedspeed/figure-4", "fedspeed/figure-5"}
 def test_quick_forms_can_be_built(monkeypatch):
     """Every quick problem of every item, on the digits, with an engine for every method."""
     from undrift.runs.api import prepare
+    from undrift.runs.prepare import build
 
     monkeypatch.delenv("UNDRIFT_DATA", raising=False)
     found = []
@@ -73,7 +74,8 @@ def test_quick_forms_can_be_built(monkeypatch):
     groups = plan(found)
     assert len(groups) < 60
     for group in groups:
-        problem = build(group[0])
+        spec = group[0].spec
+        problem = build(spec.problem, group[0].entry.objective, spec.dtype, spec.device)
         for want in group:
             prepare(want.entry.method, problem, seed=want.seed, **want.spec.setting(want.entry))
 

@@ -20,7 +20,7 @@ from undrift.cli.stop import Stop
 from undrift.engines.options import Place
 from undrift.report.summary import aim, metric, print_summaries, summarise
 from undrift.report.text import count
-from undrift.runs.events import Began, Ended, Event, Finishing, Measured
+from undrift.runs.events import Began, Ended, Event, Finishing, Measured, Unproven
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
 from undrift.runs.loggers import LOGGERS, missing
 from undrift.spec.errors import BadSpec
@@ -235,16 +235,16 @@ def perform(spec: Spec, folder: Folder, afresh: bool, options: Options) -> int:
 
 def known(spec: Spec, folder: Folder) -> None:
     """Refuse a finished run on other data than are there now."""
-    from undrift.runs.experiment import make
-    from undrift.runs.keep import same_data
-
     data, why = None, ""
     if "data" in folder.environment:
+        from undrift.runs.experiment import make
+
         try:
             data = make(spec).data
         except BadSpec as error:
             why = f"the data cannot be loaded now: {error}"
-    same_data(folder, data, lambda event: say(str(event)), why)
+    if not folder.on_data(data):
+        say(str(Unproven(folder.path, why)))
 
 
 def interrupted(folder: Folder, spec: Spec, code: int) -> int:

@@ -21,12 +21,12 @@ from undrift.problems.named import made
 from undrift.runs import loggers as adapters
 from undrift.runs import models
 from undrift.runs.arguments import Methods, labelled, named, settle, setup
-from undrift.runs.events import Emit, Event, Measured, ignore
+from undrift.runs.events import Emit, Event, Measured, Unproven, ignore
 from undrift.runs.experiment import Experiment, Result, make
 from undrift.runs.folder import BadFolder, Folder, Row
 from undrift.runs.history import History
 from undrift.runs.journal import Key
-from undrift.runs.keep import carry_out, same_data
+from undrift.runs.keep import carry_out
 from undrift.runs.prepare import build, placed, ready, resolve
 from undrift.runs.results import Recorded, Run, Runs, history
 from undrift.runs.script import describe
@@ -402,7 +402,8 @@ def _run(
             f"{folder.path} holds another run: {changed}. Give another folder, or overwrite=True"
         )
     if state == "same":
-        same_data(folder, experiment.data, emit)
+        if not folder.on_data(experiment.data):
+            emit(Unproven(folder.path))
         folder.tidy()
         results = [Result(outcome) for outcome in folder.outcomes()]
     else:

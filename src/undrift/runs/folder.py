@@ -110,6 +110,22 @@ class Folder(Journal):
             return "other"
         return "same" if self.complete else "unfinished"
 
+    def on_data(self, data: str | None) -> bool:
+        """Whether the run was on ``data``, a digest; false if that cannot be told.
+
+        Raises :class:`BadFolder` for a run on other data.
+        """
+        before = self.environment.get("data")
+        if before is None or data is None:
+            return False
+        if before != data:
+            raise BadFolder(
+                f"{self.path} holds this run on other data: their digest was {str(before)[:12]} "
+                f"and is {data[:12]}. Put those data back, or run it anew: undrift run SPEC "
+                "--overwrite, or -s name=NAME"
+            )
+        return True
+
     def document(self) -> Values:
         """The spec that was run, as TOML holds it."""
         try:

@@ -84,7 +84,8 @@ def take_up(folder: Folder, experiment: Experiment, emit: Emit) -> None:
             f"{' or '.join(['spec.toml', *recipe.sources])} in {folder.path} is not what this run "
             "began with: put that back, or run this one elsewhere: undrift run SPEC -s name=NAME"
         )
-    same_data(folder, experiment.data, emit)
+    if not folder.on_data(experiment.data):
+        emit(Unproven(folder.path))
     for text in folder.resume(experiment.order.keys()):
         emit(Dropped(text))
     emit(Continued(folder.path, len(folder.outcomes()), len(experiment.order)))
@@ -93,19 +94,6 @@ def take_up(folder: Folder, experiment: Experiment, emit: Emit) -> None:
     if changes:
         emit(event := Elsewhere(changes))
         folder.log(str(event))
-
-
-def same_data(folder: Folder, data: str | None, emit: Emit, why: str = "") -> None:
-    """Refuse a folder of a run on other data than ``data``."""
-    before = folder.environment.get("data")
-    if before is None or data is None:
-        emit(Unproven(folder.path, why))
-    elif before != data:
-        raise BadFolder(
-            f"{folder.path} holds this run on other data: their digest was {str(before)[:12]} and "
-            f"is {data[:12]}. Put those data back, or run it anew: undrift run SPEC --overwrite, "
-            "or -s name=NAME"
-        )
 
 
 def share(folder: Folder, experiment: Experiment) -> None:

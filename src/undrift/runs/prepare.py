@@ -153,10 +153,9 @@ def build_all(
         except RecursionError:
             raise
         except (MemoryError, OverflowError) as error:
-            text = f"{spec.problem_name} of this size does not fit into memory"
-            complaints.append(
-                spec.origin.complaint(("problem",), f"{text} ({error or 'too little is free'})")
-            )
+            why = str(error) or "too little is free"
+            text = f"{spec.problem_name} of this size does not fit into memory ({why})"
+            complaints.append(spec.origin.complaint(("problem",), text))
         except (ValueError, OSError, RuntimeError) as error:
             if isinstance(error, BadParameters) and "objective" in error.problems:
                 complaints.append(spec.complaint(i, "objective", error.problems["objective"]))
