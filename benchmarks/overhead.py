@@ -2,9 +2,9 @@
 
     python benchmarks/overhead.py --against CHECKOUT [--only NAME ...] [--repeats 15]
 
-Two processes of one thread each, one for every checkout, take turns; the ratio is that of their best
-times. On the tiny quadratics (5 clients, 3 coordinates, 2 local steps) a round is Python's work
-alone; the rest are those of convex.py and of peers.
+Two processes of one thread each, one for every checkout, take turns; the ratio is that of their
+best times. On the tiny quadratics (5 clients, 3 coordinates, 2 local steps) a round is Python's
+work alone; the rest are those of convex.py and of peers.
 """
 
 from __future__ import annotations

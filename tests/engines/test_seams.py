@@ -186,7 +186,7 @@ def test_orders_say_who_and_how_long():
         assert order.phase.method.lr == 0.1 * 0.5**order.round
         assert order.decay == (0.5 if order.round else 1.0)
     assert orders[3].following().tolist() == orders[4].cohort.members.tolist()
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         orders[0].round = 3
 
 
@@ -203,12 +203,9 @@ def test_a_share_is_not_the_cohort():
 def test_only_those_who_are_kept():
     cohort = Cohort(np.array([1, 4, 6]), 8, 2, [10, 20, 60])
     assert (cohort.fraction, cohort.steps) == (3 / 8, 30)
-    kept = cohort.only(np.array([1, 6]))
+    kept = cohort.without([4, 5])
     assert kept.members.tolist() == [1, 6] and (kept.fraction, kept.steps) == (2 / 8, 35)
-    assert cohort.only(cohort.members) is cohort
-    for stranger in (2, 7):
-        with pytest.raises(ValueError, match="no member"):
-            cohort.only(np.array([stranger]))
+    assert cohort.without([1, 4, 6]).size == 0
 
 
 # -- sites
@@ -291,8 +288,7 @@ def judged(engine, *checks, rounds=1):
 def test_by_default_everybody_counts():
     engine = judged(Simulate(FedAvg(lr=0.1), PROBLEM))
     assert engine.rejections == [] and engine.judge.checks == ()
-    kept = engine.judge(engine.order(), [])
-    assert kept.members is engine.order().cohort.members or kept.members.tolist() == [*range(5)]
+    assert engine.judge(engine.order(), []) == {}
 
 
 class Broken(Method, abstract=True):
@@ -405,7 +401,7 @@ def test_one_upload_is_picked():
 
 def test_works_join_and_empty_ones_vanish():
     one = Work(np.array([0]), {"c": torch.ones(1, 2)}, gradients=2, ends=[torch.ones(1, 2)])
-    two = dataclasses.replace(one, members=np.array([3]))
+    two = one._replace(members=np.array([3]))
     both = joined([Work(), one, Work(), two])
     assert (
         both.members.tolist() == [0, 3] and both.gradients == 4 and both.states["c"].shape == (2, 2)

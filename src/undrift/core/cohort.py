@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from undrift.core.params import (
@@ -37,7 +37,7 @@ class Cohort:
     members: np.ndarray
     total: int
     round: int
-    planned: Sequence[int] | None = None
+    planned: Sequence[int] = ()
     """Local steps of each member."""
 
     @property
@@ -56,17 +56,13 @@ class Cohort:
     @property
     def steps(self) -> float:
         """Local steps of its members, on average."""
-        return 1.0 if self.planned is None else sum(self.planned) / self.size
+        return sum(self.planned) / self.size if self.planned else 1.0
 
-    def only(self, kept: np.ndarray) -> Cohort:
-        """The members in ``kept`` (ascending numbers): those whose uploads count."""
-        if len(kept) == self.size:
-            return self
-        at = self.members.searchsorted(kept)
-        if (at == self.size).any() or (self.members[at] != kept).any():
-            raise ValueError("a client that is no member of the cohort cannot be kept")
-        planned = None if self.planned is None else [self.planned[k] for k in at.tolist()]
-        return dataclasses.replace(self, members=kept, planned=planned)
+    def without(self, gone: Collection[int]) -> Cohort:
+        """The same cohort for those of its members that are not ``gone``."""
+        at = [k for k, member in enumerate(self.members.tolist()) if member not in gone]
+        planned = [self.planned[k] for k in at] if self.planned else ()
+        return dataclasses.replace(self, members=self.members[at], planned=planned)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -92,17 +92,13 @@ class Phase:
 class Own(Phase):
     """The exchange of a method's own ``send``, ``work`` and ``merge``: the last of a round."""
 
+    who: Who = "cohort"
+    reduction: Reduction = "mean"
+
     def __init__(self, method: Method):
         super().__init__(method)
         self.Down, self.Up = method.Down, method.Up  # type: ignore[assignment]
-
-    @property
-    def who(self) -> Who:
-        return self.method.who
-
-    @property
-    def reduction(self) -> Reduction:
-        return self.method.reduction
+        self.who, self.reduction = method.who, method.reduction
 
     def send(self, s: Declared) -> Message:
         return self.method.send(s)

@@ -6,7 +6,7 @@ What is not declared is not saved, not sent and not counted.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NoReturn, Self
 
 if TYPE_CHECKING:
@@ -94,19 +94,27 @@ class Struct:
 
     def replace(self, **changes: Vec | None) -> Self:
         """The same record with some vectors changed."""
-        return type(self)(**{**self.__dict__, **changes})
+        if not self._whole.issuperset(changes):
+            self._refuse({**self.__dict__, **changes})
+        return self._like({**self.__dict__, **changes})
 
     def lasting(self) -> Self:
         """The same record without its scratch vectors."""
-        return type(self)(**{n: getattr(self, n) for n in self.vectors}) if self.scratch else self
+        return self._like({n: getattr(self, n) for n in self.vectors}) if self.scratch else self
 
     def map(self, change: Callable[..., Vec], *others: Struct) -> Self:
         """The same record with ``change`` applied to each vector (and to those of ``others``)."""
         if others:
-            return type(self)(
-                **{n: change(v, *(getattr(o, n) for o in others)) for n, v in self.items()}
+            return self._like(
+                {n: change(v, *(getattr(o, n) for o in others)) for n, v in self.items()}
             )
-        return type(self)(**{n: change(v) for n, v in self.__dict__.items() if v is not None})
+        return self._like({n: change(v) for n, v in self.__dict__.items() if v is not None})
+
+    def _like(self, fields: Mapping[str, Vec | None]) -> Self:
+        """A record of the same class, whose ``fields`` are known to be right."""
+        record = object.__new__(type(self))
+        record.__dict__.update(fields)
+        return record
 
 
 def _kind(cls: type, name: str, note: object) -> str:

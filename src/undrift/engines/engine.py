@@ -23,7 +23,7 @@ from undrift.core.struct import Message, State
 from undrift.engines.arguments import first_point, refusals
 from undrift.engines.batches import Batches
 from undrift.engines.codec import sparse_bytes
-from undrift.engines.judge import Judge, Kept, Rejection
+from undrift.engines.judge import Judge, Rejection
 from undrift.engines.local import Rules
 from undrift.engines.memory import Needs, plan
 from undrift.engines.options import NoOptions
@@ -164,15 +164,16 @@ class Engine:
         with quiet(self.problem):
             down = order.phase.send(self.server)
             works = self.collect(order, down)
-            kept = self.judge(order, works)
-            counted = [work.only(kept.members) for work in works] if kept.refused else works
+            refused, cohort, counted = self.judge(order, works), order.cohort, works
+            if refused:
+                cohort = cohort.without([*refused])
+                counted = [work.only(cohort.members) for work in works]
             self.commit(counted)
             up = self.reduce(order, counted)
-            cohort = order.cohort.only(kept.members)
             self.server = order.phase.merge(self.server, up, cohort)
         self._book(order, down, works)
-        if kept.refused:
-            self._record(order, kept)
+        if refused:
+            self._record(order, refused)
         self.phase += 1
         if order.last:
             self.phase, self.round, self._gone = 0, self.round + 1, []
@@ -190,7 +191,7 @@ class Engine:
     def order(self) -> Order:
         """What the next phase asks of the clients."""
         order = self.clock.at(self.round, self.phase)
-        return order.without(self._gone) if self._gone else order
+        return order._replace(cohort=order.cohort.without(self._gone)) if self._gone else order
 
     def collect(self, order: Order, down: Message) -> list[Work]:
         """The work of every site on an order."""
@@ -292,12 +293,9 @@ class Engine:
             ledger.bytes_up += 0 if work.up is None else sparse_bytes(work.up)
         ledger.syncs += 1
 
-    def _record(self, order: Order, kept: Kept) -> None:
-        self._gone += kept.refused
-        self.rejections += [
-            Rejection(order.round, order.index, client, reason)
-            for client, reason in kept.refused.items()
-        ]
+    def _record(self, order: Order, refused: Mapping[int, str]) -> None:
+        self._gone += refused
+        self.rejections += [Rejection(order.round, order.index, *why) for why in refused.items()]
 
 
 def _in_order(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:

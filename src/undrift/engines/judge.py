@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,13 +17,6 @@ from undrift.engines.order import Order
 from undrift.engines.work import Work
 
 Check = Callable[[Order, Work], Mapping[int, str]]
-
-
-class Kept(NamedTuple):
-    """The clients of a phase whose work counts (ascending), and why that of the others does not."""
-
-    members: np.ndarray
-    refused: Mapping[int, str]
 
 
 class Rejection(NamedTuple):
@@ -42,16 +34,13 @@ class Judge:
     def __init__(self, *checks: Check):
         self.checks = checks
 
-    def __call__(self, order: Order, works: Sequence[Work]) -> Kept:
-        members, refused = order.cohort.members, dict[int, str]()
-        if not self.checks:
-            return Kept(members, refused)
+    def __call__(self, order: Order, works: Sequence[Work]) -> Mapping[int, str]:
+        """Client -> why its work does not count."""
+        refused: dict[int, str] = {}
         for check in self.checks:
             for work in works:
                 refused = {**check(order, work), **refused}
-        if refused:
-            members = np.setdiff1d(members, np.array(sorted(refused)))
-        return Kept(members, refused)
+        return refused
 
 
 def shapes(dim: int, dtype: torch.dtype) -> Check:
@@ -86,7 +75,7 @@ def bounded(norm: float) -> Check:
 
 def _rows(work: Work, wrong: Callable[[Tensor], Tensor], text: str) -> dict[int, str]:
     """Reasons for the clients whose row of some vector is ``wrong``."""
-    reasons = dict[int, str]()
+    reasons: dict[int, str] = {}
     for name, v in work.vectors():
         at = wrong(v).nonzero().squeeze(-1).cpu().numpy()
         for client in work.senders[at].tolist():

@@ -14,8 +14,7 @@ from undrift.core.method import Method, Phase, Round
 from undrift.core.streams import Streams
 
 
-@dataclasses.dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """One phase of one round: who works, and how."""
 
     round: int
@@ -35,22 +34,16 @@ class Order:
     """Whether the phase ends its round."""
     iterations: int
     """Local steps of the round: the most of any client, times the blocks."""
-    following: Callable[[], np.ndarray] = dataclasses.field(repr=False, compare=False)
+    following: Callable[[], np.ndarray]
     """The cohort of the next round, for those who fetch its states ahead."""
-
-    def without(self, gone: Sequence[int]) -> Order:
-        """The same order for those who are still there."""
-        left = np.setdiff1d(self.cohort.members, np.array(gone, dtype=np.int64))
-        return dataclasses.replace(self, cohort=self.cohort.only(left))
 
     def share(self, held: np.ndarray | None = None) -> Share:
         """The part of the cohort among the clients ``held`` (ascending; ``None``: all)."""
-        cohort = self.cohort
+        members, steps = self.cohort.members, self.cohort.planned
         if held is None:
-            return Share(self, cohort.members, _planned(cohort), cohort.full)
-        at = np.flatnonzero(np.isin(cohort.members, held))
-        planned = _planned(cohort)
-        return Share(self, cohort.members[at], [planned[k] for k in at.tolist()], False)
+            return Share(self, members, steps, len(members) == self.cohort.total)
+        at = np.flatnonzero(np.isin(members, held))
+        return Share(self, members[at], [steps[k] for k in at.tolist()], False)
 
 
 class Share(NamedTuple):
@@ -96,6 +89,7 @@ class Clock:
         self.method, self.steps, self.sampling, self.streams = method, steps, sampling, streams
         self.decay, self.clients = decay, len(steps)
         self._everyone, self._most = np.arange(self.clients), max(steps)
+        self._full = sampling.always_full(self.clients)
         self._repeats = method.repeats() and decay == 1
         self._plan: tuple[int, Plan] | None = None
         self._counted = 0, 0
@@ -140,16 +134,16 @@ class Clock:
 
     def drawn(self, round: int) -> np.ndarray:
         """The members of a round's cohort."""
-        if self.sampling.always_full(self.clients):
+        if self._full:
             return self._everyone
         return self.sampling.draw(self.streams, round, self.clients).members
 
     def _cohort(self, phase: Phase, round: int, steps: Sequence[int]) -> Cohort:
         n, who = self.clients, phase.who
+        if who == "all" or (who == "cohort" and self._full):
+            return Cohort(self._everyone, n, round, steps)
         if who == "one":
             members = self.streams.at("one", round).integers(n, size=1)
-        elif who == "all" or self.sampling.always_full(n):
-            return Cohort(self._everyone, n, round, steps)
         else:
             members = self.drawn(round)
         return Cohort(members, n, round, [steps[i] for i in members.tolist()])
@@ -164,7 +158,3 @@ class Clock:
 
     def _begin(self, round: int) -> Round:
         return Round(round, self.steps, lambda: self.streams.at("coins", round))
-
-
-def _planned(cohort: Cohort) -> Sequence[int]:
-    return [1] * cohort.size if cohort.planned is None else cohort.planned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -148,23 +148,28 @@ class Site:
 
     def _did(self, share: Share, me: State, got: Message, f: Stacked) -> Work:
         new, up = share.order.phase.work(me, got, f)
-        ends = [] if f.end is None else [f.end]
-        return self._work(share, new.map(f.rows), up.map(f.rows), f.gradients, ends)
+        return self._work(share, new, up, f, f.rows)
 
     def _work(
-        self, share: Share, new: State, up: Message, gradients: int, ends: list[Tensor]
+        self,
+        share: Share,
+        new: State,
+        up: Message,
+        f: Stacked | One,
+        rows: Callable[[Tensor], Tensor],
     ) -> Work:
-        """The rows of these clients as work."""
-        senders = share.members
-        if share.order.picked is not None:
-            only = slice(*np.searchsorted(senders, [share.order.picked, share.order.picked + 1]))
-            senders, up = senders[only], up.map(lambda v: v[only])
-        states = {name: getattr(new, name) for name in new.vectors}
+        """What these clients return as work, ``rows`` of it."""
+        states = {name: rows(getattr(new, name)) for name in new.vectors}
+        scratch = {name: rows(v) for name in new.scratch if (v := getattr(new, name)) is not None}
+        ends = [] if f.end is None else [rows(f.end)]
         if ends and self.problem.remembers:
             states[PREVIOUS] = torch.cat(ends)
-        scratch = {name: v for name in new.scratch if (v := getattr(new, name)) is not None}
-        sent = up if len(senders) else None
-        return Work(share.members, states, scratch, sent, senders, gradients, ends)
+        senders, sent = share.members, up.map(rows)
+        if (picked := share.order.picked) is None:
+            return Work(senders, states, scratch, sent, senders, f.gradients, ends)
+        only = slice(*np.searchsorted(senders, [picked, picked + 1]))
+        sent = sent.map(lambda v: v[only]) if len(senders[only]) else None
+        return Work(senders, states, scratch, sent, senders[only], f.gradients, ends)
 
     def _recalled(self, members: np.ndarray) -> Mapping[str, Tensor]:
         """The scratch vectors of these clients."""
@@ -205,20 +210,28 @@ class OneByOne(Site):
     stacks = False
 
     def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
-        rules, works = self.common.rules, list[Work]()
+        works: list[Work] = []
+        rows = {name: v.unbind() for name, v in me.items()}
         for k in range(len(share.members)):
             one = share.part(slice(k, k + 1))
             before = None if previous is None else previous[k : k + 1]
-            f = One(one, rules, self.problem.at(one.members), before)
-            new, up = one.order.phase.work(me.map(lambda v, k=k: v[k]), got, f)
-            ends = [] if f.end is None else [f.end.unsqueeze(0)]
-            works.append(self._work(one, new.map(_row), up.map(_row), f.gradients, ends))
+            f = One(one, self.common.rules, self.problem.at(one.members), before)
+            mine = self.method.Client(**{name: v[k] for name, v in rows.items()})
+            new, up = self._exchange(one, mine, got, f)
+            works.append(self._work(one, new, up, f, _row))
         return joined(works)
+
+    def _exchange(self, one: Share, me: State, got: Message, f: One) -> tuple[State, Message]:
+        """The work of one client."""
+        new, up = one.order.phase.work(me, got, f)
+        return new, up
 
 
 def quiet(problem: Problem | Facts) -> AbstractContextManager[object]:
     """No automatic differentiation but where a problem itself uses it."""
-    return torch.no_grad() if problem.differentiates else torch.inference_mode()
+    if problem.differentiates:
+        return torch.no_grad()
+    return nullcontext() if torch.is_inference_mode_enabled() else torch.inference_mode()
 
 
 def _chosen(v: Tensor, at: Tensor | None) -> Tensor:

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
+
+from torch import Tensor
 
 from undrift.core.method import Method
 from undrift.core.problem import Problem
-from undrift.core.struct import Message
+from undrift.core.struct import Message, State
 from undrift.engines.codec import decode, encode
 from undrift.engines.engine import Engine
-from undrift.engines.order import Order
-from undrift.engines.site import OneByOne
-from undrift.engines.work import Work, joined
+from undrift.engines.local import One
+from undrift.engines.order import Share
+from undrift.engines.site import Common, OneByOne
+from undrift.engines.work import Work
+
+
+class Mailed(OneByOne):
+    """A site whose clients receive and send bytes, and decode them by their own declarations."""
+
+    def __init__(self, common: Common):
+        super().__init__(common)
+        self.frames_down = self.frames_up = 0
+        self._frame = b""
+
+    def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
+        self._frame = encode(got)
+        return super()._perform(share, me, got, previous)
+
+    def _exchange(self, one: Share, me: State, got: Message, f: One) -> tuple[State, Message]:
+        phase, like = one.order.phase, self.common.x0
+        self.frames_down += len(self._frame)
+        new, up = super()._exchange(one, me, decode(phase.Down, self._frame, like), f)
+        if one.order.picked not in (None, *one.members.tolist()):
+            return new, up
+        frame = encode(up)
+        self.frames_up += len(frame)
+        return new, decode(phase.Up, frame, like)
 
 
 class Wire(Engine):
@@ -20,23 +45,13 @@ class Wire(Engine):
 
     def __init__(self, method: Method, problem: Problem, **arguments: Any):
         super().__init__(method, problem, **arguments)
-        self.sites = [OneByOne(self.common)]
-        self.frames_down = self.frames_up = 0
+        self._site = Mailed(self.common)
+        self.sites = [self._site]
 
-    def collect(self, order: Order, down: Message) -> list[Work]:
-        (site,), works = self.sites, list[Work]()
-        frame, share = encode(down), site.share(order)
-        for k in range(len(share.members)):
-            self.frames_down += len(frame)
-            got = decode(order.phase.Down, frame, self.x0)
-            work = site.work(share.part(slice(k, k + 1)), got)
-            works.append(dataclasses.replace(work, up=self._travelled(order, work.up)))
-        return [joined(works)]
+    @property
+    def frames_down(self) -> int:
+        return self._site.frames_down
 
-    def _travelled(self, order: Order, up: Message | None) -> Message | None:
-        """An upload as the server decodes it."""
-        if up is None:
-            return None
-        frame = encode(up.map(lambda rows: rows[0]))
-        self.frames_up += len(frame)
-        return decode(order.phase.Up, frame, self.x0).map(lambda v: v.unsqueeze(0))
+    @property
+    def frames_up(self) -> int:
+        return self._site.frames_up

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,21 +15,18 @@ from undrift.core.struct import Message
 
 NOBODY = np.arange(0)
 
-Found = TypeVar("Found")
 
-
-@dataclasses.dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """The rows of some clients, in the order of ``members``."""
 
-    members: np.ndarray = dataclasses.field(default_factory=lambda: NOBODY)
-    states: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    members: np.ndarray = NOBODY
+    states: Mapping[str, Tensor] = MappingProxyType({})
     """New vectors ``[C, d]`` that clients remember."""
-    scratch: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    scratch: Mapping[str, Tensor] = MappingProxyType({})
     """Vectors ``[C, d]`` for the next phases of the round."""
     up: Message | None = None
     """Uploads ``[S, d]`` of ``senders``; ``None`` where nobody sends."""
-    senders: np.ndarray = dataclasses.field(default_factory=lambda: NOBODY)
+    senders: np.ndarray = NOBODY
     gradients: int = 0
     ends: Sequence[Tensor] = ()
     """Local models, together ``[C, d]``; empty where none were made."""
@@ -44,8 +41,7 @@ class Work:
         if mine.all():
             return self
         rows = _chooser(mine)
-        return dataclasses.replace(
-            self,
+        return self._replace(
             members=self.members[mine],
             states={name: rows(v) for name, v in self.states.items()},
             scratch={name: rows(v) for name, v in self.scratch.items()},
