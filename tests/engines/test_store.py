@@ -11,6 +11,7 @@ from tests.objectives.world import federation
 
 from undrift.check.federations import example, least_squares, phases, uneven
 from undrift.core import registry
+from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire, checkpoint
 from undrift.engines.store import DeviceStore, FileStore, base
 from undrift.engines.store.outside import OutsideStore
@@ -313,7 +314,8 @@ def test_the_place_is_an_argument_of_prepare():
     machine = prepare(Scaffold(lr=0.1), PROBLEM, cohort=2, store="file")
     assert machine.memory.place == "file" and isinstance(machine.store, FileStore)
     assert prepare(Scaffold(lr=0.1), PROBLEM, cohort=2).memory.place == "device"
-    with pytest.raises(ValueError, match="'wire' has one place"):
+    with pytest.raises(BadParameters) as caught:
         prepare(Scaffold(lr=0.1), PROBLEM, engine="wire", store="file")
+    assert set(caught.value.problems) == {"store"}
     with pytest.raises(ValueError, match="auto, device, file"):
         prepare(Scaffold(lr=0.1), PROBLEM, store="host")
