@@ -292,3 +292,14 @@ def test_a_program_that_is_killed_continues_when_it_is_run_again(tmp_path):
     found = ud.load("runs/own")
     assert list(found.history("Scaffold")["gap"]) == list(whole.history["gap"])
     assert torch.equal(found.models["Scaffold", 0]["last"]["x"], whole.x)
+
+
+def test_an_unknown_run_is_refused_with_the_runs_there_are(tmp_path):
+    methods = {"a": ud.FedAvg(lr=0.01)}
+    runs = ud.run(methods, "quadratic", rounds=2, seeds=[0, 1], save=tmp_path / "r")
+    for wrong in (lambda: runs["b", 0], lambda: runs["a"], lambda: runs["a", 7]):
+        with pytest.raises(KeyError, match=r"\('a', 0\), \('a', 1\)"):
+            wrong()
+    (tmp_path / "r" / "summary.json").unlink()
+    with pytest.raises(KeyError, match=r"\('a', 0\)"):
+        ud.load(tmp_path / "r").history("b", 0)

@@ -201,7 +201,7 @@ def run_spec(
 
     ``overrides`` are "KEY=VALUE", as after ``undrift run -s``; ``save`` is the folder of the run.
     ``jobs`` processes share the work of a saved run; the numbers do not depend on it. Python files
-    that a spec names are executed. Raises :class:`undrift.spec.schema.BadSpec`.
+    that a spec names are executed. Raises :class:`undrift.spec.errors.BadSpec`.
 
     >>> import undrift as ud
     >>> method = {"name": "FedAvg", "lr": 0.05}

@@ -147,6 +147,9 @@ class Finishing(Event):
 
     folder: Path
 
+    def __str__(self) -> str:
+        return f"Finishing {self.folder}."
+
 
 @dataclasses.dataclass(frozen=True)
 class LoggerLost(Event):

@@ -67,7 +67,7 @@ def find(
         if seed is not None and seed not in planned:
             raise BadFolder(f"{folder.path}: {unknown('seed', str(seed), map(str, planned))}")
         raise BadFolder(
-            f"{folder.path}: {label} has not ended; go on with undrift resume {folder.path}"
+            f"{folder.path}: {label} has not ended; continue with undrift resume {folder.path}"
         )
     run = [outcome for outcome in ended.values() if outcome.same_as is None]
     if seed is None and len(run) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,6 +92,9 @@ class Runs(Mapping[Key, Run]):
         """Where they are kept."""
 
     def __getitem__(self, key: Key) -> Run:
+        if key not in self._runs:
+            label, seed = key if isinstance(key, tuple) and len(key) == 2 else (key, None)
+            raise KeyError(missing(label, seed, self._runs))
         return self._runs[key]
 
     def __iter__(self) -> Iterator[Key]:
@@ -167,8 +170,7 @@ class Recorded:
         own = [row for row in self.records if row["label"] == label]
         seeds = sorted({row["seed"] for row in own})
         if not own or (seed is None and len(seeds) > 1) or (seed is not None and seed not in seeds):
-            known = ", ".join(f"{o.label} (seed {o.seed})" for o in self.outcomes)
-            raise KeyError(f"no one history of {label!r} with seed {seed}; there are {known}")
+            raise KeyError(missing(label, seed, ((r["label"], r["seed"]) for r in self.records)))
         return history(row for row in own if seed is None or row["seed"] == seed)
 
     @cached_property
@@ -193,6 +195,13 @@ class Recorded:
     def __repr__(self) -> str:
         ends = ", ".join(f"{o.label} (seed {o.seed}): {in_words(o.status)}" for o in self.outcomes)
         return f"Recorded({self.folder.path}, {len(self.records)} rows; {ends or 'unfinished'})"
+
+
+def missing(label: object, seed: object, keys: Iterable[Key]) -> str:
+    """The complaint that (label, seed) is not one of ``keys``."""
+    wanted = f"{label!r} without a seed" if seed is None else f"{label!r} with seed {seed!r}"
+    known = ", ".join(f"{key!r}" for key in dict.fromkeys(keys))
+    return f"no run, or several, of {wanted}; recorded (label, seed): {known or 'none'}"
 
 
 def history(rows: Iterator[Row]) -> History:
