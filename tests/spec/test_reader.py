@@ -322,3 +322,8 @@ def test_whatever_stands_in_a_spec_it_is_good_or_refused(data):
         assert refusal.complaints and all(str(c).startswith("s.toml") for c in refusal.complaints)
     else:
         assert parse(spec.toml()).identity == spec.identity
+
+
+def test_two_brackets_around_problem_are_named():
+    with pytest.raises(BadSpec, match=r"spec:3: write \[problem\]"):
+        parse("name = 'x'\nrounds = 3\n[[problem]]\nname = 'quadratic'\n[[method]]\nname = 'GD'\n")

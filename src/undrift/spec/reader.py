@@ -275,6 +275,9 @@ class Reader:
     def problem(self) -> tuple[str, catalog.Named | None]:
         """The name and the parameters of the problem."""
         table, names = self.document.get("problem"), ", ".join(catalog.registry)
+        if isinstance(table, list):
+            self.complain(("problem",), "write [problem], with one bracket: a spec has one problem")
+            return "", None
         if not isinstance(table, dict):
             self.complain(("problem",), f"[problem] is missing; its name is one of {names}")
             return "", None
