@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from undrift.cli.output import refuse
 from undrift.report.text import PAGE, columns, prose
+
+N = TypeVar("N", int, float)
 
 EPILOG = """\
 Results go to standard output, messages and progress to standard error. \
@@ -64,20 +67,24 @@ class Parser(argparse.ArgumentParser):
 
 def seconds(text: str) -> float:
     """A number that is not negative."""
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise ValueError
-    return value
+    return _number(text, float, "a number >= 0", lambda value: 0 <= value < float("inf"))
 
 
 def positive(text: str) -> float:
-    if not (value := seconds(text)):
-        raise ValueError
-    return value
+    return _number(text, float, "a number > 0", lambda value: 0 < value < float("inf"))
 
 
 def natural(text: str) -> int:
     """A whole number from 1."""
-    if (value := int(text)) < 1:
-        raise ValueError
+    return _number(text, int, "a whole number >= 1", lambda value: value >= 1)
+
+
+def _number(text: str, kind: type[N], words: str, allowed: Callable[[N], bool]) -> N:
+    wrong = argparse.ArgumentTypeError(f"{text!r} is not allowed: {words}")
+    try:
+        value = kind(text)
+    except ValueError:
+        raise wrong from None
+    if not allowed(value):
+        raise wrong
     return value

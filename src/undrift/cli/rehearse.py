@@ -80,8 +80,8 @@ def show(methods: list[Estimate]) -> str:
             whole(m.parameters),
             size(m.state_bytes) if m.place == "device" else f"{size(m.state_bytes)}, {m.place}",
             whole(m.vectors),
-            f"{m.round_seconds:.3g}",
-            f"{m.row_seconds:.3g}",
+            "-" if m.problem else f"{m.round_seconds:.3g}",
+            "-" if m.problem else f"{m.row_seconds:.3g}",
             "-" if m.problem else duration(m.full_seconds),
             m.problem.partition(":")[0] or "runs",
         ]
