@@ -226,7 +226,7 @@ def test_every_setting_is_in_the_signature_and_explained():
         "store",
     }
     for name, parameter in list(parameters.items())[2:-1]:
-        assert f"\n{name}  " in inspect.getdoc(ud.run), name
+        assert f"\n    {name}: " in inspect.getdoc(ud.run), name
         assert parameter.annotation is not inspect.Parameter.empty
     defaults = {f.name: f.default for f in dataclasses.fields(Setting)}
     assert all(parameters[name].default == default for name, default in defaults.items())

@@ -118,40 +118,42 @@ def run(
 ) -> Run | Runs:
     """Run a method on a problem and record it; several methods or seeds give :class:`Runs`.
 
-    A problem may be named ("logistic-a9a"); further keyword arguments are then its parameters.
     Hyper-parameters given as "theory" take their prescribed values. Everything wrong with the
     arguments is raised as one ``BadParameters``; what only the problem can tell, such as the length
     of ``x0``, as a ``ValueError``.
 
-    rounds        rounds of communication, after which the method is done
-    seeds         run every method with each of these seeds, instead of one seed
-    save          folder of the run, as the command line makes it; the same call continues it
-    overwrite     replace an earlier run in that folder
-    loggers       also log every row of a saved run: "tensorboard", "mlflow"
-    on_event      called with every event (undrift.runs.events) as it happens
-    every         rounds from one recorded row to the next
-    until         a function of a row: the run ends early once it is true
-    watch         called with every row as it is recorded
-    steps         local steps of a round: one number for all clients, or one for each
-    epochs        passes over a client's samples, instead of steps; needs a batch
-    cohort        clients that take part in a round: a number, or a Sampling or its parameters;
-                  left out: all of them
-    batch         samples of a mini-batch; left out: all that a client has
-    x0            the first point; left out: the problem's own
-    seed          decides cohorts, mini-batches and coins
-    dtype         float64 or float32, of models and gradients; left out: the problem's own
-    device        cpu, cuda, cuda:1 ...
-    engine        simulate: the cohort side by side; wire: one client after another, by messages
-    store         where simulate keeps client states: device, host, file, or auto: the first with
-                  room
-    weight_decay  adds weight_decay * y to every local gradient
-    clip          largest norm of a gradient
-    clip_scope    what of a local step is clipped: task, whole or reference
-                  (undrift.core.options.Treatment)
-    decay         factor on lr after every round
-    weights       uniform, or samples: clients count by their number of samples
-    problem_seed  the parameter seed of a named problem: decides its data, its split, its first
-                  weights
+    Args:
+        method: a method, several, or a mapping from labels to methods.
+        problem: a problem, or the name of one, such as "logistic-a9a".
+        rounds: rounds of communication, after which the method is done.
+        seeds: run every method with each of these seeds, instead of one seed.
+        save: folder of the run, as the command line makes it; the same call continues it.
+        overwrite: replace an earlier run in that folder.
+        loggers: also log every row of a saved run: "tensorboard", "mlflow".
+        on_event: called with every event (undrift.runs.events) as it happens.
+        every: rounds from one recorded row to the next.
+        until: a function of a row; the run ends early once it is true.
+        watch: called with every row as it is recorded.
+        steps: local steps of a round: one number for all clients, or one for each.
+        epochs: passes over a client's samples, instead of steps; needs a batch.
+        cohort: clients that take part in a round: a number, or a Sampling or its parameters; left
+            out: all of them.
+        batch: samples of a mini-batch; left out: all that a client has.
+        x0: the first point; left out: the problem's own.
+        seed: decides cohorts, mini-batches and coins.
+        dtype: float64 or float32, of models and gradients; left out: the problem's own.
+        device: cpu, cuda, cuda:1 ...
+        engine: simulate: the cohort side by side; wire: one client after another, by messages.
+        store: where simulate keeps client states: device, host, file, or auto: the first with room.
+        weight_decay: adds weight_decay * y to every local gradient.
+        clip: largest norm of a gradient.
+        clip_scope: what of a local step is clipped: task, whole or reference
+            (undrift.core.options.Treatment).
+        decay: factor on lr after every round.
+        weights: uniform, or samples: clients count by their number of samples.
+        problem_seed: the parameter seed of a named problem: decides its data, its split, its first
+            weights.
+        **parameters: the other parameters of a named problem.
 
     >>> import undrift as ud
     >>> run = ud.run(ud.Scaffold(lr=0.05), "quadratic", rounds=50, steps=4)
