@@ -11,7 +11,7 @@ from undrift.cli.output import OK, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
-from undrift.core.params import describe, hints, meanings
+from undrift.core.params import describe, fields, hints, meanings, required
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.report.text import NONE, prose, table
@@ -96,14 +96,15 @@ class ObjectiveFacts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Parameter:
-    """A field of a method, an objective or a problem."""
+class Meaning:
+    """A field of a method, an objective, a problem or a spec, with what it means."""
 
     name: str
     takes: str
     required: bool
     default: object
     theory: bool
+    meaning: str
 
     @property
     def usual(self) -> str:
@@ -111,13 +112,6 @@ class Parameter:
         if self.required:
             return "required"
         return NONE if self.default is None else inline(self.default)
-
-
-@dataclasses.dataclass(frozen=True)
-class Meaning(Parameter):
-    """A field of a problem or of a spec, with what it means."""
-
-    meaning: str
 
 
 def methods(as_json: bool) -> None:
@@ -227,27 +221,19 @@ def assumptions(method: type[Method]) -> list[str]:
     return [text for text, holds in found.items() if holds]
 
 
-def parameters(cls: type) -> list[Parameter]:
-    """The fields of a method, an objective or a problem."""
-    declared = hints(cls)
+def explained(cls: type) -> list[Meaning]:
+    """The fields of a method, an objective, a problem or a spec."""
+    declared, known = hints(cls), meanings(cls)
     return [
-        Parameter(
+        Meaning(
             name=field.name,
             takes=describe(declared[field.name]),
-            required=field.default is field.default_factory is dataclasses.MISSING,
+            required=required(field),
             default=_default(field),
             theory=has_rule(cls, field.name),
+            meaning=known.get(field.name, ""),
         )
-        for field in dataclasses.fields(cls)
-    ]
-
-
-def explained(cls: type) -> list[Meaning]:
-    """The fields of a problem or of a spec."""
-    known = meanings(cls)
-    return [
-        Meaning(**dataclasses.asdict(row), meaning=known.get(row.name, ""))
-        for row in parameters(cls)
+        for field in fields(cls)
     ]
 
 
