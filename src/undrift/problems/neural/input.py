@@ -52,9 +52,8 @@ def samples(data: ImageSet, pipeline: Pipeline | None) -> Samples:
             f"classes are the names of the classes, such as ('cat', 'dog'); got {data.classes!r}"
         )
     x, test_x = (_tensor(name, getattr(data, name)) for name in ("images", "test_images"))
-    y, test_y = (
-        _labels(name, getattr(data, name), len(data.classes)) for name in ("labels", "test_labels")
-    )
+    names, classes = ("labels", "test_labels"), len(data.classes)
+    y, test_y = (_labels(name, getattr(data, name), classes) for name in names)
     for kind, inputs, labels in (("", x, y), ("test ", test_x, test_y)):
         if len(inputs) != len(labels):
             raise ValueError(
@@ -110,9 +109,8 @@ def refuse_module(module: object) -> None:
         raise TypeError(f"the network must be a torch.nn.Module; got {module!r}")
     refuse_batch_statistics(module)
     for name, layer in module.named_modules():
-        if any(
-            is_lazy(v) for v in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
-        ):
+        held = (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
+        if any(map(is_lazy, held)):
             where = f" at {name!r}" if name else ""
             raise ValueError(
                 f"the {type(layer).__name__}{where} has no shape before it has seen a sample; "

@@ -211,13 +211,15 @@ class NeuralOracle(Oracle):
         found: Tensor = vmap(grad(self.loss), in_dims=dims, randomness="error")(y, *given)
         return found
 
-    def takes_vmap(self, y: Tensor, batch: Tensor, key: Tensor) -> bool:
+    def takes_vmap(self) -> bool:
         """False where torch would run one network after another anyway, and warn of that."""
+        y = self.placed.network.start.to(self.placed.dtype).repeat(len(self.counts), 1)
+        batch = torch.zeros(len(y), 1, dtype=torch.int64)
         self.begin(y, y)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                self.stacked_gradients(y, self._arguments(self._inputs(y, batch, key=key)))
+                self.stacked_gradients(y, self._arguments(self._inputs(y, batch, key=batch[:, 0])))
             except Exception:  # a user's module may fail in any way
                 return False
         return not any("batching rule" in str(warning.message) for warning in caught)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
@@ -105,7 +106,7 @@ class Neural(Problem):
         given.refuse_inside(network.net, self.objective)
         self._refuse_network()
         if stacked is None and self.placed.mlp is None and not network.convolves:
-            self.placed.stacked = self._takes_vmap()
+            self.placed.stacked = self.at(np.array([0, 0])).takes_vmap()
         if network.convolves and self.dim < FEW:
             network.channels_last = network.takes_channels_last(self.placed.few())
         self._settle()
@@ -167,17 +168,13 @@ class Neural(Problem):
         """
         placed, held = self.placed, self.placed.samples
         model = placed.network.bound(x.detach().to(self.device, self.dtype))
+        judge = functools.partial(measure, model, placed.prepare)
         everyone, equal = np.arange(len(held.test_y)), np.ones(len(held.test_y))
-        tested = measure(
-            model, placed.prepare, held.test_x, held.test_y, samples=everyone, weights=equal
-        )
-        found = tested._asdict()
+        found = judge(held.test_x, held.test_y, samples=everyone, weights=equal)._asdict()
         if self.training:
-            mine, weights = (
-                np.concatenate(self.parts),
-                np.repeat(1 / np.array(self.samples), self.samples),
-            )
-            trained = measure(model, placed.prepare, held.x, held.y, samples=mine, weights=weights)
+            mine, sizes = np.concatenate(self.parts), np.array(self.samples)
+            weights = np.repeat(1 / sizes, sizes)
+            trained = judge(held.x, held.y, samples=mine, weights=weights)
             found |= {"train_loss": trained.loss, "train_accuracy": trained.accuracy}
         return found
 
@@ -197,7 +194,3 @@ class Neural(Problem):
         for logits in outputs:
             given.refuse_logits(logits, len(images), len(self.class_names))
         given.refuse_memory(network.net, network.own(training=True))
-
-    def _takes_vmap(self) -> bool:
-        y, batch = self.start().to(self.dtype).repeat(2, 1), torch.zeros(2, 1, dtype=torch.int64)
-        return self.at(np.array([0, 0])).takes_vmap(y, batch, key=batch[:, 0])
