@@ -64,10 +64,8 @@ def tiny_imagenet(path: Path) -> Pixels:
     """tiny-imagenet-200.zip: the classes sorted; the labelled val images are the test set."""
     with zip_archive(path) as archive:
         classes = sorted(archive.read(f"{_TINY}/wnids.txt").decode().split())
-        kept = (
-            re.fullmatch(rf"{_TINY}/train/([^/]+)/images/[^/]+\.JPEG", name)
-            for name in archive.namelist()
-        )
+        pattern = rf"{_TINY}/train/([^/]+)/images/[^/]+\.JPEG"
+        kept = (re.fullmatch(pattern, name) for name in archive.namelist())
         train = sorted((match[0], match[1]) for match in kept if match)
         lines = archive.read(f"{_TINY}/val/val_annotations.txt").decode().splitlines()
         rows = (line.split("\t") for line in lines if line)
@@ -149,7 +147,6 @@ def _labelled(
                 f"{path}: member {member!r} has class {name!r}, which wnids.txt lacks; "
                 "fetch it again"
             )
-    images = decode(
-        [member for member, _ in items], archive.read, lambda m: f"{path}: member {m!r}", "RGB"
-    )
+    members = [member for member, _ in items]
+    images = decode(members, archive.read, lambda m: f"{path}: member {m!r}", "RGB")
     return images, np.array([number[name] for _, name in items], np.int64)

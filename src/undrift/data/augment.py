@@ -196,10 +196,8 @@ class Pipeline:
 
 def fedrecu(dataset: str = "cifar10") -> Pipeline:
     """FedRecu's code: crop, flip; CIFAR-10's statistics for CIFAR-100 too."""
-    return Pipeline(
-        Augmentation(padding=4, flip=True),
-        _pick(dataset, {"cifar10": _CIFAR10, "cifar100": _CIFAR10}),
-    )
+    known = {"cifar10": _CIFAR10, "cifar100": _CIFAR10}
+    return Pipeline(Augmentation(padding=4, flip=True), _pick(dataset, known))
 
 
 def fedacg(dataset: str = "cifar10") -> Pipeline:
@@ -212,9 +210,8 @@ def fedspeed(dataset: str = "cifar10") -> Pipeline:
     """FedSpeed's code (FL-Simulator): flip, then half of the images cropped; padded by the mean."""
     half = (0.5, 0.5, 0.5)
     cifar10 = Normalise((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
-    normalise = _pick(
-        dataset, {"cifar10": cifar10, "cifar100": _CIFAR100, "tiny-imagenet": Normalise(half, half)}
-    )
+    known = {"cifar10": cifar10, "cifar100": _CIFAR100, "tiny-imagenet": Normalise(half, half)}
+    normalise = _pick(dataset, known)
     padding = 8 if dataset == "tiny-imagenet" else 4
     augmentation = Augmentation(
         padding, crop_probability=0.5, flip=True, order=("rotate", "flip", "crop")
