@@ -56,9 +56,8 @@ class Want:
         problem = without_defaults(self.spec.problem, {"folder"})
         if precision is not None:
             problem["precision"] = precision
-        usual = {f.name: f.default for f in dataclasses.fields(Settings)} | {
-            "device": self.spec.device
-        }
+        usual = {f.name: f.default for f in dataclasses.fields(Settings)}
+        usual["device"] = self.spec.device
         setting = self.spec.setting(self.entry)
         decides = {
             "edition": EDITION,
@@ -78,9 +77,8 @@ class Want:
     @property
     def alone(self) -> Spec:
         """A spec of this run and nothing else."""
-        entry = dataclasses.replace(
-            self.entry, rounds=self.rounds, given={**self.entry.given, "rounds": self.rounds}
-        )
+        given = {**self.entry.given, "rounds": self.rounds}
+        entry = dataclasses.replace(self.entry, rounds=self.rounds, given=given)
         return dataclasses.replace(
             self.spec, name=self.key, seeds=[self.seed], entries=(entry,), target=None
         )
@@ -183,9 +181,8 @@ def begin(folder: Folder, want: Want, note: str) -> None:
         folder.write("spec.toml", want.alone.toml())
         return
     about = {"date": time.strftime("%Y-%m-%d"), "precision": want.precision, "note": note}
-    folder.start(
-        want.alone, environment(want.spec.device) | {k: v for k, v in about.items() if v}, []
-    )
+    known = {name: value for name, value in about.items() if value}
+    folder.start(want.alone, environment(want.spec.device) | known, [])
 
 
 def end(folder: Folder, outcome: Outcome) -> None:

@@ -210,12 +210,8 @@ class Item:
 
 def names() -> list[str]:
     """Every item, in the order of papers and pages."""
-    found = [
-        f"{file.parent.name}/{file.stem}"
-        for file in PAPERS.glob("*/*.toml")
-        if "title" in _common(file)
-    ]
-    return sorted(found, key=_order)
+    titled = (file for file in PAPERS.glob("*/*.toml") if "title" in _common(file))
+    return sorted((f"{file.parent.name}/{file.stem}" for file in titled), key=_order)
 
 
 @cache

@@ -331,10 +331,10 @@ def _cells(column: Column, c: Cell) -> list[str]:
 def _number(column: Column, value: float | None) -> str:
     if value is None:
         return ""
+    if math.isinf(value):
+        return NEVER
     digits = _digits(column)
-    return (
-        NEVER if math.isinf(value) else f"{value:.4g}" if digits is None else f"{value:.{digits}f}"
-    )
+    return f"{value:.4g}" if digits is None else f"{value:.{digits}f}"
 
 
 def _digits(column: Column) -> int | None:
