@@ -1,5 +1,6 @@
 """FedRecu from the start of the authors' CNN code."""
 
+import hashlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -62,3 +63,11 @@ def test_only_the_first_round_is_another():
     oracle.round = 1
     assert torch.equal(code.work(me, got, oracle)[1].w, paper.work(me, got, oracle)[1].w)
     assert not torch.equal(code.work(me, got, oracle)[1].w, x)
+
+
+def test_its_bytes_stay_since_specs_hash_them():
+    """The identity of every spec with this file, and so of unfinished runs, depends on them."""
+    content = (PAPERS / "fedrecu" / "as_coded.py").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == (
+        "9c51f0e624ad5d2a43b29fab6bb5c9593622d3dea8ad4598021ad7112441dc35"
+    )

@@ -1,13 +1,12 @@
 """FedRecu from where the authors' CNN code starts it."""
 
-from undrift import FedRecu, Local, Phase
+from undrift.methods import FedRecu
 
 
 class FedRecuAsCoded(FedRecu):
     """FedRecu with g_i(-1) = g_i(0) for 0: the first gradient stays in the tracker for ever.
 
-    With exact gradients it never leaves x(0); with mini-batches it converges to where the mean
-    gradient equals the first one.
+    With exact gradients it never leaves x(0); with mini-batches it goes where the mean gradient is the first one.
 
     lr  alpha
     """
@@ -15,9 +14,7 @@ class FedRecuAsCoded(FedRecu):
     exact = False
 
     class Correct(FedRecu.Correct):
-        def work(
-            self, me: FedRecu.Client, got: Phase.Down, f: Local
-        ) -> tuple[FedRecu.Client, FedRecu.Correct.Up]:
+        def work(self, me, got, f):
             if f.round > 0:
                 return super().work(me, got, f)
             return self.Client(x=got.x, g=f.grad(got.x, step=0)), self.Up(w=got.x)
