@@ -340,7 +340,7 @@ def test_shapes_are_checked():
 def test_a_client_that_fails_in_one_phase_is_out_for_the_round_only():
     engine = Simulate(Stacking(), PROBLEM, steps=2)
     engine.judge = Judge(
-        lambda order, work: {1: "lost"} if (order.round, order.index) == (0, 0) else {}
+        lambda order, work: {1: "lost"} if (order.round, order.place) == (0, 0) else {}
     )
     engine.advance()
     assert engine.order().cohort.members.tolist() == [0, 2, 3, 4]

@@ -319,7 +319,7 @@ class _Twice(Simulate):
 
     def order(self) -> Order:
         order = super().order()
-        return dataclasses.replace(order, phase=_Watched(order.phase))
+        return order._replace(phase=_Watched(order.phase))
 
 
 class _Watched(Phase):

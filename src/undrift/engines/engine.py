@@ -124,6 +124,7 @@ class Engine:
         """Clients whose work did not count, and why."""
         self.server: State = method.server(self.x0)
         self._gone: list[int] = []
+        self._size = problem.dim * self.x0.element_size()
 
     @classmethod
     def needs(
@@ -280,22 +281,24 @@ class Engine:
                 raise ValueError(f"the saved {name} is {tensor.dtype}, not {self.x0.dtype}")
 
     def _book(self, order: Order, down: Message, works: Sequence[Work]) -> None:
-        size = self.problem.dim * self.x0.element_size()
         kinds, ledger = order.phase, self.ledger
-        dense_down = len(kinds.Down.vectors) - len(kinds.Down.sparse)
-        dense_up = len(kinds.Up.vectors) - len(kinds.Up.sparse)
         ledger.vectors_down += len(kinds.Down.vectors)
         ledger.vectors_up += len(kinds.Up.vectors)
-        ledger.bytes_down += order.cohort.size * (dense_down * size + sparse_bytes(down))
+        each = self._bytes(kinds.Down) + sparse_bytes(down)
+        ledger.bytes_down += len(order.cohort.members) * each
         for work in works:
             ledger.gradients += work.gradients
-            ledger.bytes_up += dense_up * size * len(work.senders)
+            ledger.bytes_up += self._bytes(kinds.Up) * len(work.senders)
             ledger.bytes_up += 0 if work.up is None else sparse_bytes(work.up)
         ledger.syncs += 1
 
+    def _bytes(self, kind: type[Message]) -> int:
+        """Of the vectors of a message that are sent whole."""
+        return (len(kind.vectors) - len(kind.sparse)) * self._size
+
     def _record(self, order: Order, refused: Mapping[int, str]) -> None:
         self._gone += refused
-        self.rejections += [Rejection(order.round, order.index, *why) for why in refused.items()]
+        self.rejections += [Rejection(order.round, order.place, *why) for why in refused.items()]
 
 
 def _in_order(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:

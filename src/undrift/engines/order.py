@@ -18,8 +18,8 @@ class Order(NamedTuple):
     """One phase of one round: who works, and how."""
 
     round: int
-    index: int
-    """The place of the phase in its round."""
+    place: int
+    """Of the phase in its round, from 0."""
     phase: Phase
     cohort: Cohort
     blocks: int
@@ -104,7 +104,7 @@ class Clock:
             picked = int(cohort.members[int(place)])
         return Order(
             round=round,
-            index=index,
+            place=index,
             phase=phase,
             cohort=cohort,
             blocks=plan.blocks,

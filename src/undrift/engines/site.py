@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -72,15 +72,17 @@ class Site:
 
     def work(self, share: Share, got: Message) -> Work:
         """What these clients make of a message. Nothing changes here but what is fetched ahead."""
-        if share.order.index == 0:
+        if share.order.place == 0:
             self.ends = []
         if not len(share.members):
             return Work()
-        with quiet(self.problem):  # again: an engine may call from another thread
-            mine = self.store.gather(self._places(share.members))
-            self.store.expect(lambda: self._own(share.order.following()))
-            previous = mine.pop(PREVIOUS, None)
-            me = self.method.Client(**mine, **self._recalled(share.members))
+        mine = self.store.gather(self._places(share.members))
+        self.store.expect(lambda: self._own(share.order.following()))
+        previous = mine.pop(PREVIOUS, None)
+        me = self.method.Client(**mine, **self._recalled(share.members))
+        if torch.is_inference_mode_enabled():
+            return self._perform(share, me, got, previous)
+        with quiet(self.problem):  # an engine may call from another thread
             return self._perform(share, me, got, previous)
 
     def commit(self, work: Work) -> None:
@@ -168,21 +170,23 @@ class Site:
         if (picked := share.order.picked) is None:
             return Work(senders, states, scratch, sent, senders, f.gradients, ends)
         only = slice(*np.searchsorted(senders, [picked, picked + 1]))
-        sent = sent.map(lambda v: v[only]) if len(senders[only]) else None
-        return Work(senders, states, scratch, sent, senders[only], f.gradients, ends)
+        chosen = sent.map(lambda v: v[only]) if len(senders[only]) else None
+        return Work(senders, states, scratch, chosen, senders[only], f.gradients, ends)
 
     def _recalled(self, members: np.ndarray) -> Mapping[str, Tensor]:
         """The scratch vectors of these clients."""
-        if self._scratch is None or np.array_equal(self._scratch.members, members):
-            return {} if self._scratch is None else self._scratch.rows
-        at = np.searchsorted(self._scratch.members, members)
-        known = np.isin(members, self._scratch.members)
+        if self._scratch is None:
+            return {}
+        there, rows = self._scratch
+        if there is members or np.array_equal(there, members):
+            return rows
+        at, known = np.searchsorted(there, members), np.isin(members, there)
         if not known.any():
             return {}
         if not known.all():
             raise ValueError("a phase needs scratch vectors of clients that took no part before")
         places = upload(at, self.common.x0.device)
-        return {name: v.index_select(0, places) for name, v in self._scratch.rows.items()}
+        return {name: v.index_select(0, places) for name, v in rows.items()}
 
     def _scratch_tensors(self) -> dict[str, Tensor]:
         if self._scratch is None:
@@ -229,9 +233,7 @@ class OneByOne(Site):
 
 def quiet(problem: Problem | Facts) -> AbstractContextManager[object]:
     """No automatic differentiation but where a problem itself uses it."""
-    if problem.differentiates:
-        return torch.no_grad()
-    return nullcontext() if torch.is_inference_mode_enabled() else torch.inference_mode()
+    return torch.no_grad() if problem.differentiates else torch.inference_mode()
 
 
 def _chosen(v: Tensor, at: Tensor | None) -> Tensor:
