@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-MANY, STRIDE = 8, 7
+MANY, STRIDE = 4, 9
 """Of a test with more than ``MANY`` cases the fast suite runs one in ``STRIDE``."""
 THOROUGH = {
     "benchmarks/test_peers.py",
@@ -26,7 +26,9 @@ THOROUGH = {
     "data/test_archives.py::test_a_tar_that_swells_is_refused_by_its_headers",
     "data/test_images.py::test_real_mnist",
     "data/test_images.py::test_real_packs",
+    "engines/test_compile.py::test_all_methods_in_one_process_and_each_compiled_once",
     "engines/test_dropout.py",
+    "engines/test_many_clients.py::test_memory_follows_the_declared_state",
     "engines/test_options.py::test_only_the_reference_scope_moves_the_fixed_point",
     "engines/test_options.py::test_scaffold_with_random_cohorts_is_still_exact",
     "methods/test_bounds.py::test_daneplus_theorem_4",
@@ -37,10 +39,14 @@ THOROUGH = {
     "papers/test_as_coded.py",
     "papers/test_convex_claims.py",
     "report/test_browser.py",
+    "reproduce/test_cache.py",
     "reproduce/test_convex.py",
     "reproduce/test_items.py::test_quick_forms_can_be_built",
     "reproduce/test_items.py::test_the_list_is_told_without_torch",
     "reproduce/test_pages.py",
+    "runs/test_api.py",
+    "runs/test_checkpoint.py::test_every_damage_is_detected",
+    "runs/test_experiment.py",
     "runs/test_loggers.py",
     "test_examples.py",
     "test_readme.py",
