@@ -13,6 +13,7 @@ from torch import nn
 import undrift as ud
 from undrift.check.federations import quadratic
 from undrift.cli import main
+from undrift.core import BadParameters
 from undrift.data.images import load_images
 from undrift.runs import events
 from undrift.runs.folder import BadFolder, Folder
@@ -303,3 +304,32 @@ def test_an_unknown_run_is_refused_with_the_runs_there_are(tmp_path):
     (tmp_path / "r" / "summary.json").unlink()
     with pytest.raises(KeyError, match=r"\('a', 0\)"):
         ud.load(tmp_path / "r").history("b", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"method": [{"name": "FedAvgg", "lr": 0.1}]}, ("method", 0, "name")),
+        ({"method": [{"name": "FedAvg", "lr": "theori"}]}, ("method", 0, "lr")),
+        ({"problem": {"name": "quadratic", "clientz": 3}}, ("problem", "clientz")),
+        ({"steps": object()}, ("steps",)),
+    ],
+)
+def test_a_wrong_dictionary_is_blamed_by_its_keys(change, path):
+    """Its user never saw the lines of a text."""
+    good = {"rounds": np.int64(3), "problem": {"name": "quadratic"}}
+    good["method"] = [{"name": "FedAvg", "lr": 0.05}]
+    assert ud.run_spec(good)["FedAvg", 0].status == "done"
+    with pytest.raises(BadSpec) as caught:
+        ud.run_spec(good | change)
+    (complaint,) = caught.value.complaints
+    keys = "".join(f"[{key!r}]" for key in path)
+    assert complaint.path == path and str(complaint).startswith(f"spec{keys}: ")
+
+
+def test_where_theory_prescribes_a_value_its_word_is_offered():
+    with pytest.raises(BadParameters, match='or "theory"'):
+        ud.Scaffold(lr="theori")
+    with pytest.raises(BadParameters) as caught:
+        ud.Scaffold(lr=0.1, server_lr="theori")
+    assert "theory" not in caught.value.problems["server_lr"]

@@ -233,16 +233,18 @@ def check(
     }
     for field in fields(cls):
         name, hint = field.name, declared[field.name]
+        by_theory = theory and name in vars(cls).get("prescribed", ())
+        allowed = describe(hint) + (f', or "{THEORY}"' if by_theory else "")
         if name not in values:
             if required(field):
-                problems[name] = f"{name} is missing: {describe(hint)}"
+                problems[name] = f"{name} is missing: {allowed}"
             continue
         value = values[name]
         left_to_theory = theory and value == THEORY and numeric(hint)
         if not left_to_theory and not fits(value, hint):
             counts = numeric(hint) or isinstance(value, list)
             most = f", at most {LARGEST}" if counts and _huge(value) else ""
-            problems[name] = not_allowed(name, value, describe(hint) + most)
+            problems[name] = not_allowed(name, value, allowed + most)
     return problems
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method, registry
 from undrift.core.options import Scope, Weights
-from undrift.core.params import BadParameters
+from undrift.core.params import BadParameters, plain, shown
 from undrift.core.problem import Problem
 from undrift.engines import Engine
 from undrift.problems.named import made
@@ -31,7 +31,8 @@ from undrift.runs.prepare import build, placed, ready, resolve
 from undrift.runs.results import Recorded, Run, Runs, history
 from undrift.runs.script import describe
 from undrift.spec import writer
-from undrift.spec.errors import BadSpec
+from undrift.spec.errors import BadSpec, Complaint, Place
+from undrift.spec.lines import Keys
 from undrift.spec.reader import load as load_spec
 from undrift.spec.reader import parse
 from undrift.spec.schema import Spec, Table, Values, values
@@ -213,10 +214,13 @@ def run_spec(
     """
     if isinstance(source, Mapping):
         name = "spec" if save is None else Path(save).name
-        spec = parse(_text({"name": name, **source}), "spec", overrides)
+        try:
+            experiment = make(parse(_text({"name": name, **source}), "spec", overrides))
+        except BadSpec as error:
+            raise BadSpec(map(_by_keys, error.complaints)) from None
     else:
-        spec = load_spec(source, overrides)
-    return _run(make(spec), save, overwrite, loggers, on_event or ignore, jobs)
+        experiment = make(load_spec(source, overrides))
+    return _run(experiment, save, overwrite, loggers, on_event or ignore, jobs)
 
 
 def resume(
@@ -339,15 +343,32 @@ def _spec(
         ) from None
 
 
+def _by_keys(complaint: Complaint) -> Complaint:
+    """The same complaint, placed by the keys of a dictionary instead of a line of its text."""
+    if complaint.place.line is None:
+        return complaint
+    return dataclasses.replace(complaint, place=_place(complaint.path))
+
+
+def _place(path: Keys) -> Place:
+    return Place("spec" + "".join(f"[{key!r}]" for key in path))
+
+
 def _text(document: Mapping[str, object]) -> str:
     """A dictionary as the text of a spec; ``None`` is what is left out."""
 
-    def without(value: object) -> object:
+    def without(value: object, path: Keys) -> object:
         if isinstance(value, Mapping):
-            return {key: without(inner) for key, inner in value.items() if inner is not None}
-        return [without(inner) for inner in value] if isinstance(value, list) else value
+            some = {key: inner for key, inner in value.items() if inner is not None}
+            return {key: without(inner, (*path, key)) for key, inner in some.items()}
+        if isinstance(value, list):
+            return [without(inner, (*path, k)) for k, inner in enumerate(value)]
+        if isinstance(value, (str, int, float)):
+            return value
+        text = f"{shown(value)} is not allowed: texts, numbers, lists and tables"
+        raise BadSpec([Complaint(path, text, _place(path))])
 
-    found = without(document)
+    found = without(plain(document), ())
     assert isinstance(found, dict)
     return writer.toml(found)
 
