@@ -28,13 +28,15 @@ class Batches:
     def __init__(self, streams: Streams, problem: Problem, size: int | None, epochs: bool = False):
         self.streams, self.problem, self.epochs = streams, problem, epochs
         self.size = None if size is None else min(size, max(problem.samples))
+        self.whole = self.size is None and not problem.drops
+        """Whether every gradient is that of all samples, and nothing is drawn."""
         self._laid: tuple[int, dict[tuple[int, ...], tuple[int, Tensor]]] = -1, {}
 
     def draw(self, members: Sequence[int] | np.ndarray, round: int, step: int) -> Batch:
         """Positions ``[C, size]`` among each client's samples, -1 for none; then what the
         augmentation drew, and dropout's keys.
         """
-        if self.size is None and not self.problem.drops:
+        if self.whole:
             return ()
         clients = np.asarray(members).tolist()
         batch = () if self.size is None else self._samples(clients, round, step, self.size)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import repeat
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -179,8 +180,8 @@ class Stacked(Descent):
         self._oracle.begin(iterate(y), self._previous)
         fewest, most = min(self._planned), max(self._planned)
         if until is None and fewest == most:
-            for j in range(start, most):
-                y = step(y, self._bound(j))
+            for grad in self._gradients(range(start, most)):
+                y = step(y, grad)
             self._count(self._size)
             self.steps = most - start
         else:
@@ -195,9 +196,10 @@ class Stacked(Descent):
         """Clients that have taken their steps, or met ``until``, keep what they have."""
         planned, like = np.array(self._planned), iterate(y)
         last = upload(planned, like.device).unsqueeze(-1)
-        for j in range(start, most):
+        steps = range(start, most)
+        for j, grad in zip(steps, self._gradients(steps), strict=True):
             going = last > j
-            y = _where(going, step(y, self._bound(j)), y)
+            y = _where(going, step(y, grad), y)
             self._count(int(going.sum()) if until is not None else int((planned > j).sum()))
             if until is not None:
                 last = torch.where(going & until(y), j + 1, last)
@@ -210,16 +212,20 @@ class Stacked(Descent):
         self.gradients += self._calls * active
         self._calls = 0
 
-    def _bound(self, step: int) -> Gradient:
-        """``grad`` inside one step."""
-        return Gradient(self, self._batch(self._drawn + step))
+    def _gradients(self, steps: range) -> Iterator[Gradient]:
+        """``grad`` inside each of these steps."""
+        if self._batches.whole:
+            yield from repeat(Gradient(self, ()), len(steps))
+        else:
+            for step in steps:
+                yield Gradient(self, self._batch(self._drawn + step))
 
     def _compiles(self, x: Tensor) -> bool:
         if not x.is_cuda:
             return False
         y = self.rows(x)
         self._oracle.begin(y, self._previous)
-        return self._bound(0).recorded(y) is not None
+        return next(self._gradients(range(1))).recorded(y) is not None
 
     def _step_(self, y: Tensor, lr: float, grad: Grad) -> Tensor:
         return grad.step_(y, lr) if isinstance(grad, Gradient) else super()._step_(y, lr, grad)
@@ -237,11 +243,11 @@ class Gradient:
         self._f, self._batch = f, batch
 
     def __call__(self, y: Tensor) -> Tensor:
-        self.count(1)
+        self._f._calls += 1
         return self._f._treated(y, self._f._oracle.grad(y, *self._batch))
 
     def step_(self, y: Tensor, lr: float) -> Tensor:
-        self.count(1)
+        self._f._calls += 1
         return self._f._oracle.step_(y, lr, *self._batch)
 
     def recorded(self, y: Tensor) -> Recording | None:
@@ -270,10 +276,11 @@ class Group(Stacked):
         super().__init__(share, rules, oracle, previous)
         self._halted = halted
 
-    def _bound(self, step: int) -> Gradient:
-        if self._halted():
-            raise Halted
-        return super()._bound(step)
+    def _gradients(self, steps: range) -> Iterator[Gradient]:
+        for grad in super()._gradients(steps):
+            if self._halted():
+                raise Halted
+            yield grad
 
 
 def iterate(y: Tensor | State) -> Tensor:

@@ -96,8 +96,13 @@ class Diagonal(Explicit):
 class Dense(Explicit):
     """Hessians ``H [N, d, d]``, symmetric: a row vector times H is the faster product on a CPU."""
 
+    @cached_property
+    def offsets(self) -> Tensor:
+        """-q, ``[C, 1, d]``."""
+        return self.minus_q.unsqueeze(1)
+
     def full(self, y: Tensor) -> Tensor:
-        return torch.baddbmm(self.minus_q.unsqueeze(1), y.unsqueeze(1), self.H).squeeze(1)
+        return torch.baddbmm(self.offsets, y.unsqueeze(1), self.H).squeeze(1)
 
 
 class QuadraticForm(ExactProblem):
