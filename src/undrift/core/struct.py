@@ -38,8 +38,10 @@ class Struct:
     """Fields that are always there: the ``Vec`` and the ``Sparse`` ones."""
     sparse: tuple[str, ...] = ()
     """Those of them that are ``Sparse``."""
+    whole: tuple[str, ...] = ()
+    """Those of them that are ``Vec``, which travel whole."""
     scratch: tuple[str, ...] = ()
-    _whole: frozenset[str] = frozenset()
+    _required: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -57,12 +59,13 @@ class Struct:
         cls.scratch = tuple(
             dict.fromkeys((*cls.scratch, *(n for n, k in kinds.items() if k == "Scratch")))
         )
-        cls._whole = frozenset(cls.vectors)
+        cls.whole = tuple(n for n in cls.vectors if n not in cls.sparse)
+        cls._required = frozenset(cls.vectors)
         for name in cls.scratch:
             setattr(cls, name, None)
 
     def __init__(self, **fields: Vec | None) -> None:
-        if fields.keys() != self._whole:
+        if fields.keys() != self._required:
             self._refuse(fields)
         self.__dict__.update(fields)
 
@@ -94,7 +97,7 @@ class Struct:
 
     def replace(self, **changes: Vec | None) -> Self:
         """The same record with some vectors changed."""
-        if not self._whole.issuperset(changes):
+        if not self._required.issuperset(changes):
             self._refuse({**self.__dict__, **changes})
         return self._like({**self.__dict__, **changes})
 

@@ -281,20 +281,17 @@ class Engine:
                 raise ValueError(f"the saved {name} is {tensor.dtype}, not {self.x0.dtype}")
 
     def _book(self, order: Order, down: Message, works: Sequence[Work]) -> None:
-        kinds, ledger = order.phase, self.ledger
-        ledger.vectors_down += len(kinds.Down.vectors)
-        ledger.vectors_up += len(kinds.Up.vectors)
-        each = self._bytes(kinds.Down) + sparse_bytes(down)
+        Down, Up, ledger = order.phase.Down, order.phase.Up, self.ledger
+        ledger.syncs += 1
+        ledger.vectors_down += len(Down.vectors)
+        ledger.vectors_up += len(Up.vectors)
+        each = self._size * len(Down.whole) + (sparse_bytes(down) if Down.sparse else 0)
         ledger.bytes_down += len(order.cohort.members) * each
         for work in works:
             ledger.gradients += work.gradients
-            ledger.bytes_up += self._bytes(kinds.Up) * len(work.senders)
-            ledger.bytes_up += 0 if work.up is None else sparse_bytes(work.up)
-        ledger.syncs += 1
-
-    def _bytes(self, kind: type[Message]) -> int:
-        """Of the vectors of a message that are sent whole."""
-        return (len(kind.vectors) - len(kind.sparse)) * self._size
+            ledger.bytes_up += self._size * len(Up.whole) * len(work.senders)
+            if Up.sparse and work.up is not None:
+                ledger.bytes_up += sparse_bytes(work.up)
 
     def _record(self, order: Order, refused: Mapping[int, str]) -> None:
         self._gone += refused

@@ -91,6 +91,7 @@ class Clock:
         self._everyone, self._most = np.arange(self.clients), max(steps)
         self._full = sampling.always_full(self.clients)
         self._repeats = method.repeats() and decay == 1
+        self._single = type(method).blocks is Method.blocks
         self._plan: tuple[int, Plan] | None = None
         self._counted = 0, 0
 
@@ -108,7 +109,7 @@ class Clock:
             phase=phase,
             cohort=cohort,
             blocks=plan.blocks,
-            blocks_before=self._blocks_before(round),
+            blocks_before=round if self._single else self._blocks_before(round),
             decay=self.decay if round else 1.0,
             picked=picked,
             last=index + 1 == len(plan.phases),
@@ -149,8 +150,6 @@ class Clock:
         return Cohort(members, n, round, [steps[i] for i in members.tolist()])
 
     def _blocks_before(self, round: int) -> int:
-        if type(self.method).blocks is Method.blocks:
-            return round
         counted, blocks = self._counted if self._counted[0] <= round else (0, 0)
         blocks += sum(self.method.blocks(self._begin(number)) for number in range(counted, round))
         self._counted = round, blocks
