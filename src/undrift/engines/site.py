@@ -150,28 +150,25 @@ class Site:
 
     def _did(self, share: Share, me: State, got: Message, f: Stacked) -> Work:
         new, up = share.order.phase.work(me, got, f)
-        return self._work(share, new, up, f, f.rows)
+        end = None if f.end is None else f.rows(f.end)
+        return self._work(share, new.map(f.rows), up.map(f.rows), end, f.gradients)
 
     def _work(
-        self,
-        share: Share,
-        new: State,
-        up: Message,
-        f: Stacked | One,
-        rows: Callable[[Tensor], Tensor],
+        self, share: Share, new: State, up: Message, end: Tensor | None, gradients: int
     ) -> Work:
-        """What these clients return as work, ``rows`` of it."""
-        states = {name: rows(getattr(new, name)) for name in new.vectors}
-        scratch = {name: rows(v) for name in new.scratch if (v := getattr(new, name)) is not None}
-        ends = [] if f.end is None else [rows(f.end)]
-        if ends and self.problem.remembers:
-            states[PREVIOUS] = torch.cat(ends)
-        senders, sent = share.members, up.map(rows)
-        if (picked := share.order.picked) is None:
-            return Work(senders, states, scratch, sent, senders, f.gradients, ends)
-        only = slice(*np.searchsorted(senders, [picked, picked + 1]))
-        chosen = sent.map(lambda v: v[only]) if len(senders[only]) else None
-        return Work(senders, states, scratch, chosen, senders[only], f.gradients, ends)
+        """What these clients return as work, from vectors ``[C, d]``."""
+        vectors = dict(new.items())
+        scratch = {name: vectors.pop(name) for name in new.scratch if name in vectors}
+        if end is not None and self.problem.remembers:
+            vectors[PREVIOUS] = end
+        members = senders = share.members
+        sent: Message | None = up
+        if (picked := share.order.picked) is not None:
+            only = slice(*np.searchsorted(members, [picked, picked + 1]))
+            senders = members[only]
+            sent = up.map(lambda v: v[only]) if len(senders) else None
+        ends = () if end is None else (end,)
+        return Work(members, vectors, scratch, sent, senders, gradients, ends)
 
     def _recalled(self, members: np.ndarray) -> Mapping[str, Tensor]:
         """The scratch vectors of these clients."""
@@ -214,16 +211,22 @@ class OneByOne(Site):
     stacks = False
 
     def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
-        works: list[Work] = []
-        rows = {name: v.unbind() for name, v in me.items()}
+        did: list[tuple[State, Message]] = []
+        ends: list[Tensor] = []
+        gradients, rows = 0, {name: v.unbind() for name, v in me.items()}
         for k in range(len(share.members)):
             one = share.part(slice(k, k + 1))
             before = None if previous is None else previous[k : k + 1]
             f = One(one, self.common.rules, self.problem.at(one.members), before)
             mine = self.method.Client(**{name: v[k] for name, v in rows.items()})
-            new, up = self._exchange(one, mine, got, f)
-            works.append(self._work(one, new, up, f, _row))
-        return joined(works)
+            did.append(self._exchange(one, mine, got, f))
+            gradients += f.gradients
+            if f.end is not None:
+                ends.append(f.end)
+        (new, up), *others = did
+        new = new.map(_stack, *(other for other, _ in others))
+        up = up.map(_stack, *(other for _, other in others))
+        return self._work(share, new, up, torch.stack(ends) if ends else None, gradients)
 
     def _exchange(self, one: Share, me: State, got: Message, f: One) -> tuple[State, Message]:
         """The work of one client."""
@@ -240,8 +243,8 @@ def _chosen(v: Tensor, at: Tensor | None) -> Tensor:
     return v if at is None else v.index_select(0, at.to(v.device))
 
 
-def _row(v: Tensor) -> Tensor:
-    return v.unsqueeze(0)
+def _stack(*rows: Tensor) -> Tensor:
+    return torch.stack(rows)
 
 
 def _saved_name(name: str) -> str:
