@@ -2,18 +2,26 @@
 
 A phase is five steps on every engine: an order from the clock; the clients' work, collected from
 the sites; a judgement of who counts; their new states committed; their uploads reduced and merged.
+
+A client whose work does not count is left out of the whole round: if an earlier phase has used
+something of it, the round begins again without it. A round that cannot count without it, or that
+nobody is left for, is skipped: server and clients are as they were when it began.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.cohort import Sampling, sampling
+from undrift.core.cohort import Cohort, Sampling, sampling
+from undrift.core.faults import Faults, judging
+from undrift.core.faults import faults as planned_faults
 from undrift.core.method import Method
 from undrift.core.options import LocalOptions, local_steps
 from undrift.core.params import BadParameters, hints, plain
@@ -23,7 +31,8 @@ from undrift.core.struct import Message, State
 from undrift.engines.arguments import first_point, refusals
 from undrift.engines.batches import Batches
 from undrift.engines.codec import sparse_bytes
-from undrift.engines.judge import Judge, Rejection
+from undrift.engines.faults import FaultyClients
+from undrift.engines.judge import Diverged, Judge, Rejection, Sound, Stuck
 from undrift.engines.local import Rules
 from undrift.engines.memory import Needs, plan
 from undrift.engines.options import NoOptions
@@ -31,7 +40,7 @@ from undrift.engines.order import Clock, Order
 from undrift.engines.reduction import Reducer
 from undrift.engines.site import Common, Site, quiet
 from undrift.engines.store import Rows
-from undrift.engines.work import Work
+from undrift.engines.work import Work, in_order, joined
 
 Tensors = dict[str, Tensor]
 Counters = dict[str, Any]
@@ -54,6 +63,15 @@ class Ledger:
     gradients: int = 0
     iterations: int = 0
     syncs: int = 0
+    left_out: int = 0
+    """Clients whose work did not count, summed over rounds."""
+    skipped: int = 0
+    """Rounds that did not count."""
+
+    def counts(self) -> dict[str, int]:
+        """All of it by name; without troubles, where there were none."""
+        spent = dataclasses.asdict(self)
+        return {k: v for k, v in spent.items() if v or k not in ("left_out", "skipped")}
 
 
 class Engine:
@@ -85,6 +103,8 @@ class Engine:
         epochs: int | None = None,
         seed: int = 0,
         x0: object = None,
+        faults: object = None,
+        judge: object = None,
         **options: Any,
     ):
         steps, batch, epochs, seed = map(plain, (steps, batch, epochs, seed))
@@ -101,7 +121,9 @@ class Engine:
         self.own = self.Options(**own)
         self.steps = local_steps(steps, epochs, batch, problem.samples)
         self.cohort = sampling(cohort) or Sampling(n)
+        planned, self.judging = planned_faults(faults), judging(judge)
         reasons = method.refuse(n, self.cohort, self.steps, self.options.weights)
+        reasons += [reason for fault in planned for reason in fault.refuse(n)]
         if reasons := reasons + method.refuse_decay(self.options.decay):
             raise BadParameters(type(self).__name__, dict(reasons))
         if fields := method.open_fields():
@@ -117,13 +139,24 @@ class Engine:
         samples = None
         if self.options.weights == "samples":
             samples = torch.tensor(problem.samples, dtype=self.x0.dtype, device=self.x0.device)
-        self.reducer, self.judge = Reducer(samples), Judge()
+        norm = math.inf if self.judging.norm == "off" else self.judging.norm
+        self.reducer = Reducer(samples)
+        self.judge = Judge(Sound(problem.dim, self.x0.dtype, norm))
+        self.faulty: FaultyClients | None = None
+        if planned:
+            found = Faults(planned, self.streams, n)
+            self.faulty = FaultyClients(found, self.judging.late == "count")
         self.round = self.phase = 0
         self.ledger = Ledger()
         self.rejections: list[Rejection] = []
         """Clients whose work did not count, and why."""
         self.server: State = method.server(self.x0)
+        self.moved: float | None = None
+        """How far the last round that counted moved the model."""
         self._gone: list[int] = []
+        self._skipped: list[int] = []
+        self._failing = self._speechless = 0
+        self._start: State | None = self.server
         self._size = problem.dim * self.x0.element_size()
 
     @classmethod
@@ -160,39 +193,134 @@ class Engine:
         return decision
 
     def advance(self) -> None:
-        """One phase."""
+        """One phase; or none, where the round begins again or is skipped."""
         order = self.order()
+        if self._gone and not self._counts(order):
+            return self._skip(order)
         with quiet(self.problem):
             down = order.phase.send(self.server)
             works = self.collect(order, down)
-            refused, cohort, counted = self.judge(order, works), order.cohort, works
+            late: dict[int, Work] = {}
+            if self.faulty is not None:
+                late = self.faulty.arrivals(order)
+                works = self.faulty.spoil(order, works)
+            refused, cohort, counted = self.judge(order, down, works), order.cohort, works
+            self._book(order, down, works)
             if refused:
-                cohort = cohort.without([*refused])
+                self._leave_out(order, refused)
+                cohort = cohort.without(refused)
+                if not self._counts(order._replace(cohort=cohort)):
+                    return self._skip(order, nobody=not cohort.size)
+                if order.place or order.picked in refused:
+                    return self._again(order)
                 counted = [work.only(cohort.members) for work in works]
             self.commit(counted)
-            up = self.reduce(order, counted)
-            self.server = order.phase.merge(self.server, up, cohort)
-        self._book(order, down, works)
-        if refused:
-            self._record(order, refused)
+            if late:
+                counted, cohort = self._with_late(counted, cohort, late)
+            server = order.phase.merge(self.server, self.reduce(order, counted), cohort)
+            self._check_server(order, server)
+        self.server = server
         self.phase += 1
         if order.last:
-            self.phase, self.round, self._gone = 0, self.round + 1, []
-            self.ledger.iterations += order.iterations
-            self.server = self.server.lasting()
-            for site in self.sites:
-                site.forget()
+            self._end_round(order)
 
     def run_round(self) -> None:
-        """The phases left of this round."""
+        """The phases left of this round.
+
+        Raises :class:`Diverged` where the model would no longer be finite, and :class:`Stuck` where
+        too many rounds in a row did not count.
+        """
         target = self.round + 1
         while self.round < target:
             self.advance()
 
     def order(self) -> Order:
         """What the next phase asks of the clients."""
-        order = self.clock.at(self.round, self.phase)
-        return order._replace(cohort=order.cohort.without(self._gone)) if self._gone else order
+        if self.phase == 0 and not self._gone and self.faulty is not None:
+            order = self.clock.at(self.round, 0, self._skipped)
+            dropped = self.faulty.faults.dropped(self.round, order.cohort.members)
+            self._leave_out(order, dict.fromkeys(dropped, "it dropped out before the work"))
+        return self.clock.at(self.round, self.phase, self._skipped, self._gone)
+
+    def _counts(self, order: Order) -> bool:
+        """Whether a phase can count with the clients that are left."""
+        needs_all = self.method.participation == "full" or order.phase.who == "all"
+        return bool(order.cohort.size) and not (needs_all and not order.cohort.full)
+
+    def _leave_out(self, order: Order, refused: Mapping[int, str]) -> None:
+        self._gone += refused
+        self.ledger.left_out += len(refused)
+        self.rejections += [Rejection(order.round, order.place, *why) for why in refused.items()]
+
+    def _again(self, order: Order) -> None:
+        """Begin the round again, without the clients that are gone."""
+        self._roll_back(order)
+        self.phase = 0
+
+    def _skip(self, order: Order, nobody: bool = False) -> None:
+        """Go on to the next round; this one leaves no trace but in the ledger.
+
+        If ``nobody`` did work that counts, twice in a row and without a plan of faults, that is not
+        the clients' fault.
+        """
+        self._roll_back(order)
+        self._failing += 1
+        self._speechless = self._speechless + 1 if nobody and self.faulty is None else 0
+        self._skipped.append(self.round)
+        self.ledger.skipped += 1
+        failed = [one for one in self.rejections if one.round == self.round]
+        self.phase, self.round, self._gone = 0, self.round + 1, []
+        if self._speechless > 1:
+            raise Diverged(order.round, "no client's work could be used")
+        if self._failing > self.judging.patience:
+            raise Stuck(self._failing, failed)
+
+    def _roll_back(self, order: Order) -> None:
+        if self._start is None:
+            raise RuntimeError(
+                f"round {order.round} was continued in the middle and cannot begin again: "
+                "continue from a snapshot between rounds"
+            )
+        self.server = self._start
+        for site in self.sites:
+            site.roll_back()
+
+    def _check_server(self, order: Order, server: State) -> None:
+        """Raise :class:`Diverged` unless every vector of the server is finite."""
+        sizes = [torch.linalg.vector_norm(v) for _, v in server.items()]
+        if order.last and self._start is not None:
+            sizes.append(torch.dist(self.method.point(server), self.method.point(self._start)))
+        found = torch.stack(sizes).tolist()
+        if not math.isfinite(sum(found)):
+            self._roll_back(order)
+            self.phase, self._gone = 0, []
+            raise Diverged(order.round, "the model is no longer finite")
+        self.moved = found[-1] if order.last and self._start is not None else None
+
+    def _end_round(self, order: Order) -> None:
+        self.phase, self.round, self._gone = 0, self.round + 1, []
+        self._failing = self._speechless = 0
+        self.ledger.iterations += order.iterations
+        self.server = self._start = self.server.lasting()
+        for site in self.sites:
+            site.forget()
+
+    def _with_late(
+        self, works: Sequence[Work], cohort: Cohort, late: Mapping[int, Work]
+    ) -> tuple[list[Work], Cohort]:
+        """The work of a phase and its cohort with what came late, which is kept as well."""
+        steps = self.clock.plan(self.round, cohort.round).steps
+        planned = {**dict(zip(cohort.members.tolist(), cohort.planned, strict=True))}
+        planned |= {client: steps[client] for client in late}
+        together: list[Work] = []
+        for site, work in zip(self.sites, works, strict=True):
+            mine = [late[client] for client in sorted(late) if site.holds(client)]
+            for one in mine:
+                site.adopt(one)
+            together.append(in_order(joined([work._replace(scratch={}), *mine])) if mine else work)
+        members = np.array(sorted(planned))
+        steps_of = [planned[client] for client in members.tolist()]
+        return together, dataclasses.replace(cohort, members=members, planned=steps_of)
 
     def collect(self, order: Order, down: Message) -> list[Work]:
         """The work of every site on an order."""
@@ -243,8 +371,15 @@ class Engine:
         tensors: dict[str, Any] = {f"server.{name}": v for name, v in self.server.items()}
         tensors |= self.client_tensors() if lasting else self.client_parts()
         counters: Counters = {"round": self.round, "phase": self.phase}
-        counters |= dataclasses.asdict(self.ledger)
-        return tensors, counters | ({"gone": self._gone} if self._gone else {})
+        troubles = {
+            "gone": self._gone,
+            "skipped_rounds": self._skipped,
+            "failing": self._failing,
+            "speechless": self._speechless,
+        }
+        if self.faulty is not None:
+            tensors |= self.faulty.tensors()
+        return tensors, counters | self.ledger.counts() | {k: v for k, v in troubles.items() if v}
 
     def restore(self, tensors: Tensors, counters: Counters) -> None:
         """Continue from a snapshot; one that does not fit the method's states is refused."""
@@ -255,7 +390,13 @@ class Engine:
         self.load_clients(tensors)
         self.round, self.phase = counters["round"], counters["phase"]
         self._gone = list(counters.get("gone", ()))
-        self.ledger = Ledger(**{f.name: counters[f.name] for f in dataclasses.fields(Ledger)})
+        self._skipped = list(counters.get("skipped_rounds", ()))
+        self._failing, self._speechless = counters.get("failing", 0), counters.get("speechless", 0)
+        self._start = None if self.phase else self.server
+        if self.faulty is not None:
+            self.faulty.load(tensors, self.method.Up, device)
+        spent = {f.name: counters.get(f.name, f.default) for f in dataclasses.fields(Ledger)}
+        self.ledger = Ledger(**spent)
 
     def _check(self, tensors: Tensors) -> None:
         state, declared = self.method.Server, self.method.Client
@@ -265,6 +406,7 @@ class Engine:
         optional = {f"server.{n}" for n in state.scratch}
         optional |= {f"scratch.{n}" for n in declared.scratch}
         optional |= {"scratch_members"} if declared.scratch else set()
+        optional |= {name for name in tensors if name.startswith(("stale.", "late"))}
         missing, extra = required - set(tensors), set(tensors) - required - optional
         if missing or extra:
             words = [f"missing {', '.join(sorted(missing))}"] if missing else []
@@ -292,10 +434,6 @@ class Engine:
             ledger.bytes_up += self._size * len(Up.whole) * len(work.senders)
             if Up.sparse and work.up is not None:
                 ledger.bytes_up += sparse_bytes(work.up)
-
-    def _record(self, order: Order, refused: Mapping[int, str]) -> None:
-        self._gone += refused
-        self.rejections += [Rejection(order.round, order.place, *why) for why in refused.items()]
 
 
 def _in_order(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:

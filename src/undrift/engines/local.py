@@ -38,7 +38,7 @@ class Descent:
 
     def __init__(self, share: Share, rules: Rules, oracle: Oracle, previous: Tensor | None):
         order = share.order
-        self.round, self.decay = order.round, order.decay
+        self.round, self.decay = order.counted, order.decay
         self.blocks, self.blocks_before = order.blocks, order.blocks_before
         self.steps: float | Tensor = 0
         self.gradients = 0
@@ -46,7 +46,7 @@ class Descent:
         self._planned, self._batches, self._options = share.steps, rules.batches, rules.options
         self._oracle, self._previous = oracle, previous
         self._raw = False
-        self._drawn = 0
+        self._drawing, self._drawn = order.round, 0
 
     def descend(
         self,
@@ -101,7 +101,7 @@ class Descent:
         return g if self._raw or self._options.plain else self._options.treated(y, g)
 
     def _batch(self, step: int) -> Batch:
-        return self._batches.draw(self.members, self.round, step)
+        return self._batches.draw(self.members, self._drawing, step)
 
 
 class One(Descent):

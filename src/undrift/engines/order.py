@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ class Order(NamedTuple):
     """One phase of one round: who works, and how."""
 
     round: int
+    counted: int
+    """Rounds before it that counted: what a method takes for the number of the round."""
     place: int
     """Of the phase in its round, from 0."""
     phase: Phase
@@ -25,9 +27,9 @@ class Order(NamedTuple):
     blocks: int
     """How often the local work is repeated before communicating."""
     blocks_before: int
-    """Blocks of all the rounds before."""
+    """Blocks of all the rounds before that counted."""
     decay: float
-    """What lr was multiplied by since the round before."""
+    """What lr was multiplied by since the last round that counted."""
     picked: int | None
     """The only client that uploads, where the reduction is ``pick``."""
     last: bool
@@ -92,45 +94,55 @@ class Clock:
         self._full = sampling.always_full(self.clients)
         self._repeats = method.repeats() and decay == 1
         self._single = type(method).blocks is Method.blocks
-        self._plan: tuple[int, Plan] | None = None
-        self._counted = 0, 0
+        self._plan: tuple[tuple[int, int], Plan] | None = None
+        self._blocks: tuple[tuple[int, ...], int, int] = (), 0, 0
 
-    def at(self, round: int, index: int) -> Order:
-        """The order of one phase of a round."""
-        plan = self.plan(round)
+    def at(
+        self, round: int, index: int, skipped: Sequence[int] = (), gone: Collection[int] = ()
+    ) -> Order:
+        """The order of one phase of a round.
+
+        ``skipped`` are the rounds before it that did not count, ``gone`` the clients that are left
+        out of this one.
+        """
+        counted = round - len(skipped)
+        plan = self.plan(round, counted)
         phase = plan.phases[index]
-        cohort, picked = self._cohort(phase, round, plan.steps), None
-        if phase.reduction == "pick":
+        cohort, picked = self._cohort(phase, round, counted, plan.steps), None
+        if gone:
+            cohort = cohort.without(gone)
+        if phase.reduction == "pick" and cohort.size:
             place = self.streams.at("pick", round, step=index).integers(cohort.size)
             picked = int(cohort.members[int(place)])
         return Order(
             round=round,
+            counted=counted,
             place=index,
             phase=phase,
             cohort=cohort,
             blocks=plan.blocks,
-            blocks_before=round if self._single else self._blocks_before(round),
-            decay=self.decay if round else 1.0,
+            blocks_before=counted if self._single else self._blocks_before(round, skipped),
+            decay=self.decay if counted else 1.0,
             picked=picked,
             last=index + 1 == len(plan.phases),
             iterations=plan.most * plan.blocks,
             following=lambda: self.drawn(round + 1),
         )
 
-    def plan(self, round: int) -> Plan:
+    def plan(self, round: int, counted: int) -> Plan:
         """Steps, phases and blocks of a round."""
-        if self._plan is not None and (self._repeats or self._plan[0] == round):
+        if self._plan is not None and (self._repeats or self._plan[0] == (round, counted)):
             return self._plan[1]
         method = self.method
         if self.decay != 1:
-            lr = getattr(method, "lr") * self.decay**round  # noqa: B009 - refused without lr
+            lr = getattr(method, "lr") * self.decay**counted  # noqa: B009 - refused without lr
             method = dataclasses.replace(method, lr=lr)
-        now = self._begin(round)
+        now = self._begin(round, counted)
         steps = method.local_steps(now)
         now = dataclasses.replace(now, steps=steps)
         most = self._most if steps is self.steps else max(steps)
         plan = Plan(steps, most, method.phases(now), method.blocks(now))
-        self._plan = round, plan
+        self._plan = (round, counted), plan
         return plan
 
     def drawn(self, round: int) -> np.ndarray:
@@ -139,21 +151,26 @@ class Clock:
             return self._everyone
         return self.sampling.draw(self.streams, round, self.clients).members
 
-    def _cohort(self, phase: Phase, round: int, steps: Sequence[int]) -> Cohort:
+    def _cohort(self, phase: Phase, round: int, counted: int, steps: Sequence[int]) -> Cohort:
         n, who = self.clients, phase.who
         if who == "all" or (who == "cohort" and self._full):
-            return Cohort(self._everyone, n, round, steps)
+            return Cohort(self._everyone, n, counted, steps)
         if who == "one":
             members = self.streams.at("one", round).integers(n, size=1)
         else:
             members = self.drawn(round)
-        return Cohort(members, n, round, [steps[i] for i in members.tolist()])
+        return Cohort(members, n, counted, [steps[i] for i in members.tolist()])
 
-    def _blocks_before(self, round: int) -> int:
-        counted, blocks = self._counted if self._counted[0] <= round else (0, 0)
-        blocks += sum(self.method.blocks(self._begin(number)) for number in range(counted, round))
-        self._counted = round, blocks
+    def _blocks_before(self, round: int, skipped: Sequence[int]) -> int:
+        known, before, blocks = self._blocks
+        if known != tuple(skipped) or before > round:
+            before, blocks = 0, 0
+        for number in range(before, round):
+            if number not in skipped:
+                counted = number - sum(one < number for one in skipped)
+                blocks += self.method.blocks(self._begin(number, counted))
+        self._blocks = tuple(skipped), round, blocks
         return blocks
 
-    def _begin(self, round: int) -> Round:
-        return Round(round, self.steps, lambda: self.streams.at("coins", round))
+    def _begin(self, round: int, counted: int) -> Round:
+        return Round(counted, self.steps, lambda: self.streams.at("coins", round))

@@ -38,8 +38,8 @@ class Common:
     rules: Rules
 
 
-class Scratch(NamedTuple):
-    """Vectors kept between the phases of a round, of the clients of the last phase."""
+class Kept(NamedTuple):
+    """Vectors ``[C, d]`` of some clients: scratch of the last phase, or states to return to."""
 
     members: np.ndarray
     rows: Mapping[str, Tensor]
@@ -64,7 +64,12 @@ class Site:
         self.store = opened(place, start, clients, folder())
         self.ends: list[Tensor] = []
         """Local models of this round."""
-        self._scratch: Scratch | None = None
+        self._scratch: Kept | None = None
+        self._read: Kept | None = None
+        self._undo: list[Kept] = []
+
+    def holds(self, client: int) -> bool:
+        return self.held is None or client in self.held
 
     def share(self, order: Order) -> Share:
         """The clients of an order that are here."""
@@ -72,11 +77,13 @@ class Site:
 
     def work(self, share: Share, got: Message) -> Work:
         """What these clients make of a message. Nothing changes here but what is fetched ahead."""
+        self._read = None
         if share.order.place == 0:
             self.ends = []
         if not len(share.members):
             return Work()
         mine = self.store.gather(self._places(share.members))
+        self._read = None if share.order.last else Kept(share.members, {**mine})
         self.store.expect(lambda: self._own(share.order.following()))
         previous = mine.pop(PREVIOUS, None)
         me = self.method.Client(**mine, **self._recalled(share.members))
@@ -89,13 +96,30 @@ class Site:
         """Make the new states of these clients theirs."""
         if work.states:
             self.store.scatter(self._places(work.members), dict(work.states))
-        self._scratch = Scratch(work.members, work.scratch) if work.scratch else None
+            if self._read is not None:
+                self._undo.append(self._read)
+        self._scratch = Kept(work.members, work.scratch) if work.scratch else None
         if work.ends:
             self.ends = [*work.ends]
 
+    def adopt(self, work: Work) -> None:
+        """Make states theirs of clients that did not take part in this round."""
+        places = self._places(work.members)
+        if work.states:
+            self.store.gather(places)
+            self.store.scatter(places, dict(work.states))
+
     def forget(self) -> None:
-        """Drop scratch vectors at the end of a round."""
-        self._scratch = None
+        """Drop what only a round in progress needs."""
+        self._scratch = self._read = None
+        self._undo.clear()
+
+    def roll_back(self) -> None:
+        """Return to the states at the beginning of the round."""
+        for members, rows in reversed(self._undo):
+            self.adopt(Work(members, rows))
+        self.ends = []
+        self.forget()
 
     def drift(self, x: Tensor) -> tuple[float, int] | None:
         """Mean squared distance of this round's local models to ``x``, and how many they are."""
@@ -125,7 +149,7 @@ class Site:
             rows = {name: _chosen(tensors[f"scratch.{name}"], at) for name in names}
             rows = {name: v.to(device, copy=True) for name, v in rows.items()}
             if len(own := _chosen(members, at)):
-                self._scratch = Scratch(own.numpy().copy(), rows)
+                self._scratch = Kept(own.numpy().copy(), rows)
 
     def _start(self) -> dict[str, Tensor]:
         """What every client remembers before the first round."""

@@ -30,6 +30,8 @@ class Work(NamedTuple):
     gradients: int = 0
     ends: Sequence[Tensor] = ()
     """Local models, together ``[C, d]``; empty where none were made."""
+    failed: Mapping[int, str] = MappingProxyType({})
+    """Members of whom nothing usable came back, and why."""
 
     def vectors(self) -> list[tuple[str, Tensor]]:
         """(name, rows) of the uploads."""
@@ -66,7 +68,24 @@ def joined(works: Sequence[Work]) -> Work:
         senders=np.concatenate([work.senders for work in works]),
         gradients=sum(work.gradients for work in works),
         ends=[rows for work in works for rows in work.ends],
+        failed={client: why for work in works for client, why in work.failed.items()},
     )
+
+
+def in_order(work: Work) -> Work:
+    """The same with clients in ascending order; of vectors ``[C, d]`` in one piece."""
+    rows, sent = _ordered(work.members), _ordered(work.senders)
+    return work._replace(
+        members=np.sort(work.members),
+        states={name: rows(v) for name, v in work.states.items()},
+        up=None if work.up is None else work.up.map(sent),
+        senders=np.sort(work.senders),
+    )
+
+
+def _ordered(clients: np.ndarray) -> Callable[[Tensor], Tensor]:
+    order = np.argsort(clients)
+    return lambda v: v.index_select(0, upload(order, v.device))
 
 
 def _chooser(mask: np.ndarray) -> Callable[[Tensor], Tensor]:

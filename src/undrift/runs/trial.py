@@ -170,7 +170,7 @@ class Trial:
 
 def measure(engine: Engine) -> Row:
     """One row: metrics and costs of the server's model, ``drift`` if the round made local ones."""
-    spent, drift = dataclasses.asdict(engine.ledger), engine.drift
+    spent, drift = engine.ledger.counts(), engine.drift
     return {
         "round": engine.round,
         **engine.problem.metrics(engine.x),

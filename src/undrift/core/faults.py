@@ -1,0 +1,175 @@
+"""What goes wrong on purpose, and how bad work is dealt with: declared in a spec, replayable."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from undrift.core.params import (
+    BadParameters,
+    Count,
+    Fraction,
+    Natural,
+    Positive,
+    Probability,
+    Refusal,
+    check,
+    not_allowed,
+    plain,
+)
+from undrift.core.streams import Streams
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Kind = Literal["nan", "inf", "scale", "flip", "stale", "drop-before", "drop-after", "late"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What some clients do wrong: a pure function of the seed, the round, the client and the phase.
+
+    Args:
+        kind: nan, inf: every number of an upload is that; scale: an upload is multiplied by
+            factor; flip: its sign is changed; stale: a client sends its last upload again;
+            drop-before: it does not take part in a round; drop-after: it works, and its upload is
+            lost; late: its upload comes in the next round.
+        clients: their numbers; left out: all of them, or a share.
+        share: of all clients, drawn once.
+        rate: probability that it happens to such a client, in each round and phase anew.
+        since: the first round in which it may happen.
+        until: the first round in which it no longer does.
+        phase: of the round, from 0; left out: every phase. Drop-outs before work are for a round.
+        factor: of scale.
+    """
+
+    kind: Kind
+    clients: list[Natural] | None = None
+    share: Fraction | None = None
+    rate: Probability = 1.0
+    since: Natural = 0
+    until: Count | None = None
+    phase: Natural | None = None
+    factor: Positive = 1e30
+
+    def __post_init__(self) -> None:
+        problems = check("faults", Fault, vars(self))
+        if not problems and self.clients is not None and self.share is not None:
+            problems = {"share": "give clients or a share of them, not both"}
+        if problems:
+            raise BadParameters("faults", problems)
+
+    def refuse(self, clients: int) -> list[Refusal]:
+        """Why it cannot happen among ``clients``."""
+        unknown = [number for number in self.clients or () if number >= clients]
+        if not unknown:
+            return []
+        text = f"client {unknown[0]} does not exist: there are {clients}, counted from 0"
+        return [Refusal("faults", text)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judging:
+    """Whose work counts, and when a run gives up.
+
+    Args:
+        norm: an upload longer than this many times the median of its phase does not count; off:
+            uploads of any length do.
+        patience: a run ends when more than so many rounds in a row could not be counted.
+        late: what becomes of uploads that come late: drop, or count in the next round.
+    """
+
+    norm: Positive | Literal["off"] = 1e6
+    patience: Natural = 10
+    late: Literal["drop", "count"] = "drop"
+
+    def __post_init__(self) -> None:
+        if problems := check("judge", Judging, vars(self)):
+            raise BadParameters("judge", problems)
+
+
+class Faults:
+    """The faults of a run among ``total`` clients."""
+
+    def __init__(self, faults: Sequence[Fault], streams: Streams, total: int):
+        self._faults, self._total = faults, total
+        self._who = [_affected(k, fault, streams, total) for k, fault in enumerate(faults)]
+        self._coin = streams.along("faults")
+
+    def __bool__(self) -> bool:
+        return bool(self._faults)
+
+    def dropped(self, round: int, members: np.ndarray) -> list[int]:
+        """Those of ``members`` that do not take part in a round."""
+        return list(self._struck(("drop-before",), round, None, members))
+
+    def at(self, round: int, phase: int, members: np.ndarray) -> Mapping[int, Fault]:
+        """What happens to the uploads of a phase, by client; the first of several faults counts."""
+        kinds = ("nan", "inf", "scale", "flip", "stale", "drop-after", "late")
+        return self._struck(kinds, round, phase, members)
+
+    def stale(self) -> set[int]:
+        """Clients whose last uploads are kept, to be sent again."""
+        found = zip(self._faults, self._who, strict=True)
+        return {client for fault, who in found if fault.kind == "stale" for client in who}
+
+    def _struck(
+        self, kinds: Sequence[str], round: int, phase: int | None, members: np.ndarray
+    ) -> dict[int, Fault]:
+        struck: dict[int, Fault] = {}
+        for k, (fault, who) in enumerate(zip(self._faults, self._who, strict=True)):
+            over = fault.until is not None and round >= fault.until
+            elsewhere = phase is not None and fault.phase not in (None, phase)
+            if fault.kind not in kinds or round < fault.since or over or elsewhere:
+                continue
+            for client in members.tolist():
+                if client in who and client not in struck:
+                    place = 64 * k + (phase or 0)
+                    if fault.rate == 1 or self._coin(round, client, place).random() < fault.rate:
+                        struck[client] = fault
+        return struck
+
+
+def _affected(k: int, fault: Fault, streams: Streams, total: int) -> frozenset[int]:
+    if fault.share is None:
+        return frozenset(range(total) if fault.clients is None else fault.clients)
+    chosen = streams.at("faulty", k).permutation(total)[: round(fault.share * total)]
+    return frozenset(chosen.tolist())
+
+
+def faults(given: object) -> tuple[Fault, ...]:
+    """The faults of a run from themselves or their tables. Raises :class:`BadParameters`."""
+    if given is None:
+        return ()
+    if isinstance(given, (Fault, Mapping)):
+        given = [given]
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        text = not_allowed("faults", given, "a list of tables, each with a kind")
+        raise BadParameters("faults", {"faults": text})
+    return tuple(_fault(one) for one in given)
+
+
+def _fault(given: object) -> Fault:
+    if isinstance(given, Fault):
+        return given
+    if not isinstance(given, Mapping):
+        text = not_allowed("faults", given, "a list of tables, each with a kind")
+        raise BadParameters("faults", {"faults": text})
+    table = {name: plain(value) for name, value in given.items()}
+    if problems := check("faults", Fault, table):
+        raise BadParameters("faults", problems)
+    return Fault(**table)
+
+
+def judging(given: object) -> Judging:
+    """How work is judged, from a table or itself. Raises :class:`BadParameters`."""
+    if given is None or isinstance(given, Judging):
+        return given or Judging()
+    if not isinstance(given, Mapping):
+        text = not_allowed("judge", given, "a table of norm, patience and late")
+        raise BadParameters("judge", {"judge": text})
+    table = {name: plain(value) for name, value in given.items()}
+    if problems := check("judge", Judging, table):
+        raise BadParameters("judge", problems)
+    return Judging(**table)

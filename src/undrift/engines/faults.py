@@ -1,0 +1,127 @@
+"""Makes clients fail as a plan says: their uploads spoiled, lost, late or sent again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift._device import upload
+from undrift.core.faults import Fault, Faults
+from undrift.core.struct import Message
+from undrift.engines.order import Order
+from undrift.engines.work import Work, joined
+
+Tensors = dict[str, Tensor]
+
+
+class FaultyClients:
+    """Spoils the work of a phase, and holds uploads that come late or are sent again."""
+
+    def __init__(self, faults: Faults, counts_late: bool):
+        self.faults, self._counts_late = faults, counts_late
+        self._stale = faults.stale()
+        self._last: dict[tuple[int, int], dict[str, Tensor]] = {}
+        """(phase, client) -> its last upload."""
+        self._late: dict[int, Work] = {}
+        """Client -> its work of the round before."""
+
+    def spoil(self, order: Order, works: Sequence[Work]) -> list[Work]:
+        """The work of a phase as the server receives it."""
+        return [self._spoiled(order, work) if len(work.members) else work for work in works]
+
+    def arrivals(self, order: Order) -> dict[int, Work]:
+        """What comes late, by client; who takes part again has newer work. Each comes once."""
+        late, self._late = self._late, {}
+        return {client: work for client, work in late.items() if client not in order.cohort.members}
+
+    def tensors(self) -> Tensors:
+        """What a continuation needs."""
+        found: Tensors = {}
+        for (phase, client), rows in self._last.items():
+            found |= {f"stale.{phase}.{client}.{name}": v for name, v in rows.items()}
+        if self._late:
+            late = joined([self._late[client] for client in sorted(self._late)])
+            found["late_members"] = torch.from_numpy(late.members)
+            found |= {f"late.state.{name}": v for name, v in late.states.items()}
+            found |= {f"late.up.{name}": v for name, v in late.vectors()}
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor], Up: type[Message], device: torch.device) -> None:
+        """Continue from ``tensors``; ``Up`` is the message of late uploads."""
+        self._last, self._late = {}, {}
+        for key, v in tensors.items():
+            if key.startswith("stale."):
+                _, phase, client, name = key.split(".", 3)
+                self._last.setdefault((int(phase), int(client)), {})[name] = v.to(device)
+        if "late_members" in tensors:
+            members = tensors["late_members"].cpu().numpy()
+            for k, client in enumerate(members.tolist()):
+                one = slice(k, k + 1)
+                rows = {
+                    part: {
+                        key.removeprefix(f"late.{part}."): v[one].to(device, copy=True)
+                        for key, v in tensors.items()
+                        if key.startswith(f"late.{part}.")
+                    }
+                    for part in ("state", "up")
+                }
+                sent = Up(**rows["up"])
+                self._late[client] = Work(members[one], rows["state"], {}, sent, members[one])
+
+    def _spoiled(self, order: Order, work: Work) -> Work:
+        struck = self.faults.at(order.round, order.place, work.members)
+        before = self._remember(order, work)
+        if not struck:
+            return work
+        failed = dict(work.failed)
+        for client, fault in struck.items():
+            if fault.kind == "drop-after":
+                failed[client] = "its upload was lost"
+            elif fault.kind == "late":
+                failed[client] = "its upload came late"
+                if self._counts_late:
+                    one = work.only(np.array([client]))
+                    self._late[client] = one._replace(gradients=0, ends=(), failed={})
+        if work.up is not None:
+            work = work._replace(up=_spoiled(work.up, work.senders, struck, before))
+        return work._replace(failed=failed)
+
+    def _remember(self, order: Order, work: Work) -> dict[int, dict[str, Tensor]]:
+        """The last uploads of clients that send them again, which these replace."""
+        before: dict[int, dict[str, Tensor]] = {}
+        for place, client in enumerate(work.senders.tolist() if self._stale else ()):
+            if client in self._stale:
+                key = order.place, client
+                if key in self._last:
+                    before[client] = self._last[key]
+                self._last[key] = {name: v[place].clone() for name, v in work.vectors()}
+        return before
+
+
+def _spoiled(
+    up: Message,
+    senders: np.ndarray,
+    struck: Mapping[int, Fault],
+    before: Mapping[int, Mapping[str, Tensor]],
+) -> Message:
+    factors, fills = np.ones(len(senders)), np.zeros(len(senders))
+    for place, client in enumerate(senders.tolist()):
+        fault = struck.get(client)
+        if fault is not None:
+            factors[place] = {"flip": -1.0, "scale": fault.factor}.get(fault.kind, 1.0)
+            fills[place] = {"nan": math.nan, "inf": math.inf}.get(fault.kind, 0.0)
+
+    def changed(v: Tensor) -> Tensor:
+        scale, fill = (upload(a, v.device).to(v.dtype).unsqueeze(-1) for a in (factors, fills))
+        return torch.where(fill == 0, v * scale, fill)
+
+    vectors = {name: changed(v) for name, v in up.items()}
+    for place, client in enumerate(senders.tolist()):
+        if client in before and client in struck and struck[client].kind == "stale":
+            for name, v in before[client].items():
+                vectors[name][place] = v
+    return up.replace(**vectors)

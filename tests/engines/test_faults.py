@@ -1,0 +1,262 @@
+"""Bad clients, drop-outs and late uploads: who is left out, and that nothing else changes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from undrift.check.federations import example, least_squares
+from undrift.core import registry
+from undrift.core.faults import Fault, Faults, Judging
+from undrift.core.params import BadParameters
+from undrift.core.streams import Streams
+from undrift.engines import Simulate, Wire
+from undrift.engines.judge import Diverged, Stuck
+from undrift.methods import FedAvg, Scaffold
+
+PROBLEM = least_squares()
+BAD = 3
+PARTIAL = sorted(name for name, m in registry.items() if m.participation == "partial")
+FULL = sorted(name for name, m in registry.items() if m.participation == "full")
+WORK = {
+    "nan": {"kind": "nan"},
+    "inf": {"kind": "inf"},
+    "huge": {"kind": "scale", "factor": 1e30},
+}
+
+
+def ran(kind, method, rounds=6, **setting):
+    engine = kind(method, PROBLEM, steps=2, **setting)
+    for _ in range(rounds):
+        engine.run_round()
+    return engine
+
+
+def states(engine):
+    return engine.snapshot()[0]
+
+
+def same(one, other):
+    mine, theirs = states(one), states(other)
+    assert mine.keys() == theirs.keys()
+    return all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def sound(engine):
+    return all(bool(v.isfinite().all()) for v in states(engine).values())
+
+
+def phases(method):
+    return Simulate(method, PROBLEM, steps=2).clock.plan(0, 0).phases
+
+
+@pytest.mark.parametrize("kind", [Simulate, Wire])
+@pytest.mark.parametrize("fault", WORK)
+@pytest.mark.parametrize("name", PARTIAL)
+def test_a_bad_client_is_left_out_as_if_it_had_not_been_asked(name, fault, kind):
+    method = example(registry[name], PROBLEM.constants)
+    exchanges = phases(method)
+    for phase in range(len(exchanges)):
+        bad = {**WORK[fault], "clients": [BAD], "phase": phase, "since": 1}
+        spoiled = ran(kind, method, faults=[bad])
+        refused = {one.round for one in spoiled.rejections}
+        assert sound(spoiled) and {one.client for one in spoiled.rejections} <= {BAD}
+        if all(exchange.who == "cohort" for exchange in exchanges):
+            assert refused == set(range(1, 6)) and not spoiled.ledger.skipped
+        masks = [
+            {"kind": "drop-before", "clients": [BAD], "since": round, "until": round + 1}
+            for round in sorted(refused)
+        ]
+        assert same(spoiled, ran(kind, method, faults=masks)), f"phase {phase}"
+
+
+@pytest.mark.parametrize("kind", [Simulate, Wire])
+@pytest.mark.parametrize("name", FULL)
+def test_a_round_that_needs_everybody_is_skipped_at_its_start(name, kind):
+    method = example(registry[name], PROBLEM.constants)
+    for phase in range(len(phases(method))) if method.repeats() else [None]:
+        bad = {"kind": "nan", "phase": phase, "since": 2, "until": 4}
+        engine = ran(kind, method, rounds=2, faults=[bad])
+        before = {name: v.clone() for name, v in states(engine).items()}
+        counted = {one.round for one in engine.rejections}
+        engine.run_round()
+        engine.run_round()
+        after = states(engine)
+        assert counted == set() and engine.ledger.skipped == 2 and engine.round == 4
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in before)
+        engine.run_round()
+        assert engine.ledger.skipped == 2 and sound(engine)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_skipped_rounds_are_no_rounds_to_a_method(name):
+    """Where nothing is drawn, a run with skipped rounds is the run without them, bit for bit."""
+    method = example(registry[name], PROBLEM.constants)
+    decay = 0.9 if hasattr(method, "lr") else 1.0
+    plain = ran(Simulate, method, rounds=5, decay=decay)
+    if plain.streams.used:
+        pytest.skip("the coins of another round differ")
+    bad = {"kind": "drop-after", "clients": [BAD], "until": 3}
+    delayed = ran(Simulate, method, rounds=8, decay=decay, faults=[bad])
+    assert delayed.ledger.skipped == 3 and same(plain, delayed)
+
+
+@pytest.mark.parametrize("name", [*PARTIAL[::4], *FULL[::4]])
+def test_if_all_are_bad_the_run_ends_with_sound_states(name):
+    method = example(registry[name], PROBLEM.constants)
+    setting = {"faults": [{"kind": "nan", "since": 2}], "judge": {"patience": 3}}
+    engine = ran(Simulate, method, rounds=2, **setting)
+    before = {name: v.clone() for name, v in states(engine).items()}
+    with pytest.raises(Stuck) as stuck:
+        for _ in range(10):
+            engine.run_round()
+    assert stuck.value.rounds == 4 and stuck.value.last and engine.round == 6
+    assert all(torch.equal(before[name], v) for name, v in states(engine).items())
+
+
+def test_a_step_too_long_ends_in_divergence_with_the_last_sound_model():
+    engine = Simulate(Scaffold(lr=1e150), PROBLEM, steps=3)
+    with pytest.raises(Diverged) as diverged:
+        for _ in range(10):
+            engine.run_round()
+    assert diverged.value.round <= 3 and sound(engine)
+
+
+def test_hidden_states_are_judged_as_well():
+    """A client whose memory is not finite is left out although its upload is sound."""
+
+    class Hiding(Scaffold, register=False):
+        def work(self, me, got, f):
+            new, up = super().work(me, got, f)
+            rows = torch.as_tensor(f.members).reshape(-1, 1) == BAD
+            c = torch.where(rows if new.c.dim() == 2 else rows[0], math.nan, new.c)
+            return new.replace(c=c), up
+
+    for kind in (Simulate, Wire):
+        engine = ran(kind, Hiding(lr=0.05), rounds=3)
+        masked = [{"kind": "drop-before", "clients": [BAD]}]
+        assert sound(engine) and {one.client for one in engine.rejections} == {BAD}
+        assert same(engine, ran(kind, Scaffold(lr=0.05), rounds=3, faults=masked))
+
+
+@pytest.mark.parametrize("late", ["drop", "count"])
+def test_scaffolds_server_is_the_mean_of_its_clients_whoever_drops_out(late):
+    faults = [
+        {"kind": "drop-before", "rate": 0.3},
+        {"kind": "drop-after", "rate": 0.3},
+        {"kind": "late", "rate": 0.3},
+    ]
+    engine = Simulate(
+        Scaffold(lr=0.05), PROBLEM, steps=2, cohort=3, faults=faults, judge={"late": late}
+    )
+    for _ in range(40):
+        engine.run_round()
+        torch.testing.assert_close(engine.server.c, engine.clients.c.mean(0), rtol=0, atol=1e-14)
+    assert engine.ledger.left_out > 20
+
+
+def test_a_late_upload_counts_in_the_next_round():
+    late = {"kind": "late", "clients": [0], "until": 1}
+    setting = {"steps": 2, "cohort": 2, "seed": 1, "faults": [late]}
+    kept, lost = (
+        Simulate(FedAvg(lr=0.05), PROBLEM, judge={"late": how}, **setting)
+        for how in ("count", "drop")
+    )
+    cohorts = [kept.clock.at(round, 0).cohort.members.tolist() for round in (0, 1)]
+    assert 0 in cohorts[0] and 0 not in cohorts[1]
+    x0 = kept.x0
+    down = {0: x0}
+    first = PROBLEM.at(np.array([0]))
+    y = x0.clone().unsqueeze(0)
+    for _ in range(2):
+        y = y - 0.05 * first.grad(y)
+    kept.run_round()
+    lost.run_round()
+    assert torch.equal(kept.x, lost.x)
+    before = kept.x
+    kept.run_round()
+    lost.run_round()
+    total = (lost.x - before) * 2  # two clients were on time
+    expected = before + (total + (y[0] - down[0])) / 3
+    torch.testing.assert_close(kept.x, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["stale", "late", "drop-before", "drop-after", "flip", "nan"])
+def test_a_run_with_faults_continues_from_a_snapshot(kind):
+    fault = {"kind": kind, "rate": 0.4}
+    setting = {"steps": 2, "cohort": 3, "faults": [fault], "judge": {"late": "count"}}
+    whole, left, right = (Simulate(Scaffold(lr=0.05), PROBLEM, **setting) for _ in range(3))
+    for _ in range(12):
+        whole.run_round()
+    for _ in range(5):
+        left.run_round()
+    right.restore(*left.snapshot())
+    for _ in range(7):
+        right.run_round()
+    assert same(whole, right) and whole.ledger == right.ledger
+
+
+def test_stale_clients_send_their_last_upload_again():
+    fault = {"kind": "stale", "clients": [BAD], "since": 1}
+    engine = Simulate(FedAvg(lr=0.05), PROBLEM, steps=2, faults=[fault])
+    first = engine.collect(engine.order(), engine.method.send(engine.server))[0]
+    engine.run_round()
+    order = engine.order()
+    now = engine.collect(order, engine.method.send(engine.server))[0]
+    (sent,) = engine.faulty.spoil(order, [now])
+    name = engine.method.Up.vectors[0]
+    assert torch.equal(getattr(sent.up, name)[BAD], getattr(first.up, name)[BAD])
+    assert torch.equal(getattr(sent.up, name)[:BAD], getattr(now.up, name)[:BAD])
+
+
+def test_faults_are_a_pure_function_of_seed_round_client_and_phase():
+    plan = [Fault(kind="nan", rate=0.5), Fault(kind="flip", share=0.5, since=2, until=9)]
+    one, other = (Faults(plan, Streams(7), 20) for _ in range(2))
+    everyone = np.arange(20)
+    seen = {(r, p): one.at(r, p, everyone) for r in range(12) for p in range(2)}
+    for (r, p), struck in reversed(seen.items()):
+        assert other.at(r, p, everyone) == struck
+        assert other.at(r, p, everyone[::2]).items() <= struck.items()
+    counts = [len(struck) for struck in seen.values()]
+    assert 5 < np.mean(counts) < 18 and len(set(counts)) > 3
+    assert Faults(plan, Streams(8), 20).at(0, 0, everyone) != seen[0, 0]
+
+
+def test_a_norm_bound_is_a_multiple_of_the_median():
+    fault = {"kind": "scale", "factor": 50.0, "clients": [BAD]}
+    out = ran(Simulate, FedAvg(lr=0.05), rounds=1, faults=[fault], judge={"norm": 10.0})
+    kept = ran(Simulate, FedAvg(lr=0.05), rounds=1, faults=[fault], judge={"norm": "off"})
+    usual = ran(Simulate, FedAvg(lr=0.05), rounds=1, faults=[fault])
+    assert [one.client for one in out.rejections] == [BAD]
+    assert kept.rejections == usual.rejections == [] and torch.equal(kept.x, usual.x)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"kind": "none"}, "kind"),
+        ({}, "kind"),
+        ({"kind": "nan", "rate": 2.0}, "rate"),
+        ({"kind": "nan", "clients": [0], "share": 0.1}, "share"),
+        ({"kind": "nan", "clients": [5]}, "faults"),
+        ({"kind": "nan", "colour": 1}, "colour"),
+        ("nan", "faults"),
+        (3, "faults"),
+    ],
+)
+def test_wrong_plans_are_refused_by_field(given, field):
+    with pytest.raises(BadParameters) as refused:
+        Simulate(
+            FedAvg(lr=0.1), PROBLEM, faults=given if isinstance(given, (str, int)) else [given]
+        )
+    assert field in refused.value.problems
+
+
+def test_wrong_judging_is_refused_by_field():
+    for given, field in (({"norm": 0.0}, "norm"), ({"patience": -1}, "patience"), (3, "judge")):
+        with pytest.raises(BadParameters) as refused:
+            Simulate(FedAvg(lr=0.1), PROBLEM, judge=given)
+        assert field in refused.value.problems
+    assert Judging(norm="off").norm == "off"
