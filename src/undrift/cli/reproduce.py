@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -11,11 +10,11 @@ from argparse import SUPPRESS, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import Parser, natural, positive
+from undrift.cli.progress import status
 from undrift.cli.stop import Stop
 from undrift.report.text import NONE, count, table
 
@@ -29,27 +28,6 @@ LINE = 60.0
 """Seconds between two lines about the same run."""
 
 Chosen = list[tuple["Item", list["Panel"]]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """The command line."""
-
-    words: Sequence[str]
-    """As it was typed."""
-    wanted: Sequence[str]
-    options: Options
-    out: Path
-    pages: Path | None
-    minutes: float | None
-    jobs: int
-    worker: int | None
-    """The number of this process, where it is one of several."""
-    pack: Path | None
-    unpack: Path | None
-    kept: bool
-    list: bool
-    json: bool
 
 
 def add(parser: Parser) -> None:
@@ -86,58 +64,36 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
+    from undrift.reproduce.cache import Cache
     from undrift.reproduce.perform import Options
 
-    return reproduce(
-        Asked(
-            words=args.words,
-            wanted=args.items,
-            options=Options(
-                quick=args.quick,
-                seeds=args.seeds,
-                device=args.device,
-                precision=args.precision,
-                rounds=args.rounds,
-                only=[label.strip() for label in args.only.split(",") if label.strip()],
-            ),
-            out=args.out,
-            pages=args.pages,
-            minutes=args.minutes,
-            jobs=args.jobs,
-            worker=args.worker,
-            pack=args.pack,
-            unpack=args.unpack,
-            kept=args.kept,
-            list=args.list,
-            json=args.json,
-        )
+    options = Options(
+        quick=args.quick,
+        seeds=args.seeds,
+        device=args.device,
+        precision=args.precision,
+        rounds=args.rounds,
+        only=[label.strip() for label in args.only.split(",") if label.strip()],
     )
-
-
-def reproduce(asked: Asked) -> int:
-    from undrift.reproduce.cache import Cache
-    from undrift.runs.folder import BadFolder
-
     try:
-        chosen = choose(asked.wanted or (["all"] if asked.list else []))
-        cache = Cache(asked.out)
-        if asked.list:
-            return listing(chosen, cache, asked)
-        if not chosen and not (asked.pack or asked.unpack):
+        chosen = choose(args.items or (["all"] if args.list else []))
+        cache = Cache(args.out)
+        if args.list:
+            return listing(chosen, cache, options, args.json)
+        if not chosen and not (args.pack or args.unpack):
             refuse(
                 ["nothing to reproduce: give PAPER/ITEM, PAPER or all"],
                 "See: undrift reproduce --list",
             )
-        if asked.unpack:
-            say(f"{count(cache.unpack(asked.unpack), 'run')} taken in from {asked.unpack}")
-        code = run(chosen, cache, asked) if chosen else OK
-        if asked.pack and asked.worker is None:
-            own = (
-                [want for _, wanted in needs(chosen, asked) for want in wanted] if chosen else None
-            )
-            say(f"{count(cache.pack(asked.pack, own), 'run')} packed into {asked.pack}")
+        if args.unpack:
+            say(f"{count(cache.unpack(args.unpack), 'run')} taken in from {args.unpack}")
+        code = run(chosen, cache, options, args) if chosen else OK
+        if args.pack and args.worker is None:
+            asks = needs(chosen, options)
+            own = [want for _, wanted in asks for want in wanted] if chosen else None
+            say(f"{count(cache.pack(args.pack, own), 'run')} packed into {args.pack}")
         return code
-    except (ValueError, BadFolder) as error:
+    except ValueError as error:
         refuse([error])
     except OSError as error:
         return cannot(error)
@@ -155,51 +111,51 @@ def choose(wanted: Sequence[str]) -> Chosen:
     return list(found.values())
 
 
-def run(chosen: Chosen, cache: Cache, asked: Asked) -> int:
+def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
     """Run what is left, then write the pages."""
     from undrift.reproduce.measured import measure
     from undrift.reproduce.perform import perform, plan
 
-    asks = needs(chosen, asked)
+    asks = needs(chosen, options)
     only = {want.entry.label for _, wanted in asks for want in wanted}
-    if unmet := [label for label in asked.options.only if label not in only]:
+    if unmet := [label for label in options.only if label not in only]:
         refuse([f"no method of these items is called {label!r}" for label in unmet])
-    failed, due, stop = 0, 0, Deadline(asked.minutes)
+    failed, due, stop = 0, 0, Deadline(args.minutes)
     for wanted in lots(asks, cache):
         groups = plan(wanted)
         total = sum(map(len, groups))
         left = sum(not cache.serves(want) for group in groups for want in group)
-        if asked.worker is None:
+        if args.worker is None:
             what = f"{count(len(chosen), 'item')}, {count(total, 'run')}"
             say(f"{what}: {total - left} kept, {left} to do")
         due += left
-        if left and not asked.kept and not stop.asked:
-            turn = (asked.worker or 0) * len(groups) // asked.jobs
-            with stop, sharing(asked, left, stop):
+        if left and not args.kept and not stop.asked:
+            turn = (args.worker or 0) * len(groups) // args.jobs
+            with stop, sharing(args, left, stop):
                 for want, why in perform(groups[turn:] + groups[:turn], cache, stop, Lines(left)):
                     failed += 1
                     say(f"{describe(want)}: not run: {why}")
-            if asked.worker is not None:
+            if args.worker is not None:
                 return OK
-    if asked.worker is not None:
+    if args.worker is not None:
         return OK
     for item, _ in chosen:
-        if not asked.kept and not stop.asked:
-            measure(item, asked.options.quick, cache, say)
+        if not args.kept and not stop.asked:
+            measure(item, options.quick, cache, say)
     if stop.asked:
         say("Stopped: what was measured is kept, and the same command continues from there.")
-    pages(chosen, cache, asked)
+    pages(chosen, cache, options, args)
     if stop.number:
         return stop.code
     return FAILED if failed and failed == due else OK
 
 
-def needs(chosen: Chosen, asked: Asked) -> list[tuple[Item, list[Want]]]:
+def needs(chosen: Chosen, options: Options) -> list[tuple[Item, list[Want]]]:
     """Of every item and panel, the runs."""
     from undrift.reproduce.perform import wants
 
     return [
-        (item, wants(item, panel, asked.options))
+        (item, wants(item, panel, options))
         for item, panels in chosen
         if item.runs
         for panel in panels
@@ -220,22 +176,22 @@ def lots(asks: Sequence[tuple[Item, list[Want]]], cache: Cache) -> Iterator[list
 
 
 @contextmanager
-def sharing(asked: Asked, left: int, stop: Stop) -> Iterator[None]:
+def sharing(args: Namespace, left: int, stop: Stop) -> Iterator[None]:
     """Start the same command as often as there are jobs, and wait: a run is whoever's locks its
     folder first.
 
     They are a group of their own, which no terminal signals, and hear from this process when to
     stop.
     """
-    jobs = min(asked.jobs, left)
-    if jobs < 2 or asked.worker is not None:
+    jobs = min(args.jobs, left)
+    if jobs < 2 or args.worker is not None:
         yield
         return
     import torch
 
     threads = max(torch.get_num_threads() // jobs, 1)
     torch.set_num_threads(threads)
-    words = [sys.executable, "-m", "undrift", *asked.words]
+    words = [sys.executable, "-m", "undrift", *args.words]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     group = 0 if os.name == "posix" else None
     stop.others = [
@@ -250,16 +206,16 @@ def sharing(asked: Asked, left: int, stop: Stop) -> Iterator[None]:
         stop.others = ()
 
 
-def pages(chosen: Chosen, cache: Cache, asked: Asked) -> None:
+def pages(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> None:
     from undrift.reproduce.page import numbers, of, write, write_index
     from undrift.reproduce.results import collect
 
-    root = asked.pages or asked.out / "pages"
-    reports = [collect(item, asked.options, cache) for item, _ in chosen]
+    root = args.pages or args.out / "pages"
+    reports = [collect(item, options, cache) for item, _ in chosen]
     for report in reports:
         write(report, root)
     write_index(root)
-    if asked.json:
+    if args.json:
         result_json([numbers(report) for report in reports])
         return
     rows = []
@@ -271,13 +227,12 @@ def pages(chosen: Chosen, cache: Cache, asked: Asked) -> None:
     say(f"\nPages: {root}")
 
 
-def listing(chosen: Chosen, cache: Cache, asked: Asked) -> int:
+def listing(chosen: Chosen, cache: Cache, options: Options, as_json: bool) -> int:
     """The items, their runs, and how long they take where that was measured."""
     from undrift.reproduce.perform import wants
 
     rows: list[dict[str, object]] = []
     shown: list[list[object]] = []
-    options = asked.options
     as_measured = not (options.quick or options.rounds or options.only)
     for item, panels in chosen:
         wanted = [w for panel in panels if item.runs for w in wants(item, panel, options)]
@@ -288,7 +243,7 @@ def listing(chosen: Chosen, cache: Cache, asked: Asked) -> int:
         rows.append(row | {"takes": takes or None, "title": item.title})
         nothing = NONE if item.kind in ("computed", "heatmap") else "not known"
         shown.append([item.name, len(runs) or NONE, kept or NONE, takes or nothing, item.title])
-    if asked.json:
+    if as_json:
         result_json(rows)
         return OK
     head = ["item", "runs", "kept", "one seed takes", "title"]
@@ -303,12 +258,8 @@ class Deadline(Stop):
         self.end = float("inf") if minutes is None else time.monotonic() + 60 * minutes
 
     @property
-    def late(self) -> bool:
-        return time.monotonic() >= self.end
-
-    @property
     def asked(self) -> bool:
-        return super().asked or self.late
+        return super().asked or time.monotonic() >= self.end
 
 
 class Lines:
@@ -322,15 +273,10 @@ class Lines:
 
     def begin(self, want: Want) -> None:
         self.number += 1
-        self.title, self.said, self.began = (
-            f"[{self.number}/{self.total}] {describe(want)}",
-            time.monotonic(),
-            None,
-        )
+        self.title = f"[{self.number}/{self.total}] {describe(want)}"
+        self.said, self.began = time.monotonic(), None
 
     def row(self, row: Row) -> None:
-        from undrift.cli.progress import status
-
         now = time.monotonic()
         if self.began is None:
             self.began = now, row["round"]
@@ -340,10 +286,8 @@ class Lines:
             pace = (now - self.began[0]) / max(row["round"] - self.began[1], 1)
             say(f"{self.title}  {status(row)}  {pace:.3g} s/round")
 
-    def end(self, want: Want, status: str) -> None:
-        from undrift.cli.progress import status as state
-
-        say(f"{self.title}  {status}: {state(self.last)}  {self.last['seconds']:.1f} s")
+    def end(self, want: Want, ended: str) -> None:
+        say(f"{self.title}  {ended}: {status(self.last)}  {self.last['seconds']:.1f} s")
 
     def say(self, text: str) -> None:
         say(text)
