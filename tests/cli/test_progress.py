@@ -2,7 +2,7 @@
 
 import io
 
-from undrift.cli.progress import Bar, Lines, Names, progress
+from undrift.cli.progress import Bar, Lines, progress
 from undrift.runs.events import Began, Ended, Measured
 from undrift.runs.outcome import Outcome
 
@@ -39,7 +39,7 @@ def test_ten_lines_and_an_end(capsys):
 
 
 def test_a_problem_without_optimum_shows_its_loss(capsys):
-    show(Lines(Names()), 1, {k: v for k, v in row(1).items() if k != "gap"})
+    show(Lines(), 1, {k: v for k, v in row(1).items() if k != "gap"})
     assert "loss 1 " in capsys.readouterr().err
 
 
@@ -90,7 +90,7 @@ def test_the_pace_of_a_run_that_is_resumed_counts_from_there(monkeypatch):
     monkeypatch.setattr("sys.stderr", Terminal())
     clock = iter([100.0, 100.0, 101.0])
     monkeypatch.setattr("undrift.cli.progress.time.perf_counter", lambda: next(clock))
-    bar = Bar(Names())
+    bar = Bar()
     bar.bar.stop()
     show(bar, 100, row(50), row(60))
     (task,) = bar.bar.tasks

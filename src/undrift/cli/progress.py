@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 from undrift.cli.output import say
 from undrift.report.text import clean, percent, small, whole
@@ -18,74 +17,77 @@ Row = Mapping[str, float]
 Key = tuple[str, int]
 
 
-class Progress(Protocol):
-    def show(self, event: Event) -> None: ...
-    def close(self) -> None: ...
-
-
 def progress(
     labels: Collection[str] = (),
     seeds: Collection[int] = (),
     note: str = "",
     quiet: bool = False,
-) -> Progress:
+) -> Lines:
     """A bar where standard error is a terminal, else lines; if ``quiet``, nothing that stays.
 
     ``note`` is printed next to every accuracy.
     """
-    names = Names(max(map(len, labels), default=0), len(seeds) > 1)
-    return Bar(names, note, quiet) if sys.stderr.isatty() else Lines(names, note, quiet)
-
-
-class Names:
-    """Titles of methods, aligned, with their seeds where there are several."""
-
-    def __init__(self, width: int = 0, several: bool = False):
-        self.width, self.several = width, several
-
-    def __call__(self, label: str, seed: int) -> str:
-        seeded = f" seed {seed}" if self.several else ""
-        return f"{label:<{self.width}}{seeded}"
+    kind = Bar if sys.stderr.isatty() else Lines
+    return kind(max(map(len, labels), default=0), len(seeds) > 1, note, quiet)
 
 
 class Lines:
-    """About ten lines for each method, and one for its end."""
+    """About ten lines for each method, and one for its end.
 
-    def __init__(self, names: Names, note: str = "", quiet: bool = False):
-        self.names, self.note, self.quiet = names, note, quiet
-        self.steps: dict[Key, int] = {}
+    Labels are padded to ``width``, and have their seeds if there are ``several``.
+    """
+
+    def __init__(
+        self, width: int = 0, several: bool = False, note: str = "", quiet: bool = False
+    ) -> None:
+        self.width, self.several, self.note, self.quiet = width, several, note, quiet
+        self.rounds: dict[Key, int] = {}
         self.next: dict[Key, int] = {}
+        """The round of the next line."""
         self.last: dict[Key, Row] = {}
 
     def show(self, event: Event) -> None:
         if isinstance(event, Began):
-            key = event.label, event.seed
-            self.steps[key] = self.next[key] = max(event.rounds // LINES, 1)
+            self.rounds[event.label, event.seed] = event.rounds
         elif isinstance(event, Measured):
             key = event.label, event.seed
             self.last[key] = event.row
-            if event.row["round"] >= self.next[key]:
-                self.next[key] = event.row["round"] + self.steps[key]
-                self.say(key, status(event.row, self.note))
+            self.measured(key, event.row)
         elif isinstance(event, Ended) and event.outcome.same_as is None:
             key = event.outcome.label, event.outcome.seed
-            self.say(key, ending(event.outcome, self.last.pop(key, None), self.note))
+            self.ended(key, ending(event.outcome, self.last.pop(key, None), self.note))
+
+    def measured(self, key: Key, row: Row) -> None:
+        step = max(self.rounds[key] // LINES, 1)
+        if row["round"] >= self.next.get(key, step):
+            self.next[key] = int(row["round"]) + step
+            self.say(key, status(row, self.note))
+
+    def ended(self, key: Key, text: str) -> None:
+        self.say(key, text)
+
+    def title(self, key: Key) -> str:
+        label, seed = key
+        return f"{label:<{self.width}} seed {seed}" if self.several else label.ljust(self.width)
 
     def say(self, key: Key, text: str) -> None:
         if not self.quiet:
-            say(f"{self.names(*key)}  {text}")
+            say(f"{self.title(key)}  {text}")
 
     def close(self) -> None:
         pass
 
 
-class Bar:
+class Bar(Lines):
     """A bar for each method at work; colours unless NO_COLOR is set."""
 
-    def __init__(self, names: Names, note: str = "", quiet: bool = False) -> None:
+    def __init__(
+        self, width: int = 0, several: bool = False, note: str = "", quiet: bool = False
+    ) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+        super().__init__(width, several, note, quiet)
         self.console = Console(stderr=True, highlight=False)
         self.bar = Progress(
             TextColumn("{task.description}", markup=False),
@@ -95,36 +97,29 @@ class Bar:
             console=self.console,
             transient=True,
         )
-        self.names, self.note, self.quiet = names, note, quiet
-        self.rounds: dict[Key, int] = {}
         self.first: dict[Key, tuple[TaskID, float, int]] = {}
         """The bar, and the time and round of its first row: a resumed run begins later than 0."""
-        self.last: dict[Key, Row] = {}
         self.bar.start()
 
-    def show(self, event: Event) -> None:
-        if isinstance(event, Began):
-            self.rounds[event.label, event.seed] = event.rounds
-        elif isinstance(event, Measured):
-            self.measured((event.label, event.seed), event.row)
-        elif isinstance(event, Ended) and event.outcome.same_as is None:
-            key = event.outcome.label, event.outcome.seed
-            if key in self.first:
-                self.bar.remove_task(self.first.pop(key)[0])
-            text = ending(event.outcome, self.last.pop(key, None), self.note)
-            if not self.quiet:
-                self.console.print(clean(f"{self.names(*key)}  {text}"), markup=False)
-
     def measured(self, key: Key, row: Row) -> None:
-        now, self.last[key] = int(row["round"]), row
+        now = int(row["round"])
         if key not in self.first:
-            title, total = clean(self.names(*key)), self.rounds[key]
+            title, total = clean(self.title(key)), self.rounds[key]
             task = self.bar.add_task(title, total=total, completed=now, status="")
             self.first[key] = task, time.perf_counter(), now
         task, began, first = self.first[key]
         pace = 1000 * (time.perf_counter() - began) / max(now - first, 1)
         text = f"{status(row, self.note)}  {pace:.1f} ms/round"
         self.bar.update(task, completed=now, status=text)
+
+    def ended(self, key: Key, text: str) -> None:
+        if key in self.first:
+            self.bar.remove_task(self.first.pop(key)[0])
+        self.say(key, text)
+
+    def say(self, key: Key, text: str) -> None:
+        if not self.quiet:
+            self.console.print(clean(f"{self.title(key)}  {text}"), markup=False)
 
     def close(self) -> None:
         self.bar.stop()
