@@ -45,54 +45,23 @@ def main(args: Namespace) -> int:
     return OK
 
 
-@dataclasses.dataclass(frozen=True)
-class Facts:
-    """What a method declares."""
-
-    name: str
-    title: str
-    paper: str
-    vectors_up: int
-    vectors_down: int
-    stored_server: int
-    stored_client: int
-    syncs: int
-    participation: str
-    exact: bool
-    provisional: str
-    assumptions: list[str]
-
-    @classmethod
-    def of(cls, method: type[Method]) -> Facts:
-        cost = costs(placeholder(method))
-        return cls(
-            name=method.__name__,
-            title=method.title,
-            paper=method.paper,
-            vectors_up=cost.up,
-            vectors_down=cost.down,
-            stored_server=cost.server,
-            stored_client=cost.client,
-            syncs=cost.syncs,
-            participation=method.participation,
-            exact=method.exact,
-            provisional=method.provisional,
-            assumptions=assumptions(method),
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class ObjectiveFacts:
-    """What a local objective declares."""
-
-    name: str
-    title: str
-    paper: str
-    needs: list[str]
-
-    @classmethod
-    def of(cls, loss: type[Objective]) -> ObjectiveFacts:
-        return cls(loss.__name__, loss.title, loss.paper, list(loss.needs))
+def facts(cls: type[Method] | type[Objective]) -> dict[str, object]:
+    """What a method or a local objective declares."""
+    known: dict[str, object] = {"name": cls.__name__, "title": cls.title, "paper": cls.paper}
+    if issubclass(cls, Objective):
+        return known | {"needs": list(cls.needs)}
+    cost = costs(placeholder(cls))
+    return known | {
+        "vectors_up": cost.up,
+        "vectors_down": cost.down,
+        "stored_server": cost.server,
+        "stored_client": cost.client,
+        "syncs": cost.syncs,
+        "participation": cls.participation,
+        "exact": cls.exact,
+        "provisional": cls.provisional,
+        "assumptions": assumptions(cls),
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,38 +84,38 @@ class Meaning:
 
 
 def methods(as_json: bool) -> None:
-    rows = [Facts.of(registry[name]) for name in sorted(registry, key=str.casefold)]
+    rows = [facts(registry[name]) for name in sorted(registry, key=str.casefold)]
     if as_json:
-        result_json([dataclasses.asdict(row) for row in rows])
+        result_json(rows)
         return
     head = ["name", "up", "down", "server", "client", "clients", "exact", "title"]
     cells = [
         [
-            f"{row.name} *" if row.provisional else row.name,
-            row.vectors_up,
-            row.vectors_down,
-            row.stored_server,
-            row.stored_client,
-            "all" if row.participation == "full" else "some",
-            "yes" if row.exact else "no",
-            row.title,
+            f"{row['name']} *" if row["provisional"] else row["name"],
+            row["vectors_up"],
+            row["vectors_down"],
+            row["stored_server"],
+            row["stored_client"],
+            "all" if row["participation"] == "full" else "some",
+            "yes" if row["exact"] else "no",
+            row["title"],
         ]
         for row in rows
     ]
     result(table(head, cells, right=head[1:5]))
     result("")
     result(prose(METHODS))
-    if any(row.provisional for row in rows):
+    if any(row["provisional"] for row in rows):
         result(prose(PROVISIONAL))
     result("\nMore on one of them: undrift show FedRecu")
 
 
 def objectives(as_json: bool) -> None:
-    rows = [ObjectiveFacts.of(losses[name]) for name in sorted(losses, key=str.casefold)]
+    found = [losses[name] for name in sorted(losses, key=str.casefold)]
     if as_json:
-        result_json([dataclasses.asdict(row) for row in rows])
+        result_json([facts(cls) for cls in found])
         return
-    cells = [[row.name, ", ".join(row.needs) or NONE, row.title] for row in rows]
+    cells = [[cls.__name__, ", ".join(cls.needs) or NONE, cls.title] for cls in found]
     result(table(["name", "needs", "title"], cells))
     result("")
     result(prose(OBJECTIVES))

@@ -8,9 +8,10 @@ import re
 from argparse import Namespace
 
 from undrift.cli.formulas import readable
-from undrift.cli.listing import Facts, Meaning, ObjectiveFacts, explained
+from undrift.cli.listing import Meaning, assumptions, explained, facts
 from undrift.cli.output import OK, refuse, result, result_json
 from undrift.cli.parser import Parser
+from undrift.core.costs import Costs, costs, placeholder
 from undrift.core.method import Method, registry
 from undrift.core.params import section, unknown
 from undrift.methods import find
@@ -39,69 +40,69 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    if found := find_objective(args.name):
-        objective(found, args.json)
-    elif known := find(args.name):
-        method(known, args.json)
-    else:
+    found = find_objective(args.name) or find(args.name)
+    if found is None:
         names = sorted([*registry, *losses], key=str.casefold)
         refuse([unknown("method or objective", args.name, names)])
+    if args.json:
+        more = {
+            "update": update(found),
+            "reference": reference(found),
+            "parameters": [dataclasses.asdict(field) for field in explained(found)],
+            "source": inspect.getsource(found),
+        }
+        result_json(facts(found) | more)
+    else:
+        show(found)
     return OK
 
 
-def method(cls: type[Method], as_json: bool) -> None:
-    facts, fields = Facts.of(cls), explained(cls)
-    if as_json:
-        page(cls, facts, fields)
-        return
-    head(cls, facts)
-    if fields:
-        columns = ["parameter", "default", "theory", "takes"]
-        rows = [[p.name, p.usual, "yes" if p.theory else "no", p.takes] for p in fields]
-        result(table(columns, rows))
-        meanings(fields)
-    else:
-        result("no parameters")
-    result("\n" + prose(costs(facts), f"{'Costs':<12} ", " " * 13))
-    for k, text in enumerate(facts.assumptions):
-        result(prose(text, f"{'' if k else 'Assumptions':<12} ", " " * 13))
-    source(cls)
-
-
-def objective(cls: type[Objective], as_json: bool) -> None:
-    facts, fields = ObjectiveFacts.of(cls), explained(cls)
-    if as_json:
-        page(cls, facts, fields)
-        return
-    head(cls, facts)
-    if fields:
-        rows = [[p.name, p.usual, p.takes] for p in fields]
-        result(table(["parameter", "default", "takes"], rows))
-        meanings(fields)
-    else:
-        result("no parameters")
-    needs = ", ".join(NEEDS[need] for need in facts.needs) or "the local model only"
-    result(f"\nNeeds        {needs}")
-    result(f'Use          objective = "{facts.name}" in a spec whose problem is images')
-    source(cls)
-
-
-def page(cls: type, facts: Facts | ObjectiveFacts, fields: list[Meaning]) -> None:
-    """All of it as JSON."""
-    more = {
-        "update": update(cls),
-        "reference": " ".join(section(cls, "References")),
-        "parameters": [dataclasses.asdict(field) for field in fields],
-        "source": inspect.getsource(cls),
-    }
-    result_json(dataclasses.asdict(facts) | more)
-
-
-def head(cls: type, facts: Facts | ObjectiveFacts) -> None:
-    result(f"{facts.name}: {facts.title}\n{facts.paper}")
-    if isinstance(facts, Facts) and facts.provisional:
-        result(f"Provisional: {facts.provisional}")
+def show(cls: type[Method] | type[Objective]) -> None:
+    result(f"{cls.__name__}: {cls.title}\n{cls.paper}")
+    if issubclass(cls, Method) and cls.provisional:
+        result(f"Provisional: {cls.provisional}")
     result(f"\n{readable(update(cls))}\n")
+    parameters(explained(cls), theory=issubclass(cls, Method))
+    result("")
+    if issubclass(cls, Method):
+        titled("Costs", spending(costs(placeholder(cls))))
+        for k, text in enumerate(assumptions(cls)):
+            titled("" if k else "Assumptions", text)
+    else:
+        titled("Needs", ", ".join(NEEDS[need] for need in cls.needs) or "the local model only")
+        titled("Use", f'objective = "{cls.__name__}" in a spec whose problem is images')
+    if text := reference(cls):
+        titled("Reference", text)
+    result(f"\nSource       {cls.__module__}\n\n{inspect.getsource(cls).rstrip()}")
+
+
+def titled(title: str, text: str) -> None:
+    """Prose under a title that stands before it."""
+    result(prose(text, f"{title:<12} ", " " * 13))
+
+
+def parameters(fields: list[Meaning], theory: bool) -> None:
+    """What each takes and means; with ``theory``, also whether that can set it."""
+    if not fields:
+        result("no parameters")
+        return
+    columns = {
+        "parameter": [p.name for p in fields],
+        "default": [p.usual for p in fields],
+        "theory": ["yes" if p.theory else "no" for p in fields],
+        "takes": [p.takes for p in fields],
+    }
+    if not theory:
+        del columns["theory"]
+    result(table(list(columns), [list(row) for row in zip(*columns.values(), strict=True)]))
+    result("")
+    width = max(len(p.name) for p in fields) + 2
+    for p in fields:
+        result(prose(p.meaning, p.name.ljust(width), " " * width))
+
+
+def reference(cls: type) -> str:
+    return " ".join(section(cls, "References"))
 
 
 def update(cls: type) -> str:
@@ -110,24 +111,10 @@ def update(cls: type) -> str:
     return re.split(r"^(?:Args|Example|References):$", text, flags=re.MULTILINE)[0].rstrip()
 
 
-def meanings(fields: list[Meaning]) -> None:
-    width = max(len(p.name) for p in fields) + 2
-    result("")
-    for p in fields:
-        result(prose(p.meaning, p.name.ljust(width), " " * width))
-
-
-def source(cls: type) -> None:
-    reference = " ".join(section(cls, "References"))
-    if reference:
-        result(prose(reference, f"{'Reference':<12} ", " " * 13))
-    result(f"\nSource       {cls.__module__}\n\n{inspect.getsource(cls).rstrip()}")
-
-
-def costs(facts: Facts) -> str:
-    up = "1 vector" if facts.vectors_up == 1 else f"{facts.vectors_up} vectors"
-    exchanges = "1 exchange" if facts.syncs == 1 else f"{facts.syncs} exchanges"
+def spending(cost: Costs) -> str:
+    up = "1 vector" if cost.up == 1 else f"{cost.up} vectors"
+    exchanges = "1 exchange" if cost.syncs == 1 else f"{cost.syncs} exchanges"
     return (
-        f"{up} up, {facts.vectors_down} down, per client and round ({exchanges}); "
-        f"{facts.stored_server} stored on the server, {facts.stored_client} on each client"
+        f"{up} up, {cost.down} down, per client and round ({exchanges}); "
+        f"{cost.server} stored on the server, {cost.client} on each client"
     )
