@@ -251,7 +251,9 @@ class Notes(loggers.Logger):
         self.told.append(("end", outcome and outcome.status))
 
 
-def test_rows_before_a_break_are_told_again_and_what_is_no_number_is_not(tmp_path):
+def test_rows_before_a_break_are_told_again_and_what_is_no_number_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(Notes, "told", [], raising=False)
+    monkeypatch.setitem(loggers.LOGGERS, "tensorboard", Notes)
     row = {
         "label": "a",
         "method": "A",
@@ -264,16 +266,14 @@ def test_rows_before_a_break_are_told_again_and_what_is_no_number_is_not(tmp_pat
     folder = Folder(tmp_path)
     folder.append(row)
     folder.append(row | {"seed": 1})
-    notes = Notes(folder)
-    notes.told = []
-    folder.listeners.append(notes)
+    folder.listeners.append(log := loggers.Log(folder, ["tensorboard"], print))
     folder.append(row | {"round": 1, "gap": math.inf, "note": "x"})
     folder.append(row | {"round": 2, "gap": 0.5})
-    notes.ended(Outcome("other", "A", 0, "done", {}))
+    log.ended(Outcome("other", "A", 0, "done", {}))
     folder.close()
     folder.close()
     numbers = {"vectors": 0, "gradients": 0}
-    assert notes.told == [
+    assert Notes.told == [
         ("begin", "a", 0), (0, numbers | {"gap": 1.0}), (1, numbers), (2, numbers | {"gap": 0.5}),
         ("end", None),
     ]  # fmt: skip

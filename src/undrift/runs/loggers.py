@@ -9,7 +9,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -40,7 +41,8 @@ def missing(names: Sequence[str]) -> dict[str, str]:
 class Log:
     """Passes rows and outcomes of a folder to loggers; one that fails is dropped.
 
-    Every method and seed has loggers of its own, since several may run side by side.
+    Every method and seed has loggers of its own, since several may run side by side. Each is told
+    all its rows, also those recorded before an interruption.
     """
 
     def __init__(self, folder: Folder, names: Sequence[str], emit: Emit):
@@ -49,61 +51,49 @@ class Log:
 
     def row(self, row: Row) -> None:
         key = row["label"], row["seed"]
-        for name in self.names:
-            if (name, key) not in self.loggers:
-                self.loggers[name, key] = LOGGERS[name](self.folder)
-        self._pass_on(key, lambda logger: logger.row(row))
+        for name in list(self.names):
+            with self._dropping(name):
+                if logger := self.loggers.get((name, key)):
+                    logger.write(row["round"], _numbers(row))
+                    continue
+                logger = self.loggers[name, key] = LOGGERS[name](self.folder)
+                logger.begin(row["label"], row.get("method", ""), row["seed"])
+                for known in self.folder.rows():  # the last of them is this row
+                    if (known["label"], known["seed"]) == key:
+                        logger.write(known["round"], _numbers(known))
 
     def ended(self, outcome: Outcome) -> None:
-        self._pass_on((outcome.label, outcome.seed), lambda logger: logger.ended(outcome))
+        for name in list(self.names):
+            if logger := self.loggers.pop((name, (outcome.label, outcome.seed)), None):
+                with self._dropping(name):
+                    logger.end(outcome)
 
     def close(self) -> None:
-        for key in {key for _, key in self.loggers}:
-            self._pass_on(key, lambda logger: logger.close())
+        for (name, _), logger in self.loggers.items():
+            if name in self.names:
+                with self._dropping(name):
+                    logger.end(None)
         self.loggers.clear()
 
-    def _pass_on(self, key: Key, tell: Callable[[Logger], None]) -> None:
-        for name in list(self.names):
-            try:
-                if logger := self.loggers.get((name, key)):
-                    tell(logger)
-            except Exception as error:  # a server that is gone, a disk that is full
-                self.names.remove(name)
-                self.emit(LoggerLost(name, str(error)))
+    @contextmanager
+    def _dropping(self, name: str) -> Iterator[None]:
+        """Go on without a logger that fails."""
+        try:
+            yield
+        except Exception as error:  # a server that is gone, a disk that is full
+            self.names.remove(name)
+            self.emit(LoggerLost(name, str(error)))
 
 
 class Logger(abc.ABC):
-    """Logs every row of the folder, also those recorded before an interruption."""
+    """Logs one method with one seed of a folder."""
 
     def __init__(self, folder: Folder):
         self.folder = folder
-        self._trial: Key | None = None
-
-    def row(self, row: Row) -> None:
-        trial = row["label"], row["seed"]
-        if trial == self._trial:
-            self.write(row["round"], _numbers(row))
-            return
-        self.close()
-        self.begin(row["label"], row.get("method", ""), row["seed"])
-        self._trial = trial
-        for known in self.folder.rows():  # the last of them is this row
-            if (known["label"], known["seed"]) == trial:
-                self.write(known["round"], _numbers(known))
-
-    def ended(self, outcome: Outcome) -> None:
-        if self._trial == (outcome.label, outcome.seed):
-            self.end(outcome)
-            self._trial = None
-
-    def close(self) -> None:
-        if self._trial is not None:
-            self.end(None)
-            self._trial = None
 
     @abc.abstractmethod
     def begin(self, label: str, method: str, seed: int) -> None:
-        """One method with one seed."""
+        """Called once, before the rows."""
 
     @abc.abstractmethod
     def write(self, round: int, numbers: dict[str, float]) -> None: ...
@@ -140,12 +130,11 @@ class MLflow(Logger):
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         for talkative in ("alembic", "mlflow.store.db"):
             logging.getLogger(talkative).setLevel(logging.WARNING)
-        self.client: Any = None
 
     def begin(self, label: str, method: str, seed: int) -> None:
         from mlflow.tracking import MlflowClient
 
-        self.client = self.client or MlflowClient()
+        self.client = MlflowClient()
         known = self.client.get_experiment_by_name(self.folder.name)
         experiment = (
             known.experiment_id if known else self.client.create_experiment(self.folder.name)
