@@ -10,7 +10,6 @@ from undrift.cli.folders import missing, place
 from undrift.cli.output import refuse, say
 from undrift.cli.parser import RUN, Parser
 from undrift.cli.run import (
-    Options,
     add_options,
     again,
     executes,
@@ -37,9 +36,8 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    options = Options.of(args)
     with refusing():
-        loggable(options.logs)
+        loggable(args.logs)
         folder = Folder(place(args.run))
         if wrong := missing(args.run):
             refuse([wrong])
@@ -47,15 +45,15 @@ def main(args: Namespace) -> int:
             raise BadFolder(f"{folder.path} is not the folder of a run: it has no spec.toml")
         if folder.complete:
             folder.tidy()
-            unlogged = ", so nothing was logged" if options.logs else ""
+            unlogged = ", so nothing was logged" if args.logs else ""
             say(f"{folder.path} is finished{unlogged}.")
-            return report(folder, options.json)
+            return report(folder, args.json)
         if folder.from_python:
             refuse([folder.from_python])
         told = executes if args.trust else distrust
         spec = load(
             folder.file("spec.toml"),
-            placed(options.store),
+            placed(args.store),
             lambda files: told(folder.path, files),
         )
         if folder.state(spec) == "other":
@@ -63,7 +61,7 @@ def main(args: Namespace) -> int:
                 f"{folder.file('spec.toml')} is from another version of undrift: "
                 "run the spec it came from"
             )
-        return perform(spec, folder, False, options)
+        return perform(spec, folder, False, args)
 
 
 def distrust(place: Path, files: Mapping[str, Sequence[str]]) -> None:

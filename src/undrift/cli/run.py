@@ -40,22 +40,6 @@ STORE = (
 JOBS = "processes that share methods and seeds; no number depends on it (default: 1)"
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """How a run is carried out; nothing of it changes a number."""
-
-    checkpoint: float | None = None
-    """Seconds between checkpoints."""
-    store: str = "auto"
-    logs: Sequence[str] = ()
-    jobs: int = 1
-    json: bool = False
-
-    @classmethod
-    def of(cls, args: Namespace) -> Options:
-        return cls(**{field.name: getattr(args, field.name) for field in dataclasses.fields(cls)})
-
-
 def add(parser: Parser) -> None:
     parser.description = (
         "Run every method of a spec with every seed. The results go to a folder of the spec's "
@@ -98,25 +82,24 @@ def add_options(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    options = Options.of(args)
     with refusing():
-        loggable(options.logs)
-        flags: list[str | Flag] = [*args.changes, *placed(options.store)]
+        loggable(args.logs)
+        flags: list[str | Flag] = [*args.changes, *placed(args.store)]
         place = Path(args.spec).parent
         spec = load(args.spec, flags, lambda files: executes(place, files))
         if args.check:
-            return rehearse(spec, options.json)
+            return rehearse(spec, args.json)
         folder = Folder(args.out / spec.name)
         state = folder.state(spec)
         if args.overwrite or state in ("new", "unfinished"):
-            return perform(spec, folder, args.overwrite, options)
+            return perform(spec, folder, args.overwrite, args)
         if state == "other":
             other(spec, folder)
         known(spec, folder)
         folder.tidy()
-        unlogged = ", so nothing was logged" if options.logs else ""
+        unlogged = ", so nothing was logged" if args.logs else ""
         say(f"{folder.path} holds this run already{unlogged}; --overwrite runs it again.")
-        return report(folder, options.json)
+        return report(folder, args.json)
 
 
 def placed(store: str) -> list[Flag]:
@@ -181,8 +164,8 @@ def refusing() -> Iterator[None]:
         raise SystemExit(cannot(error)) from None
 
 
-def perform(spec: Spec, folder: Folder, afresh: bool, options: Options) -> int:
-    """Run what is left of a spec, and print the table."""
+def perform(spec: Spec, folder: Folder, afresh: bool, args: Namespace) -> int:
+    """Run what is left of a spec, and print the table; ``args`` has :func:`add_options`."""
     from undrift.runs.experiment import make
     from undrift.runs.keep import carry_out
 
@@ -209,9 +192,9 @@ def perform(spec: Spec, folder: Folder, afresh: bool, options: Options) -> int:
                 afresh=afresh,
                 emit=hear,
                 stop=stop,
-                pause=options.checkpoint,
-                loggers=options.logs,
-                jobs=options.jobs,
+                pause=args.checkpoint,
+                loggers=args.logs,
+                jobs=args.jobs,
             )
     except OSError as error:
         return broken(folder, spec, error)
@@ -226,7 +209,7 @@ def perform(spec: Spec, folder: Folder, afresh: bool, options: Options) -> int:
         bar.close()
     if not folder.complete:
         return interrupted(folder, spec, stop.code if stopped or stop.asked else FAILED)
-    code = report(folder, options.json)
+    code = report(folder, args.json)
     kept = ", ".join(name for name in FILES if folder.file(name).exists())
     say(f"\nKept in {folder.path}: {kept}")
     say(f"In a browser: undrift report {folder.path}")
