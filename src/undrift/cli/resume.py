@@ -38,11 +38,9 @@ def add(parser: Parser) -> None:
 def main(args: Namespace) -> int:
     with refusing():
         loggable(args.logs)
-        folder = Folder(place(args.run))
         if wrong := missing(args.run):
             refuse([wrong])
-        if not folder.file("spec.toml").is_file():
-            raise BadFolder(f"{folder.path} is not the folder of a run: it has no spec.toml")
+        folder = Folder.of_run(place(args.run))
         if folder.complete:
             folder.tidy()
             unlogged = ", so nothing was logged" if args.logs else ""

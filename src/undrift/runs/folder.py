@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from undrift._files import LOCK, hold, release
 from undrift.runs.journal import (
@@ -88,6 +88,14 @@ class Folder(Journal):
     def __init__(self, path: Path):
         super().__init__(path)
         self._held: int | None = None
+
+    @classmethod
+    def of_run(cls, path: str | Path) -> Self:
+        """The folder of a run, finished or not; :class:`BadFolder` if it is none."""
+        found = cls(Path(path))
+        if not found.file("spec.toml").is_file():
+            raise BadFolder(f"{path} is not the folder of a run: it has no spec.toml")
+        return found
 
     @property
     def name(self) -> str:

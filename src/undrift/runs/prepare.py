@@ -55,7 +55,7 @@ class Task:
 
     def engine(self, seed: int) -> Engine:
         """The engine before its first round."""
-        given = {f.name: getattr(self.setup, f.name) for f in dataclasses.fields(self.setup)}
+        given = dict(vars(self.setup))
         name, store = given.pop("engine"), given.pop("store")
         if store != "auto":
             if "store" not in hints(engines[name].options):
@@ -63,6 +63,11 @@ class Task:
                 raise BadParameters("run", {"store": text})
             given["store"] = store
         return engines[name].load()(self.method, self.problem, seed=seed, **given)
+
+    def fades(self) -> str:
+        """Why its lr would not stay a number until the last round; empty if it does."""
+        lr, least = getattr(self.method, "lr", None), torch.finfo(self.problem.dtype).tiny
+        return fades(lr, self.setup.decay, self.rounds, least)
 
 
 def build(
@@ -107,6 +112,16 @@ def ready(
     label: str, method: Method, problem: Problem, setup: Setup, rounds: int, every: int
 ) -> Task:
     """A task of a call from Python. Raises ``ValueError`` if the method cannot run like that."""
+    task = resolved(label, method, problem, setup, rounds, every)
+    if why := task.fades():
+        raise ValueError(why)
+    return task
+
+
+def resolved(
+    label: str, method: Method, problem: Problem, setup: Setup, rounds: int, every: int
+) -> Task:
+    """A task with what theory prescribes. Raises ``ValueError`` where it cannot."""
     found = resolve(
         method,
         problem,
@@ -115,8 +130,6 @@ def ready(
         cohort=setup.cohort,
         batch=setup.batch,
     )
-    if why := _fades(found, problem, setup.decay, rounds):
-        raise ValueError(why)
     return Task(
         label=label,
         method=found,
@@ -174,55 +187,30 @@ def together(digests: Sequence[str | None]) -> str | None:
 
 
 def _task(
-    spec: Spec,
-    i: int,
-    entry: Entry,
-    problem: Problem,
-    complaints: list[Complaint],
+    spec: Spec, i: int, entry: Entry, problem: Problem, complaints: list[Complaint]
 ) -> Task | None:
     """One method on its problem; ``None``, and complaints, where it cannot run."""
     say_where, cohort = spec.origin.complaint, spec.cohort or Sampling(problem.clients)
     setting = {k: v for k, v in spec.setting(entry).items() if k not in ("dtype", "device")}
+    setup = Setup(**setting, store=spec.store)
     try:
-        method = resolve(
-            entry.method,
-            problem,
-            steps=entry.steps,
-            epochs=entry.epochs,
-            cohort=spec.cohort,
-            batch=spec.batch,
-        )
+        task = resolved(entry.label, entry.method, problem, setup, entry.rounds, spec.every)
     except ValueError as error:
         field = next(iter(entry.method.open_fields()), "name")
         complaints.append(say_where(("method", i, field), str(error)))
         return None
     steps = local_steps(entry.steps, entry.epochs, spec.batch, problem.samples)
-    reasons = method.refuse(problem.clients, cohort, steps, spec.weights)
+    reasons = task.method.refuse(problem.clients, cohort, steps, spec.weights)
     complaints += [spec.complaint(i, *reason) for reason in reasons]
-    if why := _fades(method, problem, entry.decay, entry.rounds):
+    if why := task.fades():
         complaints.append(spec.complaint(i, "decay", why))
     engine = engines[spec.engine].load()
     try:
-        needs = engine.needs(method, problem, cohort, spec.engine_options)
+        needs = engine.needs(task.method, problem, cohort, spec.engine_options)
     except NoRoom as error:
         complaints.append(say_where(("problem",), f"{entry.label}: {error}"))
         return None
     except BadParameters as error:
         found = error.problems.items()
         raise BadSpec([say_where(("engine", field), text) for field, text in found]) from None
-    return Task(
-        label=entry.label,
-        method=method,
-        problem=problem,
-        rounds=entry.rounds,
-        every=spec.every,
-        setup=Setup(**setting, store=spec.store),
-        written=entry.method,
-        file=entry.file,
-        needs=needs,
-    )
-
-
-def _fades(method: Method, problem: Problem, decay: float, rounds: int) -> str:
-    lr, least = getattr(method, "lr", None), torch.finfo(problem.dtype).tiny
-    return fades(lr, decay, rounds, least)
+    return dataclasses.replace(task, file=entry.file, needs=needs)
