@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import overload
 
@@ -24,7 +24,6 @@ from undrift.runs.arguments import Methods, labelled, named, settle, setup
 from undrift.runs.events import Emit, Event, Measured, Unproven, ignore
 from undrift.runs.experiment import Experiment, Result, make
 from undrift.runs.folder import BadFolder, Folder, Row
-from undrift.runs.history import History
 from undrift.runs.journal import Key
 from undrift.runs.keep import carry_out
 from undrift.runs.prepare import build, placed, ready, resolve
@@ -35,7 +34,7 @@ from undrift.spec.errors import BadSpec, Complaint, Place
 from undrift.spec.lines import Keys
 from undrift.spec.reader import load as load_spec
 from undrift.spec.reader import parse
-from undrift.spec.schema import Spec, Table, Values, values
+from undrift.spec.schema import Spec, Table, Values, as_toml, values
 
 __all__ = ["Run", "Runs", "load", "prepare", "resolve", "resume", "run", "run_spec"]
 
@@ -43,10 +42,10 @@ Point = torch.Tensor | NDArray[np.generic] | Sequence[float]
 Cohort = int | Sampling | Mapping[str, object]
 
 
-# The three signatures differ in what they take first, in ``seeds`` and in what they return.
+# One method without ``seeds`` gives one run.
 # fmt: off
 @overload
-def run(
+def run(  # type: ignore[overload-overlap]
     method: Method, problem: Problem | str, *, rounds: int, seeds: None = None,
     save: str | Path | None = None, overwrite: bool = False, loggers: Sequence[str] = (),
     on_event: Emit | None = None, every: int = 1, until: Callable[[Row], bool] | None = None,
@@ -60,21 +59,7 @@ def run(
 ) -> Run: ...
 @overload
 def run(
-    method: Sequence[Method] | Mapping[str, Method], problem: Problem | str, *, rounds: int,
-    seeds: Sequence[int] | None = None,
-    save: str | Path | None = None, overwrite: bool = False, loggers: Sequence[str] = (),
-    on_event: Emit | None = None, every: int = 1, until: Callable[[Row], bool] | None = None,
-    watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
-    epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
-    x0: Point | None = None, seed: int = 0, dtype: str | torch.dtype | None = None,
-    device: str | torch.device = "cpu", engine: str = "simulate", store: str = "auto",
-    weight_decay: float = 0.0, clip: float | None = None, clip_scope: Scope = "task",
-    decay: float = 1.0, weights: Weights = "uniform", problem_seed: int | None = None,
-    **parameters: object,
-) -> Runs: ...
-@overload
-def run(
-    method: Method, problem: Problem | str, *, rounds: int, seeds: Sequence[int],
+    method: Methods, problem: Problem | str, *, rounds: int, seeds: Sequence[int] | None = None,
     save: str | Path | None = None, overwrite: bool = False, loggers: Sequence[str] = (),
     on_event: Emit | None = None, every: int = 1, until: Callable[[Row], bool] | None = None,
     watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
@@ -241,9 +226,7 @@ def resume(
     the Python files it brings. A run of your own problem needs that problem and the methods again,
     and ``x0`` and ``until`` where they were given.
     """
-    place = Folder(Path(folder))
-    if not place.file("spec.toml").is_file():
-        raise BadFolder(f"{place.path} is not the folder of a run: it has no spec.toml")
+    place = Folder.of_run(folder)
     document = place.document()
     emit = on_event or ignore
     if not place.from_python:
@@ -252,7 +235,7 @@ def resume(
     if method is None or problem is None:
         raise BadFolder(place.from_python)
     given: Values = {k: v for k, v in document.items() if k in _SETTINGS}
-    found = run(
+    return run(
         labelled(method),
         problem,
         save=place.path,
@@ -263,7 +246,6 @@ def resume(
         dtype=document["problem"]["dtype"],
         **given,
     )
-    return found
 
 
 _SETTINGS = {
@@ -274,9 +256,7 @@ _SETTINGS = {
 
 def load(folder: str | Path) -> Recorded:
     """Read a run folder, finished or not: records, outcomes, models, spec."""
-    place = Folder(Path(folder))
-    if not place.file("spec.toml").is_file():
-        raise BadFolder(f"{place.path} is not the folder of a run: it has no spec.toml")
+    place = Folder.of_run(folder)
     return Recorded(place, place.document(), place.recorded(), place.outcomes())
 
 
@@ -332,11 +312,9 @@ def _spec(
     document = {"name": name, **top, "seeds": list(seeds)}
     if checked["store"] != "auto":
         document["engine"] = {"name": checked["engine"], "store": checked["store"]}
-    if isinstance(document["cohort"], Sampling):
-        document["cohort"] = dataclasses.asdict(document["cohort"])
     document |= {"problem": {"name": problem, **parameters}, "method": tables}
     try:
-        return parse(_text(document), "run")
+        return parse(_text(as_toml(document)), "run")
     except BadSpec as error:
         raise BadParameters(
             "run", {".".join(map(str, c.path)): c.text for c in error.complaints}
@@ -407,14 +385,14 @@ def _run(
     if wrong:
         raise BadParameters("run", wrong)
     if save is None:
-        rows: dict[Key, History] = {}
+        measured: list[Row] = []
 
         def hear(event: Event) -> None:
             if isinstance(event, Measured):
-                rows.setdefault((event.label, event.seed), History()).append(event.row)
+                measured.append({"label": event.label, "seed": event.seed, **event.row})
             emit(event)
 
-        return _collect(experiment, list(experiment.run(emit=hear)), rows)
+        return _collect(experiment, list(experiment.run(emit=hear)), measured)
     folder = Folder(Path(save))
     state = "new" if overwrite else folder.state(experiment.recipe)
     if state == "other":
@@ -435,25 +413,24 @@ def _run(
         )
         if not folder.complete:
             raise RuntimeError(f"{folder.path} is not finished: a process died; undrift.resume it")
-    rows = {}
-    for row in folder.recorded():
-        rows.setdefault((row["label"], row["seed"]), History()).append(row)
-    return _collect(experiment, results, rows, folder)
+    return _collect(experiment, results, folder.recorded(), folder)
 
 
 def _collect(
     experiment: Experiment,
     results: Sequence[Result],
-    rows: Mapping[Key, History],
+    rows: Iterable[Row],
     folder: Folder | None = None,
 ) -> Runs:
     """The runs that results and rows describe."""
+    recorded: dict[Key, list[Row]] = {}
+    for row in rows:
+        recorded.setdefault((row["label"], row["seed"]), []).append(row)
     found: dict[Key, Run] = {}
     for outcome, engine in results:
         key = outcome.label, outcome.seed
         source = outcome.seed if outcome.same_as is None else outcome.same_as
         task = experiment.at(outcome.seed)[experiment.order[key][0]]
-        recorded = rows.get((outcome.label, source), History())
         model = engine.x.clone() if engine else None
         if engine is None and folder and "last" in outcome.files:
             model = models.vector(task.problem, models.read(folder.file(outcome.files["last"])))
@@ -463,7 +440,7 @@ def _collect(
             task.method,
             task.problem,
             engine,
-            history(iter(recorded.rows)) if folder else recorded,
+            history(recorded.get((outcome.label, source), ())),
             outcome.status,
             outcome.label,
             outcome.seed,

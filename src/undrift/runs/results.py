@@ -204,8 +204,8 @@ def missing(label: object, seed: object, keys: Iterable[Key]) -> str:
     return f"no run, or several, of {wanted}; recorded (label, seed): {known or 'none'}"
 
 
-def history(rows: Iterator[Row]) -> History:
-    """The history of one method from rows of a folder, which has null for NaN."""
+def history(rows: Iterable[Row]) -> History:
+    """The history of one method from its rows; those of a folder have null for NaN."""
     return History(
         {name: value for name, value in row.items() if name not in KEYS and value is not None}
         for row in rows

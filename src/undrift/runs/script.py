@@ -11,7 +11,7 @@ from undrift.core.problem import Problem
 from undrift.runs.folder import PYTHON
 from undrift.runs.prepare import Task
 from undrift.spec import writer
-from undrift.spec.schema import Table, Values, values
+from undrift.spec.schema import Values, as_toml, values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,14 +19,13 @@ class Script:
     """The recipe of a run that was called from Python."""
 
     name: str
-    tables: Table
+    tables: Values
     """The document without its name."""
     sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
     @property
     def identity(self) -> str:
-        decides = {key: value for key, value in self.document().items() if key != "name"}
-        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.tables, sort_keys=True).encode()).hexdigest()
 
     def document(self) -> Values:
         return {"name": self.name, **self.tables}
@@ -56,27 +55,19 @@ def describe(
         {"name": type(task.written).__name__, "label": task.label, **values(task.written)}
         for task in tasks
     ]
-    tables = {"problem": _facts(first.problem), "method": [_known(table) for table in methods]}
-    return Script(name, {**_known(top), **tables})
+    return Script(name, as_toml({**top, "problem": _facts(first.problem), "method": methods}))
 
 
 def _setup(task: Task) -> Values:
     """The settings of a task that decide numbers; the place of client states does not."""
-    found = {f.name: getattr(task.setup, f.name) for f in dataclasses.fields(task.setup)}
+    found = dict(vars(task.setup))
     del found["store"]
     if found["x0"] is not None:
         start = found["x0"].detach().cpu().numpy()
         found["x0"] = hashlib.sha256(start.tobytes()).hexdigest()
     if found["epochs"] is not None:
         del found["steps"]
-    if found["cohort"] is not None:
-        found["cohort"] = _known(values(found["cohort"]))
     return found
-
-
-def _known(table: Table) -> Values:
-    """A table without what TOML cannot hold: ``None`` is left out."""
-    return {key: value for key, value in table.items() if value is not None}
 
 
 def _facts(problem: Problem) -> Values:

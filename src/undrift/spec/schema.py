@@ -177,7 +177,7 @@ class Spec(Settings):
             top["engine"] = {"name": self.engine, **options}
         problem = {"name": self.problem_name, **values(self.problem)}
         methods = [self._table(entry) for entry in self.entries]
-        return dict(_plain(top | {"problem": problem, "method": methods}))
+        return as_toml(top | {"problem": problem, "method": methods})
 
     def toml(self) -> str:
         """The document as a file."""
@@ -229,14 +229,18 @@ def _changed(record: object) -> Values:
     return {name: value for name, value in values(record).items() if value != usual[name]}
 
 
-def _plain(value: object) -> Any:
+def as_toml(table: Table) -> Values:
     """Only what TOML holds: no records, no tuples, and nothing for None."""
+    return {key: _plain(value) for key, value in table.items() if value is not None}
+
+
+def _plain(value: object) -> object:
     if isinstance(value, Sampling):
         value = values(value)
     elif dataclasses.is_dataclass(value):
         value = {"name": type(value).__name__, **values(value)}
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items() if inner is not None}
+        return as_toml(value)
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
     return value
