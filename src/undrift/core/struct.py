@@ -41,25 +41,17 @@ class Struct:
     whole: tuple[str, ...] = ()
     """Those of them that are ``Vec``, which travel whole."""
     scratch: tuple[str, ...] = ()
+    _kinds: Mapping[str, str] = {}
     _required: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        kinds = {
-            name: _kind(cls, name, note) for name, note in inspect.get_annotations(cls).items()
-        }
-        cls.vectors = tuple(
-            dict.fromkeys((*cls.vectors, *(n for n, k in kinds.items() if k in ("Vec", "Sparse"))))
-        )
-        cls.sparse = tuple(
-            n
-            for n in cls.vectors
-            if kinds.get(n, "Sparse" if n in cls.sparse else "Vec") == "Sparse"
-        )
-        cls.scratch = tuple(
-            dict.fromkeys((*cls.scratch, *(n for n, k in kinds.items() if k == "Scratch")))
-        )
-        cls.whole = tuple(n for n in cls.vectors if n not in cls.sparse)
+        own = inspect.get_annotations(cls).items()
+        cls._kinds = {**cls._kinds, **{name: _kind(cls, name, note) for name, note in own}}
+        cls.vectors = tuple(name for name, kind in cls._kinds.items() if kind != "Scratch")
+        cls.sparse = tuple(name for name, kind in cls._kinds.items() if kind == "Sparse")
+        cls.whole = tuple(name for name, kind in cls._kinds.items() if kind == "Vec")
+        cls.scratch = tuple(name for name, kind in cls._kinds.items() if kind == "Scratch")
         cls._required = frozenset(cls.vectors)
         for name in cls.scratch:
             setattr(cls, name, None)
