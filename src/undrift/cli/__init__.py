@@ -10,6 +10,7 @@ import argparse
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol, cast
@@ -112,11 +113,9 @@ def commands(name: str, verb: Verb | None) -> Parser:
 
 def unexpected(error: Exception) -> int:
     """One line about an error that is a fault of undrift."""
-    trace = error.__traceback__
-    while trace and trace.tb_next:
-        trace = trace.tb_next
-    where = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
     words = " ".join(str(error).split())[:300]
     remedy = f"Please report it, with what {DEBUG}=1 shows."
-    say(f"Unexpected {type(error).__name__}{where}: {words}. {remedy}")
+    where = f"{frame.f_code.co_filename}:{line}"
+    say(f"Unexpected {type(error).__name__} at {where}: {words}. {remedy}")
     return FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 from undrift.core.method import Method
@@ -27,10 +28,7 @@ def remedy(method: Method) -> str:
 
 def failure(error: BaseException, file: str) -> str:
     """An error of a user's method, with the line of the file it is from."""
-    lines, trace = [], error.__traceback__
-    while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename).name == Path(file).name:
-            lines.append(trace.tb_lineno)
-        trace = trace.tb_next
+    name, frames = Path(file).name, traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if Path(frame.f_code.co_filename).name == name]
     where = f" ({file}:{lines[-1]})" if lines else ""
     return f"failed: {type(error).__name__}{where}: {error}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
@@ -57,11 +58,8 @@ def load(file: Path) -> list[type[Method]]:
 
 def line_in(error: BaseException, file: Path) -> int | None:
     """The last line of ``file`` that ``error`` passed through."""
-    lines, trace = list[int](), error.__traceback__
-    while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename) == file:
-            lines.append(trace.tb_lineno)
-        trace = trace.tb_next
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if Path(frame.f_code.co_filename) == file]
     if isinstance(error, SyntaxError) and error.lineno and error.filename == str(file):
         lines.append(error.lineno)
     return lines[-1] if lines else None
