@@ -54,7 +54,7 @@ class Lines:
             self.last[key] = event.row
             self.measured(key, event.row)
         elif isinstance(event, Ended) and event.outcome.same_as is None:
-            key = event.outcome.label, event.outcome.seed
+            key = event.outcome.key
             self.ended(key, ending(event.outcome, self.last.pop(key, None), self.note))
 
     def measured(self, key: Key, row: Row) -> None:

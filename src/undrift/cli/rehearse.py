@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING
 
 from undrift.cli.output import FAILED, OK, result, result_json, say
 from undrift.report.text import count, duration, prose, size, table, whole
+from undrift.runs.journal import finite
 from undrift.spec.schema import Spec
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ def rehearse(spec: Spec, as_json: bool) -> int:
     from undrift.runs import rehearsal
     from undrift.runs.experiment import make
 
-    methods = count(len(spec.entries), "method")
-    rounds = f"{rehearsal.ROUNDS} rounds of {methods} on {spec.problem_name}"
-    say(f"{spec.name}: {rounds}, nothing is kept")
+    rounds = f"{rehearsal.ROUNDS} rounds of {count(len(spec.entries), 'method')}"
+    say(f"{spec.name}: {rounds} on {spec.problem_name}, nothing is kept")
     experiment = make(spec)
     say(takes(experiment))
     found = rehearsal.rehearse(experiment)
     if as_json:
-        result_json(dataclasses.asdict(found) | {"methods": [_finite(m) for m in found.methods]})
+        methods = [finite(dataclasses.asdict(method)) for method in found.methods]
+        result_json(dataclasses.asdict(found) | {"methods": methods})
     else:
         seeds = count(len(spec.seeds), "seed")
         time, states = duration(found.seconds), size(found.state_bytes)
@@ -89,11 +89,3 @@ def show(methods: list[Estimate]) -> str:
     ]
     troubles = "".join(f"\n\n{m.label} {m.problem}" for m in methods if m.problem)
     return f"{table(head, cells, right=head[1:-1])}\n\n{prose(LEGEND + troubles)}"
-
-
-def _finite(estimate: Estimate) -> dict[str, object]:
-    """JSON holds no NaN: what is not known is null."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in dataclasses.asdict(estimate).items()
-    }

@@ -21,6 +21,7 @@ from undrift.runs.journal import (
     Journal,
     Key,
     Row,
+    columns,
 )
 from undrift.runs.outcome import Outcome
 from undrift.spec.schema import Table, Values, normal
@@ -230,12 +231,9 @@ class Folder(Journal):
 
         if not self.file(METRICS).exists():
             self.write(METRICS, "")
-        self.arrange({(o.label, o.seed): k for k, o in enumerate(outcomes)})
-        rows, content = self.rows(), io.BytesIO()
-        names = dict.fromkeys(name for row in rows for name in row)  # the first row has no drift
-        parquet.write_table(
-            pyarrow.table({name: [row.get(name) for row in rows] for name in names}), content
-        )
+        self.arrange({outcome.key: k for k, outcome in enumerate(outcomes)})
+        content = io.BytesIO()
+        parquet.write_table(pyarrow.table(columns(self.rows())), content)
         self.write("metrics.parquet", content.getvalue())
         summary = [dataclasses.asdict(outcome) for outcome in outcomes]
         self.write(COMPLETE, json.dumps(summary, indent=2) + "\n")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from undrift.runs.journal import Row
+from undrift.runs.journal import Row, columns
 
 FRAMES = ("pandas", "polars")
 Frame = Any
@@ -77,12 +77,9 @@ def frame(rows: Iterable[Row]) -> Frame:
 
     Raises :class:`ImportError` if neither is installed.
     """
-    rows = list(rows)
-    columns = dict.fromkeys(name for row in rows for name in row)  # the first row has no drift
     for name in FRAMES:
         if find_spec(name):
-            table = {column: [row.get(column) for row in rows] for column in columns}
-            return import_module(name).DataFrame(table)
+            return import_module(name).DataFrame(columns(rows))
     raise ImportError(
         f"a DataFrame needs {' or '.join(FRAMES)}: pip install pandas, or pip install polars"
     )

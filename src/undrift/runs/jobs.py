@@ -85,7 +85,7 @@ class Shared:
     jobs: int
 
     def __post_init__(self) -> None:
-        self.ended = {(o.label, o.seed): o for o in self.folder.outcomes()}
+        self.ended = {outcome.key: outcome for outcome in self.folder.outcomes()}
         self.waiting = [key for key in self.experiment.order if key not in self.ended]
         self.drawn: set[str] = set()
         """Labels of which a first seed is known to draw at random."""
@@ -199,5 +199,5 @@ class Shared:
             case "ended":
                 outcome = Outcome(**message["outcome"])
                 self.folder.ended(outcome)
-                self.ended[outcome.label, outcome.seed] = outcome
+                self.ended[outcome.key] = outcome
         worker.send({"done": True})

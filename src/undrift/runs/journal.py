@@ -98,10 +98,10 @@ class Journal:
         """Drop the rows of one method and seed after the round ``last``."""
         if max(self.left.get((label, seed), ()), default=-1) <= last:
             return
-        own = [row for row in self.rows() if _key(row) != (label, seed) or row["round"] <= last]
+        own = [row for row in self.rows() if key_of(row) != (label, seed) or row["round"] <= last]
         self._digests.pop((label, seed), None)
         for row in own:
-            if _key(row) == (label, seed):
+            if key_of(row) == (label, seed):
                 self._count(row)
         self._rewrite(own)
 
@@ -117,9 +117,9 @@ class Journal:
                 if torn:
                     self.write(name, whole + newline)
         rows = self.recorded()
-        own = [row for row in rows if planned is None or _key(row) in planned]
+        own = [row for row in rows if planned is None or key_of(row) in planned]
         for row in own:
-            self.left.setdefault(_key(row), set()).add(row["round"])
+            self.left.setdefault(key_of(row), set()).add(row["round"])
             self._count(row)
         dropped = self._disown(planned)
         if len(own) < len(rows):
@@ -132,7 +132,7 @@ class Journal:
     def arrange(self, order: Mapping[Key, int]) -> None:
         """Sort the rows by label and seed, where several processes have mixed them."""
         rows = self.recorded()
-        ordered = sorted(rows, key=lambda row: order.get(_key(row), len(order)))
+        ordered = sorted(rows, key=lambda row: order.get(key_of(row), len(order)))
         if ordered != rows:
             self._rewrite(ordered)
 
@@ -185,12 +185,12 @@ class Journal:
 
     def _count(self, row: Row) -> None:
         """Add a row to the digest of its label and seed."""
-        known = self._digests.setdefault(_key(row), hashlib.sha256())
+        known = self._digests.setdefault(key_of(row), hashlib.sha256())
         known.update(f"{_json(row)}\n".encode())
 
     def _proof(self, outcome: Outcome) -> str:
         """A digest of the run's identity, of an outcome and of its rows."""
-        rows = self._digests.get((outcome.label, outcome.seed), hashlib.sha256()).hexdigest()
+        rows = self._digests.get(outcome.key, hashlib.sha256()).hexdigest()
         text = json.dumps([self.identity, dataclasses.asdict(outcome), rows], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -204,7 +204,7 @@ class Journal:
         for line, outcome in zip(lines, outcomes, strict=True):
             proof = json.loads(line).get(PROOF)
             there = all(self.file(name).is_file() for name in outcome.files.values())
-            wanted = planned is None or (outcome.label, outcome.seed) in planned
+            wanted = planned is None or outcome.key in planned
             older = proof is None and not self.identity
             if wanted and there and (older or proof == self._proof(outcome)):
                 sound.append(line)
@@ -236,18 +236,28 @@ class Journal:
                 raise
 
 
-def _key(row: Row) -> Key:
+def key_of(row: Row) -> Key:
+    """Whose row it is."""
     return row["label"], row["seed"]
 
 
 def _json(row: Row) -> str:
-    """A row on one line; JSON has no NaN and no infinity, so those become null."""
-    return json.dumps(
-        {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in row.items()
-        }
-    )
+    return json.dumps(finite(row))
+
+
+def finite(row: Row) -> Row:
+    """JSON has no NaN and no infinity: those become null."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+    }
+
+
+def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
+    """Rows as columns; the first row has no drift."""
+    rows = list(rows)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _parsed(line: str) -> object:

@@ -54,7 +54,7 @@ def carry_out(
             results.append(result)
             folder.log(str(Ended(result.outcome)))
         order = list(experiment.order)
-        results.sort(key=lambda result: order.index((result.outcome.label, result.outcome.seed)))
+        results.sort(key=lambda result: order.index(result.outcome.key))
         ended = [result.outcome for result in results if result.outcome.status != "stopped"]
         if len(ended) == len(experiment.order):
             emit(Finishing(folder.path))

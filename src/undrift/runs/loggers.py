@@ -17,7 +17,7 @@ from typing import Any
 from undrift.core.params import unknown
 from undrift.runs.events import Emit, LoggerLost
 from undrift.runs.folder import Folder
-from undrift.runs.journal import Key, Row
+from undrift.runs.journal import Key, Row, key_of
 from undrift.runs.outcome import Outcome
 
 KEYS = ("label", "method", "seed", "round")
@@ -50,7 +50,7 @@ class Log:
         self.loggers: dict[tuple[str, Key], Logger] = {}
 
     def row(self, row: Row) -> None:
-        key = row["label"], row["seed"]
+        key = key_of(row)
         for name in list(self.names):
             with self._dropping(name):
                 if logger := self.loggers.get((name, key)):
@@ -59,12 +59,12 @@ class Log:
                 logger = self.loggers[name, key] = LOGGERS[name](self.folder)
                 logger.begin(row["label"], row.get("method", ""), row["seed"])
                 for known in self.folder.rows():  # the last of them is this row
-                    if (known["label"], known["seed"]) == key:
+                    if key_of(known) == key:
                         logger.write(known["round"], _numbers(known))
 
     def ended(self, outcome: Outcome) -> None:
         for name in list(self.names):
-            if logger := self.loggers.pop((name, (outcome.label, outcome.seed)), None):
+            if logger := self.loggers.pop((name, outcome.key), None):
                 with self._dropping(name):
                     logger.end(outcome)
 

@@ -54,3 +54,8 @@ class Outcome:
     """Whether anything was drawn at random; if not, no seed changes the run."""
     same_as: int | None = None
     """The seed whose run stands for this one, where no seed changes it."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Label and seed."""
+        return self.label, self.seed

@@ -16,7 +16,7 @@ from undrift.engines import Engine, Ledger
 from undrift.runs import models
 from undrift.runs.folder import Folder, Outcome, Row
 from undrift.runs.history import Frame, History, frame
-from undrift.runs.journal import Key
+from undrift.runs.journal import Key, key_of
 from undrift.runs.outcome import in_words
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
@@ -170,16 +170,14 @@ class Recorded:
         own = [row for row in self.records if row["label"] == label]
         seeds = sorted({row["seed"] for row in own})
         if not own or (seed is None and len(seeds) > 1) or (seed is not None and seed not in seeds):
-            raise KeyError(missing(label, seed, ((r["label"], r["seed"]) for r in self.records)))
+            raise KeyError(missing(label, seed, map(key_of, self.records)))
         return history(row for row in own if seed is None or row["seed"] == seed)
 
     @cached_property
     def models(self) -> dict[Key, dict[str, dict[str, torch.Tensor]]]:
         """(label, seed) -> ``last`` and ``best`` -> the tensors of the server's model by name."""
         return {
-            (o.label, o.seed): {
-                which: models.read(self.folder.file(file)) for which, file in o.files.items()
-            }
+            o.key: {which: models.read(self.folder.file(file)) for which, file in o.files.items()}
             for o in self.outcomes
         }
 
