@@ -15,10 +15,9 @@ from undrift.core.params import hints
 from undrift.engines.arguments import Setting
 from undrift.problems import build
 from undrift.runs.api import prepare
-from undrift.spec.device import absent
 from undrift.spec.errors import BadSpec
 from undrift.spec.reader import parse
-from undrift.spec.schema import Settings
+from undrift.spec.schema import Settings, absent
 
 METHOD = ud.FedAvg(lr=0.01)
 SMALL = {"clients": 4, "dim": 3}

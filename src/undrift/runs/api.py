@@ -20,11 +20,11 @@ from undrift.engines import Engine
 from undrift.problems.named import made
 from undrift.runs import loggers as adapters
 from undrift.runs import models
-from undrift.runs.arguments import Methods, labelled, named, settle, setup
+from undrift.runs.arguments import Methods, labelled, settle, setup
 from undrift.runs.events import Emit, Event, Measured, Unproven, ignore
 from undrift.runs.experiment import Experiment, Result, make
 from undrift.runs.folder import BadFolder, Folder, Row
-from undrift.runs.journal import Key
+from undrift.runs.journal import Key, key_of
 from undrift.runs.keep import carry_out
 from undrift.runs.prepare import build, placed, ready, resolve
 from undrift.runs.results import Recorded, Run, Runs, history
@@ -156,8 +156,7 @@ def run(
     methods = labelled(method)
     checked = settle(methods.values(), problem, given, parameters)
     one = isinstance(method, Method) and seeds is None
-    own = named(parameters, problem_seed)
-    experiment = _experiment(methods, problem, checked, own, save)
+    experiment = _experiment(methods, problem, checked, save)
     found = _run(experiment, save, overwrite, loggers, _both(on_event, watch))
     return next(iter(found.values())) if one else found
 
@@ -167,8 +166,7 @@ def prepare(method: Method, problem: Problem | str, **setting: object) -> Engine
     defaults = run.__kwdefaults__ or {}
     given = {k: setting.pop(k, v) for k, v in defaults.items() if k not in _NOT_OF_ENGINES}
     checked = settle([method], problem, {**given, "rounds": 1, "every": 1}, setting)
-    own = named(setting, given["problem_seed"])
-    experiment = _experiment(labelled(method), problem, checked, own, None)
+    experiment = _experiment(labelled(method), problem, checked, None)
     return experiment.tasks[0].engine(checked["seed"])
 
 
@@ -264,16 +262,15 @@ def _experiment(
     methods: Mapping[str, Method],
     problem: Problem | str,
     checked: Table,
-    parameters: Mapping[str, object],
     save: str | Path | None,
 ) -> Experiment:
     """The experiment of a call: of a spec where one can say it all, else of what was given."""
     seeds = checked.get("seeds") or [checked["seed"]]
     if isinstance(problem, str):
         if save is not None and _speakable(methods, checked):
-            spec = _spec(Path(save).name, methods, problem, checked, parameters, seeds)
+            spec = _spec(Path(save).name, methods, problem, checked, seeds)
             return dataclasses.replace(make(spec), tolerant=False)
-        kind = made(problem, **parameters)
+        kind = made(problem, **checked["parameters"])
         problem = build(kind, None, checked["dtype"], checked["device"])
     else:
         problem = placed(problem, checked["dtype"], checked["device"])
@@ -299,7 +296,6 @@ def _spec(
     methods: Mapping[str, Method],
     problem: str,
     checked: Table,
-    parameters: Mapping[str, object],
     seeds: Sequence[int],
 ) -> Spec:
     top = {key: checked[key] for key in (*_SETTINGS, "dtype") if key in checked}
@@ -312,7 +308,7 @@ def _spec(
     document = {"name": name, **top, "seeds": list(seeds)}
     if checked["store"] != "auto":
         document["engine"] = {"name": checked["engine"], "store": checked["store"]}
-    document |= {"problem": {"name": problem, **parameters}, "method": tables}
+    document |= {"problem": {"name": problem, **checked["parameters"]}, "method": tables}
     try:
         return parse(_text(as_toml(document)), "run")
     except BadSpec as error:
@@ -425,18 +421,17 @@ def _collect(
     """The runs that results and rows describe."""
     recorded: dict[Key, list[Row]] = {}
     for row in rows:
-        recorded.setdefault((row["label"], row["seed"]), []).append(row)
+        recorded.setdefault(key_of(row), []).append(row)
     found: dict[Key, Run] = {}
     for outcome, engine in results:
-        key = outcome.label, outcome.seed
         source = outcome.seed if outcome.same_as is None else outcome.same_as
-        task = experiment.at(outcome.seed)[experiment.order[key][0]]
+        task = experiment.at(outcome.seed)[experiment.order[outcome.key][0]]
         model = engine.x.clone() if engine else None
         if engine is None and folder and "last" in outcome.files:
             model = models.vector(task.problem, models.read(folder.file(outcome.files["last"])))
         elif engine is None and outcome.same_as is not None:
             model = found[outcome.label, source].x
-        found[key] = Run(
+        found[outcome.key] = Run(
             task.method,
             task.problem,
             engine,

@@ -10,13 +10,12 @@ import torch
 
 from undrift.core.cohort import sampling
 from undrift.core.method import Method
-from undrift.core.params import BadParameters, check, hints, not_allowed, plain, unknown
+from undrift.core.params import BadParameters, check, hints, plain, unknown
 from undrift.core.problem import Problem
 from undrift.engines.arguments import Setting, first_point, refusals
 from undrift.problems import named as catalog
 from undrift.runs.prepare import Setup
-from undrift.spec.device import absent
-from undrift.spec.schema import Settings, Table, Values
+from undrift.spec.schema import Settings, Table, Values, absent
 
 Methods = Method | Sequence[Method] | Mapping[str, Method]
 
@@ -43,16 +42,15 @@ def settle(
     given: Mapping[str, object],
     parameters: Mapping[str, object],
 ) -> Values:
-    """``given`` as Python's own numbers and names, checked.
+    """``given`` as Python's own numbers and names, checked, with the ``parameters`` of a problem.
 
-    ``parameters`` are those of a named problem. Raises :class:`BadParameters` with everything that
+    Raises :class:`BadParameters` with everything that
     is wrong with a call.
     """
-    parameters = named(parameters, given["problem_seed"])
-    values: Values = {}
-    values |= {
+    values: Values = {
         name: value if name == "x0" else _name(plain(value)) for name, value in given.items()
     }
+    values["parameters"] = _named(parameters, given["problem_seed"])
     engine = {name: value for name, value in values.items() if name in hints(Setting)}
     other = {
         name: value
@@ -65,16 +63,13 @@ def settle(
     wrong |= {name: text for name, text in check("run", Settings, other).items() if name in other}
     if "device" not in wrong and (text := absent(values["device"])):
         wrong["device"] = text
-    seeds = values.get("seeds")
-    if seeds is not None and "seeds" not in wrong and (not seeds or len({*seeds}) < len(seeds)):
-        wrong["seeds"] = not_allowed("seeds", seeds, "one or more different whole numbers")
-    if seeds is not None and values["seed"] != 0:
+    if values.get("seeds") is not None and values["seed"] != 0:
         wrong["seeds"] = "give seed or seeds, not both"
     for name in ("until", "watch", "on_event"):
         if values.get(name) is not None and not callable(values[name]):
             wrong[name] = f"{name} = {values[name]!r} is not allowed: a function"
     if "problem" not in wrong and not isinstance(problem, Method):
-        wrong |= _about(problem, parameters, [*given])
+        wrong |= _about(problem, values["parameters"], [*given])
     if wrong:
         raise BadParameters("run", wrong)
     return values
@@ -89,7 +84,7 @@ def setup(values: Table, problem: Problem) -> Setup:
     return Setup(**own)
 
 
-def named(parameters: Mapping[str, object], seed: object) -> dict[str, object]:
+def _named(parameters: Mapping[str, object], seed: object) -> dict[str, object]:
     """The parameters of a problem, with the ``seed`` that has another name among the settings."""
     own = parameters if seed is None else {**parameters, "seed": seed}
     return {name: plain(value) for name, value in own.items()}
@@ -100,7 +95,7 @@ def _about(
 ) -> dict[str, str]:
     """What is wrong with the parameters of a problem; a misspelt setting is among them."""
     if isinstance(problem, str):
-        wrong = _named(problem, parameters, settings)
+        wrong = _of_named(problem, parameters, settings)
     else:
         known = {name for kind in catalog.registry.values() for name in hints(kind)}
         ready = "goes with the name of a problem, not with a ready one"
@@ -112,7 +107,9 @@ def _about(
     return wrong
 
 
-def _named(problem: str, parameters: Mapping[str, object], settings: list[str]) -> dict[str, str]:
+def _of_named(
+    problem: str, parameters: Mapping[str, object], settings: list[str]
+) -> dict[str, str]:
     try:
         kind, preset = catalog.find(problem)
     except ValueError as error:

@@ -19,9 +19,8 @@ from undrift.runs.journal import Key
 from undrift.runs.prepare import Task, lay_out, together
 from undrift.runs.threads import threads
 from undrift.runs.trial import PAUSE, Best, Stops, Trial
-from undrift.spec.device import absent
 from undrift.spec.errors import BadSpec, Complaint
-from undrift.spec.schema import Spec, values
+from undrift.spec.schema import Spec, absent, values
 
 if TYPE_CHECKING:
     from undrift.engines import Engine
@@ -76,9 +75,14 @@ def perform(
         if state_bytes(engine) > place.largest:
             trial.keep = place.folder.settle
     status = trial.run(until, stop, pause)
-    note = ""
+    note, files = "", dict[str, str]()
     if status == "diverged":
         note = f"diverged in round {engine.round}: {remedy(task.written)}"
+    if place and place.lasting and status == "done":
+        trial.keep()
+    if place and place.stem and status != "stopped":
+        about: dict[str, object] = {"label": label, "seed": seed, "round": engine.round}
+        files = models.keep(place.folder, task.problem, place.stem, about, engine.x, trial.best)
     outcome = Outcome(
         label,
         name,
@@ -87,15 +91,10 @@ def perform(
         values(task.method),
         note=note,
         model=trial.fingerprint(),
+        best=trial.best.about if "best" in files and trial.best else None,
+        files=files,
         seeded=engine.streams.used,
     )
-    if place and place.lasting and status == "done":
-        trial.keep()
-    if place and place.stem and status != "stopped":
-        about: dict[str, object] = {"label": label, "seed": seed, "round": engine.round}
-        files = models.keep(place.folder, task.problem, place.stem, about, engine.x, trial.best)
-        best = trial.best.about if "best" in files and trial.best else None
-        outcome = dataclasses.replace(outcome, files=files, best=best)
     return Result(outcome, engine)
 
 
@@ -167,7 +166,7 @@ class Experiment:
         only: Collection[Key] | None = None,
     ) -> Iterator[Result]:
         """Run what is left to run, or ``only`` some of it, seed by seed."""
-        ended = {(o.label, o.seed): o for o in folder.outcomes()} if folder else {}
+        ended = {outcome.key: outcome for outcome in folder.outcomes()} if folder else {}
         with self.threads():
             for (label, seed), (k, _) in self.order.items():
                 if only is not None and (label, seed) not in only:

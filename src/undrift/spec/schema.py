@@ -18,7 +18,6 @@ from undrift.engines import named as engines
 from undrift.objectives import Objective
 from undrift.problems.named import Named
 from undrift.spec import writer
-from undrift.spec.device import Device
 from undrift.spec.errors import Complaint, Origin
 from undrift.spec.lines import Keys
 
@@ -45,10 +44,14 @@ _FOLDER = (
     "no name that Windows reserves"
 )
 _PARTS = "a list of one or more different ones of 'draws', 'start' and 'split'"
+_DEVICE = re.compile(r"mps|(cpu|cuda)(:\d+)?")
 FolderName = Annotated[str, Rule(_FOLDER, _folder_name)]
 Label = Annotated[str, Rule("1 to 40 printable characters, none of < > &", _label)]
 EngineName = Annotated[
     str, Rule(" or ".join(map(repr, engines.registry)), engines.registry.__contains__)
+]
+Device = Annotated[
+    str, Rule("cpu, cuda, cuda:0 (or another number) or mps", lambda s: bool(_DEVICE.fullmatch(s)))
 ]
 Seeds = Annotated[list[Natural], Rule("a list of one or more different whole numbers", _different)]
 Parts = Annotated[list[Literal["draws", "start", "split"]], Rule(_PARTS, _different)]
@@ -216,6 +219,21 @@ def path_of(field: str, i: int, table: Mapping[str, object]) -> Keys:
     same = ("steps", "epochs") if field == "steps" else keys[:1]
     own = next((key for key in same if key in table and key in TRAINING), None)
     return keys if own is None else ("method", i, own)
+
+
+def absent(device: str) -> str | None:
+    """The complaint about a device that this machine lacks."""
+    import torch
+
+    kind, _, number = device.partition(":")
+    here = {
+        "cpu": 1,
+        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    if int(number or 0) < here[kind]:
+        return None
+    return f"device = {device!r} is not on this machine; use 'cpu'"
 
 
 def values(record: object) -> Values:
