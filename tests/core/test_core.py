@@ -7,7 +7,7 @@ import pytest
 
 from undrift.core import BadParameters, Message, Method, Phase, Scratch, State, Vec, registry
 from undrift.core.cohort import Sampling
-from undrift.core.method import Own, Round
+from undrift.core.method import Round
 from undrift.core.params import check, describe, hints, unknown
 from undrift.core.streams import Streams
 from undrift.methods import DANEPlus, FedAvg, FedRecu, FedRed, Scaffold, find
@@ -65,8 +65,8 @@ def test_names_are_found_however_they_are_written():
 def test_phases_run_in_the_order_written():
     assert FedRecu.nested == (FedRecu.Correct,)
     first, second = FedRecu(lr=0.1).phases(Round(0, [3, 3]))
-    assert isinstance(first, Phase) and isinstance(second, Own)
-    assert first.lr == second.method.lr == 0.1
+    assert isinstance(first, Phase) and isinstance(second, FedRecu)
+    assert first.lr == second.lr == 0.1
     assert (first.Up.vectors, second.Up.vectors) == (("w",), ("v",))
 
 

@@ -25,7 +25,7 @@ from undrift.check.federations import (
     uneven,
 )
 from undrift.core.cohort import Cohort
-from undrift.core.method import Method, Phase, Reduction, Who
+from undrift.core.method import Exchange, Method, Reduction, Who
 from undrift.core.params import meanings
 from undrift.core.problem import Problem
 from undrift.core.struct import Message, State, Struct
@@ -322,9 +322,8 @@ class _Twice(Simulate):
         return order._replace(phase=_Watched(order.phase))
 
 
-class _Watched(Phase):
-    def __init__(self, phase: Phase):
-        super().__init__(phase.method)
+class _Watched(Exchange):
+    def __init__(self, phase: Exchange):
         self._phase, self.Down, self.Up = phase, phase.Down, phase.Up
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import numpy as np
 import torch
 
-from undrift.core.method import Method, Phase, Round
+from undrift.core.method import Exchange, Method, Round
 from undrift.core.params import THEORY, fits, hints, numeric
 from undrift.core.problem import Constants, Problem
 from undrift.engines import Engine, Simulate
@@ -97,7 +97,7 @@ def random_rounds(method: Method) -> bool:
     return plan(0) != plan(1) or drawn or random_clients(method)
 
 
-def phases(method: Method) -> list[Phase]:
+def phases(method: Method) -> list[Exchange]:
     """The exchanges of the first round."""
     return method.phases(Round(0, [STEPS], lambda: np.random.default_rng(0)))
 

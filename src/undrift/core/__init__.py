@@ -2,7 +2,7 @@
 
 from undrift.core.cohort import Cohort
 from undrift.core.local import Grad, Local
-from undrift.core.method import Method, Phase, Reduction, Round, Who, registry
+from undrift.core.method import Exchange, Method, Phase, Reduction, Round, Who, registry
 from undrift.core.params import (
     BadParameters,
     Count,
@@ -22,6 +22,7 @@ __all__ = [
     "Cohort",
     "Constants",
     "Count",
+    "Exchange",
     "Fraction",
     "Grad",
     "Local",

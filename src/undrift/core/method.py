@@ -48,23 +48,14 @@ registry: dict[str, type[Method]] = {}
 """Every concrete method by name."""
 
 
-class Phase:
-    """One exchange with the server. By default the server sends its point x.
-
-    Nested in a method, a phase reads the method's hyper-parameters and states as its own.
-    """
+class Exchange:
+    """One exchange with the server: send, work, merge. By default the server sends its point x."""
 
     class Down(Message):
         x: Vec
 
     class Up(Message):
         pass
-
-    def __init__(self, method: Method):
-        self.method = method
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.method, name)
 
     @property
     def who(self) -> Who:
@@ -89,29 +80,21 @@ class Phase:
         raise NotImplementedError(f"{type(self).__qualname__} has no merge")
 
 
-class Own(Phase):
-    """The exchange of a method's own ``send``, ``work`` and ``merge``: the last of a round."""
+class Phase(Exchange):
+    """An exchange before the method's own.
 
-    who: Who = "cohort"
-    reduction: Reduction = "mean"
+    Nested in a method, a phase reads the method's hyper-parameters and states as its own.
+    """
 
     def __init__(self, method: Method):
-        super().__init__(method)
-        self.Down, self.Up = method.Down, method.Up  # type: ignore[assignment]
-        self.who, self.reduction = method.who, method.reduction
+        self.method = method
 
-    def send(self, s: Declared) -> Message:
-        return self.method.send(s)
-
-    def work(self, me: Declared, got: Declared, f: Local) -> tuple[Declared, Message]:
-        return self.method.work(me, got, f)
-
-    def merge(self, s: Declared, up: Declared, cohort: Cohort) -> Declared:
-        return self.method.merge(s, up, cohort)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.method, name)
 
 
 @dataclass_transform(kw_only_default=True)
-class Method:
+class Method(Exchange):
     """A federated method: a frozen dataclass whose fields are the hyper-parameters.
 
     Nested :class:`Phase` classes run in the order written; the method's own ``send``, ``work`` and
@@ -153,12 +136,6 @@ class Method:
     class Client(State):
         pass
 
-    class Down(Message):
-        x: Vec
-
-    class Up(Message):
-        pass
-
     def __init_subclass__(
         cls, abstract: bool = False, register: bool = True, **kwargs: object
     ) -> None:
@@ -197,28 +174,6 @@ class Method:
         x: Vec = s.x
         return x
 
-    @property
-    def who(self) -> Who:
-        """Who takes part in the method's own phase: see :class:`Phase`."""
-        return "cohort"
-
-    @property
-    def reduction(self) -> Reduction:
-        """How the uploads of the method's own phase are reduced: see :class:`Phase`."""
-        return "mean"
-
-    def send(self, s: Declared) -> Message:
-        """What every participant receives."""
-        return self.Down(x=s.x)
-
-    def work(self, me: Declared, got: Declared, f: Local) -> tuple[Declared, Message]:
-        """The client's new state and its upload."""
-        raise NotImplementedError(f"{type(self).__name__} has no work of its own")
-
-    def merge(self, s: Declared, up: Declared, cohort: Cohort) -> Declared:
-        """The server's new state from the reduced uploads."""
-        raise NotImplementedError(f"{type(self).__name__} has no merge of its own")
-
     def local_steps(self, now: Round) -> Sequence[int]:
         """Local steps of each client in a round."""
         return now.steps
@@ -227,10 +182,10 @@ class Method:
         """How often the local work is repeated before communicating."""
         return 1
 
-    def phases(self, now: Round) -> list[Phase]:
+    def phases(self, now: Round) -> list[Exchange]:
         """The exchanges of one round."""
-        nested = [kind(self) for kind in self.nested]
-        return [*nested, Own(self)] if type(self).work is not Method.work else nested
+        nested: list[Exchange] = [kind(self) for kind in self.nested]
+        return [*nested, self] if type(self).work is not Method.work else nested
 
     def refuse(
         self, clients: int, cohort: Sampling, steps: int | Sequence[int], weights: str = "uniform"
@@ -276,9 +231,10 @@ dataclasses.dataclass(frozen=True, kw_only=True)(Method)
 
 
 def _nested(cls: type[Method]) -> tuple[type[Phase], ...]:
-    names: dict[str, None] = {}
-    for base in reversed(cls.__mro__):
-        for name, value in vars(base).items():
-            if isinstance(value, type) and issubclass(value, Phase):
-                names[name] = None
+    names = dict.fromkeys(
+        name
+        for base in reversed(cls.__mro__)
+        for name, value in vars(base).items()
+        if isinstance(value, type) and issubclass(value, Phase)
+    )
     return tuple(getattr(cls, name) for name in names)

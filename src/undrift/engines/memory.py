@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from undrift.core.cohort import Sampling
-from undrift.core.method import Method, Own
+from undrift.core.method import Method
 from undrift.core.params import BadParameters
 from undrift.core.problem import Facts, Problem
 
@@ -168,7 +168,7 @@ def _line(file: str, key: str) -> int:
 
 def _takes_everyone(method: Method) -> bool:
     """Whether some phase of the method is one of all clients."""
-    phases = [*(kind(method) for kind in method.nested), Own(method)]
+    phases = [*(kind(method) for kind in method.nested), method]
     return any(phase.who == "all" for phase in phases)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from undrift.core.cohort import Cohort, Sampling
-from undrift.core.method import Method, Phase, Round
+from undrift.core.method import Exchange, Method, Round
 from undrift.core.streams import Streams
 
 
@@ -22,7 +22,7 @@ class Order(NamedTuple):
     """Rounds before it that counted: what a method takes for the number of the round."""
     place: int
     """Of the phase in its round, from 0."""
-    phase: Phase
+    phase: Exchange
     cohort: Cohort
     blocks: int
     """How often the local work is repeated before communicating."""
@@ -73,7 +73,7 @@ class Plan(NamedTuple):
 
     steps: Sequence[int]
     most: int
-    phases: list[Phase]
+    phases: list[Exchange]
     blocks: int
 
 
@@ -151,7 +151,7 @@ class Clock:
             return self._everyone
         return self.sampling.draw(self.streams, round, self.clients).members
 
-    def _cohort(self, phase: Phase, round: int, counted: int, steps: Sequence[int]) -> Cohort:
+    def _cohort(self, phase: Exchange, round: int, counted: int, steps: Sequence[int]) -> Cohort:
         n, who = self.clients, phase.who
         if who == "all" or (who == "cohort" and self._full):
             return Cohort(self._everyone, n, counted, steps)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from undrift.core import (
     Cohort,
+    Exchange,
     Grad,
     Local,
     Message,
@@ -96,7 +97,7 @@ class FedRecu(Method):
     def client(self, x0: Vec) -> Client:
         return self.Client(x=x0, g=0 * x0)
 
-    def phases(self, now: Round) -> list[Phase]:
+    def phases(self, now: Round) -> list[Exchange]:
         return super().phases(now)[: 1 if now.steps[0] == 1 else 2]
 
     def work(self, me: Client, got: Method.Down, f: Local) -> tuple[Client, Up]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from undrift.core import (
     Cohort,
+    Exchange,
     Local,
     Message,
     Method,
@@ -79,7 +80,7 @@ class SVRP(Method):
     def server(self, x0: Vec) -> Server:
         return self.Server(x=x0, w=x0, g=0 * x0)
 
-    def phases(self, now: Round) -> list[Phase]:
+    def phases(self, now: Round) -> list[Exchange]:
         renew = now.number == 0 or now.coin.random() < self.p
         return super().phases(now)[0 if renew else 1 :]
 
