@@ -15,8 +15,7 @@ def add(parser: Parser) -> None:
     kinds = ("method",)
     parser.add_argument("kind", choices=kinds, metavar="method", help="what to start: a method")
     parser.add_argument("name", metavar="NAME", help="its name, with a capital letter: Mine")
-    text = "where to write it (default: the current folder)"
-    parser.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER", help=text)
+    parser.folder("--out", default=".", help="where to write it")
 
 
 def main(args: Namespace) -> int:

@@ -21,7 +21,7 @@ from undrift.engines.options import Place
 from undrift.report.summary import aim, metric, print_summaries, summarise
 from undrift.report.text import count
 from undrift.runs.events import Began, Ended, Event, Finishing, Measured, Unproven
-from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
+from undrift.runs.folder import FILES, BadFolder, Folder
 from undrift.runs.loggers import LOGGERS, missing
 from undrift.spec.errors import BadSpec
 from undrift.spec.overrides import Flag
@@ -197,21 +197,25 @@ def perform(spec: Spec, folder: Folder, afresh: bool, args: Namespace) -> int:
                 jobs=args.jobs,
             )
     except OSError as error:
-        return broken(folder, spec, error)
+        code = cannot(error, folder.path)
+        kept(folder, spec, "Once there is room to write")
+        return code
     except (BadSpec, BadFolder):
         raise
     except KeyboardInterrupt:
         stopped = True
-    except Exception as error:
-        unfinished(folder, spec, error)
+    except Exception as error:  # that nobody foresaw
+        if kept(folder, spec, "Continue"):
+            folder.log("".join(traceback.format_exception(error)).rstrip())
+            folder.close()
         raise
     finally:
         bar.close()
     if not folder.complete:
         return interrupted(folder, spec, stop.code if stopped or stop.asked else FAILED)
     code = report(folder, args.json)
-    kept = ", ".join(name for name in FILES if folder.file(name).exists())
-    say(f"\nKept in {folder.path}: {kept}")
+    files = ", ".join(name for name in FILES if folder.file(name).exists())
+    say(f"\nKept in {folder.path}: {files}")
     say(f"In a browser: undrift report {folder.path}")
     return code
 
@@ -242,22 +246,13 @@ def interrupted(folder: Folder, spec: Spec, code: int) -> int:
     return code
 
 
-def unfinished(folder: Folder, spec: Spec, error: Exception) -> None:
-    """Log an error that nobody foresaw; the rows are kept."""
-    if folder.file("spec.toml").is_file():
-        folder.log("".join(traceback.format_exception(error)).rstrip())
-        folder.close()
+def kept(folder: Folder, spec: Spec, remedy: str) -> bool:
+    """Say how a run that broke off is continued; false if it had not begun."""
+    begun = folder.file("spec.toml").is_file()
+    if begun:
         how = again(folder.path, spec.sources)
-        say(f"What was measured before is kept in {folder.path}. Continue: {how}")
-
-
-def broken(folder: Folder, spec: Spec, error: OSError) -> int:
-    """The folder cannot be written any more."""
-    code = cannot(error, folder.path)
-    if folder.file("spec.toml").is_file():
-        how = again(folder.path, spec.sources)
-        say(f"What was measured before is kept. Once there is room to write: {how}")
-    return code
+        say(f"What was measured before is kept in {folder.path}. {remedy}: {how}")
+    return begun
 
 
 def draw(folder: Folder, spec: Spec) -> None:
@@ -289,12 +284,10 @@ def report(folder: Folder, as_json: bool) -> int:
         )
     else:
         result(print_summaries(summaries, target, note=folder.note, varied=[seeds]))
-        for note in notes(outcomes):
-            result(note)
+        notes: dict[str, str] = {}  # what went wrong and what to try, once per method
+        for outcome in outcomes:
+            if outcome.note:
+                notes.setdefault(outcome.label, outcome.note)
+        for label, note in notes.items():
+            result(f"\n{label} {note}")
     return FAILED if all(o.status in ("diverged", "failed") for o in outcomes) else OK
-
-
-def notes(outcomes: Sequence[Outcome]) -> list[str]:
-    """What went wrong and what to try, once per method."""
-    first = {outcome.label: outcome for outcome in reversed(outcomes) if outcome.note}
-    return [f"\n{label} {outcome.note}" for label, outcome in reversed(first.items())]
