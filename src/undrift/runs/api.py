@@ -425,7 +425,7 @@ def _collect(
     found: dict[Key, Run] = {}
     for outcome, engine in results:
         source = outcome.seed if outcome.same_as is None else outcome.same_as
-        task = experiment.at(outcome.seed)[experiment.order[outcome.key][0]]
+        task = experiment.at(outcome.seed)[experiment.order[outcome.key]]
         model = engine.x.clone() if engine else None
         if engine is None and folder and "last" in outcome.files:
             model = models.vector(task.problem, models.read(folder.file(outcome.files["last"])))

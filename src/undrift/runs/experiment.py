@@ -134,13 +134,9 @@ class Experiment:
         return self.tasks[0].problem.note
 
     @property
-    def order(self) -> dict[Key, tuple[int, int]]:
-        """(label, seed) -> position of the method and seed, in the order they are run in."""
-        return {
-            (task.label, seed): (k, seed)
-            for seed in self.seeds
-            for k, task in enumerate(self.tasks)
-        }
+    def order(self) -> dict[Key, int]:
+        """(label, seed) -> position of the method, in the order they are run in."""
+        return {(task.label, seed): k for seed in self.seeds for k, task in enumerate(self.tasks)}
 
     def at(self, seed: int) -> Sequence[Task]:
         """The tasks with one seed; where each seed has its own problem, one is held at a time."""
@@ -168,7 +164,7 @@ class Experiment:
         """Run what is left to run, or ``only`` some of it, seed by seed."""
         ended = {outcome.key: outcome for outcome in folder.outcomes()} if folder else {}
         with self.threads():
-            for (label, seed), (k, _) in self.order.items():
+            for (label, seed), k in self.order.items():
                 if only is not None and (label, seed) not in only:
                     continue
                 if before := ended.get((label, seed)):

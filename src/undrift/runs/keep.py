@@ -39,9 +39,11 @@ def carry_out(
     The folder is complete afterwards, unless the run was stopped, or one of several processes
     died.
     """
-    resumes = not afresh and folder.file("spec.toml").is_file()
     try:
-        (take_up if resumes else begin)(folder, experiment, emit)
+        if not afresh and folder.file("spec.toml").is_file():
+            take_up(folder, experiment, emit)
+        else:
+            begin(folder, experiment)
         share(folder, experiment)
         if loggers:
             folder.listeners.append(Log(folder, loggers, emit))
@@ -64,7 +66,7 @@ def carry_out(
     return results
 
 
-def begin(folder: Folder, experiment: Experiment, emit: Emit) -> None:
+def begin(folder: Folder, experiment: Experiment) -> None:
     """Make an empty folder for a new run."""
     chosen = []
     for task in experiment.tasks:
