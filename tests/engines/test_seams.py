@@ -183,7 +183,7 @@ def test_orders_say_who_and_how_long():
     for order in orders:
         assert [order.cohort.members[k] + 1 for k in range(2)] == order.cohort.planned
         assert order.last and order.iterations == 5 and order.picked is None
-        assert order.phase.method.lr == 0.1 * 0.5**order.round
+        assert order.phase.lr == 0.1 * 0.5**order.round
         assert order.decay == (0.5 if order.round else 1.0)
     assert orders[3].following().tolist() == orders[4].cohort.members.tolist()
     with pytest.raises(AttributeError):
