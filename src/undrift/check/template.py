@@ -42,7 +42,7 @@ class {name}(Method):
     class Client(State):  # what a client remembers
         c: Vec
 
-    class Down(Message):  # what travels to the clients
+    class Down(Message):  # what travels to the clients: the server's fields of these names
         x: Vec
         c: Vec
 
@@ -55,9 +55,6 @@ class {name}(Method):
 
     def client(self, x0: Vec) -> Client:
         return self.Client(c=0 * x0)
-
-    def send(self, s: Server) -> Down:
-        return self.Down(x=s.x, c=s.c)
 
     def work(self, me: Client, got: Down, f: Local) -> tuple[Client, Up]:
         y = f.sgd(got.x, self.lr, lambda y, grad: grad(y) - me.c + got.c)

@@ -68,8 +68,8 @@ class Exchange:
         return "mean"
 
     def send(self, s: Declared) -> Message:
-        """What every participant receives."""
-        return self.Down(x=s.x)
+        """What every participant receives: by default the server's fields that Down names."""
+        return self.Down(**{name: getattr(s, name) for name in self.Down.vectors})
 
     def work(self, me: Declared, got: Declared, f: Local) -> tuple[Declared, Message]:
         """The client's new state and its upload."""

@@ -72,9 +72,6 @@ class AnchorGradient(Method, abstract=True):
     class Up(Message):
         y: Vec
 
-    def send(self, s: Server) -> Down:
-        return self.Down(g=s.g)
-
     def merge(self, s: Server, up: Up, cohort: Cohort) -> Server:
         return s.replace(x=up.y)
 

@@ -62,9 +62,6 @@ class CELGD(Method):
         class Up(Message):
             g: Vec
 
-        def send(self, s: CELGD.Server) -> Down:
-            return self.Down(x=s.x, before=s.before)
-
         def work(self, me: State, got: Down, f: Local) -> tuple[State, Up]:
             g = f.grad(got.x)
             if f.round and self.beta < 1:
@@ -89,9 +86,6 @@ class CELGD(Method):
 
     def server(self, x0: Vec) -> Server:
         return self.Server(x=x0, before=x0, v=0 * x0)
-
-    def send(self, s: Server) -> Down:
-        return self.Down(x=s.x, v=s.v)
 
     def work(self, me: State, got: Down, f: Local) -> tuple[State, Up]:
         def step(s: CELGD.Walk, grad: Grad) -> CELGD.Walk:

@@ -84,9 +84,6 @@ class EXTRA(Method):
     def point(self, s: Server) -> Vec:
         return s.u
 
-    def send(self, s: Server) -> Down:
-        return self.Down(u=s.u)
-
     def work(self, me: Client, got: Down, f: Local) -> tuple[Client, Up]:
         d = me.q - f.decay * got.u / (2 * self.lr)
         end = f.descend(

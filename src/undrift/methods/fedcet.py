@@ -75,9 +75,6 @@ class FedCET(Method):
     def point(self, s: Server) -> Vec:
         return s.z
 
-    def send(self, s: Server) -> Down:
-        return self.Down(z=s.z)
-
     def work(self, me: Client, got: Down, f: Local) -> tuple[Client, Up]:
         d = me.d + self.c * (me.z - got.z)
         x = me.z - self.c * self.lr * (me.z - got.z)

@@ -50,9 +50,6 @@ class FedCM(Method):
     def server(self, x0: Vec) -> Server:
         return self.Server(x=x0, d=0 * x0)
 
-    def send(self, s: Server) -> Down:
-        return self.Down(x=s.x, d=s.d)
-
     def work(self, me: State, got: Down, f: Local) -> tuple[State, Up]:
         y = f.sgd(got.x, self.lr, lambda y, grad: self.alpha * grad(y) + (1 - self.alpha) * got.d)
         return me, self.Up(dy=y - got.x)

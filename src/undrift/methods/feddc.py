@@ -64,9 +64,6 @@ class FedDC(Method):
     def client(self, x0: Vec) -> Client:
         return self.Client(h=0 * x0, c=0 * x0)
 
-    def send(self, s: Server) -> Down:
-        return self.Down(x=s.x, c=s.c)
-
     def work(self, me: Client, got: Down, f: Local) -> tuple[Client, Up]:
         def direction(y: Vec, grad: Grad) -> Vec:
             return grad(y) + self.alpha * (y - got.x + me.h) + got.c - me.c

@@ -66,9 +66,6 @@ class MimeLite(Method):
     def server(self, x0: Vec) -> Server:
         return self.Server(x=x0, m=0 * x0)
 
-    def send(self, s: Server) -> Down:
-        return self.Down(x=s.x, m=s.m)
-
     def work(self, me: State, got: Down, f: Local) -> tuple[State, Up]:
         y = f.sgd(got.x, self.lr, lambda y, grad: (1 - self.beta) * grad(y) + self.beta * got.m)
         return me, self.Up(dy=y - got.x, c=f.grad(got.x))
@@ -144,9 +141,6 @@ class Mime(Method):
 
     def server(self, x0: Vec) -> Server:
         return self.Server(x=x0, m=0 * x0)
-
-    def send(self, s: Server) -> Down:
-        return self.Down(m=s.m, c=s.c)
 
     def work(self, me: Client, got: Down, f: Local) -> tuple[Client, Up]:
         def direction(y: Vec, grad: Grad) -> Vec:

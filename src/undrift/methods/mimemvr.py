@@ -93,9 +93,6 @@ class MimeMVR(Method):
         def Up(self) -> type[Lite]:  # type: ignore[override]
             return self.Lite if self.lite else self.Whole
 
-        def send(self, s: MimeMVR.Server) -> Down:
-            return self.Down(x=s.x, before=s.before)
-
         def work(self, me: MimeMVR.Client, got: Down, f: Local) -> tuple[MimeMVR.Client, Lite]:
             c = f.grad(got.x)
             h = c - (1 - self.a) * f.grad(got.before) if f.round else c
@@ -114,9 +111,6 @@ class MimeMVR(Method):
 
     def server(self, x0: Vec) -> Server:
         return self.Server(x=x0, before=x0, m=0 * x0)
-
-    def send(self, s: Server) -> Down:
-        return self.Down(u=s.u)
 
     def work(self, me: Client, got: Down, f: Local) -> tuple[Client, Up]:
         def direction(y: Vec, grad: Grad) -> Vec:

@@ -73,9 +73,6 @@ class Scaffold(Method):
     def client(self, x0: Vec) -> Client:
         return self.Client(c=0 * x0)
 
-    def send(self, s: Server) -> Down:
-        return self.Down(x=s.x, c=s.c)
-
     def work(self, me: Client, got: Down, f: Local) -> tuple[Client, Up]:
         y = f.sgd(got.x, self.lr, lambda y, grad: grad(y) - me.c + got.c)
         if self.option == "I":
