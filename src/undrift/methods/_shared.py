@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from undrift.core import (
-    Cohort,
-    Local,
-    Message,
-    Method,
-    OrTheory,
-    Phase,
-    Positive,
-    Probability,
-    Round,
-    Scratch,
-    State,
-    Vec,
-)
+from undrift.core import Cohort, Local, Message, Method, Phase, Round, Scratch, State, Vec
+from undrift.core.params import OrTheory, Positive, Probability
 from undrift.theory import Known
 
 
@@ -37,7 +25,17 @@ class LocalSGD(Method, abstract=True):
         return me, self.Up(dy=y - got.x)
 
 
-class AnchorGradient(Method, abstract=True):
+class Averaging(Method, abstract=True):
+    """Clients upload a point y, and the server's x becomes the mean of them."""
+
+    class Up(Message):
+        y: Vec
+
+    def merge(self, s: Method.Server, up: Up, cohort: Cohort) -> Method.Server:
+        return s.replace(x=up.y)
+
+
+class AnchorGradient(Averaging, abstract=True):
     """Each round first exchanges gradients at the server's point x.
 
     In ``work``, ``me.x`` is x, ``me.g`` the client's gradient there, ``got.g`` the clients' mean.
@@ -69,14 +67,8 @@ class AnchorGradient(Method, abstract=True):
     class Down(Message):
         g: Vec
 
-    class Up(Message):
-        y: Vec
 
-    def merge(self, s: Server, up: Up, cohort: Cohort) -> Server:
-        return s.replace(x=up.y)
-
-
-class RandomCommunication(Method, abstract=True):
+class RandomCommunication(Averaging, abstract=True):
     """All clients communicate after a local step with probability p: Geometric(p) steps a round."""
 
     participation = "full"

@@ -1,5 +1,5 @@
 from undrift.core import Local, NonNegative, OrTheory
-from undrift.methods._shared import AnchorGradient
+from undrift.methods._shared import AnchorGradient, Averaging
 from undrift.theory import Known, rules, steps
 
 
@@ -44,6 +44,6 @@ class DANE(AnchorGradient):
 
     def work(
         self, me: AnchorGradient.Client, got: AnchorGradient.Down, f: Local
-    ) -> tuple[AnchorGradient.Client, AnchorGradient.Up]:
+    ) -> tuple[AnchorGradient.Client, Averaging.Up]:
         h = me.g - got.g
         return me, self.Up(y=f.solve(h + self.lam * me.x, self.lam))

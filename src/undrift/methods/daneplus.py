@@ -1,20 +1,8 @@
 from collections.abc import Callable
 from typing import Literal
 
-from undrift.core import (
-    Cohort,
-    Grad,
-    Local,
-    Message,
-    Method,
-    NonNegative,
-    OrTheory,
-    Positive,
-    State,
-    Vec,
-    Who,
-)
-from undrift.methods._shared import AnchorGradient, similarity
+from undrift.core import Grad, Local, Method, NonNegative, OrTheory, Positive, State, Vec, Who
+from undrift.methods._shared import AnchorGradient, Averaging, similarity
 from undrift.theory import Known, given, rules, steps
 
 
@@ -37,7 +25,7 @@ class Fixed(State):
 Solver = Ruled | Fixed
 
 
-class LocalSolver(Method, abstract=True):
+class LocalSolver(Averaging, abstract=True):
     r"""Minimises a client's regularised function from x, exactly or by (fast) gradient descent.
 
     .. math::
@@ -79,13 +67,25 @@ class LocalSolver(Method, abstract=True):
         return lambda s: norm2(s.g) <= ratio * norm2(s.v - x)
 
 
+class InexactSolution(LocalSolver, AnchorGradient, abstract=True):
+    """DANE's exchange of gradients with an inexact local solver."""
+
+    exact = True
+    affine = False
+
+    def work(
+        self, me: AnchorGradient.Client, got: AnchorGradient.Down, f: Local
+    ) -> tuple[AnchorGradient.Client, Averaging.Up]:
+        return me, self.Up(y=self.minimise(f, x=me.x, h=me.g - got.g, g=got.g))
+
+
 SOLVER = rules(
     lr=lambda method, known: steps.local_solver_lr(known.L, method.lam),
     mu=lambda method, known: known.mu,
 )
 
 
-class DANEPlus(LocalSolver, AnchorGradient):
+class DANEPlus(InexactSolution):
     r"""DANE+: DANE with an inexact local solver.
 
     .. math::
@@ -121,8 +121,6 @@ class DANEPlus(LocalSolver, AnchorGradient):
 
     title = "DANE with inexact solvers"
     paper = "Jiang et al., ICML 2024, Algorithm 1, control variate (1)"
-    exact = True
-    affine = False
     prescribed = rules(
         lam=lambda method, known: steps.daneplus_lam(similarity(method.average, known)), **SOLVER
     )
@@ -132,12 +130,6 @@ class DANEPlus(LocalSolver, AnchorGradient):
     @property
     def who(self) -> Who:
         return "one" if self.average == "rand" else "all"
-
-    def work(
-        self, me: AnchorGradient.Client, got: AnchorGradient.Down, f: Local
-    ) -> tuple[AnchorGradient.Client, AnchorGradient.Up]:
-        y = self.minimise(f, x=me.x, h=me.g - got.g, g=got.g)
-        return me, self.Up(y=y)
 
 
 def dual_weight(method: "DANEPlusDual", known: Known) -> float:
@@ -190,20 +182,14 @@ class DANEPlusDual(LocalSolver):
     class Client(State):
         h_my: Vec
 
-    class Up(Message):
-        y: Vec
-
     def client(self, x0: Vec) -> Client:
         return self.Client(h_my=-self.m * x0)
 
-    def work(self, me: Client, got: Method.Down, f: Local) -> tuple[Client, Up]:
+    def work(self, me: Client, got: Method.Down, f: Local) -> tuple[Client, Averaging.Up]:
         h = me.h_my + self.m * got.x
         g = None if self.solver == "exact" else f.grad(got.x) - h
         y = self.minimise(f, x=got.x, h=h, g=g)
         return self.Client(h_my=h - self.m * y), self.Up(y=y)
-
-    def merge(self, s: Method.Server, up: Up, cohort: Cohort) -> Method.Server:
-        return self.Server(x=up.y)
 
 
 def norm2(v: Vec) -> Vec:

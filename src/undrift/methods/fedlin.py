@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from undrift.core import Cohort, Count, Local, Message, OrTheory, Phase, Positive, Sparse, Vec
-from undrift.methods._shared import AnchorGradient
+from undrift.methods._shared import AnchorGradient, Averaging
 from undrift.theory import Known, rules, steps
 
 
@@ -53,7 +53,7 @@ class FedLin(AnchorGradient):
 
     def work(
         self, me: AnchorGradient.Client, got: AnchorGradient.Down, f: Local
-    ) -> tuple[AnchorGradient.Client, AnchorGradient.Up]:
+    ) -> tuple[AnchorGradient.Client, Averaging.Up]:
         y = f.sgd(me.x, self.lr, lambda y, grad: grad(y) - me.g + got.g)
         return me, self.Up(y=y)
 

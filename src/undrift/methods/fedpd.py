@@ -1,19 +1,7 @@
 from typing import Any
 
-from undrift.core import (
-    Cohort,
-    Count,
-    Fraction,
-    Grad,
-    Local,
-    Message,
-    Method,
-    OrTheory,
-    Positive,
-    Round,
-    State,
-    Vec,
-)
+from undrift.core import Cohort, Grad, Local, Message, Method, Round, State, Vec
+from undrift.core.params import Count, Fraction, OrTheory, Positive
 from undrift.theory import Known, NoRule, rules, steps
 
 

@@ -1,19 +1,7 @@
 from __future__ import annotations
 
-from undrift.core import (
-    Cohort,
-    Exchange,
-    Grad,
-    Local,
-    Message,
-    Method,
-    OrTheory,
-    Phase,
-    Positive,
-    Round,
-    State,
-    Vec,
-)
+from undrift.core import Cohort, Exchange, Grad, Local, Message, Method, Phase, Round, State, Vec
+from undrift.core.params import OrTheory, Positive
 from undrift.theory import Known, rules, steps
 
 

@@ -2,20 +2,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from undrift.core import (
-    Cohort,
-    Grad,
-    Local,
-    Message,
-    Method,
-    NonNegative,
-    OrTheory,
-    Positive,
-    Reduction,
-    State,
-    Vec,
+from undrift.core import Grad, Local, Method, NonNegative, OrTheory, Positive, Reduction, State, Vec
+from undrift.methods._shared import (
+    AnchorGradient,
+    Averaging,
+    RandomCommunication,
+    averaged,
+    similarity,
 )
-from undrift.methods._shared import AnchorGradient, RandomCommunication, averaged, similarity
 from undrift.theory import Known, probability, rules, steps
 
 
@@ -129,9 +123,7 @@ class FedRed(DoublyRegularised, RandomCommunication, AnchorGradient):
     def client(self, x0: Vec) -> Client:
         return self.Client(y=x0)
 
-    def work(
-        self, me: Client, got: AnchorGradient.Down, f: Local
-    ) -> tuple[Client, AnchorGradient.Up]:
+    def work(self, me: Client, got: AnchorGradient.Down, f: Local) -> tuple[Client, Averaging.Up]:
         y = self.local(f, me.y, x=me.x, h=me.g - got.g)
         return self.Client(y=y), self.Up(y=y)
 
@@ -190,16 +182,10 @@ class FedRedDual(DoublyRegularised, RandomCommunication):
         y: Vec
         h: Vec
 
-    class Up(Message):
-        y: Vec
-
     def client(self, x0: Vec) -> Client:
         return self.Client(y=x0, h=0 * x0)
 
-    def work(self, me: Client, got: Method.Down, f: Local) -> tuple[Client, Up]:
+    def work(self, me: Client, got: Method.Down, f: Local) -> tuple[Client, Averaging.Up]:
         h = me.h + self.m * (got.x - me.y)
         y = self.local(f, me.y, x=got.x, h=h)
         return self.Client(y=y, h=h), self.Up(y=y)
-
-    def merge(self, s: Method.Server, up: Up, cohort: Cohort) -> Method.Server:
-        return self.Server(x=up.y)

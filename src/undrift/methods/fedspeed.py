@@ -1,17 +1,7 @@
 from typing import Literal
 
-from undrift.core import (
-    Cohort,
-    Fraction,
-    Grad,
-    Local,
-    Message,
-    Method,
-    NonNegative,
-    Positive,
-    State,
-    Vec,
-)
+from undrift.core import Cohort, Grad, Local, Message, Method, State, Vec
+from undrift.core.params import Fraction, NonNegative, Positive
 
 
 class FedSpeed(Method):

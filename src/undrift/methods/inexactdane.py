@@ -1,11 +1,10 @@
 from collections.abc import Callable
 
 from undrift.core import Fraction, Local, Vec
-from undrift.methods._shared import AnchorGradient
-from undrift.methods.daneplus import LocalSolver, Solver, norm2
+from undrift.methods.daneplus import InexactSolution, Solver, norm2
 
 
-class InexactDANE(LocalSolver, AnchorGradient):
+class InexactDANE(InexactSolution):
     r"""InexactDANE: DANE whose clients stop once they are close enough to their minimiser.
 
     .. math::
@@ -41,17 +40,9 @@ class InexactDANE(LocalSolver, AnchorGradient):
 
     title = "DANE with inexact local solutions"
     paper = "Reddi et al., 2016"
-    exact = True
-    affine = False
 
     gamma: Fraction = 0.5
 
     def accurate(self, f: Local, x: Vec, g: Vec) -> Callable[[Solver], Vec]:
         bound = (self.gamma * (self.mu + self.lam) * self.lr) ** 2 * norm2(g)
         return lambda s: norm2(s.g) <= bound
-
-    def work(
-        self, me: AnchorGradient.Client, got: AnchorGradient.Down, f: Local
-    ) -> tuple[AnchorGradient.Client, AnchorGradient.Up]:
-        y = self.minimise(f, x=me.x, h=me.g - got.g, g=got.g)
-        return me, self.Up(y=y)

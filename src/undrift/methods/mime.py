@@ -1,21 +1,32 @@
 from __future__ import annotations
 
-from undrift.core import (
-    Cohort,
-    Fraction,
-    Grad,
-    Local,
-    Message,
-    Method,
-    Phase,
-    Positive,
-    Scratch,
-    State,
-    Vec,
-)
+from undrift.core import Cohort, Grad, Local, Message, Method, Phase, Scratch, State, Vec
+from undrift.core.params import Fraction, Positive
 
 
-class MimeLite(Method):
+class FrozenMomentum(Method, abstract=True):
+    """Local steps along (1 - beta) g + beta m; the server renews m from c, a mean of gradients."""
+
+    paper = "Karimireddy et al., NeurIPS 2021"
+
+    lr: Positive
+    beta: Fraction = 0.9
+    server_lr: Positive = 1.0
+
+    class Server(State):
+        x: Vec
+        m: Vec
+
+    def server(self, x0: Vec) -> Server:
+        return self.Server(x=x0, m=0 * x0)
+
+    def move(self, s: Server, dy: Vec, c: Vec) -> Server:
+        """x and m after the mean move dy of the cohort."""
+        m = (1 - self.beta) * c + self.beta * s.m
+        return self.Server(x=s.x + self.server_lr * dy, m=m)
+
+
+class MimeLite(FrozenMomentum):
     r"""MimeLite: local momentum steps with the server's momentum, frozen during the round.
 
     Clients take K steps from y = x and also send their gradient at x:
@@ -45,15 +56,6 @@ class MimeLite(Method):
     """
 
     title = "Mimicking centralised momentum, without correction"
-    paper = "Karimireddy et al., NeurIPS 2021"
-
-    lr: Positive
-    beta: Fraction = 0.9
-    server_lr: Positive = 1.0
-
-    class Server(State):
-        x: Vec
-        m: Vec
 
     class Down(Message):
         x: Vec
@@ -63,19 +65,15 @@ class MimeLite(Method):
         dy: Vec
         c: Vec
 
-    def server(self, x0: Vec) -> Server:
-        return self.Server(x=x0, m=0 * x0)
-
     def work(self, me: State, got: Down, f: Local) -> tuple[State, Up]:
         y = f.sgd(got.x, self.lr, lambda y, grad: (1 - self.beta) * grad(y) + self.beta * got.m)
         return me, self.Up(dy=y - got.x, c=f.grad(got.x))
 
-    def merge(self, s: Server, up: Up, cohort: Cohort) -> Server:
-        m = (1 - self.beta) * up.c + self.beta * s.m
-        return self.Server(x=s.x + self.server_lr * up.dy, m=m)
+    def merge(self, s: FrozenMomentum.Server, up: Up, cohort: Cohort) -> FrozenMomentum.Server:
+        return self.move(s, up.dy, up.c)
 
 
-class Mime(Method):
+class Mime(FrozenMomentum):
     r"""Mime: MimeLite whose local gradients are corrected by the cohort's.
 
     First the cohort sends its gradients at x, whose mean is c. Then clients take K steps from
@@ -107,16 +105,9 @@ class Mime(Method):
     """
 
     title = "Mimicking centralised momentum"
-    paper = "Karimireddy et al., NeurIPS 2021"
     exact = True
 
-    lr: Positive
-    beta: Fraction = 0.9
-    server_lr: Positive = 1.0
-
-    class Server(State):
-        x: Vec
-        m: Vec
+    class Server(FrozenMomentum.Server):
         c: Scratch
 
     class Client(State):
@@ -139,9 +130,6 @@ class Mime(Method):
     class Up(Message):
         dy: Vec
 
-    def server(self, x0: Vec) -> Server:
-        return self.Server(x=x0, m=0 * x0)
-
     def work(self, me: Client, got: Down, f: Local) -> tuple[Client, Up]:
         def direction(y: Vec, grad: Grad) -> Vec:
             g = grad(y) - grad(me.x) + got.c
@@ -149,6 +137,5 @@ class Mime(Method):
 
         return me, self.Up(dy=f.sgd(me.x, self.lr, direction) - me.x)
 
-    def merge(self, s: Server, up: Up, cohort: Cohort) -> Server:
-        m = (1 - self.beta) * s.c + self.beta * s.m
-        return self.Server(x=s.x + self.server_lr * up.dy, m=m)
+    def merge(self, s: Server, up: Up, cohort: Cohort) -> FrozenMomentum.Server:
+        return self.move(s, up.dy, s.c)

@@ -1,18 +1,7 @@
 from __future__ import annotations
 
-from undrift.core import (
-    Cohort,
-    Grad,
-    Local,
-    Message,
-    Method,
-    Phase,
-    Positive,
-    Probability,
-    Scratch,
-    State,
-    Vec,
-)
+from undrift.core import Cohort, Grad, Local, Message, Method, Phase, Scratch, State, Vec
+from undrift.core.params import Positive, Probability
 
 
 class MimeMVR(Method):

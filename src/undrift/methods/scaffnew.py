@@ -1,5 +1,5 @@
-from undrift.core import Cohort, Local, Message, Method, OrTheory, Positive, State, Vec
-from undrift.methods._shared import RandomCommunication
+from undrift.core import Local, Method, OrTheory, Positive, State, Vec
+from undrift.methods._shared import Averaging, RandomCommunication
 from undrift.theory import Known, probability, rules, steps
 
 
@@ -52,16 +52,10 @@ class Scaffnew(RandomCommunication):
         y: Vec
         h: Vec
 
-    class Up(Message):
-        y: Vec
-
     def client(self, x0: Vec) -> Client:
         return self.Client(y=x0, h=0 * x0)
 
-    def work(self, me: Client, got: Method.Down, f: Local) -> tuple[Client, Up]:
+    def work(self, me: Client, got: Method.Down, f: Local) -> tuple[Client, Averaging.Up]:
         h = me.h + self.p / self.lr * (got.x - me.y)
         y = f.sgd(got.x, self.lr, lambda y, grad: grad(y) - h)
         return self.Client(y=y, h=h), self.Up(y=y)
-
-    def merge(self, s: Method.Server, up: Up, cohort: Cohort) -> Method.Server:
-        return self.Server(x=up.y)

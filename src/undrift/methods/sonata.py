@@ -1,5 +1,5 @@
-from undrift.core import Cohort, Local, NonNegative, Probability
-from undrift.methods._shared import AnchorGradient
+from undrift.core import Cohort, Local, Method, NonNegative, Probability
+from undrift.methods._shared import AnchorGradient, Averaging
 
 
 class SONATA(AnchorGradient):
@@ -43,10 +43,8 @@ class SONATA(AnchorGradient):
 
     def work(
         self, me: AnchorGradient.Client, got: AnchorGradient.Down, f: Local
-    ) -> tuple[AnchorGradient.Client, AnchorGradient.Up]:
+    ) -> tuple[AnchorGradient.Client, Averaging.Up]:
         return me, self.Up(y=f.solve(me.g - got.g + self.beta * me.x, self.beta))
 
-    def merge(
-        self, s: AnchorGradient.Server, up: AnchorGradient.Up, cohort: Cohort
-    ) -> AnchorGradient.Server:
+    def merge(self, s: Method.Server, up: Averaging.Up, cohort: Cohort) -> Method.Server:
         return s.replace(x=s.x + self.alpha * (up.y - s.x))

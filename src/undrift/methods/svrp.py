@@ -1,18 +1,7 @@
 from __future__ import annotations
 
-from undrift.core import (
-    Cohort,
-    Exchange,
-    Local,
-    Message,
-    Method,
-    Phase,
-    Positive,
-    Probability,
-    Round,
-    State,
-    Vec,
-)
+from undrift.core import Cohort, Exchange, Local, Message, Method, Phase, Round, State, Vec
+from undrift.core.params import Positive, Probability
 
 
 class SVRP(Method):
