@@ -5,7 +5,6 @@ CIFAR (binary version), MNIST (idx files) and Tiny-ImageNet-200 (zip of JPEG).
 
 from __future__ import annotations
 
-import gzip
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from zipfile import ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from undrift.data.files import BadData, reading, tar_files, whole, zip_archive
+from undrift.data.files import BadData, reading, tar_files, unpacking, whole, zip_archive
 from undrift.data.pixels import Bytes, Labels, Pixels, decode
 
 _IMAGE = (3, 32, 32)
@@ -41,8 +40,11 @@ def cifar100(path: Path) -> Pixels:
 
 def mnist(path: Path) -> Pixels:
     """The four idx files beside ``path``, each plain or gzipped."""
-    files = idx_files(path.parent)
-    return _mnist(path.parent, {name: _open(file) for name, file in zip(_IDX, files, strict=True)})
+    files = {}
+    for name, file in zip(_IDX, idx_files(path.parent), strict=True):
+        with reading(file), unpacking(file) as content:
+            files[name] = whole(content, file)
+    return _mnist(path.parent, files)
 
 
 def mnist_tar(path: Path) -> Pixels:
@@ -100,11 +102,6 @@ def _records(
     rows = rows.reshape(-1, width)
     images = np.ascontiguousarray(rows[:, heads:]).reshape(-1, *_IMAGE)
     return images, rows[:, heads - 1].astype(np.int64)
-
-
-def _open(path: Path) -> bytes:
-    with reading(path), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        return whole(file, path)
 
 
 def _mnist(source: Path, files: Mapping[str, bytes]) -> Pixels:

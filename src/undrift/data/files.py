@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
-import io
 import lzma
 import os
 import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -25,6 +26,11 @@ CACHE = "UNDRIFT_CACHE"
 LARGEST = 1 << 30
 SWELL = 500
 """Times its own size that a file may unpack to, beyond the first MiB; real data stay far below."""
+_UNPACK: dict[str, Callable[..., object]] = {
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".gz": gzip.open,
+}
 _BROKEN = (
     OSError,
     EOFError,
@@ -32,6 +38,7 @@ _BROKEN = (
     ValueError,
     MemoryError,
     RuntimeError,
+    OverflowError,
     zlib.error,
     lzma.LZMAError,
     tarfile.TarError,
@@ -55,6 +62,16 @@ def data_folder(folder: str | Path | None) -> Path:
     if not where:
         raise BadData(f"no data folder is named; give one, or set {FOLDER} to one")
     return Path(where).expanduser()
+
+
+def existing_folder(folder: str | Path | None) -> Path:
+    """The data folder, which must be there."""
+    root = data_folder(folder)
+    if not root.is_dir():
+        raise BadData(
+            f"the data folder {root} does not exist; name another, or set {FOLDER} to one"
+        )
+    return root
 
 
 def cache_folder() -> Path:
@@ -84,7 +101,13 @@ def reading(what: object) -> Iterator[None]:
         raise BadData(f"{what} cannot be read ({brief(error)}); fetch it again") from error
 
 
-def whole(file: IO[bytes] | io.BufferedIOBase, what: object) -> bytes:
+def unpacking(path: Path) -> IO[bytes]:
+    """A file to read from, unpacked if its suffix says that it is compressed."""
+    unpack = _UNPACK.get(path.suffix, open)
+    return cast(IO[bytes], unpack(path, "rb"))
+
+
+def whole(file: IO[bytes], what: object) -> bytes:
     """All of an unpacked file; refused if larger than any file of the sets known here."""
     content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
@@ -145,13 +168,9 @@ def _to_the_end(file: IO[bytes]) -> None:
 
 def _refuse(path: Path, member: str, *, plain: bool) -> None:
     place = PureWindowsPath(member)  # knows both kinds of slash, and drives
-    if place.anchor or ".." in place.parts:
+    outside = place.anchor or ".." in place.parts
+    if outside or not plain:
+        fault = "leaves the archive" if outside else "is a link or device"
         raise BadData(
-            f"{path}: member {member!r} leaves the archive; "
-            "do not use this file, fetch the official one"
-        )
-    if not plain:
-        raise BadData(
-            f"{path}: member {member!r} is a link or device; "
-            "do not use this file, fetch the official one"
+            f"{path}: member {member!r} {fault}; do not use this file, fetch the official one"
         )

@@ -14,7 +14,7 @@ from undrift.core.params import unknown
 from undrift.data import archives, packed
 from undrift.data.cache import cached
 from undrift.data.cards import CARDS, Card, info
-from undrift.data.files import FOLDER, BadData, data_folder, digest
+from undrift.data.files import FOLDER, BadData, digest, existing_folder
 from undrift.data.folder import read as read_folder
 from undrift.data.pixels import Labels, Pixels, check
 
@@ -120,11 +120,7 @@ def find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
     plain = Path(name).name == name and name not in ("", "..")
     if not plain or not (name in CARDS or folder or os.environ.get(FOLDER)):
         raise ValueError(unknown("image set", name, CARDS))
-    root = data_folder(folder)
-    if not root.is_dir():
-        raise BadData(
-            f"the data folder {root} does not exist; name another, or set {FOLDER} to one"
-        )
+    root = existing_folder(folder)
     readers = _readers.get(name, {})
     for file, read in readers.items():
         if (root / file).is_file():

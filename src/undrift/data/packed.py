@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import lzma
 import math
 from pathlib import Path
 from zipfile import ZipFile
@@ -13,7 +12,7 @@ from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from undrift.data.files import BadData, reading, swelling, whole
+from undrift.data.files import BadData, reading, swelling, unpacking, whole
 from undrift.data.pixels import Pixels, decode
 
 Array = NDArray[np.generic]
@@ -24,7 +23,7 @@ _HEADERS = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}
 
 def read(path: Path) -> Pixels:
     """Image k is bytes ``offset[k]`` to ``offset[k + 1]`` of ``jpeg``; ``split`` is 1 for test."""
-    with reading(path), lzma.open(path) as file:
+    with reading(path), unpacking(path) as file:
         pack = np.load(io.BytesIO(whole(file, path)), allow_pickle=False)
         if not isinstance(pack, NpzFile) or pack.zip is None:
             raise BadData(f"{path} holds one array and not a NumPy archive; make it again")

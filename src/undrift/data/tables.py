@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import bz2
 import dataclasses
-import gzip
-import io
-import lzma
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import datasets
 
 from undrift.core.params import unknown
-from undrift.data.files import FOLDER, BadData, swelling
+from undrift.data.files import FOLDER, BadData, existing_folder, reading, swelling, unpacking
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 _LARGEST = 8 << 30
 _ROWS, _ROW = 1 << 24, 1 << 26
 """Rows, and bytes of one, that no set known here has more of."""
-_BROKEN = (lzma.LZMAError, zlib.error, EOFError, OSError, ValueError, OverflowError, MemoryError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,15 +40,10 @@ def load(name: str, folder: str | Path | None = None) -> Table:
     """
     if name in _BUNDLED:
         return Table(*_BUNDLED[name](), name)
-    where = folder or os.environ.get(FOLDER)
-    if not where:
+    if not (folder or os.environ.get(FOLDER)):
         complaint = unknown("data set", name, _BUNDLED)
         raise ValueError(f"{complaint}; for others name a folder, or set {FOLDER} to one")
-    root = Path(where).expanduser()
-    if not root.is_dir():
-        raise ValueError(
-            f"the data folder {root} does not exist; name another, or set {FOLDER} to one"
-        )
+    root = existing_folder(folder)
     if path := _find(name, root):
         return Table(*_read(path), name)
     complaint = unknown("data set", name, [*_names(root), *_BUNDLED])
@@ -99,26 +88,10 @@ def _find(name: str, folder: Path) -> Path | None:
     return next((path for path in tried if path.is_file()), None)
 
 
-def _open(path: Path) -> BinaryIO | io.BufferedIOBase:
-    if path.suffix == ".xz":
-        return lzma.open(path)
-    if path.suffix == ".bz2":
-        return bz2.open(path)
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-
-
 def _read(path: Path) -> Arrays:
     """Dense features and labels in {-1, +1}; the smaller of the file's two labels becomes -1."""
-    try:
-        with _open(path) as file:
-            lines = _Lines(path, file)
-            features, raw = datasets.load_svmlight_file(lines, dtype=np.float64)
-    except BadData:
-        raise
-    except _BROKEN as error:
-        raise ValueError(
-            f"{path} cannot be read as svmlight text ({error}); fetch the file again"
-        ) from error
+    with reading(path), unpacking(path) as file:
+        features, raw = datasets.load_svmlight_file(_Lines(path, file), dtype=np.float64)
     kinds = np.unique(raw)
     if len(kinds) != 2:
         raise ValueError(
@@ -138,7 +111,7 @@ def _read(path: Path) -> Arrays:
 class _Lines:
     """The lines of a file, as long as it unpacks to no more than a data set can be."""
 
-    def __init__(self, path: Path, file: BinaryIO | io.BufferedIOBase):
+    def __init__(self, path: Path, file: IO[bytes]):
         self.path, self.file, self.read = path, file, file.read
 
     def __iter__(self) -> Iterator[bytes]:
