@@ -1,4 +1,4 @@
-"""Multi-layer perceptron."""
+"""Multi-layer perceptrons; without a hidden layer, logistic regression on the pixels."""
 
 from collections.abc import Sequence
 from itertools import pairwise

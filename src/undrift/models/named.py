@@ -22,7 +22,7 @@ class Named(NamedTuple):
 
 
 registry: dict[str, Named] = {
-    "linear": Named("linear", "linear"),
+    "linear": Named("mlp", "mlp", {"hidden": ()}),
     "mlp": Named("mlp", "mlp"),
     "cnn": Named("cnn", "cnn"),
     "cnn-paper": Named("cnn", "cnn_paper"),
