@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 
 from undrift._files import writing
@@ -25,29 +26,6 @@ DPI = 90
 INDEX = "README.md"
 PICTURE = "agreement.png"
 GREY = "Every number that is judged; grey is what counts as agreement."
-HEAD = """# Reproductions
-
-Every table and figure of the five papers, run by `undrift reproduce`. Generated; each page has \
-its own command.
-
-    undrift reproduce --list                                  # what there is, and what it takes
-    undrift reproduce --quick all --jobs 2                    # all of it, with less of everything
-    undrift reproduce fedspeed/table-7 --device cuda          # one item as in the paper
-    undrift reproduce fedacg/table-b/a-cifar10 --device cuda --only FedAvg,FedACG --rounds 500
-
-FedRecu, FedACG and FedSpeed need CIFAR-10 and CIFAR-100: `undrift data fetch cifar10 --folder \
-FOLDER`, then set
-`UNDRIFT_DATA=FOLDER`. FedRed's Figure 2 needs the files a9a, w8a, mushrooms and phishing of \
-LIBSVM in that folder. The
-other convex items need nothing. Runs are kept in `reproductions` and never run twice. On a \
-machine that is lent for a
-while:
-
-    undrift reproduce fedrecu/figure-1 fedspeed/table-7/dir --device cuda --minutes 8 \
---pack runs.zip   # there
-    undrift reproduce all --kept --unpack runs.zip --pages docs/reproductions                 \
-          # at home
-"""
 MEANT = {
     "JPEG q80": (
         " (images that were stored as JPEG of quality 80; what it costs in accuracy was not"
@@ -98,7 +76,8 @@ def index(found: Sequence[agreement.Page], pictured: bool) -> str:
         counts = [of(*n["coverage"]), of(*n.get("agree", (0, 0))), str(n["seeds"] or "")]
         rows.append([link, n["title"], n["verdict"], *counts, n["device"], n["date"]])
     seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
-    return "\n".join([HEAD, *seen, markdown(head, rows), "", "## How it is judged", "", RULE, ""])
+    top = files("undrift.reproduce").joinpath("index.md").read_text(encoding="utf-8")
+    return "\n".join([top, *seen, markdown(head, rows), "", "## How it is judged", "", RULE, ""])
 
 
 def of(some: int, total: int) -> str:
@@ -210,24 +189,15 @@ def facts(report: Report) -> list[str]:
         if precision := " and ".join(report.environments("precision")):
             where += f"; products in {precision}"
         found.append(f"{where}.")
-    found += [
-        f"Data: {note}{MEANT.get(note, '')}; the paper has the originals."
-        for note in report.environments("note")
-    ]
+    for note in report.environments("note"):
+        found.append(f"Data: {note}{MEANT.get(note, '')}; the paper has the originals.")
     if report.quick:
-        found += [
-            f"Changed for the quick run: {', '.join(f'`{flag}`' for flag in less)}."
-            for less in _reductions(report)
-        ]
+        changes = [report.item.less(shown.panel) for shown in report.shown]
+        if any(shown.data == "digits" for shown in report.shown):
+            changes.append(["problem.data=digits"])
+        for less in dict.fromkeys(", ".join(f"`{flag}`" for flag in some) for some in changes):
+            found.append(f"Changed for the quick run: {less}.")
     return found
-
-
-def _reductions(report: Report) -> list[tuple[str, ...]]:
-    """The changes of a quick run, each set of them once."""
-    found = [tuple(report.item.less(s.panel)) for s in report.shown]
-    if any(s.data == "digits" for s in report.shown):
-        found.append(("problem.data=digits",))
-    return list(dict.fromkeys(found))
 
 
 def _sentence(report: Report) -> str:
@@ -241,29 +211,18 @@ def _panel(shown: Shown, report: Report) -> list[str]:
     lines = [f"## {shown.panel.title}", ""]
     if shown.empty:
         return [*lines, f"Not run: {shown.absent}." if shown.absent else "Not run.", ""]
-    notes = ", ".join(report.environments("note"))
+    notes, grid = ", ".join(report.environments("note")), report.item.grid
     ours = f"ours ({notes})" if notes else "ours"
-    head = ["method", "rounds run"]
-    if report.item.grid:
-        head.append("best setting")
-    for column, _ in shown.columns:
-        if column.printed:
-            whose = "stored by the authors" if column.stored else "paper"
-            judged = "" if column.judged else ", not judged"
-            head += [f"{column.title}: {whose}{judged}", ours, "difference"]
-        else:
-            head.append(f"{column.title}: {ours}")
-    rows = []
-    for label, kept in shown.runs.items():
-        if kept:
-            row = [label, _rounds(shown, label)]
-            if report.item.grid:
-                row.append(_setting(shown, label, report.item.grid.get(label, [])))
-            for column, cells in shown.columns:
-                row += _cells(column, cells[label])
-            rows.append(row)
+    there = [label for label, kept in shown.runs.items() if kept]
+    table = [["method", *there], ["rounds run", *(_rounds(shown, label) for label in there)]]
+    if grid:
+        settings = (_setting(shown, label, grid.get(label, [])) for label in there)
+        table.append(["best setting", *settings])
+    for column, cells in shown.columns:
+        table += _columns(column, [cells[label] for label in there], ours)
+    head, *rows = zip(*table, strict=True)
     lines += [markdown(head, rows), ""]
-    left = [label for label, kept in shown.runs.items() if not kept]
+    left = [label for label in shown.runs if label not in there]
     return [*lines, f"Not run: {', '.join(left)}.", ""] if left else lines
 
 
@@ -314,18 +273,34 @@ def _setting(shown: Shown, label: str, tried: list[dict[str, float]]) -> str:
     return f"{', '.join(words)} (of {len(tried)})"
 
 
-def _cells(column: Column, c: Cell) -> list[str]:
-    ours, digits = _number(column, c.ours), _digits(column)
-    if c.deviation:
-        deviation = f"{c.deviation:.2g}" if digits is None else _number(column, c.deviation)
-        ours = f"{ours} ± {deviation}"
+def _columns(column: Column, cells: Sequence[Cell], ours: str) -> list[list[str]]:
+    """Our numbers under their title, between the paper's and the difference if it has any."""
+    found = [_ours(column, c) for c in cells]
     if not column.printed:
-        return [ours]
-    difference = ""
-    if c.difference is not None:
-        ratio = c.difference / (c.printed or math.nan)
-        difference = f"{ratio:+.1%}" if digits is None else f"{c.difference:+.{digits}f}"
-    return [_number(column, c.printed), ours, difference]
+        return [[f"{column.title}: {ours}", *found]]
+    whose = "stored by the authors" if column.stored else "paper"
+    judged = "" if column.judged else ", not judged"
+    return [
+        [f"{column.title}: {whose}{judged}", *(_number(column, c.printed) for c in cells)],
+        [ours, *found],
+        ["difference", *(_difference(column, c) for c in cells)],
+    ]
+
+
+def _ours(column: Column, c: Cell) -> str:
+    text = _number(column, c.ours)
+    if not c.deviation:
+        return text
+    small = _digits(column) is None
+    return f"{text} ± {f'{c.deviation:.2g}' if small else _number(column, c.deviation)}"
+
+
+def _difference(column: Column, c: Cell) -> str:
+    if c.difference is None:
+        return ""
+    if (digits := _digits(column)) is None:
+        return f"{c.difference / (c.printed or math.nan):+.1%}"
+    return f"{c.difference:+.{digits}f}"
 
 
 def _number(column: Column, value: float | None) -> str:
