@@ -17,7 +17,6 @@ from undrift.data.partition import (
     ascending,
     dirichlet_rows,
     positions_by_label,
-    refuse_beta,
     sample_count,
 )
 
@@ -50,7 +49,6 @@ def fedacg(labels: ArrayLike, clients: int, rng: Generator, beta: float) -> Part
     says, and the last client takes what is left. The remainder of the division by the number of
     clients is not used.
     """
-    refuse_beta(beta)
     share = sample_count(labels, clients, allow_empty=False) // clients
     names, which = np.unique(np.asarray(labels), return_inverse=True)
     pool = np.arange(len(which))
@@ -72,7 +70,6 @@ def fedrecu(
 
     Where a client is left with nothing the code fails; so does this, unless ``allow_empty``.
     """
-    refuse_beta(beta)
     sample_count(labels, clients, allow_empty)
     dealt = []
     for members in positions_by_label(labels):
@@ -91,7 +88,6 @@ def _fill(
     labels: ArrayLike, sizes: NDArray[np.int64], rng: Generator, beta: float, *, refill: bool
 ) -> Parts:
     """Random clients that are not full draw a class from their prior, one sample at a time."""
-    refuse_beta(beta)
     stock = [rng.permutation(members).tolist() for members in positions_by_label(labels)]
     left = [len(members) for members in stock]
     priors = dirichlet_rows(rng, beta, len(stock), len(sizes))

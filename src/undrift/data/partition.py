@@ -27,7 +27,6 @@ def dirichlet(
 
     Unless ``allow_empty``, a client left with nothing takes a random sample from the largest one.
     """
-    refuse_beta(beta)
     total = sample_count(labels, clients, allow_empty)
     owner = np.empty(total, dtype=np.int64)
     for members in positions_by_label(labels):
@@ -53,7 +52,6 @@ def dirichlet_balanced(
     random among those who drew it, and the others draw again from what is left, so that every
     sample is used.
     """
-    refuse_beta(beta)
     total = sample_count(labels, clients, allow_empty)
     classes = positions_by_label(labels)
     prior = dirichlet_rows(rng, beta, len(classes), clients)
@@ -116,13 +114,6 @@ def sample_count(labels: ArrayLike, clients: int, allow_empty: bool) -> int:
     return len(labels)
 
 
-def refuse_beta(beta: float) -> None:
-    if not 0 < beta < np.inf:
-        raise ValueError(
-            f"beta = {beta} is not allowed: the Dirichlet concentration is a finite number > 0"
-        )
-
-
 def positions_by_label(labels: ArrayLike) -> list[NDArray[np.int64]]:
     """Positions of each label, labels ascending."""
     labels = np.asarray(labels)
@@ -131,6 +122,10 @@ def positions_by_label(labels: ArrayLike) -> list[NDArray[np.int64]]:
 
 def dirichlet_rows(rng: Generator, beta: float, size: int, draws: int) -> NDArray[np.float64]:
     """Rows of Dir(beta); where a tiny beta underflows, its limit: all mass on one random entry."""
+    if not 0 < beta < np.inf:
+        raise ValueError(
+            f"beta = {beta} is not allowed: the Dirichlet concentration is a finite number > 0"
+        )
     shares = rng.dirichlet(np.full(size, beta), draws)
     lost = ~np.isclose(shares.sum(1), 1)
     shares[lost] = np.eye(size)[rng.integers(size, size=draws)][lost]

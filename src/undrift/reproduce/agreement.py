@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from undrift.plots.style import COLOURS, GREY, MARKS, PALE, Style, finish, legend
@@ -40,19 +40,15 @@ class Point(NamedTuple):
 def points(pages: Sequence[Page]) -> list[Point]:
     """The points of some pages; one that several items show counts once."""
     seen: dict[tuple[object, ...], Point] = {}
-    for point in _all(pages):
-        seen.setdefault((point.paper, point.label, point.share, point.printed, point.ours), point)
-    return list(seen.values())
-
-
-def _all(pages: Sequence[Page]) -> Iterator[Point]:
     for page in pages:
         paper = page["item"].partition("/")[0]
         for column in (c for panel in page["panels"] for c in panel["columns"] if c.get("judged")):
             for cell in column["cells"]:
-                printed, ours = cell.get("printed"), cell["ours"]
+                label, printed, ours = cell["label"], cell.get("printed"), cell["ours"]
                 if isinstance(printed, (int, float)) and isinstance(ours, (int, float)):
-                    yield Point(paper, page["item"], cell["label"], column["share"], printed, ours)
+                    point = Point(paper, page["item"], label, column["share"], printed, ours)
+                    seen.setdefault((paper, label, column["share"], printed, ours), point)
+    return list(seen.values())
 
 
 def figure(pages: Sequence[Page]) -> Figure | None:
