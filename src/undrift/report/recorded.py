@@ -34,6 +34,8 @@ class Recorded:
     folder: Folder
     title: str
     prefix: str
+    document: Document
+    """The spec that was run."""
     rows: list[Row]
     outcomes: list[Outcome]
 
@@ -77,7 +79,7 @@ def read(folders: Sequence[Folder]) -> list[Recorded]:
             dataclasses.replace(outcome, label=prefix + outcome.label)
             for outcome in folder.outcomes()
         ]
-        runs.append(Recorded(folder, title, prefix, rows, outcomes))
+        runs.append(Recorded(folder, title, prefix, folder.document(), rows, outcomes))
     if not any(run.rows for run in runs):
         raise BadFolder(f"{', '.join(names)}: nothing was recorded")
     return runs
@@ -98,7 +100,7 @@ def judged(runs: Sequence[Recorded], target: float | None) -> list[Group]:
 def together(column: str, runs: Sequence[Recorded], target: float | None) -> Group:
     """The runs as one group; its target is the given one, else the one that all of them have."""
     if target is None:
-        target = common([aim(run.folder.document(), column) for run in runs])
+        target = common([aim(run.document, column) for run in runs])
     if column == "accuracy" and target is not None and target > 1:
         raise Mixed(
             f"target {target:g}: these runs are judged by their accuracy, which is at most 1"
@@ -108,29 +110,29 @@ def together(column: str, runs: Sequence[Recorded], target: float | None) -> Gro
 
 def spreads(runs: Sequence[Recorded]) -> list[str]:
     """What the seeds vary, in words: once, or for each run where they differ."""
-    found = [varied(run.folder.document()) for run in runs]
+    found = [varied(run.document) for run in runs]
     if (same := common(found)) is not None:
         return [same]
     return [f"{run.title}: {text}" for run, text in zip(runs, found, strict=True)]
 
 
 def smoothing(runs: Sequence[Recorded]) -> int:
-    return common([run.folder.document().get("smooth") for run in runs]) or SMOOTH
+    return common([run.document.get("smooth") for run in runs]) or SMOOTH
 
 
 def content(runs: Sequence[Recorded], target: float | None) -> Content:
     """What the HTML report shows of some runs."""
     group = together(metric([row for run in runs for row in run.rows]), runs, target)
     tables = [
-        (run.prefix + table["label"], table, run.folder.document())
+        (run.prefix + table["label"], table, run.document)
         for run in runs
-        for table in methods(run.folder.document())
+        for table in methods(run.document)
     ]
     planned = {label: dict.fromkeys(document.get("seeds", [0])) for label, _, document in tables}
     for row in group.rows:
         planned.setdefault(row["label"], {})[row["seed"]] = None
     return Content(
-        runs=[about(run.title, run.folder, run.folder.document()) for run in runs],
+        runs=[about(run.title, run.folder, run.document) for run in runs],
         rows=group.rows,
         outcomes=group.outcomes,
         planned={label: list(seeds) for label, seeds in planned.items()},
