@@ -10,6 +10,7 @@ import torch
 from undrift.check.federations import example, least_squares, quadratic
 from undrift.core import Message, Method, Phase, Scratch, State, Vec, registry
 from undrift.core.cohort import Cohort, Sampling
+from undrift.core.problem import Problem, Unsupported
 from undrift.core.streams import Streams
 from undrift.engines import Engine, Simulate, Wire
 from undrift.engines.arguments import first_point
@@ -20,7 +21,9 @@ from undrift.engines.site import OneByOne, Site
 from undrift.engines.work import Work, joined
 from undrift.methods import DANEPlus, FedAvg, FedLin, FedRecu, FedRed, Scaffold
 from undrift.objectives import MOON
-from undrift.runs.trial import Trial
+from undrift.problems import LeastSquares
+from undrift.problems.named import build
+from undrift.runs.trial import Trial, measure
 
 PROBLEM = least_squares()
 
@@ -117,6 +120,50 @@ def test_sites_on_threads_agree_with_one_site(case):
         assert mine.keys() == theirs.keys()
         for name in mine:
             torch.testing.assert_close(theirs[name], mine[name], rtol=1e-12, atol=1e-12)
+
+
+def five(case: str) -> Problem:
+    """A small problem of every family with five clients."""
+    if case == "images":
+        return build("images", clients=5, model="mlp", hidden=4, test=50, training=True)
+    names = {"softmax": "softmax-synthetic", "logistic": "logistic"}
+    settings = {"softmax": {"features": 3, "classes": 3, "samples": 9}, "quadratic": {"dim": 3}}
+    return build(names.get(case, case), clients=5, **settings.get(case, {}))
+
+
+@pytest.mark.parametrize(
+    "case", ["quadratic", "fedred", "fedcet", "least-squares", "logistic", "softmax", "images"]
+)
+def test_metrics_are_sums_over_sites(case):
+    """Of which one has no clients."""
+    engines = [kind(FedAvg(lr=1e-3), five(case), steps=2) for kind in (Simulate, Sharded)]
+    for engine in engines:
+        engine.run_round()
+    whole, shards = engines
+    assert whole.metrics() == whole.problem.metrics(whole.x)
+    assert shards.metrics() == pytest.approx(
+        whole.metrics(), rel=1e-6 if case == "images" else 1e-12
+    )
+    assert measure(shards).keys() == measure(whole).keys()
+
+
+class Whole(LeastSquares):
+    """A user's problem with nothing but metrics of all clients."""
+
+    partial_metrics, combine = Problem.partial_metrics, Problem.combine
+
+    def metrics(self, x):
+        return {"loss": float(x.square().sum())}
+
+
+def test_a_problem_without_partial_metrics_is_measured_on_one_site_only():
+    problem = Whole(PROBLEM.A, PROBLEM.b)
+    whole, shards = (kind(FedAvg(lr=0.05), problem) for kind in (Simulate, Sharded))
+    assert whole.metrics() == {"loss": 0.0}
+    with pytest.raises(Unsupported):
+        shards.metrics()
+    with pytest.raises(Unsupported):
+        problem.combine([], whole.x)
 
 
 @pytest.mark.parametrize("name", sorted(registry))

@@ -13,9 +13,9 @@ import torch
 from tests.objectives.world import CPU, DIGITS, PARTS, federation
 from torch import nn
 
+from undrift._threads import each
 from undrift.core import Message, Method, State, Vec, registry
 from undrift.engines import Simulate, Wire
-from undrift.engines.threads import each
 from undrift.methods import FedAvg, FedDyn, FedLin, FedRecu, Scaffold
 from undrift.models import build
 from undrift.models.net import seeded

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Result = TypeVar("Result")
+Sums = dict[str, "Tensor"]
+"""What some clients add to the metrics of all, by name."""
 
 
 class Unsupported(TypeError):
@@ -137,6 +141,14 @@ class Oracle(abc.ABC):
         )
 
 
+def add_up(partials: Sequence[Mapping[str, Tensor]]) -> Sums:
+    """The sums over all parts, name by name, in their order."""
+    first, *others = partials
+    return {
+        name: reduce(operator.add, (part[name] for part in others), v) for name, v in first.items()
+    }
+
+
 class Problem(abc.ABC):
     """f = mean of f_i over the clients, in flat coordinates."""
 
@@ -171,9 +183,32 @@ class Problem(abc.ABC):
     def at(self, members: np.ndarray | None = None) -> Oracle:
         """The local problems of some clients (all when ``None``), their data gathered once."""
 
-    @abc.abstractmethod
     def metrics(self, x: Tensor) -> dict[str, float]:
         """``loss`` and ``grad_norm`` of f at ``x``; ``gap`` and ``distance`` to a known optimum."""
+        return self.combine([self.partial_metrics(x)], x)
+
+    def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
+        """What some clients (all when ``None``, perhaps none) add to the metrics at ``x``.
+
+        It looks at the samples of these clients alone and at what everybody may know: the number
+        of clients and of all samples, and the optimum. Names and shapes are the same for all.
+        """
+        raise Unsupported(
+            f"{type(self).__name__} has no metrics over some of its clients, which an engine with "
+            "several sites adds up; define partial_metrics and combine"
+        )
+
+    def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:
+        """The :meth:`metrics` at ``x`` from the partial ones of all clients, each counted once.
+
+        Those of one part are what ``metrics`` returns, bit for bit; several parts agree with them
+        up to rounding. Whoever leads calls it; samples that no client holds, as a test set, are
+        looked at here and nowhere else.
+        """
+        raise Unsupported(
+            f"{type(self).__name__} does not say what partial metrics make up together; "
+            "define combine beside partial_metrics"
+        )
 
     @abc.abstractmethod
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:

@@ -188,6 +188,12 @@ class Engine:
             return found[0][0] if found else None
         return sum(mean * count for mean, count in found) / sum(count for _, count in found)
 
+    def metrics(self) -> dict[str, float]:
+        """Those of the server's model: sums over the clients of every site, put together."""
+        if len(self.sites) == 1:
+            return self.problem.metrics(self.x)
+        return self.problem.combine([site.metrics(self.x) for site in self.sites], self.x)
+
     def agree(self, decision: bool) -> bool:
         """What all processes of the run do: the decision of the one that leads."""
         return decision

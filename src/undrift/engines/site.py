@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from undrift._device import upload
+from undrift._threads import each
 from undrift.core.method import Method
-from undrift.core.problem import Facts, Problem
+from undrift.core.problem import Facts, Problem, Sums
 from undrift.core.struct import Message, State
 from undrift.engines.local import Group, One, Rules, Stacked
 from undrift.engines.memory import folder
 from undrift.engines.order import Order, Share
 from undrift.engines.store import Rows, opened
-from undrift.engines.threads import each
 from undrift.engines.work import Work, joined
 
 Vector = TypeVar("Vector")
@@ -127,6 +127,10 @@ class Site:
             return None
         ends = torch.cat(self.ends)
         return float((ends - x).square().sum(-1).mean()), len(ends)
+
+    def metrics(self, x: Tensor) -> Sums:
+        """What these clients add to the metrics at ``x``."""
+        return self.problem.partial_metrics(x, self.held)
 
     def tensors(self) -> dict[str, Tensor]:
         """Client states: ``client.NAME [H, d]``, ``client_previous``, and scratch in mid-round."""

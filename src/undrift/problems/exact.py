@@ -6,7 +6,7 @@ import abc
 import copy
 import math
 from functools import cached_property
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -18,9 +18,11 @@ from undrift.core.problem import Oracle, Problem
 
 Values = ArrayLike | Tensor
 """What a user gives as data: an array, a tensor or nested lists."""
+Part = TypeVar("Part")
+"""What the metrics of some clients are computed from."""
 
 
-class ExactProblem(Problem):
+class ExactProblem(Problem, Generic[Part]):
     """Constants, optimum and metrics come from float64 data whatever the precision of the run."""
 
     dtype: torch.dtype = torch.float64
@@ -40,7 +42,7 @@ class ExactProblem(Problem):
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         twin = copy.copy(self)
-        for cached in ("_everyone", "_gauge"):
+        for cached in ("_everyone", "_parts", "_known"):
             twin.__dict__.pop(cached, None)
         twin.dtype = dtype
         twin._place(dtype, torch.device(device))
@@ -53,6 +55,21 @@ class ExactProblem(Problem):
     @abc.abstractmethod
     def _oracle(self, members: np.ndarray) -> Oracle:
         """The local problems of ``members``, in their order."""
+
+    @abc.abstractmethod
+    def _gather(self, members: np.ndarray | None) -> Part:
+        """What the metrics of ``members`` (everyone when ``None``) are computed from."""
+
+    def _part(self, members: np.ndarray | None) -> Part:
+        """The same, gathered once."""
+        key = None if members is None else members.tobytes()
+        if key not in self._parts:
+            self._parts[key] = self._gather(members)
+        return self._parts[key]
+
+    @cached_property
+    def _parts(self) -> dict[bytes | None, Part]:
+        return {}
 
     @cached_property
     def _everyone(self) -> Oracle:

@@ -35,7 +35,7 @@ class LeastSquares(QuadraticForm):
         self.clients, rows, self.dim = self.A.shape
         self.samples = [rows] * self.clients
         self.q = torch.bmm(self.b.unsqueeze(1), self.A).squeeze(1)
-        self.c = float(0.5 * self.b.square().sum(1).mean())
+        self.c = 0.5 * self.b.square().sum(1)
         self._place(torch.float64, self.A.device)
 
     def digest(self) -> str:
@@ -44,8 +44,8 @@ class LeastSquares(QuadraticForm):
     def hessian(self, client: int) -> Matrix:
         return numpy(self.A[client].T @ self.A[client])
 
-    def mean(self) -> Tensor:
-        rows = self.A.flatten(0, 1)
+    def mean(self, members: Tensor | None = None) -> Tensor:
+        rows = (self.A if members is None else self.A[members]).flatten(0, 1)
         return rows.T @ rows / self.clients
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:

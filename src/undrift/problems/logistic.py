@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,10 +13,11 @@ from scipy.special import roots_sh_jacobi
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from undrift._threads import each
 from undrift.problems.digest import digest
-from undrift.problems.exact import Values, exact, numbers
+from undrift.problems.exact import Values, exact, pick
 from undrift.problems.ragged import Ragged
-from undrift.problems.regression import Regression, RegressionOracle, Regularised
+from undrift.problems.regression import Measured, Pooled, Regression, RegressionOracle, Regularised
 from undrift.problems.spectra import largest_eigenvalue
 
 LARGE = 1 << 16
@@ -23,7 +25,14 @@ LARGE = 1 << 16
 _NODES, _WEIGHTS = (torch.from_numpy(part) for part in roots_sh_jacobi(6, 2, 1))
 
 
-class Logistic(Regression):
+class Block(NamedTuple):
+    """Rows ``[m, d]``, each -label * features, and their scores at the optimum if that is known."""
+
+    rows: Tensor
+    best: Tensor | None
+
+
+class Logistic(Regression[Block]):
     r"""Clients with :math:`f_i(x) = \frac NM\sum_{j\in i}\log(1+e^{-y_ja_j^\top x})
     + \frac{l_2}2\|x\|^2`.
 
@@ -52,21 +61,28 @@ class Logistic(Regression):
     def digest(self) -> str:
         return digest("logistic", self.rows, self.held.first, self.held.sizes, self.l2)
 
-    def metrics(self, x: Tensor) -> dict[str, float]:
-        """Also ``accuracy`` on all samples, a score of 0 counting half."""
-        pooled, best, t_best = self._gauge
-        x = x.detach().to(pooled.rows)
-        t = pooled.stack[0] @ x
-        values = {
-            "loss": -logsigmoid(-t).mean() + self.l2 / 2 * (x @ x),
-            "grad_norm": pooled.grad(x.unsqueeze(0)).norm(),
-            "accuracy": (1 - t.sign()).mean() / 2,
-        }
-        if best is not None and t_best is not None:
-            e = x - best
-            values["gap"] = divergence(t, t_best).mean() + self.l2 / 2 * (e @ e)
-            values["distance"] = e.norm()
-        return numbers(values)
+    def _measure(self, x: Tensor, block: Block) -> Measured:
+        """A score of 0 counts half as classified right."""
+        rows, best = block
+        t, share = rows @ x, len(rows) / self.total
+        x, stack = x.view(1, 1, -1), rows.unsqueeze(0)
+        slope = torch.sigmoid(torch.bmm(x, stack.mT))
+        grad = torch.baddbmm(x, slope, stack, beta=share * self.l2, alpha=1 / self.total)
+        return Measured(
+            loss=-logsigmoid(-t).sum() / self.total,
+            right=(1 - t.sign()).sum() / 2,
+            gap=t.new_zeros(()) if best is None else divergence(t, best).sum() / self.total,
+            grad=grad.view(-1),
+        )
+
+    def _gather(self, members: np.ndarray | None) -> list[Block]:
+        best = self._known
+
+        def block(which: np.ndarray, halted: Callable[[], bool]) -> Block:
+            rows = pick(self._exact, which)
+            return Block(rows, None if best is None else rows @ best)
+
+        return each(block, self._split(members, self.precise))
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
@@ -78,30 +94,19 @@ class Logistic(Regression):
 
     def _curvatures(self) -> tuple[float, float]:
         each = [largest_eigenvalue(self._held(i).stack[0]) for i in range(self.clients)]
-        mean = largest_eigenvalue(self._everything(self.rows).stack[0])
-        return self.weight * max(each) / 4, mean / (4 * self.total)
+        return self.weight * max(each) / 4, largest_eigenvalue(self.rows[:-1]) / (4 * self.total)
 
-    def _pooled(self) -> Logits:
-        f = self._everything(self.rows)
-        return f.regularised(f.rows.new_zeros(1, self.dim), 0.0)
+    def _pooled(self) -> Pooled:
+        rows, nothing = self.rows, self.rows.new_zeros(1, self.dim)
+        stacks = (pick(rows, which).unsqueeze(0) for which in self._split(None, rows.device))
+        return Pooled([Logits(stack, 1 / self.total, 0.0, nothing) for stack in stacks], self.l2)
 
     def _local(self, client: int) -> Logits:
-        f = self._held(client)
-        return f.regularised(f.rows.new_zeros(1, self.dim), 0.0)
+        return self._held(client).regularised(self.rows.new_zeros(1, self.dim), 0.0)
 
     def _held(self, client: int) -> LogisticOracle:
         held = self.held[client : client + 1]
         return LogisticOracle(self.rows, self.rows, held, self.weight, self.l2)
-
-    def _everything(self, rows: Tensor) -> LogisticOracle:
-        held = Ragged(np.array([0]), np.array([self.total]))
-        return LogisticOracle(rows, rows, held, 1 / self.total, self.l2)
-
-    @cached_property
-    def _gauge(self) -> tuple[LogisticOracle, Tensor | None, Tensor | None]:
-        pooled = self._everything(self._exact)
-        best = None if self.optimum is None else self.optimum.to(self.precise)
-        return pooled, best, None if best is None else pooled.stack[0] @ best
 
 
 class LogisticOracle(RegressionOracle):
@@ -164,9 +169,8 @@ class Logits(Regularised):
         curved = torch.bmm(self.stack.mT * (share * (1 - share)), self.stack)
         return grad, curved * self.weight
 
-    def largest(self) -> Tensor:
-        size: Tensor = self.stack.abs().sum(1).norm(dim=1)
-        return size * self.weight
+    def terms(self) -> Tensor:
+        return self.stack.abs().sum(1) * self.weight
 
     def _scores(self, y: Tensor) -> Tensor:
         return torch.bmm(y.unsqueeze(1), self.stack.mT)

@@ -54,7 +54,7 @@ class Quadratic(QuadraticForm):
         self.beta = float(beta)
         self.components = (A, q) if q.ndim == 3 else ()
         self.H, self.q = (A.mean(1), q.mean(1)) if q.ndim == 3 else (A, q)
-        self.c = float(c.mean())
+        self.c = c
         self.clients, self.dim = self.q.shape
         self.samples = [q.shape[1] if q.ndim == 3 else 1] * self.clients
         self._place(torch.float64, q.device)
@@ -67,13 +67,14 @@ class Quadratic(QuadraticForm):
         return cls(A, q, 0.5 * (b * q).sum(-1), beta=beta)
 
     def digest(self) -> str:
-        return digest("quadratic", self.H, self.q, *self.components, np.array(self.c), self.beta)
+        c = np.array(float(self.c.mean()))
+        return digest("quadratic", self.H, self.q, *self.components, c, self.beta)
 
     def hessian(self, client: int) -> Matrix:
         return numpy(self.H[client])
 
-    def mean(self) -> Tensor:
-        return self.H.mean(0)
+    def mean(self, members: Tensor | None = None) -> Tensor:
+        return self.H.mean(0) if members is None else self.H[members].sum(0) / self.clients
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device

@@ -6,15 +6,17 @@ The term is :math:`\beta\sum_kx_k^2/(1+x_k^2)`.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from undrift.core.problem import Constants, Oracle, Unsupported
+from undrift._threads import one_thread
+from undrift.core.problem import Constants, Oracle, Sums, Unsupported, add_up
 from undrift.problems.exact import ExactProblem, numbers, pick
 from undrift.problems.spectra import Matrix, dissimilarity, numpy, spectrum
 
@@ -105,24 +107,33 @@ class Dense(Explicit):
         return torch.baddbmm(self.offsets, y.unsqueeze(1), self.H).squeeze(1)
 
 
-class QuadraticForm(ExactProblem):
+class Share(NamedTuple):
+    """What some clients contribute to f, exact."""
+
+    H: Tensor
+    q: Tensor
+    c: Tensor
+
+
+class QuadraticForm(ExactProblem[Share]):
     """What quadratic problems share: optimum, metrics and constants, exact from their Hessians."""
 
     beta: float = 0.0
     q: Tensor
     """``[N, d]``, exact."""
-    c: float
-    """Mean of the c_i."""
+    c: Tensor
+    """The c_i ``[N]``, those of their components ``[N, m]``, or one number for all."""
 
     @abc.abstractmethod
     def hessian(self, client: int) -> Matrix:
         """H_i, exact: ``[d, d]``, or ``[d]`` when diagonal."""
 
     @abc.abstractmethod
-    def mean(self) -> Tensor:
-        """The mean of the H_i, exact."""
+    def mean(self, members: Tensor | None = None) -> Tensor:
+        """The mean of the H_i, exact; or the share of ``members`` in it, which add up to it."""
 
     @cached_property
+    @one_thread()
     def mean_hessian(self) -> Matrix:
         return numpy(self.mean())
 
@@ -147,35 +158,57 @@ class QuadraticForm(ExactProblem):
             delta_B=delta_B,
         )
 
-    def metrics(self, x: Tensor) -> dict[str, float]:
+    @one_thread()
+    def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
+        H, q, c = self._part(members)
+        return {"product": _times(H, self._from_optimum(x)), "q": q, "c": c}
+
+    @one_thread()
+    def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:
         """From x - x*, so that nothing cancels; ``distance`` is to the nearest minimiser."""
-        H, q, best, span = self._gauge
-        x = x.detach().to(q)
+        sums, e, (best, span) = add_up(partials), self._from_optimum(x), self._known
+        product, q, c = sums["product"], sums["q"], sums["c"]
         if best is None:
-            Hx = _times(H, x)
-            loss = x @ (0.5 * Hx - q) + self.c + self.beta * (1 - 1 / (1 + x * x)).sum()
-            values = {"loss": loss, "grad_norm": (Hx - q + bend(x, self.beta)).norm()}
+            loss = e @ (0.5 * product - q) + c + self.beta * (1 - 1 / (1 + e * e)).sum()
+            values = {"loss": loss, "grad_norm": (product - q + bend(e, self.beta)).norm()}
         else:
-            e = x - best
-            He = _times(H, e)
-            gap = 0.5 * (e @ He)
-            values = {"loss": gap + self.c - 0.5 * (q @ best), "gap": gap, "grad_norm": He.norm()}
+            gap = 0.5 * (e @ product)
+            values = {"loss": gap + c - 0.5 * (q @ best), "gap": gap, "grad_norm": product.norm()}
             values["distance"] = (e if span is None else _times(span, e)).norm()
         return numbers(values)
 
+    def _from_optimum(self, x: Tensor) -> Tensor:
+        """x - x*, or x where x* is not known."""
+        best, _ = self._known
+        x = x.detach().to(self.precise, torch.float64)
+        return x if best is None else x - best
+
+    @one_thread()
+    def _gather(self, members: np.ndarray | None) -> Share:
+        """Their share of f: sums over these clients, divided by the number of all."""
+        if members is None:
+            H, q, c = torch.from_numpy(self.mean_hessian), self.q.mean(0), self.c.mean()
+        else:
+            some = torch.from_numpy(members).to(self.q.device)
+            each = self.c if self.c.ndim else self.c.expand(self.clients)
+            H, q = self.mean(some), self.q[some].sum(0) / self.clients
+            c = each[some].sum() / each.numel()
+        return Share(*(part.to(self.precise) for part in (H, q, c)))
+
     @cached_property
+    @one_thread()
     def _solution(self) -> tuple[NDArray[np.float64], Matrix | None] | None:
         """x* and, where H is singular, the map onto its range."""
         return None if self.beta else minimiser(self.mean_hessian, self.q.mean(0).cpu().numpy())
 
     @cached_property
-    def _gauge(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    def _known(self) -> tuple[Tensor | None, Tensor | None]:
+        """The same where metrics are computed."""
         best, span = (
             None if a is None else torch.from_numpy(a).to(self.precise)
             for a in self._solution or (None, None)
         )
-        H, q = torch.from_numpy(self.mean_hessian), self.q.mean(0)
-        return H.to(self.precise), q.to(self.precise), best, span
+        return best, span
 
 
 def bend(y: Tensor, beta: float) -> Tensor:

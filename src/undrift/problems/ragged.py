@@ -21,7 +21,7 @@ class Ragged:
 
     def __init__(self, first: np.ndarray, sizes: np.ndarray):
         self.first, self.sizes = first, sizes
-        self.most = int(sizes.max())
+        self.most = int(sizes.max(initial=0))
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -60,6 +60,12 @@ class Ragged:
         """Rows ``[C, B, ...]`` at these positions of each client, the last row of all for -1."""
         first, _ = self.spans(table.device)
         return take(table, torch.where(batch < 0, len(table) - 1, first + batch))
+
+    def passes(self, most: int) -> list[np.ndarray]:
+        """The numbers of the clients' rows, client by client, in pieces of at most so many."""
+        ends = np.cumsum(self.sizes)
+        rows = np.repeat(self.first - ends + self.sizes, self.sizes) + np.arange(self.sizes.sum())
+        return [rows[k : k + most] for k in range(0, len(rows), most)]
 
     def spans(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """``first`` and ``sizes``, each ``[C, 1]``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,12 +13,12 @@ from scipy.special import roots_sh_jacobi
 from torch import Tensor
 
 from undrift.problems.digest import digest
-from undrift.problems.exact import Values, exact, moderate, numbers, weights
+from undrift.problems.exact import Values, exact, moderate, pick, weights
 from undrift.problems.ragged import Ragged
-from undrift.problems.regression import Regression, RegressionOracle, Regularised
+from undrift.problems.regression import Measured, Pooled, Regression, RegressionOracle, Regularised
 
 PASS = 1 << 16
-"""Samples at a time where all are gone through."""
+"""Samples at a time where constants are computed."""
 REACH = 1e10
 """The optimum is found where a Newton step, of samples * d * d products, takes no more than this;
 deltas likewise.
@@ -49,7 +49,19 @@ class Table(NamedTuple):
         return zeros.scatter_(1, labels.unsqueeze(1), 1)
 
 
-class Softmax(Regression):
+class Block(NamedTuple):
+    """Some samples: rows and labels as in :class:`Table`, and their weights in f."""
+
+    rows: Tensor
+    labels: Tensor
+    weights: Tensor
+
+    def exactly(self) -> Block:
+        """With rows in float64."""
+        return self._replace(rows=self.rows.double())
+
+
+class Softmax(Regression[Block]):
     r"""Clients with :math:`f_i(x) = \frac1{n_i}\sum_{j\in i}-\log\mathrm{softmax}(Wa_j+b)_{y_j}
     +\frac{l_2}2\|x\|^2`.
 
@@ -98,30 +110,28 @@ class Softmax(Regression):
         held, (rows, labels, classes, l2) = self.held, self.table
         return digest("softmax", rows, labels, classes, held.first, held.sizes, l2)
 
-    def metrics(self, x: Tensor) -> dict[str, float]:
-        """Also ``accuracy``, the share of all samples classified right; ties count in part."""
-        x = x.detach().to(self.precise, torch.float64)
-        best = None if self.optimum is None else self.optimum.to(x)
+    def _measure(self, x: Tensor, block: Block) -> Measured:
+        a, own, w = block.rows.double(), block.labels.unsqueeze(0), block.weights
         W = x.view(self.classes, -1)
-        grad, sums = torch.zeros_like(W), x.new_zeros(3)
-        for a, labels, w in self._passes(self._exact):
-            scores = W @ a.T
-            logs = scores.log_softmax(0)
-            own, top = logs.gather(0, labels.unsqueeze(0)), logs == logs.amax(0)
-            right = top.gather(0, labels.unsqueeze(0)).to(w) / top.sum(0)
-            gap = x.new_zeros(()) if best is None else w @ divergence(scores, best.view_as(W) @ a.T)
-            sums += torch.stack([-(w @ own[0]), right.sum() / self.total, gap])
-            slope = logs.exp_().scatter_add_(0, labels.unsqueeze(0), -torch.ones_like(own))
-            grad += (slope * w) @ a
-        values = {
-            "loss": sums[0] + self.l2 / 2 * (x @ x),
-            "grad_norm": (grad + self.l2 * W).norm(),
-            "accuracy": sums[1],
-        }
-        if best is not None:
-            e = x - best
-            values |= {"gap": sums[2] + self.l2 / 2 * (e @ e), "distance": e.norm()}
-        return numbers(values)
+        scores, share = W @ a.T, len(a) / self.total
+        logs = scores.log_softmax(0)
+        loss, top = -(w @ logs.gather(0, own)[0]), logs == logs.amax(0)
+        right = top.gather(0, own).to(w) / top.sum(0)
+        gap = x.new_zeros(())
+        if (best := self._known) is not None:
+            gap = w @ divergence(scores, best.view_as(W) @ a.T)
+        slope = logs.exp_().scatter_add_(0, own, -torch.ones_like(right))
+        grad = (slope * w) @ a + share * self.l2 * W
+        return Measured(loss, right.sum(), gap, grad.view(-1))
+
+    def _gather(self, members: np.ndarray | None) -> list[Block]:
+        return self._blocks(self._exact, self._split(members, self.precise))
+
+    def _blocks(self, table: Table, rows: Sequence[np.ndarray]) -> list[Block]:
+        sizes = self.held.sizes
+        weights = torch.from_numpy(np.repeat(1 / (self.clients * sizes), sizes))
+        every = table.rows, table.labels, weights.to(table.rows.device)
+        return [Block(*(pick(part, which) for part in every)) for which in rows]
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
@@ -136,32 +146,28 @@ class Softmax(Regression):
 
     def _curvatures(self) -> tuple[float, float]:
         """A softmax has curvature at most 1/2."""
-        held, everyone = self.held, self._exactly(self.held)
+        held, everyone = self.held, self._held(self.held)
         side = 1 if held.wasteful else max(1, ROOM // (held.most * self.table.rows.shape[1]))
         stacks = (f.stack for f in everyone.pieces(side))
         each = max(float(torch.linalg.eigvalsh(_moments(x, w)).max()) for x, _, w in stacks)
-        moments = [x.T @ (w.unsqueeze(1) * x) for x, _, w in self._passes(self.table)]
+        blocks = (block.exactly() for block in self._blocks(self.table, held.passes(PASS)))
+        moments = [x.T @ (w.unsqueeze(1) * x) for x, _, w in blocks]
         mean = float(torch.linalg.eigvalsh(torch.stack(moments).sum(0))[-1])
         return each / 2, mean / 2
 
-    def _passes(self, table: Table) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """All samples in turn: rows in float64, labels, and their weights in f."""
-        sizes = self.held.sizes
-        weights = torch.from_numpy(np.repeat(1 / (self.clients * sizes), sizes))
-        for part in (slice(k, min(k + PASS, self.total)) for k in range(0, self.total, PASS)):
-            yield table.rows[part].double(), table.labels[part], weights[part].to(table.rows.device)
-
-    def _pooled(self) -> Scores:
-        parts = zip(*self._passes(self.table), strict=True)
-        x, labels, w = (torch.cat(part).unsqueeze(0) for part in parts)
-        hot = self.table.hot(labels, x.dtype)
-        return Scores(x, hot, w.unsqueeze(1), self.l2, x.new_zeros(1, self.dim))
+    def _pooled(self) -> Pooled:
+        parts, device = [], self.table.rows.device
+        for block in self._blocks(self.table, self._split(None, device)):
+            x, labels, w = (part.unsqueeze(0) for part in block.exactly())
+            hot = self.table.hot(labels, x.dtype)
+            parts.append(Scores(x, hot, w.unsqueeze(1), 0.0, x.new_zeros(1, self.dim)))
+        return Pooled(parts, self.l2)
 
     def _local(self, client: int) -> Scores:
-        f = self._exactly(self.held[client : client + 1])
+        f = self._held(self.held[client : client + 1])
         return f.regularised(f.stack[0].new_zeros(1, self.dim), 0.0)
 
-    def _exactly(self, held: Ragged) -> SoftmaxOracle:
+    def _held(self, held: Ragged) -> SoftmaxOracle:
         return SoftmaxOracle(self.table, self.table, held, torch.float64)
 
 
@@ -233,9 +239,8 @@ class Scores(Regularised):
         grad = torch.bmm((share - self.hot) * self.weights, self.x).flatten(1)
         return grad, self._curvature(share)
 
-    def largest(self) -> Tensor:
-        size: Tensor = torch.bmm(self.weights, self.x.abs()).squeeze(1).norm(dim=1)
-        return size
+    def terms(self) -> Tensor:
+        return torch.bmm(self.weights, self.x.abs()).squeeze(1)
 
     def _scores(self, y: Tensor) -> Tensor:
         return torch.bmm(torch.unflatten(y, 1, (self.hot.shape[1], -1)), self.x.mT)

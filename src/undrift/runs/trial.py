@@ -173,7 +173,7 @@ def measure(engine: Engine) -> Row:
     spent, drift = engine.ledger.counts(), engine.drift
     return {
         "round": engine.round,
-        **engine.problem.metrics(engine.x),
+        **engine.metrics(),
         **({} if drift is None else {"drift": drift}),
         "vectors": spent["vectors_up"] + spent["vectors_down"],
         **spent,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from undrift.core.problem import Problem
+from undrift.core.problem import Problem, Sums, add_up
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.digest import digest
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
     from undrift.data.images import ImageSet
 
+NOBODY = np.array([], dtype=np.int64)
 NEAR = 1_000_000
 """Weights that one core works on at a time: more leave its cache, fewer waste its time."""
 FEW = 2_000_000
@@ -160,23 +161,38 @@ class Neural(Problem):
         counts = self.label_counts(members) if "label_counts" in self.objective.needs else None
         return NeuralOracle(self.placed, [self.parts[i] for i in members], counts)
 
-    def metrics(self, x: Tensor) -> dict[str, float]:
-        """On the test samples: mean cross-entropy, accuracy and top-5 accuracy.
+    def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:
+        """On the test samples, looked at here: mean cross-entropy, accuracy and top-5 accuracy.
 
         With ``training`` also ``train_loss`` and ``train_accuracy`` of the clients' samples, every
         client with equal weight and no sample augmented: with cross-entropy, that loss is f(x).
         """
-        placed, held = self.placed, self.placed.samples
-        model = placed.network.bound(x.detach().to(self.device, self.dtype))
-        judge = functools.partial(measure, model, placed.prepare)
-        everyone, equal = np.arange(len(held.test_y)), np.ones(len(held.test_y))
-        found = judge(held.test_x, held.test_y, samples=everyone, weights=equal)._asdict()
+        held = self.placed.samples
+        everyone = np.arange(len(held.test_y))
+        total = self._judge(x)(
+            held.test_x, held.test_y, samples=everyone, weights=np.ones(len(everyone))
+        )
+        found = _means(("loss", "accuracy", "top5"), total, len(everyone))
         if self.training:
-            mine, sizes = np.concatenate(self.parts), np.array(self.samples)
-            weights = np.repeat(1 / sizes, sizes)
-            trained = judge(held.x, held.y, samples=mine, weights=weights)
-            found |= {"train_loss": trained.loss, "train_accuracy": trained.accuracy}
+            sums = add_up(partials)
+            found |= _means(("train_loss", "train_accuracy"), sums["train"], float(sums["weight"]))
         return found
+
+    def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
+        """Nothing but with ``training``: the test samples belong to whoever combines."""
+        if not self.training:
+            return {}
+        parts = self.parts if members is None else [self.parts[i] for i in members]
+        sizes = np.array([len(part) for part in parts], dtype=np.int64)
+        mine, weights = np.concatenate([NOBODY, *parts]), np.repeat(1 / sizes, sizes)
+        held = self.placed.samples
+        total = self._judge(x)(held.x, held.y, samples=mine, weights=weights)
+        return {"train": total, "weight": torch.tensor(weights.sum())}
+
+    def _judge(self, x: Tensor) -> Callable[..., Tensor]:
+        """Measures the network with the weights ``x``."""
+        model = self.placed.network.bound(x.detach().to(self.device, self.dtype))
+        return functools.partial(measure, model, self.placed.prepare)
 
     def label_counts(self, members: np.ndarray | None = None) -> Tensor:
         labels, classes = self.placed.samples.y.cpu().numpy(), len(self.class_names)
@@ -194,3 +210,8 @@ class Neural(Problem):
         for logits in outputs:
             given.refuse_logits(logits, len(images), len(self.class_names))
         given.refuse_memory(network.net, network.own(training=True))
+
+
+def _means(names: Sequence[str], total: Tensor, weight: float) -> dict[str, float]:
+    """The first of these sums, divided by the weight of all samples."""
+    return dict(zip(names, (total / weight).tolist(), strict=False))

@@ -1,10 +1,11 @@
-"""Groups of clients that work at the same time, each on one thread."""
+"""Work on several threads whose results do not depend on how many they are."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -13,16 +14,30 @@ Group = TypeVar("Group")
 Done = TypeVar("Done")
 
 
-def each(work: Callable[[Group, Callable[[], bool]], Done], groups: Sequence[Group]) -> list[Done]:
-    """``work(group, halted)`` of every group, on as many threads as torch uses.
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch computes on one thread: the order of a sum does not depend on how many there are."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def each(
+    work: Callable[[Group, Callable[[], bool]], Done],
+    groups: Sequence[Group],
+    threads: int | None = None,
+) -> list[Done]:
+    """``work(group, halted)`` of every group, on ``threads`` (as many as torch uses when ``None``).
 
     A group computes with a single one of them, so that no result depends on how many there are.
     Once ``halted()`` is true nobody waits for it any more.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        if min(threads, len(groups)) == 1:
+    threads = torch.get_num_threads() if threads is None else threads
+    with one_thread():
+        if min(threads, len(groups)) <= 1:
             return [work(group, lambda: False) for group in groups]
         halt = threading.Event()
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
@@ -33,5 +48,3 @@ def each(work: Callable[[Group, Callable[[], bool]], Done], groups: Sequence[Gro
                 halt.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    finally:
-        torch.set_num_threads(threads)
