@@ -65,8 +65,7 @@ class Logistic(Regression[Block]):
         """A score of 0 counts half as classified right."""
         rows, best = block
         t, share = rows @ x, len(rows) / self.total
-        x, stack = x.view(1, 1, -1), rows.unsqueeze(0)
-        slope = torch.sigmoid(torch.bmm(x, stack.mT))
+        slope, x, stack = torch.sigmoid(t).view(1, 1, -1), x.view(1, 1, -1), rows.unsqueeze(0)
         grad = torch.baddbmm(x, slope, stack, beta=share * self.l2, alpha=1 / self.total)
         return Measured(
             loss=-logsigmoid(-t).sum() / self.total,

@@ -159,15 +159,25 @@ class QuadraticForm(ExactProblem[Share]):
         )
 
     @one_thread()
+    def metrics(self, x: Tensor) -> dict[str, float]:
+        """From x - x*, so that nothing cancels; ``distance`` is to the nearest minimiser."""
+        e = self._from_optimum(x)
+        return self._row(self._sums(e, None), e)
+
+    @one_thread()
     def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
-        H, q, c = self._part(members)
-        return {"product": _times(H, self._from_optimum(x)), "q": q, "c": c}
+        return self._sums(self._from_optimum(x), members)
 
     @one_thread()
     def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:
-        """From x - x*, so that nothing cancels; ``distance`` is to the nearest minimiser."""
-        sums, e, (best, span) = add_up(partials), self._from_optimum(x), self._known
-        product, q, c = sums["product"], sums["q"], sums["c"]
+        return self._row(add_up(partials), self._from_optimum(x))
+
+    def _sums(self, e: Tensor, members: np.ndarray | None) -> Sums:
+        H, q, c = self._part(members)
+        return {"product": _times(H, e), "q": q, "c": c}
+
+    def _row(self, sums: Sums, e: Tensor) -> dict[str, float]:
+        (best, span), product, q, c = self._known, sums["product"], sums["q"], sums["c"]
         if best is None:
             loss = e @ (0.5 * product - q) + c + self.beta * (1 - 1 / (1 + e * e)).sum()
             values = {"loss": loss, "grad_norm": (product - q + bend(e, self.beta)).norm()}

@@ -173,10 +173,11 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
 
     def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
         x, blocks = self._exactly(x), self._part(members)
-        zero = x.new_zeros(())
-        nothing = Measured(zero, zero, zero, torch.zeros_like(x))
+        if not blocks:
+            zero = x.new_zeros(())
+            return Measured(zero, zero, zero, torch.zeros_like(x))._asdict()
         found = each(lambda block, halted: self._measure(x, block), blocks)
-        return add_up([measured._asdict() for measured in (nothing, *found)])
+        return add_up([measured._asdict() for measured in found])
 
     def _exactly(self, x: Tensor) -> Tensor:
         return x.detach().to(self.precise, torch.float64)
