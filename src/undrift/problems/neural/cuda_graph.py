@@ -181,15 +181,17 @@ def capture(
     likely to gain. Deterministic algorithms leave no choice: only compiled and stacked does every
     sum have an order. Otherwise compiled code is used only if it gives the plain code's numbers.
     """
+
+    def record(way: Way, compiled: bool = False) -> Captured:
+        return Captured(prepare, losses[way], inputs, y, way, compiled, autocast)
+
     if compiled and torch.are_deterministic_algorithms_enabled():
-        return Captured(
-            prepare, losses["stacked"], inputs, y, "stacked", compiled=True, autocast=autocast
-        )
+        return record("stacked", compiled=True)
     found: dict[float, Captured] = {}
     reason: Exception | None = None
-    for way, loss in losses.items():
+    for way in losses:
         try:
-            one = Captured(prepare, loss, inputs, y, way, autocast=autocast)
+            one = record(way)
             found[one.seconds() / (GAIN[way] if compiled else 1)] = one
         except Exception as error:
             reason = error
@@ -206,9 +208,7 @@ def capture(
     if not compiled:
         return best
     try:
-        made = Captured(
-            prepare, losses[best.way], inputs, y, best.way, compiled=True, autocast=autocast
-        )
+        made = record(best.way, compiled=True)
         for one in (best, made):
             one.y.copy_(apart(y))
             one.graph.replay()
