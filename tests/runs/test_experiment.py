@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from tests.cli.stopping import Soon, rows
@@ -16,7 +17,7 @@ from tests.cli.stopping import Soon, rows
 import undrift
 from undrift.cli import main
 from undrift.methods.fedavg import FedAvg
-from undrift.runs import events, loggers
+from undrift.runs import events, jobs, loggers
 from undrift.runs.experiment import make
 from undrift.runs.folder import Folder
 from undrift.runs.keep import carry_out
@@ -155,6 +156,59 @@ def test_a_process_that_dies_is_told_and_its_work_can_be_continued(tmp_path):
     assert Folder(folder.path).complete and "Resumed" in kinds(again)
     carry_out(make(load(tmp_path / "spec.toml")), Folder(tmp_path / "whole"))
     same(tmp_path / "whole", folder.path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the other program is a shell script")
+def test_a_process_that_dies_in_the_middle_of_a_message_is_missed(tmp_path, monkeypatch):
+    (tmp_path / "dies").write_text("#!/bin/sh\nprintf '{\"event\": \"Beg'\n")
+    (tmp_path / "dies").chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "dies"))
+    inbox = SimpleQueue()
+    worker = jobs.Worker({}, inbox)
+    try:
+        assert inbox.get(timeout=60) == (worker, None)
+    finally:
+        worker.end()
+
+
+def test_processes_that_were_stopped_before_their_first_round_did_not_die(tmp_path):
+    class Later:
+        """Asks once the first messages have been sent."""
+
+        looks = 0
+
+        @property
+        def asked(self):
+            self.looks += 1
+            return self.looks > 1
+
+    heard = carried_out(tmp_path / "run", jobs=2, stop=Later())
+    assert not heard and not Folder(tmp_path / "run").complete
+
+
+def test_a_process_ends_with_the_one_that_started_it_in_the_middle_of_a_round(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import time\n"
+        "import undrift as ud\n"
+        "class Mine(ud.FedAvg):\n"
+        '    """A method."""\n'
+        "    def work(self, me, got, f):\n"
+        "        time.sleep(100)\n"
+    )
+    text = SPEC.replace('name = "FedAvg"', 'name = "Mine"\nfile = "mine.py"')
+    (tmp_path / "spec.toml").write_text(text)
+    start = {"folder": str(tmp_path), "store": "auto", "pause": 0, "threads": 1}
+    inbox = SimpleQueue()
+    worker = jobs.Worker({**start, "deterministic": False}, inbox)
+    try:
+        worker.send({"run": ["Mine", 3], "left": []})
+        while (message := inbox.get(timeout=60)[1]).get("event") != "Measured":
+            if "wait" in message:
+                worker.send({"done": True})
+        worker.process.stdin.close()
+        assert worker.process.wait(timeout=50) != 0
+    finally:
+        worker.end()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 
@@ -54,16 +55,15 @@ class Worker:
 
     def send(self, message: Message) -> None:
         assert self.process.stdin
-        try:
+        with suppress(OSError):  # it is dead, as the end of its output tells
             self.process.stdin.write(json.dumps(message) + "\n")
             self.process.stdin.flush()
-        except OSError:  # it is dead, as the end of its output tells
-            pass
 
     def _read(self) -> None:
         assert self.process.stdout
         for line in self.process.stdout:
-            self._inbox.put((self, json.loads(line)))
+            if line.endswith("\n"):  # not cut short by its death
+                self._inbox.put((self, json.loads(line)))
         self._inbox.put((self, None))
 
     def end(self) -> None:
@@ -71,7 +71,8 @@ class Worker:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe:
-                pipe.close()
+                with suppress(OSError):  # what was not sent is lost
+                    pipe.close()
 
 
 @dataclasses.dataclass
@@ -170,7 +171,7 @@ class Shared:
             self.workers.remove(worker)
             code = worker.process.wait()
             worker.end()
-            if worker.key:
+            if worker.key and not (self.stopping and code == 0):  # stopped before its first round
                 self.emit(Died(*worker.key, code, worker.error))
                 self.folder.log(f"{Died(*worker.key, code)}\n{worker.error}")
         elif "error" in message:

@@ -22,19 +22,22 @@ from undrift.spec.reader import load
 
 
 class Channel:
-    """The pipes to the process that hands out work; it says when to stop, and so does its death."""
+    """The pipes to the process that hands out work; this process ends when that one does."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)  # what a method prints is no message
         self.asked = False
         self.orders: SimpleQueue[Message | None] = SimpleQueue()
-        self._done: SimpleQueue[bool] = SimpleQueue()
+        self._done: SimpleQueue[None] = SimpleQueue()
         Thread(target=self._read, daemon=True).start()
 
     def send(self, message: Message) -> None:
-        self._out.write(json.dumps(message) + "\n")
-        self._out.flush()
+        try:
+            self._out.write(json.dumps(message) + "\n")
+            self._out.flush()
+        except BrokenPipeError:
+            os._exit(1)
 
     def emit(self, event: Event) -> None:
         self.send(to_json(event))
@@ -42,22 +45,21 @@ class Channel:
     def wait(self, what: str, **about: object) -> None:
         """Have something done to the folder, and wait until it is."""
         self.send({"wait": what, **about})
-        if not self._done.get():
-            raise BrokenPipeError("the process that hands out work is gone")
+        self._done.get()
 
     def _read(self) -> None:
         for line in sys.stdin:
+            if not line.endswith("\n"):  # cut short by the other one's death
+                break
             message = json.loads(line)
             if "stop" in message:
                 self.asked = True
                 self.orders.put(None)
             elif "done" in message:
-                self._done.put(True)
+                self._done.put(None)
             else:
                 self.orders.put(message)
-        self.asked = True
-        self.orders.put(None)
-        self._done.put(False)
+        os._exit(1)  # nobody is left to write the rows; files are written whole
 
 
 class Relay(Folder):
@@ -87,8 +89,6 @@ def main() -> int:
     channel = Channel()
     try:
         work(channel)
-    except BrokenPipeError:
-        return 1
     except BaseException:
         channel.send({"error": traceback.format_exc()})
         return 1
