@@ -160,7 +160,7 @@ def test_a_process_that_dies_is_told_and_its_work_can_be_continued(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="the other program is a shell script")
 def test_a_process_that_dies_in_the_middle_of_a_message_is_missed(tmp_path, monkeypatch):
-    (tmp_path / "dies").write_text("#!/bin/sh\nprintf '{\"event\": \"Beg'\n")
+    (tmp_path / "dies").write_text('#!/bin/sh\nprintf \'{"event": "Beg\'\n')
     (tmp_path / "dies").chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "dies"))
     inbox = SimpleQueue()
@@ -188,11 +188,12 @@ def test_processes_that_were_stopped_before_their_first_round_did_not_die(tmp_pa
 
 def test_a_process_ends_with_the_one_that_started_it_in_the_middle_of_a_round(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "import time\n"
+        "import pathlib, time\n"
         "import undrift as ud\n"
         "class Mine(ud.FedAvg):\n"
         '    """A method."""\n'
         "    def work(self, me, got, f):\n"
+        f"        pathlib.Path({str(tmp_path / 'mark')!r}).touch()\n"
         "        time.sleep(100)\n"
     )
     text = SPEC.replace('name = "FedAvg"', 'name = "Mine"\nfile = "mine.py"')
@@ -205,6 +206,9 @@ def test_a_process_ends_with_the_one_that_started_it_in_the_middle_of_a_round(tm
         while (message := inbox.get(timeout=60)[1]).get("event") != "Measured":
             if "wait" in message:
                 worker.send({"done": True})
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not (tmp_path / "mark").exists():
+            time.sleep(0.1)
         worker.process.stdin.close()
         assert worker.process.wait(timeout=50) != 0
     finally:
