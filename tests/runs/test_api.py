@@ -333,3 +333,74 @@ def test_where_theory_prescribes_a_value_its_word_is_offered():
     with pytest.raises(BadParameters) as caught:
         ud.Scaffold(lr=0.1, server_lr="theori")
     assert "theory" not in caught.value.problems["server_lr"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("save", 3), ("save", ""), ("save", "."), ("overwrite", "no"), ("loggers", "tensorboard"),
+     ("loggers", None), ("loggers", [1])],
+)  # fmt: skip
+def test_wrong_arguments_about_the_folder_are_refused_by_name(name, value):
+    with pytest.raises(BadParameters) as caught:
+        ud.run(METHODS[0], "quadratic", rounds=2, **{name: value})
+    assert caught.value.problems.keys() == {name}
+    with pytest.raises(BadParameters) as caught:
+        ud.run_spec(SPEC, **{name: value})
+    assert caught.value.problems.keys() == {name}
+
+
+@pytest.mark.parametrize("jobs", [0, "2", 1.5, True])
+def test_wrong_numbers_of_processes_are_refused(jobs):
+    with pytest.raises(BadParameters) as caught:
+        ud.run_spec(SPEC, save="runs/a", jobs=jobs)
+    assert caught.value.problems.keys() == {"jobs"}
+
+
+def test_overwrite_replaces_runs_alone():
+    theirs = Path("theirs/models/net.safetensors")
+    theirs.parent.mkdir(parents=True)
+    theirs.touch()
+    Path("file").touch()
+    for save in ("theirs", "file"):
+        with pytest.raises(BadFolder):
+            ud.run(METHODS[0], "quadratic", rounds=2, save=save, overwrite=True)
+    assert theirs.exists()
+
+
+@pytest.mark.parametrize("problem", ["quadratic", mine()])
+def test_a_folder_may_have_any_name_and_get_another(problem):
+    def run():
+        return ud.run(METHODS[0], problem, rounds=3, save=folder)
+
+    folder = Path("a name, ä")
+    whole = run()
+    folder = folder.rename("b")
+    assert bare(run()) == bare(whole) and run().engine is None
+
+
+class Renamed(ud.FedAvg):
+    """A method that no spec can name."""
+
+
+def test_a_folder_with_ones_own_method_says_that_it_needs_it(capsys):
+    with pytest.raises(Stopped):
+        ud.run(Renamed(lr=0.1), "quadratic", rounds=4, save="runs/own", on_event=stopping(2))
+    with pytest.raises(BadFolder, match="method, problem"):
+        ud.resume("runs/own")
+    assert ud.run(Renamed(lr=0.1), "quadratic", rounds=4, save="runs/own").status == "done"
+
+
+@pytest.mark.parametrize(
+    ("problem", "given", "refused"),
+    [
+        ("quadratic", {"method": METHODS[0], "problem": mine()}, {"method", "problem"}),
+        ("quadratic", {"until": bool, "x0": [0.0]}, {"until", "x0"}),
+        (mine(), {"method": METHODS[0], "problem": mine(), "jobs": 2}, {"jobs"}),
+    ],
+)
+def test_resume_refuses_what_it_would_not_use(problem, given, refused):
+    with pytest.raises(Stopped):
+        ud.run(METHODS[0], problem, rounds=4, save="runs/cut", on_event=stopping(2))
+    with pytest.raises(BadParameters) as caught:
+        ud.resume("runs/cut", **given)
+    assert caught.value.problems.keys() == refused

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method, registry
 from undrift.core.options import Scope, Weights
-from undrift.core.params import BadParameters, plain, shown
+from undrift.core.params import BadParameters, fits, plain, shown
 from undrift.core.problem import Problem
 from undrift.engines import Engine
 from undrift.problems.named import made
 from undrift.runs import loggers as adapters
 from undrift.runs import models
-from undrift.runs.arguments import Methods, labelled, settle, setup
+from undrift.runs.arguments import Methods, keeping, labelled, settle, setup
 from undrift.runs.events import Emit, Event, Measured, Unproven, ignore
 from undrift.runs.experiment import Experiment, Result, make
 from undrift.runs.folder import BadFolder, Folder, Row
@@ -34,12 +34,13 @@ from undrift.spec.errors import BadSpec, Complaint, Place
 from undrift.spec.lines import Keys
 from undrift.spec.reader import load as load_spec
 from undrift.spec.reader import parse
-from undrift.spec.schema import Spec, Table, Values, as_toml, values
+from undrift.spec.schema import FolderName, Spec, Table, Values, as_toml, values
 
 __all__ = ["Run", "Runs", "load", "prepare", "resolve", "resume", "run", "run_spec"]
 
 Point = torch.Tensor | NDArray[np.generic] | Sequence[float]
 Cohort = int | Sampling | Mapping[str, object]
+SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
 
 
 # One method without ``seeds`` gives one run.
@@ -147,7 +148,8 @@ def run(
     ('done', True)
     """
     given = {
-        "rounds": rounds, "seeds": seeds, "on_event": on_event, "every": every, "until": until,
+        "rounds": rounds, "seeds": seeds, "save": save, "overwrite": overwrite, "loggers": loggers,
+        "on_event": on_event, "every": every, "until": until,
         "watch": watch, "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch,
         "x0": x0, "seed": seed, "dtype": dtype, "device": device, "engine": engine, "store": store,
         "weight_decay": weight_decay, "clip": clip, "clip_scope": clip_scope, "decay": decay,
@@ -195,8 +197,11 @@ def run_spec(
     >>> ud.run_spec(spec)["FedAvg", 0].status
     'done'
     """
+    wrong = keeping({"save": save, "overwrite": overwrite, "loggers": loggers, "jobs": jobs})
+    if wrong:
+        raise BadParameters("run_spec", wrong)
     if isinstance(source, Mapping):
-        name = "spec" if save is None else Path(save).name
+        name = "spec" if save is None else _name(save)
         try:
             experiment = make(parse(_text({"name": name, **source}), "spec", overrides))
         except BadSpec as error:
@@ -227,12 +232,21 @@ def resume(
     place = Folder.of_run(folder)
     document = place.document()
     emit = on_event or ignore
+    wrong = keeping({"loggers": loggers, "jobs": jobs})
+    given = {"method": method, "problem": problem, "x0": x0, "until": until}
+    if not place.from_python:
+        text = f"{place.path} says everything itself: leave out what decides the numbers"
+        wrong |= {name: text for name, value in given.items() if value is not None}
+    elif jobs != 1:
+        wrong["jobs"] = SHARED
+    if wrong:
+        raise BadParameters("resume", wrong)
     if not place.from_python:
         spec = load_spec(place.file("spec.toml"), code=None if trust else _refuse_code)
         return _run(make(spec), place.path, False, loggers, emit, jobs)
     if method is None or problem is None:
         raise BadFolder(place.from_python)
-    given: Values = {k: v for k, v in document.items() if k in _SETTINGS}
+    settings: Values = {k: v for k, v in document.items() if k in _SETTINGS}
     return run(
         labelled(method),
         problem,
@@ -242,7 +256,7 @@ def resume(
         x0=x0,
         until=until,
         dtype=document["problem"]["dtype"],
-        **given,
+        **settings,
     )
 
 
@@ -268,7 +282,7 @@ def _experiment(
     seeds = checked.get("seeds") or [checked["seed"]]
     if isinstance(problem, str):
         if save is not None and _speakable(methods, checked):
-            spec = _spec(Path(save).name, methods, problem, checked, seeds)
+            spec = _spec(_name(save), methods, problem, checked, seeds)
             return dataclasses.replace(make(spec), tolerant=False)
         kind = made(problem, **checked["parameters"])
         problem = build(kind, None, checked["dtype"], checked["device"])
@@ -279,16 +293,24 @@ def _experiment(
         ready(label, method, problem, how, checked["rounds"], checked["every"])
         for label, method in methods.items()
     ]
-    name = "run" if save is None else Path(save).name
+    name = "run" if save is None else _name(save)
     recipe = describe(name, tasks, seeds, until is not None, checked["device"])
     data = problem.digest() if save is not None else None
     return Experiment(recipe, tasks, seeds, until=until, data=data)
 
 
+def _name(save: str | Path) -> str:
+    """The name of the run in a folder: the one that it has already, else the folder's own."""
+    kept, own = Folder(Path(save)).document().get("name"), Path(save).name
+    return str(kept or (own if fits(own, FolderName) else "run"))
+
+
 def _speakable(methods: Mapping[str, Method], checked: Table) -> bool:
     """Whether a spec can say all of a call on a named problem."""
-    known = all(registry.get(type(method).__name__) is type(method) for method in methods.values())
-    return known and checked["x0"] is None and checked.get("until") is None
+    kinds = [type(method) for method in methods.values()]
+    known = all(kind is registry.get(kind.__name__) for kind in kinds)
+    ours = all(kind.__module__.startswith("undrift.methods.") for kind in kinds)
+    return known and ours and checked["x0"] is None and checked.get("until") is None
 
 
 def _spec(
@@ -377,7 +399,7 @@ def _run(
     if save is None and (loggers or jobs > 1):
         wrong["save"] = "loggers and several jobs need a folder: give save"
     if jobs > 1 and not isinstance(experiment.recipe, Spec):
-        wrong["jobs"] = "only the runs of a spec can be shared among processes: leave out jobs"
+        wrong["jobs"] = SHARED
     if wrong:
         raise BadParameters("run", wrong)
     if save is None:
@@ -390,15 +412,15 @@ def _run(
 
         return _collect(experiment, list(experiment.run(emit=hear)), measured)
     folder = Folder(Path(save))
-    state = "new" if overwrite else folder.state(experiment.recipe)
-    if state == "other":
+    state = folder.state(experiment.recipe)
+    if state == "other" and not overwrite:
         changed = (
             "; ".join(folder.differences(experiment.recipe)) or "its Python files have changed"
         )
         raise BadFolder(
             f"{folder.path} holds another run: {changed}. Give another folder, or overwrite=True"
         )
-    if state == "same":
+    if state == "same" and not overwrite:
         if not folder.on_data(experiment.data):
             emit(Unproven(folder.path))
         folder.tidy()

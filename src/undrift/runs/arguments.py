@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -68,11 +69,28 @@ def settle(
     for name in ("until", "watch", "on_event"):
         if values.get(name) is not None and not callable(values[name]):
             wrong[name] = f"{name} = {values[name]!r} is not allowed: a function"
+    wrong |= keeping(given)
     if "problem" not in wrong and not isinstance(problem, Method):
         wrong |= _about(problem, values["parameters"], [*given])
     if wrong:
         raise BadParameters("run", wrong)
     return values
+
+
+def keeping(given: Mapping[str, object]) -> dict[str, str]:
+    """What is wrong with the arguments about a run's folder, and who writes to it."""
+    wrong = {}
+    save, loggers, jobs = given.get("save"), given.get("loggers", ()), given.get("jobs", 1)
+    named = isinstance(save, str | Path) and Path(save).name not in ("", "..")
+    if save is not None and not named:
+        wrong["save"] = not_allowed("save", save, 'the path of a folder, as "runs/mine"')
+    if not isinstance(overwrite := given.get("overwrite", False), bool):
+        wrong["overwrite"] = not_allowed("overwrite", overwrite, "True or False")
+    if not (isinstance(loggers, list | tuple) and all(isinstance(name, str) for name in loggers)):
+        wrong["loggers"] = not_allowed("loggers", loggers, 'a list, as ["tensorboard"]')
+    if not (isinstance(jobs, int) and jobs >= 1) or jobs is True:
+        wrong["jobs"] = not_allowed("jobs", jobs, "whole number >= 1")
+    return wrong
 
 
 def setup(values: Table, problem: Problem) -> Setup:

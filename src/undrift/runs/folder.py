@@ -139,7 +139,7 @@ class Folder(Journal):
         """The spec that was run, as TOML holds it."""
         try:
             return tomllib.loads(self.file("spec.toml").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadFolder(f"{self.file('spec.toml')} cannot be read: {error}") from None
