@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "engines": "core",
     "spec": "core methods objectives problems engines theory",
     "check": "core methods problems engines theory spec",
-    "runs": "core methods objectives problems engines theory spec plots",
+    "runs": "core methods objectives problems data engines theory spec plots",
     "report": "core methods objectives spec runs plots",
     "papers": "core methods theory problems data models spec runs report plots",
     "reproduce": "core data engines methods papers plots problems report runs spec theory",

@@ -53,6 +53,7 @@ def test_unknown_names_suggest_the_nearest():
     assert "did you mean lr?" in problems["lrr"]
     assert "missing" in problems["lr"]
     assert "did you mean Scaffold?" in unknown("method", "scafold", registry)
+    assert "did you mean" not in unknown("name", "Nope", ["spec"])
     assert describe(hints(DANEPlus)["solver"]) == "'gd' or 'fgd' or 'exact'"
 
 

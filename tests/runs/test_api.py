@@ -312,6 +312,9 @@ def test_an_unknown_run_is_refused_with_the_runs_there_are(tmp_path):
         ({"method": [{"name": "FedAvgg", "lr": 0.1}]}, ("method", 0, "name")),
         ({"method": [{"name": "FedAvg", "lr": "theori"}]}, ("method", 0, "lr")),
         ({"problem": {"name": "quadratic", "clientz": 3}}, ("problem", "clientz")),
+        ({"problem": {"name": "logistic", "data": "no"}}, ("problem", "data")),
+        ({"problem": {"name": "logistic-no"}}, ("problem", "name")),
+        ({"problem": {"name": "images", "data": "no"}}, ("problem", "data")),
         ({"steps": object()}, ("steps",)),
     ],
 )
@@ -346,6 +349,16 @@ def test_wrong_arguments_about_the_folder_are_refused_by_name(name, value):
     assert caught.value.problems.keys() == {name}
     with pytest.raises(BadParameters) as caught:
         ud.run_spec(SPEC, **{name: value})
+    assert caught.value.problems.keys() == {name}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("rounds", None), ("every", None), ("device", None), ("engine", None), ("seeds", b"x")],
+)
+def test_settings_that_cannot_be_left_out_are_refused_by_name(name, value):
+    with pytest.raises(BadParameters) as caught:
+        ud.run(METHODS[0], "quadratic", **{"rounds": 2, name: value})
     assert caught.value.problems.keys() == {name}
 
 
@@ -404,3 +417,9 @@ def test_resume_refuses_what_it_would_not_use(problem, given, refused):
     with pytest.raises(BadParameters) as caught:
         ud.resume("runs/cut", **given)
     assert caught.value.problems.keys() == refused
+
+
+def test_a_folder_of_ones_own_network_says_how_to_get_it_back():
+    ud.run(METHODS[0], mine(), rounds=2, save="runs/own")
+    with pytest.raises(ud.Unsupported):
+        ud.load("runs/own").module("FedAvg")

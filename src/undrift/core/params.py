@@ -273,7 +273,8 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """The name most like ``name``, if one is close."""
     folded = {n.casefold(): n for n in names}
-    near = difflib.get_close_matches(name[:80].casefold(), folded, n=1, cutoff=0.5)
+    cutoff = 0.6 if len(name) > 2 else 0.5  # of two letters one may be wrong
+    near = difflib.get_close_matches(name[:80].casefold(), folded, n=1, cutoff=cutoff)
     return folded[near[0]] if near else None
 
 
@@ -288,7 +289,7 @@ def plain(value: object) -> Any:
     """``value`` with the numbers and arrays of NumPy and torch in it turned into Python's own."""
     if isinstance(value, Mapping):
         return {name: plain(inner) for name, inner in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [plain(inner) for inner in value]
     return value.tolist() if hasattr(value, "tolist") and not isinstance(value, type) else value
 

@@ -47,7 +47,7 @@ _BROKEN = (
 
 
 class BadData(ValueError):
-    """A data file is missing, damaged or not what its name says; the message has the remedy."""
+    """Data are unknown, missing, damaged or not what they should be; the message has the remedy."""
 
 
 def brief(error: BaseException) -> str:

@@ -47,6 +47,7 @@ _pickled = {
 class ImageSet:
     """Images uint8 ``[n, C, H, W]``, neither scaled nor normalised, and labels int64 ``[n]``.
 
+    A network of one's own may take other inputs: any tensor whose first axis counts the samples.
     ``note`` is a caveat printed beside every accuracy measured on them ("JPEG q80").
     """
 
@@ -119,7 +120,7 @@ def find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
     """The path of the set and its reader; raises if there is none."""
     plain = Path(name).name == name and name not in ("", "..")
     if not plain or not (name in CARDS or folder or os.environ.get(FOLDER)):
-        raise ValueError(unknown("image set", name, CARDS))
+        raise BadData(unknown("image set", name, CARDS))
     root = existing_folder(folder)
     readers = _readers.get(name, {})
     for file, read in readers.items():
@@ -129,7 +130,7 @@ def find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
         return root / name, read_folder
     looked = f"looked for {', '.join([*readers, f'{name}/train'])} in {root}"
     if name not in CARDS:
-        raise ValueError(f"{unknown('image set', name, CARDS)}; {looked}")
+        raise BadData(f"{unknown('image set', name, CARDS)}; {looked}")
     for file in _pickled.get(name, ()):
         if (root / file).exists():
             raise BadData(

@@ -42,12 +42,12 @@ def load(name: str, folder: str | Path | None = None) -> Table:
         return Table(*_BUNDLED[name](), name)
     if not (folder or os.environ.get(FOLDER)):
         complaint = unknown("data set", name, _BUNDLED)
-        raise ValueError(f"{complaint}; for others name a folder, or set {FOLDER} to one")
+        raise BadData(f"{complaint}; for others name a folder, or set {FOLDER} to one")
     root = existing_folder(folder)
     if path := _find(name, root):
         return Table(*_read(path), name)
     complaint = unknown("data set", name, [*_names(root), *_BUNDLED])
-    raise ValueError(f"{complaint}; looked in {' and '.join(map(str, _places(root)))}")
+    raise BadData(f"{complaint}; looked in {' and '.join(map(str, _places(root)))}")
 
 
 def _breast_cancer() -> Arrays:

@@ -11,7 +11,7 @@ import torch
 
 from undrift.core.cohort import sampling
 from undrift.core.method import Method
-from undrift.core.params import BadParameters, check, hints, plain, unknown
+from undrift.core.params import BadParameters, check, hints, not_allowed, plain, unknown
 from undrift.core.problem import Problem
 from undrift.engines.arguments import Setting, first_point, refusals
 from undrift.problems import named as catalog
@@ -56,7 +56,7 @@ def settle(
     other = {
         name: value
         for name, value in values.items()
-        if name in hints(Settings) and name not in engine and value is not None
+        if name in hints(Settings) and name not in engine and (name, value) != ("seeds", None)
     }
     wrong: dict[str, str] = {}
     for method in methods:

@@ -14,9 +14,12 @@ from undrift.core.method import Method
 from undrift.core.options import RunOptions, fades, local_steps
 from undrift.core.params import BadParameters, hints
 from undrift.core.problem import Problem
+from undrift.data.files import BadData
 from undrift.engines.memory import Needs, NoRoom, afford
 from undrift.engines.named import registry as engines
+from undrift.problems.named import find
 from undrift.spec.errors import BadSpec, Complaint
+from undrift.spec.lines import Keys
 from undrift.spec.schema import Entry, Spec
 from undrift.theory import prescribe
 
@@ -174,7 +177,11 @@ def build_all(
                 complaints.append(spec.complaint(i, "objective", error.problems["objective"]))
                 continue
             text = f"seed {seed}: {error}" if spec.anew else str(error)
-            complaints.append(spec.origin.complaint(("problem",), text))
+            path: Keys = ("problem",)
+            if isinstance(error, BadData):
+                preset = find(spec.problem_name)[1]
+                path = ("problem", "name" if "data" in preset else "data")
+            complaints.append(spec.origin.complaint(path, text))
     return problems
 
 

@@ -184,6 +184,11 @@ class Recorded:
     def module(self, label: str, seed: int | None = None, best: bool = False) -> nn.Module:
         """The trained network of a method, where the problem is a named network."""
         tensors = models.load(self.folder, label, seed, best)
+        if self.folder.from_python:
+            raise Unsupported(
+                f"{self.folder.path} describes its problem, but only the program that made it can "
+                "build that: give your own module the tensors in models, by load_state_dict"
+            )
         spec = load_spec(self.folder.file("spec.toml"))
         problem = spec.problem_at(spec.seeds[0] if seed is None else seed).build()
         net = models.module(problem, problem.start())
