@@ -53,6 +53,12 @@ def test_what_is_not_there_is_refused(run, capsys, words, reason):
     assert code == 2 and out == "" and reason in err and not (run / "x.safetensors").exists()
 
 
+@pytest.mark.parametrize("name", ["x.txt", "x.pt", "x"])
+def test_other_formats_are_refused(run, capsys, name):
+    code, out, err = told(capsys, "mine", "FedAvg", "--seed", "0", "-o", name)
+    assert code == 2 and out == "" and ".safetensors" in err and not (run / name).exists()
+
+
 def test_nothing_is_replaced_unasked(run, capsys):
     (run / "x.safetensors").write_text("precious")
     words = ["mine", "FedAvg", "--seed", "0", "-o", "x.safetensors"]

@@ -56,7 +56,7 @@ def test_they_are_kept_in_the_folder_of_a_run(tmp_path):
         ('"host"', '"cloud"', ("engine", "store"), 12, "'device' or 'host'"),
         ("store =", "stor =", ("engine", "stor"), 12, "did you mean store?"),
         ('"simulate"', '"wire"', ("engine", "store"), 12, "unknown option of the engine wire"),
-        ('"simulate"', '"simulat"', ("engine",), 10, "'simulate' or 'wire'"),
+        ('"simulate"', '"simulat"', ("engine", "name"), 11, "'simulate' or 'wire'"),
     ],
 )
 def test_a_wrong_option_is_refused_at_its_line(old, new, path, line, words):

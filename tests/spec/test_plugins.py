@@ -131,6 +131,19 @@ def test_a_bad_file_has_its_place_as_data(tmp_path, text, line, words):
     assert registry == known
 
 
+def test_a_syntax_error_has_its_place_once(tmp_path):
+    (tmp_path / "a.py").write_text("x = (\n")
+    with pytest.raises(plugins.BadFile) as caught:
+        plugins.load(tmp_path / "a.py")
+    assert "a.py" not in caught.value.text and "line" not in caught.value.text
+
+
+def test_a_file_that_is_not_there_is_not_announced(place):
+    (place / "mine.py").unlink()
+    with pytest.raises(BadSpec):
+        load("s.toml", code=lambda files: pytest.fail(f"{files} would be executed"))
+
+
 def test_only_the_classes_of_the_file_itself_are_its_methods(tmp_path):
     """In their order; neither what it imports nor what it calls abstract."""
     file = tmp_path / "two.py"

@@ -41,8 +41,9 @@ def load(file: Path) -> list[type[Method]]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # sys.exit() too: the file does not end this program
-        text = f"{type(error).__name__}: {error}"
-        raise BadFile(file, text, line_in(error, whole)) from error
+        line = line_in(error, whole)
+        what = error.msg if isinstance(error, SyntaxError) and line == error.lineno else error
+        raise BadFile(file, f"{type(error).__name__}: {what}", line) from error
     finally:
         sys.dont_write_bytecode = bytecode
         registry.clear()

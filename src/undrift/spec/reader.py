@@ -18,6 +18,7 @@ from undrift.core.options import pace
 from undrift.core.params import (
     THEORY,
     BadParameters,
+    check,
     fits,
     fold,
     hints,
@@ -216,6 +217,9 @@ class Reader:
         if isinstance(given["engine"], dict):
             options = {"name": "simulate"} | given["engine"]
             given["engine"] = options.pop("name")
+            if wrong := check("", Settings, {"engine": given["engine"]}).get("engine"):
+                self.complain(("engine", "name"), wrong)
+                del given["engine"]
         names = [*SETTINGS, "problem", "method"]
         good = fields(Settings, given, (), self.complaints, names=names)
         if engine := good.get("engine"):
@@ -339,6 +343,8 @@ class Reader:
         elif not self.inside(file):
             text = "a Python file in the folder of the spec or below it"
             self.complain(("method", i, "file"), not_allowed("file", file, text))
+        elif not (self.folder / file).is_file():
+            self.complain(("method", i, "file"), f"{self.folder / file}: there is no such file")
         return isinstance(name, str) and file is not None
 
     def inside(self, file: object) -> bool:
