@@ -34,6 +34,7 @@ def test_the_public_names_are_the_documented_ones():
     documented = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     assert sorted(documented) == sorted(undrift.__all__), REMEDY
     assert not re.findall(r"^\| `(\w+)` \|  \|", page, re.MULTILINE), "a name without a docstring"
+    assert page == public_names.page() and not re.search(r":\w+:`", page), REMEDY
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)

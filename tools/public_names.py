@@ -6,6 +6,7 @@ tests/test_public_names.py compares both with the list below.
 """
 
 import inspect
+import re
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -169,7 +170,8 @@ def _summary(thing: object) -> str:
     if title := getattr(thing, "title", "") if isinstance(thing, type) else "":
         return str(title)
     paragraph = inspect.cleandoc(inspect.getdoc(thing) or "").split("\n\n")[0]
-    sentence, _, _ = " ".join(paragraph.split()).replace("``", "`").partition(". ")
+    text = re.sub(r":\w+:`", "`", " ".join(paragraph.split())).replace("``", "`")
+    sentence, _, _ = text.partition(". ")
     return sentence.rstrip(".").replace("|", "\\|")
 
 

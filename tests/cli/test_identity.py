@@ -154,7 +154,7 @@ def test_an_older_folder_goes_on_and_says_that_data_were_not_compared(stopped, c
         )
     )
     code, err = told(capsys, "resume", "mine")
-    assert code == 0 and "cannot be told" in err and "Scaffold, seed 0: continues from round" in err
+    assert code == 0 and "no digest" in err and "Scaffold, seed 0: continues from round" in err
     assert "run again" not in err
     assert sorted(map(str, rows("runs/mine"))) == sorted(map(str, rows("whole/mine")))
 

@@ -235,6 +235,12 @@ def rows_so_far(path):
     return file.read_text().splitlines() if file.exists() else []
 
 
+def test_the_architecture_lists_every_file_of_the_room():
+    page = (Path(__file__).parents[2] / "docs/architecture.md").read_text(encoding="utf-8")
+    files = {file.name for file in Path(jobs.__file__).parent.glob("[!_]*.py")}
+    assert files <= {*re.findall(r"`(\w+\.py)`", page)}
+
+
 def test_the_walk_from_a_spec_file_to_the_method_is_short(place, monkeypatch):
     """At most twelve functions are on the stack between the command and a phase's ``work``."""
     walks, work = [], FedAvg.work

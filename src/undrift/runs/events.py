@@ -48,8 +48,8 @@ class Unproven(Event):
     def __str__(self) -> str:
         reason = f" ({self.why})" if self.why else ""
         return (
-            f"Whether {self.folder} was run on the same data cannot be told: "
-            f"there is no digest of them{reason}."
+            f"{self.folder} may have been run on other data: "
+            f"there is no digest to compare them by{reason}."
         )
 
 

@@ -120,7 +120,7 @@ class Folder(Journal):
         return "same" if self.complete else "unfinished"
 
     def on_data(self, data: str | None) -> bool:
-        """Whether the run was on ``data``, a digest; false if that cannot be told.
+        """Whether the run was on ``data``, a digest; false if that is not known.
 
         Raises :class:`BadFolder` for a run on other data.
         """
