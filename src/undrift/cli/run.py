@@ -23,6 +23,7 @@ from undrift.report.text import count
 from undrift.runs.events import Began, Ended, Event, Finishing, Measured, Unproven
 from undrift.runs.folder import FILES, BadFolder, Folder
 from undrift.runs.loggers import LOGGERS, missing
+from undrift.runs.outcome import ENDS
 from undrift.spec.errors import BadSpec
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
@@ -290,4 +291,4 @@ def report(folder: Folder, as_json: bool) -> int:
                 notes.setdefault(outcome.label, outcome.note)
         for label, note in notes.items():
             result(f"\n{label} {note}")
-    return FAILED if all(o.status in ("diverged", "failed") for o in outcomes) else OK
+    return FAILED if all(ENDS[o.status].kind == "bad" for o in outcomes) else OK

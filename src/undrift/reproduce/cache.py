@@ -22,7 +22,7 @@ EDITION = 1
 PRECISIONS = ("bf16", "tf32", "f32")
 PACKED = ("spec.toml", "environment.json", "metrics.jsonl", COMPLETE)
 """What travels: everything but the checkpoints."""
-FINAL = ("diverged", "failed")
+FINAL = ("diverged", "stuck", "failed")
 """Ends that more rounds do not change."""
 
 

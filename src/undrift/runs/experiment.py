@@ -78,6 +78,8 @@ def perform(
     note, files = "", dict[str, str]()
     if status == "diverged":
         note = f"diverged in round {engine.round}: {remedy(task.written)}"
+    if status == "stuck":
+        note = str(trial.trouble)
     if place and place.lasting and status == "done":
         trial.keep()
     if place and place.stem and status != "stopped":

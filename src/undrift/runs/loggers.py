@@ -18,7 +18,7 @@ from undrift.core.params import unknown
 from undrift.runs.events import Emit, LoggerLost
 from undrift.runs.folder import Folder
 from undrift.runs.journal import Key, Row, key_of
-from undrift.runs.outcome import Outcome
+from undrift.runs.outcome import ENDS, Outcome
 
 KEYS = ("label", "method", "seed", "round")
 """Columns that identify a row; the others are logged, each at the step ``round``."""
@@ -167,7 +167,7 @@ class MLflow(Logger):
             self.client.log_param(self.run, name, value)
         self.client.set_tag(self.run, "undrift.status", outcome.status)
         self.client.set_terminated(
-            self.run, "FAILED" if outcome.status in ("diverged", "failed") else "FINISHED"
+            self.run, "FAILED" if ENDS[outcome.status].kind == "bad" else "FINISHED"
         )
 
 

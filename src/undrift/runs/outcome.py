@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-Status = Literal["done", "reached", "diverged", "failed", "stopped"]
+Status = Literal["done", "reached", "diverged", "stuck", "failed", "stopped"]
 
 
 class Ending(NamedTuple):
@@ -20,6 +20,7 @@ ENDS: Mapping[str, Ending] = {
     "done": Ending("all rounds run", "good"),
     "reached": Ending("target reached", "good"),
     "diverged": Ending("diverged", "bad"),
+    "stuck": Ending("stuck", "bad"),
     "failed": Ending("failed", "bad"),
     "stopped": Ending("stopped", "open"),
     "unfinished": Ending("unfinished", "open"),
@@ -40,7 +41,9 @@ class Outcome:
     method: str
     seed: int
     status: str
-    """``done``, ``reached`` (the target), ``diverged``, ``failed`` or ``stopped`` (by the user)."""
+    """``done``, ``reached`` (the target), ``diverged``, ``stuck`` (rounds could not be counted),
+    ``failed`` or ``stopped`` (by the user).
+    """
     values: Mapping[str, object]
     """The hyper-parameters it ran with."""
     note: str = ""

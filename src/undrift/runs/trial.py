@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from undrift.engines.judge import Diverged, Stuck
+from undrift.runs.divergence import Alarm
 from undrift.runs.events import Emit, PassedOver, Resumed, ignore
 from undrift.runs.journal import Row
 from undrift.runs.outcome import Status
@@ -20,10 +22,6 @@ if TYPE_CHECKING:
     from undrift.engines.checkpoint import Shelf
     from undrift.runs.journal import Journal
 
-DIVERGED = 1e6
-"""A run has diverged when its gradient (or, without one, its loss) is this many times the first, or
-not finite.
-"""
 PAUSE = 10.0
 """Seconds between checkpoints; 0 is after every round."""
 SHARE = 20
@@ -73,7 +71,9 @@ class Trial:
         self.engine, self.rounds, self.every = engine, rounds, every
         self.watch, self.best = watch, best
         self.seconds = 0.0
-        self.limit: float | None = None
+        self.alarm: Alarm | None = None
+        self.trouble: Diverged | Stuck | None = None
+        """Why the engine itself ended the run."""
         self.keep: Callable[[], None] = lambda: None
 
     def run(
@@ -84,26 +84,34 @@ class Trial:
     ) -> Status:
         """Run to the end, until ``until`` holds of a row, or until ``stop`` is asked."""
         engine, stored = self.engine, time.perf_counter()
-        if self.limit is None:
-            self.limit = DIVERGED * max(_size(self._measure()), 1e-300)
+        if self.alarm is None:
+            self.alarm = Alarm.first(self._measure())
         while engine.round < self.rounds:
             if engine.agree(stop is not None and stop.asked):
-                return "stopped" if self._kept() else "diverged"
+                self.keep()
+                return "stopped"
             started = time.perf_counter()
-            engine.run_round()
+            try:
+                engine.run_round()
+            except (Diverged, Stuck) as trouble:
+                self.trouble = trouble
+                return "diverged" if isinstance(trouble, Diverged) else "stuck"
             measured = engine.round % self.every == 0 or engine.round == self.rounds
-            if measured and engine.x0.is_cuda:
+            looked = measured or self.alarm.due(engine.round, engine.moved)
+            if looked and engine.x0.is_cuda:
                 torch.cuda.synchronize(engine.x0.device)
             self.seconds += time.perf_counter() - started
-            if measured:
-                row = self._measure()
-                if not math.isfinite(row["loss"]) or not _size(row) <= self.limit:
+            if looked:
+                row = self._row()
+                diverged = self.alarm.look(row, engine.moved)
+                if measured or diverged:
+                    self._record(row)
+                if diverged:
                     return "diverged"
-                if until and until(row):
+                if measured and until and until(row):
                     return "reached"
             if engine.agree((began := time.perf_counter()) - stored >= pause):
-                if not self._kept():
-                    return "diverged"
+                self.keep()
                 stored = time.perf_counter()
                 pause = pause and max(pause, SHARE * (stored - began))
         return "done"
@@ -119,7 +127,8 @@ class Trial:
             lambda why: emit(PassedOver(label, seed, why)),
         )
         if notes is not None:
-            self.seconds, self.limit = notes["seconds"], notes["limit"]
+            self.seconds = notes["seconds"]
+            self.alarm = Alarm(**notes.get("alarm") or {"limit": notes["limit"]})
             self.engine.streams.used = notes.get("drawn", True)
             if self.best:  # older checkpoints lack it, and the rows to come cannot tell
                 model = notes.get("model")
@@ -135,7 +144,7 @@ class Trial:
             folder.settle()
             notes: dict[str, object] = {
                 "seconds": self.seconds,
-                "limit": self.limit,
+                "alarm": self.alarm and self.alarm.kept(),
                 "drawn": self.engine.streams.used,
             }
             if self.best and self.best.x is not None:
@@ -153,19 +162,19 @@ class Trial:
         model = self.engine.x.detach().cpu().contiguous().numpy()
         return hashlib.sha256(model.tobytes()).hexdigest()
 
-    def _kept(self) -> bool:
-        """Keep a checkpoint; ``False`` if the model is not finite and none can be kept."""
-        if not bool(self.engine.x.isfinite().all()):
-            return False
-        self.keep()
-        return True
-
     def _measure(self) -> Row:
-        row = measure(self.engine) | {"seconds": self.seconds}
+        """Measure a row and record it."""
+        row = self._row()
+        self._record(row)
+        return row
+
+    def _row(self) -> Row:
+        return measure(self.engine) | {"seconds": self.seconds}
+
+    def _record(self, row: Row) -> None:
         self.watch(row)
         if self.best:
             self.best.see(row, self.engine.x)
-        return row
 
 
 def measure(engine: Engine) -> Row:
@@ -178,8 +187,3 @@ def measure(engine: Engine) -> Row:
         "vectors": spent["vectors_up"] + spent["vectors_down"],
         **spent,
     }
-
-
-def _size(row: Row) -> float:
-    """What must not blow up: the gradient, or the loss where the gradient is not measured."""
-    return float(row.get("grad_norm", abs(row["loss"])))
