@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from undrift._files import naming, writing
 from undrift.engines.engine import Engine
+from undrift.engines.format import BadFormat, content, form, head, order, read
 from undrift.engines.store import Rows
 
 KEPT = 2
@@ -22,15 +20,8 @@ KEPT = 2
 
 NOTE = "note."
 """What the names of tensors begin with that are no part of the engine's state."""
-KINDS = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.bfloat16: "BF16",
-    torch.float16: "F16",
-    torch.int64: "I64",
-}
-KINDS |= {torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
-
+MOST = 2**24
+"""Bytes of a head: its notes, and the places of its tensors."""
 
 Notes = dict[str, Any]
 """What a run keeps beside the engine's state: what JSON holds, and tensors."""
@@ -77,10 +68,8 @@ def restore(engine: Engine, path: Path, identity: str) -> Notes:
     A file that is damaged or belongs to another run is refused and changes nothing.
     """
     try:
-        with safe_open(path, "pt") as file:
-            header = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
+        header, tensors = read(path, MOST)
+    except (OSError, BadFormat) as error:
         raise BadCheckpoint(path, f"cannot be read ({error})", AGAIN) from error
     found = header.pop("digest", None)
     digest = _digest(header)
@@ -143,33 +132,6 @@ class Shelf:
         return sorted(found, reverse=True)
 
 
-def head(parts: Mapping[str, Part], header: dict[str, str]) -> bytes:
-    """What a safetensors file begins with: the metadata, and the form and place of every tensor."""
-    end, places = 0, dict[str, object]()
-    for name in order(parts):
-        start, end = end, end + math.prod(parts[name].shape) * parts[name].dtype.itemsize
-        kind, shape = KINDS[parts[name].dtype], list(parts[name].shape)
-        places[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
-    text = json.dumps({"__metadata__": header, **places}).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
 def _digest(header: Mapping[str, str]) -> hashlib._Hash:
     known = {key: header[key] for key in ("identity", "counters", "notes") if key in header}
     return hashlib.sha256(json.dumps(known).encode())
-
-
-def order(parts: Mapping[str, Part]) -> list[str]:
-    """Larger numbers first, so that all of them are aligned."""
-    return sorted(parts, key=lambda name: (-parts[name].dtype.itemsize, name))
-
-
-def form(name: str, part: Part) -> bytes:
-    """What a digest takes of a tensor beside its content."""
-    return f"{name} {part.dtype} {list(part.shape)}".encode()
-
-
-def content(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor, as such a file holds them."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from undrift.core.problem import Problem
     from undrift.runs.trial import Best
 
+MOST = 2**23
+"""Bytes of a file's head: the names and places of some 50,000 tensors."""
 AGAIN = "undrift run SPEC --overwrite makes it anew"
 
 
@@ -37,14 +39,13 @@ def load(
 
 def read(path: Path) -> dict[str, Tensor]:
     """The tensors of a model's file; :class:`BadFolder` if it is not what was written."""
-    from safetensors import SafetensorError, safe_open
+    from undrift.engines import format
 
     try:
-        with safe_open(path, "pt") as file:
-            written = (file.metadata() or {}).get("digest")
-            parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
+        metadata, parts = format.read(path, MOST)
+    except (OSError, format.BadFormat) as error:
         raise BadFolder(f"{path}: cannot be read ({error}); {AGAIN}") from None
+    written = metadata.get("digest")
     if written not in (None, _digest(parts)):  # those of older versions have none
         raise BadFolder(f"{path}: damaged (its digest does not match); {AGAIN}")
     return parts
@@ -157,7 +158,7 @@ def size(problem: Problem) -> int:
 
 def _write(path: Path, problem: Problem, x: Tensor, about: Mapping[str, object]) -> None:
     """Write the same bytes for the same model, which safetensors' own writer does not."""
-    from undrift.engines.checkpoint import content, head, order
+    from undrift.engines.format import content, head, order
 
     parts = problem.tensors(x)
     about = {**about, "digest": _digest(parts)}
@@ -168,7 +169,7 @@ def _write(path: Path, problem: Problem, x: Tensor, about: Mapping[str, object])
 
 
 def _digest(parts: dict[str, Tensor]) -> str:
-    from undrift.engines.checkpoint import content, form, order
+    from undrift.engines.format import content, form, order
 
     total = hashlib.sha256()
     for name in order(parts):
