@@ -11,8 +11,10 @@ nobody is left for, is skipped: server and clients are as they were when it bega
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +34,7 @@ from undrift.engines.arguments import first_point, refusals
 from undrift.engines.batches import Batches
 from undrift.engines.codec import sparse_bytes
 from undrift.engines.faults import FaultyClients
+from undrift.engines.format import content
 from undrift.engines.judge import Diverged, Judge, Rejection, Sound, Stuck
 from undrift.engines.local import Rules
 from undrift.engines.memory import Needs, plan
@@ -165,6 +168,19 @@ class Engine:
     ) -> Needs:
         """The memory of a run with these ``Options`` of the engine, and where states are kept."""
         return plan(method, problem, cohort, "device")
+
+    @cached_property
+    def identity(self) -> str:
+        """The name of this run in its messages: a digest of all that it was asked to do.
+
+        The same after a resume, in another process, and on another engine or device; data count by
+        their number alone, since a server does not have them.
+        """
+        problem, batches = self.problem, self.batches
+        asked = [self.method, self.options, self.cohort, self.steps, self.streams.seed]
+        sizes = [problem.clients, problem.dim, problem.dtype, [*problem.samples]]
+        text = repr([*asked, batches.size, batches.epochs, *sizes])
+        return hashlib.sha256(text.encode() + content(self.x0)).hexdigest()[:32]
 
     @property
     def x(self) -> Tensor:

@@ -1,0 +1,332 @@
+"""Frames and inboxes: what is accepted, what is refused and why, and what that costs."""
+
+import json
+import time
+import tracemalloc
+from collections import Counter
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load
+from tests.faults import frames
+from tests.faults.frames import CLIENT, HERE, PHASE, ROUND, RUN, Empty, Mixed, Whole, sealed
+
+from undrift.check.federations import example, least_squares
+from undrift.core.problem import Problem
+from undrift.engines import Simulate, Wire
+from undrift.engines.codec import Address, BadFrame, decode, encode, header
+from undrift.engines.inbox import Inbox
+from undrift.engines.wire import Mailed
+from undrift.methods import FedAvg, FedLin, FedRed, Scaffold
+
+LIKE = torch.zeros(6, dtype=torch.float64)
+WHOLE = Whole(y=torch.arange(6).double(), c=torch.ones(6).double())
+
+
+def reason(kind, frame, like=LIKE, address=HERE):
+    with pytest.raises(BadFrame) as caught:
+        decode(kind, frame, like, address)
+    return caught.value.reason
+
+
+def parts(frame):
+    """The head as a table, and the numbers."""
+    size = 8 + int.from_bytes(frame[:8], "little")
+    return json.loads(frame[8:size]), frame[size:]
+
+
+def frame(change=lambda table: None, numbers=None, message=WHOLE):
+    """A frame with a changed head, and the digest of its bytes."""
+    table, body = parts(encode(message, HERE))
+    change(table)
+    return sealed(json.dumps(table).encode(), body if numbers is None else numbers)
+
+
+def test_a_frame_is_a_safetensors_file_that_says_where_it_belongs(tmp_path):
+    file = tmp_path / "frame.safetensors"
+    file.write_bytes(encode(WHOLE, HERE))
+    with safe_open(file, "pt") as opened:
+        found = opened.metadata()
+    assert found.pop("digest") and found == {
+        "run": RUN,
+        "round": str(ROUND),
+        "phase": str(PHASE),
+        "client": str(CLIENT),
+        "way": "up",
+    }
+    tensors = load(file.read_bytes())
+    assert torch.equal(tensors["y"], WHOLE.y) and torch.equal(tensors["c"], WHOLE.c)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_what_is_sent_arrives(dtype):
+    like = torch.zeros(7, dtype=dtype)
+    sent = Mixed(y=torch.randn(7).to(dtype), g=like.clone(), h=torch.randn(7).to(dtype))
+    sent.g[3] = 2
+    message = encode(sent, HERE)
+    got = decode(Mixed, message, like, HERE)
+    assert all(torch.equal(v, getattr(sent, name)) for name, v in got.items())
+    assert len(message) - sum(
+        v.numel() * v.element_size() for v in load(message).values()
+    ) <= header(Mixed)
+    assert decode(Empty, encode(Empty(), HERE), like, HERE).items() == []
+
+
+def test_messages_share_no_memory_with_their_frame():
+    got = decode(Whole, encode(WHOLE, HERE), LIKE, HERE)
+    got.y.zero_()
+    assert got.c.tolist() == [1] * 6
+    assert got.c.untyped_storage().nbytes() == 6 * 8
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        HERE._replace(run="f" * 32),
+        HERE._replace(round=ROUND - 1),
+        HERE._replace(phase=0),
+        HERE._replace(client=CLIENT + 1),
+        HERE._replace(way="down"),
+    ],
+)
+def test_another_address_is_refused(other):
+    assert reason(Whole, encode(WHOLE, other)) == "foreign"
+    assert reason(Whole, encode(WHOLE, HERE), address=other) == "foreign"
+
+
+def test_every_bit_counts():
+    whole = encode(WHOLE, HERE)
+    for k in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[k // 8] ^= 1 << k % 8
+        assert reason(Whole, bytes(damaged)) in ("damaged", "malformed")
+    for size in range(len(whole)):
+        assert reason(Whole, whole[:size]) in ("damaged", "malformed")
+    assert reason(Whole, whole + b"\0") in ("damaged", "malformed")
+
+
+def test_bytes_cannot_move_between_head_and_numbers():
+    """The spaces that fill up a head, as the first numbers."""
+    whole = bytearray(encode(Mixed(y=WHOLE.y, g=0 * WHOLE.y, h=0 * WHOLE.y), HERE))
+    size = int.from_bytes(whole[:8], "little")
+    spaces = size - len(whole[8 : 8 + size].rstrip())
+    assert spaces
+    whole[:8] = (size - spaces).to_bytes(8, "little")
+    assert reason(Mixed, bytes(whole)) == "damaged"
+
+
+def test_what_is_not_declared_is_refused_even_with_its_digest():
+    def entry(**changes):
+        return frame(lambda table: table["y"].update(changes))
+
+    assert torch.equal(decode(Whole, frame(), LIKE, HERE).y, WHOLE.y)
+    for bad in (
+        b"",
+        bytes(8),
+        b"\xff" * 8,
+        sealed(b""),
+        sealed(b"{}"),
+        frame(lambda table: table.pop("y")),
+        frame(lambda table: table.update(z=table["y"])),
+        frame(lambda table: table.update(z=table.pop("y"))),
+        frame(lambda table: table["__metadata__"].pop("run")),
+        frame(lambda table: table["__metadata__"].update(more="1")),
+        frame(lambda table: table["__metadata__"].update(round="-1")),
+        frame(lambda table: table["__metadata__"].update(round=12)),
+        frame(lambda table: table["__metadata__"].update(run="other")),
+        frame(lambda table: table["__metadata__"].update(way="round")),
+        frame(numbers=bytes(95)),
+        frame(numbers=bytes(97)),
+        frame(numbers=bytes(104)),
+        entry(dtype="F32"),
+        entry(dtype="I64"),
+        entry(dtype="object"),
+        entry(dtype=["F64"]),
+        entry(shape=[2, 3]),
+        entry(shape=[7]),
+        entry(shape=[6, 1]),
+        entry(shape=6),
+        entry(shape=[6.0]),
+        entry(shape=[True] * 6),
+        entry(shape=[-6, -1]),
+        entry(shape=[10**400]),
+        entry(shape=[1] * 40 + [6]),
+        entry(data_offsets=[0, 48]),
+        entry(data_offsets=[48, 95]),
+        entry(data_offsets=[48]),
+        entry(data_offsets=[48, 96, 96]),
+        entry(data_offsets=[True, 49]),
+        entry(data_offsets=None),
+        entry(more=1),
+        sealed(parts_with_a_key_twice(), bytes(96)),
+        encode(Mixed(y=WHOLE.y, g=WHOLE.y, h=WHOLE.y), HERE),
+        encode(Whole(y=torch.zeros(7).double(), c=WHOLE.y), HERE),
+        encode(Whole(y=torch.zeros(6), c=WHOLE.y), HERE),
+    ):
+        assert reason(Whole, bad) == "malformed", bad
+
+
+def parts_with_a_key_twice():
+    text = json.dumps(parts(encode(WHOLE, HERE))[0])
+    return text.replace('"c": ', '"y": ').encode()
+
+
+def bombs():
+    empty = '"%07d":{"dtype":"F64","shape":[0],"data_offsets":[0,0]}'
+    many = ",".join(empty % k for k in range(1_000_000))
+    start = json.dumps(parts(encode(WHOLE, HERE))[0])[:-1]
+    yield "a million empty tensors", f"{start},{many}}}"
+    yield "a hundred thousand", f"{start},{many[:5_700_000]}}}"
+    yield "depth", start + ', "y": ' + "[" * 10_000_000
+    yield "digits", start + ', "y": ' + "9" * 10_000_000
+    yield "spaces", start + "}" + " " * 10_000_000
+    yield "metadata", '{"__metadata__": {"digest": "' + "0" * 64 + '", "run": "' + "a" * 10_000_000
+    yield "dimensions", start + ', "y": {"dtype":"F64","shape":[' + "1," * 5_000_000 + "1]}}"
+
+
+@pytest.mark.parametrize("name, text", [pytest.param(*pair, id=pair[0]) for pair in bombs()])
+def test_a_head_that_explodes_is_refused_before_it_does(name, text):
+    whole = sealed(text.encode(), bytes(96))
+    short = whole[:8] + whole[8:400]
+    for bomb in (whole, short):
+        began = time.perf_counter()
+        tracemalloc.start()
+        assert reason(Whole, bomb) == "malformed"
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+        tracemalloc.stop()
+        assert time.perf_counter() - began < 0.1
+
+
+def test_twenty_thousand_mutants():
+    found, _, grown = frames.fuzz(20_000, seed=1)
+    assert found.total() == 20_000
+    assert {"malformed", "damaged", "foreign", "stale", "early"} <= set(found)
+    assert found["right, with its own digest"] < 400
+    assert grown is None or grown < 64 * 2**20
+
+
+class TestInbox:
+    def inbox(self):
+        inbox = Inbox(RUN, "up")
+        inbox.expect(ROUND, PHASE, [3, CLIENT])
+        return inbox
+
+    def refused(self, inbox, **changes):
+        with pytest.raises(BadFrame) as caught:
+            inbox.take(Whole, encode(WHOLE, HERE._replace(**changes)), LIKE)
+        return caught.value.reason
+
+    def test_each_message_is_taken_once(self):
+        inbox = self.inbox()
+        for client in (CLIENT, 3):
+            sender, got = inbox.take(Whole, encode(WHOLE, HERE._replace(client=client)), LIKE)
+            assert sender == client and torch.equal(got.y, WHOLE.y)
+            assert self.refused(inbox, client=client) == "duplicate"
+        inbox.expect(ROUND, PHASE + 1, [3])
+        assert self.refused(inbox, client=3) == "stale"
+        assert inbox.take(Whole, encode(WHOLE, HERE._replace(client=3, phase=PHASE + 1)), LIKE)
+
+    @pytest.mark.parametrize(
+        "changes, why",
+        [
+            ({"run": "f" * 32}, "foreign"),
+            ({"client": 4}, "foreign"),
+            ({"way": "down"}, "foreign"),
+            ({"round": ROUND - 1, "phase": PHASE + 1}, "stale"),
+            ({"phase": PHASE - 1}, "stale"),
+            ({"round": ROUND + 1, "phase": 0}, "early"),
+            ({"phase": PHASE + 1}, "early"),
+        ],
+    )
+    def test_others_are_refused_and_change_nothing(self, changes, why):
+        inbox = self.inbox()
+        assert self.refused(inbox, **changes) == why
+        assert inbox.take(Whole, encode(WHOLE, HERE), LIKE)[0] == CLIENT
+
+    def test_a_damaged_one_does_not_stand_for_the_right_one(self):
+        inbox, whole = self.inbox(), encode(WHOLE, HERE)
+        with pytest.raises(BadFrame):
+            inbox.take(Whole, whole[:-1] + b"\x01", LIKE)
+        assert inbox.take(Whole, whole, LIKE)[0] == CLIENT
+
+
+class Unreliable(Mailed):
+    """Delivers every frame damaged, whole and again, and with it frames of before and of others."""
+
+    def carry(self, frame):
+        old, self.seen = getattr(self, "seen", []), [*getattr(self, "seen", [])[-11:], frame]
+        table, numbers = parts(frame)
+        about = table["__metadata__"]
+        table["__metadata__"] = {**about, "run": "f" * 32}
+        stranger = sealed(json.dumps(table).encode(), numbers)
+        table["__metadata__"] = {**about, "round": str(int(about["round"]) + 1)}
+        early = sealed(json.dumps(table).encode(), numbers)
+        return *old, frame[:-1], frame[:-1] + bytes([frame[-1] ^ 1]), stranger, early, frame, frame
+
+
+@pytest.mark.parametrize("cls", [FedAvg, Scaffold, FedLin])
+def test_a_run_among_wrong_messages_ends_as_if_they_were_not_there(cls):
+    problem = least_squares()
+    settings = {"steps": 2, "cohort": None if cls is FedLin else 3, "seed": 4}
+    plain, hard = (Wire(cls(lr=0.01), problem, **settings) for _ in range(2))
+    hard._site = Unreliable(hard.common, hard.identity)
+    hard.sites = [hard._site]
+    for _ in range(5):
+        plain.run_round()
+        hard.run_round()
+    tensors, counters = plain.snapshot()
+    others, spent = hard.snapshot()
+    assert counters == spent and all(torch.equal(v, others[name]) for name, v in tensors.items())
+    assert plain._site.refused == Counter()
+    assert set(hard._site.refused) == {"damaged", "foreign", "stale", "early", "duplicate"}
+
+
+class Lost(Mailed):
+    def carry(self, frame):
+        return (frame[:-1],)
+
+
+def test_a_message_that_does_not_arrive_stops_the_phase():
+    problem = least_squares()
+    engine = Wire(FedAvg(lr=0.01), problem)
+    engine.sites = [Lost(engine.common, engine.identity)]
+    with pytest.raises(BadFrame) as caught:
+        engine.run_round()
+    assert caught.value.reason == "missing"
+
+
+def test_a_run_has_one_name():
+    problem: Problem = least_squares()
+    given = {"steps": 2, "cohort": 3, "seed": 1, "batch": 2}
+    method = FedAvg(lr=0.01)
+    engine = Wire(method, problem, **given)
+    first = engine.identity
+    assert len(first) == 32 and Address(first, 0, 0, 0, "up")
+    engine.run_round()
+    again = Wire(FedAvg(lr=0.01), least_squares(), **given)
+    again.restore(*engine.snapshot())
+    assert first == engine.identity == again.identity
+    assert Simulate(method, problem, **given).identity == first
+    others = [
+        Wire(FedAvg(lr=0.02), problem, **given),
+        Wire(Scaffold(lr=0.01), problem, **given),
+        Wire(method, least_squares(dim=9), **given),
+        Wire(method, problem, **given, x0=torch.ones(problem.dim)),
+        Wire(method, problem, **given, weight_decay=0.1),
+        Wire(method, problem, steps=2, cohort=3, seed=1, batch=2, decay=0.9),
+        *(Wire(method, problem, **{**given, name: 4}) for name in given),
+    ]
+    assert len({first, *(other.identity for other in others)}) == len(others) + 1
+
+
+def test_a_run_may_continue_in_mid_round():
+    problem = least_squares()
+    method = example(FedRed, problem.constants)
+    whole, resumed = Wire(method, problem, steps=2), Wire(method, problem, steps=2)
+    whole.advance()
+    resumed.restore(*whole.snapshot())
+    for engine in (whole, resumed):
+        engine.run_round()
+        engine.run_round()
+    assert torch.equal(whole.x, resumed.x) and whole.ledger == resumed.ledger
