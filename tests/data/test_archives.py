@@ -2,9 +2,11 @@
 
 import gzip
 import io
+import lzma
 import os
 import stat
 import tarfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -28,6 +30,8 @@ from tests.data.image_files import (
     write_tiny,
 )
 
+from undrift.data import archives, packed
+from undrift.data.files import SWELL, BadData, unpacking, whole
 from undrift.data.images import load_images
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -324,4 +328,63 @@ def test_a_tar_that_swells_is_refused_by_its_headers(tmp_path, wanted, monkeypat
         member = tarfile.TarInfo("train-images-idx3-ubyte" if wanted else "other")
         member.size = 64 << 20
         archive.addfile(member, io.BytesIO(bytes(member.size)))
-    assert "unpacks to more than 500 times its size" in complaint("mnist", tmp_path)
+    assert f"unpacks to more than {SWELL} times its size" in complaint("mnist", tmp_path)
+
+
+# files made to fill the memory
+
+
+def swollen(open_file, path, start=b""):
+    """32 MiB in a file of a few KiB."""
+    with open_file(path, "wb") as file:
+        file.write(start)
+        for _ in range(32):
+            file.write(bytes(1 << 20))
+
+
+def long_name(path):
+    """A tar archive whose first member says that its name has 32 MiB, and has them."""
+    name = tarfile.TarInfo("././@LongLink")
+    name.type, name.size = tarfile.GNUTYPE_LONGNAME, 32 << 20
+    swollen(gzip.open, path, name.tobuf(tarfile.GNU_FORMAT))
+
+
+def large_member(path):
+    one = tarfile.TarInfo("test_batch.bin")
+    one.size = 32 << 20
+    swollen(gzip.open, path, one.tobuf(tarfile.GNU_FORMAT))
+
+
+def idx_bytes(path):
+    with unpacking(path) as file:
+        whole(file, path)
+
+
+BOMBS = {
+    "a pack": ("CIFAR10.npz.xz", lambda path: swollen(lzma.open, path), packed.read),
+    "idx files": (f"{IDX[0]}.gz", lambda path: swollen(gzip.open, path), idx_bytes),
+    "a member": ("cifar.tar.gz", large_member, archives.cifar10),
+    "the name of a member": ("cifar.tar.gz", long_name, archives.cifar10),
+}
+
+
+@pytest.mark.parametrize("name, write, read", BOMBS.values(), ids=BOMBS)
+def test_a_small_file_takes_little_memory(tmp_path, name, write, read):
+    path = tmp_path / name
+    write(path)
+    assert path.stat().st_size < 1 << 17
+    tracemalloc.start()
+    with pytest.raises(BadData, match="times its size"):
+        read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+def test_an_entry_of_the_cache_with_an_endless_head_is_not_opened(tmp_path, monkeypatch):
+    write_tiny(tmp_path)
+    before = load_images("tiny-imagenet", tmp_path)
+    (entry,) = Path(os.environ["UNDRIFT_CACHE"]).iterdir()
+    entry.write_bytes((2 << 20).to_bytes(8, "little") + bytes(2 << 20))
+    monkeypatch.setattr("safetensors.safe_open", lambda *_: pytest.fail("opened"))
+    assert (load_images("tiny-imagenet", tmp_path).images == before.images).all()

@@ -17,6 +17,8 @@ from undrift.data.pixels import Pixels, check
 
 _ARRAYS = ("images", "labels", "test_images", "test_labels")
 _VERSION = 1
+_MOST = 1 << 20
+"""Bytes of the head of an entry, which holds the names of classes."""
 
 
 def cached(read: Callable[[Path], Pixels]) -> Callable[[Path], Pixels]:
@@ -56,6 +58,9 @@ def _load(path: Path) -> Pixels | None:
     if not path.is_file():
         return None
     try:
+        with path.open("rb") as start:
+            if int.from_bytes(start.read(8), "little") > _MOST:
+                return None
         with safe_open(path, "np") as file:
             header = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in _ARRAYS}

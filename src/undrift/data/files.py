@@ -24,7 +24,7 @@ CACHE = "UNDRIFT_CACHE"
 """The environment variable that names the folder of decoded images."""
 
 LARGEST = 1 << 30
-SWELL = 500
+SWELL = 100
 """Times its own size that a file may unpack to, beyond the first MiB; real data stay far below."""
 _UNPACK: dict[str, Callable[..., object]] = {
     ".xz": lzma.open,
@@ -107,37 +107,60 @@ def unpacking(path: Path) -> IO[bytes]:
     return cast(IO[bytes], unpack(path, "rb"))
 
 
-def whole(file: IO[bytes], what: object) -> bytes:
-    """All of an unpacked file; refused if larger than any file of the sets known here."""
-    content = file.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise BadData(f"{what} unpacks to more than {LARGEST >> 20} MiB; fetch it again")
-    return content
+def allowance(path: Path) -> int:
+    """Bytes that a file may unpack to: far more than real data do."""
+    return (1 << 20) + SWELL * path.stat().st_size
 
 
 def swelling(path: Path, size: int) -> None:
-    """Refuse a file that unpacks to far more than real data do, as one made to fill the memory."""
-    if size > (1 << 20) + SWELL * path.stat().st_size:
+    """Refuse a file that unpacks to more, as one made to fill the memory."""
+    if size > allowance(path):
         raise BadData(
             f"{path} unpacks to more than {SWELL} times its size; "
             "do not use this file, fetch the official one"
         )
 
 
+def whole(file: IO[bytes], path: Path, what: object = None) -> bytes:
+    """All of an unpacked file, or of ``what`` in it; refused if no set known here is as large."""
+    most = min(LARGEST, allowance(path))
+    content = file.read(most + 1)
+    swelling(path, len(content))
+    if len(content) > most:
+        raise BadData(f"{what or path} unpacks to more than {LARGEST >> 20} MiB; fetch it again")
+    return content
+
+
+class _Careful:
+    """An unpacked archive of which nobody reads at once what it cannot have.
+
+    The name of a member may announce any length, and would be read as a whole.
+    """
+
+    def __init__(self, path: Path, file: IO[bytes]):
+        self.path, self.file, self.seek, self.tell = path, file, file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        swelling(self.path, size)
+        return self.file.read(size)
+
+
 def tar_files(path: Path, wanted: Iterable[str]) -> dict[str, bytes]:
     """The wanted files of a tar archive by their last name; nothing is unpacked to disk."""
     missing, found, size = set(wanted), dict[str, bytes](), 0
-    with reading(path), tarfile.open(path) as archive:
-        for member in archive:
-            _refuse(path, member.name, plain=member.isfile() or member.isdir())
-            size += member.size
-            swelling(path, size)
-            name = PurePosixPath(member.name).name
-            content = archive.extractfile(member) if name in missing else None
-            if content:
-                found[name] = whole(content, f"{path}: member {member.name!r}")
-                missing.remove(name)
-        _to_the_end(cast(IO[bytes], archive.fileobj))
+    with reading(path), unpacking(path) as file:
+        careful = cast(IO[bytes], _Careful(path, file))
+        with tarfile.open(fileobj=careful, mode="r:") as archive:
+            for member in archive:
+                _refuse(path, member.name, plain=member.isfile() or member.isdir())
+                size += member.size
+                swelling(path, size)
+                name = PurePosixPath(member.name).name
+                content = archive.extractfile(member) if name in missing else None
+                if content:
+                    found[name] = whole(content, path, f"{path}: member {member.name!r}")
+                    missing.remove(name)
+            _to_the_end(file)
     if missing:
         raise BadData(f"{path} lacks {', '.join(sorted(missing))}; fetch it again")
     return found

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -60,16 +60,6 @@ class Place(NamedTuple):
     end: int
 
 
-class Head(NamedTuple):
-    """What a file says of its numbers."""
-
-    size: int
-    """Bytes before the numbers."""
-    metadata: dict[str, str]
-    places: dict[str, Place]
-    """In the order of the numbers."""
-
-
 def head(parts: Mapping[str, Form], metadata: Mapping[str, str]) -> bytes:
     """What a file begins with: the metadata, and the form and place of every tensor."""
     return opening(json.dumps(metadata), fields(parts))
@@ -109,23 +99,21 @@ def form(name: str, part: Form) -> bytes:
     return f"{name} {part.dtype} {list(part.shape)}".encode()
 
 
-def read_head(start: bytes, total: int, most: int) -> Head:
-    """The head of a file of ``total`` bytes that begins with ``start``.
-
-    It takes at most ``most`` bytes, its length included, and describes all the others.
-    """
-    length = int.from_bytes(start[:LENGTH], "little")
-    size = LENGTH + length
-    if len(start) < LENGTH or size > min(most, total) or size > len(start):
-        raise BadFormat(f"a head of {size} bytes in {total}, where {most} are allowed")
-    found = table(start[LENGTH:size])
-    metadata = found.pop(METADATA, {})
-    if not isinstance(metadata, dict) or not all(type(v) is str for v in metadata.values()):
-        raise BadFormat("its metadata are not texts")
-    places, end = placed(found)
-    if size + end != total:
-        raise BadFormat(f"{total} bytes, where its head describes {size + end}")
-    return Head(size, metadata, places)
+def read(path: Path, most: int) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Metadata and tensors of a file with a head of at most ``most`` bytes."""
+    with path.open("rb") as file:
+        total = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(LENGTH), "little")
+        if length > min(most, total - LENGTH):
+            raise BadFormat(f"a head of {length} bytes in {total}, where {most} are allowed")
+        found = table(file.read(length))
+        metadata = found.pop(METADATA, {})
+        if not isinstance(metadata, dict) or not all(type(v) is str for v in metadata.values()):
+            raise BadFormat("its metadata are not texts")
+        places, end = placed(found)
+        if LENGTH + length + end != total:
+            raise BadFormat(f"{total} bytes, where its head describes {LENGTH + length + end}")
+        return metadata, {name: _tensor(file, name, place) for name, place in places.items()}
 
 
 def table(text: bytes) -> dict[str, Any]:
@@ -151,23 +139,17 @@ def placed(entries: Mapping[str, Any]) -> tuple[dict[str, Place], int]:
     return dict(places), end
 
 
-def read(path: Path, most: int) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Metadata and tensors of a file with a head of at most ``most`` bytes."""
-    with path.open("rb") as file:
-        total = os.fstat(file.fileno()).st_size
-        start = file.read(LENGTH)
-        start += file.read(min(int.from_bytes(start, "little"), most))
-        head = read_head(start, total, most)
-        tensors = {}
-        for name, place in head.places.items():
-            try:
-                numbers = np.empty(place.end - place.start, np.uint8)
-            except MemoryError as error:
-                raise BadFormat(f"no memory for {name[:80]!r} ({error})") from None
-            if file.readinto(numbers.data) != len(numbers):
-                raise BadFormat("it became shorter while it was read")
-            tensors[name] = torch.from_numpy(numbers).view(place.dtype).reshape(place.shape)
-    return head.metadata, tensors
+def _tensor(file: BinaryIO, name: str, place: Place) -> Tensor:
+    """The next tensor of a file."""
+    if place.start == place.end:
+        return torch.empty(place.shape, dtype=place.dtype)
+    try:
+        numbers = np.empty(place.end - place.start, np.uint8)
+    except MemoryError as error:
+        raise BadFormat(f"no memory for {name[:80]!r} ({error})") from None
+    if file.readinto(numbers.data) != len(numbers):  # type: ignore[attr-defined]
+        raise BadFormat("it became shorter while it was read")
+    return torch.from_numpy(numbers).view(place.dtype).reshape(place.shape)
 
 
 def _place(name: str, entry: Any) -> Place:

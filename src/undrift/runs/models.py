@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from undrift.core.problem import Problem
     from undrift.runs.trial import Best
 
-MOST = 2**23
-"""Bytes of a file's head: the names and places of some 50,000 tensors."""
+MOST = 2**21
+"""Bytes of a file's head: the names and places of some 15,000 tensors."""
 AGAIN = "undrift run SPEC --overwrite makes it anew"
 
 
