@@ -6,17 +6,22 @@ else
 BIN := $(VENV)/bin
 endif
 QUIET := --quiet --disable-pip-version-check
+LOCKED := install $(QUIET) --require-hashes --no-deps --requirement
 
 .PHONY: demo test test-fast test-slow lint types stubs mutants bench bench-peers clean
 
-$(VENV)/installed: requirements.lock pyproject.toml
+# torch without CUDA where pip has it at hand (PIP_FIND_LINKS); else that of the index, which on Linux
+# needs the libraries of CUDA: pip check then fails
+$(VENV)/installed: requirements.lock requirements-cpu.lock requirements-cuda.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(QUIET) --requirement requirements.lock
+	$(BIN)/python -m pip $(LOCKED) requirements-cpu.lock --no-index > $(VENV)/torch.log 2>&1 || true
+	$(BIN)/python -m pip $(LOCKED) requirements.lock
+	$(BIN)/python -m pip check > $(VENV)/check.log || $(BIN)/python -m pip $(LOCKED) requirements-cuda.lock
 	$(BIN)/python -m pip install $(QUIET) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/tools: $(VENV)/installed requirements-dev.lock
-	$(BIN)/python -m pip install $(QUIET) --requirement requirements-dev.lock
+	$(BIN)/python -m pip $(LOCKED) requirements-dev.lock
 	@touch $@
 
 demo: $(VENV)/installed  ## the main job, on embedded data
