@@ -124,9 +124,9 @@ class Engine:
         self.own = self.Options(**own)
         self.steps = local_steps(steps, epochs, batch, problem.samples)
         self.cohort = sampling(cohort) or Sampling(n)
-        planned, self.judging = planned_faults(faults), judging(judge)
+        self.planned, self.judging = planned_faults(faults), judging(judge)
         reasons = method.refuse(n, self.cohort, self.steps, self.options.weights)
-        reasons += [reason for fault in planned for reason in fault.refuse(n)]
+        reasons += [reason for fault in self.planned for reason in fault.refuse(n)]
         if reasons := reasons + method.refuse_decay(self.options.decay):
             raise BadParameters(type(self).__name__, dict(reasons))
         if fields := method.open_fields():
@@ -146,8 +146,8 @@ class Engine:
         self.reducer = Reducer(samples)
         self.judge = Judge(Sound(problem.dim, self.x0.dtype, norm))
         self.faulty: FaultyClients | None = None
-        if planned:
-            found = Faults(planned, self.streams, n)
+        if self.planned:
+            found = Faults(self.planned, self.streams, n)
             self.faulty = FaultyClients(found, self.judging.late == "count")
         self.round = self.phase = 0
         self.ledger = Ledger()
@@ -178,8 +178,9 @@ class Engine:
         """
         problem, batches = self.problem, self.batches
         asked = [self.method, self.options, self.cohort, self.steps, self.streams.seed]
+        asked += [batches.size, batches.epochs, self.planned, self.judging]
         sizes = [problem.clients, problem.dim, problem.dtype, [*problem.samples]]
-        text = repr([*asked, batches.size, batches.epochs, *sizes])
+        text = repr([*asked, *sizes])
         return hashlib.sha256(text.encode() + content(self.x0)).hexdigest()[:32]
 
     @property
