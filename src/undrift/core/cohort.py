@@ -103,6 +103,11 @@ class Sampling:
     def always_full(self, clients: int) -> bool:
         return self.size == clients and not self.dropout
 
+    @property
+    def varies(self) -> bool:
+        """Whether cohorts differ in size."""
+        return self.sampling == "bernoulli" or self.dropout > 0
+
     def draw(self, streams: Streams, round: int, total: int) -> Cohort:
         """The cohort of a round: a pure function of the seed and the round."""
         import numpy as np

@@ -1,0 +1,337 @@
+"""Robust reductions: rules that may take the place of the mean of the uploads.
+
+A rule sees whole uploads: one row for each client, with all the vectors that it sent, so that a
+client is in or out for all of them. Median and trimmed mean treat every coordinate by itself. Rows
+that are not finite count as infinitely far away. Listing and checking the rules loads no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from undrift.core.cohort import Sampling
+from undrift.core.params import (
+    BadParameters,
+    Count,
+    Natural,
+    Positive,
+    Range,
+    Refusal,
+    check,
+    hints,
+    not_allowed,
+    plain,
+    unknown,
+)
+
+if TYPE_CHECKING:
+    from undrift.core.struct import Vec
+
+    BelowHalf = float
+else:
+    from typing import Annotated
+
+    BelowHalf = Annotated[float, Range(0, 0.5, open_low=True, open_high=True)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Robust:
+    """A robust reduction; the fields of a subclass are its parameters."""
+
+    name: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    weighted: ClassVar[bool] = False
+    """May weigh the clients by their number of samples."""
+    centred: ClassVar[bool] = False
+    """Looks at the lengths of uploads: ``reduce`` takes them as differences from the upload of a
+    client that did nothing, which ``Phase.centre`` declares."""
+    remembers: ClassVar[bool] = False
+    """Starts from its last result, which is part of the state of a run."""
+
+    def __post_init__(self) -> None:
+        if problems := check(self.name, type(self), vars(self)):
+            raise BadParameters("reduction", problems)
+
+    @property
+    def least(self) -> int:
+        """The fewest uploads that the rule can be applied to."""
+        return 1
+
+    def refuse(self, cohort: Sampling, weights: str = "uniform") -> list[Refusal]:
+        """Why the rule cannot be applied to the uploads of such cohorts."""
+        reasons = []
+        if weights != "uniform" and not self.weighted:
+            text = f"{self.name} counts every client once: leave out weights = {weights!r}"
+            reasons.append(Refusal("weights", text))
+        if cohort.size < self.least:
+            reasons.append(self.too_few(cohort.size))
+        elif self.least > 1 and cohort.varies:
+            text = (
+                f"{self.name} needs {self.least} uploads in every round, and these cohorts may be "
+                "smaller: draw them with fixed sampling and no dropout, or use median"
+            )
+            reasons.append(Refusal("reduction", text))
+        return reasons
+
+    def too_few(self, size: int) -> Refusal:
+        """What must change for the rule to be applied to ``size`` uploads."""
+        text = f"{self.name} needs {self.least} clients, more than the {size} of a cohort"
+        return Refusal("reduction", text)
+
+    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+        """What the server receives of the uploads ``rows [S, D]``.
+
+        ``shares [S]`` are the weights of the clients where these are not equal, ``last [D]`` is the
+        last result of a rule that remembers it.
+        """
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Median(Robust):
+    """The median of every coordinate; of an even number, the mean of the middle two."""
+
+    name = "median"
+    title = "the median of every coordinate"
+
+    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+        return _trimmed(rows, (len(rows) - 1) // 2)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrimmedMean(Robust):
+    """The mean of every coordinate without its largest and its smallest values.
+
+    Args:
+        share: of the uploads, as much is left out at either end, rounded down to whole clients.
+    """
+
+    name = "trimmed-mean"
+    title = "the mean of every coordinate without its largest and smallest values"
+
+    share: BelowHalf
+
+    @property
+    def least(self) -> int:
+        return math.ceil(1 / self.share - _ROUNDING)
+
+    def too_few(self, size: int) -> Refusal:
+        text = (
+            f"share = {self.share:g} of a cohort of {size} is less than one client, so that nothing"
+            " is left out: give a larger share or a larger cohort"
+        )
+        return Refusal("reduction.share", text)
+
+    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+        return _trimmed(rows, math.floor(self.share * len(rows) + _ROUNDING))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Krum(Robust):
+    """The upload with the nearest neighbours: the least sum of squared distances to n - bad - 2.
+
+    Of equal ones, that of the client with the lowest number.
+
+    Args:
+        bad: how many clients of a cohort may send anything; a cohort has at least 2 bad + 3.
+    """
+
+    name = "krum"
+    title = "the upload that is nearest to its neighbours"
+
+    bad: Natural
+
+    @property
+    def least(self) -> int:
+        return 2 * self.bad + 3
+
+    def too_few(self, size: int) -> Refusal:
+        text = (
+            f"{self.name} with bad = {self.bad} needs cohorts of at least 2 bad + 3 = "
+            f"{2 * self.bad + 3} clients, and these have {size}: give a smaller bad or a larger "
+            "cohort"
+        )
+        return Refusal("reduction.bad", text)
+
+    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+        return rows.index_select(0, self._nearest(rows)[:1])[0]
+
+    def _nearest(self, rows: Vec) -> Vec:
+        """The places of the rows in the order of their scores."""
+        import torch
+
+        exact = "donot_use_mm_for_euclid_dist"  # products lose the digits of small distances
+        squares = torch.cdist(rows, rows, compute_mode=exact).square()
+        near = squares.sort(dim=1).values[:, 1 : len(rows) - self.bad - 1]  # the first is its own
+        return near.sum(1).sort(stable=True).indices
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MultiKrum(Krum):
+    """The mean of the uploads that Krum would choose first.
+
+    Args:
+        bad: how many clients of a cohort may send anything; a cohort has at least 2 bad + 3.
+        keep: how many uploads are averaged, at most n - bad; left out: n - bad - 2.
+    """
+
+    name = "multi-krum"
+    title = "the mean of the uploads that are nearest to their neighbours"
+
+    keep: Count | None = None
+
+    @property
+    def least(self) -> int:
+        return max(2 * self.bad + 3, self.bad + (self.keep or 0))
+
+    def too_few(self, size: int) -> Refusal:
+        if self.keep is None or size < 2 * self.bad + 3:
+            return super().too_few(size)
+        text = (
+            f"keep = {self.keep} is more than the {size - self.bad} of {size} clients that are not "
+            f"bad: give a smaller keep or a larger cohort"
+        )
+        return Refusal("reduction.keep", text)
+
+    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+        keep = self.keep or len(rows) - self.bad - 2
+        kept: Vec = rows.index_select(0, self._nearest(rows)[:keep]).mean(0)
+        return kept
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeometricMedian(Robust):
+    """The point with the least sum of distances to the uploads, by smoothed Weiszfeld steps.
+
+    They start at the median of every coordinate, which bad uploads cannot move far; the mean may
+    be so far away that no fixed number of steps leads back.
+
+    Args:
+        iterations: steps of the algorithm.
+        smoothing: shorter distances count as this long.
+    """
+
+    name = "geometric-median"
+    title = "the point with the least sum of distances to the uploads"
+
+    iterations: Count = 20
+    smoothing: Positive = 1e-6
+
+    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+        point = _trimmed(rows, (len(rows) - 1) // 2)
+        for _ in range(self.iterations):
+            weight = 1 / (rows - point).norm(dim=1, keepdim=True).clamp(min=self.smoothing)
+            point = _scaled(rows, weight).sum(0) / weight.nansum()
+        return point
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CentredClipping(Robust):
+    """The last result, moved by the mean of the differences to it, none longer than the radius.
+
+    Before the first round it is the upload of a client that did nothing.
+
+    Args:
+        radius: longest difference; what is longer is shortened to it.
+        iterations: how often the result is moved.
+    """
+
+    name = "centred-clipping"
+    title = "the last result, moved by the mean of the clipped differences to it"
+    centred = True
+    remembers = True
+
+    radius: Positive
+    iterations: Count = 1
+
+    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+        point = rows.new_zeros(rows.shape[1]) if last is None else last
+        for _ in range(self.iterations):
+            point = point + _clipped(rows - point, self.radius).mean(0)
+        return point
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NormClipping(Robust):
+    """The mean of the uploads, none longer than the radius.
+
+    The length of an upload is its distance from that of a client that did nothing.
+
+    Args:
+        radius: longest upload; what is longer is shortened to it.
+    """
+
+    name = "norm-clipping"
+    title = "the mean of the clipped uploads"
+    weighted = True
+    centred = True
+
+    radius: Positive
+
+    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+        clipped = _clipped(rows, self.radius)
+        return clipped.mean(0) if shares is None else shares @ clipped
+
+
+registry: dict[str, type[Robust]] = {
+    rule.name: rule
+    for rule in (
+        Median, TrimmedMean, Krum, MultiKrum, GeometricMedian, CentredClipping, NormClipping
+    )
+}  # fmt: skip
+"""Every robust reduction by name."""
+
+
+def robust(given: object) -> Robust | None:
+    """A robust reduction from its name, a table or itself; ``None`` for the mean.
+
+    Raises :class:`BadParameters`.
+    """
+    given = plain(given)
+    if given is None or isinstance(given, Robust):
+        return given
+    values = dict(given) if isinstance(given, Mapping) else {"name": given}
+    name: Any = values.pop("name", None)
+    if problem := not_a_rule(name):
+        raise BadParameters("reduction", {"reduction": problem})
+    if problems := check(name, registry[name], values, kind=f"parameter of {name}"):
+        raise BadParameters("reduction", problems)
+    return registry[name](**values)
+
+
+def not_a_rule(name: object) -> str:
+    """What is wrong with the name of a robust reduction; empty where it is one."""
+    if not isinstance(name, str):
+        text = "a name, as 'median', or a table with one, as {name = 'krum', bad = 2}"
+        return not_allowed("reduction", name, text)
+    return "" if name in registry else unknown("reduction", name, registry)
+
+
+def table(rule: Robust) -> dict[str, object]:
+    """A robust reduction as the table of a spec."""
+    return {"name": rule.name, **{field: getattr(rule, field) for field in hints(type(rule))}}
+
+
+_ROUNDING = 1e-9
+"""0.29 of 100 clients are 29, although 0.29 * 100 < 29."""
+
+
+def _trimmed(rows: Vec, cut: int) -> Vec:
+    """The mean of every coordinate without its ``cut`` smallest and largest values."""
+    kept: Vec = rows.sort(dim=0).values[cut : len(rows) - cut].mean(0)
+    return kept
+
+
+def _clipped(rows: Vec, radius: float) -> Vec:
+    """Rows that are longer than ``radius`` shortened to it."""
+    return _scaled(rows, radius / rows.norm(dim=1, keepdim=True).clamp(min=radius))
+
+
+def _scaled(rows: Vec, weight: Vec) -> Vec:
+    """Each row times its weight; 0 where the row is not finite or too long for its norm."""
+    import torch
+
+    return torch.where(weight > 0, weight * rows, 0.0)
