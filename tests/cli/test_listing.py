@@ -10,6 +10,7 @@ from undrift.cli import VERBS, main
 from undrift.core.cohort import Sampling
 from undrift.core.method import registry
 from undrift.core.params import hints, meanings
+from undrift.core.robust import registry as reductions
 from undrift.engines.named import registry as engines
 from undrift.methods import FedCET, FedTrack, Scaffold
 from undrift.objectives import MOON
@@ -73,10 +74,14 @@ def test_the_tables_name_everything_and_fit(capsys, monkeypatch):
 def test_every_setting_of_a_spec_is_explained(capsys):
     rows = json.loads(told(capsys, "list", "settings", "--json"))
     options = [engine.options for engine in engines.values()]
-    fields = {f.name for cls in (Settings, Sampling, *options) for f in dataclasses.fields(cls)}
-    assert {row["name"] for row in rows} == fields and len(rows) == len(fields)
+    tables = (Settings, Sampling, *reductions.values(), *options)
+    listed = [f.name for cls in tables for f in dataclasses.fields(cls)]
+    fields = set(listed)
+    assert sorted(row["name"] for row in rows) == sorted(listed)
     assert all(row["meaning"] and row["takes"] for row in rows)
-    assert {row["name"] for row in rows if row["required"]} == {"name", "rounds", "size"}
+    assert {row["name"] for row in rows if row["required"]} == {
+        "name", "rounds", "size", "share", "bad", "radius"
+    }  # fmt: skip
     known = {row["name"]: row for row in rows}
     assert known["clip_scope"]["default"] == "task" and known["clip_scope"]["meaning"].endswith(
         "clipped as in task."

@@ -2,6 +2,7 @@
 
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,19 @@ from undrift.engines.order import Clock
 from undrift.engines.reduction import NobodyLeft, Reducer
 from undrift.engines.site import OneByOne, Site
 from undrift.engines.work import Work, joined
-from undrift.methods import DANEPlus, FedAvg, FedLin, FedRecu, FedRed, Scaffold
+from undrift.methods import (
+    DANEPlus,
+    FedACG,
+    FedAvg,
+    FedCM,
+    FedLin,
+    FedRecu,
+    FedRed,
+    Mime,
+    MimeLite,
+    MimeMVR,
+    Scaffold,
+)
 from undrift.objectives import MOON
 from undrift.problems import LeastSquares
 from undrift.problems.named import build
@@ -93,6 +106,22 @@ CASES = {
     "pick": (FedRed(eta=20.0, lam=1.0, p=0.3, average="rand"), {"steps": 3}),
     "stack": (Stacking(), {"steps": 2, "cohort": 3}),
     "sum": (Summing(), {"steps": [1, 3, 2, 5, 1], "cohort": 2}),
+    "median": (FedAvg(lr=0.05), {"steps": 2, "cohort": 4, "reduction": "median"}),
+    "trimmed mean": (FedACG(lr=0.05), {"reduction": {"name": "trimmed-mean", "share": 0.25}}),
+    "krum": (
+        MimeLite(lr=0.05),
+        {"steps": [2, 1, 3, 1, 2], "reduction": {"name": "krum", "bad": 1}},
+    ),
+    "multi-krum": (FedCM(lr=0.05), {"reduction": {"name": "multi-krum", "bad": 1, "keep": 3}}),
+    "geometric median": (Mime(lr=0.05), {"steps": 2, "reduction": "geometric-median"}),
+    "centred clipping": (
+        MimeMVR(lr=0.05),
+        {"steps": 2, "cohort": 4, "reduction": {"name": "centred-clipping", "radius": 0.5}},
+    ),
+    "norm clipping": (
+        FedAvg(lr=0.05),
+        {"steps": 2, "weights": "samples", "reduction": {"name": "norm-clipping", "radius": 0.1}},
+    ),
     "dropout": (Scaffold(lr=0.05), {"steps": 2, "cohort": {"size": 2, "dropout": 0.5}}),
 }
 
@@ -420,15 +449,16 @@ def test_partials_combine_to_the_whole(kind, weighted):
             dc=torch.from_numpy(rng.normal(size=(9, 4))),
         ),
     )
-    whole = reducer.combine(kind, [reducer.partial(kind, up, np.arange(9))])
+    phase, server = SimpleNamespace(reduction=kind), State()
+    whole = reducer.combine(phase, server, [reducer.partial(phase, up, np.arange(9))])
     rows = up.dy
     today = {"mean": rows.mean(0), "sum": rows.sum(0), "stack": rows}[kind]
     if weighted and kind == "mean":
         today = (samples / samples.sum()) @ rows
     assert torch.equal(whole.dy, today)
     for cut in ([[8, 1], [0, 2, 3, 4, 5, 6, 7]], [[k] for k in range(9)]):
-        parts = [reducer.partial(kind, up.map(lambda v, c=c: v[c]), np.array(c)) for c in cut]
-        found = reducer.combine(kind, parts)
+        parts = [reducer.partial(phase, up.map(lambda v, c=c: v[c]), np.array(c)) for c in cut]
+        found = reducer.combine(phase, server, parts)
         for name in ("dy", "dc"):
             a, b = getattr(found, name), getattr(whole, name)
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
@@ -436,12 +466,13 @@ def test_partials_combine_to_the_whole(kind, weighted):
 
 def test_one_upload_is_picked():
     reducer, up = Reducer(), FedAvg.Up(**{n: torch.arange(3.0)[None] for n in FedAvg.Up.vectors})
-    part = reducer.partial("pick", up, np.array([7]))
-    assert all(v.tolist() == [0, 1, 2] for _, v in reducer.combine("pick", [part]).items())
+    pick, server = SimpleNamespace(reduction="pick"), State()
+    part = reducer.partial(pick, up, np.array([7]))
+    assert all(v.tolist() == [0, 1, 2] for _, v in reducer.combine(pick, server, [part]).items())
     with pytest.raises(ValueError, match="several sites"):
-        reducer.combine("pick", [part, part])
+        reducer.combine(pick, server, [part, part])
     with pytest.raises(NobodyLeft):
-        reducer.combine("mean", [])
+        reducer.combine(SimpleNamespace(reduction="mean"), server, [])
 
 
 def test_works_join_and_empty_ones_vanish():

@@ -68,6 +68,7 @@ def test_every_key_reaches_the_engine():
         "cohort": spec.cohort,
         "batch": 16,
         "weights": "samples",
+        "reduction": None,
         "engine": "simulate",
         "dtype": None,
     }

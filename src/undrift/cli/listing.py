@@ -61,6 +61,8 @@ def facts(cls: type[Method] | type[Objective]) -> dict[str, object]:
         "exact": cls.exact,
         "provisional": cls.provisional,
         "assumptions": assumptions(cls),
+        "robust": cls.robust,
+        "needs_mean": cls.needs_mean,
     }
 
 
@@ -141,18 +143,24 @@ def problems(as_json: bool) -> None:
 
 def settings(as_json: bool) -> None:
     from undrift.core.cohort import Sampling
+    from undrift.core.robust import registry as rules
     from undrift.engines.named import registry as engines
     from undrift.spec.schema import SETTINGS, TRAINING, Settings
 
     known = {row.name: row for row in explained(Settings)}
     engine = f"{known['engine'].takes} or table"
     also = {"cohort": "whole number >= 1 or table", "objective": "text or table", "engine": engine}
+    also["reduction"] = f"{' or '.join(map(repr, rules))} or table"
     for name, takes in also.items():
         known[name] = dataclasses.replace(known[name], takes=takes)
     parts = {
         "at the top of a spec": [known[name] for name in SETTINGS if name not in TRAINING],
         "at the top, or in a [[method]] for that one": [known[name] for name in TRAINING],
         "in [cohort]; cohort = 5 is the same as size = 5": explained(Sampling),
+    }
+    parts |= {
+        f'in [reduction] with name = "{name}", {rule.title}': explained(rule)
+        for name, rule in rules.items()
     }
     for name, found in engines.items():
         if rows := explained(found.options):
@@ -163,7 +171,7 @@ def settings(as_json: bool) -> None:
         )
         return
     for place, rows in parts.items():
-        result(f"{place}\n")
+        result(f"{prose(place)}\n")
         explain(rows)
         result("")
     result(prose("a name and the parameters in: undrift list problems", "[problem]   ", " " * 12))

@@ -68,6 +68,7 @@ def show(cls: type[Method] | type[Objective]) -> None:
         titled("Costs", spending(costs(placeholder(cls))))
         for k, text in enumerate(assumptions(cls)):
             titled("" if k else "Assumptions", text)
+        titled("Reduction", reductions(cls))
     else:
         titled("Needs", ", ".join(NEEDS[need] for need in cls.needs) or "the local model only")
         titled("Use", f'objective = "{cls.__name__}" in a spec whose problem is images')
@@ -99,6 +100,12 @@ def parameters(fields: list[Meaning], theory: bool) -> None:
     width = max(len(p.name) for p in fields) + 2
     for p in fields:
         result(prose(p.meaning, p.name.ljust(width), " " * width))
+
+
+def reductions(cls: type[Method]) -> str:
+    if cls.robust:
+        return "the mean, or a robust one (undrift list settings)"
+    return f"the mean only: {cls.needs_mean}" if cls.needs_mean else "the mean only"
 
 
 def reference(cls: type) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from undrift.core.cohort import Cohort, Sampling
     from undrift.core.local import Local
+    from undrift.core.robust import Robust
     from undrift.core.struct import Vec
 
 
@@ -79,6 +80,13 @@ class Exchange:
         """The server's new state from the reduced uploads."""
         raise NotImplementedError(f"{type(self).__qualname__} has no merge")
 
+    def centre(self, s: Declared) -> Message | None:
+        """The upload of a client that did nothing, from which reductions that clip measure.
+
+        ``None`` is zero, which is right for differences and gradients; for models it is s.x.
+        """
+        return None
+
 
 class Phase(Exchange):
     """An exchange before the method's own.
@@ -119,6 +127,11 @@ class Method(Exchange):
     """On quadratics with exact gradients a round is an affine map of all the states."""
     weighted: ClassVar[bool] = False
     """May weigh the clients by their number of samples."""
+    robust: ClassVar[bool] = False
+    """Means may be replaced by a robust reduction: nothing that is kept depends on their being the
+    means. Where an upload is a model, ``centre`` must say so."""
+    needs_mean: ClassVar[str] = ""
+    """Why they may not, where that is known."""
     solves: ClassVar[bool] = False
     """Needs the exact regularised minimiser of each client's problem."""
     provisional: ClassVar[str] = ""
@@ -183,12 +196,21 @@ class Method(Exchange):
         return 1
 
     def phases(self, now: Round) -> list[Exchange]:
-        """The exchanges of one round."""
+        """The exchanges of one round: by default all that there are."""
+        return self.exchanges()
+
+    def exchanges(self) -> list[Exchange]:
+        """Every exchange that the method declares."""
         nested: list[Exchange] = [kind(self) for kind in self.nested]
         return [*nested, self] if type(self).work is not Method.work else nested
 
     def refuse(
-        self, clients: int, cohort: Sampling, steps: int | Sequence[int], weights: str = "uniform"
+        self,
+        clients: int,
+        cohort: Sampling,
+        steps: int | Sequence[int],
+        weights: str = "uniform",
+        reduction: Robust | None = None,
     ) -> list[Refusal]:
         """Why this method cannot run in such a federation.
 
@@ -201,6 +223,8 @@ class Method(Exchange):
         if weights != "uniform" and not self.weighted:
             text = f"is defined for uniform means: leave out weights = {weights!r}"
             reasons.append(Refusal("weights", f"{name} {text}"))
+        if reduction is not None:
+            reasons += self._refuse_robust(reduction) or reduction.refuse(cohort, weights)
         if isinstance(steps, int):
             return reasons
         if self.equal_steps and len(set(steps)) > 1:
@@ -217,6 +241,22 @@ class Method(Exchange):
             return []
         text = f"{type(self).__name__} has no lr to decay: leave out decay = {decay:g}"
         return [Refusal("decay", text)]
+
+    def _refuse_robust(self, reduction: Robust) -> list[Refusal]:
+        """Why a robust reduction cannot take the place of its means."""
+        why = ""
+        if not self.robust:
+            why = self.needs_mean or "it does not declare that its algebra permits that (robust)"
+        for phase in self.exchanges():
+            if not why and (phase.who == "one" or phase.reduction != "mean"):
+                why = "not all of its exchanges end in a mean of many uploads"
+        if not why:
+            return []
+        name = type(self).__name__
+        able = [n for n, m in registry.items() if m.robust and m.participation == "partial"]
+        use = f"leave out reduction, or use one of {', '.join(sorted(able))}"
+        text = f"{name} cannot run with {reduction.name} instead of the mean: {why}; {use}"
+        return [Refusal("reduction", text)]
 
     @classmethod
     def repeats(cls) -> bool:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from undrift.core.cohort import Sampling
 from undrift.core.params import Count, NonNegative, Positive, Probability
+from undrift.core.robust import Robust
 from undrift.core.struct import Vec
 
 Scope = Literal["task", "whole", "reference"]
@@ -87,10 +88,13 @@ class RunOptions(LocalOptions, LocalWork):
     Args:
         cohort: clients that take part in a round: a number or a table; left out: all of them.
         batch: samples of a mini-batch; left out: all that a client has.
+        reduction: a robust one that takes the place of the mean of the uploads: a name, or a table
+            with its parameters; left out: the mean.
     """
 
     cohort: Sampling | None = None
     batch: Count | None = None
+    reduction: Robust | None = None
 
 
 def fades(lr: object, decay: float, rounds: int, least: float) -> str:

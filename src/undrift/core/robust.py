@@ -110,7 +110,7 @@ class TrimmedMean(Robust):
     """
 
     name = "trimmed-mean"
-    title = "the mean of every coordinate without its largest and smallest values"
+    title = "the mean of every coordinate without its extremes"
 
     share: BelowHalf
 
@@ -140,7 +140,7 @@ class Krum(Robust):
     """
 
     name = "krum"
-    title = "the upload that is nearest to its neighbours"
+    title = "the upload nearest to its neighbours"
 
     bad: Natural
 
@@ -179,7 +179,7 @@ class MultiKrum(Krum):
     """
 
     name = "multi-krum"
-    title = "the mean of the uploads that are nearest to their neighbours"
+    title = "the mean of the uploads nearest to their neighbours"
 
     keep: Count | None = None
 
@@ -215,7 +215,7 @@ class GeometricMedian(Robust):
     """
 
     name = "geometric-median"
-    title = "the point with the least sum of distances to the uploads"
+    title = "the least sum of distances to the uploads"
 
     iterations: Count = 20
     smoothing: Positive = 1e-6
@@ -240,7 +240,7 @@ class CentredClipping(Robust):
     """
 
     name = "centred-clipping"
-    title = "the last result, moved by the mean of the clipped differences to it"
+    title = "the last result, moved by clipped differences"
     centred = True
     remembers = True
 

@@ -13,8 +13,11 @@ from undrift.core.method import Method
 from undrift.core.options import RunOptions, pace
 from undrift.core.params import BadParameters, Natural, check, hints
 from undrift.core.problem import Facts, Problem
+from undrift.core.robust import robust
 from undrift.engines.options import NoOptions
 
+TABLES = {"cohort": sampling, "reduction": robust}
+"""Arguments that may be tables, and what reads them."""
 SWAPPED = "the arguments are the other way round: first the method, then the problem"
 
 
@@ -34,17 +37,18 @@ def refusals(
     ``own`` declares the options that only this engine takes.
     """
     mine = {name: value for name, value in given.items() if name in hints(own)}
-    others = {name: v for name, v in given.items() if name not in mine and name != "cohort"}
+    others = {n: v for n, v in given.items() if n not in mine and n not in TABLES}
     problems = not_methods(method, problem) | check("engine", Setting, others)
     problems |= check("engine", own, mine)
     if given.get("steps") == []:
         problems["steps"] = "steps = [] is not allowed: one number for all clients, or one for each"
-    try:
-        sampling(given.get("cohort"))
-    except BadParameters as error:
-        problems["cohort"] = error.problems.get("cohort") or "; ".join(
-            f"cohort: {text}" for text in error.problems.values()
-        )
+    for name, read in TABLES.items():
+        try:
+            read(given.get(name))
+        except BadParameters as error:
+            problems[name] = error.problems.get(name) or "; ".join(
+                f"{name}: {text}" for text in error.problems.values()
+            )
     text = pace(given.get("steps", 1) != 1, given.get("epochs") is not None, given.get("batch"))
     if text and "epochs" not in problems:
         problems["epochs"] = text

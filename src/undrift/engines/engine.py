@@ -28,6 +28,7 @@ from undrift.core.method import Method
 from undrift.core.options import LocalOptions, local_steps
 from undrift.core.params import BadParameters, hints, plain
 from undrift.core.problem import Facts, Problem
+from undrift.core.robust import Robust, robust
 from undrift.core.streams import Streams
 from undrift.core.struct import Message, State
 from undrift.engines.arguments import first_point, refusals
@@ -41,6 +42,7 @@ from undrift.engines.memory import Needs, plan
 from undrift.engines.options import NoOptions
 from undrift.engines.order import Clock, Order
 from undrift.engines.reduction import Reducer
+from undrift.engines.robust import RobustMeans
 from undrift.engines.site import Common, Site, quiet
 from undrift.engines.store import Rows
 from undrift.engines.work import Work, in_order, joined
@@ -84,7 +86,9 @@ class Engine:
     number of clients sampled per round, or how they are sampled (all when ``None``; a table is that
     of a :class:`undrift.core.cohort.Sampling`); ``batch`` the mini-batch size (all samples when
     ``None``); ``epochs`` takes the place of ``steps`` and means as many passes over a client's
-    samples; ``options`` are those of :class:`undrift.core.options.LocalOptions` and of the engine.
+    samples; ``reduction`` is a robust one that takes the place of the mean (its name, a table, or a
+    :class:`undrift.core.robust.Robust`); ``options`` are those of
+    :class:`undrift.core.options.LocalOptions` and of the engine.
     """
 
     Options: ClassVar[type] = NoOptions
@@ -104,6 +108,7 @@ class Engine:
         cohort: int | Sampling | Mapping[str, object] | None = None,
         batch: int | None = None,
         epochs: int | None = None,
+        reduction: str | Robust | Mapping[str, object] | None = None,
         seed: int = 0,
         x0: object = None,
         faults: object = None,
@@ -112,6 +117,7 @@ class Engine:
     ):
         steps, batch, epochs, seed = map(plain, (steps, batch, epochs, seed))
         given = {"steps": steps, "cohort": cohort, "batch": batch, "epochs": epochs, "seed": seed}
+        given["reduction"] = reduction
         problems = refusals(method, problem, given | options, self.Options)
         if isinstance(problem, str):
             text = "an engine takes a Problem, undrift.run a name"
@@ -125,7 +131,8 @@ class Engine:
         self.steps = local_steps(steps, epochs, batch, problem.samples)
         self.cohort = sampling(cohort) or Sampling(n)
         self.planned, self.judging = planned_faults(faults), judging(judge)
-        reasons = method.refuse(n, self.cohort, self.steps, self.options.weights)
+        rule = self.rule = robust(reduction)
+        reasons = method.refuse(n, self.cohort, self.steps, self.options.weights, rule)
         reasons += [reason for fault in self.planned for reason in fault.refuse(n)]
         if reasons := reasons + method.refuse_decay(self.options.decay):
             raise BadParameters(type(self).__name__, dict(reasons))
@@ -143,7 +150,8 @@ class Engine:
         if self.options.weights == "samples":
             samples = torch.tensor(problem.samples, dtype=self.x0.dtype, device=self.x0.device)
         norm = math.inf if self.judging.norm == "off" else self.judging.norm
-        self.reducer = Reducer(samples)
+        means = None if rule is None else RobustMeans(rule, method, self.x0)
+        self.reducer = Reducer(samples, means)
         self.judge = Judge(Sound(problem.dim, self.x0.dtype, norm))
         self.faulty: FaultyClients | None = None
         if self.planned:
@@ -178,7 +186,7 @@ class Engine:
         """
         problem, batches = self.problem, self.batches
         asked = [self.method, self.options, self.cohort, self.steps, self.streams.seed]
-        asked += [batches.size, batches.epochs, self.planned, self.judging]
+        asked += [batches.size, batches.epochs, self.planned, self.judging, self.rule]
         sizes = [problem.clients, problem.dim, problem.dtype, [*problem.samples]]
         text = repr([*asked, *sizes])
         return hashlib.sha256(text.encode() + content(self.x0)).hexdigest()[:32]
@@ -268,7 +276,8 @@ class Engine:
     def _counts(self, order: Order) -> bool:
         """Whether a phase can count with the clients that are left."""
         needs_all = self.method.participation == "full" or order.phase.who == "all"
-        return bool(order.cohort.size) and not (needs_all and not order.cohort.full)
+        enough = order.cohort.size >= self.reducer.least
+        return enough and not (needs_all and not order.cohort.full)
 
     def _leave_out(self, order: Order, refused: Mapping[int, str]) -> None:
         self._gone += refused
@@ -305,6 +314,8 @@ class Engine:
                 "continue from a snapshot between rounds"
             )
         self.server = self._start
+        if self.reducer.robust is not None:
+            self.reducer.robust.roll_back()
         for site in self.sites:
             site.roll_back()
 
@@ -325,6 +336,8 @@ class Engine:
         self._failing = self._speechless = 0
         self.ledger.iterations += order.iterations
         self.server = self._start = self.server.lasting()
+        if self.reducer.robust is not None:
+            self.reducer.robust.begin()
         for site in self.sites:
             site.forget()
 
@@ -356,11 +369,11 @@ class Engine:
 
     def reduce(self, order: Order, works: Sequence[Work]) -> Message:
         """The uploads as the server receives them."""
-        kind, reducer = order.phase.reduction, self.reducer
+        phase, reducer = order.phase, self.reducer
         partials = [
-            reducer.partial(kind, work.up, work.senders) for work in works if work.up is not None
+            reducer.partial(phase, work.up, work.senders) for work in works if work.up is not None
         ]
-        return reducer.combine(kind, partials)
+        return reducer.combine(phase, self.server, partials)
 
     def client_tensors(self) -> Tensors:
         """The clients' states by name: ``client.NAME [N, d]``, in mid-round ``scratch.NAME`` with
@@ -393,6 +406,8 @@ class Engine:
         """
         tensors: dict[str, Any] = {f"server.{name}": v for name, v in self.server.items()}
         tensors |= self.client_tensors() if lasting else self.client_parts()
+        if self.reducer.robust is not None:
+            tensors |= self.reducer.robust.last
         counters: Counters = {"round": self.round, "phase": self.phase}
         troubles = {
             "gone": self._gone,
@@ -411,6 +426,8 @@ class Engine:
         server = {n: tensors[f"server.{n}"] for n in state.names() if f"server.{n}" in tensors}
         self.server = state(**{n: v.to(device, copy=True) for n, v in server.items()})
         self.load_clients(tensors)
+        if self.reducer.robust is not None:
+            self.reducer.robust.load(tensors)
         self.round, self.phase = counters["round"], counters["phase"]
         self._gone = list(counters.get("gone", ()))
         self._skipped = list(counters.get("skipped_rounds", ()))
@@ -426,6 +443,7 @@ class Engine:
         required = {f"server.{n}" for n in state.vectors}
         required |= {f"client.{n}" for n in declared.vectors}
         required |= {"client_previous"} if self.problem.remembers else set()
+        required |= set(self.reducer.robust.last) if self.reducer.robust is not None else set()
         optional = {f"server.{n}" for n in state.scratch}
         optional |= {f"scratch.{n}" for n in declared.scratch}
         optional |= {"scratch_members"} if declared.scratch else set()
@@ -438,6 +456,7 @@ class Engine:
             raise ValueError(f"the saved state is not one of {name}: {'; '.join(words)}")
         many = (self.problem.clients, self.problem.dim)
         shapes = {"server": many[1:], "client": many, "client_previous": many}
+        shapes["reduction"] = many[1:]
         for name, tensor in tensors.items():
             shape = shapes.get(name.split(".")[0])
             if shape is not None and tuple(tensor.shape) != shape:

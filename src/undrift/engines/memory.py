@@ -168,8 +168,7 @@ def _line(file: str, key: str) -> int:
 
 def _takes_everyone(method: Method) -> bool:
     """Whether some phase of the method is one of all clients."""
-    phases = [*(kind(method) for kind in method.nested), method]
-    return any(phase.who == "all" for phase in phases)
+    return any(phase.who == "all" for phase in method.exchanges())
 
 
 def _smaller(problem: Problem | Facts) -> str:

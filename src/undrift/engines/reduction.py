@@ -10,6 +10,9 @@ A client is in or out for all its vectors. ``partial`` reduces the uploads ``[S,
 ``combine`` puts the partials of all sites together: means by their weights (sum of weight x mean
 over sum of weights), sums by adding, stacked rows in the order of the clients. The partial of a
 single site is the result as it stands, bit for bit; several sites agree with it up to rounding.
+
+Where a robust reduction takes the place of means, sites keep the rows of all uploads, and
+``combine`` applies the rule to all of them in the order of the clients.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ import torch
 from torch import Tensor
 
 from undrift._device import upload
-from undrift.core.method import Reduction
-from undrift.core.struct import Message
+from undrift.core.method import Exchange, Reduction
+from undrift.core.struct import Message, State
+from undrift.engines.robust import RobustMeans
 
 
 class Partial(NamedTuple):
@@ -40,25 +44,59 @@ class NobodyLeft(RuntimeError):
     """No upload of a phase can be used."""
 
 
+class TooFewLeft(NobodyLeft):
+    """A robust reduction needs more uploads than there are."""
+
+
 class Reducer:
-    """Reduces uploads; ``samples [N]`` weighs clients in means (uniformly when ``None``)."""
+    """Reduces uploads; ``samples [N]`` weighs clients in means (uniformly when ``None``).
 
-    def __init__(self, samples: Tensor | None = None):
-        self._samples = samples
+    ``robust`` takes the place of means, where it is given.
+    """
 
-    def partial(self, kind: Reduction, up: Message, senders: np.ndarray) -> Partial:
+    def __init__(self, samples: Tensor | None = None, robust: RobustMeans | None = None):
+        self._samples, self.robust = samples, robust
+
+    @property
+    def least(self) -> int:
+        """The fewest uploads that can be reduced."""
+        return 1 if self.robust is None else self.robust.rule.least
+
+    def partial(self, phase: Exchange, up: Message, senders: np.ndarray) -> Partial:
         """The uploads of the clients ``senders``, one row each, as one site reduces them."""
+        kind = self._kind(phase)
         if kind == "mean" and self._samples is not None:
-            weights = self._samples.index_select(0, upload(senders, self._samples.device))
+            weights = self._weights(self._samples, senders)
             total = weights.sum()
             shares = weights / total
             return Partial(up.map(lambda rows: shares @ rows), total, senders)
         return Partial(up.map(_REDUCED[kind]), len(senders), senders)
 
-    def combine(self, kind: Reduction, partials: Sequence[Partial]) -> Message:
+    def combine(self, phase: Exchange, server: State, partials: Sequence[Partial]) -> Message:
         """The partials of all sites as the server receives them."""
         if not partials:
             raise NobodyLeft("no upload is left to merge: every client failed or was refused")
+        up = self._combined(self._kind(phase), partials)
+        if self.robust is None or phase.reduction != "mean":
+            return up
+        senders = np.sort(np.concatenate([partial.senders for partial in partials]))
+        if len(senders) < self.least:
+            name = self.robust.rule.name
+            raise TooFewLeft(f"{name} needs {self.least} uploads, and {len(senders)} are left")
+        shares = None
+        if self._samples is not None:
+            weights = self._weights(self._samples, senders)
+            shares = weights / weights.sum()
+        return self.robust(phase, server, up, shares)
+
+    def _kind(self, phase: Exchange) -> Reduction:
+        robust = self.robust is not None and phase.reduction == "mean"
+        return "stack" if robust else phase.reduction
+
+    def _weights(self, samples: Tensor, senders: np.ndarray) -> Tensor:
+        return samples.index_select(0, upload(senders, samples.device))
+
+    def _combined(self, kind: Reduction, partials: Sequence[Partial]) -> Message:
         if len(partials) == 1:
             return partials[0].up
         ups = [partial.up for partial in partials]

@@ -13,6 +13,7 @@ class LocalSGD(Method, abstract=True):
     """Clients take K gradient steps from x and upload how far they moved."""
 
     weighted = True
+    robust = True
 
     lr: OrTheory[Positive]
     server_lr: Positive = 1.0
@@ -34,6 +35,9 @@ class Averaging(Method, abstract=True):
     def merge(self, s: Method.Server, up: Up, cohort: Cohort) -> Method.Server:
         return s.replace(x=up.y)
 
+    def centre(self, s: Method.Server) -> Up:
+        return self.Up(y=s.x)
+
 
 class AnchorGradient(Averaging, abstract=True):
     """Each round first exchanges gradients at the server's point x.
@@ -42,6 +46,7 @@ class AnchorGradient(Averaging, abstract=True):
     """
 
     participation = "full"
+    robust = True
 
     class Server(State):
         x: Vec

@@ -41,6 +41,7 @@ class CELGD(Method):
     title = "Communication-efficient local gradient descent"
     paper = "Patel et al., NeurIPS 2022"
     exact = True
+    needs_mean = "one client's walk becomes the model, and no rule can judge one upload"
     provisional = (
         "the order of the lines, the output and how many clients walk are not confirmed: "
         "the last point, and one"

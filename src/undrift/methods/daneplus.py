@@ -174,6 +174,7 @@ class DANEPlusDual(LocalSolver):
     paper = "Jiang et al., ICML 2024, Algorithm 1, control variate (B.82)"
     participation = "full"
     exact = True
+    needs_mean = "the clients' h_i must sum to zero, which they do for the mean x alone"
     affine = False
     prescribed = rules(lam=dual_weight, m=lambda method, known: method.lam, **SOLVER)
 

@@ -51,6 +51,7 @@ class EXTRA(Method):
     participation = "full"
     equal_steps = True
     exact = True
+    needs_mean = "the clients' d_i must sum to zero, which they do for the mean u alone"
     prescribed = rules(lr=lambda method, known: steps.extra(known.L, known.steps))
 
     lr: OrTheory[Positive]

@@ -9,6 +9,7 @@ class AcceleratedServer(Method, abstract=True):
     """
 
     weighted = True
+    robust = True
 
     lam: Fraction
 

@@ -40,6 +40,7 @@ class FedADMM(Method):
     title = "Federated ADMM"
     paper = "Gong et al., ICDE 2022; Wang et al., 2022"
     exact = True
+    needs_mean = "the clients' y_i cancel in the mean of their uploads alone"
     provisional = (
         "whether Wang et al. average over the active or over all clients could not be confirmed: "
         "both are here"

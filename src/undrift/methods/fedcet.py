@@ -42,6 +42,7 @@ class FedCET(Method):
     participation = "full"
     equal_steps = True
     exact = True
+    needs_mean = "the clients' d_i must sum to zero, which they do for the mean z alone"
     prescribed = rules(
         lr=lambda method, known: fedcet.search(known.strong, known.L, known.steps),
         c=lambda method, known: fedcet.weight(known.strong, method.lr),

@@ -31,6 +31,7 @@ class FedCM(Method):
     title = "Client-level momentum"
     paper = "Xu et al., 2021"
     weighted = True
+    robust = True
 
     lr: Positive
     server_lr: Positive = 1.0

@@ -37,6 +37,7 @@ class FedDC(Method):
     title = "Local drift decoupling and correction"
     paper = "Gao et al., CVPR 2022"
     exact = True
+    needs_mean = "the server's c and h must stay the means of the clients' c_i and h_i"
 
     lr: Positive
     alpha: NonNegative = 0.01

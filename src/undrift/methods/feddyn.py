@@ -33,6 +33,7 @@ class FedDyn(Method):
     title = "Dynamic regularisation"
     paper = "Acar et al., ICLR 2021"
     exact = True
+    needs_mean = "the server's h must stay the mean of the clients' d_i"
 
     lr: Positive
     alpha: Positive = 0.1

@@ -94,6 +94,8 @@ class FedLinTopK(FedLin):
     paper = "Mitra et al., NeurIPS 2021"
     affine = False
     coordinatewise = True
+    robust = False
+    needs_mean = "what a client has sent must count: it keeps only what it has not sent yet"
     prescribed = FedLin.prescribed
 
     k_server: Count | None

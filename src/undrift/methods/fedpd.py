@@ -17,6 +17,7 @@ class PrimalDual(Method, abstract=True):
     participation = "full"
     equal_steps = True
     exact = True
+    needs_mean = "the clients' l_i cancel in the mean of their uploads alone"
 
     eta: OrTheory[Positive]
     p: Fraction = 0.0

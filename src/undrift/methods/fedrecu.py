@@ -52,6 +52,7 @@ class FedRecu(Method):
     participation = "full"
     equal_steps = True
     exact = True
+    needs_mean = "the server's x must stay the mean of the clients' x_i - lr g_i"
     prescribed = rules(lr=step_size)
 
     lr: OrTheory[Positive]

@@ -115,6 +115,8 @@ class FedRed(DoublyRegularised, RandomCommunication, AnchorGradient):
     title = "Doubly regularised drift correction"
     paper = "Jiang et al., ICML 2024, Algorithms 2 and 3, control variate (4)"
     exact = True
+    robust = False
+    needs_mean = "the clients keep their own y_i, whose mean x must be"
     prescribed = RULES
 
     class Client(AnchorGradient.Client):
@@ -174,6 +176,7 @@ class FedRedDual(DoublyRegularised, RandomCommunication):
     title = "FedRed with a local control variate"
     paper = "Jiang et al., ICML 2024, Algorithms 2 and 3, control variate (B.116)"
     exact = True
+    needs_mean = "the clients' h_i must sum to zero, which they do for the mean x alone"
     prescribed = rules(**RULES, m=lambda method, known: steps.fedred_dual_m(method.p, method.eta))
 
     m: OrTheory[NonNegative]

@@ -50,6 +50,7 @@ class FedSpeed(Method):
     title = "Prox-correction and perturbed gradients"
     paper = "Sun et al., ICLR 2023, Algorithm 1"
     affine = False
+    needs_mean = "the clients' corrections cancel in the mean of their uploads alone"
 
     lr: Positive
     lam: Positive = 10.0

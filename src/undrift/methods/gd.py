@@ -26,6 +26,7 @@ class GD(Method):
     paper = "Cauchy 1847"
     participation = "full"
     exact = True
+    robust = True
     prescribed = rules(lr=lambda method, known: steps.gd(known.L_mean))
 
     lr: OrTheory[Positive]

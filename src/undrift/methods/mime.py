@@ -56,6 +56,7 @@ class MimeLite(FrozenMomentum):
     """
 
     title = "Mimicking centralised momentum, without correction"
+    robust = True
 
     class Down(Message):
         x: Vec
@@ -106,6 +107,7 @@ class Mime(FrozenMomentum):
 
     title = "Mimicking centralised momentum"
     exact = True
+    robust = True
 
     class Server(FrozenMomentum.Server):
         c: Scratch

@@ -47,6 +47,7 @@ class MimeMVR(Method):
     title = "Mime with momentum variance reduction"
     paper = "Karimireddy et al., NeurIPS 2021"
     exact = True
+    robust = True
     provisional = (
         "derived from Mime and MVR; whether m is renewed before or after the local steps is not "
         "confirmed"
@@ -111,3 +112,6 @@ class MimeMVR(Method):
 
     def merge(self, s: Server, up: Up, cohort: Cohort) -> Server:
         return self.Server(x=up.y, before=s.x, m=s.m_next)
+
+    def centre(self, s: Server) -> Up:
+        return self.Up(y=s.x)

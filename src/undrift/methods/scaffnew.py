@@ -44,6 +44,7 @@ class Scaffnew(RandomCommunication):
     title = "ProxSkip for federated learning"
     paper = "Mishchenko et al., ICML 2022"
     exact = True
+    needs_mean = "the clients' h_i must sum to zero, which they do for the mean x alone"
     prescribed = rules(lr=lambda method, known: steps.scaffnew_lr(known.L), p=communication)
 
     lr: OrTheory[Positive]

@@ -46,6 +46,7 @@ class Scaffold(Method):
     title = "Stochastic controlled averaging"
     paper = "Karimireddy et al., ICML 2020, Algorithm 1"
     exact = True
+    needs_mean = "the server's c must stay the mean of the clients' c_i"
     prescribed = rules(lr=step_size)
 
     lr: OrTheory[Positive]

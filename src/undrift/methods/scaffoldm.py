@@ -37,6 +37,7 @@ class ScaffoldM(Method):
     title = "SCAFFOLD with momentum"
     paper = "Cheng et al., ICLR 2024"
     exact = True
+    needs_mean = "the server's c must stay the mean of the clients' c_i"
     provisional = "the recursion is standard, the theorems' constants could not be confirmed"
 
     lr: Positive

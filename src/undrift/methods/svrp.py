@@ -36,6 +36,7 @@ class SVRP(Method):
     paper = "Khaled and Jin, ICLR 2023"
     participation = "full"
     exact = True
+    needs_mean = "one client's step becomes the model, and no rule can judge one upload"
     solves = True
     provisional = "the constants of its inexact version are not confirmed"
 

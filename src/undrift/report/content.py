@@ -44,6 +44,8 @@ class Setting:
     """Clients of a round, if all take part."""
     kept: int = 0
     """Vectors that a client keeps for its local loss."""
+    robust: bool = False
+    """Whether a robust reduction takes the place of its means, which leaves no method exact."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -179,6 +179,8 @@ def facts(folder: Folder, document: Document) -> list[str]:
     found += [count(len(methods(document)), "method"), seeds(document)]
     if "rounds" in document:
         found.append(count(document["rounds"], "round"))
+    if reduction := document.get("reduction"):
+        found.append(f"{reduction['name']} instead of the mean")
     return [*found, f"undrift {folder.environment.get('undrift', '')}"]
 
 
@@ -216,6 +218,7 @@ def setting(table: Document, document: Document) -> Setting:
         steps=steps if isinstance(steps, int) else None,
         clients=None if "cohort" in document else document.get("problem", {}).get("clients"),
         kept=int(loss is not None and "previous" in loss.needs),
+        robust="reduction" in document,
     )
 
 

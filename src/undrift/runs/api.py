@@ -16,6 +16,7 @@ from undrift.core.method import Method, registry
 from undrift.core.options import Scope, Weights
 from undrift.core.params import BadParameters, fits, plain, shown
 from undrift.core.problem import Problem
+from undrift.core.robust import Robust
 from undrift.engines import Engine
 from undrift.problems.named import made
 from undrift.runs import loggers as adapters
@@ -40,6 +41,7 @@ __all__ = ["Run", "Runs", "load", "prepare", "resolve", "resume", "run", "run_sp
 
 Point = torch.Tensor | NDArray[np.generic] | Sequence[float]
 Cohort = int | Sampling | Mapping[str, object]
+Rule = str | Robust | Mapping[str, object]
 SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
 
 
@@ -52,11 +54,11 @@ def run(  # type: ignore[overload-overlap]
     on_event: Emit | None = None, every: int = 1, until: Callable[[Row], bool] | None = None,
     watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
     epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
-    x0: Point | None = None, seed: int = 0, dtype: str | torch.dtype | None = None,
-    device: str | torch.device = "cpu", engine: str = "simulate", store: str = "auto",
-    weight_decay: float = 0.0, clip: float | None = None, clip_scope: Scope = "task",
-    decay: float = 1.0, weights: Weights = "uniform", problem_seed: int | None = None,
-    **parameters: object,
+    reduction: Rule | None = None, x0: Point | None = None, seed: int = 0,
+    dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
+    engine: str = "simulate", store: str = "auto", weight_decay: float = 0.0,
+    clip: float | None = None, clip_scope: Scope = "task", decay: float = 1.0,
+    weights: Weights = "uniform", problem_seed: int | None = None, **parameters: object,
 ) -> Run: ...
 @overload
 def run(
@@ -65,11 +67,11 @@ def run(
     on_event: Emit | None = None, every: int = 1, until: Callable[[Row], bool] | None = None,
     watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
     epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
-    x0: Point | None = None, seed: int = 0, dtype: str | torch.dtype | None = None,
-    device: str | torch.device = "cpu", engine: str = "simulate", store: str = "auto",
-    weight_decay: float = 0.0, clip: float | None = None, clip_scope: Scope = "task",
-    decay: float = 1.0, weights: Weights = "uniform", problem_seed: int | None = None,
-    **parameters: object,
+    reduction: Rule | None = None, x0: Point | None = None, seed: int = 0,
+    dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
+    engine: str = "simulate", store: str = "auto", weight_decay: float = 0.0,
+    clip: float | None = None, clip_scope: Scope = "task", decay: float = 1.0,
+    weights: Weights = "uniform", problem_seed: int | None = None, **parameters: object,
 ) -> Runs: ...
 # fmt: on
 def run(
@@ -89,6 +91,7 @@ def run(
     epochs: int | None = None,
     cohort: Cohort | None = None,
     batch: int | None = None,
+    reduction: Rule | None = None,
     x0: Point | None = None,
     seed: int = 0,
     dtype: str | torch.dtype | None = None,
@@ -126,6 +129,8 @@ def run(
         cohort: clients that take part in a round: a number, or a Sampling or its parameters; left
             out: all of them.
         batch: samples of a mini-batch; left out: all that a client has.
+        reduction: a robust one that takes the place of the mean of the uploads, such as "median":
+            a name, or a Robust or its name and parameters (undrift.core.robust).
         x0: the first point; left out: the problem's own.
         seed: decides cohorts, mini-batches and coins.
         dtype: float64 or float32, of models and gradients; left out: the problem's own.
@@ -151,7 +156,8 @@ def run(
         "rounds": rounds, "seeds": seeds, "save": save, "overwrite": overwrite, "loggers": loggers,
         "on_event": on_event, "every": every, "until": until,
         "watch": watch, "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch,
-        "x0": x0, "seed": seed, "dtype": dtype, "device": device, "engine": engine, "store": store,
+        "reduction": reduction, "x0": x0, "seed": seed, "dtype": dtype, "device": device,
+        "engine": engine, "store": store,
         "weight_decay": weight_decay, "clip": clip, "clip_scope": clip_scope, "decay": decay,
         "weights": weights, "problem_seed": problem_seed,
     }  # fmt: skip
@@ -262,7 +268,7 @@ def resume(
 
 _SETTINGS = {
     "rounds", "every", "seeds", "steps", "epochs", "cohort", "batch", "device", "engine", "weights",
-    "weight_decay", "clip", "clip_scope", "decay",
+    "weight_decay", "clip", "clip_scope", "decay", "reduction",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from undrift.core.cohort import sampling
 from undrift.core.method import Method
 from undrift.core.params import BadParameters, check, hints, not_allowed, plain, unknown
 from undrift.core.problem import Problem
+from undrift.core.robust import robust
 from undrift.engines.arguments import Setting, first_point, refusals
 from undrift.problems import named as catalog
 from undrift.runs.prepare import Setup
@@ -97,7 +98,7 @@ def setup(values: Table, problem: Problem) -> Setup:
     """How a call runs its methods."""
     names = {field.name for field in dataclasses.fields(Setup)}
     own = {name: value for name, value in values.items() if name in names}
-    own["cohort"] = sampling(own["cohort"])
+    own["cohort"], own["reduction"] = sampling(own["cohort"]), robust(own["reduction"])
     own["x0"] = None if own["x0"] is None else first_point(own["x0"], problem)
     return Setup(**own)
 

@@ -207,7 +207,7 @@ def _task(
         complaints.append(say_where(("method", i, field), str(error)))
         return None
     steps = local_steps(entry.steps, entry.epochs, spec.batch, problem.samples)
-    reasons = task.method.refuse(problem.clients, cohort, steps, spec.weights)
+    reasons = task.method.refuse(problem.clients, cohort, steps, spec.weights, spec.reduction)
     complaints += [spec.complaint(i, *reason) for reason in reasons]
     if why := task.fades():
         complaints.append(spec.complaint(i, "decay", why))

@@ -13,10 +13,10 @@ from undrift.spec.lines import Keys
 from undrift.spec.schema import SETTINGS, Values
 
 WORD = re.compile(r"[A-Za-z][\w.+-]*")
-SHORT = {"cohort": "size", "objective": "name", "engine": "name"}
+SHORT = {"cohort": "size", "reduction": "name", "objective": "name", "engine": "name"}
 """Tables that may be given by this one value alone."""
 ALLOWED = ("method.FIELD", "method.LABEL.FIELD", "problem.PARAMETER", "cohort.FIELD",
-           "objective.FIELD", "engine.OPTION", *SETTINGS)  # fmt: skip
+           "reduction.FIELD", "objective.FIELD", "engine.OPTION", *SETTINGS)  # fmt: skip
 
 
 class Flag(NamedTuple):

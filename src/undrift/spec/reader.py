@@ -26,6 +26,8 @@ from undrift.core.params import (
     numeric,
     unknown,
 )
+from undrift.core.robust import Robust, not_a_rule
+from undrift.core.robust import registry as rules
 from undrift.engines.named import registry as engines
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
@@ -210,7 +212,7 @@ class Reader:
 
     def settings(self) -> Values:
         """The values that are right; the others have complaints."""
-        others = ("problem", "method", ITEM, "cohort", "objective")
+        others = ("problem", "method", ITEM, "cohort", "reduction", "objective")
         given = {"engine": "simulate"} | self.document
         given = {key: value for key, value in given.items() if key not in others}
         options: Values = {}
@@ -227,7 +229,7 @@ class Reader:
             made = structure(cls, options, ("engine",), self.complaints, kind=kind)
             good["engine_options"] = made
         self.judge_pace((), given, good)
-        return good | {"cohort": self.cohort()}
+        return good | {"cohort": self.cohort(), "reduction": self.reduction()}
 
     def judge_targets(self) -> None:
         """Refuse a target that the problem cannot measure."""
@@ -253,6 +255,18 @@ class Reader:
         except BadParameters as error:
             self.complain(("cohort",), error.problems["cohort"])
             return None
+
+    def reduction(self) -> Robust | None:
+        given = self.document.get("reduction")
+        if given is None:
+            return None
+        values = dict(given) if isinstance(given, dict) else {"name": given}
+        name = values.pop("name", None)
+        if text := not_a_rule(name):
+            self.complain(("reduction", "name"), text)
+            return None
+        kind = f"parameter of {name}"
+        return structure(rules[name], values, ("reduction",), self.complaints, kind=kind)
 
     def objective(self, table: Values, path: Keys) -> Objective | None:
         """The local loss in ``table``, which has it as a name or as a table."""
@@ -390,7 +404,8 @@ class Reader:
             each = 1 if settings.get("epochs") and isinstance(steps, int) else steps
             cohort = settings["cohort"] or Sampling(self.clients)
             weights = settings.get("weights", "uniform")
-            refusals = [*refusals, *method.refuse(self.clients, cohort, each, weights)]
+            rule = settings["reduction"]
+            refusals = [*refusals, *method.refuse(self.clients, cohort, each, weights, rule)]
         for field, text in refusals:
             self.complain(path_of(field, i, table), text)
 

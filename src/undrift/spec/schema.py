@@ -14,6 +14,7 @@ from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.options import LocalWork, RunOptions, Treatment
 from undrift.core.params import Count, Natural, Positive, Rule, hints
+from undrift.core.robust import Robust, table
 from undrift.engines import named as engines
 from undrift.objectives import Objective
 from undrift.problems.named import Named
@@ -110,7 +111,7 @@ TRAINING = (*FIRST, *TREATMENT)
 OTHERS = tuple(name for name in hints(Settings) if name not in ("name", *TRAINING))
 SETTINGS = ("name", *FIRST, *OTHERS, *TREATMENT)
 """The keys of the top, as ``TRAINING`` those of a [[method]]; those of gradients come last."""
-COMMON = ("cohort", "batch", "weights", "engine", "dtype", "device")
+COMMON = ("cohort", "batch", "weights", "reduction", "engine", "dtype", "device")
 """What all methods of a spec run with."""
 USUAL = {"vary": ["draws"]}
 """What older specs mean, which lack these keys."""
@@ -255,6 +256,8 @@ def as_toml(table: Table) -> Values:
 def _plain(value: object) -> object:
     if isinstance(value, Sampling):
         value = values(value)
+    elif isinstance(value, Robust):
+        value = table(value)
     elif dataclasses.is_dataclass(value):
         value = {"name": type(value).__name__, **values(value)}
     if isinstance(value, Mapping):
