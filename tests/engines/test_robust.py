@@ -1,7 +1,9 @@
 """Runs whose means are robust reductions: the numbers, the state, and what is refused."""
 
 import dataclasses
+import re
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -390,3 +392,12 @@ def test_a_wrong_reduction_is_refused_at_its_line(old, new, path):
         first + 1,
         first + 2,
     }
+
+
+def test_the_page_lists_the_methods_and_the_reasons():
+    page = (Path(__file__).parents[2] / "docs" / "robust.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([A-Z]\w+) \| (.*) \|$", page, re.MULTILINE)
+    assert dict(rows) == {n: m.needs_mean for n, m in registry.items() if not m.robust}
+    listed = page.split("## Which methods permit it\n\n")[1].split(".")[0]
+    assert sorted(re.findall(r"\w+", listed)) == ABLE
+    assert all(f"| `{name}` |" in page for name in rules)
