@@ -260,3 +260,33 @@ def test_wrong_judging_is_refused_by_field():
             Simulate(FedAvg(lr=0.1), PROBLEM, judge=given)
         assert field in refused.value.problems
     assert Judging(norm="off").norm == "off"
+
+
+class Crooked(Scaffold, register=False):
+    """One client uploads vectors of another size, or of another type."""
+
+    change = staticmethod(lambda v: v[:-1])
+
+    def work(self, me, got, f):
+        new, up = super().work(me, got, f)
+        return new, up.map(self.change) if f.members.tolist() == [BAD] else up
+
+
+class Single(Crooked, register=False):
+    change = staticmethod(lambda v: v.float())
+
+
+@pytest.mark.parametrize("kind", [Crooked, Single])
+def test_uploads_of_another_size_or_type_are_left_out(kind):
+    engine = ran(Wire, kind(lr=0.05), rounds=3)
+    assert {(one.round, one.client) for one in engine.rejections} == {(r, BAD) for r in range(3)}
+    masked = [{"kind": "drop-before", "clients": [BAD]}]
+    assert same(engine, ran(Wire, Scaffold(lr=0.05), rounds=3, faults=masked))
+
+
+def test_if_no_frame_arrives_rounds_are_skipped(monkeypatch):
+    engine = Wire(FedAvg(lr=0.05), PROBLEM, judge={"patience": 0})
+    monkeypatch.setattr(engine.sites[0], "carry", lambda frame: ())
+    with pytest.raises(Stuck):
+        engine.run_round()
+    assert torch.equal(engine.x, engine.x0) and engine.ledger.left_out == 5

@@ -36,7 +36,7 @@ from undrift.engines.format import (
 )
 
 Way = Literal["down", "up"]
-Reason = Literal["malformed", "damaged", "foreign", "stale", "early", "duplicate", "missing"]
+Reason = Literal["malformed", "damaged", "foreign", "stale", "early", "duplicate"]
 
 HEAD = re.compile(
     rb'\{"__metadata__": \{"digest": "([0-9a-f]{64})", "run": "([0-9a-f]{32})"'

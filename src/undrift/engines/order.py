@@ -61,6 +61,11 @@ class Share(NamedTuple):
         """Some of them."""
         return Share(self.order, self.members[rows], self.steps[rows], False)
 
+    def without(self, gone: Collection[int]) -> Share:
+        """The others."""
+        at = [k for k, client in enumerate(self.members.tolist()) if client not in gone]
+        return Share(self.order, self.members[at], [self.steps[k] for k in at], False)
+
     def groups(self, most: int) -> list[slice]:
         """Rows of groups of at most ``most`` clients, as equal as possible."""
         size = len(self.members)

@@ -16,7 +16,7 @@ from undrift.engines.engine import Engine
 from undrift.engines.inbox import Inbox
 from undrift.engines.local import One
 from undrift.engines.order import Order, Share
-from undrift.engines.site import Common, OneByOne
+from undrift.engines.site import Common, OneByOne, Unanswered
 from undrift.engines.work import Work
 
 
@@ -63,14 +63,16 @@ class Mailed(OneByOne):
     def _received(self, inbox: Inbox, kind: type[Message], frame: bytes, client: int) -> Message:
         """What arrives of a frame sent to or by a client."""
         found: dict[int, Message] = {}
+        why = "nothing arrived"
         for arrived in self.carry(frame):
             try:
                 sender, message = inbox.take(kind, arrived, self.common.x0)
                 found[sender] = message
             except BadFrame as error:
                 self.refused[error.reason] += 1
+                why = str(error)
         if client not in found:
-            raise BadFrame("missing", f"{kind.__qualname__} of client {client} did not arrive")
+            raise Unanswered(f"{kind.__qualname__}: {why}")
         return found[client]
 
 
