@@ -13,7 +13,7 @@ from undrift.core.params import BadParameters
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
 from undrift.engines.judge import Diverged, Stuck
-from undrift.methods import FedAvg, Scaffold
+from undrift.methods import FedAvg, FedLin, Scaffold
 
 PROBLEM = least_squares()
 BAD = 3
@@ -290,3 +290,19 @@ def test_if_no_frame_arrives_rounds_are_skipped(monkeypatch):
     with pytest.raises(Stuck):
         engine.run_round()
     assert torch.equal(engine.x, engine.x0) and engine.ledger.left_out == 5
+
+
+@pytest.mark.parametrize("base", [Scaffold, FedLin])
+def test_a_server_that_is_not_finite_leaves_the_round_undone(base):
+    class Failing(base, register=False):
+        def merge(self, s, up, cohort):
+            new = super().merge(s, up, cohort)
+            return new.replace(x=new.x * math.nan) if cohort.round == 2 else new
+
+    engine = ran(Simulate, Failing(lr=0.05), rounds=2)
+    before = {name: v.clone() for name, v in states(engine).items()}
+    with pytest.raises(Diverged):
+        engine.run_round()
+    after = states(engine)
+    assert engine.round == 2 and before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)

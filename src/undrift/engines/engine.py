@@ -79,6 +79,23 @@ class Ledger:
         return {k: v for k, v in spent.items() if v or k not in ("left_out", "skipped")}
 
 
+@dataclasses.dataclass
+class Troubles:
+    """What went wrong, as far as the rounds to come depend on it."""
+
+    gone: list[int] = dataclasses.field(default_factory=list)
+    """Clients that are left out of the round in progress."""
+    skipped_rounds: list[int] = dataclasses.field(default_factory=list)
+    failing: int = 0
+    """Rounds in a row, up to now, that could not be counted."""
+    useless: int = 0
+    """Those of them in which all work was done and none of it was sound."""
+
+    def counters(self) -> Counters:
+        """All of it by name, where there was any."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value}
+
+
 class Engine:
     """Runs one method on one problem, phase by phase.
 
@@ -164,9 +181,7 @@ class Engine:
         self.server: State = method.server(self.x0)
         self.moved: float | None = None
         """How far the last round that counted moved the model."""
-        self._gone: list[int] = []
-        self._skipped: list[int] = []
-        self._failing = self._speechless = 0
+        self.troubles = Troubles()
         self._start: State | None = self.server
         self._size = problem.dim * self.x0.element_size()
 
@@ -226,12 +241,11 @@ class Engine:
     def advance(self) -> None:
         """One phase; or none, where the round begins again or is skipped."""
         order = self.order()
-        if self._gone and not self._counts(order):
+        if self.troubles.gone and not self._counts(order):
             return self._skip(order)
         with quiet(self.problem):
             down = order.phase.send(self.server)
-            works = self.collect(order, down)
-            late: dict[int, Work] = {}
+            works, late = self.collect(order, down), dict[int, Work]()
             if self.faulty is not None:
                 late = self.faulty.arrivals(order)
                 works = self.faulty.spoil(order, works)
@@ -241,15 +255,18 @@ class Engine:
                 self._leave_out(order, refused)
                 cohort = cohort.without(refused)
                 if not self._counts(order._replace(cohort=cohort)):
-                    return self._skip(order, nobody=not cohort.size)
+                    useless = not cohort.size and not any(work.failed for work in works)
+                    return self._skip(order, useless)
                 if order.place or order.picked in refused:
                     return self._again(order)
                 counted = [work.only(cohort.members) for work in works]
-            self.commit(counted)
-            if late:
-                counted, cohort = self._with_late(counted, cohort, late)
-            server = order.phase.merge(self.server, self.reduce(order, counted), cohort)
+            received, cohort = self._with_late(counted, cohort, late) if late else (counted, cohort)
+            server = order.phase.merge(self.server, self.reduce(order, received), cohort)
             self._check_server(order, server)
+            self.commit(counted)
+            for work in late.values():
+                for site in self.sites:
+                    site.adopt(work)
         self.server = server
         self.phase += 1
         if order.last:
@@ -267,11 +284,12 @@ class Engine:
 
     def order(self) -> Order:
         """What the next phase asks of the clients."""
-        if self.phase == 0 and not self._gone and self.faulty is not None:
-            order = self.clock.at(self.round, 0, self._skipped)
+        troubles = self.troubles
+        if self.phase == 0 and not troubles.gone and self.faulty is not None:
+            order = self.clock.at(self.round, 0, troubles.skipped_rounds)
             dropped = self.faulty.faults.dropped(self.round, order.cohort.members)
             self._leave_out(order, dict.fromkeys(dropped, "it dropped out before the work"))
-        return self.clock.at(self.round, self.phase, self._skipped, self._gone)
+        return self.clock.at(self.round, self.phase, troubles.skipped_rounds, troubles.gone)
 
     def _counts(self, order: Order) -> bool:
         """Whether a phase can count with the clients that are left."""
@@ -280,7 +298,7 @@ class Engine:
         return enough and not (needs_all and not order.cohort.full)
 
     def _leave_out(self, order: Order, refused: Mapping[int, str]) -> None:
-        self._gone += refused
+        self.troubles.gone += refused
         self.ledger.left_out += len(refused)
         self.rejections += [Rejection(order.round, order.place, *why) for why in refused.items()]
 
@@ -289,23 +307,25 @@ class Engine:
         self._roll_back(order)
         self.phase = 0
 
-    def _skip(self, order: Order, nobody: bool = False) -> None:
+    def _skip(self, order: Order, useless: bool = False) -> None:
         """Go on to the next round; this one leaves no trace but in the ledger.
 
-        If ``nobody`` did work that counts, twice in a row and without a plan of faults, that is not
-        the clients' fault.
+        If all work was ``useless`` twice in a row, without a plan of faults, then it is not the
+        clients that fail.
         """
         self._roll_back(order)
-        self._failing += 1
-        self._speechless = self._speechless + 1 if nobody and self.faulty is None else 0
-        self._skipped.append(self.round)
-        self.ledger.skipped += 1
         failed = [one for one in self.rejections if one.round == self.round]
-        self.phase, self.round, self._gone = 0, self.round + 1, []
-        if self._speechless > 1:
-            raise Diverged(order.round, "no client's work could be used")
-        if self._failing > self.judging.patience:
-            raise Stuck(self._failing, failed)
+        troubles = self.troubles
+        troubles.failing += 1
+        troubles.useless = troubles.useless + 1 if useless and self.faulty is None else 0
+        troubles.skipped_rounds.append(self.round)
+        troubles.gone = []
+        self.ledger.skipped += 1
+        self.phase, self.round = 0, self.round + 1
+        if troubles.useless > 1:
+            raise Diverged(order.round, "no client's work is finite")
+        if troubles.failing > self.judging.patience:
+            raise Stuck(troubles.failing, failed)
 
     def _roll_back(self, order: Order) -> None:
         if self._start is None:
@@ -327,13 +347,13 @@ class Engine:
         found = torch.stack(sizes).tolist()
         if not math.isfinite(sum(found)):
             self._roll_back(order)
-            self.phase, self._gone = 0, []
+            self.phase, self.troubles.gone = 0, []
             raise Diverged(order.round, "the model is no longer finite")
         self.moved = found[-1] if order.last and self._start is not None else None
 
     def _end_round(self, order: Order) -> None:
-        self.phase, self.round, self._gone = 0, self.round + 1, []
-        self._failing = self._speechless = 0
+        self.phase, self.round = 0, self.round + 1
+        self.troubles = Troubles(skipped_rounds=self.troubles.skipped_rounds)
         self.ledger.iterations += order.iterations
         self.server = self._start = self.server.lasting()
         if self.reducer.robust is not None:
@@ -344,16 +364,14 @@ class Engine:
     def _with_late(
         self, works: Sequence[Work], cohort: Cohort, late: Mapping[int, Work]
     ) -> tuple[list[Work], Cohort]:
-        """The work of a phase and its cohort with what came late, which is kept as well."""
+        """The work of a phase and its cohort with what came late."""
         steps = self.clock.plan(self.round, cohort.round).steps
-        planned = {**dict(zip(cohort.members.tolist(), cohort.planned, strict=True))}
+        planned = dict(zip(cohort.members.tolist(), cohort.planned, strict=True))
         planned |= {client: steps[client] for client in late}
         together: list[Work] = []
         for site, work in zip(self.sites, works, strict=True):
             mine = [late[client] for client in sorted(late) if site.holds(client)]
-            for one in mine:
-                site.adopt(one)
-            together.append(in_order(joined([work._replace(scratch={}), *mine])) if mine else work)
+            together.append(in_order(joined([work, *mine])) if mine else work)
         members = np.array(sorted(planned))
         steps_of = [planned[client] for client in members.tolist()]
         return together, dataclasses.replace(cohort, members=members, planned=steps_of)
@@ -409,15 +427,9 @@ class Engine:
         if self.reducer.robust is not None:
             tensors |= self.reducer.robust.last
         counters: Counters = {"round": self.round, "phase": self.phase}
-        troubles = {
-            "gone": self._gone,
-            "skipped_rounds": self._skipped,
-            "failing": self._failing,
-            "speechless": self._speechless,
-        }
         if self.faulty is not None:
             tensors |= self.faulty.tensors()
-        return tensors, counters | self.ledger.counts() | {k: v for k, v in troubles.items() if v}
+        return tensors, counters | self.ledger.counts() | self.troubles.counters()
 
     def restore(self, tensors: Tensors, counters: Counters) -> None:
         """Continue from a snapshot; one that does not fit the method's states is refused."""
@@ -429,9 +441,8 @@ class Engine:
         if self.reducer.robust is not None:
             self.reducer.robust.load(tensors)
         self.round, self.phase = counters["round"], counters["phase"]
-        self._gone = list(counters.get("gone", ()))
-        self._skipped = list(counters.get("skipped_rounds", ()))
-        self._failing, self._speechless = counters.get("failing", 0), counters.get("speechless", 0)
+        names = [field.name for field in dataclasses.fields(Troubles)]
+        self.troubles = Troubles(**{name: counters[name] for name in names if name in counters})
         self._start = None if self.phase else self.server
         if self.faulty is not None:
             self.faulty.load(tensors, self.method.Up, device)

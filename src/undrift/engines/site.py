@@ -103,9 +103,9 @@ class Site:
             self.ends = [*work.ends]
 
     def adopt(self, work: Work) -> None:
-        """Make states theirs of clients that did not take part in this round."""
-        places = self._places(work.members)
-        if work.states:
+        """Make states theirs of clients that did not take part in this round, if they are here."""
+        if work.states and self.holds(int(work.members[0])):
+            places = self._places(work.members)
             self.store.gather(places)
             self.store.scatter(places, dict(work.states))
 
