@@ -129,12 +129,12 @@ def test_a_device_that_is_not_there_is_told_before_running(place, capsys):
     assert "-s device=cuda: device = 'cuda' is not on this machine" in err
 
 
-def test_an_unknown_data_set_is_told_at_its_table(place, capsys):
+def test_an_unknown_data_set_is_reported_at_its_key(place, capsys):
     text = (place / "spec.toml").read_text()
     changed = text.replace('"quadratic"', '"logistic"').replace("dim = 5", 'data = "brest-cancer"')
     (place / "spec.toml").write_text(changed)
     code, _, err = outcome(capsys, "spec.toml")
-    assert code == 2 and "spec.toml:4: " in err and "did you mean breast-cancer?" in err
+    assert code == 2 and "spec.toml:7: " in err and "did you mean breast-cancer?" in err
 
 
 def test_a_method_that_diverges_does_not_stop_the_others(place, capsys):

@@ -128,7 +128,9 @@ class Trial:
         )
         if notes is not None:
             self.seconds = notes["seconds"]
-            self.alarm = Alarm(**notes.get("alarm") or {"limit": notes["limit"]})
+            limit = notes.get("limit")  # of checkpoints that are older than alarms
+            alarm = notes.get("alarm") or (limit and {"limit": limit})
+            self.alarm = Alarm(**alarm) if alarm else None
             self.engine.streams.used = notes.get("drawn", True)
             if self.best:  # older checkpoints lack it, and the rows to come cannot tell
                 model = notes.get("model")
