@@ -142,7 +142,7 @@ def test_a_method_that_diverges_does_not_stop_the_others(place, capsys):
     (place / "spec.toml").write_text(text)
     code, out, _ = outcome(capsys, "spec.toml")
     assert code == 0
-    assert re.search(r'FedAvg diverged in round \d: try a smaller lr, or lr = "theory"', out)
+    assert re.search(r"FedAvg diverged in round \d, .* try lr = 0\.\d+", out)
     assert next(line for line in out.splitlines() if line.startswith("SCAFFOLD")).endswith(
         "all rounds run"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 import traceback
@@ -280,7 +279,7 @@ def report(folder: Folder, as_json: bool) -> int:
                 "note": folder.note,
                 "varied": seeds,
                 "methods": [s.document() for s in summaries],
-                "runs": [dataclasses.asdict(outcome) for outcome in outcomes],
+                "runs": [outcome.record() for outcome in outcomes],
             }
         )
     else:

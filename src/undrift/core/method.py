@@ -136,6 +136,10 @@ class Method(Exchange):
     """Needs the exact regularised minimiser of each client's problem."""
     provisional: ClassVar[str] = ""
     """Why the recursion is not certain to be its authors', where it is not."""
+    step_sizes: ClassVar[tuple[str, ...]] = ("lr",)
+    """Hyper-parameters that are to be smaller where a run diverges."""
+    proximal_weights: ClassVar[tuple[str, ...]] = ()
+    """Hyper-parameters that are to be larger where a run diverges: they hold steps back."""
     prescribed: ClassVar[Mapping[str, Callable[..., float]]] = {}
     """Rules for hyper-parameters that may be left to theory, each a function of the method and of
     :class:`undrift.theory.Known`. A rule may use those before it. Rules are not inherited."""

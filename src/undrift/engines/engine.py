@@ -34,7 +34,7 @@ from undrift.core.struct import Message, State
 from undrift.engines.arguments import first_point, refusals
 from undrift.engines.batches import Batches
 from undrift.engines.codec import sparse_bytes
-from undrift.engines.faults import FaultyClients
+from undrift.engines.faults import DROPPED, FaultyClients
 from undrift.engines.format import content
 from undrift.engines.judge import Diverged, Judge, Rejection, Sound, Stuck
 from undrift.engines.local import Rules
@@ -288,7 +288,7 @@ class Engine:
         if self.phase == 0 and not troubles.gone and self.faulty is not None:
             order = self.clock.at(self.round, 0, troubles.skipped_rounds)
             dropped = self.faulty.faults.dropped(self.round, order.cohort.members)
-            self._leave_out(order, dict.fromkeys(dropped, "it dropped out before the work"))
+            self._leave_out(order, dict.fromkeys(dropped, DROPPED))
         return self.clock.at(self.round, self.phase, troubles.skipped_rounds, troubles.gone)
 
     def _counts(self, order: Order) -> bool:

@@ -16,6 +16,10 @@ from undrift.engines.order import Order
 from undrift.engines.work import Work, joined
 
 Tensors = dict[str, Tensor]
+DROPPED, LOST = "it dropped out before the work", "its upload was lost"
+LATE = "its upload came late"
+AWAY = (DROPPED, LOST, LATE)
+"""Reasons why a client did not count though nothing was wrong with its work."""
 
 
 class FaultyClients:
@@ -80,9 +84,9 @@ class FaultyClients:
         failed = dict(work.failed)
         for client, fault in struck.items():
             if fault.kind == "drop-after":
-                failed[client] = "its upload was lost"
+                failed[client] = LOST
             elif fault.kind == "late":
-                failed[client] = "its upload came late"
+                failed[client] = LATE
                 if self._counts_late:
                     one = work.only(np.array([client]))
                     self._late[client] = one._replace(gradients=0, ends=(), failed={})

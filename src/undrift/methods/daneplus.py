@@ -38,6 +38,8 @@ class LocalSolver(Averaging, abstract=True):
     then returned; what is known of a given number of steps is known of y.
     """
 
+    proximal_weights = ("lam",)
+
     lam: OrTheory[NonNegative]
     lr: OrTheory[Positive]
     mu: OrTheory[NonNegative] = 0.0  # type: ignore[assignment]

@@ -20,6 +20,8 @@ class DoublyRegularised(Method, abstract=True):
     the same with f_i linearised at y, in closed form.
     """
 
+    proximal_weights = ("eta", "lam")
+
     eta: OrTheory[Positive]
     lam: OrTheory[NonNegative]
     solver: Literal["gd", "exact"] = "gd"

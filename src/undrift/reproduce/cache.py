@@ -188,7 +188,7 @@ def begin(folder: Folder, want: Want, note: str) -> None:
 def end(folder: Folder, outcome: Outcome) -> None:
     """Record how a run ended."""
     folder.settle()
-    folder.write(COMPLETE, json.dumps([dataclasses.asdict(outcome)], indent=2) + "\n")
+    folder.write(COMPLETE, json.dumps([outcome.record()], indent=2) + "\n")
 
 
 def without_defaults(record: object, left_out: Iterable[str] = ()) -> dict[str, object]:

@@ -175,6 +175,7 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
                 emit=hear,
                 stop=stop,
                 pause=PAUSE,
+                search=False,
             ).outcome
         if outcome.status != "stopped":
             if outcome.status != "done" or not place.lasting:

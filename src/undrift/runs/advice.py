@@ -2,28 +2,240 @@
 
 from __future__ import annotations
 
+import dataclasses
+import decimal
+import time
 import traceback
+from collections import Counter
+from collections.abc import Collection
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from undrift.core.method import Method
 from undrift.core.params import THEORY
+from undrift.engines.engine import Engine
+from undrift.engines.faults import AWAY
+from undrift.runs.journal import Row
+from undrift.runs.prepare import Task, resolve
+from undrift.runs.trial import Stops, Trial
 from undrift.spec.schema import values
 from undrift.theory import has_rule
 
-STEPS = (("lr", "smaller"), ("eta", "larger"), ("lam", "larger"))
-"""The hyper-parameters that tame a method that diverges, and which way to change them."""
+ROUNDS, LONGER = 3, 20
+"""A step is one to try if the loss falls in each of so many first rounds, and has fallen further
+after so many.
+"""
+TRIALS = 12
+"""Steps that are looked at."""
+HALVINGS = (1, 2, 4, 8, 16, 32)
+"""How often a step is halved until one is found; then the largest such step is looked for."""
+SECONDS = 20.0
+"""Time for that; as much as the run took, if that was longer."""
+REPEATED = 3
+"""A client that did not count in so many rounds is named."""
+DIGITS = 3
+"""Of a number that is suggested."""
+
+Values = dict[str, float]
+Way = Literal["smaller", "larger"]
+
+
+class Advice(NamedTuple):
+    """What to say of a run that diverged."""
+
+    note: str
+    suggested: Values | None
+
+
+def advise(
+    task: Task, draws: int, engine: Engine, seconds: float, stop: Stops | None = None
+) -> Advice:
+    """The likely cause and hyper-parameters to try, for a run that ``engine`` has ended.
+
+    What theory prescribes comes first. Where it prescribes nothing, tamer steps are tried on fresh
+    engines, which leave the run as it is.
+    """
+    blamed = suspects(engine)
+    cause = "its step"
+    if blamed:
+        names = ", ".join(map(str, blamed))
+        reason = next(iter(blamed.values()))
+        cause = f"client{'s' if len(blamed) > 1 else ''} {names} (refused: {reason})"
+    how = ""
+    if found := prescribed(task):
+        theory = " and ".join(f'{field} = "{THEORY}"' for field in found)
+        how = f"about what {theory} gives"
+    else:
+        limit = Limit(time.perf_counter() + max(SECONDS, seconds), stop)
+        found = Search(task, draws, blamed, limit).run()
+        how = "with which the loss still fell in a short trial"
+    if found:
+        numbers = " and ".join(f"{field} = {value:g}" for field, value in found.items())
+        tries = f"try {numbers}, {how}"
+    else:
+        tries = remedy(task.written)
+    return Advice(f"diverged in round {engine.round}, likely because of {cause}: {tries}", found)
 
 
 def remedy(method: Method) -> str:
-    """What to try when a method diverges."""
+    """What to try when a method diverges, in words."""
     given = values(method)
-    tries = [f"a {how} {field}" for field, how in STEPS if field in given]
+    tries = [f"a {way} {field}" for field, way in tamer(method).items()]
     by_theory = [
         field for field, value in given.items() if value != THEORY and has_rule(type(method), field)
     ]
     if by_theory:
         tries.append(" and ".join(f'{field} = "theory"' for field in by_theory))
     return f"try {', or '.join(tries)}" if tries else "try fewer local steps"
+
+
+def suspects(engine: Engine) -> dict[int, str]:
+    """Clients whose work was refused again and again, with the last reason.
+
+    If half of the clients are refused, it is not their fault.
+    """
+    refused = [one for one in engine.rejections if one.reason not in AWAY]
+    rounds = Counter(client for _, client in {(one.round, one.client) for one in refused})
+    often = sorted(client for client, count in rounds.items() if count >= REPEATED)
+    if 2 * len(often) >= engine.problem.clients:
+        return {}
+    reasons = {one.client: one.reason for one in refused}
+    return {client: reasons[client] for client in often}
+
+
+def prescribed(task: Task) -> Values | None:
+    """What theory prescribes for the step; ``None`` where it does not, or nothing tamer."""
+    method, setup = task.method, task.setup
+    ways = tamer(method)
+    fields = [field for field in ways if has_rule(type(method), field)]
+    if not fields:
+        return None
+    left_open = dataclasses.replace(method, **dict.fromkeys(fields, THEORY))
+    try:
+        found = resolve(
+            left_open,
+            task.problem,
+            steps=setup.steps,
+            epochs=setup.epochs,
+            cohort=setup.cohort,
+            batch=setup.batch,
+        )
+    except ValueError:  # a constant is not known
+        return None
+    given, theirs = values(method), values(found)
+    lower = [field for field in fields if theirs[field] < given[field]]
+    higher = [field for field in fields if theirs[field] > given[field]]
+    if "smaller" not in map(ways.get, lower) and "larger" not in map(ways.get, higher):
+        return None
+    return {field: shortened(theirs[field], ways[field]) for field in fields}
+
+
+def tamer(method: Method) -> dict[str, Way]:
+    """The hyper-parameters that decide how far a method steps, and which way is tamer."""
+    ways: dict[str, Way] = dict.fromkeys(method.step_sizes, "smaller")
+    ways |= dict.fromkeys(method.proximal_weights, "larger")
+    return {field: way for field, way in ways.items() if field in values(method)}
+
+
+def shortened(value: float, way: Way) -> float:
+    """A number of a few digits, rounded the way that is tamer.
+
+    >>> shortened(0.0123456, "smaller"), shortened(0.0123456, "larger")
+    (0.0123, 0.0124)
+    """
+    rounding = decimal.ROUND_DOWN if way == "smaller" else decimal.ROUND_UP
+    return float(decimal.Context(prec=DIGITS, rounding=rounding).create_decimal_from_float(value))
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """Asks to stop when time is up, or when somebody else does."""
+
+    end: float
+    stop: Stops | None
+
+    @property
+    def asked(self) -> bool:
+        return time.perf_counter() > self.end or (self.stop is not None and self.stop.asked)
+
+
+@dataclasses.dataclass
+class Search:
+    """Looks for the largest step, halved again and again, at which the loss falls."""
+
+    task: Task
+    draws: int
+    """The seed of the engine."""
+    blamed: Collection[int]
+    """Clients that may be refused."""
+    stop: Stops
+    left: int = TRIALS
+
+    def __post_init__(self) -> None:
+        self.ways = tamer(self.task.method)
+
+    def run(self) -> Values | None:
+        """The hyper-parameters of that step; ``None`` if there is none, or no time to find it."""
+        for fields in self._groups():
+            fails = 0
+            for halvings in HALVINGS:
+                if self.falls(self.tamed(fields, halvings)):
+                    enough = self._fewest(fields, fails, halvings)
+                    return self.tamed(fields, self._lasting(fields, enough))
+                fails = halvings
+        return None
+
+    def tamed(self, fields: Collection[str], halvings: int) -> Values:
+        """Hyper-parameters of a step that is halved so often."""
+        found = Values()
+        for field in fields:
+            way, value = self.ways[field], getattr(self.task.method, field)
+            changed = value / 2**halvings if way == "smaller" else (value or 1.0) * 2**halvings
+            found[field] = shortened(changed, way)
+        return found
+
+    def falls(self, changed: Values, rounds: int = ROUNDS) -> bool:
+        """Whether the loss falls from the start and nobody is refused in so many rounds."""
+        if not self.left:
+            return False
+        self.left -= 1
+        rows: list[Row] = []
+        try:
+            method = dataclasses.replace(self.task.method, **changed)
+            engine = dataclasses.replace(self.task, method=method).engine(self.draws)
+            status = Trial(engine, rounds, 1, rows.append).run(stop=self.stop)
+        except Exception:  # whatever a user's method does, the run that diverged is over
+            return False
+        if status == "stopped":
+            self.left = 0
+        loss = "train_loss" if "train_loss" in rows[0] else "loss"
+        first = rows[: ROUNDS + 1]
+        fell = all(after[loss] < before[loss] for before, after in pairwise(first))
+        refused = {one.client for one in engine.rejections} - {*self.blamed}
+        return status == "done" and fell and not refused and rows[-1][loss] <= first[-1][loss]
+
+    def _groups(self) -> list[list[str]]:
+        """The hyper-parameters that are changed together: lr alone, then all others."""
+        local = [field for field in self.ways if field == "lr"]
+        others = [field for field in self.ways if field != "lr"]
+        return [group for group in (local, others) if group]
+
+    def _fewest(self, fields: Collection[str], fails: int, falls: int) -> int:
+        """The fewest halvings with which the loss falls, between a number too low and enough."""
+        while falls - fails > 1:
+            middle = (falls + fails) // 2
+            if self.falls(self.tamed(fields, middle)):
+                falls = middle
+            else:
+                fails = middle
+        return falls
+
+    def _lasting(self, fields: Collection[str], halvings: int) -> int:
+        """So many halvings, or more, with which the loss goes on falling."""
+        while not self.falls(self.tamed(fields, halvings), LONGER) and self.left:
+            halvings += 1
+        return halvings
 
 
 def failure(error: BaseException, file: str) -> str:

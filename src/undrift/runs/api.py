@@ -451,10 +451,10 @@ def _collect(
     for row in rows:
         recorded.setdefault(key_of(row), []).append(row)
     found: dict[Key, Run] = {}
-    for outcome, engine in results:
+    for outcome, engine, last in results:
         source = outcome.seed if outcome.same_as is None else outcome.same_as
         task = experiment.at(outcome.seed)[experiment.order[outcome.key]]
-        model = engine.x.clone() if engine else None
+        model = None if last is None else last.clone()
         if engine is None and folder and "last" in outcome.files:
             model = models.vector(task.problem, models.read(folder.file(outcome.files["last"])))
         elif engine is None and outcome.same_as is not None:
@@ -469,5 +469,6 @@ def _collect(
             outcome.seed,
             outcome.note,
             model,
+            outcome.suggested,
         )
     return Runs(found, folder.path if folder else None)

@@ -12,17 +12,19 @@ from undrift.core.problem import Unsupported
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.memory import where
 from undrift.runs import models
-from undrift.runs.advice import failure, remedy
+from undrift.runs.advice import advise, failure, remedy
 from undrift.runs.events import Began, Emit, Ended, Measured, Moved, ignore
 from undrift.runs.folder import CHECKPOINTS, Folder, Outcome, Recipe, Row
 from undrift.runs.journal import Key
 from undrift.runs.prepare import Task, lay_out, together
 from undrift.runs.threads import threads
-from undrift.runs.trial import PAUSE, Best, Stops, Trial
+from undrift.runs.trial import PAUSE, Best, Sound, Stops, Trial, fingerprint
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.schema import Spec, absent, values
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from undrift.engines import Engine
 
 
@@ -46,6 +48,8 @@ class Result(NamedTuple):
     outcome: Outcome
     engine: Engine | None = None
     """The engine it ended with; ``None`` if it ended at an earlier time, or failed."""
+    model: Tensor | None = None
+    """Its last model, or the last sound one if it diverged; ``None`` as for the engine."""
 
 
 def perform(
@@ -57,8 +61,12 @@ def perform(
     stop: Stops | None = None,
     pause: float = PAUSE,
     until: Callable[[Row], bool] | None = None,
+    search: bool = True,
 ) -> Result:
-    """One method with one seed, from where it was left; ``draws`` is the seed of the engine."""
+    """One method with one seed, from where it was left; ``draws`` is the seed of the engine.
+
+    If it diverges, a step to try is looked for, unless ``search`` is false.
+    """
     label, name = task.label, type(task.method).__name__
     engine = task.engine(draws)
     if task.needs and engine.memory.place != task.needs.place:
@@ -75,16 +83,19 @@ def perform(
         if state_bytes(engine) > place.largest:
             trial.keep = place.folder.settle
     status = trial.run(until, stop, pause)
-    note, files = "", dict[str, str]()
+    note, suggested, files = "", None, dict[str, str]()
+    last = Sound(engine.round, engine.x)
     if status == "diverged":
-        note = f"diverged in round {engine.round}: {remedy(task.written)}"
+        last, note = trial.sound, f"diverged in round {engine.round}: {remedy(task.written)}"
+        if search:
+            note, suggested = advise(task, draws, engine, trial.seconds, stop)
     if status == "stuck":
         note = str(trial.trouble)
     if place and place.lasting and status == "done":
         trial.keep()
     if place and place.stem and status != "stopped":
-        about: dict[str, object] = {"label": label, "seed": seed, "round": engine.round}
-        files = models.keep(place.folder, task.problem, place.stem, about, engine.x, trial.best)
+        about: dict[str, object] = {"label": label, "seed": seed, "round": last.round}
+        files = models.keep(place.folder, task.problem, place.stem, about, last.x, trial.best)
     outcome = Outcome(
         label,
         name,
@@ -92,12 +103,13 @@ def perform(
         status,
         values(task.method),
         note=note,
-        model=trial.fingerprint(),
+        model=fingerprint(last.x),
         best=trial.best.about if "best" in files and trial.best else None,
         files=files,
         seeded=engine.streams.used,
+        suggested=suggested,
     )
-    return Result(outcome, engine)
+    return Result(outcome, engine, last.x)
 
 
 def state_bytes(engine: Engine) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import tomllib
@@ -235,7 +234,7 @@ class Folder(Journal):
         content = io.BytesIO()
         parquet.write_table(pyarrow.table(columns(self.rows())), content)
         self.write("metrics.parquet", content.getvalue())
-        summary = [dataclasses.asdict(outcome) for outcome in outcomes]
+        summary = [outcome.record() for outcome in outcomes]
         self.write(COMPLETE, json.dumps(summary, indent=2) + "\n")
         self._clear()
         self.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
 import json
@@ -84,7 +83,7 @@ class Journal:
         """Record that one method is through with one seed."""
         self.settle()
         self.file(CHECKPOINTS).mkdir(exist_ok=True)
-        self._line(ENDED, json.dumps(dataclasses.asdict(outcome) | {PROOF: self._proof(outcome)}))
+        self._line(ENDED, json.dumps(outcome.record() | {PROOF: self._proof(outcome)}))
         for listener in self.listeners:
             listener.ended(outcome)
 
@@ -191,7 +190,7 @@ class Journal:
     def _proof(self, outcome: Outcome) -> str:
         """A digest of the run's identity, of an outcome and of its rows."""
         rows = self._digests.get(outcome.key, hashlib.sha256()).hexdigest()
-        text = json.dumps([self.identity, dataclasses.asdict(outcome), rows], sort_keys=True)
+        text = json.dumps([self.identity, outcome.record(), rows], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _disown(self, planned: Collection[Key] | None) -> list[str]:

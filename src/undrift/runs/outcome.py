@@ -48,7 +48,7 @@ class Outcome:
     """The hyper-parameters it ran with."""
     note: str = ""
     model: str = ""
-    """The SHA-256 of the last model."""
+    """The SHA-256 of the last model; of a run that diverged, of the last sound one."""
     best: Mapping[str, object] | None = None
     """``metric``, ``value`` and ``round`` of the best model, where it is known."""
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -57,8 +57,17 @@ class Outcome:
     """Whether anything was drawn at random; if not, no seed changes the run."""
     same_as: int | None = None
     """The seed whose run stands for this one, where no seed changes it."""
+    suggested: Mapping[str, float] | None = None
+    """Of a method that diverged: hyper-parameters to try, where some were found."""
 
     @property
     def key(self) -> tuple[str, int]:
         """Label and seed."""
         return self.label, self.seed
+
+    def record(self) -> dict[str, object]:
+        """For files; without a suggestion where there is none, as older versions wrote it."""
+        found = dataclasses.asdict(self)
+        if self.suggested is None:
+            del found["suggested"]
+        return found

@@ -45,12 +45,16 @@ class Run:
     note: str = ""
     """What happened and what to try, where it diverged."""
     model: torch.Tensor | None = dataclasses.field(default=None, repr=False)
-    """The last model, where it is from a folder."""
+    """The last model; of a run that diverged, the last sound one."""
+    suggested: Mapping[str, float] | None = None
+    """Where it diverged, hyper-parameters to try, if some were found."""
 
     @property
     def x(self) -> torch.Tensor:
-        """The server's last model."""
-        found = self.model if self.engine is None else self.engine.x
+        """The server's last model; of a run that diverged, the last sound one."""
+        found = self.model
+        if self.engine is not None and self.status != "diverged":
+            found = self.engine.x
         if found is None:
             raise Unsupported(f"{self.label}, seed {self.seed} has no model: {self.note}")
         return found.clone()

@@ -7,7 +7,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
@@ -57,6 +57,13 @@ class Best:
         return {"metric": self.metric, "value": self.value, "round": self.round}
 
 
+class Sound(NamedTuple):
+    """The model of the last look at which a run had not diverged."""
+
+    round: int
+    x: torch.Tensor
+
+
 class Trial:
     """An engine on its way to ``rounds``; every ``every`` rounds a row goes to ``watch``."""
 
@@ -74,6 +81,7 @@ class Trial:
         self.alarm: Alarm | None = None
         self.trouble: Diverged | Stuck | None = None
         """Why the engine itself ended the run."""
+        self.sound = Sound(0, engine.x.clone())
         self.keep: Callable[[], None] = lambda: None
 
     def run(
@@ -108,6 +116,7 @@ class Trial:
                     self._record(row)
                 if diverged:
                     return "diverged"
+                self.sound = Sound(engine.round, engine.x.clone())
                 if measured and until and until(row):
                     return "reached"
             if engine.agree((began := time.perf_counter()) - stored >= pause):
@@ -139,6 +148,9 @@ class Trial:
                     if model is not None
                     else None
                 )
+            self.sound = Sound(self.engine.round, self.engine.x.clone())
+            if "sound" in notes:  # older checkpoints lack it
+                self.sound = Sound(notes["sound"], notes["sound_model"].to(self.engine.x0.device))
             emit(Resumed(label, seed, self.engine.round))
         folder.keep(label, seed, last=-1 if notes is None else self.engine.round)
 
@@ -151,6 +163,8 @@ class Trial:
             }
             if self.best and self.best.x is not None:
                 notes |= {"best": self.best.about, "model": self.best.x}
+            if self.sound.round < self.engine.round:
+                notes |= {"sound": self.sound.round, "sound_model": self.sound.x}
             shelf.store(self.engine, **notes)
 
         self.keep = keep
@@ -158,11 +172,6 @@ class Trial:
     def grid(self, last: int) -> set[int]:
         """The rounds up to ``last`` after which a row is measured."""
         return {*range(0, last + 1, self.every)} | ({last} if last == self.rounds else set())
-
-    def fingerprint(self) -> str:
-        """The SHA-256 of the model."""
-        model = self.engine.x.detach().cpu().contiguous().numpy()
-        return hashlib.sha256(model.tobytes()).hexdigest()
 
     def _measure(self) -> Row:
         """Measure a row and record it."""
@@ -177,6 +186,11 @@ class Trial:
         self.watch(row)
         if self.best:
             self.best.see(row, self.engine.x)
+
+
+def fingerprint(x: torch.Tensor) -> str:
+    """The SHA-256 of a model."""
+    return hashlib.sha256(x.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
 
 
 def measure(engine: Engine) -> Row:

@@ -1,0 +1,205 @@
+"""What is said of a method that diverged: the likely cause, and numbers that work."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+import undrift as ud
+from undrift.check.federations import least_squares
+from undrift.core.faults import Fault
+from undrift.engines import Simulate
+from undrift.engines.checkpoint import Shelf
+from undrift.methods import registry
+from undrift.problems.named import made
+from undrift.runs import advice, models
+from undrift.runs.divergence import Alarm
+from undrift.runs.experiment import perform
+from undrift.runs.folder import Folder
+from undrift.runs.outcome import Outcome
+from undrift.runs.prepare import Setup, ready
+from undrift.runs.trial import Trial
+
+PROBLEMS = {
+    "quadratic": ({}, 5.0),
+    "least-squares": ({}, 5.0),
+    "logistic": ({}, 1000.0),
+    "softmax-synthetic": ({"clients": 8, "features": 10, "classes": 5}, 1e5),
+    "images": ({"data": "digits", "model": "mlp", "hidden": 8, "train": 200, "clients": 4}, 1e4),
+}
+METHODS = {
+    "FedAvg": lambda step: ud.FedAvg(lr=step),
+    "Scaffold": lambda step: ud.Scaffold(lr=step),
+    "FedProx": lambda step: ud.FedProx(lr=step, mu=0.1),
+    "FedLin": lambda step: ud.FedLin(lr=step),
+    "FedRed": lambda step: ud.FedRed(eta=1 / step, lam=0.1 / step, p=0.2),
+    "FedAvgM": lambda step: ud.FedAvgM(lr=step, beta=0.9),
+}
+BUILT = {name: made(name, **given).build() for name, (given, _) in PROBLEMS.items()}
+QUADRATIC = BUILT["quadratic"]
+SLOWLY = ud.FedAvg(lr=2.02 / QUADRATIC.constants.L_mean)
+"""Diverges after some hundred rounds of one step."""
+
+
+def task(method, problem=QUADRATIC, rounds=50, **setting):
+    return ready("mine", method, problem, Setup(steps=5, **setting), rounds, every=1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_loss_falls_with_what_is_suggested(name, method):
+    bad, problem = METHODS[method](PROBLEMS[name][1]), BUILT[name]
+    outcome = perform(task(bad, problem), 0, 0).outcome
+    assert outcome.status == "diverged"
+    tamed = dataclasses.replace(bad, **outcome.suggested)
+    again = ud.run(tamed, problem, rounds=20, steps=5)
+    assert again.status == "done" and again.history["loss"][-1] < again.history["loss"][0]
+    for field, value in outcome.suggested.items():
+        assert f"{field} = {value:g}" in outcome.note
+
+
+def test_theory_is_preferred_and_rounded_to_the_safe_side():
+    given = task(ud.FedRed(eta=0.2, lam=0.02, p=0.2))
+    theory = task(ud.FedRed(eta="theory", lam="theory", p=0.2)).method
+    found = advice.prescribed(given)
+    assert found.keys() == {"eta", "lam"}
+    for field, value in found.items():
+        assert getattr(theory, field) <= value <= 1.01 * getattr(theory, field)
+    step = task(ud.FedAvg(lr="theory")).method.lr
+    assert 0.99 * step <= advice.prescribed(task(ud.FedAvg(lr=5.0)))["lr"] <= step
+
+
+def test_theory_is_not_repeated_to_who_used_it():
+    assert advice.prescribed(task(ud.FedAvg(lr="theory"))) is None
+    assert advice.prescribed(task(ud.FedAvg(lr=1e-9))) is None
+    assert advice.prescribed(task(ud.FedAvgM(lr=5.0, beta=0.9))) is None
+
+
+class Asked:
+    asked = True
+
+
+def test_nothing_is_tried_when_the_user_wants_to_stop_or_time_is_up(monkeypatch):
+    given = task(ud.FedAvgM(lr=5.0, beta=0.9))
+    engine = given.engine(0)
+    assert advice.advise(given, 0, engine, 0.0, Asked()).suggested is None
+    assert advice.advise(given, 0, engine, 0.0).suggested is not None
+    monkeypatch.setattr(advice, "SECONDS", -1.0)
+    assert advice.advise(given, 0, engine, -1.0).suggested is None
+
+
+def test_a_search_ends_after_a_few_trials(monkeypatch):
+    tried, engine = [], type(task(ud.FedAvg(lr=1.0))).engine
+
+    def counted(self, seed):
+        tried.append(self.method)
+        return engine(self, seed)
+
+    monkeypatch.setattr(advice.Task, "engine", counted)
+    for method in (ud.InexactDANE(lam=1e-9, lr=1e300), ud.FedAvgM(lr=1e9, beta=0.9)):
+        tried.clear()
+        advice.advise(task(method), 0, engine(task(method), 0), 0.0)
+        assert 0 < len(tried) <= advice.TRIALS
+
+
+def test_a_search_changes_nothing_in_the_run():
+    rows = {True: [], False: []}
+    ends = {}
+    given = task(ud.FedAvgM(lr=1e4, beta=0.9), BUILT["images"], batch=8, cohort=2)
+    for search, kept in rows.items():
+        seen = lambda event, kept=kept: kept.append(getattr(event, "row", {}).get("loss"))  # noqa: E731
+        ends[search] = perform(given, 0, 7, emit=seen, search=search)
+    assert rows[True] == rows[False] and torch.equal(ends[True].model, ends[False].model)
+    with_search, without = ends[True].outcome, ends[False].outcome
+    assert with_search.suggested and without.suggested is None
+    assert with_search.model == without.model and with_search.seeded == without.seeded
+    again = perform(given, 0, 7).outcome
+    assert again == with_search
+
+
+def test_a_client_that_is_refused_again_and_again_is_named():
+    problem = least_squares()
+    setting = {"steps": 2, "faults": [Fault(kind="nan", clients=[1])]}
+    engine = Simulate(ud.FedAvg(lr=0.01), problem, **setting)
+    for _ in range(advice.REPEATED - 1):
+        engine.run_round()
+    assert advice.suspects(engine) == {}
+    engine.run_round()
+    found = advice.suspects(engine)
+    assert found == {1: engine.rejections[-1].reason}
+    given = task(ud.FedAvg(lr=0.01), problem)
+    assert "client 1 " in advice.advise(given, 0, engine, 0.0).note
+
+
+@pytest.mark.parametrize("kind", ["drop-before", "drop-after", "late"])
+def test_clients_that_were_away_are_not_to_blame(kind):
+    faults = [Fault(kind=kind, clients=[1])]
+    engine = Simulate(ud.FedAvg(lr=0.01), least_squares(), faults=faults)
+    for _ in range(5):
+        engine.run_round()
+    assert len(engine.rejections) == 5 and advice.suspects(engine) == {}
+
+
+def test_if_most_clients_are_refused_it_is_the_step():
+    everybody = [Fault(kind="nan", share=0.7)]
+    engine = Simulate(ud.FedAvg(lr=0.01), least_squares(), faults=everybody)
+    for _ in range(5):
+        engine.run_round()
+    assert engine.rejections and advice.suspects(engine) == {}
+
+
+def test_the_last_sound_model_is_kept(tmp_path):
+    def saved():
+        folder = tmp_path / "run"
+        return ud.run({"a": SLOWLY}, QUADRATIC, rounds=2000, every=2000, save=folder)["a", 0]
+
+    run = saved()
+    (outcome,) = Folder(tmp_path / "run").outcomes()
+    kept = models.load(tmp_path / "run", "a")["x"]
+    assert outcome.status == run.status == "diverged" and torch.equal(run.x, kept)
+    assert torch.equal(saved().x, kept)
+    alarm = Alarm.first(QUADRATIC.metrics(QUADRATIC.start()))
+    assert not alarm.look(QUADRATIC.metrics(kept), None)
+    assert alarm.look(QUADRATIC.metrics(run.engine.x), None)
+    assert run.suggested == outcome.suggested
+
+
+def test_a_resumed_run_knows_its_last_sound_model(tmp_path):
+    def trial():
+        engine = Simulate(SLOWLY, QUADRATIC)
+        return Trial(engine, 10_000, 10_000, lambda row: None)
+
+    whole, shelf, folder = trial(), Shelf(tmp_path, "a", "mine"), Folder(tmp_path / "f")
+    assert whole.run() == "diverged"
+
+    class After:
+        """Stops before a round at which nobody looks."""
+
+        asked = property(lambda self: first.engine.round >= 11)
+
+    first, second = trial(), trial()
+    first.resume(folder, shelf, "a", 0)
+    assert first.run(stop=After()) == "stopped" and first.sound.round < first.engine.round
+    folder.left = {("a", 0): {0}}
+    second.resume(folder, shelf, "a", 0)
+    assert second.sound.round == first.sound.round
+    assert torch.equal(second.sound.x, first.sound.x)
+    assert second.run() == "diverged" and torch.equal(second.sound.x, whole.sound.x)
+
+
+def test_an_outcome_without_a_suggestion_is_written_as_before():
+    old = {"label", "method", "seed", "status", "values", "note", "model", "best", "files"}
+    old |= {"seeded", "same_as"}
+    plain = Outcome("a", "FedAvg", 0, "done", {"lr": 1.0})
+    assert plain.record().keys() == old
+    told = dataclasses.replace(plain, suggested={"lr": 0.5})
+    assert Outcome(**json.loads(json.dumps(told.record()))) == told
+
+
+@pytest.mark.parametrize("name", registry)
+def test_every_method_says_what_tames_it(name):
+    fields = {field.name for field in dataclasses.fields(registry[name])}
+    cls = registry[name]
+    assert fields & {*cls.step_sizes, *cls.proximal_weights}
+    assert set(cls.proximal_weights) <= fields
