@@ -23,7 +23,9 @@ from undrift.core.streams import Streams
 if TYPE_CHECKING:
     import numpy as np
 
-Kind = Literal["nan", "inf", "scale", "flip", "stale", "drop-before", "drop-after", "late"]
+Kind = Literal[
+    "nan", "inf", "scale", "flip", "stale", "drop-before", "drop-after", "late", "label-noise"
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,10 +36,12 @@ class Fault:
         kind: nan, inf: every number of an upload is that; scale: an upload is multiplied by
             factor; flip: its sign is changed; stale: a client sends its last upload again;
             drop-before: it does not take part in a round; drop-after: it works, and its upload is
-            lost; late: its upload comes in the next round.
+            lost; late: its upload comes in the next round; label-noise: some of its training
+            samples are labelled as another class, the same ones in all rounds.
         clients: their numbers; left out: all of them, or a share.
         share: of all clients, drawn once.
-        rate: probability that it happens to such a client, in each round and phase anew.
+        rate: probability that it happens to such a client, in each round and phase anew; of
+            label-noise: to each of its samples.
         since: the first round in which it may happen.
         until: the first round in which it no longer does.
         phase: of the round, from 0; left out: every phase. Drop-outs before work are for a round.
@@ -57,6 +61,10 @@ class Fault:
         problems = check("faults", Fault, vars(self))
         if not problems and self.clients is not None and self.share is not None:
             problems = {"share": "give clients or a share of them, not both"}
+        if not problems and self.kind == "label-noise":
+            given = {"since": self.since or None, "until": self.until, "phase": self.phase}
+            text = "labels are wrong in all rounds and phases: leave it out"
+            problems = {name: text for name, value in given.items() if value is not None}
         if problems:
             raise BadParameters("faults", problems)
 
@@ -93,7 +101,7 @@ class Faults:
     """The faults of a run among ``total`` clients."""
 
     def __init__(self, faults: Sequence[Fault], streams: Streams, total: int):
-        self._faults, self._total = faults, total
+        self._faults, self._total, self._streams = faults, total, streams
         self._who = [_affected(k, fault, streams, total) for k, fault in enumerate(faults)]
         self._coin = streams.along("faults")
 
@@ -113,6 +121,19 @@ class Faults:
         """Clients whose last uploads are kept, to be sent again."""
         found = zip(self._faults, self._who, strict=True)
         return {client for fault, who in found if fault.kind == "stale" for client in who}
+
+    def label_noise(self, samples: Sequence[int]) -> dict[int, np.ndarray]:
+        """What ``Problem.with_label_noise`` takes, where clients have so many samples."""
+        import numpy as np
+
+        found: dict[int, np.ndarray] = {}
+        for k, (fault, who) in enumerate(zip(self._faults, self._who, strict=True)):
+            for client in sorted(who) if fault.kind == "label-noise" else ():
+                rng, count = self._streams.at("labels", client=client, step=k), samples[client]
+                chosen, classes = rng.random(count) < fault.rate, rng.random(count)
+                before = found.get(client, np.full(count, -1.0))
+                found[client] = np.where(chosen & (before < 0), classes, before)
+        return found
 
     def _struck(
         self, kinds: Sequence[str], round: int, phase: int | None, members: np.ndarray

@@ -166,6 +166,9 @@ class Problem(abc.ABC):
     precision: str | None = None
     """Of matrix products on a GPU, where it can be chosen: f32, tf32 or bf16."""
 
+    labelled: bool = False
+    """Whether samples have labels, which ``with_label_noise`` can change."""
+
     # What only networks use so far.
 
     augmentation: Augmentation | None = None
@@ -229,6 +232,14 @@ class Problem(abc.ABC):
     def label_counts(self, members: np.ndarray | None = None) -> Tensor | None:
         """Samples of each class, ``[C, classes]``; ``None`` where samples have no classes."""
         return None
+
+    def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> Self:
+        """A copy in which some clients' training samples are labelled as other classes.
+
+        ``noise`` has for each sample of a client a number from 0 to 1 that decides the other class,
+        or a negative one where its label stays. This problem and its data are left alone.
+        """
+        raise Unsupported(f"{type(self).__name__} has no labels that could be wrong")
 
     def tensors(self, x: Tensor) -> dict[str, Tensor]:
         """The model ``x`` by the names of its tensors, as it is exported."""

@@ -26,7 +26,7 @@ from undrift.core.faults import Faults, judging
 from undrift.core.faults import faults as planned_faults
 from undrift.core.method import Method
 from undrift.core.options import LocalOptions, local_steps
-from undrift.core.params import BadParameters, hints, plain
+from undrift.core.params import BadParameters, Refusal, hints, plain
 from undrift.core.problem import Facts, Problem
 from undrift.core.robust import Robust, robust
 from undrift.core.streams import Streams
@@ -151,6 +151,10 @@ class Engine:
         rule = self.rule = robust(reduction)
         reasons = method.refuse(n, self.cohort, self.steps, self.options.weights, rule)
         reasons += [reason for fault in self.planned for reason in fault.refuse(n)]
+        mislabelled = any(fault.kind == "label-noise" for fault in self.planned)
+        if mislabelled and not problem.labelled:
+            text = f"label-noise needs labels, and {type(problem).__name__} has none: leave it out"
+            reasons.append(Refusal("faults", text))
         if reasons := reasons + method.refuse_decay(self.options.decay):
             raise BadParameters(type(self).__name__, dict(reasons))
         if fields := method.open_fields():
@@ -160,7 +164,12 @@ class Engine:
         self.streams = Streams(seed)
         self.x0 = first_point(x0, problem)
         self.batches = Batches(self.streams, problem, batch, epochs is not None)
-        self.common = Common(method, problem, self.x0, Rules(self.batches, self.options))
+        planned = Faults(self.planned, self.streams, n) if self.planned else None
+        at_clients = problem
+        if planned is not None and mislabelled:
+            at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
+        rules = Rules(self.batches, self.options)
+        self.common = Common(method, problem, at_clients, self.x0, rules)
         decay = self.options.decay
         self.clock = Clock(method, self.steps, self.cohort, self.streams, decay)
         samples = None
@@ -171,9 +180,8 @@ class Engine:
         self.reducer = Reducer(samples, means)
         self.judge = Judge(Sound(problem.dim, self.x0.dtype, norm))
         self.faulty: FaultyClients | None = None
-        if self.planned:
-            found = Faults(self.planned, self.streams, n)
-            self.faulty = FaultyClients(found, self.judging.late == "count")
+        if planned is not None and any(fault.kind != "label-noise" for fault in self.planned):
+            self.faulty = FaultyClients(planned, self.judging.late == "count")
         self.round = self.phase = 0
         self.ledger = Ledger()
         self.rejections: list[Rejection] = []

@@ -34,6 +34,8 @@ class Common:
 
     method: Method
     problem: Problem
+    at_clients: Problem
+    """The same with the labels that clients train on, some of which may be wrong."""
     x0: Tensor
     rules: Rules
 
@@ -162,7 +164,7 @@ class Site:
 
     def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
         """Local work side by side, or in groups on threads where the problem prefers that."""
-        rules, problem = self.common.rules, self.problem
+        rules, problem = self.common.rules, self.common.at_clients
         if problem.together is None:
             oracle = problem.at(None if share.everyone else share.members)
             return self._did(share, me, got, Stacked(share, rules, oracle, previous))
@@ -253,7 +255,7 @@ class OneByOne(Site):
         for k in range(len(share.members)):
             one = share.part(slice(k, k + 1))
             before = None if previous is None else previous[k : k + 1]
-            f = One(one, self.common.rules, self.problem.at(one.members), before)
+            f = One(one, self.common.rules, self.common.at_clients.at(one.members), before)
             mine = self.method.Client(**{name: v[k] for name, v in rows.items()})
             try:
                 did.append(self._exchange(one, mine, got, f))

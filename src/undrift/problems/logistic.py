@@ -61,6 +61,11 @@ class Logistic(Regression[Block]):
     def digest(self) -> str:
         return digest("logistic", self.rows, self.held.first, self.held.sizes, self.l2)
 
+    def _relabel(self, rows: Tensor, classes: Tensor) -> None:
+        signs = torch.ones(len(self.rows), 1, dtype=self.rows.dtype)
+        signs[rows] = -1
+        self.rows = self.rows * signs.to(self.rows.device)
+
     def _measure(self, x: Tensor, block: Block) -> Measured:
         """A score of 0 counts half as classified right."""
         rows, best = block

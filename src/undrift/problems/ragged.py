@@ -81,6 +81,18 @@ def take(table: Tensor, index: Tensor) -> Tensor:
     return torch.unflatten(table.index_select(0, index.flatten()), 0, index.shape)
 
 
+def relabelled(labels: Tensor, rows: Tensor, numbers: Tensor, classes: int) -> Tensor:
+    """A copy of ``labels`` with another class in some rows, decided by numbers from 0 to 1.
+
+    >>> relabelled(torch.tensor([0, 1, 2]), torch.tensor([0, 2]), torch.tensor([0.0, 0.9]), 3)
+    tensor([1, 1, 1])
+    """
+    changed, rows = labels.clone(), rows.to(labels.device)
+    further = 1 + (numbers * (classes - 1)).long().to(labels.device)
+    changed[rows] = (changed[rows] + further) % classes
+    return changed
+
+
 def owned(parts: Sequence[ArrayLike], total: int) -> tuple[np.ndarray, Ragged]:
     """The numbers of the clients' samples, client by client, and who holds which of them."""
     arrays = positions(parts, total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
@@ -142,6 +143,7 @@ class RegressionOracle(Oracle):
 class Regression(ExactProblem[list[Block]], Generic[Block]):
     """f_i is a convex loss of client i's samples plus (l2/2)|x|^2; ``l2`` defaults to 1/M."""
 
+    labelled = True
     held: Ragged
     total: int
     """M, the samples of all clients."""
@@ -156,6 +158,23 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
         if not 0 <= self.l2 < float("inf"):
             raise ValueError(f"l2 = {l2} is not allowed: a finite number >= 0")
         return torch.from_numpy(order)
+
+    def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> Self:
+        everyone = np.full(self.total, -1.0)
+        for client, own in noise.items():
+            first = self.held.first[client]
+            everyone[first : first + len(own)] = own
+        changed = np.flatnonzero(everyone >= 0)
+        twin = copy.copy(self)
+        for cached in ("_everyone", "_parts", "_known", "optimum", "constants"):
+            twin.__dict__.pop(cached, None)
+        twin._relabel(torch.from_numpy(changed), torch.from_numpy(everyone[changed]))
+        twin._place(self.dtype, self.device)
+        return twin
+
+    @abc.abstractmethod
+    def _relabel(self, rows: Tensor, classes: Tensor) -> None:
+        """Give rows of a copied table other labels, which numbers from 0 to 1 decide."""
 
     @one_thread()
     def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:

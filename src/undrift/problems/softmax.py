@@ -14,7 +14,7 @@ from torch import Tensor
 
 from undrift.problems.digest import digest
 from undrift.problems.exact import Values, exact, moderate, pick, weights
-from undrift.problems.ragged import Ragged
+from undrift.problems.ragged import Ragged, relabelled
 from undrift.problems.regression import Measured, Pooled, Regression, RegressionOracle, Regularised
 
 PASS = 1 << 16
@@ -109,6 +109,11 @@ class Softmax(Regression[Block]):
     def digest(self) -> str:
         held, (rows, labels, classes, l2) = self.held, self.table
         return digest("softmax", rows, labels, classes, held.first, held.sizes, l2)
+
+    def _relabel(self, rows: Tensor, classes: Tensor) -> None:
+        self.table = self.table._replace(
+            labels=relabelled(self.table.labels, rows, classes, self.classes)
+        )
 
     def _measure(self, x: Tensor, block: Block) -> Measured:
         a, own, w = block.rows.double(), block.labels.unsqueeze(0), block.weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from undrift.core.params import BadParameters
 from undrift.core.problem import Problem, Sums, add_up
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
@@ -21,13 +23,13 @@ from undrift.problems.neural.measure import measure
 from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import NeuralOracle, Placed, Precision
-from undrift.problems.ragged import positions
+from undrift.problems.ragged import positions, relabelled
 
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
     from undrift.data.images import ImageSet
 
-NOBODY = np.array([], dtype=np.int64)
+NOBODY, NO_NOISE = np.array([], dtype=np.int64), np.array([])
 NEAR = 1_000_000
 """Weights that one core works on at a time: more leave its cache, fewer waste its time."""
 FEW = 2_000_000
@@ -65,6 +67,7 @@ class Neural(Problem):
     """
 
     differentiates = True
+    labelled = True
 
     def __init__(
         self,
@@ -199,6 +202,23 @@ class Neural(Problem):
         chosen = np.arange(self.clients) if members is None else members
         counts = [np.bincount(labels[self.parts[i]], minlength=classes) for i in chosen]
         return torch.from_numpy(np.stack(counts)).to(self.device, self.dtype)
+
+    def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> Self:
+        """Refused where a sample is held more than once: it has one label."""
+        if np.bincount(np.concatenate(self.parts)).max() > 1:
+            text = (
+                "label-noise needs samples that one client holds once, and some are held more "
+                "often: use another partition"
+            )
+            raise BadParameters("Neural", {"faults": text})
+        numbers = np.concatenate([NO_NOISE, *noise.values()])
+        rows = np.concatenate([NOBODY, *(self.parts[client] for client in noise)])
+        rows, numbers = rows[numbers >= 0], numbers[numbers >= 0]
+        samples, classes = self.placed.samples, len(self.class_names)
+        y = relabelled(samples.y, torch.from_numpy(rows), torch.from_numpy(numbers), classes)
+        twin = copy.copy(self)
+        twin.placed = dataclasses.replace(self.placed, samples=samples._replace(y=y), captured={})
+        return twin
 
     def release(self) -> None:
         self.placed.release()
