@@ -62,10 +62,10 @@ def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:
         file.write(head(parts, {**header, "digest": digest.hexdigest()}))
 
 
-def restore(engine: Engine, path: Path, identity: str) -> Notes:
+def restore(engine: Engine, path: Path, identity: str, round: int | None = None) -> Notes:
     """Continue from ``path`` and return its notes.
 
-    A file that is damaged or belongs to another run is refused and changes nothing.
+    A file that is damaged, or belongs to another run or round, is refused and changes nothing.
     """
     try:
         header, tensors = read(path, MOST)
@@ -80,9 +80,12 @@ def restore(engine: Engine, path: Path, identity: str) -> Notes:
         raise BadCheckpoint(path, "damaged (its digest does not match)", AGAIN)
     if header["identity"] != identity:
         raise BadCheckpoint(path, "belongs to another run", OTHER)
+    counters = json.loads(header["counters"])
+    if round not in (None, counters["round"]):
+        raise BadCheckpoint(path, f"is of round {counters['round']}, not {round}", AGAIN)
     noted = {name: tensors.pop(name) for name in [*tensors] if name.startswith(NOTE)}
     try:
-        engine.restore(tensors, json.loads(header["counters"]))
+        engine.restore(tensors, counters)
     except ValueError as error:
         raise BadCheckpoint(path, str(error), OTHER) from error
     notes: Notes = json.loads(header["notes"])
@@ -113,7 +116,7 @@ class Shelf:
                 tell(f"{file}: the rows measured before it are not all there; passed over")
                 continue
             try:
-                return restore(engine, file, self.identity)
+                return restore(engine, file, self.identity, round)
             except BadCheckpoint as error:
                 tell(f"{error.path}: {error.reason}; passed over")
         return None
