@@ -4,6 +4,7 @@ import json
 
 import pytest
 from tests.report.recorded import TARGET, record
+from tests.runs.older import unseal
 
 from undrift.cli import main
 
@@ -145,6 +146,7 @@ def test_a_folder_that_is_no_run(runs, capsys):
 
 
 def test_a_label_on_disk_cannot_command_the_terminal(runs, capsys):
+    unseal(runs / "runs/fast")
     path = runs / "runs/fast/metrics.jsonl"
     path.write_text(path.read_text().replace("SCAFFOLD", "\\u001b[2J"))
     main(["compare", "fast"])

@@ -7,6 +7,7 @@ import sys
 import pytest
 from tests.cli.test_start import PROBE
 from tests.report.recorded import record
+from tests.runs.older import unseal
 
 from undrift.cli import main
 from undrift.report import pictures
@@ -98,6 +99,8 @@ def test_everything_wrong_is_listed(runs, capsys):
     (runs / "empty").mkdir()
     assert "is not the folder of a run" in refused(capsys, "empty")
     (runs / "runs/one/metrics.jsonl").write_text("")
+    assert "do not belong together" in refused(capsys, "one")
+    unseal(runs / "runs/one")
     assert "nothing was recorded" in refused(capsys, "one")
     record(runs / "runs" / "judged", gap=None)
     assert "at most 1" in refused(capsys, "judged", "--target", "80")

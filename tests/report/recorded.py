@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from tests.runs.older import unseal
+
 from undrift.runs.folder import Folder, Outcome
 from undrift.spec.reader import parse
 
@@ -96,6 +98,7 @@ def share(folder: Folder, clients: int = 3, classes: int = 2) -> list[list[int]]
 
 def rename(folder: Folder) -> None:
     """Give the methods names that no spec may have, but a file on disk can."""
+    unseal(folder.path)
     for name in ("metrics.jsonl", "summary.json", "spec.toml"):
         text = folder.file(name).read_text()
         for old, new in zip(RATE, HOSTILE, strict=True):

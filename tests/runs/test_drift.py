@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
+from tests.runs.older import unseal
 
 import undrift as ud
 from undrift.check.federations import quadratic
@@ -160,6 +161,7 @@ def test_rows_of_before_still_load(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "some.toml").write_text(SPEC.format(name="some") + GD)
     assert main(["run", "some.toml"]) == 0
+    unseal(tmp_path / "runs/some")
     file = tmp_path / "runs/some/metrics.jsonl"
     old = [json.loads(line) | {"drift": 0.0} for line in file.read_text().splitlines()]
     file.write_text("".join(json.dumps(row) + "\n" for row in old))

@@ -99,7 +99,7 @@ def test_a_last_line_cut_short_is_left_out_but_damage_is_told(folder, spec):
         '{"label": 3, "seed": 0, "round": 1, "vectors": 0, "gradients": 0}\n',
     ):
         metrics.write_text(whole + damage)
-        with pytest.raises(BadFolder, match=r"metrics.jsonl:3: not a row"):
+        with pytest.raises(BadFolder, match=r"metrics.jsonl:3: "):
             folder.rows()
     folder.file("summary.json").write_text("{")
     with pytest.raises(BadFolder, match=r"summary.json cannot be read"):
@@ -238,7 +238,7 @@ def test_replacing_a_run_may_be_cut_short_at_any_file(folder, spec, monkeypatch,
     if state == "unfinished":
         folder.resume()
     folder.start(spec, {"python": "5"}, [])
-    assert folder.environment == {"python": "5"} and folder.outcomes() == []
+    assert folder.environment == {"python": "5", "sealed": True} and folder.outcomes() == []
 
 
 def test_a_line_that_does_not_fit_leaves_no_part(folder, spec, monkeypatch):

@@ -267,7 +267,7 @@ def draw(folder: Folder, spec: Spec) -> None:
 
 def report(folder: Folder, as_json: bool) -> int:
     """Print the table of a finished run; the exit code."""
-    rows, outcomes = folder.rows(), folder.outcomes()
+    rows, outcomes = folder.record()
     target, seeds = aim(folder.document(), metric(rows)), varied(folder.document())
     summaries = summarise(rows, target, outcomes)
     if as_json:

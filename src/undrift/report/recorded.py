@@ -74,11 +74,11 @@ def read(folders: Sequence[Folder]) -> list[Recorded]:
     names = titles(folders)
     runs = []
     for folder, title, prefix in zip(folders, names, prefixes(folders, names), strict=True):
-        rows = [row | {"label": prefix + row["label"]} for row in folder.rows()]
-        outcomes = [
-            dataclasses.replace(outcome, label=prefix + outcome.label)
-            for outcome in folder.outcomes()
-        ]
+        if not folder.file("metrics.jsonl").exists():
+            raise BadFolder(f"{folder.path} is not the folder of a run: it has no metrics.jsonl")
+        rows, outcomes = folder.record()
+        rows = [row | {"label": prefix + row["label"]} for row in rows]
+        outcomes = [dataclasses.replace(o, label=prefix + o.label) for o in outcomes]
         runs.append(Recorded(folder, title, prefix, folder.document(), rows, outcomes))
     if not any(run.rows for run in runs):
         raise BadFolder(f"{', '.join(names)}: nothing was recorded")

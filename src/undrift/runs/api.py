@@ -275,7 +275,7 @@ _SETTINGS = {
 def load(folder: str | Path) -> Recorded:
     """Read a run folder, finished or not: records, outcomes, models, spec."""
     place = Folder.of_run(folder)
-    return Recorded(place, place.document(), place.recorded(), place.outcomes())
+    return Recorded(place, place.document(), *place.record())
 
 
 def _experiment(
@@ -430,14 +430,16 @@ def _run(
         if not folder.on_data(experiment.data):
             emit(Unproven(folder.path))
         folder.tidy()
-        results = [Result(outcome) for outcome in folder.outcomes()]
+        rows, outcomes = folder.record()
+        results = [Result(outcome) for outcome in outcomes]
     else:
         results = carry_out(
             experiment, folder, afresh=overwrite, emit=emit, loggers=loggers, jobs=jobs
         )
         if not folder.complete:
             raise RuntimeError(f"{folder.path} is not finished: a process died; undrift.resume it")
-    return _collect(experiment, results, folder.recorded(), folder)
+        rows = folder.recorded()
+    return _collect(experiment, results, rows, folder)
 
 
 def _collect(

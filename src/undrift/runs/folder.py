@@ -55,6 +55,8 @@ FILES = {
     "report.html": "all of it for a browser, by undrift report",
 }
 MODELS = "models"
+SEALED = "sealed"
+"""The key of environment.json that says that every line of the journal has a seal."""
 PYTHON = "python"
 """The key of [problem] with the class of a problem that only its author's program can build."""
 
@@ -190,9 +192,16 @@ class Folder(Journal):
 
     @property
     def identity(self) -> str:
-        """Digests of the spec and the data at the start; empty in folders of older versions."""
+        """Digests of the spec and the data at the start, or the key of a kept run of ``reproduce``.
+
+        Empty in folders of older versions.
+        """
         found = self.environment
-        return " ".join(str(found[key]) for key in ("spec", "data") if key in found)
+        return " ".join(str(found[key]) for key in ("spec", "data", "key") if key in found)
+
+    @property
+    def sealed(self) -> bool:
+        return self.environment.get(SEALED) is True
 
     def start(
         self, recipe: Recipe, environment: Mapping[str, object], comments: Sequence[str]
@@ -202,6 +211,7 @@ class Folder(Journal):
         self.lock()
         self._tidy()
         self._digests.clear()
+        self._seals.clear()
         # Without the first file the run is not finished; spec.toml tells whose it is, so it stays.
         for name in (COMPLETE, *FILES, ENDED):
             if name not in (MODELS, "spec.toml"):
@@ -212,7 +222,8 @@ class Folder(Journal):
         _remove(self.file("tensorboard").rglob("events.out.tfevents.*"))
         self._clear()
         head = "".join(f"# {comment}\n" for comment in comments)
-        self.write("environment.json", json.dumps(environment, indent=2) + "\n")
+        about = {**environment, SEALED: True}
+        self.write("environment.json", json.dumps(about, indent=2) + "\n")
         for name, content in recipe.sources.items():
             self.write(name, content)
         self.write("spec.toml", head + recipe.toml())
@@ -234,8 +245,7 @@ class Folder(Journal):
         content = io.BytesIO()
         parquet.write_table(pyarrow.table(columns(self.rows())), content)
         self.write("metrics.parquet", content.getvalue())
-        summary = [outcome.record() for outcome in outcomes]
-        self.write(COMPLETE, json.dumps(summary, indent=2) + "\n")
+        self.conclude(outcomes)
         self._clear()
         self.close()
 

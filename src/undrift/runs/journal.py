@@ -8,13 +8,14 @@ import json
 import math
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from undrift._files import naming, sync, writing
 from undrift.runs.outcome import Outcome
+from undrift.runs.seals import Lines, after, beginning, check, seal, sealed
 
 METRICS, LOG = "metrics.jsonl", "log.txt"
 COMPLETE = "summary.json"
@@ -24,8 +25,12 @@ ENDED = f"{CHECKPOINTS}/outcomes.jsonl"
 PROOF = "proof"
 NEEDED = {"label", "seed", "round", "vectors", "gradients"}
 Row = dict[str, Any]
+Entry = dict[str, Any]
+"""An outcome as a file has it."""
 Key = tuple[str, int]
 """Label and seed."""
+Digests = dict[Key, "hashlib._Hash"]
+"""A running digest of the rows of each label and seed."""
 
 
 class BadFolder(ValueError):
@@ -48,14 +53,20 @@ class Journal:
         self.left: dict[Key, set[int]] = {}
         """Rounds that an interrupted run has rows of."""
         self.listeners: list[Listener] = []
-        self._digests: dict[Key, Any] = {}
-        """A running digest of the rows."""
+        self._digests: Digests = {}
+        self._seals: dict[str, str] = {}
+        """The running digest of each file that this process has written to."""
         self._open: dict[str, io.FileIO] = {}
 
     @property
     def identity(self) -> str:
-        """What tells this run from others; part of every proof."""
+        """What tells this run from others; part of every seal and proof."""
         return ""
+
+    @property
+    def sealed(self) -> bool:
+        """Whether every line has a seal: the run was begun by a version that writes them."""
+        return False
 
     @property
     def complete(self) -> bool:
@@ -71,21 +82,30 @@ class Journal:
             file.write(content.encode() if isinstance(content, str) else content)
 
     def append(self, row: Row) -> None:
-        self._line(METRICS, _json(row))
-        self._count(row)
+        text = _json(row)
+        self._add(METRICS, text)
+        self._digests.setdefault(key_of(row), hashlib.sha256()).update(text + b"\n")
         for listener in self.listeners:
             listener.row(row)
 
     def log(self, text: str) -> None:
-        self._line(LOG, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
+        self._line(LOG, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n".encode())
 
     def ended(self, outcome: Outcome) -> None:
         """Record that one method is through with one seed."""
         self.settle()
         self.file(CHECKPOINTS).mkdir(exist_ok=True)
-        self._line(ENDED, json.dumps(outcome.record() | {PROOF: self._proof(outcome)}))
+        entry = outcome.record()
+        self._add(ENDED, json.dumps(entry | {PROOF: self._proof(entry, self._digests)}).encode())
         for listener in self.listeners:
             listener.ended(outcome)
+
+    def conclude(self, outcomes: Sequence[Outcome]) -> None:
+        """Record how all of them ended, which marks the run as over."""
+        entries = [outcome.record() for outcome in outcomes]
+        for k, entry in enumerate(entries):
+            entry[PROOF] = self._proof(entry, self._digests, k, len(entries))
+        self.write(COMPLETE, json.dumps(entries, indent=2) + "\n")
 
     def settle(self) -> None:
         """Rows given so far survive a crash of the machine."""
@@ -97,83 +117,86 @@ class Journal:
         """Drop the rows of one method and seed after the round ``last``."""
         if max(self.left.get((label, seed), ()), default=-1) <= last:
             return
-        own = [row for row in self.rows() if key_of(row) != (label, seed) or row["round"] <= last]
-        self._digests.pop((label, seed), None)
-        for row in own:
-            if key_of(row) == (label, seed):
-                self._count(row)
-        self._rewrite(own)
+        own = [
+            (row, text)
+            for row, text in self._whole()
+            if key_of(row) != (label, seed) or row["round"] <= last
+        ]
+        self._rewrite(METRICS, [text for _, text in own])
+        self._digests = _digests(own)
 
     def mend(self, planned: Collection[Key] | None = None) -> list[str]:
         """Repair an unfinished journal and return what was dropped, in words.
 
-        Lines that a crash cut short go, as do rows of no label and seed that is ``planned``, and
-        outcomes that were changed, or whose rows or models were.
+        Lines that a crash cut short go, as do rows of no label and seed that is ``planned``,
+        outcomes that were changed, or whose rows or models were, and all rows from the first on
+        that is not as it was written, but for those that an outcome proves.
         """
         for name in (METRICS, LOG, ENDED):
             with suppress(FileNotFoundError):
                 whole, newline, torn = self.file(name).read_bytes().rpartition(b"\n")
                 if torn:
                     self.write(name, whole + newline)
-        rows = self.recorded()
-        own = [row for row in rows if planned is None or key_of(row) in planned]
-        for row in own:
+        rows, sound, damage = self._measured()
+        dropped = [damage] if damage else []
+        ended = set() if self.complete else self._disown(planned, rows, not damage, dropped)
+        if foreign := sum(row is not None and not _wanted(row, planned) for row, _ in rows):
+            dropped.append(f"{foreign} rows are of no method and seed of this run: removed")
+        kept = [
+            (row, text)
+            for number, (row, text) in enumerate(rows, 1)
+            if row and _wanted(row, planned) and (number <= sound or key_of(row) in ended)
+        ]
+        for row, _ in kept:
             self.left.setdefault(key_of(row), set()).add(row["round"])
-            self._count(row)
-        dropped = self._disown(planned)
-        if len(own) < len(rows):
-            self._rewrite(own)
-            dropped.append(
-                f"{len(rows) - len(own)} rows are of no method and seed of this run: removed"
-            )
+        self._digests = _digests(kept)
+        if len(kept) < len(rows) or damage:
+            self._rewrite(METRICS, [text for _, text in kept])
         return dropped
 
     def arrange(self, order: Mapping[Key, int]) -> None:
         """Sort the rows by label and seed, where several processes have mixed them."""
-        rows = self.recorded()
-        ordered = sorted(rows, key=lambda row: order.get(key_of(row), len(order)))
+        rows = self._whole()
+        ordered = sorted(rows, key=lambda entry: order.get(key_of(entry[0]), len(order)))
         if ordered != rows:
-            self._rewrite(ordered)
+            self._rewrite(METRICS, [text for _, text in ordered])
 
     def recorded(self) -> list[Row]:
         """The rows; none if the file does not exist yet."""
         return self.rows() if self.file(METRICS).exists() else []
 
     def rows(self) -> list[Row]:
-        """Every recorded row, without a last line that a crash cut short."""
+        """Every recorded row, without a last line that a crash cut short.
+
+        Raises :class:`BadFolder` if a line is not as it was written, or lines are missing.
+        """
         path = self.file(METRICS)
-        try:
-            lines = path.read_text(encoding="utf-8").split("\n")
-        except FileNotFoundError:
-            raise BadFolder(
-                f"{path} does not exist: {self.path} is not the folder of a run"
-            ) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadFolder(f"{path} cannot be read: {error}") from None
-        rows: list[Row] = []
-        for number, line in enumerate(lines[:-1], 1):
-            row = _parsed(line)
-            if not (
-                isinstance(row, dict) and row.keys() >= NEEDED and isinstance(row["label"], str)
-            ):
-                raise BadFolder(f"{path}:{number}: not a row of metrics")
-            rows.append(row)
-        return rows
+        if not path.exists():
+            raise BadFolder(f"{path} does not exist: {self.path} is not the folder of a run")
+        return [row for row, _ in self._whole()]
 
     def outcomes(self) -> list[Outcome]:
         """How the methods ended; of an unfinished run, those that have."""
-        path = self.file(COMPLETE if self.complete else ENDED)
-        try:
-            text = path.read_text(encoding="utf-8")
-            whole = path.name == COMPLETE
-            found = json.loads(text) if whole else map(json.loads, text.split("\n")[:-1])
-            return [
-                Outcome(**{key: v for key, v in entry.items() if key != PROOF}) for entry in found
-            ]
-        except FileNotFoundError:
-            return []
-        except (ValueError, TypeError, AttributeError):
-            raise BadFolder(f"{path} cannot be read") from None
+        return [outcome for _, outcome in self._entries(self.complete)]
+
+    def record(self) -> tuple[list[Row], list[Outcome]]:
+        """Rows and outcomes; :class:`BadFolder` if they are not those that were written."""
+        complete = self.complete
+        entries = self._entries(complete)  # before the rows, which may become more
+        rows = self._whole()
+        digests = _digests(rows)
+        for k, (entry, _) in enumerate(entries):
+            place = (k, len(entries)) if complete else ()
+            if entry.get(PROOF) in (None, self._proof(entry, digests, *place)):
+                continue
+            if self._entries(self.complete) != entries:  # the run went on meanwhile
+                return self.record()
+            raise BadFolder(
+                f"{self.file(COMPLETE if complete else ENDED)}: how {_words(entry)} ended and its "
+                f"rows in {METRICS} do not belong together: lines are lost, or one of the files "
+                f"was changed. {self._remedy}"
+            )
+        return [row for row, _ in rows], [outcome for _, outcome in entries]
 
     def close(self) -> None:
         for listener in self.listeners:
@@ -181,52 +204,130 @@ class Journal:
         for file in self._open.values():
             file.close()
         self._open.clear()
+        self._seals.clear()
 
-    def _count(self, row: Row) -> None:
-        """Add a row to the digest of its label and seed."""
-        known = self._digests.setdefault(key_of(row), hashlib.sha256())
-        known.update(f"{_json(row)}\n".encode())
+    @property
+    def _remedy(self) -> str:
+        if self.complete:
+            return "Run it anew: undrift run SPEC --overwrite"
+        return f"What is sound is kept and the rest is run again by: undrift resume {self.path}"
 
-    def _proof(self, outcome: Outcome) -> str:
-        """A digest of the run's identity, of an outcome and of its rows."""
-        rows = self._digests.get(outcome.key, hashlib.sha256()).hexdigest()
-        text = json.dumps([self.identity, outcome.record(), rows], sort_keys=True)
+    def _proof(self, entry: Entry, digests: Digests, *place: int) -> str:
+        """A digest of the run's identity, of an outcome, its rows and its ``place`` among all."""
+        about = {key: value for key, value in entry.items() if key != PROOF}
+        rows = digests.get(key_of(about), hashlib.sha256()).hexdigest()
+        text = json.dumps([self.identity, about, rows, *place], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def _disown(self, planned: Collection[Key] | None) -> list[str]:
-        """Drop unsound outcomes and return them in words. Older versions left no proof to check."""
-        outcomes = self.outcomes()
-        if self.complete or not outcomes:
-            return []
-        lines = self.file(ENDED).read_text(encoding="utf-8").split("\n")[:-1]
-        sound, dropped = list[str](), list[str]()
-        for line, outcome in zip(lines, outcomes, strict=True):
-            proof = json.loads(line).get(PROOF)
-            there = all(self.file(name).is_file() for name in outcome.files.values())
-            wanted = planned is None or outcome.key in planned
-            older = proof is None and not self.identity
-            if wanted and there and (older or proof == self._proof(outcome)):
-                sound.append(line)
+    def _check(self, name: str) -> Lines:
+        """The lines of a file that is sealed; none if it does not exist."""
+        path = self.file(name)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            content = b""
+        except OSError as error:
+            raise BadFolder(f"{path} cannot be read: {error}") from None
+        return check(content, beginning(self.identity, name), self.sealed)
+
+    def _measured(self) -> tuple[list[tuple[Row | None, bytes]], int, str]:
+        """Rows with their lines, ``None`` for what is no row; how many are sound; what is wrong."""
+        lines = self._check(METRICS)
+        rows = [(_row(text), text) for text in lines.texts]
+        unread = next((k for k, (row, _) in enumerate(rows) if row is None), len(rows))
+        if unread < lines.sound:  # written without a seal, by an earlier version
+            return rows, unread, f"{self.file(METRICS)}:{unread + 1}: not a row of metrics"
+        return rows, lines.sound, self._damage(METRICS, lines)
+
+    def _damage(self, name: str, lines: Lines) -> str:
+        """Where lines are not as they were written, in words; empty if they are."""
+        if lines.broken is None:
+            return ""
+        before = f"the first {lines.sound} lines are" if lines.sound > 1 else "the first line is"
+        sound = before if lines.sound else "no line before it is known to be"
+        return (
+            f"{self.file(name)}:{lines.broken}: changed, added or moved, or lines before it are "
+            f"lost ({sound} sound)"
+        )
+
+    def _whole(self) -> list[tuple[Row, bytes]]:
+        """Rows with their lines; :class:`BadFolder` unless all are as they were written."""
+        rows, _, damage = self._measured()
+        if damage:
+            raise BadFolder(f"{damage}. {self._remedy}")
+        return [(row, text) for row, text in rows if row is not None]
+
+    def _entries(self, complete: bool) -> list[tuple[Entry, Outcome]]:
+        """Outcomes, as the file has them and as they are."""
+        path = self.file(COMPLETE if complete else ENDED)
+        if complete:
+            try:
+                found = json.loads(path.read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                return []
+            except (OSError, ValueError):
+                found = None
+        else:
+            lines = self._check(ENDED)
+            if damage := self._damage(ENDED, lines):
+                raise BadFolder(f"{damage}. {self._remedy}")
+            found = [*map(_parsed, lines.texts)]
+        entries: list[Any] = found if isinstance(found, list) else [None]
+        known = [(entry, outcome) for entry in entries if (outcome := _outcome(entry))]
+        if len(known) < len(entries):
+            raise BadFolder(f"{path} cannot be read. {self._remedy}")
+        return known
+
+    def _disown(
+        self,
+        planned: Collection[Key] | None,
+        rows: Iterable[tuple[Row | None, bytes]],
+        intact: bool,
+        dropped: list[str],
+    ) -> set[Key]:
+        """Drop unsound outcomes, say so, and return the others. Older versions left no proof."""
+        lines = self._check(ENDED)
+        if damage := self._damage(ENDED, lines):
+            dropped.append(damage)
+        digests = _digests((row, text) for row, text in rows if row)
+        sound = dict[Key, bytes]()
+        for text in lines.texts:
+            entry = _parsed(text)
+            outcome = _outcome(entry)
+            if outcome is None or outcome.key in sound:
+                continue
+            older = PROOF not in entry and not self.identity and intact and not damage
+            proven = older or entry.get(PROOF) == self._proof(entry, digests)
+            models = map(self.file, outcome.files.values())
+            if proven and _wanted(entry, planned) and all(file.is_file() for file in models):
+                sound[outcome.key] = text
             else:
-                dropped.append(
-                    f"{outcome.label}, seed {outcome.seed}: "
-                    "its rows, outcome or model have been changed"
-                )
-        if dropped:
-            self.write(ENDED, "".join(f"{line}\n" for line in sound))
-        return dropped
+                dropped.append(f"{_words(entry)}: its rows, outcome or model have been changed")
+        if len(sound) < len(lines.texts) or damage:
+            self._rewrite(ENDED, sound.values())
+        return {*sound}
 
-    def _rewrite(self, rows: Iterable[Row]) -> None:
-        if file := self._open.pop(METRICS, None):
+    def _add(self, name: str, text: bytes) -> None:
+        """Append a sealed line."""
+        before = self._seals.get(name) or self._check(name).last
+        seal = after(before, text)
+        self._line(name, sealed(text, seal))
+        self._seals[name] = seal
+
+    def _rewrite(self, name: str, texts: Iterable[bytes]) -> None:
+        """Replace the lines of a file that is sealed."""
+        if file := self._open.pop(name, None):
             file.close()
-        self.write(METRICS, "".join(f"{_json(row)}\n" for row in rows))
+        content, last = seal(texts, beginning(self.identity, name))
+        self.write(name, content)
+        self._seals[name] = last
 
-    def _line(self, name: str, text: str) -> None:
+    def _line(self, name: str, line: bytes) -> None:
         with naming(self.file(name)):
             file = self._open.get(name)
             if file is None:
                 file = self._open[name] = io.FileIO(self.file(name), "a")
-            line, size = f"{text}\n".encode(), file.seek(0, os.SEEK_END)
+            size = file.seek(0, os.SEEK_END)
             try:
                 while line:
                     line = line[file.write(line) :]
@@ -240,8 +341,8 @@ def key_of(row: Row) -> Key:
     return row["label"], row["seed"]
 
 
-def _json(row: Row) -> str:
-    return json.dumps(finite(row))
+def _json(row: Row) -> bytes:
+    return json.dumps(finite(row)).encode()
 
 
 def finite(row: Row) -> Row:
@@ -259,8 +360,43 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _parsed(line: str) -> object:
+def _digests(rows: Iterable[tuple[Row, bytes]]) -> Digests:
+    found: Digests = {}
+    for row, text in rows:
+        found.setdefault(key_of(row), hashlib.sha256()).update(text + b"\n")
+    return found
+
+
+def _wanted(found: Row | Entry, planned: Collection[Key] | None) -> bool:
+    return planned is None or key_of(found) in planned
+
+
+def _words(entry: Entry) -> str:
+    return f"{entry['label']}, seed {entry['seed']}"
+
+
+def _row(text: bytes) -> Row | None:
+    """The row of a line; ``None`` if it has none."""
+    row = _parsed(text)
+    whole = isinstance(row, dict) and row.keys() >= NEEDED
+    return row if whole and _keyed(row) and isinstance(row["round"], int) else None
+
+
+def _outcome(entry: Any) -> Outcome | None:
+    """The outcome that a file has; ``None`` if it has none."""
     try:
-        return json.loads(line)
-    except ValueError:
+        outcome = Outcome(**{key: value for key, value in entry.items() if key != PROOF})
+    except (TypeError, AttributeError):
+        return None
+    return outcome if _keyed(entry) else None
+
+
+def _keyed(found: Row | Entry) -> bool:
+    return isinstance(found["label"], str) and isinstance(found["seed"], int)
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text.decode())
+    except (ValueError, RecursionError):
         return None

@@ -55,7 +55,7 @@ def find(
     folder: Folder, label: str, seed: int | None = None, best: bool = False
 ) -> tuple[Outcome, Path]:
     """How that method ended, and the file of its model. Raises :class:`BadFolder`."""
-    outcomes = folder.outcomes()
+    _, outcomes = folder.record()
     tables = [table for table in folder.document().get("method", []) if isinstance(table, dict)]
     labels = [
         *dict.fromkeys([str(table.get("label")) for table in tables] + [o.label for o in outcomes])
