@@ -9,6 +9,7 @@ import json
 import time
 import zipfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from undrift._files import writing
@@ -137,9 +138,11 @@ class Cache:
                 for key, names in sorted(_members(archive).items()):
                     rows = archive.read(f"{key}/metrics.jsonl").count(b"\n")
                     here = self.folder(key)
-                    if here.file("metrics.jsonl").is_file() and len(here.rows()) >= rows:
-                        continue
+                    with suppress(BadFolder):  # one that is damaged is replaced
+                        if len(here.record()[0]) >= rows:
+                            continue
                     taken += 1
+                    here.file(COMPLETE).unlink(missing_ok=True)
                     for name in names:
                         here.write(name, archive.read(f"{key}/{name}"))
         except (zipfile.BadZipFile, KeyError) as error:
@@ -154,8 +157,8 @@ class Kept:
 
     def __init__(self, folder: Folder):
         self.folder = folder
-        self.rows: list[Row] = folder.rows() if folder.file("metrics.jsonl").is_file() else []
-        self.outcome: Outcome | None = next(iter(folder.outcomes()), None)
+        self.rows, outcomes = folder.record()
+        self.outcome: Outcome | None = next(iter(outcomes), None)
 
     @property
     def last(self) -> int:
@@ -178,17 +181,18 @@ def begin(folder: Folder, want: Want, note: str) -> None:
     folder.lock()
     if folder.file("metrics.jsonl").is_file():
         folder.resume()
+        folder.file(COMPLETE).unlink(missing_ok=True)  # it holds for the rows so far
         folder.write("spec.toml", want.alone.toml())
         return
     about = {"date": time.strftime("%Y-%m-%d"), "precision": want.precision, "note": note}
-    known = {name: value for name, value in about.items() if value}
+    known = {name: value for name, value in about.items() if value} | {"key": want.key}
     folder.start(want.alone, environment(want.spec.device) | known, [])
 
 
 def end(folder: Folder, outcome: Outcome) -> None:
     """Record how a run ended."""
     folder.settle()
-    folder.write(COMPLETE, json.dumps([outcome.record()], indent=2) + "\n")
+    folder.conclude([outcome])
 
 
 def without_defaults(record: object, left_out: Iterable[str] = ()) -> dict[str, object]:
