@@ -8,6 +8,7 @@ import pytest
 
 from undrift.cli import VERBS, main
 from undrift.core.cohort import Sampling
+from undrift.core.faults import Fault, Judging
 from undrift.core.method import registry
 from undrift.core.params import hints, meanings
 from undrift.core.robust import registry as reductions
@@ -74,13 +75,13 @@ def test_the_tables_name_everything_and_fit(capsys, monkeypatch):
 def test_every_setting_of_a_spec_is_explained(capsys):
     rows = json.loads(told(capsys, "list", "settings", "--json"))
     options = [engine.options for engine in engines.values()]
-    tables = (Settings, Sampling, *reductions.values(), *options)
+    tables = (Settings, Sampling, Fault, Judging, *reductions.values(), *options)
     listed = [f.name for cls in tables for f in dataclasses.fields(cls)]
     fields = set(listed)
     assert sorted(row["name"] for row in rows) == sorted(listed)
     assert all(row["meaning"] and row["takes"] for row in rows)
     assert {row["name"] for row in rows if row["required"]} == {
-        "name", "rounds", "size", "share", "bad", "radius"
+        "name", "rounds", "size", "share", "bad", "radius", "kind"
     }  # fmt: skip
     known = {row["name"]: row for row in rows}
     assert known["clip_scope"]["default"] == "task" and known["clip_scope"]["meaning"].endswith(

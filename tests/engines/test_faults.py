@@ -236,26 +236,26 @@ def test_a_norm_bound_is_a_multiple_of_the_median():
 @pytest.mark.parametrize(
     ("given", "field"),
     [
-        ({"kind": "none"}, "kind"),
-        ({}, "kind"),
-        ({"kind": "nan", "rate": 2.0}, "rate"),
-        ({"kind": "nan", "clients": [0], "share": 0.1}, "share"),
-        ({"kind": "nan", "clients": [5]}, "faults"),
-        ({"kind": "nan", "colour": 1}, "colour"),
+        ({"kind": "none"}, "faults.0.kind"),
+        ({}, "faults.0.kind"),
+        ({"kind": "nan", "rate": 2.0}, "faults.0.rate"),
+        ({"kind": "nan", "clients": [0], "share": 0.1}, "faults.0.share"),
+        ({"kind": "nan", "clients": [5]}, "faults.0.clients"),
+        ({"kind": "nan", "colour": 1}, "faults.0.colour"),
+        (["nan"], "faults.0.kind"),
         ("nan", "faults"),
         (3, "faults"),
     ],
 )
 def test_wrong_plans_are_refused_by_field(given, field):
     with pytest.raises(BadParameters) as refused:
-        Simulate(
-            FedAvg(lr=0.1), PROBLEM, faults=given if isinstance(given, (str, int)) else [given]
-        )
+        Simulate(FedAvg(lr=0.1), PROBLEM, faults=[given] if isinstance(given, dict) else given)
     assert field in refused.value.problems
 
 
 def test_wrong_judging_is_refused_by_field():
-    for given, field in (({"norm": 0.0}, "norm"), ({"patience": -1}, "patience"), (3, "judge")):
+    wrong = {"judge.norm": {"norm": 0.0}, "judge.patience": {"patience": -1}, "judge": 3}
+    for field, given in wrong.items():
         with pytest.raises(BadParameters) as refused:
             Simulate(FedAvg(lr=0.1), PROBLEM, judge=given)
         assert field in refused.value.problems

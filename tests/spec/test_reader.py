@@ -71,6 +71,8 @@ def test_every_key_reaches_the_engine():
         "reduction": None,
         "engine": "simulate",
         "dtype": None,
+        "faults": None,
+        "judge": None,
     }
     common |= {"device": "cpu", "weight_decay": 1e-3, "clip_scope": "reference"}
     assert spec.setting(first) == common | {"steps": 1, "epochs": 2, "clip": 10.0, "decay": 0.998}

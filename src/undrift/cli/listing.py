@@ -143,6 +143,7 @@ def problems(as_json: bool) -> None:
 
 def settings(as_json: bool) -> None:
     from undrift.core.cohort import Sampling
+    from undrift.core.faults import Fault, Judging
     from undrift.core.robust import registry as rules
     from undrift.engines.named import registry as engines
     from undrift.spec.schema import SETTINGS, TRAINING, Settings
@@ -151,12 +152,15 @@ def settings(as_json: bool) -> None:
     engine = f"{known['engine'].takes} or table"
     also = {"cohort": "whole number >= 1 or table", "objective": "text or table", "engine": engine}
     also["reduction"] = f"{' or '.join(map(repr, rules))} or table"
+    also |= {"faults": "tables", "judge": "table"}
     for name, takes in also.items():
         known[name] = dataclasses.replace(known[name], takes=takes)
     parts = {
         "at the top of a spec": [known[name] for name in SETTINGS if name not in TRAINING],
         "at the top, or in a [[method]] for that one": [known[name] for name in TRAINING],
         "in [cohort]; cohort = 5 is the same as size = 5": explained(Sampling),
+        "in [[faults]], one for each thing that goes wrong": explained(Fault),
+        "in [judge]": explained(Judging),
     }
     parts |= {
         f'in [reduction] with name = "{name}", {rule.title}': explained(rule)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from undrift.core.params import (
@@ -68,13 +68,15 @@ class Fault:
         if problems:
             raise BadParameters("faults", problems)
 
-    def refuse(self, clients: int) -> list[Refusal]:
-        """Why it cannot happen among ``clients``."""
-        unknown = [number for number in self.clients or () if number >= clients]
-        if not unknown:
-            return []
-        text = f"client {unknown[0]} does not exist: there are {clients}, counted from 0"
-        return [Refusal("faults", text)]
+    def refuse(self, clients: int, labelled: bool) -> list[Refusal]:
+        """Why it cannot happen among ``clients``, whose samples have labels or not."""
+        reasons = []
+        if unknown := [number for number in self.clients or () if number >= clients]:
+            text = f"client {unknown[0]} does not exist: there are {clients}, counted from 0"
+            reasons.append(Refusal("clients", text))
+        if self.kind == "label-noise" and not labelled:
+            reasons.append(Refusal("kind", "the samples of this problem have no labels to change"))
+        return reasons
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,23 +162,43 @@ def _affected(k: int, fault: Fault, streams: Streams, total: int) -> frozenset[i
 
 
 def faults(given: object) -> tuple[Fault, ...]:
-    """The faults of a run from themselves or their tables. Raises :class:`BadParameters`."""
+    """The faults of a run from themselves or their tables.
+
+    Raises :class:`BadParameters`, whose fields are those of a spec, as ``faults.0.rate``.
+    """
     if given is None:
         return ()
     if isinstance(given, (Fault, Mapping)):
         given = [given]
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if isinstance(given, str) or not isinstance(given, Sequence):
         text = not_allowed("faults", given, "a list of tables, each with a kind")
         raise BadParameters("faults", {"faults": text})
-    return tuple(_fault(one) for one in given)
+    found, problems = list[Fault](), dict[str, str]()
+    for i, one in enumerate(given):
+        try:
+            found.append(_fault(one))
+        except BadParameters as error:
+            problems |= {f"faults.{i}.{field}": text for field, text in error.problems.items()}
+    if problems:
+        raise BadParameters("faults", problems)
+    return tuple(found)
+
+
+def refuse(faults: Sequence[Fault], clients: int, labelled: bool = True) -> list[Refusal]:
+    """Which faults cannot happen among ``clients``, and why."""
+    return [
+        Refusal(f"faults.{i}.{field}", text)
+        for i, fault in enumerate(faults)
+        for field, text in fault.refuse(clients, labelled)
+    ]
 
 
 def _fault(given: object) -> Fault:
     if isinstance(given, Fault):
         return given
     if not isinstance(given, Mapping):
-        text = not_allowed("faults", given, "a list of tables, each with a kind")
-        raise BadParameters("faults", {"faults": text})
+        text = not_allowed("fault", given, "a table with a kind")
+        raise BadParameters("faults", {"kind": text})
     table = {name: plain(value) for name, value in given.items()}
     if problems := check("faults", Fault, table):
         raise BadParameters("faults", problems)
@@ -184,7 +206,10 @@ def _fault(given: object) -> Fault:
 
 
 def judging(given: object) -> Judging:
-    """How work is judged, from a table or itself. Raises :class:`BadParameters`."""
+    """How work is judged, from a table or itself.
+
+    Raises :class:`BadParameters`, whose fields are those of a spec, as ``judge.norm``.
+    """
     if given is None or isinstance(given, Judging):
         return given or Judging()
     if not isinstance(given, Mapping):
@@ -192,5 +217,5 @@ def judging(given: object) -> Judging:
         raise BadParameters("judge", {"judge": text})
     table = {name: plain(value) for name, value in given.items()}
     if problems := check("judge", Judging, table):
-        raise BadParameters("judge", problems)
+        raise BadParameters("judge", {f"judge.{field}": text for field, text in problems.items()})
     return Judging(**table)

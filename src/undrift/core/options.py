@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from undrift.core.cohort import Sampling
+from undrift.core.faults import Fault, Judging
 from undrift.core.params import Count, NonNegative, Positive, Probability
 from undrift.core.robust import Robust
 from undrift.core.struct import Vec
@@ -90,11 +91,15 @@ class RunOptions(LocalOptions, LocalWork):
         batch: samples of a mini-batch; left out: all that a client has.
         reduction: a robust one that takes the place of the mean of the uploads: a name, or a table
             with its parameters; left out: the mean.
+        faults: what clients do wrong on purpose: tables, each with a kind.
+        judge: whose work counts, and when a run gives up: a table.
     """
 
     cohort: Sampling | None = None
     batch: Count | None = None
     reduction: Robust | None = None
+    faults: list[Fault] | None = None
+    judge: Judging | None = None
 
 
 def fades(lr: object, decay: float, rounds: int, least: float) -> str:

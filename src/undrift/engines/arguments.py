@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from undrift.core.cohort import sampling
+from undrift.core.faults import faults, judging
 from undrift.core.method import Method
 from undrift.core.options import RunOptions, pace
 from undrift.core.params import BadParameters, Natural, check, hints
@@ -16,8 +17,10 @@ from undrift.core.problem import Facts, Problem
 from undrift.core.robust import robust
 from undrift.engines.options import NoOptions
 
-TABLES = {"cohort": sampling, "reduction": robust}
+TABLES: Mapping[str, Callable[[object], object]] = {"cohort": sampling, "reduction": robust}
 """Arguments that may be tables, and what reads them."""
+PLANS: Mapping[str, Callable[[object], object]] = {"faults": faults, "judge": judging}
+"""Those whose fields are told by their places in a spec."""
 SWAPPED = "the arguments are the other way round: first the method, then the problem"
 
 
@@ -37,7 +40,7 @@ def refusals(
     ``own`` declares the options that only this engine takes.
     """
     mine = {name: value for name, value in given.items() if name in hints(own)}
-    others = {n: v for n, v in given.items() if n not in mine and n not in TABLES}
+    others = {n: v for n, v in given.items() if n not in {*mine, *TABLES, *PLANS}}
     problems = not_methods(method, problem) | check("engine", Setting, others)
     problems |= check("engine", own, mine)
     if given.get("steps") == []:
@@ -49,6 +52,12 @@ def refusals(
             problems[name] = error.problems.get(name) or "; ".join(
                 f"{name}: {text}" for text in error.problems.values()
             )
+    for name, read in PLANS.items():
+        try:
+            read(given.get(name))
+        except BadParameters as error:
+            for field, why in error.problems.items():
+                problems[field] = why if field == name else f"{name}: {why}"
     text = pace(given.get("steps", 1) != 1, given.get("epochs") is not None, given.get("batch"))
     if text and "epochs" not in problems:
         problems["epochs"] = text

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from undrift.core.cohort import Cohort, Sampling, sampling
-from undrift.core.faults import Faults, judging
+from undrift.core.faults import Faults, judging, refuse
 from undrift.core.faults import faults as planned_faults
 from undrift.core.method import Method
 from undrift.core.options import LocalOptions, local_steps
-from undrift.core.params import BadParameters, Refusal, hints, plain
+from undrift.core.params import BadParameters, hints, plain
 from undrift.core.problem import Facts, Problem
 from undrift.core.robust import Robust, robust
 from undrift.core.streams import Streams
@@ -134,7 +134,7 @@ class Engine:
     ):
         steps, batch, epochs, seed = map(plain, (steps, batch, epochs, seed))
         given = {"steps": steps, "cohort": cohort, "batch": batch, "epochs": epochs, "seed": seed}
-        given["reduction"] = reduction
+        given |= {"reduction": reduction, "faults": faults, "judge": judge}
         problems = refusals(method, problem, given | options, self.Options)
         if isinstance(problem, str):
             text = "an engine takes a Problem, undrift.run a name"
@@ -150,11 +150,8 @@ class Engine:
         self.planned, self.judging = planned_faults(faults), judging(judge)
         rule = self.rule = robust(reduction)
         reasons = method.refuse(n, self.cohort, self.steps, self.options.weights, rule)
-        reasons += [reason for fault in self.planned for reason in fault.refuse(n)]
-        mislabelled = any(fault.kind == "label-noise" for fault in self.planned)
-        if mislabelled and not problem.labelled:
-            text = f"label-noise needs labels, and {type(problem).__name__} has none: leave it out"
-            reasons.append(Refusal("faults", text))
+        reasons += [*refuse(self.planned, n, problem.labelled)]
+        reasons += method.refuse_late(self.judging.late)
         if reasons := reasons + method.refuse_decay(self.options.decay):
             raise BadParameters(type(self).__name__, dict(reasons))
         if fields := method.open_fields():

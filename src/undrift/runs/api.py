@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from undrift.core.cohort import Sampling
+from undrift.core.faults import Fault, Judging
 from undrift.core.method import Method, registry
 from undrift.core.options import Scope, Weights
 from undrift.core.params import BadParameters, fits, plain, shown
@@ -42,6 +43,8 @@ __all__ = ["Run", "Runs", "load", "prepare", "resolve", "resume", "run", "run_sp
 Point = torch.Tensor | NDArray[np.generic] | Sequence[float]
 Cohort = int | Sampling | Mapping[str, object]
 Rule = str | Robust | Mapping[str, object]
+FaultPlan = Sequence[Fault | Mapping[str, object]]
+Judge = Judging | Mapping[str, object]
 SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
 
 
@@ -58,7 +61,8 @@ def run(  # type: ignore[overload-overlap]
     dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
     engine: str = "simulate", store: str = "auto", weight_decay: float = 0.0,
     clip: float | None = None, clip_scope: Scope = "task", decay: float = 1.0,
-    weights: Weights = "uniform", problem_seed: int | None = None, **parameters: object,
+    weights: Weights = "uniform", faults: FaultPlan | None = None, judge: Judge | None = None,
+    problem_seed: int | None = None, **parameters: object,
 ) -> Run: ...
 @overload
 def run(
@@ -71,7 +75,8 @@ def run(
     dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
     engine: str = "simulate", store: str = "auto", weight_decay: float = 0.0,
     clip: float | None = None, clip_scope: Scope = "task", decay: float = 1.0,
-    weights: Weights = "uniform", problem_seed: int | None = None, **parameters: object,
+    weights: Weights = "uniform", faults: FaultPlan | None = None, judge: Judge | None = None,
+    problem_seed: int | None = None, **parameters: object,
 ) -> Runs: ...
 # fmt: on
 def run(
@@ -103,6 +108,8 @@ def run(
     clip_scope: Scope = "task",
     decay: float = 1.0,
     weights: Weights = "uniform",
+    faults: FaultPlan | None = None,
+    judge: Judge | None = None,
     problem_seed: int | None = None,
     **parameters: object,
 ) -> Run | Runs:
@@ -143,6 +150,8 @@ def run(
             (undrift.core.options.Treatment).
         decay: factor on lr after every round.
         weights: uniform, or samples: clients count by their number of samples.
+        faults: what clients do wrong on purpose: tables, each with a kind (docs/faults.md).
+        judge: whose work counts, and when a run gives up: a table of norm, patience and late.
         problem_seed: the parameter seed of a named problem: decides its data, its split, its first
             weights.
         **parameters: the other parameters of a named problem.
@@ -159,7 +168,7 @@ def run(
         "reduction": reduction, "x0": x0, "seed": seed, "dtype": dtype, "device": device,
         "engine": engine, "store": store,
         "weight_decay": weight_decay, "clip": clip, "clip_scope": clip_scope, "decay": decay,
-        "weights": weights, "problem_seed": problem_seed,
+        "weights": weights, "faults": faults, "judge": judge, "problem_seed": problem_seed,
     }  # fmt: skip
     methods = labelled(method)
     checked = settle(methods.values(), problem, given, parameters)
@@ -268,7 +277,7 @@ def resume(
 
 _SETTINGS = {
     "rounds", "every", "seeds", "steps", "epochs", "cohort", "batch", "device", "engine", "weights",
-    "weight_decay", "clip", "clip_scope", "decay", "reduction",
+    "weight_decay", "clip", "clip_scope", "decay", "reduction", "faults", "judge",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from undrift.core.cohort import sampling
+from undrift.core.faults import Judging, faults, judging
 from undrift.core.method import Method
 from undrift.core.params import BadParameters, check, hints, not_allowed, plain, unknown
 from undrift.core.problem import Problem
@@ -75,6 +76,9 @@ def settle(
         wrong |= _about(problem, values["parameters"], [*given])
     if wrong:
         raise BadParameters("run", wrong)
+    values["faults"] = [*faults(values["faults"])] or None
+    judge = judging(values["judge"])
+    values["judge"] = None if judge == Judging() else judge
     return values
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from undrift.core.cohort import Sampling, sampling
+from undrift.core.faults import judging, refuse
 from undrift.core.method import Method
 from undrift.core.options import RunOptions, fades, local_steps
 from undrift.core.params import BadParameters, hints
@@ -208,6 +209,8 @@ def _task(
         return None
     steps = local_steps(entry.steps, entry.epochs, spec.batch, problem.samples)
     reasons = task.method.refuse(problem.clients, cohort, steps, spec.weights, spec.reduction)
+    reasons += refuse(spec.faults or (), problem.clients, problem.labelled)
+    reasons += task.method.refuse_late(judging(spec.judge).late)
     complaints += [spec.complaint(i, *reason) for reason in reasons]
     if why := task.fades():
         complaints.append(spec.complaint(i, "decay", why))

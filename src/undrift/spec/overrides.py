@@ -16,7 +16,8 @@ WORD = re.compile(r"[A-Za-z][\w.+-]*")
 SHORT = {"cohort": "size", "reduction": "name", "objective": "name", "engine": "name"}
 """Tables that may be given by this one value alone."""
 ALLOWED = ("method.FIELD", "method.LABEL.FIELD", "problem.PARAMETER", "cohort.FIELD",
-           "reduction.FIELD", "objective.FIELD", "engine.OPTION", *SETTINGS)  # fmt: skip
+           "reduction.FIELD", "objective.FIELD", "engine.OPTION", "judge.FIELD",
+           *SETTINGS)  # fmt: skip
 
 
 class Flag(NamedTuple):
@@ -81,7 +82,7 @@ def _targets(
             return [path]
         case (top, _) if top in SHORT:
             return [path]
-        case ("problem", _) if isinstance(document.get("problem", {}), dict):
+        case ("problem" | "judge" as top, _) if isinstance(document.get(top, {}), dict):
             return [path]
         case ("method", name):
             taken = [fields(i, table) for i, table in enumerate(methods)]

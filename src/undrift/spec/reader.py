@@ -13,6 +13,7 @@ from pathlib import Path
 from undrift import methods, objectives
 from undrift.core.cohort import Sampling, sampling
 from undrift.core.costs import placeholder
+from undrift.core.faults import Fault, Judging, judging, refuse
 from undrift.core.method import Method
 from undrift.core.options import pace
 from undrift.core.params import (
@@ -212,7 +213,7 @@ class Reader:
 
     def settings(self) -> Values:
         """The values that are right; the others have complaints."""
-        others = ("problem", "method", ITEM, "cohort", "reduction", "objective")
+        others = ("problem", "method", ITEM, "cohort", "reduction", "objective", "faults", "judge")
         given = {"engine": "simulate"} | self.document
         given = {key: value for key, value in given.items() if key not in others}
         options: Values = {}
@@ -229,7 +230,8 @@ class Reader:
             made = structure(cls, options, ("engine",), self.complaints, kind=kind)
             good["engine_options"] = made
         self.judge_pace((), given, good)
-        return good | {"cohort": self.cohort(), "reduction": self.reduction()}
+        good |= {"cohort": self.cohort(), "reduction": self.reduction()}
+        return good | {"faults": self.faults(), "judge": self.judge()}
 
     def judge_targets(self) -> None:
         """Refuse a target that the problem cannot measure."""
@@ -267,6 +269,31 @@ class Reader:
             return None
         kind = f"parameter of {name}"
         return structure(rules[name], values, ("reduction",), self.complaints, kind=kind)
+
+    def faults(self) -> list[Fault] | None:
+        """What clients do wrong; ``None`` where they do nothing wrong."""
+        given = self.document.get("faults", [])
+        if not (isinstance(given, list) and all(isinstance(table, dict) for table in given)):
+            self.complain(("faults",), "write [[faults]], with two brackets, and a kind in each")
+            return None
+        kind, found = "parameter of faults", list[Fault]()
+        for i, table in enumerate(given):
+            if fault := structure(Fault, table, ("faults", i), self.complaints, kind=kind):
+                found.append(fault)
+        return found or None
+
+    def judge(self) -> Judging | None:
+        """How work is judged; ``None`` where that is as usual."""
+        given = self.document.get("judge")
+        if isinstance(given, dict):
+            kind = "parameter of judge"
+            found = structure(Judging, given, ("judge",), self.complaints, kind=kind)
+            return None if found == Judging() else found
+        try:
+            judging(given)
+        except BadParameters as error:
+            self.complain(("judge",), error.problems["judge"])
+        return None
 
     def objective(self, table: Values, path: Keys) -> Objective | None:
         """The local loss in ``table``, which has it as a name or as a table."""
@@ -399,7 +426,9 @@ class Reader:
     def judge_method(self, i: int, table: Values, method: Method, settings: Values) -> None:
         """Complain about what the method refuses, where the number of clients is known."""
         refusals = method.refuse_decay(settings.get("decay", 1))
+        refusals += method.refuse_late(judging(settings["judge"]).late)
         if self.clients is not None:
+            refusals += refuse(settings["faults"] or (), self.clients)
             steps = settings.get("steps", 1)
             each = 1 if settings.get("epochs") and isinstance(steps, int) else steps
             cohort = settings["cohort"] or Sampling(self.clients)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from undrift._files import reserved
 from undrift.core.cohort import Sampling
+from undrift.core.faults import Fault, Judging
 from undrift.core.method import Method
 from undrift.core.options import LocalWork, RunOptions, Treatment
 from undrift.core.params import Count, Natural, Positive, Rule, hints
@@ -111,7 +112,9 @@ TRAINING = (*FIRST, *TREATMENT)
 OTHERS = tuple(name for name in hints(Settings) if name not in ("name", *TRAINING))
 SETTINGS = ("name", *FIRST, *OTHERS, *TREATMENT)
 """The keys of the top, as ``TRAINING`` those of a [[method]]; those of gradients come last."""
-COMMON = ("cohort", "batch", "weights", "reduction", "engine", "dtype", "device")
+COMMON = (
+    "cohort", "batch", "weights", "reduction", "faults", "judge", "engine", "dtype", "device"
+)  # fmt: skip
 """What all methods of a spec run with."""
 USUAL = {"vary": ["draws"]}
 """What older specs mean, which lack these keys."""
@@ -212,12 +215,12 @@ def normal(document: Table) -> Values:
 def path_of(field: str, i: int, table: Mapping[str, object]) -> Keys:
     """Where a spec has ``field`` of its i-th method: in that method's ``table``, or at the top.
 
-    The field of another table is written with a dot, as ``cohort.size``.
+    The field of another table is written with a dot, as ``cohort.size`` or ``faults.0.rate``.
     """
-    keys = tuple(field.split("."))
+    keys: Keys = tuple(int(key) if key.isdecimal() else key for key in field.split("."))
     if keys[0] not in SETTINGS:  # a hyper-parameter
         return ("method", i, *keys)
-    same = ("steps", "epochs") if field == "steps" else keys[:1]
+    same: Keys = ("steps", "epochs") if field == "steps" else keys[:1]
     own = next((key for key in same if key in table and key in TRAINING), None)
     return keys if own is None else ("method", i, own)
 
@@ -254,7 +257,7 @@ def as_toml(table: Table) -> Values:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, Sampling):
+    if isinstance(value, (Sampling, Fault, Judging)):
         value = values(value)
     elif isinstance(value, Robust):
         value = table(value)

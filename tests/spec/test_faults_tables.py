@@ -1,0 +1,154 @@
+"""[[faults]] and [judge] in a spec: their places, and what they are part of."""
+
+import tomllib
+
+import pytest
+from tests.spec.texts import CONVEX, refused
+
+import undrift as ud
+from undrift.core.costs import costs, placeholder
+from undrift.core.faults import Fault, Judging
+from undrift.core.method import registry
+from undrift.core.params import BadParameters
+from undrift.engines.named import registry as engines
+from undrift.problems.named import made
+from undrift.runs.api import prepare
+from undrift.runs.experiment import make
+from undrift.runs.folder import Folder
+from undrift.spec.errors import BadSpec, Place
+from undrift.spec.reader import parse
+
+TABLES = """\
+[judge]
+norm = "off"
+late = "count"
+[[faults]]
+kind = "drop-before"
+rate = 0.25
+[[faults]]
+kind = "nan"
+clients = [1, 3]
+since = 2
+"""
+WHOLE = CONVEX + TABLES
+FIRST = len(CONVEX.splitlines()) + 1
+
+
+def test_they_reach_every_engine():
+    spec = parse(WHOLE)
+    plan = [Fault(kind="drop-before", rate=0.25), Fault(kind="nan", clients=[1, 3], since=2)]
+    assert spec.faults == plan and spec.judge == Judging(norm="off", late="count")
+    for name in engines:
+        engine = make(parse(WHOLE, flags=[f"engine={name}"])).tasks[0].engine(0)
+        assert [*engine.planned] == plan and engine.judging == spec.judge
+
+
+def test_they_are_part_of_the_identity_unless_they_are_as_usual():
+    plain, usual = parse(CONVEX), "[judge]\nnorm = 1e6\n"
+    assert parse(CONVEX + usual).identity == plain.identity
+    assert parse(CONVEX, flags=["faults=[]"]).identity == plain.identity
+    assert not {"faults", "judge"} & plain.document().keys()
+    flags = [[], ["judge.patience=3"], ["judge.late=drop"], ["faults=[{kind='nan'}]"]]
+    found = {parse(WHOLE, flags=some).identity for some in flags}
+    assert len(found | {plain.identity}) == 5
+
+
+def test_they_are_written_as_they_were_read(tmp_path):
+    spec = parse(WHOLE)
+    written = tomllib.loads(spec.toml())
+    assert [table["kind"] for table in written["faults"]] == ["drop-before", "nan"]
+    assert written["judge"] == {"norm": "off", "patience": 10, "late": "count"}
+    again = parse(spec.toml())
+    assert again.document() == spec.document() and again.identity == spec.identity
+    folder = Folder(tmp_path / "first")
+    folder.start(spec, {}, [])
+    folder.close()
+    assert folder.state(again) == "unfinished" and folder.state(parse(CONVEX)) == "other"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path", "line"),
+    [
+        ('"drop-before"', '"drop"', ("faults", 0, "kind"), 4),
+        ("rate = 0.25", "rat = 0.25", ("faults", 0, "rat"), 5),
+        ("rate = 0.25", "rate = 2.0", ("faults", 0, "rate"), 5),
+        ("[1, 3]", "[1, 99]", ("faults", 1, "clients"), 8),
+        ("[1, 3]", "[1, 3]\nshare = 0.5", ("faults", 1, "share"), 9),
+        ('kind = "nan"\n', "", ("faults", 1, "kind"), 6),
+        ('"off"', "0.0", ("judge", "norm"), 1),
+        ('"count"', '"wait"', ("judge", "late"), 2),
+        ("norm =", "nrom =", ("judge", "nrom"), 1),
+    ],
+)
+def test_mistakes_have_their_lines(old, new, path, line):
+    (complaint,) = refused(WHOLE.replace(old, new))
+    assert complaint.path == path and complaint.place == Place("s.toml", FIRST + line)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ('[faults]\nkind = "nan"\n', ("faults",)),
+        ("", ("faults",)),
+        ("[[judge]]\nnorm = 2.0\n", ("judge",)),
+    ],
+)
+def test_other_shapes_are_refused(text, path):
+    given = CONVEX + text if text else f'faults = ["nan"]\n{CONVEX}'
+    assert [complaint.path for complaint in refused(given)] == [path]
+
+
+LATE = "[judge]\nlate = 'count'\n"
+
+
+@pytest.mark.parametrize("name", registry)
+def test_late_uploads_count_where_a_round_is_one_mean(name):
+    method = placeholder(registry[name])
+    simple = method.participation == "partial" and costs(method).syncs == 1
+    refusals = method.refuse_late("count")
+    assert [field for field, _ in refusals] == ([] if simple else ["judge.late"])
+    assert method.refuse_late("drop") == []
+
+
+def test_late_uploads_that_cannot_count_are_refused_everywhere():
+    full = CONVEX.replace('name = "FedAvg"', 'name = "FedRecu"')
+    assert "FedRecu" in full
+    (complaint,) = refused(full + LATE)
+    assert complaint.path == ("judge", "late") and complaint.place.line == FIRST + 1
+    method = ud.FedRecu(lr=0.01)
+    for call in (
+        lambda: ud.run(method, "quadratic", rounds=1, judge={"late": "count"}),
+        lambda: ud.Simulate(method, made("quadratic").build(), judge={"late": "count"}),
+        lambda: prepare(method, "quadratic", judge=Judging(late="count")),
+    ):
+        with pytest.raises(BadParameters) as error:
+            call()
+        assert [*error.value.problems] == ["judge.late"]
+    picked = ud.FedRed(eta=10.0, lam=1.0, p=0.5, average="rand")
+    assert [field for field, _ in picked.refuse_late("count")] == ["judge.late"]
+
+
+def test_python_takes_the_same_tables(tmp_path):
+    fault, judge = {"kind": "drop-after", "clients": [0]}, {"patience": 2}
+    engine = prepare(ud.FedAvg(lr=0.01), "quadratic", faults=[fault], judge=judge)
+    assert [*engine.planned] == [Fault(kind="drop-after", clients=[0])]
+    assert engine.judging == Judging(patience=2)
+    with pytest.raises(BadParameters) as error:
+        ud.run(
+            ud.FedAvg(lr=0.01),
+            "quadratic",
+            rounds=1,
+            faults=[{"kind": "nan"}, {"kind": "no", "rate": 0}],
+            judge={"norm": -1},
+        )
+    assert {*error.value.problems} == {"faults.1.kind", "faults.1.rate", "judge.norm"}
+    saved = ud.run(
+        ud.FedAvg(lr=0.01), "quadratic", rounds=2, faults=[fault], judge=judge, save=tmp_path / "a"
+    )
+    assert saved.status == "done"
+    spec = ud.load(tmp_path / "a").spec
+    assert spec["judge"]["patience"] == 2 and spec["faults"][0]["clients"] == [0]
+    document = {"rounds": 2, "problem": {"name": "quadratic"}, "faults": [{**fault, "rate": 3}]}
+    with pytest.raises(BadSpec) as wrong:
+        ud.run_spec({**document, "method": [{"name": "FedAvg", "lr": 0.01}]})
+    assert [str(c.place) for c in wrong.value.complaints] == ["spec['faults'][0]['rate']"]
