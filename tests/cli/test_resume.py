@@ -47,10 +47,29 @@ rounds = 31
 name = "FedAvg"
 lr = 9.0
 """
+FAULTY = (
+    MANY
+    + """\
+[[faults]]
+kind = "drop-before"
+rate = 0.2
+[[faults]]
+kind = "drop-after"
+rate = 0.1
+[[faults]]
+kind = "stale"
+clients = [1]
+rate = 0.5
+[[faults]]
+kind = "nan"
+clients = [3]
+since = 5
+"""
+)
 
 
-def kill(place, times, seed):
-    (place / "spec.toml").write_text(MANY)
+def kill(place, times, seed, spec=MANY):
+    (place / "spec.toml").write_text(spec)
     script = Path(__file__).with_name("kill_at_random.py")
     done = subprocess.run(
         [sys.executable, str(script), str(times), str(seed)],
@@ -65,6 +84,13 @@ def kill(place, times, seed):
 
 def test_killed_at_random_instants(tmp_path):
     assert kill(tmp_path, 10, seed=0) >= 1
+
+
+def test_killed_at_random_instants_while_clients_fail(tmp_path):
+    """Who was left out is compared as well."""
+    assert kill(tmp_path, 10, seed=2, spec=FAULTY) >= 1
+    found = Folder(tmp_path / "whole/mine").left_out()
+    assert len({row["reason"] for row in found}) > 2
 
 
 @pytest.mark.slow
@@ -233,7 +259,7 @@ def test_rows_that_are_lost_are_measured_again(many, capsys, stopping):
     metrics.write_text("".join(lines[:-1]) + lines[-1][:30])
     stopping(None)
     assert main(["resume", "runs/mine"]) == 0
-    assert "the rows measured before it are not all there" in capsys.readouterr().err
+    assert "the rows recorded before it are not all there" in capsys.readouterr().err
     assert rows(path) == expected
 
 

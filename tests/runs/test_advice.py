@@ -124,12 +124,14 @@ def test_a_client_that_is_refused_again_and_again_is_named():
     engine = Simulate(ud.FedAvg(lr=0.01), problem, **setting)
     for _ in range(advice.REPEATED - 1):
         engine.run_round()
-    assert advice.suspects(engine) == {}
+    assert advice.suspects(engine.rejections, problem.clients) == {}
     engine.run_round()
-    found = advice.suspects(engine)
+    found = advice.suspects(engine.rejections, problem.clients)
     assert found == {1: engine.rejections[-1].reason}
+    trial = Trial(engine, 10, 1, lambda row: None)
+    trial.rejections.extend(engine.rejections)
     given = task(ud.FedAvg(lr=0.01), problem)
-    assert "client 1 " in advice.advise(given, 0, engine, 0.0).note
+    assert "client 1 " in advice.advise(given, 0, trial).note
 
 
 @pytest.mark.parametrize("kind", ["drop-before", "drop-after", "late"])
@@ -138,7 +140,10 @@ def test_clients_that_were_away_are_not_to_blame(kind):
     engine = Simulate(ud.FedAvg(lr=0.01), least_squares(), faults=faults)
     for _ in range(5):
         engine.run_round()
-    assert len(engine.rejections) == 5 and advice.suspects(engine) == {}
+    assert (
+        len(engine.rejections) == 5
+        and advice.suspects(engine.rejections, engine.problem.clients) == {}
+    )
 
 
 def test_if_most_clients_are_refused_it_is_the_step():
@@ -146,7 +151,7 @@ def test_if_most_clients_are_refused_it_is_the_step():
     engine = Simulate(ud.FedAvg(lr=0.01), least_squares(), faults=everybody)
     for _ in range(5):
         engine.run_round()
-    assert engine.rejections and advice.suspects(engine) == {}
+    assert engine.rejections and advice.suspects(engine.rejections, engine.problem.clients) == {}
 
 
 def test_the_last_sound_model_is_kept(tmp_path):

@@ -128,7 +128,7 @@ def test_a_shelf_passes_over_what_is_not_sound(saved, tmp_path):
     told = []
     twin = fresh(engine)
     assert (
-        shelf.restore(twin, lambda round: round < last, told.append) == {"k": 0}
+        shelf.restore(twin, lambda counters: counters["round"] < last, told.append) == {"k": 0}
         and twin.round == before
     )
     assert "rows" in told.pop()

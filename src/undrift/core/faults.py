@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from undrift.core.params import (
     BadParameters,
@@ -99,6 +99,16 @@ class Judging:
             raise BadParameters("judge", problems)
 
 
+class Rejection(NamedTuple):
+    """A client whose work did not count in one round, and the phase that showed it."""
+
+    round: int
+    """Rounds completed before it, as ``since`` and ``until`` count them."""
+    phase: int
+    client: int
+    reason: str
+
+
 class Faults:
     """The faults of a run among ``total`` clients."""
 
@@ -123,6 +133,11 @@ class Faults:
         """Clients whose last uploads are kept, to be sent again."""
         found = zip(self._faults, self._who, strict=True)
         return {client for fault, who in found if fault.kind == "stale" for client in who}
+
+    @property
+    def mislabels(self) -> bool:
+        """Whether clients train on wrong labels."""
+        return any(fault.kind == "label-noise" for fault in self._faults)
 
     def label_noise(self, samples: Sequence[int]) -> dict[int, np.ndarray]:
         """What ``Problem.with_label_noise`` takes, where clients have so many samples."""

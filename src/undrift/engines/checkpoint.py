@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from undrift._files import naming, writing
-from undrift.engines.engine import Engine
+from undrift.engines.engine import Counters, Engine
 from undrift.engines.format import BadFormat, content, form, head, order, read
 from undrift.engines.store import Rows
 
@@ -26,6 +26,7 @@ MOST = 2**24
 Notes = dict[str, Any]
 """What a run keeps beside the engine's state: what JSON holds, and tensors."""
 Part = Tensor | Rows
+Fits = Callable[[Counters], bool]
 
 AGAIN = "remove it to start from the one before"
 OTHER = "give the spec it was made with, or another folder"
@@ -62,10 +63,17 @@ def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:
         file.write(head(parts, {**header, "digest": digest.hexdigest()}))
 
 
-def restore(engine: Engine, path: Path, identity: str, round: int | None = None) -> Notes:
+def restore(
+    engine: Engine,
+    path: Path,
+    identity: str,
+    round: int | None = None,
+    fits: Fits = lambda counters: True,
+) -> Notes:
     """Continue from ``path`` and return its notes.
 
-    A file that is damaged, or belongs to another run or round, is refused and changes nothing.
+    A file that is damaged, or belongs to another run or round, is refused and changes nothing, and
+    so is one whose counters do not fit what was recorded.
     """
     try:
         header, tensors = read(path, MOST)
@@ -83,6 +91,8 @@ def restore(engine: Engine, path: Path, identity: str, round: int | None = None)
     counters = json.loads(header["counters"])
     if round not in (None, counters["round"]):
         raise BadCheckpoint(path, f"is of round {counters['round']}, not {round}", AGAIN)
+    if not fits(counters):
+        raise BadCheckpoint(path, "the rows recorded before it are not all there", AGAIN)
     noted = {name: tensors.pop(name) for name in [*tensors] if name.startswith(NOTE)}
     try:
         engine.restore(tensors, counters)
@@ -104,19 +114,14 @@ class Shelf:
         for _, old in self.files()[KEPT:]:
             old.unlink()
 
-    def restore(
-        self, engine: Engine, fits: Callable[[int], bool], tell: Callable[[str], None]
-    ) -> Notes | None:
-        """Continue from the newest sound one of a round that ``fits``, and return its notes.
+    def restore(self, engine: Engine, fits: Fits, tell: Callable[[str], None]) -> Notes | None:
+        """Continue from the newest sound one whose counters ``fits`` accepts; returns its notes.
 
         ``None`` if there is none; ``tell`` hears of those that are passed over.
         """
         for round, file in self.files():
-            if not fits(round):
-                tell(f"{file}: the rows measured before it are not all there; passed over")
-                continue
             try:
-                return restore(engine, file, self.identity, round)
+                return restore(engine, file, self.identity, round, fits)
             except BadCheckpoint as error:
                 tell(f"{error.path}: {error.reason}; passed over")
         return None

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from undrift.core.cohort import Cohort, Sampling, sampling
-from undrift.core.faults import Faults, judging, refuse
+from undrift.core.faults import Faults, Rejection, judging, refuse
 from undrift.core.faults import faults as planned_faults
 from undrift.core.method import Method
 from undrift.core.options import LocalOptions, local_steps
@@ -36,7 +36,7 @@ from undrift.engines.batches import Batches
 from undrift.engines.codec import sparse_bytes
 from undrift.engines.faults import DROPPED, FaultyClients
 from undrift.engines.format import content
-from undrift.engines.judge import Diverged, Judge, Rejection, Sound, Stuck
+from undrift.engines.judge import Diverged, Judge, Sound, Stuck
 from undrift.engines.local import Rules
 from undrift.engines.memory import Needs, plan
 from undrift.engines.options import NoOptions
@@ -163,7 +163,7 @@ class Engine:
         self.batches = Batches(self.streams, problem, batch, epochs is not None)
         planned = Faults(self.planned, self.streams, n) if self.planned else None
         at_clients = problem
-        if planned is not None and mislabelled:
+        if planned is not None and planned.mislabels:
             at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
         rules = Rules(self.batches, self.options)
         self.common = Common(method, problem, at_clients, self.x0, rules)
@@ -182,7 +182,7 @@ class Engine:
         self.round = self.phase = 0
         self.ledger = Ledger()
         self.rejections: list[Rejection] = []
-        """Clients whose work did not count, and why."""
+        """Clients whose work did not count, and why; who runs an engine for long empties it."""
         self.server: State = method.server(self.x0)
         self.moved: float | None = None
         """How far the last round that counted moved the model."""

@@ -14,20 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from undrift.core.faults import Rejection
 from undrift.core.struct import Message
 from undrift.engines.order import Order
 from undrift.engines.work import Work
 
 Check = Callable[[Order, Message, Sequence[Work]], Mapping[int, str]]
-
-
-class Rejection(NamedTuple):
-    """A client whose work did not count in one round, and the phase that showed it."""
-
-    round: int
-    phase: int
-    client: int
-    reason: str
 
 
 class Diverged(ArithmeticError):

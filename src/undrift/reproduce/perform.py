@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from undrift.core.problem import Problem, Unsupported
 from undrift.reproduce.cache import Cache, Want, begin, end, without_defaults
 from undrift.reproduce.items import Item, Panel
-from undrift.runs.events import Event, Measured
+from undrift.runs.events import Event, LeftOut, Measured
 from undrift.runs.folder import CHECKPOINTS, Busy, Row
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
         def hear(event: Event) -> None:
             if isinstance(event, Measured):
                 reporter.row(event.row)
-            else:
+            elif not isinstance(event, LeftOut):
                 reporter.say(str(event))
 
         with threads(problem, spec.batch, spec.cohort):

@@ -7,14 +7,14 @@ import decimal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from undrift.core.faults import Rejection
 from undrift.core.method import Method
 from undrift.core.params import THEORY
-from undrift.engines.engine import Engine
 from undrift.engines.faults import AWAY
 from undrift.runs.journal import Row
 from undrift.runs.prepare import Task, resolve
@@ -48,15 +48,14 @@ class Advice(NamedTuple):
     suggested: Values | None
 
 
-def advise(
-    task: Task, draws: int, engine: Engine, seconds: float, stop: Stops | None = None
-) -> Advice:
-    """The likely cause and hyper-parameters to try, for a run that ``engine`` has ended.
+def advise(task: Task, draws: int, trial: Trial, stop: Stops | None = None) -> Advice:
+    """The likely cause and hyper-parameters to try, for a run that diverged.
 
     What theory prescribes comes first. Where it prescribes nothing, tamer steps are tried on fresh
     engines, which leave the run as it is.
     """
-    blamed = suspects(engine)
+    engine, seconds = trial.engine, trial.seconds
+    blamed = suspects(trial.rejections, engine.problem.clients)
     cause = "its step"
     if blamed:
         names = ", ".join(map(str, blamed))
@@ -90,15 +89,15 @@ def remedy(method: Method) -> str:
     return f"try {', or '.join(tries)}" if tries else "try fewer local steps"
 
 
-def suspects(engine: Engine) -> dict[int, str]:
-    """Clients whose work was refused again and again, with the last reason.
+def suspects(rejections: Iterable[Rejection], clients: int) -> dict[int, str]:
+    """Those of ``clients`` whose work was refused again and again, with the last reason.
 
-    If half of the clients are refused, it is not their fault.
+    If half of them are refused, it is not their fault.
     """
-    refused = [one for one in engine.rejections if one.reason not in AWAY]
+    refused = [one for one in rejections if one.reason not in AWAY]
     rounds = Counter(client for _, client in {(one.round, one.client) for one in refused})
     often = sorted(client for client, count in rounds.items() if count >= REPEATED)
-    if 2 * len(often) >= engine.problem.clients:
+    if 2 * len(often) >= clients:
         return {}
     reasons = {one.client: one.reason for one in refused}
     return {client: reasons[client] for client in often}
@@ -204,7 +203,8 @@ class Search:
         try:
             method = dataclasses.replace(self.task.method, **changed)
             engine = dataclasses.replace(self.task, method=method).engine(self.draws)
-            status = Trial(engine, rounds, 1, rows.append).run(stop=self.stop)
+            trial = Trial(engine, rounds, 1, rows.append)
+            status = trial.run(stop=self.stop)
         except Exception:  # whatever a user's method does, the run that diverged is over
             return False
         if status == "stopped":
@@ -212,7 +212,7 @@ class Search:
         loss = "train_loss" if "train_loss" in rows[0] else "loss"
         first = rows[: ROUNDS + 1]
         fell = all(after[loss] < before[loss] for before, after in pairwise(first))
-        refused = {one.client for one in engine.rejections} - {*self.blamed}
+        refused = {one.client for one in trial.rejections} - {*self.blamed}
         return status == "done" and fell and not refused and rows[-1][loss] <= first[-1][loss]
 
     def _groups(self) -> list[list[str]]:
@@ -236,6 +236,13 @@ class Search:
         while not self.falls(self.tamed(fields, halvings), LONGER) and self.left:
             halvings += 1
         return halvings
+
+
+def way_on(method: Method) -> str:
+    """What to try when rounds cannot be counted."""
+    if method.participation == "full":
+        return "try a method that does not need every client in every round"
+    return "try other clients, or a larger patience in [judge]"
 
 
 def failure(error: BaseException, file: str) -> str:

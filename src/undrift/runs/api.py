@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from undrift.core.cohort import Sampling
-from undrift.core.faults import Fault, Judging
+from undrift.core.faults import Fault, Judging, Rejection
 from undrift.core.method import Method, registry
 from undrift.core.options import Scope, Weights
 from undrift.core.params import BadParameters, fits, plain, shown
@@ -23,7 +23,7 @@ from undrift.problems.named import made
 from undrift.runs import loggers as adapters
 from undrift.runs import models
 from undrift.runs.arguments import Methods, keeping, labelled, settle, setup
-from undrift.runs.events import Emit, Event, Measured, Unproven, ignore
+from undrift.runs.events import Emit, Event, LeftOut, Measured, Unproven, ignore
 from undrift.runs.experiment import Experiment, Result, make
 from undrift.runs.folder import BadFolder, Folder, Row
 from undrift.runs.journal import Key, key_of
@@ -284,7 +284,7 @@ _SETTINGS = {
 def load(folder: str | Path) -> Recorded:
     """Read a run folder, finished or not: records, outcomes, models, spec."""
     place = Folder.of_run(folder)
-    return Recorded(place, place.document(), *place.record())
+    return Recorded(place, place.document(), *place.record(), place.left_out())
 
 
 def _experiment(
@@ -418,14 +418,17 @@ def _run(
     if wrong:
         raise BadParameters("run", wrong)
     if save is None:
-        measured: list[Row] = []
+        measured, rejected = list[Row](), list[Row]()
 
         def hear(event: Event) -> None:
             if isinstance(event, Measured):
                 measured.append({"label": event.label, "seed": event.seed, **event.row})
+            elif isinstance(event, LeftOut):
+                about = {"label": event.label, "seed": event.seed}
+                rejected.extend({**about, **one._asdict()} for one in event.rejections)
             emit(event)
 
-        return _collect(experiment, list(experiment.run(emit=hear)), measured)
+        return _collect(experiment, list(experiment.run(emit=hear)), measured, rejected)
     folder = Folder(Path(save))
     state = folder.state(experiment.recipe)
     if state == "other" and not overwrite:
@@ -448,19 +451,24 @@ def _run(
         if not folder.complete:
             raise RuntimeError(f"{folder.path} is not finished: a process died; undrift.resume it")
         rows = folder.recorded()
-    return _collect(experiment, results, rows, folder)
+    return _collect(experiment, results, rows, folder.left_out(), folder)
 
 
 def _collect(
     experiment: Experiment,
     results: Sequence[Result],
     rows: Iterable[Row],
+    left_out: Iterable[Row],
     folder: Folder | None = None,
 ) -> Runs:
     """The runs that results and rows describe."""
     recorded: dict[Key, list[Row]] = {}
     for row in rows:
         recorded.setdefault(key_of(row), []).append(row)
+    rejected: dict[Key, list[Rejection]] = {}
+    for row in left_out:
+        one = Rejection(*(row[name] for name in Rejection._fields))
+        rejected.setdefault(key_of(row), []).append(one)
     found: dict[Key, Run] = {}
     for outcome, engine, last in results:
         source = outcome.seed if outcome.same_as is None else outcome.same_as
@@ -481,5 +489,6 @@ def _collect(
             outcome.note,
             model,
             outcome.suggested,
+            rejected.get((outcome.label, source), []),
         )
     return Runs(found, folder.path if folder else None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from undrift.core.faults import Rejection
 from undrift.runs.journal import Row
 from undrift.runs.outcome import Outcome, in_words
 
@@ -128,6 +129,19 @@ class Measured(Event):
 
 
 @dataclasses.dataclass(frozen=True)
+class LeftOut(Event):
+    """Clients whose work did not count in a round; with a folder they are on disk already."""
+
+    label: str
+    seed: int
+    rejections: Sequence[Rejection]
+
+    def __str__(self) -> str:
+        why = "; ".join(f"client {one.client}: {one.reason}" for one in self.rejections)
+        return f"{self.label}, seed {self.seed}, round {self.rejections[0].round}: {why}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Ended(Event):
     """A method is through with a seed."""
 
@@ -216,5 +230,7 @@ def from_json(found: Message) -> Event:
     fields = {key: value for key, value in found.items() if key != "event"}
     if found["event"] == "Ended":
         return Ended(Outcome(**fields["outcome"]))
-    kinds: tuple[type[Event], ...] = (Began, Moved, PassedOver, Resumed, Measured)
+    if found["event"] == "LeftOut":
+        fields["rejections"] = [Rejection(*one) for one in fields["rejections"]]
+    kinds: tuple[type[Event], ...] = (Began, Moved, PassedOver, Resumed, Measured, LeftOut)
     return {kind.__name__: kind for kind in kinds}[found["event"]](**fields)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple
 
+from undrift.core.faults import Rejection
 from undrift.core.problem import Unsupported
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.memory import where
 from undrift.runs import models
-from undrift.runs.advice import advise, failure, remedy
-from undrift.runs.events import Began, Emit, Ended, Measured, Moved, ignore
+from undrift.runs.advice import advise, failure, remedy, way_on
+from undrift.runs.events import Began, Emit, Ended, LeftOut, Measured, Moved, ignore
 from undrift.runs.folder import CHECKPOINTS, Folder, Outcome, Recipe, Row
 from undrift.runs.journal import Key
 from undrift.runs.prepare import Task, lay_out, together
@@ -77,7 +78,13 @@ def perform(
             place.folder.append({"label": label, "method": name, "seed": seed, **row})
         emit(Measured(label, name, seed, row, engine.streams.used))
 
-    trial = Trial(engine, task.rounds, task.every, watch, Best() if place and place.stem else None)
+    def leave_out(rejections: Sequence[Rejection]) -> None:
+        if place and engine.leads:
+            place.folder.leave_out(label, seed, rejections)
+        emit(LeftOut(label, seed, rejections))
+
+    best = Best() if place and place.stem else None
+    trial = Trial(engine, task.rounds, task.every, watch, best, leave_out)
     if place:
         trial.resume(place.folder, place.shelf, label, seed, emit)
         if state_bytes(engine) > place.largest:
@@ -88,9 +95,9 @@ def perform(
     if status == "diverged":
         last, note = trial.sound, f"diverged in round {engine.round}: {remedy(task.written)}"
         if search:
-            note, suggested = advise(task, draws, engine, trial.seconds, stop)
+            note, suggested = advise(task, draws, trial, stop)
     if status == "stuck":
-        note = str(trial.trouble)
+        note = f"stuck in round {engine.round}: {trial.trouble}: {way_on(task.method)}"
     if place and place.lasting and status == "done":
         trial.keep()
     if place and place.stem and status != "stopped":

@@ -23,7 +23,16 @@ from threading import Thread
 
 import torch
 
-from undrift.runs.events import Crowded, Died, Emit, Ended, Measured, Message, from_json
+from undrift.runs.events import (
+    Crowded,
+    Died,
+    Emit,
+    Ended,
+    LeftOut,
+    Measured,
+    Message,
+    from_json,
+)
 from undrift.runs.experiment import Experiment, Result
 from undrift.runs.folder import Folder, Outcome
 from undrift.runs.journal import Key
@@ -145,7 +154,8 @@ class Shared:
                 worker.key = ready[0]
                 self.waiting.remove(worker.key)
                 left = sorted(self.folder.left.get(worker.key, ()))
-                worker.send({"run": worker.key, "left": left})
+                rejected = self.folder.rejected.get(worker.key, [])
+                worker.send({"run": worker.key, "left": left, "rejected": rejected})
         if not any(worker.key for worker in self.workers):  # what is left waits for a dead worker
             self.waiting.clear()
 
@@ -183,6 +193,8 @@ class Shared:
                 self.folder.append({**about, **event.row})
                 if event.drawn and event.seed == self.experiment.seeds[0]:
                     self.drawn.add(event.label)
+            elif isinstance(event, LeftOut):
+                self.folder.leave_out(event.label, event.seed, event.rejections)
             self.emit(event)
             if isinstance(event, Ended):
                 worker.key = None

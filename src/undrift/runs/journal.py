@@ -14,23 +14,30 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from undrift._files import naming, sync, writing
+from undrift.core.faults import Rejection
 from undrift.runs.outcome import Outcome
 from undrift.runs.seals import Lines, after, beginning, check, seal, sealed
 
-METRICS, LOG = "metrics.jsonl", "log.txt"
+METRICS, LEFT_OUT, LOG = "metrics.jsonl", "left_out.jsonl", "log.txt"
 COMPLETE = "summary.json"
 CHECKPOINTS = "checkpoints"
 """The folder an unfinished run continues from; removed once the run is finished."""
 ENDED = f"{CHECKPOINTS}/outcomes.jsonl"
 PROOF = "proof"
-NEEDED = {"label", "seed", "round", "vectors", "gradients"}
+NEEDED: Mapping[str, set[str]] = {
+    METRICS: {"label", "seed", "round", "vectors", "gradients"},
+    LEFT_OUT: {"label", "seed", *Rejection._fields},
+}
+"""The files of rows, and what every row of them has."""
 Row = dict[str, Any]
 Entry = dict[str, Any]
 """An outcome as a file has it."""
 Key = tuple[str, int]
 """Label and seed."""
-Digests = dict[Key, "hashlib._Hash"]
-"""A running digest of the rows of each label and seed."""
+Digests = dict[tuple[str, Key], "hashlib._Hash"]
+"""A running digest of the rows of a file, for each label and seed."""
+Lined = tuple[Row, bytes]
+"""A row with its line."""
 
 
 class BadFolder(ValueError):
@@ -52,6 +59,8 @@ class Journal:
         self.path = path
         self.left: dict[Key, set[int]] = {}
         """Rounds that an interrupted run has rows of."""
+        self.rejected: dict[Key, list[int]] = {}
+        """Rounds in which it has left clients out, once for each client."""
         self.listeners: list[Listener] = []
         self._digests: Digests = {}
         self._seals: dict[str, str] = {}
@@ -82,11 +91,14 @@ class Journal:
             file.write(content.encode() if isinstance(content, str) else content)
 
     def append(self, row: Row) -> None:
-        text = _json(row)
-        self._add(METRICS, text)
-        self._digests.setdefault(key_of(row), hashlib.sha256()).update(text + b"\n")
+        self._add_row(METRICS, row)
         for listener in self.listeners:
             listener.row(row)
+
+    def leave_out(self, label: str, seed: int, rejections: Sequence[Rejection]) -> None:
+        """Record whose work did not count in a round, and why."""
+        for one in rejections:
+            self._add_row(LEFT_OUT, {"label": label, "seed": seed, **one._asdict()})
 
     def log(self, text: str) -> None:
         self._line(LOG, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n".encode())
@@ -109,21 +121,18 @@ class Journal:
 
     def settle(self) -> None:
         """Rows given so far survive a crash of the machine."""
-        if file := self._open.get(METRICS):
-            with naming(self.file(METRICS)):
-                sync(file.fileno())
+        for name in NEEDED:
+            if file := self._open.get(name):
+                with naming(self.file(name)):
+                    sync(file.fileno())
 
     def keep(self, label: str, seed: int, last: int) -> None:
-        """Drop the rows of one method and seed after the round ``last``."""
-        if max(self.left.get((label, seed), ()), default=-1) <= last:
-            return
-        own = [
-            (row, text)
-            for row, text in self._whole()
-            if key_of(row) != (label, seed) or row["round"] <= last
-        ]
-        self._rewrite(METRICS, [text for _, text in own])
-        self._digests = _digests(own)
+        """Drop what one method and seed recorded after ``last`` rounds."""
+        key = label, seed
+        if any(round > last for round in self.left.get(key, ())):
+            self._cut(METRICS, key, last)
+        if any(round >= last for round in self.rejected.get(key, ())):
+            self._cut(LEFT_OUT, key, last - 1)
 
     def mend(self, planned: Collection[Key] | None = None) -> list[str]:
         """Repair an unfinished journal and return what was dropped, in words.
@@ -132,38 +141,55 @@ class Journal:
         outcomes that were changed, or whose rows or models were, and all rows from the first on
         that is not as it was written, but for those that an outcome proves.
         """
-        for name in (METRICS, LOG, ENDED):
+        for name in (*NEEDED, LOG, ENDED):
             with suppress(FileNotFoundError):
                 whole, newline, torn = self.file(name).read_bytes().rpartition(b"\n")
                 if torn:
                     self.write(name, whole + newline)
-        rows, sound, damage = self._measured()
-        dropped = [damage] if damage else []
-        ended = set() if self.complete else self._disown(planned, rows, not damage, dropped)
-        if foreign := sum(row is not None and not _wanted(row, planned) for row, _ in rows):
+        found = {name: self._read(name) for name in NEEDED}
+        dropped = [damage for _, _, damage in found.values() if damage]
+        ended = set[Key]()
+        if not self.complete:
+            lined = {
+                name: [(row, text) for row, text in rows if row]
+                for name, (rows, *_) in found.items()
+            }
+            ended = self._disown(planned, _digests(lined), not dropped, dropped)
+        kept = dict[str, list[Lined]]()
+        foreign = 0
+        for name, (rows, sound, damage) in found.items():
+            foreign += sum(row is not None and not _wanted(row, planned) for row, _ in rows)
+            kept[name] = [
+                (row, text)
+                for number, (row, text) in enumerate(rows, 1)
+                if row and _wanted(row, planned) and (number <= sound or key_of(row) in ended)
+            ]
+            if len(kept[name]) < len(rows) or damage:
+                self._rewrite(name, [text for _, text in kept[name]])
+        if foreign:
             dropped.append(f"{foreign} rows are of no method and seed of this run: removed")
-        kept = [
-            (row, text)
-            for number, (row, text) in enumerate(rows, 1)
-            if row and _wanted(row, planned) and (number <= sound or key_of(row) in ended)
-        ]
-        for row, _ in kept:
+        for row, _ in kept[METRICS]:
             self.left.setdefault(key_of(row), set()).add(row["round"])
+        for row, _ in kept[LEFT_OUT]:
+            self.rejected.setdefault(key_of(row), []).append(row["round"])
         self._digests = _digests(kept)
-        if len(kept) < len(rows) or damage:
-            self._rewrite(METRICS, [text for _, text in kept])
         return dropped
 
     def arrange(self, order: Mapping[Key, int]) -> None:
         """Sort the rows by label and seed, where several processes have mixed them."""
-        rows = self._whole()
-        ordered = sorted(rows, key=lambda entry: order.get(key_of(entry[0]), len(order)))
-        if ordered != rows:
-            self._rewrite(METRICS, [text for _, text in ordered])
+        for name in NEEDED:
+            rows = self._whole(name)
+            ordered = sorted(rows, key=lambda entry: order.get(key_of(entry[0]), len(order)))
+            if ordered != rows:
+                self._rewrite(name, [text for _, text in ordered])
 
     def recorded(self) -> list[Row]:
         """The rows; none if the file does not exist yet."""
         return self.rows() if self.file(METRICS).exists() else []
+
+    def left_out(self) -> list[Row]:
+        """Whose work did not count, in which round and phase, and why."""
+        return [row for row, _ in self._whole(LEFT_OUT)]
 
     def rows(self) -> list[Row]:
         """Every recorded row, without a last line that a crash cut short.
@@ -173,7 +199,7 @@ class Journal:
         path = self.file(METRICS)
         if not path.exists():
             raise BadFolder(f"{path} does not exist: {self.path} is not the folder of a run")
-        return [row for row, _ in self._whole()]
+        return [row for row, _ in self._whole(METRICS)]
 
     def outcomes(self) -> list[Outcome]:
         """How the methods ended; of an unfinished run, those that have."""
@@ -183,7 +209,7 @@ class Journal:
         """Rows and outcomes; :class:`BadFolder` if they are not those that were written."""
         complete = self.complete
         entries = self._entries(complete)  # before the rows, which may become more
-        rows = self._whole()
+        rows = {name: self._whole(name) for name in NEEDED}
         digests = _digests(rows)
         for k, (entry, _) in enumerate(entries):
             place = (k, len(entries)) if complete else ()
@@ -196,7 +222,7 @@ class Journal:
                 f"rows in {METRICS} do not belong together: lines are lost, or one of the files "
                 f"was changed. {self._remedy}"
             )
-        return [row for row, _ in rows], [outcome for _, outcome in entries]
+        return [row for row, _ in rows[METRICS]], [outcome for _, outcome in entries]
 
     def close(self) -> None:
         for listener in self.listeners:
@@ -213,10 +239,15 @@ class Journal:
         return f"What is sound is kept and the rest is run again by: undrift resume {self.path}"
 
     def _proof(self, entry: Entry, digests: Digests, *place: int) -> str:
-        """A digest of the run's identity, of an outcome, its rows and its ``place`` among all."""
+        """A digest of the run's identity, of an outcome, its rows and its ``place`` among all; of
+        clients that were left out, if there were any.
+        """
         about = {key: value for key, value in entry.items() if key != PROOF}
-        rows = digests.get(key_of(about), hashlib.sha256()).hexdigest()
-        text = json.dumps([self.identity, about, rows, *place], sort_keys=True)
+        rows = digests.get((METRICS, key_of(about)), hashlib.sha256()).hexdigest()
+        parts = [self.identity, about, rows, *place]
+        if left_out := digests.get((LEFT_OUT, key_of(about))):
+            parts.append(left_out.hexdigest())
+        text = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _check(self, name: str) -> Lines:
@@ -230,14 +261,15 @@ class Journal:
             raise BadFolder(f"{path} cannot be read: {error}") from None
         return check(content, beginning(self.identity, name), self.sealed)
 
-    def _measured(self) -> tuple[list[tuple[Row | None, bytes]], int, str]:
+    def _read(self, name: str) -> tuple[list[tuple[Row | None, bytes]], int, str]:
         """Rows with their lines, ``None`` for what is no row; how many are sound; what is wrong."""
-        lines = self._check(METRICS)
-        rows = [(_row(text), text) for text in lines.texts]
+        lines = self._check(name)
+        rows = [(_row(text, NEEDED[name]), text) for text in lines.texts]
         unread = next((k for k, (row, _) in enumerate(rows) if row is None), len(rows))
         if unread < lines.sound:  # written without a seal, by an earlier version
-            return rows, unread, f"{self.file(METRICS)}:{unread + 1}: not a row of metrics"
-        return rows, lines.sound, self._damage(METRICS, lines)
+            path = self.file(name)
+            return rows, unread, f"{path}:{unread + 1}: not a row of {path.stem}"
+        return rows, lines.sound, self._damage(name, lines)
 
     def _damage(self, name: str, lines: Lines) -> str:
         """Where lines are not as they were written, in words; empty if they are."""
@@ -250,9 +282,9 @@ class Journal:
             f"lost ({sound} sound)"
         )
 
-    def _whole(self) -> list[tuple[Row, bytes]]:
+    def _whole(self, name: str) -> list[Lined]:
         """Rows with their lines; :class:`BadFolder` unless all are as they were written."""
-        rows, _, damage = self._measured()
+        rows, _, damage = self._read(name)
         if damage:
             raise BadFolder(f"{damage}. {self._remedy}")
         return [(row, text) for row, text in rows if row is not None]
@@ -281,7 +313,7 @@ class Journal:
     def _disown(
         self,
         planned: Collection[Key] | None,
-        rows: Iterable[tuple[Row | None, bytes]],
+        digests: Digests,
         intact: bool,
         dropped: list[str],
     ) -> set[Key]:
@@ -289,7 +321,6 @@ class Journal:
         lines = self._check(ENDED)
         if damage := self._damage(ENDED, lines):
             dropped.append(damage)
-        digests = _digests((row, text) for row, text in rows if row)
         sound = dict[Key, bytes]()
         for text in lines.texts:
             entry = _parsed(text)
@@ -306,6 +337,22 @@ class Journal:
         if len(sound) < len(lines.texts) or damage:
             self._rewrite(ENDED, sound.values())
         return {*sound}
+
+    def _cut(self, name: str, key: Key, last: int) -> None:
+        """Drop the rows of a file about one label and seed after the round ``last``."""
+        rows = [
+            (row, text)
+            for row, text in self._whole(name)
+            if key_of(row) != key or row["round"] <= last
+        ]
+        self._rewrite(name, [text for _, text in rows])
+        others = {place: digest for place, digest in self._digests.items() if place[0] != name}
+        self._digests = others | _digests({name: rows})
+
+    def _add_row(self, name: str, row: Row) -> None:
+        text = _json(row)
+        self._add(name, text)
+        self._digests.setdefault((name, key_of(row)), hashlib.sha256()).update(text + b"\n")
 
     def _add(self, name: str, text: bytes) -> None:
         """Append a sealed line."""
@@ -360,10 +407,11 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _digests(rows: Iterable[tuple[Row, bytes]]) -> Digests:
+def _digests(files: Mapping[str, Iterable[Lined]]) -> Digests:
     found: Digests = {}
-    for row, text in rows:
-        found.setdefault(key_of(row), hashlib.sha256()).update(text + b"\n")
+    for name, rows in files.items():
+        for row, text in rows:
+            found.setdefault((name, key_of(row)), hashlib.sha256()).update(text + b"\n")
     return found
 
 
@@ -375,10 +423,10 @@ def _words(entry: Entry) -> str:
     return f"{entry['label']}, seed {entry['seed']}"
 
 
-def _row(text: bytes) -> Row | None:
+def _row(text: bytes, needed: set[str]) -> Row | None:
     """The row of a line; ``None`` if it has none."""
     row = _parsed(text)
-    whole = isinstance(row, dict) and row.keys() >= NEEDED
+    whole = isinstance(row, dict) and row.keys() >= needed
     return row if whole and _keyed(row) and isinstance(row["round"], int) else None
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
+from undrift.core.faults import Rejection
 from undrift.core.method import Method
 from undrift.core.problem import Problem, Unsupported
 from undrift.engines import Engine, Ledger
@@ -39,15 +40,17 @@ class Run:
     """The engine it ended with; ``None`` if the run is from a folder."""
     history: History
     status: str
-    """``done``, ``diverged`` or ``reached`` (a target)."""
+    """``done``, ``reached`` (a target), ``diverged`` or ``stuck`` (rounds could not be counted)."""
     label: str = ""
     seed: int = 0
     note: str = ""
-    """What happened and what to try, where it diverged."""
+    """What happened and what to try, where it diverged or was stuck."""
     model: torch.Tensor | None = dataclasses.field(default=None, repr=False)
     """The last model; of a run that diverged, the last sound one."""
     suggested: Mapping[str, float] | None = None
     """Where it diverged, hyper-parameters to try, if some were found."""
+    left_out: Sequence[Rejection] = ()
+    """Clients whose work did not count, in which round and phase, and why."""
 
     @property
     def x(self) -> torch.Tensor:
@@ -164,6 +167,10 @@ class Recorded:
     """One mapping per evaluation, of all methods and seeds."""
     outcomes: list[Outcome]
     """How each method ended with each seed, as far as it has."""
+    left_out: list[Row] = dataclasses.field(default_factory=list)
+    """Clients whose work did not count: ``label``, ``seed``, ``round`` (counted from 0),
+    ``phase``, ``client`` and ``reason``.
+    """
 
     def frame(self) -> Frame:
         """The records as a DataFrame of pandas or polars, whichever is installed."""

@@ -6,7 +6,8 @@ import dataclasses
 import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
@@ -18,14 +19,19 @@ from undrift.runs.journal import Row
 from undrift.runs.outcome import Status
 
 if TYPE_CHECKING:
+    from undrift.core.faults import Rejection
     from undrift.engines import Engine
     from undrift.engines.checkpoint import Shelf
+    from undrift.engines.engine import Counters
     from undrift.runs.journal import Journal
 
 PAUSE = 10.0
 """Seconds between checkpoints; 0 is after every round."""
 SHARE = 20
 """Rounds take at least this many times as long as the checkpoint before them."""
+
+
+RECENT = 1000
 
 
 class Stops(Protocol):
@@ -65,7 +71,10 @@ class Sound(NamedTuple):
 
 
 class Trial:
-    """An engine on its way to ``rounds``; every ``every`` rounds a row goes to ``watch``."""
+    """An engine on its way to ``rounds``; every ``every`` rounds a row goes to ``watch``.
+
+    ``leave_out`` is told after every round whose work did not count.
+    """
 
     def __init__(
         self,
@@ -74,13 +83,16 @@ class Trial:
         every: int,
         watch: Callable[[Row], None],
         best: Best | None = None,
+        leave_out: Callable[[Sequence[Rejection]], None] = lambda rejections: None,
     ):
         self.engine, self.rounds, self.every = engine, rounds, every
-        self.watch, self.best = watch, best
+        self.watch, self.best, self.leave_out = watch, best, leave_out
         self.seconds = 0.0
         self.alarm: Alarm | None = None
         self.trouble: Diverged | Stuck | None = None
         """Why the engine itself ended the run."""
+        self.rejections = deque[Rejection](maxlen=RECENT)
+        """The last clients whose work did not count."""
         self.sound = Sound(0, engine.x.clone())
         self.keep: Callable[[], None] = lambda: None
 
@@ -103,7 +115,16 @@ class Trial:
                 engine.run_round()
             except (Diverged, Stuck) as trouble:
                 self.trouble = trouble
-                return "diverged" if isinstance(trouble, Diverged) else "stuck"
+            if engine.rejections:
+                self.leave_out(engine.rejections)
+                self.rejections.extend(engine.rejections)
+                engine.rejections = []
+            if isinstance(self.trouble, Diverged):
+                return "diverged"
+            if isinstance(self.trouble, Stuck):
+                self.seconds += time.perf_counter() - started
+                self._measure()
+                return "stuck"
             measured = engine.round % self.every == 0 or engine.round == self.rounds
             looked = measured or self.alarm.due(engine.round, engine.moved)
             if looked and engine.x0.is_cuda:
@@ -130,11 +151,14 @@ class Trial:
     ) -> None:
         """Continue from the newest sound checkpoint, if any, and keep checkpoints from now on."""
         measured = folder.left.get((label, seed), set())
-        notes = shelf.restore(
-            self.engine,
-            lambda round: measured.issuperset(self.grid(round)),
-            lambda why: emit(PassedOver(label, seed, why)),
-        )
+        rejected = folder.rejected.get((label, seed), [])
+
+        def fits(counters: Counters) -> bool:
+            now = counters["round"]
+            whole = sum(round < now for round in rejected) == counters.get("left_out", 0)
+            return whole and measured.issuperset(self.grid(now))
+
+        notes = shelf.restore(self.engine, fits, lambda why: emit(PassedOver(label, seed, why)))
         if notes is not None:
             self.seconds = notes["seconds"]
             limit = notes.get("limit")  # of checkpoints that are older than alarms

@@ -8,12 +8,14 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
 import torch
 
+from undrift.core.faults import Rejection
 from undrift.runs.environment import deterministic
 from undrift.runs.events import Event, Message, to_json
 from undrift.runs.experiment import make
@@ -72,6 +74,9 @@ class Relay(Folder):
     def append(self, row: Row) -> None:
         """The row travels as an event."""
 
+    def leave_out(self, label: str, seed: int, rejections: Sequence[Rejection]) -> None:
+        """So do they."""
+
     def settle(self) -> None:
         self.channel.wait("settle")
 
@@ -109,6 +114,7 @@ def work(channel: Channel) -> None:
     while (order := channel.orders.get()) is not None:
         label, seed = order["run"]
         relay.left = {(label, seed): set(order["left"])}
+        relay.rejected = {(label, seed): order["rejected"]}
         for _ in experiment.run(relay, channel.emit, channel, start["pause"], [(label, seed)]):
             pass
 
