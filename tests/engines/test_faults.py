@@ -141,6 +141,13 @@ def test_hidden_states_are_judged_as_well():
         assert same(engine, ran(kind, Scaffold(lr=0.05), rounds=3, faults=masked))
 
 
+@pytest.mark.parametrize("kind", ["nan", "inf"])
+def test_what_is_not_finite_is_called_that_and_not_long(kind):
+    engine = ran(Simulate, FedAvg(lr=0.05), rounds=1, faults=[{"kind": kind, "clients": [BAD]}])
+    (one,) = engine.rejections
+    assert one.reason == "dy has entries that are not finite"
+
+
 @pytest.mark.parametrize("late", ["drop", "count"])
 def test_scaffolds_server_is_the_mean_of_its_clients_whoever_drops_out(late):
     faults = [

@@ -79,7 +79,10 @@ class Sound:
         states = [Rows(name, work.members, v) for work in works for name, v in work.states.items()]
         if self._plainly_sound(uploads, states):
             return {}
-        return dict(self._reasons(down, uploads, states))
+        found: dict[int, str] = {}
+        for client, reason in self._reasons(down, uploads, states):
+            found.setdefault(client, reason)
+        return found
 
     def _plainly_sound(self, uploads: Sequence[Sequence[Rows]], states: Sequence[Rows]) -> bool:
         """One look at the norms of all vectors; ``False`` where that does not suffice."""
