@@ -135,7 +135,8 @@ def status(row: Row, note: str = "") -> str:
     else:
         quality = f"loss {row['loss']:.6g}"
     drift = "" if row.get("drift") is None else f"  drift {small(row['drift'])}"
-    return f"round {row['round']}  {quality}{drift}  vectors {whole(row['vectors'])}"
+    out = f"  left out {whole(row['left_out'])}" if row.get("left_out") else ""
+    return f"round {row['round']}  {quality}{drift}  vectors {whole(row['vectors'])}{out}"
 
 
 def ending(outcome: Outcome, row: Row | None, note: str = "") -> str:

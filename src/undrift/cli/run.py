@@ -17,9 +17,10 @@ from undrift.cli.progress import progress
 from undrift.cli.rehearse import rehearse, takes
 from undrift.cli.stop import Stop
 from undrift.engines.options import Place
+from undrift.report.left_out import by_client, lines
 from undrift.report.summary import aim, metric, print_summaries, summarise
-from undrift.report.text import count
-from undrift.runs.events import Began, Ended, Event, Finishing, Measured, Unproven
+from undrift.report.text import count, prose
+from undrift.runs.events import Began, Ended, Event, Finishing, LeftOut, Measured, Unproven
 from undrift.runs.folder import FILES, BadFolder, Folder
 from undrift.runs.loggers import LOGGERS, missing
 from undrift.runs.outcome import ENDS
@@ -180,7 +181,7 @@ def perform(spec: Spec, folder: Folder, afresh: bool, args: Namespace) -> int:
         bar.show(event)
         if isinstance(event, Finishing):
             draw(folder, spec)
-        elif not isinstance(event, (Began, Measured, Ended)):
+        elif not isinstance(event, (Began, Measured, LeftOut, Ended)):
             say(str(event))
 
     stop, stopped = Stop(), False
@@ -267,7 +268,7 @@ def draw(folder: Folder, spec: Spec) -> None:
 
 def report(folder: Folder, as_json: bool) -> int:
     """Print the table of a finished run; the exit code."""
-    rows, outcomes = folder.record()
+    (rows, outcomes), left_out = folder.record(), folder.left_out()
     target, seeds = aim(folder.document(), metric(rows)), varied(folder.document())
     summaries = summarise(rows, target, outcomes)
     if as_json:
@@ -280,6 +281,7 @@ def report(folder: Folder, as_json: bool) -> int:
                 "varied": seeds,
                 "methods": [s.document() for s in summaries],
                 "runs": [outcome.record() for outcome in outcomes],
+                "left_out": [one.document() for one in by_client(left_out)],
             }
         )
     else:
@@ -290,4 +292,6 @@ def report(folder: Folder, as_json: bool) -> int:
                 notes.setdefault(outcome.label, outcome.note)
         for label, note in notes.items():
             result(f"\n{label} {note}")
+        for label, text in lines(left_out, rows).items():
+            result("\n" + prose(f"{label}: {text}"))
     return FAILED if all(ENDS[o.status].kind == "bad" for o in outcomes) else OK

@@ -65,3 +65,5 @@ class Content:
     """By label."""
     varied: Sequence[str] = ()
     """What seeds vary."""
+    left_out: Sequence[Row] = ()
+    """Clients whose work did not count."""

@@ -63,6 +63,7 @@ def page(content: Content) -> str:
         results=tables.results(found, column, target, content.note, content.varied),
         needs=tables.needs(found, column, target),
         bill=tables.bill(found, content.settings),
+        left_out=tables.left_out(content.left_out, content.rows),
         troubles=[(summary.label, summary.note) for summary in found if summary.note],
         several=any(summary.seeds > 1 for summary in found),
         varied=content.varied,

@@ -38,6 +38,7 @@ class Recorded:
     """The spec that was run."""
     rows: list[Row]
     outcomes: list[Outcome]
+    left_out: list[Row]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,10 +77,13 @@ def read(folders: Sequence[Folder]) -> list[Recorded]:
     for folder, title, prefix in zip(folders, names, prefixes(folders, names), strict=True):
         if not folder.file("metrics.jsonl").exists():
             raise BadFolder(f"{folder.path} is not the folder of a run: it has no metrics.jsonl")
-        rows, outcomes = folder.record()
-        rows = [row | {"label": prefix + row["label"]} for row in rows]
+        found, outcomes = folder.record()
+        rows, left_out = (
+            [row | {"label": prefix + row["label"]} for row in some]
+            for some in (found, folder.left_out())
+        )
         outcomes = [dataclasses.replace(o, label=prefix + o.label) for o in outcomes]
-        runs.append(Recorded(folder, title, prefix, folder.document(), rows, outcomes))
+        runs.append(Recorded(folder, title, prefix, folder.document(), rows, outcomes, left_out))
     if not any(run.rows for run in runs):
         raise BadFolder(f"{', '.join(names)}: nothing was recorded")
     return runs
@@ -140,6 +144,7 @@ def content(runs: Sequence[Recorded], target: float | None) -> Content:
         smooth=smoothing(runs),
         note=group.note,
         varied=group.varied,
+        left_out=[row for run in runs for row in run.left_out],
         settings={label: setting(table, document) for label, table, document in tables},
     )
 

@@ -11,8 +11,10 @@ from undrift.core.costs import Costs, costs, placeholder
 from undrift.core.method import Method, registry
 from undrift.core.params import BadParameters
 from undrift.report.content import Setting
+from undrift.report.left_out import by_client, skipped, spans, why
 from undrift.report.summary import NUMBER, SPENT, Spread, Summary, goal, spell
-from undrift.report.text import NONE, duration, plain, size, small, whole
+from undrift.report.text import NONE, count, duration, plain, size, small, whole
+from undrift.runs.folder import Row
 from undrift.runs.outcome import ENDS
 
 UNCHANGED = "no seed changes it"
@@ -32,6 +34,9 @@ BILL = {
     "gradients per round": "gradients",
 }
 """Columns of the costs, and the recorded ones that count the same."""
+
+ABSENT = 100
+"""Clients in the table of those that were left out."""
 
 Best = Callable[[Iterable[float]], float]
 
@@ -173,6 +178,33 @@ def bill(summaries: Sequence[Summary], settings: Mapping[str, Setting]) -> Sheet
     ]
     last = ["clients", "exact"]
     return Sheet("Costs", "What each method costs", ["method", *BILL, *last], rows, last, notes)
+
+
+def left_out(found: Sequence[Row], rows: Sequence[Row]) -> Sheet | None:
+    """Whose work did not count, and why; ``None`` where all of it did."""
+    absent = by_client(found)
+    if not absent:
+        return None
+    cells = [
+        [
+            Cell(one.label),
+            Cell(str(one.client), one.client),
+            Cell(whole(one.times), one.times),
+            Cell(spans(one.rounds)),
+            Cell(why(one.reasons)),
+        ]
+        for one in absent[:ABSENT]
+    ]
+    notes = ["rounds: counted from 0, as in [[faults]]; times: of all seeds together"]
+    notes += [
+        f"{label}: {count(number, 'round')} skipped, after which server and clients are as before"
+        for label, number in skipped(rows).items()
+    ]
+    if len(absent) > ABSENT:
+        notes.append(f"and {count(len(absent) - ABSENT, 'client')} more")
+    words = ["rounds", "reasons"]
+    head = ["method", "client", "times", *words]
+    return Sheet("Left out", "Clients whose work did not count", head, cells, words, notes)
 
 
 def declared(cls: type[Method], values: Mapping[str, object], steps: int | None) -> Costs:

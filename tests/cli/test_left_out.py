@@ -1,0 +1,136 @@
+"""What the command line and the report say of clients that were left out."""
+
+import json
+
+import pytest
+from tests.report.recorded import HOSTILE, record
+from tests.report.test_html import Reader
+
+from undrift.cli import main
+from undrift.core.faults import Rejection
+from undrift.report import pictures
+from undrift.report.left_out import by_client, lines, spans
+from undrift.runs.folder import Folder
+
+FAULTS = """\
+[[faults]]
+kind = "nan"
+clients = [1]
+since = 3
+[[faults]]
+kind = "drop-after"
+clients = [2]
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(pictures, "draw", lambda *about: {"curves": b""})
+
+
+@pytest.fixture
+def faulty(place):
+    with (place / "spec.toml").open("a") as file:
+        file.write(FAULTS)
+    return place
+
+
+def page(folder):
+    assert main(["report", str(folder)]) == 0
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def headers(text):
+    return [attrs.get("id") for tag, attrs in Reader(text).tags if tag in ("section", "table")]
+
+
+def test_a_run_says_who_was_left_out_and_why(faulty, capsys):
+    assert main(["run", "spec.toml"]) == 0
+    out, err = capsys.readouterr()
+    told = lines(Folder(faulty / "runs/mine").left_out(), [])
+    assert list(told) == ["FedAvg", "SCAFFOLD"]
+    for label, text in told.items():
+        assert text.startswith("clients 1, 2 left out 21 times: its upload was lost (12), dy")
+        assert f"{label}: {text}" in " ".join(out.split())
+    assert "left out 21" in err and "left_out.jsonl" in err
+    assert main(["run", "spec.toml", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["left_out"]
+    assert [(one["label"], one["client"], one["times"]) for one in found] == [
+        ("FedAvg", 2, 12),
+        ("FedAvg", 1, 9),
+        ("SCAFFOLD", 2, 12),
+        ("SCAFFOLD", 1, 9),
+    ]
+    assert found[1]["rounds"] == list(range(3, 12))
+
+
+def test_nothing_is_said_where_nobody_was(place, capsys):
+    assert main(["run", "spec.toml"]) == 0
+    out, err = capsys.readouterr()
+    assert "left out" not in out + err and "left-out" not in headers(page(place / "runs/mine"))
+
+
+def test_a_run_that_is_stuck_fails_with_its_cause(faulty, capsys):
+    every = ["-s", "faults=[{kind='drop-after', since=2}]", "-s", "judge.patience=2"]
+    assert main(["run", "spec.toml", *every]) == 1
+    out, _ = capsys.readouterr()
+    assert "stuck" in out and "its upload was lost" in out and "3 rounds skipped" in out
+    assert main(["compare", "mine", "--json"]) == 0
+    methods = json.loads(capsys.readouterr().out)["methods"]
+    assert [method["status"] for method in methods] == ["stuck", "stuck"]
+
+
+def test_the_report_has_a_table_of_them(faulty, capsys):
+    main(["run", "spec.toml"])
+    assert {"left-out", "left-out-table"} <= {*headers(page(faulty / "runs/mine"))}
+
+
+def test_names_and_reasons_are_escaped(tmp_path, capsys):
+    folder = record(tmp_path / "one", labels=HOSTILE, ended=False)
+    for label in HOSTILE:
+        folder.leave_out(label, 0, [Rejection(3, 0, 1, HOSTILE[1])])
+    folder.close()
+    text = page(tmp_path / "one")
+    tags = [tag for tag, _ in Reader(text).tags]
+    plain = page(record(tmp_path / "two", ended=False).path)
+    more = {tag for tag in tags if tags.count(tag) > [t for t, _ in Reader(plain).tags].count(tag)}
+    assert more <= {"a", "section", "h2", "div", "table", "caption", "thead", "tbody", "tr", "th",
+                    "td", "span", "p"}  # fmt: skip
+    assert "\x1b" not in text and "left-out-table" in headers(text)
+    assert main(["compare", str(tmp_path / "one")]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_rows_of_several_runs_have_the_names_of_their_runs(tmp_path):
+    from undrift.report.recorded import content, read
+
+    folders = [record(tmp_path / name) for name in ("one", "two")]
+    folders[0].leave_out("FedAvg", 0, [Rejection(0, 0, 3, "lost")])
+    found = content(read(folders), None).left_out
+    assert [(row["label"], row["client"]) for row in found] == [("one: FedAvg", 3)]
+
+
+def rejected(label, client, round, reason):
+    return {
+        "label": label,
+        "seed": 0,
+        "round": round,
+        "phase": 0,
+        "client": client,
+        "reason": reason,
+    }
+
+
+def test_many_clients_and_reasons_are_counted():
+    rows = [rejected("A", k % 20, k, f"reason {k % 7}") for k in range(200)]
+    (text,) = lines(rows, [{"label": "A", "seed": 0, "round": 9, "skipped": 4}]).values()
+    assert text.startswith("20 clients left out 200 times: ") and text.endswith("4 rounds skipped")
+    assert "and 4 other reasons" in text
+    assert [one.times for one in by_client(rows)] == [10] * 20
+
+
+def test_rounds_in_a_row_are_taken_together():
+    assert spans([4]) == "4" and spans([0, 1, 2, 4, 6, 7]) == "0-2, 4, 6-7"
+    assert spans(range(0, 40, 2)).startswith("0, 2, 4") and spans(range(0, 40, 2)).endswith(
+        "20 in all"
+    )
