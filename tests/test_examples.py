@@ -33,6 +33,18 @@ def test_what_the_first_spec_shows(tmp_path, monkeypatch, capsys):
     assert rows["FedCET"]["vectors"] <= 0.55 * rows["SCAFFOLD"]["vectors"]
 
 
+def test_what_the_spec_of_failing_clients_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", str(EXAMPLES / "faults.toml"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {row["label"]: row for row in found["methods"]}
+    assert rows["Scaffold"]["final"] <= 1e-6 < rows["FedAvg"]["final"]
+    left_out = [row for row in found["left_out"] if row["label"] == "FedAvg"]
+    assert len(left_out) == 10
+    (third,) = (row for row in left_out if row["client"] == 3)
+    assert third["times"] == max(row["times"] for row in left_out) and len(third["reasons"]) == 3
+
+
 def test_the_spec_of_a_network_is_good():
     assert load(EXAMPLES / "images.toml").problem_name == "images"
 
