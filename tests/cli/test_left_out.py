@@ -104,7 +104,7 @@ def test_names_and_reasons_are_escaped(tmp_path, capsys):
 def test_rows_of_several_runs_have_the_names_of_their_runs(tmp_path):
     from undrift.report.recorded import content, read
 
-    folders = [record(tmp_path / name) for name in ("one", "two")]
+    folders = [record(tmp_path / name, ended=False) for name in ("one", "two")]
     folders[0].leave_out("FedAvg", 0, [Rejection(0, 0, 3, "lost")])
     found = content(read(folders), None).left_out
     assert [(row["label"], row["client"]) for row in found] == [("one: FedAvg", 3)]

@@ -82,11 +82,12 @@ class Asked:
 
 def test_nothing_is_tried_when_the_user_wants_to_stop_or_time_is_up(monkeypatch):
     given = task(ud.FedAvgM(lr=5.0, beta=0.9))
-    engine = given.engine(0)
-    assert advice.advise(given, 0, engine, 0.0, Asked()).suggested is None
-    assert advice.advise(given, 0, engine, 0.0).suggested is not None
+    trial = Trial(given.engine(0), 10, 1, lambda row: None)
+    assert advice.advise(given, 0, trial, Asked()).suggested is None
+    assert advice.advise(given, 0, trial).suggested is not None
     monkeypatch.setattr(advice, "SECONDS", -1.0)
-    assert advice.advise(given, 0, engine, -1.0).suggested is None
+    trial.seconds = -1.0
+    assert advice.advise(given, 0, trial).suggested is None
 
 
 def test_a_search_ends_after_a_few_trials(monkeypatch):
@@ -99,7 +100,8 @@ def test_a_search_ends_after_a_few_trials(monkeypatch):
     monkeypatch.setattr(advice.Task, "engine", counted)
     for method in (ud.InexactDANE(lam=1e-9, lr=1e300), ud.FedAvgM(lr=1e9, beta=0.9)):
         tried.clear()
-        advice.advise(task(method), 0, engine(task(method), 0), 0.0)
+        trial = Trial(engine(task(method), 0), 10, 1, lambda row: None)
+        advice.advise(task(method), 0, trial)
         assert 0 < len(tried) <= advice.TRIALS
 
 

@@ -91,7 +91,7 @@ class Trial:
         self.alarm: Alarm | None = None
         self.trouble: Diverged | Stuck | None = None
         """Why the engine itself ended the run."""
-        self.rejections = deque[Rejection](maxlen=RECENT)
+        self.rejections: deque[Rejection] = deque(maxlen=RECENT)
         """The last clients whose work did not count."""
         self.sound = Sound(0, engine.x.clone())
         self.keep: Callable[[], None] = lambda: None
