@@ -60,7 +60,7 @@ def test_a_full_disk_ends_the_run_and_keeps_the_rows(place, capsys):
 
 def test_no_room_for_a_checkpoint(place):
     words = ["-s", "problem.dim=300", "-s", "every=12", "--checkpoint", "0"]
-    done = limited(place, 6000, "run", "spec.toml", *words)
+    done = limited(place, 12_000, "run", "spec.toml", *words)
     assert done.returncode == 1 and "File too large" in done.stderr and "checkpoints" in done.stderr
     assert "Traceback" not in done.stderr
     left = {str(f.relative_to(place / "runs/mine")) for f in (place / "runs/mine").rglob("*")}

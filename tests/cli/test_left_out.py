@@ -105,9 +105,9 @@ def test_rows_of_several_runs_have_the_names_of_their_runs(tmp_path):
     from undrift.report.recorded import content, read
 
     folders = [record(tmp_path / name, ended=False) for name in ("one", "two")]
-    folders[0].leave_out("FedAvg", 0, [Rejection(0, 0, 3, "lost")])
+    folders[0].leave_out("Later", 0, [Rejection(0, 0, 3, "lost")])
     found = content(read(folders), None).left_out
-    assert [(row["label"], row["client"]) for row in found] == [("one: FedAvg", 3)]
+    assert [(row["label"], row["client"]) for row in found] == [("one: Later", 3)]
 
 
 def rejected(label, client, round, reason):

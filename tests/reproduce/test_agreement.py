@@ -124,4 +124,4 @@ def test_the_pages_in_docs_are_those_of_the_runs_in_docs(cache):
 )
 def test_a_figure_of_networks_says_which_images_it_is_of(name, words, cache):
     drawn = figure(collect(item(name), Options(), cache))
-    assert {ax.get_ylabel() for ax in drawn.axes} == words
+    assert {ax.get_ylabel() for ax in drawn.axes} - {""} == words  # panels share theirs

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable
 
 from undrift.engines import Engine
+from undrift.engines.judge import Diverged
 from undrift.runs.advice import remedy
 from undrift.runs.experiment import Experiment
+from undrift.runs.journal import Row
 from undrift.runs.models import size
 from undrift.runs.prepare import Task
 from undrift.runs.trial import measure
@@ -77,6 +79,8 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
         measured = _seconds(lambda: row.update(measure(engine)))
     except KeyboardInterrupt:
         raise
+    except Diverged:
+        return dataclasses.replace(what, problem=f"diverges: {remedy(task.written)}")
     except BaseException as error:  # a user's method may do anything
         return dataclasses.replace(what, problem=f"fails: {error}")
     ledger = engine.ledger
@@ -88,8 +92,18 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
         round_seconds=pace,
         row_seconds=measured,
         full_seconds=task.rounds * pace + (1 + -(-task.rounds // task.every)) * measured,
-        problem="" if math.isfinite(row["loss"]) else f"diverges: {remedy(task.written)}",
+        problem=_trouble(engine, row, task),
     )
+
+
+def _trouble(engine: Engine, row: Row, task: Task) -> str:
+    """What is wrong after a few rounds; empty if nothing is."""
+    if not math.isfinite(row["loss"]):
+        return f"diverges: {remedy(task.written)}"
+    if engine.ledger.skipped:
+        why = engine.rejections[-1].reason if engine.rejections else "nobody took part"
+        return f"fails: {engine.ledger.skipped} rounds could not be counted: {why}"
+    return ""
 
 
 def typical(engine: Engine, round: int) -> float:
