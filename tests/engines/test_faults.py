@@ -164,6 +164,26 @@ def test_scaffolds_server_is_the_mean_of_its_clients_whoever_drops_out(late):
     assert engine.ledger.left_out > 20
 
 
+def test_a_client_drops_out_of_a_phase_that_draws_it_alone():
+    """CELGD asks a cohort first, and then one client of all."""
+    method = example(registry["CELGD"], PROBLEM.constants)
+    plain = Simulate(method, PROBLEM, steps=2, cohort=2)
+    for round in range(20):
+        cohort, walker = (plain.clock.at(round, k).cohort.members.tolist() for k in range(2))
+        if not set(walker) & set(cohort):
+            break
+    gone = {"kind": "drop-before", "clients": [*walker], "since": round, "until": round + 1}
+    engine = ran(Simulate, method, round + 1, cohort=2, faults=[gone])
+    assert [one.client for one in engine.rejections] == [*walker] and engine.ledger.skipped == 1
+
+
+@pytest.mark.parametrize("fault", WORK)
+def test_the_reason_is_the_first_that_was_found(fault):
+    engine = ran(Simulate, FedAvg(lr=0.05), faults=[{**WORK[fault], "clients": [BAD]}])
+    reasons = [one.reason for one in engine.rejections]
+    assert reasons and all(("median" in reason) == (fault == "huge") for reason in reasons)
+
+
 def test_a_late_upload_counts_in_the_next_round():
     late = {"kind": "late", "clients": [0], "until": 1}
     setting = {"steps": 2, "cohort": 2, "seed": 1, "faults": [late]}

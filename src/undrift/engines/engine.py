@@ -292,7 +292,8 @@ class Engine:
         troubles = self.troubles
         if self.phase == 0 and not troubles.gone and self.faulty is not None:
             order = self.clock.at(self.round, 0, troubles.skipped_rounds)
-            dropped = self.faulty.faults.dropped(self.round, order.cohort.members)
+            asked = self.clock.asked(self.round, troubles.skipped_rounds)
+            dropped = self.faulty.faults.dropped(self.round, asked)
             self._leave_out(order, dict.fromkeys(dropped, DROPPED))
         return self.clock.at(self.round, self.phase, troubles.skipped_rounds, troubles.gone)
 

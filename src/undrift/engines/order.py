@@ -134,6 +134,12 @@ class Clock:
             following=lambda: self.drawn(round + 1),
         )
 
+    def asked(self, round: int, skipped: Sequence[int] = ()) -> np.ndarray:
+        """The clients that any phase of a round asks, ascending."""
+        phases = self.plan(round, round - len(skipped)).phases
+        orders = [self.at(round, index, skipped) for index in range(len(phases))]
+        return np.unique(np.concatenate([order.cohort.members for order in orders]))
+
     def plan(self, round: int, counted: int) -> Plan:
         """Steps, phases and blocks of a round."""
         if self._plan is not None and (self._repeats or self._plan[0] == (round, counted)):
