@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from undrift.check.federations import (
     STEPS,
@@ -216,6 +217,45 @@ def purity(cls: type[Method]) -> None:
         expect(state == before[name], f"{name}'s global generator was used")
 
 
+def bad_clients(cls: type[Method]) -> None:
+    """A client that sends NaN is left out as if it had not been asked; all states stay finite.
+
+    A round that cannot do without it is skipped.
+    """
+    problem = least_squares()
+    method = example(cls, problem.constants)
+    bad = {"clients": [1], "since": 1}
+    spoiled = _faulty(method, problem, 4, [{"kind": "nan", **bad}])
+    rounds = sorted({rejection.round for rejection in spoiled.rejections})
+    masks = [{"kind": "drop-before", "clients": [1], "since": r, "until": r + 1} for r in rounds]
+    masked = _faulty(method, problem, 4, masks)
+    mine, theirs = spoiled.snapshot()[0], masked.snapshot()[0]
+    for name, vectors in mine.items():
+        expect(vectors.isfinite().all(), f"one client's NaN reaches {name}")
+        text = f"{name} is not that of a run without the client that sends NaN"
+        expect(torch.equal(vectors, theirs[name]), text)
+
+
+def drop_outs(cls: type[Method]) -> None:
+    """A server's vector that is the mean of one of its clients' stays so when clients drop out.
+
+    Which are means, cohorts of one size tell.
+    """
+    problem = least_squares()
+    method = example(cls, problem.constants)
+    if method.participation == "full" or random_clients(method):
+        return
+    steady = _faulty(method, problem, 8, [])
+    faults = [{"kind": kind, "rate": 0.3} for kind in ("drop-before", "drop-after", "late")]
+    for late in ("drop", "count") if len(phases(method)) == 1 else ("drop",):
+        engine = _faulty(method, problem, 20, faults, late=late)
+        for server, client in _means(steady):
+            tensors = engine.snapshot()[0]
+            error = _distance(tensors[server], tensors[client].mean(0))
+            text = f"{server} is the mean of {client} until clients drop out: use cohort.fraction"
+            expect(error < 1e-9, f"{text} (off by {error:.1e})")
+
+
 def documented(cls: type[Method]) -> None:
     """Title, paper, and a docstring that explains every hyper-parameter."""
     expect(cls.title and cls.paper, "title and paper must be given")
@@ -227,7 +267,7 @@ CHECKS: dict[str, Callable[[type[Method]], None]] = {
     check.__name__: check
     for check in (
         affine, exactness, permutation, duplication, rotation,
-        engines_agree, traffic, resumption, purity, documented,
+        engines_agree, traffic, resumption, purity, bad_clients, drop_outs, documented,
     )
 }  # fmt: skip
 
@@ -312,6 +352,41 @@ def _expect_equal(one: Engine, other: Engine) -> None:
     )
     for name in mine:
         expect(torch.equal(mine[name], theirs[name]), f"{name} is not bit-equal after resuming")
+
+
+def _faulty(
+    method: Method,
+    problem: Problem,
+    rounds: int,
+    faults: Sequence[Mapping[str, object]],
+    late: str = "drop",
+) -> Engine:
+    """A run with faults, after so many rounds; with partial cohorts where they are allowed."""
+    setting = uneven(method, problem.clients)
+    judge = {"late": late, "patience": rounds}
+    engine = Simulate(method, problem, faults=faults, judge=judge, **setting)
+    for _ in range(rounds):
+        engine.run_round()
+    return engine
+
+
+def _means(engine: Engine) -> list[tuple[str, str]]:
+    """(server's, clients') vectors of which one is the mean of the other, and not by being 0."""
+    tensors = engine.snapshot()[0]
+    servers, clients = (
+        [name for name in tensors if name.startswith(side)] for side in ("server.", "client.")
+    )
+    return [
+        (server, client)
+        for server in servers
+        for client in clients
+        if _distance(tensors[server], tensors[client].mean(0)) < 1e-12 and tensors[client].any()
+    ]
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    """The largest difference, by the largest entry."""
+    return float((one - other).abs().max() / other.abs().max().clamp(min=1))
 
 
 class _Twice(Simulate):
