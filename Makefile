@@ -8,7 +8,7 @@ endif
 QUIET := --quiet --disable-pip-version-check
 LOCKED := install $(QUIET) --require-hashes --no-deps --requirement
 
-.PHONY: demo test test-fast test-slow lint types stubs mutants bench bench-peers clean
+.PHONY: demo test test-fast test-slow lint types stubs mutants faults bench bench-peers clean
 
 # torch without CUDA where pip has it at hand (PIP_FIND_LINKS); else that of the index, which on Linux
 # needs the libraries of CUDA: pip check then fails
@@ -49,6 +49,9 @@ stubs: $(VENV)/installed  ## write __init__.pyi, docs/api.md and docs/choosing.m
 
 mutants: $(VENV)/tools  ## break 24 methods, one at a time: do the tests notice?
 	$(BIN)/python benchmarks/mutants.py
+
+faults: $(VENV)/installed  ## kills, damaged files, bad clients, drop-outs: a table (docs/reliability.md)
+	$(BIN)/python -m tests.faults
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/convex.py

@@ -368,18 +368,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    silent = []
+    silent, tried = [], 0
     for what, run, count in (
         ("folders", fuzz, arguments.mutations),
         ("checkpoints", fuzz_checkpoints, arguments.checkpoints),
     ):
         began = time.perf_counter()
         found, missed = run(count, arguments.seed)
-        print(f"{count} damaged {what} in {time.perf_counter() - began:.0f} s")
+        print(f"  {count} damaged {what} in {time.perf_counter() - began:.0f} s")
         for reason, number in found.most_common():
-            print(f"{number:8d} {reason}")
+            print(f"  {number:8d} {reason}")
         silent += missed
-    print("\n".join([*silent, f"silent: {len(silent)}"]))
+        tried += count
+    for one in silent:
+        print(f"  {one}")
+    print(f"folder: damage found, or without effect, {tried - len(silent)} of {tried}")
     return 1 if silent else 0
 
 

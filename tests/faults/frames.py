@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import random
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -22,6 +23,8 @@ from undrift.engines.codec import AFTER, AT, Address, BadFrame, encode
 from undrift.engines.inbox import Inbox
 
 RUN, ROUND, PHASE, CLIENT = "0123456789abcdef" * 2, 12, 1, 7
+MOST = 64 * 2**20
+"""Bytes by which memory may grow."""
 HERE = Address(RUN, ROUND, PHASE, CLIENT, "up")
 
 
@@ -159,7 +162,7 @@ def fuzz(count: int, seed: int = 0) -> tuple[Counter[str], float, int | None]:
     return found, worst, None if before is None or after is None else after - before
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
@@ -168,12 +171,15 @@ def main() -> None:
     began = time.perf_counter()
     found, worst, grown = fuzz(arguments.count, arguments.seed)
     seconds = time.perf_counter() - began
-    print(f"{arguments.count} mutated frames in {seconds:.0f} s, the slowest {1e3 * worst:.1f} ms")
+    print(f"  {seconds:.0f} s, the slowest frame {1e3 * worst:.1f} ms")
     if grown is not None:
-        print(f"memory grew by {grown / 2**20:.1f} MiB")
+        print(f"  memory grew by {grown / 2**20:.1f} MiB")
     for reason, number in found.most_common():
-        print(f"{number:8d} {reason}")
+        print(f"  {number:8d} {reason}")
+    count = arguments.count
+    print(f"frames: mutated frames refused or of the declared form, {found.total()} of {count}")
+    return 0 if found.total() == count and (grown is None or grown < MOST) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
