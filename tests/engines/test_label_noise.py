@@ -139,7 +139,7 @@ def test_rounds_and_phases_do_not_apply(field):
 def test_problems_without_labels_are_refused():
     with pytest.raises(BadParameters) as wrong:
         Simulate(FedAvg(lr=0.1), least_squares(), faults=[Fault(kind="label-noise")])
-    assert wrong.value.problems.keys() == {"faults"}
+    assert wrong.value.problems.keys() == {"faults.0.kind"}
 
 
 def test_a_sample_of_two_clients_has_one_label():
