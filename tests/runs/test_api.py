@@ -391,7 +391,7 @@ def test_a_folder_may_have_any_name_and_get_another(problem):
     assert bare(run()) == bare(whole) and run().engine is None
 
 
-class Renamed(ud.FedAvg):
+class Renamed(ud.FedAvg, register=False):
     """A method that no spec can name."""
 
 
