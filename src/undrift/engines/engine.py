@@ -347,15 +347,17 @@ class Engine:
 
     def _check_server(self, order: Order, server: State) -> None:
         """Raise :class:`Diverged` unless every vector of the server is finite."""
-        sizes = [torch.linalg.vector_norm(v) for _, v in server.items()]
+        sizes, point = [], None
         if order.last and self._start is not None:
-            sizes.append(torch.dist(self.method.point(server), self.method.point(self._start)))
-        found = torch.stack(sizes).tolist()
+            point = self.method.point(server)
+            sizes = [torch.dist(point, self.method.point(self._start))]
+        sizes += [torch.linalg.vector_norm(v) for _, v in server.items() if v is not point]
+        found = torch.stack(sizes).tolist() if len(sizes) > 1 else [sizes[0].item()]
         if not math.isfinite(sum(found)):
             self._roll_back(order)
             self.phase, self.troubles.gone = 0, []
             raise Diverged(order.round, "the model is no longer finite")
-        self.moved = found[-1] if order.last and self._start is not None else None
+        self.moved = None if point is None else found[0]
 
     def _end_round(self, order: Order) -> None:
         self.phase, self.round = 0, self.round + 1
