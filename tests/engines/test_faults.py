@@ -333,3 +333,33 @@ def test_a_server_that_is_not_finite_leaves_the_round_undone(base):
     after = states(engine)
     assert engine.round == 2 and before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_late_work_is_judged_when_it_comes():
+    class Hiding(Scaffold, register=False):
+        def work(self, me, got, f):
+            new, up = super().work(me, got, f)
+            rows = torch.as_tensor(f.members).reshape(-1, 1) == 0
+            return new.replace(c=torch.where(rows, math.nan, new.c)), up
+
+    late = {"kind": "late", "clients": [0], "until": 1}
+    setting = {"steps": 2, "cohort": 2, "seed": 1, "faults": [late], "judge": {"late": "count"}}
+    engine = Simulate(Hiding(lr=0.05), PROBLEM, **setting)
+    cohorts = [engine.clock.at(round, 0).cohort.members.tolist() for round in (0, 1)]
+    assert 0 in cohorts[0] and 0 not in cohorts[1]
+    engine.run_round()
+    engine.run_round()
+    assert sound(engine) and [(one.round, one.client) for one in engine.rejections] == [
+        (0, 0),
+        (1, 0),
+    ]
+
+
+def test_a_round_that_begins_again_sends_the_uploads_of_the_round_before_again():
+    stale = {"kind": "stale", "clients": [1], "since": 1}
+    again = {"kind": "nan", "clients": [BAD], "since": 1, "phase": 1}
+    masked = {"kind": "drop-before", "clients": [BAD], "since": 1}
+    method = example(registry["Mime"], PROBLEM.constants)
+    assert method.participation == "partial" and len(phases(method)) == 2
+    spoiled = ran(Simulate, method, faults=[stale, again])
+    assert same(spoiled, ran(Simulate, method, faults=[stale, masked]))

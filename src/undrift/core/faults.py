@@ -113,12 +113,9 @@ class Faults:
     """The faults of a run among ``total`` clients."""
 
     def __init__(self, faults: Sequence[Fault], streams: Streams, total: int):
-        self._faults, self._total, self._streams = faults, total, streams
+        self._faults, self._streams = faults, streams
         self._who = [_affected(k, fault, streams, total) for k, fault in enumerate(faults)]
         self._coin = streams.along("faults")
-
-    def __bool__(self) -> bool:
-        return bool(self._faults)
 
     def dropped(self, round: int, members: np.ndarray) -> list[int]:
         """Those of ``members`` that do not take part in a round."""

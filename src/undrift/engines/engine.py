@@ -254,11 +254,13 @@ class Engine:
             if self.faulty is not None:
                 late = self.faulty.arrivals(order)
                 works = self.faulty.spoil(order, works)
-            refused, cohort, counted = self.judge(order, down, works), order.cohort, works
+            refused = self.judge(order, down, [*works, *late.values()])
+            cohort, counted = order.cohort, works
             self._book(order, down, works)
             if refused:
                 self._leave_out(order, refused)
                 cohort = cohort.without(refused)
+                late = {client: work for client, work in late.items() if client not in refused}
                 if not self._counts(order._replace(cohort=cohort)):
                     useless = not cohort.size and not any(work.failed for work in works)
                     return self._skip(order, useless)
@@ -340,6 +342,8 @@ class Engine:
                 "continue from a snapshot between rounds"
             )
         self.server = self._start
+        if self.faulty is not None:
+            self.faulty.roll_back()
         if self.reducer.robust is not None:
             self.reducer.robust.roll_back()
         for site in self.sites:
@@ -364,6 +368,8 @@ class Engine:
         self.troubles = Troubles(skipped_rounds=self.troubles.skipped_rounds)
         self.ledger.iterations += order.iterations
         self.server = self._start = self.server.lasting()
+        if self.faulty is not None:
+            self.faulty.begin()
         if self.reducer.robust is not None:
             self.reducer.robust.begin()
         for site in self.sites:

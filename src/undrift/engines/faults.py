@@ -32,6 +32,16 @@ class FaultyClients:
         """(phase, client) -> its last upload."""
         self._late: dict[int, Work] = {}
         """Client -> its work of the round before."""
+        self.begin()
+
+    def begin(self) -> None:
+        """A round begins, which :meth:`roll_back` returns to."""
+        self._start = dict(self._last), dict(self._late)
+
+    def roll_back(self) -> None:
+        """Hold what was held when the round began: what arrived in it arrives again."""
+        last, late = self._start
+        self._last, self._late = dict(last), dict(late)
 
     def spoil(self, order: Order, works: Sequence[Work]) -> list[Work]:
         """The work of a phase as the server receives it."""
@@ -75,6 +85,7 @@ class FaultyClients:
                 }
                 sent = Up(**rows["up"])
                 self._late[client] = Work(members[one], rows["state"], {}, sent, members[one])
+        self.begin()
 
     def _spoiled(self, order: Order, work: Work) -> Work:
         struck = self.faults.at(order.round, order.place, work.members)

@@ -108,11 +108,9 @@ class Sound:
     def _reasons(
         self, down: Message, uploads: Sequence[Sequence[Rows]], states: Sequence[Rows]
     ) -> Iterator[tuple[int, str]]:
-        misfits: set[int] = set()
         for row in (*states, *(row for sent in uploads for row in sent)):
             clients = row.clients.tolist()
             if not self._fits(row):
-                misfits.add(id(row.v))
                 found = f"{row.v.dtype} {list(row.v.shape)}"
                 wanted = f"{self.dtype} {[len(clients), self.dim]}"
                 yield from ((client, f"{row.name} is {found}, not {wanted}") for client in clients)
@@ -123,9 +121,10 @@ class Sound:
         rounding = torch.finfo(self.dtype).eps * sent_down
         fields = {row.name for sent in uploads for row in sent}
         for name in sorted(fields) if self.norm < math.inf else ():
-            sound = [row for sent in uploads for row in sent if id(row.v) not in misfits]
             lengths: dict[int, float] = {}
-            for row in (row for row in sound if row.name == name):
+            for row in (row for sent in uploads for row in sent):
+                if row.name != name or not self._fits(row):
+                    continue
                 norms = row.v.double().norm(dim=-1).tolist()
                 lengths |= dict(zip(row.clients.tolist(), norms, strict=True))
             finite = sorted(length for length in lengths.values() if math.isfinite(length))
