@@ -6,11 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from undrift.engines.engine import Engine, Ledger
+    from undrift.engines.engine import Engine
+    from undrift.engines.ledger import Ledger
     from undrift.engines.simulate import Simulate
     from undrift.engines.wire import Wire
 
-_HOMES = {"Engine": "engine", "Ledger": "engine", "Simulate": "simulate", "Wire": "wire"}
+_HOMES = {"Engine": "engine", "Ledger": "ledger", "Simulate": "simulate", "Wire": "wire"}
 
 __all__ = ["Engine", "Ledger", "Simulate", "Wire"]
 

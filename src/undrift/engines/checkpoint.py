@@ -11,8 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from undrift._files import naming, writing
-from undrift.engines.engine import Counters, Engine
+from undrift.engines.engine import Engine
 from undrift.engines.format import BadFormat, content, form, head, order, read
+from undrift.engines.ledger import Counters
 from undrift.engines.store import Rows
 
 KEPT = 2

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from undrift.core.faults import Rejection
     from undrift.engines import Engine
     from undrift.engines.checkpoint import Shelf
-    from undrift.engines.engine import Counters
+    from undrift.engines.ledger import Counters
     from undrift.runs.journal import Journal
 
 PAUSE = 10.0
