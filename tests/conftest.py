@@ -5,9 +5,13 @@ many cases, all but one case in a few. ``make test`` runs everything; so does ``
 files it is given.
 """
 
+import signal
 from pathlib import Path
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background jobs
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 MANY, STRIDE = 4, 9
