@@ -168,6 +168,8 @@ class Problem(abc.ABC):
 
     labelled: bool = False
     """Whether samples have labels, which ``with_label_noise`` can change."""
+    pooled: bool = False
+    """Whether f is the mean loss of all samples, not the mean of the clients' mean losses."""
 
     # What only networks use so far.
 
@@ -216,6 +218,10 @@ class Problem(abc.ABC):
     @abc.abstractmethod
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """The same problem in another precision or on another device."""
+
+    def among(self, clients: int, total: int) -> Self:
+        """A problem of one client as it is among so many, who hold ``total`` samples together."""
+        return self
 
     def release(self) -> None:
         """Free what was recorded on a device; later gradients record it again."""

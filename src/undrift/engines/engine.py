@@ -386,6 +386,11 @@ class Engine:
         for site in self.sites:
             site.load(tensors)
 
+    def client_names(self) -> set[str]:
+        """The tensors of ``client_tensors`` that are always there."""
+        names = {f"client.{n}" for n in self.method.Client.vectors}
+        return names | ({"client_previous"} if self.problem.remembers else set())
+
     def snapshot(self, lasting: bool = True) -> tuple[dict[str, Any], Counters]:
         """All that a continuation needs: tensors by name, and counters.
 
@@ -421,8 +426,7 @@ class Engine:
     def _check(self, tensors: Tensors) -> None:
         state, declared = self.method.Server, self.method.Client
         required = {f"server.{n}" for n in state.vectors}
-        required |= {f"client.{n}" for n in declared.vectors}
-        required |= {"client_previous"} if self.problem.remembers else set()
+        required |= self.client_names()
         required |= set(self.reducer.robust.last) if self.reducer.robust is not None else set()
         optional = {f"server.{n}" for n in state.scratch}
         optional |= {f"scratch.{n}" for n in declared.scratch}

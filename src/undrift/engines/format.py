@@ -116,6 +116,32 @@ def read(path: Path, most: int) -> tuple[dict[str, str], dict[str, Tensor]]:
         return metadata, {name: _tensor(file, name, place) for name, place in places.items()}
 
 
+def dump(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as the bytes of such a file."""
+    return b"".join([head(tensors, {}), *(content(tensors[name]) for name in order(tensors))])
+
+
+def parse(whole: bytes, most: int) -> dict[str, Tensor]:
+    """The tensors of such bytes, whose head has at most ``most``."""
+    start = LENGTH + int.from_bytes(whole[:LENGTH], "little")
+    if not LENGTH < start <= min(LENGTH + most, len(whole)):
+        raise BadFormat(f"a head of {start - LENGTH} bytes in {len(whole)}")
+    found = table(whole[LENGTH:start])
+    found.pop(METADATA, None)
+    places, end = placed(found)
+    if start + end != len(whole):
+        raise BadFormat(f"{len(whole)} bytes, where its head describes {start + end}")
+    numbers = bytearray(memoryview(whole)[start:])
+    return {
+        name: torch.frombuffer(numbers, dtype=dtype, count=math.prod(shape), offset=first).view(
+            shape
+        )
+        if last > first
+        else torch.empty(shape, dtype=dtype)
+        for name, (dtype, shape, first, last) in places.items()
+    }
+
+
 def table(text: bytes) -> dict[str, Any]:
     """The table in a head."""
     try:

@@ -6,7 +6,7 @@ import dataclasses
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from undrift.engines.options import NoOptions, StoreOptions
+from undrift.engines.options import FederatedOptions, NoOptions, StoreOptions
 
 if TYPE_CHECKING:
     from undrift.engines.engine import Engine
@@ -34,6 +34,12 @@ registry: dict[str, Named] = {
     for engine in (
         Named("simulate", "the cohort side by side", StoreOptions, "simulate:Simulate"),
         Named("wire", "one client after another, by messages", NoOptions, "wire:Wire"),
+        Named(
+            "flower",
+            "clients on machines of their own: undrift federate",
+            FederatedOptions,
+            "federated:Federated",
+        ),
     )
 }
 """Every engine by name."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from undrift.core.params import Positive
+
 Place = Literal["auto", "device", "host", "file"]
 
 
@@ -22,3 +24,17 @@ class StoreOptions:
     """
 
     store: Place = "auto"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FederatedOptions:
+    """How long a federation waits for its clients.
+
+    Args:
+        deadline: seconds after which a client that has not answered is absent from the phase.
+        absent: wait: such a client is asked again until it answers; drop: the round goes on without
+            it, and it returns to its last state that counted.
+    """
+
+    deadline: Positive = 60.0
+    absent: Literal["wait", "drop"] = "wait"

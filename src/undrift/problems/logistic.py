@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -40,6 +41,8 @@ class Logistic(Regression[Block]):
     clients that hold M samples together: f is the pooled loss. ``l2`` defaults to 1/M.
     """
 
+    pooled = True
+
     def __init__(
         self, features: Values, labels: Values, parts: Sequence[ArrayLike], l2: float | None = None
     ):
@@ -57,6 +60,11 @@ class Logistic(Regression[Block]):
         # to a gradient.
         self.rows = torch.cat([-y[order, None] * a[order], a.new_zeros(1, self.dim)])
         self._place(torch.float64, a.device)
+
+    def among(self, clients: int, total: int) -> Self:
+        twin = copy.copy(self)
+        twin.weight = clients / total
+        return twin
 
     def digest(self) -> str:
         return digest("logistic", self.rows, self.held.first, self.held.sizes, self.l2)

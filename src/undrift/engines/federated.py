@@ -1,0 +1,238 @@
+"""The server's half of a real federation: clients are elsewhere, and keep their data and states.
+
+It is the same engine as on one machine; only collecting the work, and remembering which work of
+every client counted last, is done here. How messages travel is the business of a
+:class:`Federation`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift.core.cohort import Sampling
+from undrift.core.method import Method
+from undrift.core.params import BadParameters
+from undrift.core.problem import Constants, Facts, Oracle, Problem
+from undrift.core.struct import Message
+from undrift.engines.codec import Address, BadFrame, pack
+from undrift.engines.engine import Engine, Tensors
+from undrift.engines.generations import Tag
+from undrift.engines.inbox import Inbox
+from undrift.engines.memory import Needs
+from undrift.engines.options import FederatedOptions
+from undrift.engines.order import Order
+from undrift.engines.work import Work
+
+GENERATIONS = "generations"
+"""Of a snapshot: after which work of every client it continues, a row of a tag or of -1."""
+KEPT = 3
+"""Snapshots whose generations nodes keep: those of a shelf, and one that is being written."""
+
+
+class Call(NamedTuple):
+    """What is asked of one client in one phase."""
+
+    client: int
+    tag: Tag
+    before: Tag | None
+    """Its last work that counted; ``None``: it has done none."""
+    keep: Sequence[Tag]
+    """Works that a continuation may go back to."""
+    skipped: Sequence[int]
+    gone: Sequence[int]
+    frame: bytes
+
+
+class Answer(NamedTuple):
+    """What came back of a call."""
+
+    frame: bytes
+    """The upload; empty where the client has nothing to send."""
+    gradients: int
+
+
+class Refused(Exception):
+    """An answer that cannot be used."""
+
+
+Check = Callable[[int, Answer], None]
+"""Raises :class:`Refused` for a client's answer that cannot be used."""
+
+
+class Federation(Protocol):
+    """Carries orders to clients and brings back their answers."""
+
+    def begin(self, engine: Federated, seed: int) -> None:
+        """From now on the orders are those of this run."""
+
+    def ask(self, calls: Sequence[Call], check: Check) -> dict[int, Answer | str]:
+        """The answer of every client, or why there is none that can be used."""
+
+    def evaluate(self, problem: Remote, x: Tensor) -> dict[str, float]:
+        """The metrics at ``x``, by the clients' own data."""
+
+
+class Remote(Problem):
+    """A problem whose data are with the clients of a federation.
+
+    ``whole`` is the problem itself where everybody can build it, as with public data; a server that
+    has it measures as on one machine.
+    """
+
+    def __init__(
+        self, facts: Facts, federation: Federation, digest: str | None, whole: Problem | None = None
+    ):
+        self.known, self.federation, self.whole = facts, federation, whole
+        self.clients, self.dim, self.samples = facts.clients, facts.dim, [*facts.samples]
+        self.dtype, self.device = facts.dtype, facts.device
+        self.remembers, self.differentiates = facts.remembers, facts.differentiates
+        self._digest = digest
+        if whole is not None:
+            self.note, self.class_names = whole.note, whole.class_names
+
+    def at(self, members: np.ndarray | None = None) -> Oracle:
+        self._elsewhere()
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> NoReturn:
+        self._elsewhere()
+
+    def _elsewhere(self) -> NoReturn:
+        raise RuntimeError("the data of a federation are with its clients")
+
+    def metrics(self, x: Tensor) -> dict[str, float]:
+        return self.federation.evaluate(self, x)
+
+    def label_counts(self, members: np.ndarray | None = None) -> Tensor | None:
+        return None if self.whole is None else self.whole.label_counts(members)
+
+    def tensors(self, x: Tensor) -> dict[str, Tensor]:
+        return super().tensors(x) if self.whole is None else self.whole.tensors(x)
+
+    @property
+    def constants(self) -> Constants:
+        if self.whole is not None:
+            return self.whole.constants
+        return self.known.constants or Constants()
+
+    def start(self) -> Tensor:
+        return self.known.start()
+
+    def digest(self) -> str | None:
+        return self._digest
+
+
+class Federated(Engine):
+    """Clients on machines of their own; the server knows what they upload, and nothing else."""
+
+    Options = FederatedOptions
+    problem: Remote
+
+    def __init__(self, method: Method, problem: Problem, *, seed: int = 0, **arguments: Any):
+        if not isinstance(problem, Remote):
+            text = "engine = 'flower' needs a federation: undrift federate SPEC --local 3"
+            raise BadParameters("engine", {"engine": text})
+        super().__init__(method, problem, seed=seed, **arguments)
+        if self.judging.late == "count":
+            text = "late = 'count' is for simulated lateness: leave it out of a federation"
+            raise BadParameters("engine", {"judge.late": text})
+        self.counted: list[Tag | None] = [None] * problem.clients
+        """After which work every client continues."""
+        self._round_start = [*self.counted]
+        self._stored: deque[list[Tag | None]] = deque([[*self.counted]], KEPT)
+        self._attempt, self._now = 0, Tag(0, 0, 0)
+        problem.federation.begin(self, seed)
+
+    @classmethod
+    def needs(
+        cls, method: Method, problem: Problem | Facts, cohort: Sampling, options: object
+    ) -> Needs:
+        model = problem.dim * problem.dtype.itemsize
+        vectors = len(method.Server.vectors) + cohort.size * len(method.Up.vectors)
+        return Needs(0, model, 0, vectors * model, "device")
+
+    def metrics(self) -> dict[str, float]:
+        return self.problem.metrics(self.x)
+
+    def collect(self, order: Order, down: Message) -> list[Work]:
+        self._now = Tag(order.round, order.place, self._attempt)
+        members, packed = order.cohort.members.tolist(), pack(down)
+        senders = members if order.picked is None else [order.picked]
+        inbox, uploads = Inbox(self.identity, "up"), dict[int, Message]()
+        inbox.expect(order.round, order.place, senders)
+
+        def check(client: int, answer: Answer) -> None:
+            if client not in senders:
+                return
+            try:
+                sender, message = inbox.take(order.phase.Up, answer.frame, self.x0)
+            except BadFrame as error:
+                raise Refused(str(error)) from None
+            uploads[sender] = message
+
+        calls = [self._call(client, packed.frame(self._address(client))) for client in members]
+        answers = self.problem.federation.ask(calls, check)
+        failed = {client: why for client, why in answers.items() if isinstance(why, str)}
+        answered = [client for client in members if client not in failed]
+        sent = [client for client in answered if client in uploads]
+        up = None
+        if sent:
+            rows = [uploads[client] for client in sent]
+            up = rows[0].map(lambda *vectors: torch.stack(vectors), *rows[1:])
+        done = [answer for answer in answers.values() if isinstance(answer, Answer)]
+        gradients = sum(answer.gradients for answer in done)
+        return [
+            Work(np.array(answered, int), {}, {}, up, np.array(sent, int), gradients, (), failed)
+        ]
+
+    def commit(self, works: Sequence[Work]) -> None:
+        for work in works:
+            for client in work.members.tolist():
+                self.counted[client] = self._now
+
+    def client_tensors(self) -> Tensors:
+        rows = [(-1, -1, -1) if tag is None else tag for tag in self.counted]
+        self._stored.append([*self.counted])
+        return {GENERATIONS: torch.tensor(rows)}
+
+    def client_parts(self) -> dict[str, Any]:
+        return {**self.client_tensors()}
+
+    def client_names(self) -> set[str]:
+        return {GENERATIONS}
+
+    def load_clients(self, tensors: Mapping[str, Tensor]) -> None:
+        rows = tensors[GENERATIONS].tolist()
+        if len(rows) != self.problem.clients:
+            raise ValueError(f"the saved state has {len(rows)} clients, not {self.problem.clients}")
+        self.counted = [None if row[0] < 0 else Tag(*row) for row in rows]
+        self._round_start = [*self.counted]
+        self._stored.append([*self.counted])
+
+    def _call(self, client: int, frame: bytes) -> Call:
+        held = {self._round_start[client], *(counted[client] for counted in self._stored)}
+        return Call(
+            client=client,
+            tag=self._now,
+            before=self.counted[client],
+            keep=sorted(tag for tag in held if tag is not None),
+            skipped=self.troubles.skipped_rounds,
+            gone=self.troubles.gone,
+            frame=frame,
+        )
+
+    def _address(self, client: int) -> Address:
+        return Address(self.identity, self._now.round, self._now.place, client, "down")
+
+    def _roll_back(self, order: Order) -> None:
+        super()._roll_back(order)
+        self.counted, self._attempt = [*self._round_start], self._attempt + 1
+
+    def _end_round(self, order: Order) -> None:
+        super()._end_round(order)
+        self._round_start = [*self.counted]

@@ -1,0 +1,157 @@
+"""One client of a federation on its own machine: it works on orders, and keeps its states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift.core.cohort import Sampling
+from undrift.core.method import Method
+from undrift.core.problem import Facts, Oracle, Problem
+from undrift.engines.codec import Address, decode, encode
+from undrift.engines.engine import Engine
+from undrift.engines.federated import Answer, Call
+from undrift.engines.generations import Generations
+from undrift.engines.judge import Sound
+from undrift.engines.memory import Needs
+from undrift.engines.order import Order, Share
+from undrift.engines.site import Kept, Site, quiet
+from undrift.engines.work import Work
+
+STATE, SCRATCH = "state.", "scratch."
+
+
+class OneOf(Problem):
+    """The problem of one client as the one with this number among several.
+
+    ``held`` has that client alone, or all of them where everybody can build the whole problem. Of
+    the others the ``samples`` are known, and nothing else.
+    """
+
+    def __init__(self, held: Problem, client: int, samples: Sequence[int]):
+        self.held, self.client = held, client
+        self.clients, self.samples = len(samples), [*samples]
+        self.dim, self.dtype, self.device = held.dim, held.dtype, held.device
+        self.note, self.class_names, self.precision = held.note, held.class_names, held.precision
+        self.augmentation, self.drops, self.together = held.augmentation, held.drops, held.together
+        self.remembers, self.differentiates = held.remembers, held.differentiates
+        self.labelled = held.labelled
+        self._at = np.array([0 if held.clients == 1 else client])
+
+    def at(self, members: np.ndarray | None = None) -> Oracle:
+        if members is None or members.tolist() != [self.client]:
+            raise ValueError(f"this machine has client {self.client} alone, not {members}")
+        return self.held.at(self._at)
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> OneOf:
+        return OneOf(self.held.to(dtype, device), self.client, self.samples)
+
+    def start(self) -> Tensor:
+        return self.held.start()
+
+    def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> OneOf:
+        mine = {int(self._at[0]): own for client, own in noise.items() if client == self.client}
+        held = self.held.with_label_noise(mine) if mine else self.held
+        return OneOf(held, self.client, self.samples)
+
+
+class Away(Engine):
+    """What an engine works out from its arguments, where one client is: orders, rules, the name of
+    the run.
+    """
+
+    @classmethod
+    def needs(
+        cls, method: Method, problem: Problem | Facts, cohort: Sampling, options: object
+    ) -> Needs:
+        return Needs(0, problem.dim * problem.dtype.itemsize, 0, 0, "device")
+
+
+class Did(NamedTuple):
+    """What a client did with a call."""
+
+    answer: Answer
+    again: bool
+    """Whether states of the same work were there already."""
+
+
+class Node(Site):
+    """A site with one client, whose states are files in ``folder``."""
+
+    def __init__(
+        self,
+        method: Method,
+        problem: OneOf,
+        folder: Path,
+        setting: Mapping[str, Any],
+        seed: int,
+    ):
+        self.engine = Away(method, problem, seed=seed, **setting)
+        super().__init__(self.engine.common, np.array([problem.client]))
+        self.client, self.run = problem.client, self.engine.identity
+        self.states = Generations(folder / self.run / str(self.client), self.run, self.client)
+        self._sound = Sound(problem.dim, problem.dtype)
+        self._first = {name: v[0].clone() for name, v in self.store.tensors().items()}
+
+    def do(self, call: Call) -> Did:
+        """Work on a call. New states are on disk when this returns."""
+        tag, x0 = call.tag, self.common.x0
+        address = Address(self.run, tag.round, tag.place, self.client, "down")
+        order = self.engine.clock.at(tag.round, tag.place, call.skipped, call.gone)
+        got = decode(order.phase.Down, call.frame, x0, address)
+        self._return_to(call)
+        with quiet(self.problem):
+            share = Share(order, self.held_numbers, [self._steps(order)], False)
+            work = self.work(share, got)
+            for reason in self._sound(order, got, [work]).values():
+                raise ArithmeticError(reason)
+        again = self.states.has(tag)
+        self.states.store(tag, self._remembered(work, order))
+        self.states.keep({tag, *call.keep, *([call.before] if call.before else [])})
+        frame = b""
+        if order.picked in (None, self.client) and work.up is not None:
+            upload = work.up.map(lambda rows: rows[0])
+            frame = encode(upload, address._replace(way="up"))
+        return Did(Answer(frame, work.gradients), again)
+
+    @property
+    def held_numbers(self) -> np.ndarray:
+        return np.array([self.client])
+
+    def _steps(self, order: Order) -> int:
+        at = order.cohort.members.tolist().index(self.client)
+        return int(order.cohort.planned[at])
+
+    def _return_to(self, call: Call) -> None:
+        """Have the states that a call continues from."""
+        found: Mapping[str, Tensor] = {}
+        if call.before is not None:
+            found = self.states.load(call.before)
+        states = {name: found.get(f"{STATE}{name}", v) for name, v in self._first.items()}
+        missing = [name for name in states if call.before and f"{STATE}{name}" not in found]
+        if missing:
+            raise ValueError(f"the states of client {self.client} lack {', '.join(missing)}")
+        device = self.common.x0.device
+        self.store.load({name: v.to(device).unsqueeze(0) for name, v in states.items()})
+        scratch = {
+            name.removeprefix(SCRATCH): v.to(device).unsqueeze(0)
+            for name, v in found.items()
+            if name.startswith(SCRATCH)
+        }
+        tag = call.tag
+        next_phase = call.before is not None and call.before[:2] == (tag.round, tag.place - 1)
+        self._scratch = Kept(self.held_numbers, scratch) if scratch and next_phase else None
+
+    def _remembered(self, work: Work, order: Order) -> dict[str, Tensor]:
+        """What the client has after this work."""
+        before = {name: v[0] for name, v in self.store.tensors().items()}
+        after = before | {name: v[0] for name, v in work.states.items()}
+        found = {f"{STATE}{name}": v for name, v in after.items()}
+        if not order.last:
+            found |= {f"{SCRATCH}{name}": v[0] for name, v in work.scratch.items()}
+        return {name: v.contiguous().cpu() for name, v in found.items()}
