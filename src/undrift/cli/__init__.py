@@ -25,6 +25,8 @@ VERBS = {
     "demo": "see client drift, and methods without it, in seconds",
     "run": "run every method of a spec with every seed",
     "resume": "continue a run that was interrupted",
+    "federate": "run a spec with clients on machines of their own, by Flower",
+    "join": "be a client of a federation",
     "compare": "compare recorded runs",
     "report": "write recorded runs as one HTML file",
     "export": "copy a model of a run to a file",

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import Parser, natural, seconds
@@ -20,7 +20,17 @@ from undrift.engines.options import Place
 from undrift.report.left_out import by_client, lines
 from undrift.report.summary import aim, metric, print_summaries, summarise
 from undrift.report.text import count, prose
-from undrift.runs.events import Began, Ended, Event, Finishing, LeftOut, Measured, Unproven
+from undrift.runs.events import (
+    Began,
+    Emit,
+    Ended,
+    Event,
+    Finishing,
+    LeftOut,
+    Measured,
+    Unproven,
+    ignore,
+)
 from undrift.runs.folder import FILES, BadFolder, Folder
 from undrift.runs.loggers import LOGGERS, missing
 from undrift.runs.outcome import ENDS
@@ -29,6 +39,9 @@ from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec
 from undrift.spec.vary import varied
+
+if TYPE_CHECKING:
+    from undrift.runs.prepare import Build
 
 SET = (
     "change the spec: rounds=50, problem.clients=20, cohort.size=5, or method.lr=0.05 for every "
@@ -88,6 +101,9 @@ def main(args: Namespace) -> int:
         flags: list[str | Flag] = [*args.changes, *placed(args.store)]
         place = Path(args.spec).parent
         spec = load(args.spec, flags, lambda files: executes(place, files))
+        if spec.engine == "flower":
+            text = "a federation is run by undrift federate: undrift federate SPEC --local 3"
+            refuse([spec.origin.complaint(("engine",), text)])
         if args.check:
             return rehearse(spec, args.json)
         folder = Folder(args.out / spec.name)
@@ -165,19 +181,31 @@ def refusing() -> Iterator[None]:
         raise SystemExit(cannot(error)) from None
 
 
-def perform(spec: Spec, folder: Folder, afresh: bool, args: Namespace) -> int:
-    """Run what is left of a spec, and print the table; ``args`` has :func:`add_options`."""
+def perform(
+    spec: Spec,
+    folder: Folder,
+    afresh: bool,
+    args: Namespace,
+    build: Build | None = None,
+    listen: Emit = ignore,
+) -> int:
+    """Run what is left of a spec, and print the table; ``args`` has :func:`add_options`.
+
+    ``build`` builds its problems, where that is not done here.
+    """
     from undrift.runs.experiment import make
     from undrift.runs.keep import carry_out
 
     writable(folder.path)
     methods, seeds = count(len(spec.entries), "method"), count(len(spec.seeds), "seed")
     say(f"{spec.name}: {methods} on {spec.problem_name}, {seeds}")
-    experiment = make(spec)
-    say(takes(experiment))
+    experiment = make(spec, build) if build else make(spec)
+    if build is None:
+        say(takes(experiment))
     bar = progress([entry.label for entry in spec.entries], spec.seeds, experiment.note)
 
     def hear(event: Event) -> None:
+        listen(event)
         bar.show(event)
         if isinstance(event, Finishing):
             draw(folder, spec)

@@ -17,7 +17,7 @@ from undrift.runs.advice import advise, failure, remedy, way_on
 from undrift.runs.events import Began, Emit, Ended, LeftOut, Measured, Moved, ignore
 from undrift.runs.folder import CHECKPOINTS, Folder, Outcome, Recipe, Row
 from undrift.runs.journal import Key
-from undrift.runs.prepare import Task, lay_out, together
+from undrift.runs.prepare import Build, Task, build_all, lay_out, together
 from undrift.runs.threads import threads
 from undrift.runs.trial import PAUSE, Best, Sound, Stops, Trial, fingerprint
 from undrift.spec.errors import BadSpec, Complaint
@@ -145,6 +145,8 @@ class Experiment:
     """The tasks with another seed, where a seed decides the problem."""
     alike: bool = True
     """Whether a method that draws nothing is the same with every seed."""
+    search: bool = True
+    """Whether a step to try is looked for when a method diverges."""
     tolerant: bool = False
     """Whether a method that the problem or its author's code fails is an outcome, not an error."""
     _laid: dict[int, list[Task]] = dataclasses.field(default_factory=dict, repr=False)
@@ -202,7 +204,15 @@ class Experiment:
                     emit(Began(label, seed, task.rounds))
                     try:
                         result = perform(
-                            task, seed, self.draws(seed), place, emit, stop, pause, self.until
+                            task,
+                            seed,
+                            self.draws(seed),
+                            place,
+                            emit,
+                            stop,
+                            pause,
+                            self.until,
+                            self.search,
                         )
                     except BaseException as error:  # a user's method may do anything
                         result = Result(self.failed(task, seed, error))
@@ -243,16 +253,17 @@ class Experiment:
         return Place(folder, shelf, f"{stem}-{seed}")
 
 
-def make(spec: Spec) -> Experiment:
+def make(spec: Spec, build: Build = build_all) -> Experiment:
     """Build the problem of a spec and set what is left to theory. Raises :class:`BadSpec`."""
     if text := absent(spec.device):
         raise BadSpec([spec.origin.complaint(("device",), text)])
     complaints: list[Complaint] = []
     first, *others = spec.seeds if spec.anew else spec.seeds[:1]
-    tasks = lay_out(spec, first, complaints)
+    tasks = lay_out(spec, first, complaints, build)
     digests = [task.problem.digest() for task in tasks[:1]]
     for seed in others if tasks else ():  # built again in turn: memory may not hold all of them
-        digests += [task.problem.digest() for task in lay_out(spec, seed, complaints)[:1]]
+        again = lay_out(spec, seed, complaints, build)
+        digests += [task.problem.digest() for task in again[:1]]
     if complaints:
         raise BadSpec(complaints)
 
@@ -266,7 +277,8 @@ def make(spec: Spec) -> Experiment:
         until=reached,
         data=together(digests),
         draws=spec.draws_at,
-        lay=(lambda seed: lay_out(spec, seed, [])) if spec.anew else None,
+        lay=(lambda seed: lay_out(spec, seed, [], build)) if spec.anew else None,
+        search=build is build_all,
         alike=spec.vary == ["draws"],
         tolerant=True,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -145,9 +145,15 @@ def resolved(
     )
 
 
-def lay_out(spec: Spec, seed: int, complaints: list[Complaint]) -> list[Task]:
+Build = Callable[["Spec", int, list[Complaint]], "Mapping[Objective | None, Problem]"]
+"""Builds the problems of a spec with one seed, and complains about those that cannot be built."""
+
+
+def lay_out(
+    spec: Spec, seed: int, complaints: list[Complaint], build: Build | None = None
+) -> list[Task]:
     """The tasks of a spec with one seed, without those that ``complaints`` are added about."""
-    problems = build_all(spec, seed, complaints)
+    problems = (build or build_all)(spec, seed, complaints)
     tasks = []
     for i, entry in enumerate(spec.entries):
         problem = problems.get(entry.objective)

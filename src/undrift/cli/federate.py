@@ -1,0 +1,138 @@
+"""``federate``: a spec is run with clients who keep their data."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from undrift.cli.output import FAILED, OK, refuse, say
+from undrift.cli.parser import Parser, natural
+from undrift.cli.run import SET, add_options, executes, other, perform, refusing, report
+from undrift.runs.folder import Folder
+from undrift.spec.overrides import Flag
+from undrift.spec.reader import load
+from undrift.spec.schema import Spec
+
+if TYPE_CHECKING:
+    from undrift.flower.session import Address
+
+RECORD = "federation.jsonl"
+"""Who was asked again, waited for, came late: a file of the run folder."""
+NODES = "nodes.json"
+"""Which node is which client, where clients have data of their own."""
+GAP = "target is a gap f(x) - f*, and nobody here knows f*: every method runs all its rounds."
+
+
+def add(parser: Parser) -> None:
+    parser.description = (
+        "Run every method of a spec with clients on machines of their own, which have joined a "
+        "SuperLink of Flower's with undrift join. The results go to a folder, as with undrift run, "
+        "and the same command continues a run that was interrupted. undrift federate keys makes "
+        "certificates and keys."
+    )
+    parser.add_argument("spec", metavar="SPEC", help="TOML file that says what to run, or: keys")
+    parser.add_argument(
+        "--superlink", metavar="HOST:PORT", help="a SuperLink that runs with --isolation process"
+    )
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", help="run a SuperLink here too, for nodes to join"
+    )
+    parser.add_argument(
+        "--local",
+        type=natural,
+        metavar="N",
+        help="a SuperLink and N nodes on this machine, to try it; they end with the command",
+    )
+    parser.file("--keys", metavar="FOLDER", help="what undrift federate keys has made")
+    parser.file("--data", metavar="FOLDER", help="the folder of data sets, with --local")
+    parser.add_argument(
+        "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
+    )
+    parser.folder("--out", default="runs", help="where run folders go")
+    parser.flag("--overwrite", help="replace an earlier run of the same name")
+    parser.add_argument("--nodes", type=natural, default=3, metavar="N", help="keys: so many nodes")
+    parser.add_argument(
+        "--host",
+        dest="hosts",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="keys: a name or address of the SuperLink's machine; may be repeated",
+    )
+    add_options(parser)
+
+
+def main(args: Namespace) -> int:
+    if args.spec == "keys":
+        return keys(args)
+    if sum(way is not None for way in (args.superlink, args.listen, args.local)) != 1:
+        refuse(["say where the clients are: one of --superlink, --listen and --local"])
+    if args.jobs > 1:
+        refuse(["--jobs: a federation runs one method after another"])
+    with refusing():
+        place = Path(args.spec).parent
+        flags = [*args.changes, Flag("engine.name=flower", "undrift federate")]
+        spec = load(args.spec, flags, lambda files: executes(place, files))
+        if args.local is not None and args.local != spec.problem.clients:
+            spec = load(
+                args.spec,
+                [*flags, Flag(f"problem.clients={args.local}", f"--local {args.local}")],
+            )
+        folder = Folder(args.out / spec.name)
+        state = folder.state(spec)
+        if args.overwrite or state in ("new", "unfinished"):
+            return federate(spec, folder, args)
+        if state == "other":
+            other(spec, folder)
+        say(f"{folder.path} holds this run already; --overwrite runs it again.")
+        return report(folder, args.json)
+
+
+def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
+    """Run what is left of a spec with the clients that have joined."""
+    from undrift.flower.federation import FlowerFederation
+    from undrift.flower.local import Local, SuperLink
+    from undrift.flower.session import NoFederation, Session
+
+    if spec.target is not None:
+        say(GAP)
+    try:
+        with ExitStack() as stack:
+            address = where(args)
+            if args.local is not None:
+                local = Local(folder.path / "nodes", args.local, say, args.data)
+                address = stack.enter_context(local).address
+            elif args.listen is not None:
+                link = SuperLink(folder.path / "superlink", address, args.keys)
+                stack.callback(link.end)
+            session = stack.enter_context(Session(address, say))
+            session.open()
+            federation = FlowerFederation(session, spec, say, folder.file(RECORD))
+            return perform(spec, folder, args.overwrite, args, federation.build, federation.hear)
+    except NoFederation as error:
+        say(str(error))
+        return FAILED
+
+
+def where(args: Namespace) -> Address:
+    """The SuperLink, with what it takes to be let in."""
+    from undrift.flower.addresses import checked, tls
+
+    address = checked(args.superlink or args.listen or "127.0.0.1:1")
+    if args.keys is None:
+        return tls(address, None, None)
+    return tls(address, args.keys / "server.key", args.keys / "ca.crt", args.keys / "secret")
+
+
+def keys(args: Namespace) -> int:
+    """Make certificates and keys."""
+    from undrift.flower.keys import make_keys
+
+    folder = args.keys or Path("keys")
+    if folder.exists() and any(folder.iterdir()):
+        refuse([f"{folder} is there already: give another folder, --keys FOLDER"])
+    for line in make_keys(folder, args.nodes, args.hosts or ["127.0.0.1", "localhost"]):
+        say(line)
+    return OK

@@ -1,0 +1,73 @@
+"""``join``: this machine becomes a client of a federation."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from undrift.cli.output import FAILED, OK, refuse, say
+from undrift.cli.parser import Parser
+from undrift.cli.stop import Stop
+
+
+def add(parser: Parser) -> None:
+    parser.description = (
+        "Be a client of a federation: train on the data in a folder of this machine, whenever the "
+        "server asks, until Ctrl-C. The data stay here; models and gradients travel. What the "
+        "client remembers between rounds is kept in files here too. The installed undrift runs, "
+        "never code that the server sends."
+    )
+    parser.add_argument(
+        "--superlink",
+        required=True,
+        metavar="HOST:PORT",
+        help="where the federation's SuperLink is",
+    )
+    parser.file("--data", metavar="FOLDER", help="the folder with this client's data")
+    parser.add_argument(
+        "--part",
+        type=int,
+        metavar="K",
+        help="be client K (from 0) of a problem that everybody can build, to try a federation",
+    )
+    parser.file("--key", help="this node's private key; needed unless the SuperLink is here")
+    parser.file(
+        "--ca", help="the certificate of who signed the SuperLink's (default: beside --key)"
+    )
+    parser.folder("--states", default="undrift-node", help="where this client's states are kept")
+    parser.file(
+        "--methods",
+        metavar="FOLDER",
+        help="files of methods that may run here, if they are the same as the server's",
+    )
+    parser.add_argument("--device", default="cpu", metavar="DEVICE", help="cpu, cuda, cuda:1 ...")
+
+
+def main(args: Namespace) -> int:
+    from undrift.flower.addresses import checked, tls
+    from undrift.flower.join import Joined
+    from undrift.flower.place import Place
+    from undrift.flower.session import NoFederation
+
+    for folder in (args.data, args.methods):
+        if folder is not None and not folder.is_dir():
+            refuse([f"{folder}: there is no such folder"])
+    if args.part is None and args.data is None:
+        refuse(["give the folder of this client's data, --data FOLDER"])
+    if args.part is not None and args.part < 0:
+        refuse([f"--part {args.part} is not allowed: a whole number from 0"])
+    try:
+        address = tls(checked(args.superlink), args.key, args.ca)
+        place = Place(
+            data=args.data and args.data.resolve(),
+            part=args.part,
+            methods=args.methods and args.methods.resolve(),
+            device=args.device,
+        )
+        if args.methods is not None:
+            say(f"Methods of files in {args.methods} may run here, if the server has the same.")
+        with Stop() as stop, Joined(address, args.states.resolve(), place, args.key, say) as node:
+            node.stay(stop)
+    except NoFederation as error:
+        say(str(error))
+        return FAILED
+    return stop.code if stop.asked else OK

@@ -1,0 +1,1 @@
+"""A real federation, on Flower's SuperLink and SuperNodes."""

@@ -1,0 +1,78 @@
+"""What a message says of its run: the spec, which of its methods, and with which values."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from undrift.core.method import Method
+from undrift.spec.reader import parse
+from undrift.spec.schema import Entry, Spec
+
+
+class Wrong(ValueError):
+    """A message that cannot be answered on this node, however often it is sent."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One method with one seed, for one client."""
+
+    spec: str
+    """The spec, as TOML."""
+    sources: Mapping[str, str]
+    """The SHA-256 of the files of methods, by their place relative to the spec."""
+    label: str = ""
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The method's hyper-parameters, with what theory prescribed."""
+    draws: int = 0
+    """The seed of cohorts, batches and coins."""
+    samples: Sequence[int] = ()
+    """Of every client."""
+    client: int = 0
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Job:
+        """From a message."""
+        return cls(**{field.name: table[field.name] for field in dataclasses.fields(cls)})
+
+    def table(self) -> dict[str, Any]:
+        """For a message."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(json.dumps(self.table(), sort_keys=True).encode()).hexdigest()
+
+    def parsed(self, methods: Path | None) -> Spec:
+        """The spec; its files are looked for in ``methods``, and must be those of the server."""
+        for name, digest in self.sources.items():
+            if methods is None:
+                raise Wrong(
+                    f"the spec has a method of its own ({name}), and this node runs none: give the "
+                    "folder that has the file, undrift join --methods FOLDER"
+                )
+            path = methods / name
+            if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+                raise Wrong(f"{path} is not the file of the server (SHA-256 {digest[:16]}...)")
+        folder = Path("federation.toml") if methods is None else methods / "federation.toml"
+        return parse(self.spec, str(folder))
+
+    def entry(self, spec: Spec) -> Entry:
+        for entry in spec.entries:
+            if entry.label == self.label:
+                return entry
+        raise Wrong(f"the spec has no method {self.label!r}")
+
+    def method(self, entry: Entry) -> Method:
+        """The method with all its values."""
+        return dataclasses.replace(entry.method, **self.values)
+
+
+def sources(spec: Spec) -> dict[str, str]:
+    """The digests of a spec's own files."""
+    return {name: hashlib.sha256(text).hexdigest() for name, text in spec.sources.items()}

@@ -1,0 +1,181 @@
+"""One node: a worker that trains, Flower's SuperNode that carries messages, and who minds them.
+
+A SuperNode that was killed is refused for up to a minute when it comes back, and ends each time; a
+worker may die over a message. Both are started again here until the owner of the node stops it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from undrift._files import hold, release, writing
+from undrift.flower import client, shim
+from undrift.flower.place import Place
+from undrift.flower.processes import Process, searched, tool
+from undrift.flower.session import POLL, Address, NoFederation, token
+
+PATIENCE = 150.0
+"""Seconds in which a node that was never let in gives up; one that was tries on."""
+LOOK = 0.2
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Stops(Protocol):
+    @property
+    def asked(self) -> bool: ...
+
+
+class Joined:
+    """A node, from when it is entered until it is left."""
+
+    def __init__(
+        self,
+        address: Address,
+        folder: Path,
+        place: Place,
+        key: Path | None,
+        tell: Callable[[str], None],
+    ):
+        self.address, self.folder, self.key, self.tell = address, folder, key, tell
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._held = hold(folder)
+        except BlockingIOError:
+            raise NoFederation(
+                f"{folder} is in use by another node: a second client needs a folder of its own, "
+                "--states FOLDER"
+            ) from None
+        self.place = place._replace(name=place.name or _name(folder), states=folder / "states")
+        self._home = Path(tempfile.mkdtemp(prefix="undrift-"))
+        self._began = self._refused_since = time.monotonic()
+        self._ever_in = False
+        self._read, self._told, self._next = 0, "", 0.0
+        self._log = folder / "supernode.log"
+        self._log.unlink(missing_ok=True)
+        self._environment = self._prepare()
+        self._launcher = self._start_launcher()
+        self._worker = self._start_worker()
+        self._supernode = self._start_supernode()
+
+    def __enter__(self) -> Joined:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        every = (self._supernode, self._launcher, self._worker)
+        for process in every:
+            process.hang_up()
+        for process in every:
+            process.end()
+        release(self.folder, self._held)
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def stay(self, stop: Stops) -> None:
+        """Keep the node alive until it is stopped. Raises :class:`NoFederation`."""
+        while not stop.asked:
+            self.look()
+            time.sleep(LOOK)
+
+    def look(self) -> None:
+        """Start again what has ended."""
+        self._hear()
+        if self._worker.code is not None:
+            self.tell(f"The worker ended ({self._worker.code}); starting it again.")
+            self._worker = self._start_worker()
+        if self._launcher.code is not None:
+            self._launcher = self._start_launcher()
+        now = time.monotonic()
+        if self._supernode.code is None or now < self._next:
+            return
+        why = self._last_words()
+        if not self._ever_in and now - self._began > PATIENCE:
+            raise NoFederation(f"{self.address.place} did not let this node in: {why}")
+        if why != self._told:
+            self._told = why
+            self.tell(f"The SuperNode ended: {why}. Trying again.")
+        self._next = now + 2.0
+        self._read = 0
+        self._supernode = self._start_supernode()
+
+    def _hear(self) -> None:
+        """Notice when the SuperLink lets the node in."""
+        if self._log.exists() and self._log.stat().st_size > self._read:
+            with self._log.open(encoding="utf-8", errors="replace") as file:
+                file.seek(self._read)
+                text = file.read()
+                self._read = file.tell()
+            if "SuperNode ID:" in text:
+                if not self._ever_in or self._told:
+                    self.tell(f"Joined {self.address.place} as {self.place.name}.")
+                self._ever_in, self._told = True, ""
+
+    def _last_words(self) -> str:
+        text = COLOURS.sub("", self._log.read_text(encoding="utf-8", errors="replace"))
+        _, found, words = text.rpartition("ERROR")
+        words = words.split("For more information")[0] if found else text[-300:]
+        return " ".join(words.lstrip(" :").split())[:300] or "no reason given"
+
+    def _prepare(self) -> dict[str, str]:
+        """A home for Flower, and a ``flwr-clientapp`` that has the launcher do it."""
+        commands = self._home / "bin"
+        commands.mkdir()
+        words = [sys.executable, "-I", "-S", shim.__file__, str(self._home / "launcher.sock")]
+        script = commands / "flwr-clientapp"
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+        script.chmod(0o700)
+        return {
+            "FLWR_HOME": str(self._home / "flower"),
+            "PATH": searched(commands),
+            client.SOCKET: str(self._home / "worker.sock"),
+            **POLL,
+        }
+
+    def _start_launcher(self) -> Process:
+        home = self._home
+        command = [*_module("launcher"), str(home / "launcher.sock"), str(home / "flower")]
+        return Process(command, self.folder / "launcher.log", self._environment)
+
+    def _start_worker(self) -> Process:
+        command = [*_module("worker"), str(self._home / "worker.sock"), *self.place.words()]
+        return Process(command, self.folder / "worker.log", self._environment)
+
+    def _start_supernode(self) -> Process:
+        command = [tool("flower-supernode"), *self.address.flags()]
+        command += ["--superlink", self.address.place]
+        command += ["--host", "127.0.0.1", "--port", str(free_port())]
+        if self.key is not None:
+            command += ["--auth-supernode-private-key", str(self.key)]
+        return Process(command, self._log, self._environment)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _module(name: str) -> list[str]:
+    return [sys.executable, "-m", f"undrift.flower.{name}"]
+
+
+def _name(folder: Path) -> str:
+    """The name of the node that lives in a folder; the same every time."""
+    path = folder / "name"
+    if not path.exists():
+        with writing(path) as file:
+            file.write(token().encode())
+    return path.read_text(encoding="utf-8").strip()
+
+
+def loopback(address: Address) -> bool:
+    """Whether a SuperLink is on this machine."""
+    return address.host.strip("[]") in ("127.0.0.1", "localhost", "::1")

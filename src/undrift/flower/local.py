@@ -1,0 +1,101 @@
+"""A whole federation on this machine, to try one: a SuperLink and its nodes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from undrift.flower.join import free_port
+from undrift.flower.processes import Process, searched, tool
+from undrift.flower.session import Address, NoFederation
+
+START = 60.0
+
+
+class SuperLink:
+    """Flower's SuperLink, for as long as it is entered; started again if it ends."""
+
+    def __init__(self, folder: Path, address: Address | None = None, keys: Path | None = None):
+        self.folder, self.keys = folder, keys
+        self.address = address or Address(f"127.0.0.1:{free_port()}")
+        self._process = self._start()
+        until = time.monotonic() + START
+        while not self.address.answers():
+            if self._process.code is not None or time.monotonic() > until:
+                words = self.log.read_text(encoding="utf-8", errors="replace").split()[-40:]
+                self.end()
+                raise NoFederation(f"the SuperLink did not start: {' '.join(words)}")
+            time.sleep(0.1)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "superlink.log"
+
+    def look(self) -> None:
+        """Start it again if it has ended."""
+        if self._process.code is not None:
+            self._process = self._start()
+
+    def end(self) -> None:
+        self._process.end()
+
+    def _start(self) -> Process:
+        command = [tool("flower-superlink"), "--isolation", "process"]
+        command += ["--host", self.address.host, "--port", str(self.address.port)]
+        command += ["--disable-runtime-dependency-installation"]
+        command += ["--database", str(self.folder / "superlink.db")]
+        if self.keys is None:
+            command += ["--insecure"]
+        else:
+            for flag, name in (
+                ("ca-certfile", "ca.crt"),
+                ("certfile", "server.pem"),
+                ("keyfile", "server.key"),
+            ):
+                command += [f"--ssl-{flag}", str(self.keys / name)]
+            command += ["--enable-supernode-auth"]
+            command += ["--superexec-auth-secret-file", str(self.keys / "secret")]
+        home = {"FLWR_HOME": str(self.folder / "superlink"), "PATH": searched()}
+        return Process(command, self.log, home)
+
+
+class Local:
+    """A SuperLink and ``clients`` nodes, each client K of what everybody can build."""
+
+    def __init__(
+        self, folder: Path, clients: int, tell: Callable[[str], None], data: Path | None = None
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.link = SuperLink(folder)
+        threads = str(max(1, (os.cpu_count() or 1) // clients))
+        self.nodes = []
+        for part in range(clients):
+            command = [
+                sys.executable,
+                "-m",
+                "undrift",
+                "join",
+                "--superlink",
+                self.link.address.place,
+            ]
+            command += ["--part", str(part), "--states", str(folder / f"node-{part}")]
+            command += [] if data is None else ["--data", str(data)]
+            log = folder / f"node-{part}.log"
+            self.nodes.append(Process(command, log, {"OMP_NUM_THREADS": threads}))
+
+    @property
+    def address(self) -> Address:
+        return self.link.address
+
+    def __enter__(self) -> Local:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for node in self.nodes:
+            node.hang_up()
+        for node in self.nodes:
+            node.end()
+        self.link.end()

@@ -1,0 +1,30 @@
+"""What the owner of a node has decided. Imports no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Where the data, the states and the methods of a node are."""
+
+    name: str = ""
+    """Of the node; it stays the same when the node starts again."""
+    states: Path = Path()
+    data: Path | None = None
+    part: int | None = None
+    """This node is client ``part`` of a problem that everybody can build; ``None``: its data are
+    its own.
+    """
+    methods: Path | None = None
+    """The folder with the files of methods that may run here."""
+    device: str = "cpu"
+
+    def words(self) -> list[str]:
+        """For the command line of the worker."""
+        found = ["--name", self.name, "--states", str(self.states), "--device", self.device]
+        for flag in ("data", "part", "methods"):
+            value = getattr(self, flag)
+            found += [] if value is None else [f"--{flag}", str(value)]
+        return found

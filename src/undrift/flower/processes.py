@@ -1,0 +1,77 @@
+"""Processes that end with the one that started them, each with a log of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from undrift.flower import minder
+
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+WAIT = 10.0
+
+
+class Process:
+    """A command in the background; it ends at the latest when this process does."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ):
+        self.command, self.log = [*command], log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as out:
+            self._minder = subprocess.Popen(
+                [sys.executable, "-I", "-S", minder.__file__, *command],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **QUIET, **(environment or {})},
+                start_new_session=True,
+            )
+
+    @property
+    def code(self) -> int | None:
+        """How it ended; ``None`` while it runs."""
+        return self._minder.poll()
+
+    def hang_up(self) -> None:
+        """Ask it to end, without waiting."""
+        if self._minder.stdin is not None and not self._minder.stdin.closed:
+            self._minder.stdin.close()
+
+    def end(self) -> None:
+        """End it, and all that it started."""
+        self.hang_up()
+        try:
+            self._minder.wait(WAIT)
+        except subprocess.TimeoutExpired:
+            self._minder.kill()
+            self._minder.wait()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+
+def tool(name: str) -> str:
+    """A command of Flower's, beside this Python or on the path."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.is_file() else shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(2, "there is no such command; install undrift[flower]", name)
+    return found
+
+
+def searched(*first: Path) -> str:
+    """A search path for commands that begins with these folders and this Python's own."""
+    places = [*map(str, first), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    return os.pathsep.join(place for place in places if place)

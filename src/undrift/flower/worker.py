@@ -1,0 +1,211 @@
+"""The process of a node that trains: it has torch, the data and the states of one client.
+
+It answers what the ClientApp hands over, one message after another: ``hello`` (what this client
+has), ``start`` (the first point), ``work`` and ``evaluate``. It runs the installed undrift, and
+methods of files that its owner has put on this machine, never code that came with a message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import os
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from undrift import __version__
+from undrift.core.params import hints
+from undrift.core.problem import Problem
+from undrift.engines.codec import BadFrame
+from undrift.engines.federated import Call
+from undrift.engines.format import dump, parse
+from undrift.engines.generations import BadGeneration, Tag
+from undrift.engines.node import Node, OneOf
+from undrift.flower.job import Job, Wrong
+from undrift.flower.pipe import Closed, Parcel, Pipe, listen
+from undrift.flower.place import Place
+from undrift.problems.own import own
+from undrift.runs.prepare import build, placed
+from undrift.spec.errors import BadSpec
+from undrift.spec.schema import Entry, Spec
+
+MOST = 2**16
+"""Bytes of the head of tensors in a message."""
+
+
+class Worker:
+    """Answers messages."""
+
+    def __init__(self, place: Place):
+        self.place = place
+        self._spec: tuple[str, Spec] | None = None
+        self._problems: dict[object, Problem] = {}
+        self._node: tuple[str, Node] | None = None
+        self._last: tuple[object, Parcel] | None = None
+        """The last work and its reply, for who asks again."""
+        self._do: dict[str, Callable[[Parcel], Parcel]] = {
+            "hello": self.hello,
+            "start": self.start,
+            "work": self.work,
+            "evaluate": self.evaluate,
+        }
+
+    def answer(self, asked: Parcel) -> Parcel:
+        """The reply to a message; what goes wrong is a reply too."""
+        began = time.time()
+        try:
+            found = self._do[str(asked.table["do"])](asked)
+        except (BadGeneration, BadFrame, BadSpec) as error:
+            found = _trouble(str(error), lasting=True)
+        except ArithmeticError as error:
+            found = Parcel({"unsound": str(error)})
+        except (OSError, MemoryError) as error:
+            found = _trouble(str(error) or type(error).__name__, lasting=False)
+        except ValueError as error:
+            found = _trouble(str(error), lasting=True)
+        except Exception as error:
+            traceback.print_exc()
+            found = _trouble(f"{type(error).__name__}: {error}", lasting=True)
+        return Parcel({**found.table, "times": {"work": time.time() - began}}, found.content)
+
+    def hello(self, asked: Parcel) -> Parcel:
+        """What a server may know of this client."""
+        job = Job.read(asked.table)
+        spec = self._read(job)
+        problem = self._problem(spec, spec.entries[0], job)
+        about: dict[str, Any] = {"name": self.place.name, "version": __version__}
+        if self.place.part is not None:
+            if not self.place.part < problem.clients:
+                raise Wrong(f"there is no client {self.place.part} of {problem.clients}")
+            return Parcel(about | {"part": self.place.part, "digest": problem.digest()})
+        about |= {"samples": problem.samples[0], "dim": problem.dim, "digest": problem.digest()}
+        about |= {"dtype": str(problem.dtype).removeprefix("torch."), "note": problem.note}
+        about |= {"remembers": problem.remembers, "differentiates": problem.differentiates}
+        about |= {"pooled": problem.pooled, "classes": [*problem.class_names]}
+        if asked.table.get("constants"):
+            constants = problem.constants
+            about |= {"L": constants.L, "mu": constants.mu}
+        return Parcel(about)
+
+    def start(self, asked: Parcel) -> Parcel:
+        """The first point."""
+        job = Job.read(asked.table)
+        spec = self._read(job)
+        x = self._problem(spec, spec.entries[0], job).start()
+        return Parcel({}, dump({"x": x.cpu()}))
+
+    def work(self, asked: Parcel) -> Parcel:
+        """One phase."""
+        table = asked.table
+        job, tag = Job.read(table), Tag(*table["tag"])
+        key = job.key, tag, tuple(table["gone"]), hashlib.sha256(asked.content).digest()
+        if self._last is not None and self._last[0] == key:
+            return Parcel({**self._last[1].table, "again": True}, self._last[1].content)
+        node = self._at(job)
+        call = Call(
+            client=job.client,
+            tag=tag,
+            before=Tag(*table["before"]) if table["before"] else None,
+            keep=[Tag(*kept) for kept in table["keep"]],
+            skipped=table["skipped"],
+            gone=table["gone"],
+            frame=asked.content,
+        )
+        did = node.do(call)
+        reply = Parcel({"gradients": did.answer.gradients, "again": did.again}, did.answer.frame)
+        self._last = key, reply
+        return reply
+
+    def evaluate(self, asked: Parcel) -> Parcel:
+        """What this client adds to the metrics: sums, or those of its own data."""
+        job = Job.read(asked.table)
+        spec = self._read(job)
+        problem = self._problem(spec, job.entry(spec), job)
+        x = parse(asked.content, MOST)["x"].to(problem.device)
+        if self.place.part is not None:
+            sums = problem.partial_metrics(x, torch.tensor([self.place.part]).numpy())
+            return Parcel({}, dump({name: v.cpu().contiguous() for name, v in sums.items()}))
+        hidden = ("gap", "distance", "grad_norm")  # of this client alone, which say nothing of f
+        metrics = {k: v for k, v in problem.metrics(x).items() if k not in hidden}
+        return Parcel({"metrics": metrics, "samples": problem.samples[0]})
+
+    def _at(self, job: Job) -> Node:
+        """The client of a run, with its states."""
+        if self._node is None or self._node[0] != job.key:
+            spec = self._read(job)
+            entry = job.entry(spec)
+            problem = OneOf(self._problem(spec, entry, job), job.client, job.samples)
+            setting = {k: v for k, v in spec.setting(entry).items() if k not in _SERVERS}
+            self._node = (
+                job.key,
+                Node(job.method(entry), problem, self.place.states, setting, job.draws),
+            )
+        return self._node[1]
+
+    def _read(self, job: Job) -> Spec:
+        """The spec of a job, with the files of methods that lie on this machine."""
+        if self._spec is None or self._spec[0] != job.spec:
+            self._spec = job.spec, job.parsed(self.place.methods)
+            self._problems.clear()
+            self._node = None
+        return self._spec[1]
+
+    def _problem(self, spec: Spec, entry: Entry, job: Job) -> Problem:
+        """The problem of an entry's objective: that of everybody, or of this client's own data."""
+        among = job.samples if self.place.part is None else ()
+        key = entry.objective, tuple(among)
+        if key not in self._problems:
+            kind = spec.problem
+            if self.place.data is not None and "folder" in hints(type(kind)):
+                kind = dataclasses.replace(kind, folder=str(self.place.data))  # type: ignore[type-var]
+            dtype, device = spec.dtype, self.place.device
+            if self.place.part is None:
+                self._problems[key] = placed(own(kind, entry.objective, among), dtype, device)
+            else:
+                self._problems[key] = build(kind, entry.objective, dtype, device)
+        return self._problems[key]
+
+
+_SERVERS = ("dtype", "device", "engine", "reduction")
+"""Settings that are none of a client's business."""
+
+
+def _trouble(text: str, lasting: bool) -> Parcel:
+    return Parcel({"error": " ".join(text.split())[:500], "lasting": lasting})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("socket", type=Path)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--states", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--part", type=int)
+    parser.add_argument("--methods", type=Path)
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+    torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", 0)) or _cores()))
+    place = Place(args.name, args.states, args.data, args.part, args.methods, args.device)
+    worker = Worker(place)
+    with listen(args.socket) as listener:
+        while True:
+            connection, _ = listener.accept()
+            with Pipe(connection) as pipe:
+                try:
+                    pipe.send(*worker.answer(pipe.receive()))
+                except Closed:
+                    continue
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+if __name__ == "__main__":
+    main()
