@@ -57,6 +57,12 @@ class Answer(NamedTuple):
     gradients: int
 
 
+class Unsound(NamedTuple):
+    """The client's own word that what it found is not finite: it kept and sent nothing."""
+
+    reason: str
+
+
 class Refused(Exception):
     """An answer that cannot be used."""
 
@@ -71,7 +77,7 @@ class Federation(Protocol):
     def begin(self, engine: Federated, seed: int) -> None:
         """From now on the orders are those of this run."""
 
-    def ask(self, calls: Sequence[Call], check: Check) -> dict[int, Answer | str]:
+    def ask(self, calls: Sequence[Call], check: Check) -> dict[int, Answer | Unsound | str]:
         """The answer of every client, or why there is none that can be used."""
 
     def evaluate(self, problem: Remote, x: Tensor) -> dict[str, float]:
@@ -178,6 +184,12 @@ class Federated(Engine):
         calls = [self._call(client, packed.frame(self._address(client))) for client in members]
         answers = self.problem.federation.ask(calls, check)
         failed = {client: why for client, why in answers.items() if isinstance(why, str)}
+        for client, answer in answers.items():
+            if isinstance(answer, Unsound) and client in senders:  # for the judge to see
+                nothing = torch.full_like(self.x0, torch.nan)
+                uploads[client] = order.phase.Up(**dict.fromkeys(order.phase.Up.vectors, nothing))
+            elif isinstance(answer, Unsound):
+                failed[client] = answer.reason
         answered = [client for client in members if client not in failed]
         sent = [client for client in answered if client in uploads]
         up = None

@@ -21,7 +21,7 @@ from torch import Tensor
 from undrift import __version__
 from undrift.core.method import Method
 from undrift.core.problem import Constants, Facts, Problem
-from undrift.engines.federated import Answer, Call, Check, Federated, Refused, Remote
+from undrift.engines.federated import Answer, Call, Check, Federated, Refused, Remote, Unsound
 from undrift.engines.format import dump, parse
 from undrift.engines.options import FederatedOptions
 from undrift.flower.job import Job, sources
@@ -280,12 +280,12 @@ class FlowerFederation:
         chosen = values(engine.method)
         self._job = Job(self._text, self._sources, self._label, chosen, seed, samples)
 
-    def ask(self, calls: Sequence[Call], check: Check) -> dict[int, Answer | str]:
-        answers: dict[int, Answer | str] = {}
+    def ask(self, calls: Sequence[Call], check: Check) -> dict[int, Answer | Unsound | str]:
+        answers: dict[int, Answer | Unsound | str] = {}
 
         def accept(client: int, reply: Reply) -> None:
             if "unsound" in reply.table:
-                answers[client] = str(reply.table["unsound"])
+                answers[client] = Unsound(str(reply.table["unsound"]))
                 return
             answer = Answer(reply.content, int(reply.table["gradients"]))
             check(client, answer)

@@ -1,0 +1,317 @@
+"""The engine of a federation and its nodes, without a network: calls are made in this process."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from undrift.check.federations import example, least_squares
+from undrift.core import registry
+from undrift.core.params import BadParameters
+from undrift.engines import Simulate
+from undrift.engines.checkpoint import Shelf
+from undrift.engines.federated import Answer, Federated, Refused, Remote, Unsound
+from undrift.engines.generations import BadGeneration, Generations, Tag
+from undrift.engines.judge import Diverged
+from undrift.engines.node import Node, OneOf
+from undrift.methods import DANEPlus, FedAvg, FedRecu, FedRed, Mime, Scaffold
+from undrift.objectives import MOON
+from undrift.problems.named import made
+
+PROBLEM = least_squares(1, clients=5, rows=8, dim=4)
+
+
+class Calls:
+    """A federation in this process; ``reach`` may lose, repeat or spoil what passes through it."""
+
+    def __init__(self, problem, folder, method, **setting):
+        self.problem, self.folder, self.method, self.setting = problem, folder, method, setting
+        self.reach = lambda call, do: do()
+        self.start()
+
+    def start(self):
+        """As after every machine of a client was restarted: only files are left."""
+        self.nodes = {}
+        for client in range(self.problem.clients):
+            own = OneOf(self.problem, client, self.problem.samples)
+            seed = self.setting.get("seed", 0)
+            setting = {name: v for name, v in self.setting.items() if name != "seed"}
+            self.nodes[client] = Node(self.method, own, self.folder / str(client), setting, seed)
+
+    def begin(self, engine, seed):
+        assert {node.run for node in self.nodes.values()} == {engine.identity}
+
+    def ask(self, calls, check):
+        found = {}
+        for call in calls:
+            try:
+                answer = self.reach(call, lambda call=call: self.nodes[call.client].do(call).answer)
+                check(call.client, answer)
+                found[call.client] = answer
+            except (ConnectionError, Refused) as error:
+                found[call.client] = str(error)
+            except ArithmeticError as error:
+                found[call.client] = Unsound(str(error))
+        return found
+
+    def evaluate(self, problem, x):
+        parts = [self.problem.partial_metrics(x, np.array([k])) for k in range(problem.clients)]
+        return self.problem.combine(parts, x)
+
+
+def federation(method, folder, problem=PROBLEM, **setting):
+    calls = Calls(problem, folder, method, **setting)
+    return Federated(method, Remote(problem.facts, calls, None, problem), **setting), calls
+
+
+def settings(method):
+    batch = None if method.solves else 3
+    cohort = None if method.participation == "full" else 3
+    steps = 3 if method.equal_steps else [3, 1, 2, 5, 4]
+    return {"batch": batch, "cohort": cohort, "steps": steps, "seed": 3}
+
+
+def apart(a, b):
+    return float((a.x - b.x).norm() / b.x.norm().clamp(min=1e-300))
+
+
+@pytest.mark.parametrize("name", sorted(registry))
+def test_every_method_is_what_it_is_on_one_machine(name, tmp_path):
+    method = example(registry[name], PROBLEM.constants, steps=3)
+    far, _ = federation(method, tmp_path, **settings(method))
+    near = Simulate(method, PROBLEM, **settings(method))
+    for _ in range(6):
+        far.run_round()
+        near.run_round()
+    assert apart(far, near) < 1e-13
+    assert far.ledger == near.ledger
+    assert far.drift is None
+    assert far.metrics() == pytest.approx(near.metrics(), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", [DANEPlus, FedRed])
+def test_one_random_client_solves(kind, tmp_path):
+    method = dataclasses.replace(example(kind, PROBLEM.constants, steps=3), average="rand")
+    far, _ = federation(method, tmp_path, seed=3, steps=3)
+    near = Simulate(method, PROBLEM, seed=3, steps=3)
+    for _ in range(8):
+        far.run_round()
+        near.run_round()
+    assert apart(far, near) < 1e-13 and far.ledger == near.ledger
+
+
+def test_last_local_models_are_remembered(tmp_path):
+    problem = made("images", train=60, test=20, model="mlp", hidden=8, clients=3).build(MOON())
+    problem = problem.to(torch.float64, torch.device("cpu"))
+    setting = {"batch": 8, "cohort": 2, "steps": 2, "seed": 1}
+    far, _ = federation(FedAvg(lr=0.1), tmp_path, problem, **setting)
+    near = Simulate(FedAvg(lr=0.1), problem, **setting)
+    for _ in range(5):
+        far.run_round()
+        near.run_round()
+    assert problem.remembers and apart(far, near) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "method", [FedRecu(lr=0.02), Scaffold(lr=0.02), FedRed(eta=0.02, lam=1.0, p=0.3)]
+)
+def test_nodes_may_be_restarted_between_any_two_calls(method, tmp_path):
+    far, calls = federation(method, tmp_path, seed=2, steps=3)
+    near = Simulate(method, PROBLEM, seed=2, steps=3)
+
+    def restart(call, do):
+        calls.start()
+        return calls.nodes[call.client].do(call).answer
+
+    calls.reach = restart
+    for _ in range(4):
+        far.run_round()
+        near.run_round()
+    assert apart(far, near) < 1e-13
+
+
+@pytest.mark.parametrize("method", [FedRecu(lr=0.02), Scaffold(lr=0.02)])
+def test_work_that_is_asked_for_again_gives_the_same_answer(method, tmp_path):
+    far, calls = federation(method, tmp_path, seed=2, steps=3, batch=3)
+    near = Simulate(method, PROBLEM, seed=2, steps=3, batch=3)
+    again = []
+
+    def twice(call, do):
+        first = do()
+        calls.start()  # killed after its states were written, before the reply left
+        second = calls.nodes[call.client].do(call)
+        again.append(second.again)
+        assert second.answer == first
+        return second.answer
+
+    calls.reach = twice
+    for _ in range(3):
+        far.run_round()
+        near.run_round()
+    assert apart(far, near) < 1e-13 and all(again)
+
+
+def test_work_that_does_not_count_is_rolled_back(tmp_path):
+    """A client whose upload is lost is as if it had not been asked."""
+    method, setting = Scaffold(lr=0.02), {"seed": 2, "steps": 3}
+    far, calls = federation(method, tmp_path, **setting)
+    near = Simulate(method, PROBLEM, **setting)
+    lost = {(0, 1), (1, 1), (1, 4), (3, 0)}
+
+    def lose(call, do):
+        answer = do()
+        if (call.tag.round, call.client) in lost:
+            raise ConnectionError("lost")
+        return answer
+
+    calls.reach = lose
+    collect = near.collect
+
+    def lose_too(order, down):
+        (work,) = collect(order, down)
+        gone = {c: "lost" for c in work.members.tolist() if (order.round, c) in lost}
+        return [work._replace(failed=gone)]
+
+    near.collect = lose_too
+    for _ in range(5):
+        far.run_round()
+        near.run_round()
+    assert apart(far, near) < 1e-13
+    assert far.ledger.left_out == near.ledger.left_out == len(lost)
+    assert [one[:3] for one in far.rejections] == [one[:3] for one in near.rejections]
+
+
+def test_a_client_lost_in_the_second_phase_begins_the_round_again(tmp_path):
+    method, setting = Mime(lr=0.02), {"seed": 2, "steps": 3, "cohort": 4}
+    assert len(Simulate(method, PROBLEM, **setting).clock.plan(0, 0).phases) == 2
+    far, calls = federation(method, tmp_path, **setting)
+    near = Simulate(method, PROBLEM, **setting)
+    victims = {r: int(near.clock.drawn(r)[0]) for r in (1, 3)}
+
+    def lose(call, do):
+        if call.tag.place == 1 and victims.get(call.tag.round) == call.client:
+            raise ConnectionError("lost")
+        return do()
+
+    calls.reach = lose
+    collect = near.collect
+
+    def lose_too(order, down):
+        (work,) = collect(order, down)
+        gone = {
+            c: "lost"
+            for c in work.members.tolist()
+            if order.place == 1 and victims.get(order.round) == c
+        }
+        return [work._replace(failed=gone)]
+
+    near.collect = lose_too
+    for _ in range(5):
+        far.run_round()
+        near.run_round()
+    assert apart(far, near) < 1e-13
+    assert far.ledger.left_out == near.ledger.left_out == len(victims)
+    assert far.ledger.syncs == near.ledger.syncs  # of the phases that were done twice too
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_a_server_resumes_though_its_clients_went_on(kept, tmp_path):
+    """Also from the older of its two checkpoints, should the newest be damaged."""
+    method, setting = FedRecu(lr=0.02), {"seed": 2, "steps": 3, "batch": 3}
+    far, calls = federation(method, tmp_path / "nodes", **setting)
+    near = Simulate(method, PROBLEM, **setting)
+    shelf = Shelf(tmp_path / "shelf", "run", "identity")
+    for _ in range(8):
+        far.run_round()
+        if far.round % 2 == 0:
+            shelf.store(far)
+    far.run_round()
+    far.advance()  # killed in the middle of a round
+    files = shelf.files()
+    if kept == 2:
+        files[0][1].unlink()
+    calls.start()
+    again = Federated(method, Remote(PROBLEM.facts, calls, None, PROBLEM), **setting)
+    assert shelf.restore(again, lambda counters: True, print) is not None
+    assert again.round == (8 if kept == 1 else 6)
+    while again.round < 12:
+        again.run_round()
+    for _ in range(12):
+        near.run_round()
+    assert apart(again, near) < 1e-13
+
+
+def test_old_generations_are_removed(tmp_path):
+    far, _ = federation(Scaffold(lr=0.02), tmp_path, seed=2, steps=3)
+    for _ in range(12):
+        far.run_round()
+        far.snapshot()
+    for client in range(PROBLEM.clients):
+        assert len([*(tmp_path / str(client)).rglob("*.safetensors")]) <= 5
+    assert not [*tmp_path.rglob("*.part")]
+
+
+def test_a_missing_generation_is_an_error(tmp_path):
+    far, _calls = federation(Scaffold(lr=0.02), tmp_path, seed=2, steps=3)
+    far.run_round()
+    for path in (tmp_path / "1").rglob("*.safetensors"):
+        path.unlink()
+    with pytest.raises(BadGeneration, match="are not on this node"):
+        far.run_round()
+
+
+def test_states_of_another_run_and_damaged_ones_are_refused(tmp_path):
+    far, _calls = federation(Scaffold(lr=0.02), tmp_path, seed=2, steps=3)
+    other, _ = federation(Scaffold(lr=0.02), tmp_path / "other", seed=3, steps=3)
+    far.run_round()
+    other.run_round()
+    (mine,) = (tmp_path / "1").rglob("*.safetensors")
+    (theirs,) = (tmp_path / "other" / "1").rglob("*.safetensors")
+    kept = mine.read_bytes()
+    mine.write_bytes(theirs.read_bytes())
+    with pytest.raises(BadGeneration, match="another run"):
+        far.run_round()
+    assert mine.read_bytes() == theirs.read_bytes()
+    mine.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    with pytest.raises(BadGeneration, match="damaged"):
+        far.run_round()
+    mine.write_bytes(kept)
+    far.run_round()
+
+
+def test_an_answer_that_was_changed_is_refused(tmp_path):
+    far, calls = federation(FedAvg(lr=0.02), tmp_path, seed=2, steps=3)
+
+    def change(call, do):
+        frame, gradients = do()
+        if call.client == 2:
+            frame = frame[:-3] + bytes([frame[-3] ^ 4]) + frame[-2:]
+        return Answer(frame, gradients)
+
+    calls.reach = change
+    far.run_round()
+    assert [(one.client, "damaged" in one.reason) for one in far.rejections] == [(2, True)]
+    assert far.ledger.left_out == 1
+
+
+def test_a_client_with_states_that_are_not_finite_says_so(tmp_path):
+    far, _calls = federation(Scaffold(lr=1e200), tmp_path, seed=2, steps=3)
+    with pytest.raises(Diverged):
+        for _ in range(4):
+            far.run_round()
+    assert all("finite" in one.reason for one in far.rejections)
+
+
+def test_generations_survive_what_was_left_of_a_kill(tmp_path):
+    states = Generations(tmp_path, "a" * 32, 0)
+    states.store(Tag(0, 0, 0), {"state.c": torch.ones(3)})
+    (tmp_path / ".1-0-0.safetensors.abc.part").write_bytes(b"half")
+    states.keep({Tag(0, 0, 0)})
+    assert states.load(Tag(0, 0, 0))["state.c"].tolist() == [1, 1, 1]
+    assert states.has(Tag(0, 0, 0)) and not states.has(Tag(1, 0, 0))
+
+
+def test_it_needs_a_federation():
+    with pytest.raises(BadParameters, match="undrift federate"):
+        Federated(FedAvg(lr=0.1), PROBLEM)
