@@ -100,14 +100,16 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
         say(GAP)
     try:
         with ExitStack() as stack:
-            address = where(args)
+            address, link = where(args), None
             if args.local is not None:
-                local = Local(folder.path / "nodes", args.local, say, args.data)
-                address = stack.enter_context(local).address
+                local = Local(folder.path / "nodes", args.local, args.data)
+                link = stack.enter_context(local).link
+                address = link.address
             elif args.listen is not None:
                 link = SuperLink(folder.path / "superlink", address, args.keys)
                 stack.callback(link.end)
-            session = stack.enter_context(Session(address, say))
+            revive = link.look if link else lambda: None
+            session = stack.enter_context(Session(address, say, revive))
             session.open()
             federation = FlowerFederation(session, spec, say, folder.file(RECORD))
             return perform(spec, folder, args.overwrite, args, federation.build, federation.hear)

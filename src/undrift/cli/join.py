@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from types import FrameType
 
 from undrift.cli.output import FAILED, OK, refuse, say
 from undrift.cli.parser import Parser
-from undrift.cli.stop import Stop
+from undrift.cli.stop import Stop, tell
+
+
+class Leave(Stop):
+    """The first signal ends the node after what it is doing."""
+
+    def first(self, number: int, frame: FrameType | None) -> None:
+        tell("\nLeaving the federation.")
 
 
 def add(parser: Parser) -> None:
@@ -65,7 +73,7 @@ def main(args: Namespace) -> int:
         )
         if args.methods is not None:
             say(f"Methods of files in {args.methods} may run here, if the server has the same.")
-        with Stop() as stop, Joined(address, args.states.resolve(), place, args.key, say) as node:
+        with Leave() as stop, Joined(address, args.states.resolve(), place, args.key, say) as node:
             node.stay(stop)
     except NoFederation as error:
         say(str(error))

@@ -56,9 +56,9 @@ class Joined:
             ) from None
         self.place = place._replace(name=place.name or _name(folder), states=folder / "states")
         self._home = Path(tempfile.mkdtemp(prefix="undrift-"))
-        self._began = self._refused_since = time.monotonic()
+        self._began = time.monotonic()
         self._ever_in = False
-        self._read, self._told, self._next = 0, "", 0.0
+        self._read, self._read_at, self._told, self._next = 0, 0, "", 0.0
         self._log = folder / "supernode.log"
         self._log.unlink(missing_ok=True)
         self._environment = self._prepare()
@@ -102,7 +102,9 @@ class Joined:
             self._told = why
             self.tell(f"The SuperNode ended: {why}. Trying again.")
         self._next = now + 2.0
-        self._read = 0
+        self._read_at = len(
+            COLOURS.sub("", self._log.read_text(encoding="utf-8", errors="replace"))
+        )
         self._supernode = self._start_supernode()
 
     def _hear(self) -> None:
@@ -118,10 +120,13 @@ class Joined:
                 self._ever_in, self._told = True, ""
 
     def _last_words(self) -> str:
+        """Why the SuperNode ended, as far as it said so."""
         text = COLOURS.sub("", self._log.read_text(encoding="utf-8", errors="replace"))
-        _, found, words = text.rpartition("ERROR")
-        words = words.split("For more information")[0] if found else text[-300:]
-        return " ".join(words.lstrip(" :").split())[:300] or "no reason given"
+        _, found, words = text[self._read_at :].rpartition("ERROR")
+        if not found:
+            return f"it was killed or broke off (exit code {self._supernode.code})"
+        words = words.partition("For more information")[0]
+        return " ".join(words.lstrip(" :").split())[:300]
 
     def _prepare(self) -> dict[str, str]:
         """A home for Flower, and a ``flwr-clientapp`` that has the launcher do it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from undrift.flower.join import free_port
@@ -65,9 +64,7 @@ class SuperLink:
 class Local:
     """A SuperLink and ``clients`` nodes, each client K of what everybody can build."""
 
-    def __init__(
-        self, folder: Path, clients: int, tell: Callable[[str], None], data: Path | None = None
-    ):
+    def __init__(self, folder: Path, clients: int, data: Path | None = None):
         folder.mkdir(parents=True, exist_ok=True)
         self.link = SuperLink(folder)
         threads = str(max(1, (os.cpu_count() or 1) // clients))

@@ -81,10 +81,18 @@ class Address:
 
 
 class Session:
-    """Flower runs on a SuperLink, one after another; use it as a context."""
+    """Flower runs on a SuperLink, one after another; use it as a context.
 
-    def __init__(self, address: Address, tell: Callable[[str], None]):
-        self.address, self.tell = address, tell
+    ``revive`` starts the SuperLink again if it has ended, where that is in our hands.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        tell: Callable[[str], None],
+        revive: Callable[[], None] = lambda: None,
+    ):
+        self.address, self.tell, self._revive = address, tell, revive
         self.home = Path(tempfile.mkdtemp(prefix="undrift-"))
         self.runs: list[str] = []
         """The numbers of the Flower runs."""
@@ -147,6 +155,7 @@ class Session:
         until, told = time.monotonic() + patience, ""
         while True:
             try:
+                self._revive()
                 return self.open()
             except NoFederation as error:
                 if time.monotonic() > until:
