@@ -108,8 +108,11 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
             elif args.listen is not None:
                 link = SuperLink(folder.path / "superlink", address, args.keys)
                 stack.callback(link.end)
+                address = link.here
             revive = link.look if link else lambda: None
             session = stack.enter_context(Session(address, say, revive))
+            if args.keys is not None:
+                session.register(sorted(args.keys.glob("*.pub")))
             session.open()
             federation = FlowerFederation(session, spec, say, folder.file(RECORD))
             return perform(spec, folder, args.overwrite, args, federation.build, federation.hear)
@@ -135,6 +138,6 @@ def keys(args: Namespace) -> int:
     folder = args.keys or Path("keys")
     if folder.exists() and any(folder.iterdir()):
         refuse([f"{folder} is there already: give another folder, --keys FOLDER"])
-    for line in make_keys(folder, args.nodes, args.hosts or ["127.0.0.1", "localhost"]):
+    for line in make_keys(folder, args.nodes, args.hosts):
         say(line)
     return OK

@@ -26,7 +26,8 @@ def tls(address: Address, key: Path | None, ca: Path | None, secret: Path | None
             raise NoFederation(f"{file}: there is no such file; undrift federate keys makes one")
     if not loopback(address) and (ca is None or key is None):
         raise NoFederation(
-            f"{address.place} is on another machine: give --key (and --ca, unless ca.crt is beside "
-            "it), so that nobody can listen or pose as a client; undrift federate keys makes them"
+            f"{address.place} is not of this machine alone, so that others could listen or pose as "
+            "a client: undrift federate keys makes certificates and keys; give them to federate "
+            "with --keys FOLDER, to join with --key FILE"
         )
     return dataclasses.replace(address, ca=ca, secret=secret)

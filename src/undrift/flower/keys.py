@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAYS = 365
+HERE = ("127.0.0.1", "localhost")
+"""Names of the SuperLink's machine that are always in its certificate."""
 
 
 def make_keys(folder: Path, nodes: int, hosts: Sequence[str]) -> list[str]:
@@ -28,6 +30,7 @@ def make_keys(folder: Path, nodes: int, hosts: Sequence[str]) -> list[str]:
 
     ``hosts`` are the names and addresses of the SuperLink's machine.
     """
+    hosts = [*hosts, *(host for host in HERE if host not in hosts)]
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     authority = ec.generate_private_key(ec.SECP384R1())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import time
@@ -22,12 +23,19 @@ class SuperLink:
         self.address = address or Address(f"127.0.0.1:{free_port()}")
         self._process = self._start()
         until = time.monotonic() + START
-        while not self.address.answers():
+        while not self.here.answers():
             if self._process.code is not None or time.monotonic() > until:
                 words = self.log.read_text(encoding="utf-8", errors="replace").split()[-40:]
                 self.end()
                 raise NoFederation(f"the SuperLink did not start: {' '.join(words)}")
             time.sleep(0.1)
+
+    @property
+    def here(self) -> Address:
+        """Its address from this machine."""
+        everywhere = self.address.host in ("0.0.0.0", "[::]", "::")
+        place = f"127.0.0.1:{self.address.port}" if everywhere else self.address.place
+        return dataclasses.replace(self.address, place=place)
 
     @property
     def log(self) -> Path:

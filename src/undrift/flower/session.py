@@ -26,7 +26,7 @@ from undrift.flower.processes import QUIET, Process, searched, tool
 
 START = 90.0
 """Seconds that a Flower run may take to start."""
-LOOK = 0.1
+LOOK = 0.2
 """Seconds between looks for replies."""
 POLL = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 
@@ -148,6 +148,12 @@ class Session:
                 pass
             pipe.close()  # of a run that is over
 
+    def register(self, keys: Sequence[Path]) -> None:
+        """Have the SuperLink let in the nodes with these public keys; some may be known already."""
+        for key in keys:
+            command = [tool("flwr"), "supernode", "register", str(key), CONNECTION]
+            self._flwr([*command, "--format", "json"])
+
     def renew(self, patience: float = 600.0) -> None:
         """Start another Flower run in the place of one that has ended."""
         self.hang_up()
@@ -219,14 +225,7 @@ class Session:
     def _submit(self) -> str:
         """Have Flower start a run; its number."""
         command = [tool("flwr"), "run", str(self.home / "app"), CONNECTION, "--format", "json"]
-        environment = {**os.environ, **QUIET, **self._environment}
-        try:
-            done = subprocess.run(
-                command, env=environment, capture_output=True, encoding="utf-8", timeout=START
-            )
-        except subprocess.TimeoutExpired:
-            text = f"the SuperLink at {self.address.place} did not answer in {START:.0f} s"
-            raise NoFederation(text) from None
+        done = self._flwr(command)
         try:
             return str(json.loads(done.stdout)["run-id"])
         except (ValueError, KeyError):
@@ -234,6 +233,16 @@ class Session:
             raise NoFederation(
                 f"the SuperLink at {self.address.place} takes no run: {why}"
             ) from None
+
+    def _flwr(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **QUIET, **self._environment}
+        try:
+            return subprocess.run(
+                command, env=environment, capture_output=True, encoding="utf-8", timeout=START
+            )
+        except subprocess.TimeoutExpired:
+            text = f"the SuperLink at {self.address.place} did not answer in {START:.0f} s"
+            raise NoFederation(text) from None
 
     def _why_no_run(self) -> str:
         log = (self.home / "superexec.log").read_text(encoding="utf-8", errors="replace")

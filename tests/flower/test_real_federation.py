@@ -1,0 +1,110 @@
+"""Real SuperLink, ServerApp and SuperNodes on this machine, held against one process."""
+
+import json
+import time
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
+
+from undrift.flower.federation import FlowerFederation
+from undrift.flower.local import Local
+from undrift.flower.session import Session
+from undrift.runs.experiment import make
+from undrift.spec.overrides import Flag
+from undrift.spec.reader import parse
+
+NEAR = 1e-10
+TOP = """\
+name = "mine"
+rounds = {rounds}
+every = {rounds}
+steps = 3
+seeds = [3]
+{more}
+"""
+ROWS = """\
+[problem]
+name = "least-squares"
+clients = 3
+rows = 8
+dim = 5
+"""
+DIGITS = """\
+[problem]
+name = "images"
+data = "digits"
+train = 90
+test = 30
+model = "mlp"
+hidden = 8
+clients = 3
+"""
+METHODS = {
+    "FedRecu": (ROWS, 'lr = "theory"', "batch = 3"),
+    "Scaffold": (ROWS, "lr = 0.03", "batch = 3\ncohort = 2"),
+    "FedCET": (ROWS, 'lr = "theory"\nc = "theory"', ""),
+    "FedRed": (ROWS, 'p = "theory"\neta = "theory"\nlam = "theory"', ""),
+    "DANEPlus": (ROWS, 'lam = "theory"\nlr = "theory"\nmu = "theory"', ""),
+    "FedSpeed": (DIGITS, "lr = 0.05", "batch = 8\ndtype = 'float64'"),
+    "FedACG": (DIGITS, "lr = 0.05", "batch = 8\ncohort = 2\ndtype = 'float64'"),
+    "FedDyn": (ROWS, "lr = 0.02\nalpha = 0.1", "batch = 3\ncohort = 2"),
+    "Scaffnew": (ROWS, 'lr = "theory"\np = "theory"', ""),
+    "FedAvg": (DIGITS, "lr = 0.05", "batch = 8\ndtype = 'float64'\nobjective = 'MOON'"),
+}
+"""Each on a problem of its own, which everybody can build; MOON on FedAvg."""
+
+
+def spec(name, rounds, flags=()):
+    problem, values, more = METHODS[name]
+    text = TOP.format(rounds=rounds, more=more) + problem
+    return parse(f'{text}\n[[method]]\nname = "{name}"\n{values}\n', "mine.toml", flags)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("federation")
+    with Local(folder, 3) as local, Session(local.address, print, local.link.look) as session:
+        session.open()
+        yield session
+
+
+def far(session, name, rounds, record):
+    """A run of the federation: its result, and what each exchange took."""
+    chosen = spec(name, rounds, [Flag("engine.name=flower", "the test")])
+    federation = FlowerFederation(session, chosen, print, record / "federation.jsonl")
+    (result,) = make(chosen, federation.build).run(emit=federation.hear)
+    return result, federation
+
+
+def near(name, rounds):
+    (result,) = make(spec(name, rounds)).run()
+    return result
+
+
+def compare(session, name, rounds, tmp_path):
+    there, federation = far(session, name, rounds, tmp_path)
+    here = near(name, rounds)
+    assert there.outcome.status == here.outcome.status == "done"
+    apart = float((there.model - here.model).norm() / here.model.norm())
+    assert apart <= NEAR
+    assert there.engine.ledger == here.engine.ledger
+    metrics = here.engine.metrics()
+    assert there.engine.metrics() == pytest.approx(metrics, rel=1e-8, abs=1e-12)
+    return federation
+
+
+@pytest.mark.parametrize("name", ["FedRecu", "Scaffold"])
+def test_a_real_federation_is_one_machine(session, name, tmp_path):
+    federation = compare(session, name, 3, tmp_path)
+    phases = [one for one in federation.phases if one["group"] != "evaluate"]
+    assert len(phases) == (6 if name == "FedRecu" else 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_ten_rounds_of_ten_methods(session, name, tmp_path):
+    began = time.monotonic()
+    federation = compare(session, name, 10, tmp_path)
+    seconds = [round(one["seconds"], 2) for one in federation.phases]
+    print(json.dumps({name: seconds, "all": round(time.monotonic() - began, 1)}))
