@@ -72,7 +72,7 @@ def session(tmp_path_factory):
 def far(session, name, rounds, record):
     """A run of the federation: its result, and what each exchange took."""
     chosen = spec(name, rounds, [Flag("engine.name=flower", "the test")])
-    federation = FlowerFederation(session, chosen, print, record / "federation.jsonl")
+    federation = FlowerFederation(session, chosen, print, record)
     (result,) = make(chosen, federation.build).run(emit=federation.hear)
     return result, federation
 

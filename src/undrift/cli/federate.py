@@ -18,10 +18,6 @@ from undrift.spec.schema import Spec
 if TYPE_CHECKING:
     from undrift.flower.session import Address
 
-RECORD = "federation.jsonl"
-"""Who was asked again, waited for, came late: a file of the run folder."""
-NODES = "nodes.json"
-"""Which node is which client, where clients have data of their own."""
 GAP = "target is a gap f(x) - f*, and nobody here knows f*: every method runs all its rounds."
 
 
@@ -114,7 +110,7 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
             if args.keys is not None:
                 session.register(sorted(args.keys.glob("*.pub")))
             session.open()
-            federation = FlowerFederation(session, spec, say, folder.file(RECORD))
+            federation = FlowerFederation(session, spec, say, folder.path)
             return perform(spec, folder, args.overwrite, args, federation.build, federation.hear)
     except NoFederation as error:
         say(str(error))

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from undrift import __version__
+from undrift._files import writing
 from undrift.core.method import Method
 from undrift.core.problem import Constants, Facts, Problem
 from undrift.engines.federated import Answer, Call, Check, Federated, Refused, Remote, Unsound
@@ -37,6 +38,10 @@ AGAIN = 2.0
 LIFE = 3600.0
 """Seconds that a message may take."""
 HEAD = 2**16
+RECORD = "federation.jsonl"
+"""Who was asked again, waited for, came late: a file of the run's folder."""
+NODES = "nodes.json"
+"""Which node is which client, where clients have data of their own."""
 NEWS = 10.0
 """Seconds between words about who is waited for."""
 
@@ -74,18 +79,20 @@ class FlowerFederation:
         session: Session,
         spec: Spec,
         tell: Callable[[str], None],
-        record: Path | None = None,
-        known: Mapping[str, int] | None = None,
+        folder: Path | None = None,
     ):
-        self.session, self.spec, self.tell, self.record = session, spec, tell, record
+        self.session, self.spec, self.tell = session, spec, tell
+        self.folder = folder
         options = spec.engine_options
         assert isinstance(options, FederatedOptions)
         self.options = options
-        self.numbers: dict[str, int] = dict(known or {})
+        self.numbers: dict[str, int] = {}
         """The client of every node by its name, where clients have no numbers of their own."""
         self.seconds: list[float] = []
         """What every phase took."""
         self.phases: list[dict[str, Any]] = []
+        if folder is not None and (folder / NODES).is_file():
+            self.numbers = json.loads((folder / NODES).read_text(encoding="utf-8"))
         self._text, self._sources = spec.toml(), sources(spec)
         self._job = Job(self._text, self._sources)
         self._label = spec.entries[0].label
@@ -279,6 +286,9 @@ class FlowerFederation:
         samples = tuple(engine.problem.samples)
         chosen = values(engine.method)
         self._job = Job(self._text, self._sources, self._label, chosen, seed, samples)
+        if self.folder is not None and self.numbers:
+            with writing(self.folder / NODES) as file:
+                file.write(json.dumps(self.numbers).encode())
 
     def ask(self, calls: Sequence[Call], check: Check) -> dict[int, Answer | Unsound | str]:
         answers: dict[int, Answer | Unsound | str] = {}
@@ -443,9 +453,9 @@ class FlowerFederation:
 
     def _note(self, what: str, **about: Any) -> None:
         """Write down what was out of the ordinary."""
-        if self.record is not None and self.record.parent.is_dir():
+        if self.folder is not None and self.folder.is_dir():
             line = json.dumps({"time": round(time.time(), 3), "what": what, **about})
-            with self.record.open("a", encoding="utf-8") as file:
+            with (self.folder / RECORD).open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
 
 

@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import socket
+import ssl
 import sys
 import tempfile
 import time
@@ -25,6 +26,12 @@ from undrift.flower.session import POLL, Address, NoFederation, token
 
 PATIENCE = 150.0
 """Seconds in which a node that was never let in gives up; one that was tries on."""
+PROBE = 20.0
+"""Seconds after which a node that hears nothing looks whether it speaks the right language."""
+HOPELESS = ("[code: 2001]", "CERTIFICATE_VERIFY_FAILED")
+"""What Flower says to a node without a key, and of a certificate that others signed."""
+UNKNOWN = "[code: 2004]"
+"""What it says to a key that is not registered, and to a node that was just killed."""
 LOOK = 0.2
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -57,7 +64,7 @@ class Joined:
         self.place = place._replace(name=place.name or _name(folder), states=folder / "states")
         self._home = Path(tempfile.mkdtemp(prefix="undrift-"))
         self._began = time.monotonic()
-        self._ever_in = False
+        self._ever_in, self._probe = False, True
         self._read, self._read_at, self._told, self._next = 0, 0, "", 0.0
         self._log = folder / "supernode.log"
         self._log.unlink(missing_ok=True)
@@ -87,6 +94,12 @@ class Joined:
     def look(self) -> None:
         """Start again what has ended."""
         self._hear()
+        if not self._ever_in and self._probe and time.monotonic() - self._began > PROBE:
+            self._probe = False
+            if self.address.ca is None and _speaks_tls(self.address):
+                raise NoFederation(
+                    f"{self.address.place} lets in by TLS alone: give this node's key, --key FILE"
+                )
         if self._worker.code is not None:
             self.tell(f"The worker ended ({self._worker.code}); starting it again.")
             self._worker = self._start_worker()
@@ -96,7 +109,8 @@ class Joined:
         if self._supernode.code is None or now < self._next:
             return
         why = self._last_words()
-        if not self._ever_in and now - self._began > PATIENCE:
+        hopeless = any(mark in why for mark in HOPELESS) or now - self._began > PATIENCE
+        if not self._ever_in and hopeless:
             raise NoFederation(f"{self.address.place} did not let this node in: {why}")
         if why != self._told:
             self._told = why
@@ -125,8 +139,10 @@ class Joined:
         _, found, words = text[self._read_at :].rpartition("ERROR")
         if not found:
             return f"it was killed or broke off (exit code {self._supernode.code})"
-        words = words.partition("For more information")[0]
-        return " ".join(words.lstrip(" :").split())[:300]
+        words = " ".join(words.partition("For more information")[0].lstrip(" :").split())[:300]
+        if UNKNOWN in words:
+            words += " (its key is not registered, or it was killed less than a minute ago)"
+        return words
 
     def _prepare(self) -> dict[str, str]:
         """A home for Flower, and a ``flwr-clientapp`` that has the launcher do it."""
@@ -166,6 +182,17 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def _speaks_tls(address: Address) -> bool:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        place = address.host.strip("[]"), address.port
+        with socket.create_connection(place, 5) as plain, context.wrap_socket(plain):
+            return True
+    except OSError:
+        return False
 
 
 def _module(name: str) -> list[str]:

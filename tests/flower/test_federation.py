@@ -1,0 +1,501 @@
+"""A federation and its workers without Flower: messages pass through a session in this process."""
+
+import itertools
+import json
+from collections import deque
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
+
+from undrift.engines import Simulate
+from undrift.engines.format import BadFormat, dump, parse
+from undrift.flower import federation as module
+from undrift.flower.federation import NODES, RECORD, FlowerFederation
+from undrift.flower.pipe import Parcel
+from undrift.flower.place import Place
+from undrift.flower.session import Lost, NoFederation, Reply
+from undrift.flower.worker import Worker
+from undrift.methods import Scaffold
+from undrift.problems.logistic import Logistic
+from undrift.runs.experiment import make
+from undrift.spec.errors import BadSpec
+from undrift.spec.overrides import Flag
+from undrift.spec.reader import load
+from undrift.spec.reader import parse as read
+
+SPEC = """\
+name = "mine"
+rounds = 4
+steps = 3
+{top}
+[problem]
+name = "{problem}"
+{more}
+clients = 3
+
+[[method]]
+name = "{method}"
+lr = 0.002
+"""
+
+
+def spec(method="Scaffold", top="batch = 3", problem="least-squares", more="", engine=""):
+    text = SPEC.format(method=method, top=top, problem=problem, more=more)
+    flags = [Flag("engine.name=flower", "the test"), *(f"engine.{one}" for one in engine.split())]
+    return read(text, "mine.toml", flags)
+
+
+class Session:
+    """Hands messages to workers. ``spoil(message, worker)`` may lose, change or delay a reply."""
+
+    def __init__(self, *workers):
+        self.workers = {str(k): worker for k, worker in enumerate(workers)}
+        self.numbers, self.waiting = itertools.count(), {}
+        self.spoil = lambda asked, reply: [reply]
+        self.asked, self.renewed = [], 0
+
+    def nodes(self):
+        return [*self.workers]
+
+    def push(self, node, kind, table, content, ttl, group):
+        asked = Parcel(json.loads(json.dumps(table)), content)
+        self.asked.append((node, asked.table["do"]))
+        id = str(next(self.numbers))
+        worker = self.workers.get(node)
+        found = Parcel({"gone": True}) if worker is None else worker.answer(asked)
+        self.waiting[id] = deque(self.spoil(asked, found) if worker else [])
+        return id
+
+    def pull(self, ids):
+        found = []
+        for id in ids:
+            while self.waiting.get(id):
+                one = self.waiting[id].popleft()
+                if isinstance(one, int):  # looks until it is there
+                    if one > 0:
+                        self.waiting[id].appendleft(one - 1)
+                        break
+                    continue
+                if isinstance(one, Exception):
+                    raise one
+                if isinstance(one, str):
+                    found.append(Reply(id, {}, error=one))
+                else:
+                    found.append(Reply(id, json.loads(json.dumps(one.table)), one.content))
+                break
+        return found
+
+    def renew(self):
+        self.renewed += 1
+        self.waiting.clear()
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(module, "LOOK", 0.001)
+    monkeypatch.setattr(module, "AGAIN", 0.001)
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """Three nodes that can build the whole problem."""
+    return Session(*(Worker(Place(f"n{k}", tmp_path / str(k), part=k)) for k in range(3)))
+
+
+def run(session, chosen, folder=None, told=None):
+    said = told if told is not None else []
+    federation = FlowerFederation(session, chosen, said.append, folder)
+    (result,) = make(chosen, federation.build).run(emit=federation.hear)
+    return result
+
+
+def near(chosen):
+    again = {k: v for k, v in chosen.document().items() if k != "engine"}
+    from undrift.spec import writer
+
+    (result,) = make(read(writer.toml(again), "mine.toml")).run()
+    return result
+
+
+def assert_equal(far, here):
+    assert far.outcome.status == here.outcome.status
+    assert torch.equal(far.model, here.model)
+    assert far.engine.ledger == here.engine.ledger
+
+
+@pytest.mark.parametrize("method", ["FedRecu", "Scaffold", "FedLin"])
+def test_a_problem_that_everybody_can_build(shared, method):
+    chosen = spec(method)
+    assert_equal(run(shared, chosen), near(chosen))
+
+
+def test_rows_are_those_of_one_machine(shared):
+    rows, chosen = [], spec()
+    federation = FlowerFederation(shared, chosen, print)
+
+    def hear(event):
+        federation.hear(event)
+        if hasattr(event, "row"):
+            rows.append(event.row)
+
+    list(make(chosen, federation.build).run(emit=hear))
+    seen = []
+    text = chosen.toml().replace('engine = "flower"', 'engine = "simulate"')
+    list(make(read(text, "mine.toml")).run(emit=lambda e: seen.append(getattr(e, "row", None))))
+    seen = [row for row in seen if row]
+    assert len(rows) == len(seen) == 5
+    for far, here in zip(rows, seen, strict=True):
+        for name in here.keys() - {"seconds", "drift"}:
+            assert far[name] == pytest.approx(here[name], rel=1e-9, abs=1e-12)
+
+
+def test_lost_messages_are_sent_again(shared, tmp_path):
+    lost = set()
+
+    def lose(asked, reply):
+        key = asked.table["do"], asked.table.get("client"), json.dumps(asked.table.get("tag"))
+        if asked.table["do"] == "work" and key not in lost and asked.table["client"] == 1:
+            lost.add(key)
+            return []
+        return [reply]
+
+    shared.spoil = lose
+    chosen = spec("FedRecu", engine="deadline=0.05")
+    far = run(shared, chosen, tmp_path)
+    assert torch.equal(far.model, near(chosen).model) and len(lost) == 8
+    record = [json.loads(line) for line in (tmp_path / RECORD).read_text().splitlines()]
+    assert {one["client"] for one in record if one["what"] == "asked again"} == {1}
+
+
+def test_an_answer_counts_once(shared, tmp_path):
+    shared.spoil = lambda asked, reply: [30, reply] if asked.table["do"] == "work" else [reply]
+    chosen = spec(engine="deadline=0.01")
+    far = run(shared, chosen, tmp_path)
+    assert_equal(far, near(chosen))
+    record = (tmp_path / RECORD).read_text()
+    assert "not counted" in record and "asked again" in record
+
+
+def test_drop_goes_on_without_who_is_away(shared, tmp_path):
+    """And that client returns to its last state that counted."""
+    away = {(0, 1), (2, 1), (2, 0)}
+
+    def lose(asked, reply):
+        if asked.table["do"] != "work":
+            return [reply]
+        at = asked.table["tag"][0], asked.table["client"]
+        return [] if at in away else [reply]
+
+    shared.spoil = lose
+    chosen = spec(engine="deadline=0.2 absent='drop'")
+    far = run(shared, chosen, tmp_path)
+    assert far.engine.ledger.left_out == 3
+    problem = far.engine.problem.whole
+    here = Simulate(Scaffold(lr=0.002), problem, steps=3, batch=3)
+    collect = here.collect
+
+    def lose_too(order, down):
+        (work,) = collect(order, down)
+        gone = {c: "lost" for c in work.members.tolist() if (order.round, c) in away}
+        return [work._replace(failed=gone)]
+
+    here.collect = lose_too
+    for _ in range(4):
+        here.run_round()
+    assert torch.equal(far.engine.x, here.x)
+
+
+def test_methods_that_need_everybody_refuse_to_drop(shared):
+    with pytest.raises(BadSpec, match="absent = 'wait'"):
+        run(shared, spec("FedRecu", engine="absent='drop'"))
+
+
+def test_a_flower_run_that_ends_is_replaced(shared):
+    count = itertools.count()
+
+    def break_off(asked, reply):
+        if asked.table["do"] == "work" and next(count) in (1, 7):
+            return [Lost("gone")]
+        return [reply]
+
+    shared.spoil = break_off
+    chosen = spec()
+    assert_equal(run(shared, chosen), near(chosen))
+    assert shared.renewed == 2
+
+
+def test_a_node_comes_back_under_another_number(shared, tmp_path):
+    worker = shared.workers["1"]
+
+    def move(asked, reply):
+        if asked.table["do"] == "work" and asked.table["tag"][0] == 2 and "1" in shared.workers:
+            del shared.workers["1"]
+            shared.workers["9"] = Worker(worker.place)  # what it had in memory is gone
+            return [] if asked.table["client"] == 1 else [reply]
+        return [reply]
+
+    shared.spoil = move
+    chosen = spec(engine="deadline=3")
+    assert_equal(run(shared, chosen), near(chosen))
+    assert ("9", "work") in shared.asked
+
+
+def test_changed_answers_are_refused_and_asked_for_again(shared, tmp_path):
+    changed = []
+
+    def change(asked, reply):
+        if asked.table["do"] == "work" and asked.table["client"] == 2 and len(changed) < 3:
+            changed.append(1)
+            middle = len(reply.content) - 8
+            content = bytearray(reply.content)
+            content[middle] ^= 16
+            return [Parcel(reply.table, bytes(content))]
+        return [reply]
+
+    shared.spoil = change
+    chosen = spec(engine="deadline=5")
+    assert_equal(run(shared, chosen, tmp_path), near(chosen))
+    record = (tmp_path / RECORD).read_text()
+    assert record.count('"refused"') == 3 and "damaged" in record
+
+
+def test_a_full_disk_on_a_node_is_waited_for(shared, tmp_path, monkeypatch):
+    node, full = shared.workers["1"], [3]
+    answer = node.work
+
+    def work(asked):
+        if full[0]:
+            full[0] -= 1
+            raise OSError(28, "No space left on device", "states")
+        return answer(asked)
+
+    monkeypatch.setitem(node._do, "work", work)
+    chosen = spec()
+    assert_equal(run(shared, chosen, tmp_path), near(chosen))
+    assert "No space left" in (tmp_path / RECORD).read_text()
+
+
+def test_states_that_are_gone_end_the_run(shared, tmp_path):
+    def remove(asked, reply):
+        if asked.table["do"] == "work" and asked.table["tag"][0] == 1:
+            for path in (tmp_path / "1").rglob("*.safetensors"):
+                path.unlink()
+        return [reply]
+
+    shared.spoil = remove
+    with pytest.raises(NoFederation, match=r"client 1 cannot go on.*not on this node"):
+        run(shared, spec())
+
+
+def test_two_nodes_with_one_client(tmp_path):
+    nodes = [Worker(Place(f"n{k}", tmp_path / str(k), part=k % 2)) for k in range(3)]
+    with pytest.raises(NoFederation, match="two nodes are client 0"):
+        run(Session(*nodes), spec())
+
+
+def test_a_node_with_other_data(tmp_path, monkeypatch):
+    nodes = [Worker(Place(f"n{k}", tmp_path / str(k), part=k)) for k in range(3)]
+    hello = nodes[1].hello
+    other = lambda asked: Parcel({**hello(asked).table, "digest": "0" * 64})  # noqa: E731
+    monkeypatch.setitem(nodes[1]._do, "hello", other)
+    with pytest.raises(NoFederation, match="client 1 has other data"):
+        run(Session(*nodes), spec())
+
+
+def test_a_seed_cannot_change_the_data(shared):
+    with pytest.raises(BadSpec, match="leave out vary"):
+        run(shared, spec(top="batch = 3\nvary = ['draws', 'split']"))
+
+
+def test_trouble_that_is_no_message(shared):
+    worker = shared.workers["0"]
+    for table in ({}, {"do": "dance"}, {"do": "work"}, {"do": "hello", "spec": "name = "}):
+        assert worker.answer(Parcel(table)).table["lasting"]
+
+
+# -- data of one's own --------------------------------------------------------------------------
+
+
+def write(folder, features, labels):
+    folder.mkdir(parents=True)
+    lines = [
+        f"{int(y):+d} " + " ".join(f"{k + 1}:{v!r}" for k, v in enumerate(row.tolist()))
+        for row, y in zip(features, labels, strict=True)
+    ]
+    (folder / "wards").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    rng = np.random.default_rng(1)
+    sizes = (12, 30, 7)
+    data = []
+    for n in sizes:
+        features = rng.standard_normal((n, 4))
+        labels = np.sign(features[:, 0] + 0.5 * rng.standard_normal(n))
+        labels[:2] = 1, -1
+        data.append((features, labels))
+    for k, (features, labels) in enumerate(data):
+        write(tmp_path / f"data{k}", features, labels)
+    return data
+
+
+def own(tmp_path, order=(0, 1, 2)):
+    return Session(
+        *(Worker(Place(f"h{k}", tmp_path / f"s{k}", tmp_path / f"data{k}")) for k in order)
+    )
+
+
+OWN = {"problem": "logistic", "more": 'data = "wards"', "top": "batch = 4\ndtype = 'float64'"}
+
+
+@pytest.mark.parametrize("method", ["Scaffold", "FedRecu"])
+def test_data_that_nobody_else_sees(tmp_path, hospitals, method):
+    far = run(own(tmp_path), spec(method, **OWN), tmp_path)
+    features = np.concatenate([a for a, _ in hospitals])
+    labels = np.concatenate([y for _, y in hospitals])
+    ends = np.cumsum([len(y) for _, y in hospitals])
+    whole = Logistic(features, labels, np.split(np.arange(ends[-1]), ends[:-1]))
+    here = Simulate(far.engine.method, whole, steps=3, batch=4)
+    for _ in range(4):
+        here.run_round()
+    # clients hold their samples in another order: gradients of batches differ unless all are taken
+    assert far.engine.problem.samples == whole.samples
+    found, expected = far.engine.metrics(), whole.metrics(far.model)
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-12)
+    assert found["accuracy"] == pytest.approx(expected["accuracy"], rel=1e-12)
+    assert "gap" not in found
+
+
+@pytest.mark.parametrize("method", ["Scaffold", "FedRecu", "FedLin"])
+def test_full_gradients_on_own_data_are_those_of_the_pooled_problem(tmp_path, hospitals, method):
+    far = run(own(tmp_path), spec(method, **{**OWN, "top": "dtype = 'float64'"}), tmp_path)
+    features = np.concatenate([a for a, _ in hospitals])
+    labels = np.concatenate([y for _, y in hospitals])
+    ends = np.cumsum([len(y) for _, y in hospitals])
+    whole = Logistic(features, labels, np.split(np.arange(ends[-1]), ends[:-1]))
+    here = Simulate(far.engine.method, whole, steps=3)
+    for _ in range(4):
+        here.run_round()
+    assert torch.allclose(far.model, here.x, rtol=1e-12, atol=1e-14)
+
+
+def test_theory_by_hello(tmp_path, hospitals):
+    text = SPEC.format(method="FedRecu", **{**OWN, "top": ""}).replace("0.002", '"theory"')
+    chosen = read(text, "mine.toml", [Flag("engine.name=flower", "the test")])
+    far = run(own(tmp_path), chosen, tmp_path)
+    assert 0 < far.engine.method.lr < 10
+
+
+def test_steps_that_need_hessians_of_all_are_refused(tmp_path, hospitals):
+    text = SPEC.format(method="FedRed", **{**OWN, "top": ""})
+    text = text.replace("lr = 0.002", 'p = "theory"\neta = "theory"\nlam = "theory"')
+    chosen = read(text, "mine.toml", [Flag("engine.name=flower", "the test")])
+    with pytest.raises(BadSpec) as error:
+        run(own(tmp_path), chosen, tmp_path)
+    assert "delta" in str(error.value)
+
+
+def test_nodes_keep_their_numbers(tmp_path, hospitals):
+    run(own(tmp_path), spec(**OWN), tmp_path)
+    assert json.loads((tmp_path / NODES).read_text()) == {"h0": 0, "h1": 1, "h2": 2}
+    session = own(tmp_path, (2, 0, 1))
+    federation = FlowerFederation(session, spec(**OWN), print, tmp_path)
+    assert [about["samples"] for about in federation.gather()] == [12, 30, 7]
+
+
+def test_clients_with_other_columns(tmp_path, hospitals):
+    write(tmp_path / "more" / "data", np.ones((4, 5)) * 2, np.array([1, -1, 1, -1]))
+    (tmp_path / "data1" / "wards").write_bytes((tmp_path / "more/data/wards").read_bytes())
+    with pytest.raises(NoFederation, match=r"the same dim .*client 1: 5"):
+        run(own(tmp_path), spec(**OWN))
+
+
+def test_a_node_without_the_data_says_so(tmp_path, hospitals):
+    (tmp_path / "data2" / "wards").unlink()
+    told, session = [], own(tmp_path)
+    federation = FlowerFederation(session, spec(**OWN), told.append)
+    for _ in range(3):
+        federation._meet()
+    assert any("cannot take part" in text and "wards" in text for text in told)
+
+
+def test_some_with_their_own_data_and_some_without(tmp_path, hospitals):
+    session = own(tmp_path, (0, 1))
+    session.workers["2"] = Worker(Place("p", tmp_path / "s9", tmp_path / "data2", part=2))
+    with pytest.raises(NoFederation):
+        run(session, spec(**OWN))
+
+
+# -- methods of one's own -----------------------------------------------------------------------
+
+MINE = '''\
+"""Mine."""
+from undrift import Method, Vec, State, Message
+
+
+class Mine(Method):
+    lr: float
+
+    class Server(State):
+        x: Vec
+
+    class Down(Message):
+        x: Vec
+
+    class Up(Message):
+        y: Vec
+
+    def server(self, x0):
+        return self.Server(x=x0)
+
+    def send(self, s):
+        return self.Down(x=s.x)
+
+    def work(self, me, got, f):
+        return me, self.Up(y=f.descend(got.x, lambda y, grad: y - self.lr * grad(y)))
+
+    def merge(self, s, up, cohort):
+        return self.Server(x=up.y)
+'''
+
+
+def test_a_method_of_a_file_runs_where_the_same_file_is(tmp_path):
+    for folder in ("server", "good", "changed"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(MINE)
+    (tmp_path / "changed" / "mine.py").write_text(MINE + "# another\n")
+    text = SPEC.format(method="Mine", top="", problem="least-squares", more="")
+    text += 'file = "mine.py"\n'
+    (tmp_path / "server" / "spec.toml").write_text(text)
+    chosen = load(tmp_path / "server" / "spec.toml", [Flag("engine.name=flower", "the test")])
+
+    def session(folder):
+        methods = folder and tmp_path / folder
+        places = [Place(f"n{k}", tmp_path / str(k), None, k, methods) for k in range(3)]
+        return Session(*map(Worker, places))
+
+    far = run(session("good"), chosen)
+    assert far.outcome.status == "done" and far.engine.round == 4
+    for folder, word in ((None, "--methods"), ("changed", "not the file of the server")):
+        told = []
+        federation = FlowerFederation(session(folder), chosen, told.append)
+        federation._meet()
+        assert any(word in text for text in told)
+
+
+# -- tensors in messages ------------------------------------------------------------------------
+
+
+def test_tensors_in_messages():
+    tensors = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(3), "c": torch.empty(0)}
+    found = parse(dump(tensors), 2**16)
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], v) for name, v in tensors.items())
+    whole = dump(tensors)
+    for bad in (b"", whole[:7], whole[:-1], whole + b"x", b"\xff" * 20):
+        with pytest.raises(BadFormat):
+            parse(bad, 2**16)
