@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from safetensors.torch import load_file
@@ -68,6 +69,7 @@ class Federation:
         self.spec = folder / "spec.toml"
         self.spec.write_text(SPEC.format(rounds=rounds), encoding="utf-8")
         self.log = folder / "federate.log"
+        self._seen: set[Path] = set()
         self.start()
 
     def start(self) -> None:
@@ -84,41 +86,47 @@ class Federation:
     def states(self) -> list[Path]:
         return sorted((self.folder / "far" / "mine" / "nodes").glob("node-*/states"))
 
-    def working(self, timeout: float = 120) -> bool:
-        """Wait until some client has done some work."""
-        return self._until(lambda: bool(self._files()), timeout)
+    def working(self, timeout: float = 300) -> bool:
+        """Wait until some client has done some work since the last strike."""
+        before = self._seen
+        return self._until(lambda: bool(self._files() - before), timeout)
 
     def kill(self, what: str, draw: random.Random) -> bool:
         """Strike once; false if it was over before."""
-        if what.startswith("written"):
-            before = self._files()
-            if not self._until(lambda: bool(self._files() - before), 60):
-                return False
-            fresh = sorted(self._files() - before)[0]
-            node = next(part for part in fresh.parts if part.startswith("node-"))
-            return self._strike("worker" if "worker" in what else "supernode", node, draw)
-        return self._strike(what, None, draw)
-
-    def _strike(self, what: str, node: str | None, draw: random.Random) -> bool:
         if what == "federate":
             self.process.kill()
             self.process.wait()
+            self._seen = self._files()
             self.start()
             return True
+        node, part = None, what
+        if what.startswith("written"):
+            before = self._files()
+            if not self._until(lambda: bool(self._files() - before), 120):
+                return False
+            fresh = sorted(self._files() - before)[0]
+            node = next(part for part in fresh.parts if part.startswith("node-"))
+            part = "worker" if "worker" in what else "supernode"
+        if not self._until(lambda: bool(self._targets(part, node)), 120):
+            return False
+        self._seen = self._files()
+        with suppress(ProcessLookupError):
+            os.kill(draw.choice(self._targets(part, node)), signal.SIGKILL)
+            return True
+        return False
+
+    def _targets(self, part: str, node: str | None) -> list[int]:
+        """The processes of a part, of one node if that matters."""
         tree = below(self.process.pid)
         if node is not None:
-            (joined,) = (
+            joined = [
                 pid
                 for pid, words in tree.items()
                 if f"/{node} " in f"{words} " and " join " in words and MINDER not in words
-            )
-            tree = below(joined)
-        command = COMMANDS[what]
-        hits = [pid for pid, words in tree.items() if command in words and MINDER not in words]
-        if not hits:
-            return False
-        os.kill(draw.choice(sorted(hits)), signal.SIGKILL)
-        return True
+            ]
+            tree = below(joined[0]) if joined else {}
+        command = COMMANDS[part]
+        return [pid for pid, words in tree.items() if command in words and MINDER not in words]
 
     def _files(self) -> set[Path]:
         return {path for folder in self.states for path in folder.rglob("[0-9]*.safetensors")}
@@ -178,7 +186,7 @@ def below(root: int) -> dict[int, str]:
 def trial(plan: list[str], draw: random.Random, tally: Tally) -> None:
     """One federation, struck as planned."""
     folder = Path(tempfile.mkdtemp(prefix="undrift-faults-"))
-    rounds = 4 + len(plan)
+    rounds = 6 + 2 * len(plan)
     run = Federation(folder, rounds)
     struck = Counter[str]()
     for what in plan:

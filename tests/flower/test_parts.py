@@ -1,0 +1,308 @@
+"""The parts of a federation on Flower, one by one."""
+
+import importlib
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
+
+from undrift.cli import main as undrift
+from undrift.flower import minder, shim
+from undrift.flower.addresses import checked, tls
+from undrift.flower.join import Joined, free_port
+from undrift.flower.keys import make_keys
+from undrift.flower.launcher import Installed
+from undrift.flower.letters import packed, unpacked
+from undrift.flower.pipe import Closed, Parcel, Pipe, listen
+from undrift.flower.place import Place
+from undrift.flower.processes import Process
+from undrift.flower.session import Address, NoFederation, Session
+
+
+def test_messages_through_a_pipe(tmp_path):
+    listener = listen(tmp_path / "s")
+    assert oct((tmp_path / "s").stat().st_mode)[-3:] == "600"
+
+    def echo():
+        connection, _ = listener.accept()
+        with Pipe(connection) as pipe:
+            table, content = pipe.receive()
+            pipe.send({"got": table}, content[::-1])
+
+    threading.Thread(target=echo, daemon=True).start()
+    with Pipe.to(tmp_path / "s", timeout=10) as pipe:
+        content = os.urandom(3_000_000)
+        assert pipe.ask({"a": [1, "é"]}, content) == ({"got": {"a": [1, "é"]}}, content[::-1])
+        with pytest.raises(Closed):
+            pipe.receive()
+    listener.close()
+
+
+def test_messages_in_flowers_records():
+    assert unpacked(packed({"a": 1}, b"xyz")) == Parcel({"a": 1}, b"xyz")
+    assert unpacked(packed({}, b"")) == Parcel({}, b"")
+    from flwr.app import ConfigRecord, RecordDict
+
+    for other in (RecordDict(), RecordDict({"table": ConfigRecord({"json": "[1]"})})):
+        with pytest.raises(ValueError, match="not a message of undrift"):
+            unpacked(other)
+
+
+def test_modules_that_a_server_sent_are_refused(tmp_path, monkeypatch):
+    sent = tmp_path / "apps" / "theirs"
+    (sent / "package").mkdir(parents=True)
+    (sent / "sent_by_server.py").write_text("raise SystemExit('it ran')")
+    (sent / "package" / "inside.py").write_text("")
+    monkeypatch.syspath_prepend(str(sent))
+    monkeypatch.setattr(sys, "meta_path", [Installed(tmp_path / "apps"), *sys.meta_path])
+    for name in ("sent_by_server", "package", "package.inside"):
+        with pytest.raises(ImportError, match="code that the server sent"):
+            importlib.import_module(name)
+    importlib.import_module("colorsys")
+
+
+def test_a_command_ends_with_whoever_started_it(tmp_path):
+    """Also when that process is killed, and with what the command started."""
+    child = (
+        "import subprocess, sys; subprocess.Popen(['sleep', '600']); import time; time.sleep(600)"
+    )
+    parent = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from undrift.flower.processes import Process\n"
+        f"Process([sys.executable, '-c', {child!r}], Path(sys.argv[1]))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", parent, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        until = time.monotonic() + 20
+        while len(offspring(process.pid)) < 3 and time.monotonic() < until:
+            time.sleep(0.05)
+        started = offspring(process.pid)
+        assert len(started) >= 3
+        process.kill()
+    until = time.monotonic() + 20
+    while any(map(alive, started)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(alive, started))
+
+
+def offspring(root):
+    from tests.faults.federation import below
+
+    return [*below(root)]
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_process_says_how_it_ended(tmp_path):
+    with Process([sys.executable, "-c", "import sys; sys.exit(7)"], tmp_path / "log") as process:
+        until = time.monotonic() + 20
+        while process.code is None and time.monotonic() < until:
+            time.sleep(0.02)
+        assert process.code == 7
+
+
+def test_small_programs_need_nothing_but_python():
+    for module in (minder, shim):
+        text = Path(module.__file__).read_text()
+        assert "undrift." not in text and "flwr" not in text.replace("flwr-clientapp", "")
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keys") / "keys"
+    make_keys(folder, 2, ["hospital.example", "10.0.0.5"])
+    return folder
+
+
+def test_keys_are_private(keys):
+    for name in ("ca.key", "server.key", "secret", "node0", "node1"):
+        assert oct((keys / name).stat().st_mode)[-3:] == "600"
+    assert (keys / "node0").read_bytes().startswith(b"-----BEGIN OPENSSH PRIVATE KEY")
+    assert (keys / "node0.pub").read_bytes().startswith(b"ecdsa-sha2-nistp384 ")
+    assert len((keys / "secret").read_bytes()) == 32
+
+
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [("hospital.example", True), ("10.0.0.5", True), ("127.0.0.1", True), ("elsewhere", False)],
+)
+def test_certificates_are_good_for_the_names_they_were_made_for(keys, name, good):
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(keys / "server.pem", keys / "server.key")
+    client = ssl.create_default_context(cafile=str(keys / "ca.crt"))
+    assert handshake(server, client, name) is good
+    assert not handshake(server, ssl.create_default_context(), name)
+
+
+def handshake(server, client, name):
+    here, there = socket.socketpair()
+
+    def serve():
+        try:
+            with server.wrap_socket(there, server_side=True) as one:
+                one.recv(1)
+        except OSError:
+            there.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with client.wrap_socket(here, server_hostname=name) as one:
+            one.send(b"x")
+            return True
+    except ssl.SSLError:
+        here.close()
+        return False
+    finally:
+        thread.join()
+
+
+@pytest.mark.parametrize("text", ["", "here", "here:", ":80", "here:x", "here:0", "http://h:80"])
+def test_addresses(text):
+    with pytest.raises(NoFederation, match="HOST:PORT"):
+        checked(text)
+
+
+def test_plain_text_only_on_this_machine(keys):
+    assert tls(checked("127.0.0.1:80"), None, None).ca is None
+    with pytest.raises(NoFederation, match="undrift federate keys"):
+        tls(checked("10.0.0.5:80"), None, None)
+    with pytest.raises(NoFederation, match="undrift federate keys"):
+        tls(checked("10.0.0.5:80"), None, keys / "ca.crt")
+    assert tls(checked("10.0.0.5:80"), keys / "node0", None).ca == keys / "ca.crt"
+    with pytest.raises(NoFederation, match="no such file"):
+        tls(checked("10.0.0.5:80"), keys / "node7", None)
+
+
+def test_there_is_no_superlink():
+    with Session(Address(f"127.0.0.1:{free_port()}"), print) as session:
+        with pytest.raises(NoFederation, match="no SuperLink"):
+            session.open()
+        home = session.home
+    assert not home.exists()
+
+
+def test_a_folder_of_states_has_one_node(tmp_path):
+    place = Place(part=0)
+    address = Address(f"127.0.0.1:{free_port()}")
+    with (
+        Joined(address, tmp_path, place, None, print),
+        pytest.raises(NoFederation, match="in use by another node"),
+    ):
+        Joined(address, tmp_path, place, None, print)
+
+
+SPEC = """\
+name = "mine"
+rounds = 2
+[problem]
+name = "least-squares"
+clients = 3
+[[method]]
+name = "FedAvg"
+lr = 0.001
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "spec.toml"
+    path.write_text(SPEC)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["federate", "SPEC"], "one of --superlink, --listen and --local"),
+        (["federate", "SPEC", "--local", "3", "--listen", "h:1"], "one of --superlink"),
+        (["federate", "SPEC", "--local", "0"], "a whole number >= 1"),
+        (["federate", "SPEC", "--local", "3", "--jobs", "2"], "one method after another"),
+        (["federate", "SPEC", "--local", "3", "-s", "engine.deadline=0"], "deadline"),
+        (["federate", "missing.toml", "--local", "3"], "no such file"),
+        (["join", "--superlink", "127.0.0.1:1"], "--data FOLDER"),
+        (["join", "--superlink", "127.0.0.1:1", "--data", "nowhere"], "no such folder"),
+        (["join", "--superlink", "127.0.0.1:1", "--part", "-1"], "whole number from 0"),
+        (["run", "SPEC", "-s", "engine=flower"], "undrift federate"),
+    ],
+)
+def test_bad_input_is_one_line(spec, words, said, capsys):
+    with pytest.raises(SystemExit) as end:
+        undrift([spec if word == "SPEC" else word for word in words])
+    assert end.value.code == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert said in lines[0] and len(lines) <= 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["federate", "SPEC", "--superlink", "nonsense"], "HOST:PORT"),
+        (["federate", "SPEC", "--superlink", "127.0.0.1:1"], "no SuperLink at 127.0.0.1:1"),
+        (["federate", "SPEC", "--superlink", "10.0.0.5:8000"], "undrift federate keys"),
+        (["federate", "SPEC", "--listen", "0.0.0.0:8000"], "undrift federate keys"),
+        (["join", "--superlink", "10.0.0.5:8000", "--part", "0"], "undrift federate keys"),
+    ],
+)
+def test_no_federation_is_one_line(spec, words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert undrift([spec if word == "SPEC" else word for word in words]) == 1
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and said in lines[0]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_keys_are_not_overwritten(tmp_path, capsys):
+    folder = tmp_path / "keys"
+    assert undrift(["federate", "keys", "--keys", str(folder), "--nodes", "1"]) == 0
+    before = (folder / "ca.crt").read_bytes()
+    with pytest.raises(SystemExit):
+        undrift(["federate", "keys", "--keys", str(folder)])
+    assert (folder / "ca.crt").read_bytes() == before
+    assert "node0" in capsys.readouterr().err
+
+
+def test_no_torch_in_what_flower_loads():
+    code = (
+        "import sys, json\n"
+        "import undrift.flower.client, undrift.flower.relay, undrift.flower.launcher\n"
+        "print(json.dumps([name for name in ('torch', 'numpy') if name in sys.modules]))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert "torch" not in json.loads(found.stdout)
+
+
+def test_the_launcher_runs_flowers_command(tmp_path):
+    """``--help`` of the real ``flwr-clientapp``, through the shim."""
+    path = tmp_path / "l.sock"
+    words = [sys.executable, "-m", "undrift.flower.launcher", str(path), str(tmp_path / "home")]
+    with subprocess.Popen(words) as launcher:
+        try:
+            until = time.monotonic() + 60
+            while not path.exists() and time.monotonic() < until:
+                time.sleep(0.05)
+            command = [sys.executable, "-I", "-S", shim.__file__, str(path), "--help"]
+            for _ in range(2):
+                done = subprocess.run(command, capture_output=True, timeout=60)
+                assert b"Run a Flower ClientApp" in done.stdout
+        finally:
+            launcher.send_signal(signal.SIGTERM)
