@@ -12,7 +12,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 
 from undrift.engines import Simulate
 from undrift.engines.format import BadFormat, dump, parse
-from undrift.flower import federation as module
+from undrift.flower import correspondence as module
 from undrift.flower.federation import NODES, RECORD, FlowerFederation
 from undrift.flower.pipe import Parcel
 from undrift.flower.place import Place

@@ -1,0 +1,317 @@
+"""Who is there, who is asked, who has answered.
+
+A client that does not answer is asked again until it does (``wait``), or left out of the round
+(``drop``). An answer counts once: others are recorded, and so is everything that was waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from undrift import __version__
+from undrift.core.method import Method
+from undrift.engines.federated import Answer, Call, Check, Refused, Unsound
+from undrift.engines.options import FederatedOptions
+from undrift.flower.session import LOOK, Lost, NoFederation, Reply
+
+AGAIN = 2.0
+"""Seconds before a client that reported trouble is asked again."""
+LIFE = 3600.0
+"""Seconds that a message may take."""
+NEWS = 10.0
+"""Seconds between words about who is waited for."""
+
+
+class Hello(NamedTuple):
+    """What a node has said of itself."""
+
+    node: str
+    about: Mapping[str, Any]
+
+
+class Letter(NamedTuple):
+    """A message to one client."""
+
+    kind: str
+    table: Mapping[str, Any]
+    content: bytes = b""
+
+
+class Sent(NamedTuple):
+    client: int
+    node: str
+    at: float
+
+
+Accept = Callable[[int, Reply], None]
+"""Takes a client's reply, or raises :class:`Refused`."""
+
+
+class Carrier(Protocol):
+    """Carries messages to nodes, and their replies back."""
+
+    def nodes(self) -> list[str]:
+        """The nodes that are online."""
+
+    def push(
+        self, node: str, kind: str, table: Mapping[str, Any], content: bytes, ttl: float, group: str
+    ) -> str | None:
+        """Send a message; its number, ``None`` if it is not taken."""
+
+    def pull(self, ids: Sequence[str]) -> list[Reply]:
+        """The replies that have come to these messages."""
+
+    def renew(self) -> None:
+        """Begin again, after :class:`Lost`."""
+
+
+class Correspondence:
+    """Letters to the clients of a federation, and their replies."""
+
+    def __init__(
+        self,
+        session: Carrier,
+        clients: int,
+        options: FederatedOptions,
+        tell: Callable[[str], None],
+        record: Path | None = None,
+        known: Mapping[str, int] | None = None,
+    ):
+        self.session, self.clients, self.options = session, clients, options
+        self.tell, self.record = tell, record
+        self.numbers: dict[str, int] = dict(known or {})
+        """The client of every node by its name, where clients have no numbers of their own."""
+        self.phases: list[dict[str, Any]] = []
+        """What every exchange took."""
+        self._nodes: dict[int, str] = {}
+        """The node of every client."""
+        self._names: dict[int, str] = {}
+        self._greeted: dict[str, str | None] = {}
+        """The nodes that were asked who they are -> the number of that message."""
+        self._replied: set[str] = set()
+        self._late: dict[str, Sent] = {}
+        """Messages whose answers no longer count."""
+        self._looked = 0.0
+
+    def greeting(self) -> Letter:
+        """What asks a node who it is."""
+        raise NotImplementedError
+
+    def about_run(self, client: int) -> Mapping[str, Any]:
+        """What a message to a client says of its run."""
+        raise NotImplementedError
+
+    def gather(self) -> list[Mapping[str, Any]]:
+        """Wait until every client has joined; what each of them says of itself."""
+        wanted, found, told = self.clients, dict[int, Mapping[str, Any]](), -1
+        news = 0.0
+        while len(found) < wanted:
+            for hello in self._meet():
+                found[self._number(hello)] = hello.about
+            if len(found) != told or time.monotonic() > news:
+                told, news = len(found), time.monotonic() + NEWS
+                self.tell(f"{told} of {wanted} clients have joined.")
+            time.sleep(LOOK)
+        return [found[client] for client in range(wanted)]
+
+    def _meet(self) -> list[Hello]:
+        """Ask nodes that are new who they are; those that have said it since the last look."""
+        try:
+            return self._ask_new()
+        except Lost:
+            self._forget_run()
+            self.session.renew()
+            return []
+
+    def _ask_new(self) -> list[Hello]:
+        greeting = self.greeting()
+        for node in self.session.nodes():
+            if node not in self._greeted:
+                kind, table, content = greeting
+                self._greeted[node] = self.session.push(node, kind, table, content, LIFE, "hello")
+        waiting = {id: node for node, id in self._greeted.items() if id and id not in self._replied}
+        met = []
+        for reply in self.session.pull([*waiting]):
+            node = waiting[reply.id]
+            self._replied.add(reply.id)
+            if "name" in reply.table:
+                met.append(Hello(node, reply.table))
+                continue
+            why = reply.error or str(reply.table.get("error"))
+            if reply.table.get("lasting"):
+                self.tell(f"A node cannot take part: {why}")
+            else:  # it was away, or is just starting
+                del self._greeted[node]
+                self._note("hello failed", why=why)
+        for hello in met:
+            self._welcome(hello)
+        return met
+
+    def _welcome(self, hello: Hello) -> None:
+        if hello.about["version"] != __version__:
+            self.tell(f"A node has undrift {hello.about['version']}, and this is {__version__}.")
+        client = self._number(hello)
+        name, before = hello.about["name"], self._names.get(client)
+        if before not in (None, name):
+            raise NoFederation(
+                f"two nodes are client {client} ({before} and {name}): stop one of them, or give "
+                "it another --part"
+            )
+        self._names[client], self._nodes[client] = name, hello.node
+
+    def _number(self, hello: Hello) -> int:
+        if "part" in hello.about:
+            return int(hello.about["part"])
+        name = str(hello.about["name"])
+        if name not in self.numbers:
+            free = set(range(self.clients)) - set(self.numbers.values())
+            if not free:
+                wanted = self.clients
+                raise NoFederation(f"more nodes have joined than the spec has clients ({wanted})")
+            self.numbers[name] = min(free)
+        return self.numbers[name]
+
+    def _forget_run(self) -> None:
+        self._greeted.clear()
+        self._replied.clear()
+        self._late.clear()
+
+    def ask(self, calls: Sequence[Call], check: Check) -> dict[int, Answer | Unsound | str]:
+        answers: dict[int, Answer | Unsound | str] = {}
+
+        def accept(client: int, reply: Reply) -> None:
+            if "unsound" in reply.table:
+                answers[client] = Unsound(str(reply.table["unsound"]))
+                return
+            answer = Answer(reply.content, int(reply.table["gradients"]))
+            check(client, answer)
+            answers[client] = answer
+
+        letters = {}
+        for call in calls:
+            table = {**self.about_run(call.client), "do": "work"}
+            table |= {"tag": call.tag, "before": call.before}
+            table |= {"keep": call.keep, "skipped": [*call.skipped], "gone": [*call.gone]}
+            letters[call.client] = Letter("train", table, call.frame)
+        tag = calls[0].tag if calls else None
+        wait = self.options.absent == "wait"
+        missing = self._exchange(letters, accept, f"{tag and tag[:2]}", wait)
+        return answers | missing
+
+    def _exchange(
+        self, letters: Mapping[int, Letter], accept: Accept, group: str, wait: bool
+    ) -> dict[int, str]:
+        """Have every client answer; who did not, and why."""
+        pending, failed = dict(letters), dict[int, str]()
+        sent: dict[str, Sent] = {}
+        due = dict.fromkeys(pending, 0.0)
+        """When to ask next."""
+        began, words = time.monotonic(), dict.fromkeys(pending, "")
+        limit = began + self.options.deadline
+        while pending:
+            now = time.monotonic()
+            try:
+                for client, letter in pending.items():
+                    node = self._nodes.get(client)
+                    if node is None or now < due[client]:
+                        continue
+                    if due[client]:
+                        self._note("asked again", group=group, client=client, why=words[client])
+                    id = self.session.push(
+                        node, letter.kind, letter.table, letter.content, LIFE, group
+                    )
+                    due[client] = now + (self.options.deadline if id else AGAIN)
+                    words[client] = f"no answer within {self.options.deadline:g} s"
+                    if id:
+                        sent[id] = Sent(client, node, now)
+                replies = self.session.pull([*sent, *self._late])
+                moved = self._moved(pending)
+            except Lost:
+                self._forget_run()
+                sent.clear()
+                self.session.renew()
+                due = dict.fromkeys(pending, 0.0)
+                continue
+            for client in moved:
+                due[client] = 0.0
+            for reply in replies:
+                self._hear(reply, pending, sent, due, words, accept, group)
+            if not pending:
+                break
+            if not wait and time.monotonic() > limit:
+                failed = {client: words[client] or "it has not joined" for client in pending}
+                break
+            if replies:
+                continue
+            time.sleep(LOOK)
+            if wait and time.monotonic() > limit:
+                limit = time.monotonic() + self.options.deadline
+                for client in pending:
+                    why = words[client] or "it has not joined"
+                    self.tell(f"Waiting for client {client}: {why}")
+                    self._note("waited for", group=group, client=client, why=why)
+        self._late |= sent
+        self._late = {id: one for id, one in self._late.items() if now - one.at < LIFE}
+        self.phases.append({"group": group, "seconds": time.monotonic() - began})
+        return failed
+
+    def _hear(
+        self,
+        reply: Reply,
+        pending: dict[int, Letter],
+        sent: dict[str, Sent],
+        due: dict[int, float],
+        words: dict[int, str],
+        accept: Accept,
+        group: str,
+    ) -> None:
+        """One reply."""
+        if reply.id in self._late:
+            late = self._late.pop(reply.id)
+            self._note("late or second answer, not counted", group=group, client=late.client)
+            return
+        one = sent.pop(reply.id)
+        client = one.client
+        if client not in pending:
+            self._note("second answer, not counted", group=group, client=client)
+            return
+        why = reply.error or str(reply.table.get("error", ""))
+        if why and reply.table.get("lasting"):
+            raise NoFederation(f"client {client} cannot go on: {why}")
+        if not why:
+            try:
+                accept(client, reply)
+                del pending[client]
+                return
+            except (Refused, KeyError, ValueError, TypeError) as error:
+                why = f"an answer that cannot be used: {error}"
+                self._note("refused", group=group, client=client, why=why)
+        words[client] = why
+        due[client] = min(due[client], time.monotonic() + AGAIN)
+        if reply.error and self._nodes.get(client) == one.node:
+            self._greeted.pop(one.node, None)  # it may be back under another number
+
+    def _moved(self, pending: Mapping[int, Letter]) -> list[int]:
+        """Clients that are on another node than before, of those that are waited for."""
+        if time.monotonic() - self._looked < 1.0:
+            return []
+        self._looked = time.monotonic()
+        before = dict(self._nodes)
+        self._ask_new()
+        return [client for client in pending if self._nodes.get(client) != before.get(client)]
+
+    def _note(self, what: str, **about: Any) -> None:
+        """Write down what was out of the ordinary."""
+        if self.record is not None and self.record.parent.is_dir():
+            line = json.dumps({"time": round(time.time(), 3), "what": what, **about})
+            with self.record.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+
+def needs_all(method: Method) -> bool:
+    full = method.participation == "full"
+    return full or any(phase.who == "all" for phase in method.exchanges())
