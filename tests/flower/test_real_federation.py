@@ -97,7 +97,7 @@ def compare(session, name, rounds, tmp_path):
 @pytest.mark.parametrize("name", ["FedRecu", "Scaffold"])
 def test_a_real_federation_is_one_machine(session, name, tmp_path):
     federation = compare(session, name, 3, tmp_path)
-    phases = [one for one in federation.phases if one["group"] != "evaluate"]
+    phases = [one for one in federation.exchanges if one.group != "evaluate"]
     assert len(phases) == (6 if name == "FedRecu" else 3)
 
 
@@ -106,5 +106,5 @@ def test_a_real_federation_is_one_machine(session, name, tmp_path):
 def test_ten_rounds_of_ten_methods(session, name, tmp_path):
     began = time.monotonic()
     federation = compare(session, name, 10, tmp_path)
-    seconds = [round(one["seconds"], 2) for one in federation.phases]
+    seconds = [round(one.seconds, 2) for one in federation.exchanges]
     print(json.dumps({name: seconds, "all": round(time.monotonic() - began, 1)}))

@@ -42,9 +42,30 @@ class Letter(NamedTuple):
 
 
 class Sent(NamedTuple):
+    """A message on its way."""
+
     client: int
     node: str
     at: float
+
+
+class Trip(NamedTuple):
+    """Seconds that a message and its reply took."""
+
+    there: float
+    """Until the ClientApp had it."""
+    work: float
+    handing: float
+    """From the ClientApp to the worker and back."""
+    back: float
+
+
+class Exchanged(NamedTuple):
+    """What an exchange with some clients took."""
+
+    group: str
+    seconds: float
+    trips: Mapping[int, Trip]
 
 
 Accept = Callable[[int, Reply], None]
@@ -85,7 +106,7 @@ class Correspondence:
         self.tell, self.record = tell, record
         self.numbers: dict[str, int] = dict(known or {})
         """The client of every node by its name, where clients have no numbers of their own."""
-        self.phases: list[dict[str, Any]] = []
+        self.exchanges: list[Exchanged] = []
         """What every exchange took."""
         self._nodes: dict[int, str] = {}
         """The node of every client."""
@@ -96,6 +117,7 @@ class Correspondence:
         self._late: dict[str, Sent] = {}
         """Messages whose answers no longer count."""
         self._looked = 0.0
+        self._trips: dict[int, Trip] = {}
 
     def greeting(self) -> Letter:
         """What asks a node who it is."""
@@ -206,7 +228,7 @@ class Correspondence:
         self, letters: Mapping[int, Letter], accept: Accept, group: str, wait: bool
     ) -> dict[int, str]:
         """Have every client answer; who did not, and why."""
-        pending, failed = dict(letters), dict[int, str]()
+        pending, failed, self._trips = dict(letters), dict[int, str](), {}
         sent: dict[str, Sent] = {}
         due = dict.fromkeys(pending, 0.0)
         """When to ask next."""
@@ -256,7 +278,7 @@ class Correspondence:
                     self._note("waited for", group=group, client=client, why=why)
         self._late |= sent
         self._late = {id: one for id, one in self._late.items() if now - one.at < LIFE}
-        self.phases.append({"group": group, "seconds": time.monotonic() - began})
+        self.exchanges.append(Exchanged(group, time.monotonic() - began, self._trips))
         return failed
 
     def _hear(
@@ -286,6 +308,7 @@ class Correspondence:
             try:
                 accept(client, reply)
                 del pending[client]
+                self._trips[client] = _trip(one, reply)
                 return
             except (Refused, KeyError, ValueError, TypeError) as error:
                 why = f"an answer that cannot be used: {error}"
@@ -310,6 +333,15 @@ class Correspondence:
             line = json.dumps({"time": round(time.time(), 3), "what": what, **about})
             with self.record.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
+
+
+def _trip(sent: Sent, reply: Reply) -> Trip:
+    """From the clocks of both machines, which are taken to agree."""
+    times, now = reply.table.get("times", {}), time.time()
+    began, ended = times.get("began", now), times.get("ended", now)
+    work = times.get("work", 0.0)
+    pushed = now - (time.monotonic() - sent.at)
+    return Trip(began - pushed, work, ended - began - work, now - ended)
 
 
 def needs_all(method: Method) -> bool:

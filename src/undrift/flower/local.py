@@ -75,7 +75,7 @@ class Local:
     def __init__(self, folder: Path, clients: int, data: Path | None = None):
         folder.mkdir(parents=True, exist_ok=True)
         self.link = SuperLink(folder)
-        threads = str(max(1, (os.cpu_count() or 1) // clients))
+        threads = str(max(1, (os.cpu_count() or 1) // max(1, clients)))
         self.nodes = []
         for part in range(clients):
             command = [

@@ -1,0 +1,176 @@
+"""What a phase of a federation takes, and what travels: real Flower parts on this machine.
+
+    python -m benchmarks.federation [--rounds 6] [--weights 1000000]
+
+A phase is warm when the worker and the launcher of every node have loaded what they need, cold when
+both were just killed. Bytes are counted between one SuperNode and the SuperLink, both ways, over
+rounds of FedAvg; what is declared is a model down and one up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from tests.faults.federation import below
+
+from undrift.flower.correspondence import Exchanged
+from undrift.flower.federation import FlowerFederation
+from undrift.flower.local import Local
+from undrift.flower.processes import Process
+from undrift.flower.session import Session
+from undrift.runs.experiment import make
+from undrift.spec.overrides import Flag
+from undrift.spec.reader import parse
+from undrift.spec.schema import Spec
+
+ROWS = """\
+name = "rows"
+rounds = {rounds}
+every = {rounds}
+[problem]
+name = "least-squares"
+clients = 3
+rows = 8
+[[method]]
+name = "Scaffold"
+lr = 0.01
+"""
+WIDE = """\
+name = "wide"
+rounds = {rounds}
+every = 1000
+[problem]
+name = "images"
+data = "digits"
+train = 60
+test = 10
+model = "mlp"
+hidden = {hidden}
+clients = 1
+[[method]]
+name = "FedAvg"
+lr = 0.01
+"""
+PARTS = ("undrift.flower.worker", "undrift.flower.launcher")
+
+
+class Counter:
+    """Passes on what is sent to a port, and counts it."""
+
+    def __init__(self, port: int):
+        self.there, self.up, self.down = port, 0, 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            near, _ = self._listener.accept()
+            far = socket.create_connection(("127.0.0.1", self.there))
+            for ends, way in (((near, far), "up"), ((far, near), "down")):
+                threading.Thread(target=self._pass, args=(*ends, way), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, way: str) -> None:
+        try:
+            while piece := source.recv(1 << 16):
+                setattr(self, way, getattr(self, way) + len(piece))
+                target.sendall(piece)
+        except OSError:
+            pass
+        finally:
+            for end in (source, target):
+                end.close()
+
+
+def read(text: str) -> Spec:
+    return parse(text, "spec.toml", [Flag("engine.name=flower", "the benchmark")])
+
+
+def train(session: Session, spec: Spec) -> FlowerFederation:
+    federation = FlowerFederation(session, spec, lambda text: None)
+    list(make(spec, federation.build).run(emit=federation.hear))
+    return federation
+
+
+def show(what: str, phases: list[Exchanged]) -> None:
+    trips = [trip for phase in phases for trip in phase.trips.values()]
+    parts = [statistics.median(part) for part in zip(*trips, strict=True)]
+    names = ("there", "work", "handing over", "back")
+    split = ", ".join(f"{name} {part:.2f}" for name, part in zip(names, parts, strict=True))
+    seconds = [phase.seconds for phase in phases]
+    print(f"{what}: {statistics.median(seconds):.2f} s a phase (most {max(seconds):.2f}); {split}")
+
+
+def phases(rounds: int) -> None:
+    """Seconds of warm and of cold phases."""
+    folder = Path(tempfile.mkdtemp(prefix="undrift-bench-"))
+    with Local(folder, 3) as local, Session(local.address, print, local.link.look) as session:
+        session.open()
+        warm = train(session, read(ROWS.format(rounds=rounds))).exchanges
+        show("warm", [one for one in warm if one.group != "evaluate"][1:])
+        cold = []
+        for k in range(3):
+            spec = read(ROWS.format(rounds=1).replace('"rows"', f'"rows{k}"'))
+            federation = FlowerFederation(session, spec, lambda text: None)
+            (result,) = make(spec, federation.build).run(emit=federation.hear)
+            for pid, words in below(os.getpid()).items():
+                if any(part in words for part in PARTS) and "minder.py" not in words:
+                    os.kill(pid, signal.SIGKILL)
+            assert result.engine is not None
+            result.engine.run_round()
+            cold.append(federation.exchanges[-1])
+        show("cold", cold)
+
+
+def size(weights: int) -> int:
+    """The width of two hidden layers with about so many weights in all."""
+    return round(((65 + 1 + 10) ** 2 + 4 * weights) ** 0.5 / 2 - (65 + 1 + 10) / 2)
+
+
+def travelling(weights: int, rounds: int = 4) -> None:
+    """Bytes between a node and the SuperLink."""
+    folder = Path(tempfile.mkdtemp(prefix="undrift-bench-"))
+    with Local(folder, 0) as local:
+        counter = Counter(local.address.port)
+        words = [sys.executable, "-m", "undrift", "join", "--part", "0"]
+        words += ["--superlink", f"127.0.0.1:{counter.port}", "--states", str(folder / "node")]
+        node = Process(words, folder / "node.log")
+        with node, Session(local.address, print) as session:
+            session.open()
+            spec = read(WIDE.format(rounds=rounds, hidden=size(weights)))
+            federation = FlowerFederation(session, spec, lambda text: None)
+            (result,) = make(spec, federation.build).run(emit=federation.hear)
+            engine = result.engine
+            assert engine is not None
+            time.sleep(4)
+            down, up = counter.down, counter.up
+            declared = engine.problem.dim * engine.x0.element_size()
+            for _ in range(rounds):
+                engine.run_round()
+            time.sleep(1)
+            found = (counter.down - down) / rounds, (counter.up - up) / rounds
+    for way, bytes in zip(("down", "up"), found, strict=True):
+        more = 100 * (bytes / declared - 1)
+        print(f"{way}: {bytes:,.0f} bytes a round, {declared:,} declared ({more:+.2f} %)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--weights", type=int, default=1_000_000)
+    args = parser.parse_args()
+    phases(args.rounds)
+    travelling(args.weights)
+
+
+if __name__ == "__main__":
+    main()
