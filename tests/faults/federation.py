@@ -31,7 +31,7 @@ from tests.faults.tally import Tally, arguments
 SPEC = """\
 name = "mine"
 rounds = {rounds}
-every = {rounds}
+every = {every}
 steps = 3
 batch = 3
 
@@ -64,10 +64,11 @@ COMMANDS = {
 class Federation:
     """``undrift federate --local 3`` in the background."""
 
-    def __init__(self, folder: Path, rounds: int):
+    def __init__(self, folder: Path, rounds: int, every: int | None = None):
         self.folder = folder
         self.spec = folder / "spec.toml"
-        self.spec.write_text(SPEC.format(rounds=rounds), encoding="utf-8")
+        text = SPEC.format(rounds=rounds, every=every or rounds)
+        self.spec.write_text(text, encoding="utf-8")
         self.log = folder / "federate.log"
         self._seen: set[Path] = set()
         self.start()
@@ -107,15 +108,15 @@ class Federation:
             fresh = sorted(self._files() - before)[0]
             node = next(part for part in fresh.parts if part.startswith("node-"))
             part = "worker" if "worker" in what else "supernode"
-        if not self._until(lambda: bool(self._targets(part, node)), 120):
+        if not self._until(lambda: bool(self.targets(part, node)), 120):
             return False
         self._seen = self._files()
         with suppress(ProcessLookupError):
-            os.kill(draw.choice(self._targets(part, node)), signal.SIGKILL)
+            os.kill(draw.choice(self.targets(part, node)), signal.SIGKILL)
             return True
         return False
 
-    def _targets(self, part: str, node: str | None) -> list[int]:
+    def targets(self, part: str, node: str | None) -> list[int]:
         """The processes of a part, of one node if that matters."""
         tree = below(self.process.pid)
         if node is not None:

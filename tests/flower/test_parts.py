@@ -19,9 +19,9 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 from undrift.cli import main as undrift
 from undrift.flower import minder, shim
 from undrift.flower.addresses import checked, tls
+from undrift.flower.guard import Installed
 from undrift.flower.join import Joined, free_port
 from undrift.flower.keys import make_keys
-from undrift.flower.launcher import Installed
 from undrift.flower.letters import packed, unpacked
 from undrift.flower.pipe import Closed, Parcel, Pipe, listen
 from undrift.flower.place import Place
@@ -66,7 +66,7 @@ def test_modules_that_a_server_sent_are_refused(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(sent))
     monkeypatch.setattr(sys, "meta_path", [Installed(tmp_path / "apps"), *sys.meta_path])
     for name in ("sent_by_server", "package", "package.inside"):
-        with pytest.raises(ImportError, match="code that the server sent"):
+        with pytest.raises(ImportError, match="code that was sent"):
             importlib.import_module(name)
     importlib.import_module("colorsys")
 

@@ -7,7 +7,6 @@ worker may die over a message. Both are started again here until the owner of th
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import socket
 import ssl
@@ -21,7 +20,7 @@ from typing import Protocol
 from undrift._files import hold, release, writing
 from undrift.flower import client, shim
 from undrift.flower.place import Place
-from undrift.flower.processes import Process, searched, tool
+from undrift.flower.processes import Process, module, script, searched, tool
 from undrift.flower.session import POLL, Address, NoFederation, token
 
 PATIENCE = 150.0
@@ -147,11 +146,8 @@ class Joined:
     def _prepare(self) -> dict[str, str]:
         """A home for Flower, and a ``flwr-clientapp`` that has the launcher do it."""
         commands = self._home / "bin"
-        commands.mkdir()
         words = [sys.executable, "-I", "-S", shim.__file__, str(self._home / "launcher.sock")]
-        script = commands / "flwr-clientapp"
-        script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
-        script.chmod(0o700)
+        script(commands, "flwr-clientapp", words)
         return {
             "FLWR_HOME": str(self._home / "flower"),
             "PATH": searched(commands),
@@ -161,11 +157,11 @@ class Joined:
 
     def _start_launcher(self) -> Process:
         home = self._home
-        command = [*_module("launcher"), str(home / "launcher.sock"), str(home / "flower")]
+        command = [*module("launcher"), str(home / "launcher.sock"), str(home / "flower")]
         return Process(command, self.folder / "launcher.log", self._environment)
 
     def _start_worker(self) -> Process:
-        command = [*_module("worker"), str(self._home / "worker.sock"), *self.place.words()]
+        command = [*module("worker"), str(self._home / "worker.sock"), *self.place.words()]
         return Process(command, self.folder / "worker.log", self._environment)
 
     def _start_supernode(self) -> Process:
@@ -193,10 +189,6 @@ def _speaks_tls(address: Address) -> bool:
             return True
     except OSError:
         return False
-
-
-def _module(name: str) -> list[str]:
-    return [sys.executable, "-m", f"undrift.flower.{name}"]
 
 
 def _name(folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -75,3 +76,16 @@ def searched(*first: Path) -> str:
     """A search path for commands that begins with these folders and this Python's own."""
     places = [*map(str, first), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     return os.pathsep.join(place for place in places if place)
+
+
+def script(folder: Path, name: str, words: Sequence[str]) -> None:
+    """A command in ``folder`` that runs ``words`` with its arguments."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+    path.chmod(0o700)
+
+
+def module(name: str) -> list[str]:
+    """What runs a module of this package."""
+    return [sys.executable, "-m", f"undrift.flower.{name}"]

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from undrift.flower import relay
 from undrift.flower.app import CONNECTION, write_app, write_connection
 from undrift.flower.pipe import Closed, Pipe, listen
-from undrift.flower.processes import QUIET, Process, searched, tool
+from undrift.flower.processes import QUIET, Process, module, script, searched, tool
 
 START = 90.0
 """Seconds that a Flower run may take to start."""
@@ -101,9 +101,11 @@ class Session:
         self._pipe: Pipe | None = None
         write_app(self.home / "app")
         write_connection(self.home / "flower", address.place, address.ca)
+        words = [*module("guard"), "flwr-serverapp", str(self.home / "flower")]
+        script(self.home / "bin", "flwr-serverapp", words)
         self._environment = {
             "FLWR_HOME": str(self.home / "flower"),
-            "PATH": searched(),
+            "PATH": searched(self.home / "bin"),
             relay.SOCKET: str(self.home / "server.sock"),
             **POLL,
         }
