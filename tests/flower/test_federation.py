@@ -316,6 +316,45 @@ def test_trouble_that_is_no_message(shared):
         assert worker.answer(Parcel(table)).table["lasting"]
 
 
+def test_planned_faults_are_those_of_one_machine(shared, tmp_path):
+    top = """batch = 8
+dtype = "float64"
+cohort = 2
+[[faults]]
+kind = "label-noise"
+clients = [1]
+rate = 0.5
+[[faults]]
+kind = "nan"
+clients = [2]
+since = 1
+until = 3
+[[faults]]
+kind = "drop-before"
+rate = 0.2
+"""
+    more = 'train = 60\ntest = 20\nmodel = "mlp"\nhidden = 8'
+    chosen = spec("Scaffold", top, "images", more)
+    far, here = run(shared, chosen), near(chosen)
+    assert far.engine.ledger == here.engine.ledger and far.engine.ledger.left_out
+    assert torch.allclose(far.model, here.model, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        "epochs = 1\nbatch = 3\nweights = 'samples'",
+        "steps = [1, 4, 2]\nreduction = 'median'",
+        "steps = 2\ndecay = 0.9\nclip = 1.0\nweight_decay = 0.01",
+    ],
+)
+def test_settings_are_those_of_one_machine(shared, top):
+    text = SPEC.format(method="FedAvg", top=top, problem="least-squares", more="")
+    text = text.replace("steps = 3\n", "")
+    chosen = read(text, "mine.toml", [Flag("engine.name=flower", "the test")])
+    assert_equal(run(shared, chosen), near(chosen))
+
+
 # -- data of one's own --------------------------------------------------------------------------
 
 
@@ -381,6 +420,26 @@ def test_full_gradients_on_own_data_are_those_of_the_pooled_problem(tmp_path, ho
     for _ in range(4):
         here.run_round()
     assert torch.allclose(far.model, here.x, rtol=1e-12, atol=1e-14)
+
+
+def test_images_that_nobody_else_sees(tmp_path):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for k in range(3):
+        for use, kind in itertools.product(("train", "test"), ("cat", "dog")):
+            folder = tmp_path / f"data{k}" / "pets" / use / kind
+            folder.mkdir(parents=True)
+            for i in range(6 + k):
+                pixels = rng.integers(0, 200, (8, 8), dtype=np.uint8) + 50 * (kind == "dog")
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.png")
+    more = 'data = "pets"\nmodel = "mlp"\nhidden = 4'
+    chosen = spec("Scaffold", "batch = 4\ndtype = 'float64'", "images", more)
+    far = run(own(tmp_path), chosen, tmp_path)
+    assert far.outcome.status == "done"
+    found = far.engine.metrics()
+    assert 0 <= found["accuracy"] <= 1 and found["loss"] > 0
+    assert far.engine.ledger.gradients == 4 * 3 * 3
 
 
 def test_theory_by_hello(tmp_path, hospitals):

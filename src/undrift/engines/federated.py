@@ -98,6 +98,7 @@ class Remote(Problem):
         self.clients, self.dim, self.samples = facts.clients, facts.dim, [*facts.samples]
         self.dtype, self.device = facts.dtype, facts.device
         self.remembers, self.differentiates = facts.remembers, facts.differentiates
+        self.labelled = True if whole is None else whole.labelled
         self._digest = digest
         if whole is not None:
             self.note, self.class_names = whole.note, whole.class_names
@@ -113,6 +114,9 @@ class Remote(Problem):
 
     def metrics(self, x: Tensor) -> dict[str, float]:
         return self.federation.evaluate(self, x)
+
+    def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> Remote:
+        return self  # clients change their own labels
 
     def label_counts(self, members: np.ndarray | None = None) -> Tensor | None:
         return None if self.whole is None else self.whole.label_counts(members)

@@ -172,7 +172,7 @@ class Worker:
         return self._problems[key]
 
 
-_SERVERS = ("dtype", "device", "engine", "reduction")
+_SERVERS = ("dtype", "device", "engine")
 """Settings that are none of a client's business."""
 
 
