@@ -215,6 +215,18 @@ class Problem(abc.ABC):
             "define combine beside partial_metrics"
         )
 
+    def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor | None:
+        """One of ``parts`` shares of the pieces ``[P, k]`` that metrics at ``x`` are sums of.
+
+        All shares, one after another, are the same pieces however many shares there are, so that
+        several processes can compute them. ``None`` where that is not worth it.
+        """
+        return None
+
+    def of_pieces(self, pieces: Tensor, x: Tensor) -> dict[str, float]:
+        """The :meth:`metrics` at ``x``, bit for bit, from all its pieces."""
+        raise Unsupported(f"{type(self).__name__} does not measure in pieces")
+
     @abc.abstractmethod
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """The same problem in another precision or on another device."""

@@ -45,9 +45,15 @@ def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:
     """Write the engine's state and ``notes`` to ``path`` in one step.
 
     ``identity`` names the run. A note is what JSON holds, or a tensor. The vectors of all clients
-    are written in blocks, without a second copy.
+    are written in blocks, without a second copy. A process that does not lead only hands over its
+    part of them.
     """
     parts, counters = engine.snapshot(lasting=False)
+    if not engine.leads:
+        for name in order(parts):
+            for _ in [] if isinstance(parts[name], Tensor) else parts[name]:
+                pass
+        return
     parts |= {f"{NOTE}{name}": note for name, note in notes.items() if isinstance(note, Tensor)}
     words = {name: note for name, note in notes.items() if not isinstance(note, Tensor)}
     header = {"identity": identity, "counters": json.dumps(counters), "notes": json.dumps(words)}
@@ -112,6 +118,8 @@ class Shelf:
     def store(self, engine: Engine, **notes: object) -> None:
         path = self.folder / f"{self.name}-{engine.round}.safetensors"
         store(engine, path, self.identity, **notes)
+        if not engine.leads:
+            return
         for _, old in self.files()[KEPT:]:
             old.unlink()
 
@@ -120,12 +128,17 @@ class Shelf:
 
         ``None`` if there is none; ``tell`` hears of those that are passed over.
         """
+        if not engine.leads:
+            return engine.follow()
+        notes = None
         for round, file in self.files():
             try:
-                return restore(engine, file, self.identity, round, fits)
+                notes = restore(engine, file, self.identity, round, fits)
+                break
             except BadCheckpoint as error:
                 tell(f"{error.path}: {error.reason}; passed over")
-        return None
+        engine.lead(notes)
+        return notes
 
     def clear(self) -> None:
         for _, file in self.files():

@@ -198,6 +198,13 @@ class Engine:
         """What all processes of the run do: the decision of the one that leads."""
         return decision
 
+    def follow(self) -> dict[str, Any] | None:
+        """Continue, where another process leads, as that one does; its notes, if it has any."""
+        raise NotImplementedError(f"{type(self).__name__} has one process, which leads")
+
+    def lead(self, notes: Mapping[str, Any] | None) -> None:
+        """Tell the processes that follow what this one has continued with; ``None``: nothing."""
+
     def advance(self) -> None:
         """One phase; or none, where the round begins again or is skipped."""
         order = self.order()
@@ -408,6 +415,9 @@ class Engine:
     def restore(self, tensors: Tensors, counters: Counters) -> None:
         """Continue from a snapshot; one that does not fit the method's states is refused."""
         self._check(tensors)
+        self._continue(tensors, counters)
+
+    def _continue(self, tensors: Tensors, counters: Counters) -> None:
         state, device = self.method.Server, self.x0.device
         server = {n: tensors[f"server.{n}"] for n in state.names() if f"server.{n}" in tensors}
         self.server = state(**{n: v.to(device, copy=True) for n, v in server.items()})

@@ -88,7 +88,7 @@ class FaultyClients:
         self.begin()
 
     def _spoiled(self, order: Order, work: Work) -> Work:
-        struck = self.faults.at(order.round, order.place, work.members)
+        struck = self.faults.at(order.round, order.place, self._seen(order, work))
         before = self._remember(order, work)
         if not struck:
             return work
@@ -104,6 +104,10 @@ class FaultyClients:
         if work.up is not None:
             work = work._replace(up=_spoiled(work.up, work.senders, struck, before))
         return work._replace(failed=failed)
+
+    def _seen(self, order: Order, work: Work) -> np.ndarray:
+        """The clients whose faults show in this work."""
+        return work.members
 
     def _remember(self, order: Order, work: Work) -> dict[int, dict[str, Tensor]]:
         """The last uploads of clients that send them again, which these replace."""

@@ -54,18 +54,28 @@ class NoRoom(ValueError):
     """A run needs more than there is; the message says what to do."""
 
 
-def plan(method: Method, problem: Problem | Facts, cohort: Sampling, store: str = "auto") -> Needs:
+def plan(
+    method: Method,
+    problem: Problem | Facts,
+    cohort: Sampling,
+    store: str = "auto",
+    processes: int = 1,
+    here: int = 1,
+) -> Needs:
     """Where to keep the clients' states: in ``store``, or in the first place with room for them.
+
+    Of a run that several ``processes`` share it is the part of one; ``here`` of them share the
+    memory of this machine.
 
     Raises :class:`NoRoom` if they do not fit, :class:`BadParameters` if this machine has no such
     place.
     """
-    device, n = problem.device, problem.clients
+    device, n = problem.device, -(-problem.clients // processes)
     places = [place for place in PLACES if place != "host" or device.type == "cuda"]
     if store not in ("auto", *places):
         allowed = f"auto, {', '.join(places)} (host is memory beside a GPU)"
         raise BadParameters("store", {"store": f"store = {store!r} is not allowed: {allowed}"})
-    at_work = n if _takes_everyone(method) else cohort.size
+    at_work = n if _takes_everyone(method) else -(-cohort.size // processes)
     model = problem.dim * problem.dtype.itemsize
     vectors = len(method.Client.vectors) + problem.remembers
     states = n * vectors * model
@@ -74,7 +84,7 @@ def plan(method: Method, problem: Problem | Facts, cohort: Sampling, store: str 
     needs = Needs(vectors, model, states, work, "device")
     if store in ("auto", "device") and states + work < SMALL:
         return needs
-    on_device = free("device", device)
+    on_device = free("device", device) // here
     if least > on_device:
         raise NoRoom(
             f"{at_work} clients at work need at least {_gb(least)}, but {_gb(on_device)} are free "
@@ -85,7 +95,7 @@ def plan(method: Method, problem: Problem | Facts, cohort: Sampling, store: str 
         store = "device"
     looked = dict[str, int]()
     for place in places if store == "auto" else [store]:
-        looked[place] = on_device if place == "device" else free(place, device)
+        looked[place] = on_device if place == "device" else free(place, device) // here
         usable = looked[place] * (1 - SPARE) if store == "auto" else looked[place]
         if place == "device":
             usable -= work if store == "auto" else least

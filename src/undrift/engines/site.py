@@ -145,8 +145,12 @@ class Site:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from the ``tensors`` of all clients, which are copied, from whatever device."""
         held = None if self.held is None else torch.from_numpy(self.held)
-        saved = {name: tensors[_saved_name(name)] for name in self.store.names}
+        saved = {name: tensors[saved_name(name)] for name in self.store.names}
         self.store.load({name: _chosen(v, held) for name, v in saved.items()})
+        self._load_scratch(tensors)
+
+    def _load_scratch(self, tensors: Mapping[str, Tensor]) -> None:
+        held = None if self.held is None else torch.from_numpy(self.held)
         names = [name for name in self.method.Client.scratch if f"scratch.{name}" in tensors]
         device, self._scratch, self.ends = self.common.x0.device, None, []
         if names:
@@ -294,10 +298,10 @@ def _stack(*rows: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def _saved_name(name: str) -> str:
+def saved_name(name: str) -> str:
     """The name of a vector in a snapshot."""
     return "client_previous" if name == PREVIOUS else f"client.{name}"
 
 
 def _saved(vectors: Mapping[str, Vector]) -> dict[str, Vector]:
-    return {_saved_name(name): v for name, v in vectors.items()}
+    return {saved_name(name): v for name, v in vectors.items()}

@@ -40,7 +40,7 @@ class Work(NamedTuple):
     def only(self, kept: np.ndarray) -> Work:
         """The same without the clients that are not ``kept``."""
         mine, sent = np.isin(self.members, kept), np.isin(self.senders, kept)
-        if mine.all():
+        if mine.all() and sent.all():
             return self
         rows = _chooser(mine)
         return self._replace(

@@ -138,7 +138,7 @@ class Trial:
                 if diverged:
                     return "diverged"
                 self.sound = Sound(engine.round, engine.x.clone())
-                if measured and until and until(row):
+                if measured and until and engine.agree(until(row)):
                     return "reached"
             if engine.agree((began := time.perf_counter()) - stored >= pause):
                 self.keep()
@@ -219,10 +219,10 @@ def fingerprint(x: torch.Tensor) -> str:
 
 def measure(engine: Engine) -> Row:
     """One row: metrics and costs of the server's model, ``drift`` if the round made local ones."""
-    spent, drift = engine.ledger.counts(), engine.drift
+    metrics, drift, spent = engine.metrics(), engine.drift, engine.ledger.counts()
     return {
         "round": engine.round,
-        **engine.metrics(),
+        **metrics,
         **({} if drift is None else {"drift": drift}),
         "vectors": spent["vectors_up"] + spent["vectors_down"],
         **spent,
