@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
 from typing import Generic, NamedTuple, Self, TypeVar
@@ -197,6 +198,19 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
             return Measured(zero, zero, zero, torch.zeros_like(x))._asdict()
         found = each(lambda block, halted: self._measure(x, block), blocks)
         return add_up([measured._asdict() for measured in found])
+
+    def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor:
+        """One for each block of samples."""
+        x, blocks = self._exactly(x), self._part(None)
+        some = blocks[len(blocks) * part // parts : len(blocks) * (part + 1) // parts]
+        found = each(lambda block, halted: self._measure(x, block), some)
+        rows = [torch.cat([v.reshape(-1) for v in measured]) for measured in found]
+        return torch.stack(rows) if rows else x.new_empty(0, 3 + len(x))
+
+    def of_pieces(self, pieces: Tensor, x: Tensor) -> dict[str, float]:
+        total = reduce(operator.add, pieces)
+        sums = Measured(total[0], total[1], total[2], total[3:])
+        return self.combine([sums._asdict()], x)
 
     def _exactly(self, x: Tensor) -> Tensor:
         return x.detach().to(self.precise, torch.float64)

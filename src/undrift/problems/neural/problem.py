@@ -19,7 +19,7 @@ from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.digest import digest
 from undrift.problems.neural import input as given
-from undrift.problems.neural.measure import measure
+from undrift.problems.neural.measure import Judged, added, judged
 from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import NeuralOracle, Placed, Precision
@@ -170,32 +170,58 @@ class Neural(Problem):
         With ``training`` also ``train_loss`` and ``train_accuracy`` of the clients' samples, every
         client with equal weight and no sample augmented: with cross-entropy, that loss is f(x).
         """
-        held = self.placed.samples
-        everyone = np.arange(len(held.test_y))
-        total = self._judge(x)(
-            held.test_x, held.test_y, samples=everyone, weights=np.ones(len(everyone))
-        )
-        found = _means(("loss", "accuracy", "top5"), total, len(everyone))
-        if self.training:
-            sums = add_up(partials)
-            found |= _means(("train_loss", "train_accuracy"), sums["train"], float(sums["weight"]))
-        return found
+        sums = add_up(partials) if self.training else {}
+        return self._means(added(self._judge(x)(self._test)), sums)
 
     def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
         """Nothing but with ``training``: the test samples belong to whoever combines."""
         if not self.training:
             return {}
-        parts = self.parts if members is None else [self.parts[i] for i in members]
-        sizes = np.array([len(part) for part in parts], dtype=np.int64)
-        mine, weights = np.concatenate([NOBODY, *parts]), np.repeat(1 / sizes, sizes)
-        held = self.placed.samples
-        total = self._judge(x)(held.x, held.y, samples=mine, weights=weights)
-        return {"train": total, "weight": torch.tensor(weights.sum())}
+        train = self._train(members)
+        total = added(self._judge(x)(train))
+        return {"train": total, "weight": torch.tensor(train.weights.sum())}
+
+    def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor:
+        """One for each forward pass."""
+        judge, sets = self._judge(x), [self._test, *([self._train()] if self.training else [])]
+        counts = [samples.passes for samples in sets]
+        first, last = (sum(counts) * k // parts for k in (part, part + 1))
+        found = []
+        for samples, count in zip(sets, counts, strict=True):
+            found.append(judge(samples, slice(max(first, 0), max(last, 0))))
+            first, last = first - count, last - count
+        return torch.cat(found)
+
+    def of_pieces(self, pieces: Tensor, x: Tensor) -> dict[str, float]:
+        sums: Sums = {}
+        if self.training:
+            weight = torch.tensor(self._train().weights.sum())
+            sums = {"train": added(pieces[self._test.passes :]), "weight": weight}
+        return self._means(added(pieces[: self._test.passes]), sums)
 
     def _judge(self, x: Tensor) -> Callable[..., Tensor]:
         """Measures the network with the weights ``x``."""
         model = self.placed.network.bound(x.detach().to(self.device, self.dtype))
-        return functools.partial(measure, model, self.placed.prepare)
+        return functools.partial(judged, model, self.placed.prepare)
+
+    @property
+    def _test(self) -> Judged:
+        held = self.placed.samples
+        everyone = np.arange(len(held.test_y))
+        return Judged(held.test_x, held.test_y, everyone, np.ones(len(everyone)))
+
+    def _train(self, members: np.ndarray | None = None) -> Judged:
+        parts = self.parts if members is None else [self.parts[i] for i in members]
+        sizes = np.array([len(part) for part in parts], dtype=np.int64)
+        mine, weights = np.concatenate([NOBODY, *parts]), np.repeat(1 / sizes, sizes)
+        return Judged(self.placed.samples.x, self.placed.samples.y, mine, weights)
+
+    def _means(self, test: Tensor, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        """Metrics from sums over test samples and, if there are any, over those of clients."""
+        found = _means(("loss", "accuracy", "top5"), test, len(self.placed.samples.test_y))
+        if sums:
+            found |= _means(("train_loss", "train_accuracy"), sums["train"], float(sums["weight"]))
+        return found
 
     def label_counts(self, members: np.ndarray | None = None) -> Tensor:
         labels, classes = self.placed.samples.y.cpu().numpy(), len(self.class_names)
