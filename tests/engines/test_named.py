@@ -6,6 +6,8 @@ import sys
 
 from undrift.core.params import check
 from undrift.engines import Engine, Simulate, Wire
+from undrift.engines.distributed import Distributed
+from undrift.engines.federated import Federated
 from undrift.engines.named import registry
 
 
@@ -13,6 +15,8 @@ def test_every_name_loads_an_engine():
     assert {name: engine.load() for name, engine in registry.items()} == {
         "simulate": Simulate,
         "wire": Wire,
+        "distributed": Distributed,
+        "flower": Federated,
     }
     assert all(issubclass(engine.load(), Engine) for engine in registry.values())
 

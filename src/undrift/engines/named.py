@@ -6,7 +6,12 @@ import dataclasses
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from undrift.engines.options import FederatedOptions, NoOptions, StoreOptions
+from undrift.engines.options import (
+    DistributedOptions,
+    FederatedOptions,
+    NoOptions,
+    StoreOptions,
+)
 
 if TYPE_CHECKING:
     from undrift.engines.engine import Engine
@@ -22,6 +27,10 @@ class Named:
     """A frozen dataclass of the options that only this engine takes."""
     home: str
     """``module:class`` inside ``undrift.engines``."""
+    same_as: str = ""
+    """The engine whose runs it continues, and that continues its runs."""
+    shared: bool = False
+    """Whether several processes, of which one leads, share a run."""
 
     def load(self) -> type[Engine]:
         module, _, name = self.home.partition(":")
@@ -34,6 +43,14 @@ registry: dict[str, Named] = {
     for engine in (
         Named("simulate", "the cohort side by side", StoreOptions, "simulate:Simulate"),
         Named("wire", "one client after another, by messages", NoOptions, "wire:Wire"),
+        Named(
+            "distributed",
+            "the cohort dealt among processes",
+            DistributedOptions,
+            "distributed:Distributed",
+            same_as="simulate",
+            shared=True,
+        ),
         Named(
             "flower",
             "clients on machines of their own: undrift federate",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from undrift.core.params import Positive
+from undrift.core.params import Count, Positive
 
+RENDEZVOUS = "UNDRIFT_RENDEZVOUS"
+"""The environment variable with the file by which processes on one machine find each other."""
 Place = Literal["auto", "device", "host", "file"]
 
 
@@ -24,6 +26,40 @@ class StoreOptions:
     """
 
     store: Place = "auto"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistributedOptions(StoreOptions):
+    """How several processes share a run.
+
+    Args:
+        store: device, host (memory beside a GPU), file, or auto: the first of them with room.
+        workers: processes to start on this machine; left out: those that torchrun has started.
+        collect: rows: every upload goes to every process, and numbers are those of simulate, bit
+            for bit; sums: only sums travel, which is faster for large models and rounds otherwise;
+            auto: rows up to 64 MiB in a phase.
+    """
+
+    workers: Count | None = None
+    collect: Literal["auto", "rows", "sums"] = "auto"
+
+    def refuse(
+        self, processes: int, clients: int, late: str, reduction: object, faults: object
+    ) -> dict[str, str]:
+        """Setting -> why so many processes cannot run with it."""
+        wrong = {}
+        if processes > clients:
+            wrong["engine.workers"] = f"{processes} processes for {clients} clients: use fewer"
+        if late == "count":
+            text = (
+                "the engine distributed does not count late uploads: use simulate, or late = drop"
+            )
+            wrong["judge.late"] = text
+        for name, given in (("reduction", reduction), ("faults", faults)):
+            if self.collect == "sums" and given:
+                text = f"sums have no single uploads, which {name} needs: use rows, or auto"
+                wrong["engine.collect"] = text
+        return wrong
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -85,7 +85,8 @@ class Settings(RunOptions, Training):
             those of seed 0), start (the first weights), split (who holds which samples; where data
             are drawn, the data); start and split are then the run's seed's, not the problem's.
         every: rounds from one recorded row to the next.
-        engine: simulate: the cohort side by side; wire: one client after another, by messages.
+        engine: simulate: the cohort side by side; wire: one client after another, by messages;
+            distributed: the cohort dealt among processes (docs/beyond.md).
         dtype: precision of models and gradients; left out: the problem's own.
         device: cpu, cuda, cuda:1 ...
         target: a gap f(x) - f*: a method that reaches it is done.
@@ -180,7 +181,7 @@ class Spec(Settings):
         top = {name: getattr(self, name) for name in SETTINGS}
         if self.epochs is not None:
             del top["steps"]
-        if options := _changed(self.engine_options):
+        if options := changed(self.engine_options):
             top["engine"] = {"name": self.engine, **options}
         problem = {"name": self.problem_name, **values(self.problem)}
         methods = [self._table(entry) for entry in self.entries]
@@ -207,9 +208,18 @@ class Spec(Settings):
 
 def normal(document: Table) -> Values:
     """What of a document decides the numbers; equal for an older one that means the same."""
-    engine = document.get("engine")
-    name = {"engine": engine["name"]} if isinstance(engine, Mapping) else {}
-    return {**USUAL, **document, **name}
+    found = {**USUAL, **document}
+    engine = found.get("engine")
+    name = engine["name"] if isinstance(engine, Mapping) else engine
+    if isinstance(name, str):
+        found["engine"] = numbers_of(name)
+    return found
+
+
+def numbers_of(engine: str) -> str:
+    """The engine whose numbers an engine has."""
+    known = engines.registry.get(engine)
+    return known.same_as or engine if known else engine
 
 
 def path_of(field: str, i: int, table: Mapping[str, object]) -> Keys:
@@ -245,7 +255,7 @@ def values(record: object) -> Values:
     return {name: getattr(record, name) for name in hints(type(record))}
 
 
-def _changed(record: object) -> Values:
+def changed(record: object) -> Values:
     """The fields of a record that are not at their defaults."""
     usual = values(type(record)())
     return {name: value for name, value in values(record).items() if value != usual[name]}

@@ -1,0 +1,230 @@
+"""What the processes of one run say to one another: numbers, JSON and rows, never objects.
+
+Every method of :class:`Ranks` is a collective: all ranks call the same ones in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from undrift.core.params import BadParameters
+from undrift.engines.options import RENDEZVOUS
+
+NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
+PATIENCE = timedelta(minutes=30)
+"""How long a rank waits for another one that is alive."""
+ALONE = (
+    "the engine distributed runs in several processes, and this is one: start the program with "
+    "torchrun --nproc-per-node N"
+)
+
+
+class Broken(RuntimeError):
+    """A run that several processes share cannot go on."""
+
+
+class RankLost(Broken):
+    """A process of the run is gone, or cannot be reached."""
+
+
+class Parted(Broken):
+    """The processes of a run do not do the same."""
+
+
+class WorkFailed(Broken):
+    """The local work of another rank has failed."""
+
+
+def launched() -> bool:
+    """Whether a launcher has started this process as one of several."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def told() -> dict[str, int]:
+    """What the launcher says in the environment. Raises :class:`BadParameters`."""
+    names = NEEDED if RENDEZVOUS in os.environ else (*NEEDED, *ADDRESS)
+    given = {name: os.environ.get(name, "") for name in names}
+    found = {name: int(text) for name, text in given.items() if text.isdecimal()}
+    wrong = [name for name in names if not given[name] or name not in (*found, "MASTER_ADDR")]
+    for one, all in (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE")):
+        if not wrong and found[one] >= found[all]:
+            wrong = [one, all]
+    if wrong:
+        shown = ", ".join(f"{name}={given[name] or 'nothing'}" for name in wrong)
+        text = f"{shown} in the environment: let torchrun set them, or give --workers N"
+        raise BadParameters("distributed", {"workers": text})
+    return found
+
+
+def join(device: str) -> None:
+    """Meet the other processes; a GPU of its own for each where there are enough of them."""
+    about, file = told(), os.environ.get(RENDEZVOUS)
+    backend = "gloo"
+    if device == "cuda" and 1 < about["LOCAL_WORLD_SIZE"] <= torch.cuda.device_count():
+        torch.cuda.set_device(about["LOCAL_RANK"])
+        backend = "cpu:gloo,cuda:nccl"
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(cores() // about["LOCAL_WORLD_SIZE"], 1))
+    try:
+        dist.init_process_group(
+            backend,
+            init_method=f"file://{file}" if file else "env://",
+            rank=about["RANK"],
+            world_size=about["WORLD_SIZE"],
+            timeout=PATIENCE,
+        )
+    except (RuntimeError, ValueError, OSError) as error:
+        where = file or ":".join(os.environ[name] for name in ADDRESS)
+        words = " ".join(str(error).split())[:200]
+        raise RankLost(f"the processes of the run cannot meet at {where}: {words}") from error
+
+
+def leave() -> None:
+    """Take leave of the other processes."""
+    if joined():
+        dist.destroy_process_group()
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    known = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+
+
+def joined() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def count() -> int:
+    """How many processes share a run: 1 unless they have met."""
+    return dist.get_world_size() if joined() else 1
+
+
+def here() -> int:
+    """How many of them are on this machine, as far as a launcher has said."""
+    told = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return min(int(told) if told.isdecimal() else 1, count()) or 1
+
+
+class Ranks:
+    """All processes of a run; ``device`` is where its vectors are. Rank 0 leads."""
+
+    def __init__(self, device: torch.device):
+        if not joined():
+            if not launched():
+                raise BadParameters("distributed", {"engine": ALONE})
+            join(str(device))
+        self.rank, self.size, self.device = dist.get_rank(), dist.get_world_size(), device
+        direct = device.type == "cuda" and "nccl" in str(dist.get_backend_config())
+        self._road = device if direct else torch.device("cpu")
+
+    def tell(self, value: Any = None, source: int = 0) -> Any:
+        """What one rank says, which JSON holds, on every rank."""
+        text = json.dumps(value).encode() if self.rank == source else b""
+        size = torch.tensor([len(text)])
+        self._broadcast(size, source)
+        content = torch.empty(int(size), dtype=torch.uint8)
+        if self.rank == source:
+            content = torch.from_numpy(np.frombuffer(text, np.uint8).copy())
+        self._broadcast(content, source)
+        return json.loads(content.numpy().tobytes())
+
+    def agree(self, decision: bool) -> bool:
+        """The decision of rank 0."""
+        said = torch.tensor([int(decision)])
+        self._broadcast(said)
+        return bool(said)
+
+    def most(self, numbers: Sequence[float]) -> list[float]:
+        """The largest of every number; NaN counts as infinity."""
+        found = [math.inf if math.isnan(number) else number for number in numbers]
+        return self._reduced(torch.tensor(found, dtype=torch.float64), dist.ReduceOp.MAX).tolist()
+
+    def total(self, numbers: Sequence[int]) -> list[int]:
+        """The sum of every whole number."""
+        return self._reduced(torch.tensor(numbers), dist.ReduceOp.SUM).tolist()
+
+    def sum(self, v: Tensor) -> Tensor:
+        """The sum of a tensor over all ranks, the same bits on each."""
+        return self._reduced(v.to(self._road, copy=True), dist.ReduceOp.SUM).to(v.device)
+
+    def broadcast(self, v: Tensor) -> Tensor:
+        """The tensor of rank 0, on the CPU."""
+        v = v.cpu().contiguous()
+        self._broadcast(v)
+        return v
+
+    def gather(self, rows: Tensor, sizes: Sequence[int]) -> Tensor:
+        """The rows of all ranks, of which rank r has ``sizes[r]``, in the order of ranks."""
+        width, most = rows.shape[1:], max(sizes)
+        mine = rows.to(self._road).contiguous()
+        if len(mine) < most:
+            mine = torch.cat([mine, mine.new_zeros(most - len(mine), *width)])
+        every = mine.new_empty(self.size, most, *width)
+        with reaching():
+            dist.all_gather([*every], mine)
+        if min(sizes) == most:
+            return every.flatten(0, 1).to(rows.device)
+        parts = [part[:size] for part, size in zip(every, sizes, strict=True)]
+        return torch.cat(parts).to(rows.device)
+
+    def move(
+        self, rows: Mapping[str, Tensor], names: Sequence[str], source: np.ndarray, to: np.ndarray
+    ) -> dict[str, Tensor]:
+        """Rows that lie on the ranks ``source`` to the ranks ``to``; both are ascending."""
+        if (source == to).all():
+            return {name: rows[name] for name in names if name in rows}
+        out = np.bincount(to[source == self.rank], minlength=self.size).tolist()
+        into = np.bincount(source[to == self.rank], minlength=self.size).tolist()
+        found = dict[str, Tensor]()
+        for name in names:
+            given = rows[name].to(self._road).contiguous()
+            arrived = given.new_empty(sum(into), *given.shape[1:])
+            with reaching():
+                dist.all_to_all_single(arrived, given, into, out)
+            found[name] = arrived.to(self.device)
+        return found
+
+    def hand(self, block: Tensor, source: int, to: int) -> Tensor:
+        """The ``block`` of one rank on another, on the CPU; only these two call it."""
+        with reaching():
+            if source != to and self.rank == source:
+                dist.send(block.contiguous(), to)
+            elif source != to:
+                dist.recv(block, source)
+        return block
+
+    def same(self, digest: bytes) -> bool:
+        """Whether all ranks have the same digest."""
+        mine = torch.from_numpy(np.frombuffer(digest, np.uint8).copy()).unsqueeze(0)
+        return bool((self.gather(mine, [1] * self.size) == mine).all())
+
+    def _reduced(self, v: Tensor, how: Any) -> Tensor:
+        with reaching():
+            dist.all_reduce(v, how)
+        return v
+
+    def _broadcast(self, v: Tensor, source: int = 0) -> None:
+        with reaching():
+            dist.broadcast(v, source)
+
+
+@contextmanager
+def reaching() -> Iterator[None]:
+    """An error of a collective means that somebody is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankLost("a process of the run is gone, or cannot be reached") from error
