@@ -11,18 +11,23 @@ from typing import NoReturn
 from undrift.report.text import clean
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
+muted = False
+"""Whether another process of the same run does the talking."""
 
 
 def result(text: str) -> None:
-    print(clean(text))
+    if not muted:
+        print(clean(text))
 
 
 def result_json(value: object) -> None:
-    print(json.dumps(value, indent=2))
+    if not muted:
+        print(json.dumps(value, indent=2))
 
 
 def say(text: str = "") -> None:
-    print(clean(text), file=sys.stderr, flush=True)
+    if not muted:
+        print(clean(text), file=sys.stderr, flush=True)
 
 
 def cannot(error: OSError, path: Path | None = None) -> int:

@@ -51,7 +51,8 @@ def takes(experiment: Experiment) -> str:
     problem = task.problem
     states = "none"
     if needs.states:
-        vectors, clients = count(needs.vectors, "vector"), count(problem.clients, "client")
+        of_one = needs.vectors * needs.model
+        vectors, clients = count(needs.vectors, "vector"), count(needs.states // of_one, "client")
         place = where(needs.place, problem.device)
         free = f" ({size(needs.free)} free)" if needs.free is not None else ""
         states = (

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from undrift.cli.folders import missing, place
+from undrift.cli.launch import together
 from undrift.cli.output import refuse, say
 from undrift.cli.parser import RUN, Parser
 from undrift.cli.run import (
+    add_engine,
     add_options,
     again,
     executes,
@@ -32,7 +34,9 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("run", metavar="RUN", help=RUN)
     parser.flag("--trust", help="execute the Python files in the folder")
+    add_engine(parser)
     add_options(parser)
+    parser.set_defaults(check=False)
 
 
 def main(args: Namespace) -> int:
@@ -51,15 +55,18 @@ def main(args: Namespace) -> int:
         told = executes if args.trust else distrust
         spec = load(
             folder.file("spec.toml"),
-            placed(args.store),
+            placed(args),
             lambda files: told(folder.path, files),
         )
         if folder.state(spec) == "other":
+            if args.engine:
+                refuse([f"--engine {args.engine}: {'; '.join(folder.differences(spec))}"])
             raise BadFolder(
                 f"{folder.file('spec.toml')} is from another version of undrift: "
                 "run the spec it came from"
             )
-        return perform(spec, folder, False, args)
+        with together(spec, args) as code:
+            return perform(spec, folder, False, args) if code is None else code
 
 
 def distrust(place: Path, files: Mapping[str, Sequence[str]]) -> None:

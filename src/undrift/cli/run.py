@@ -11,12 +11,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from undrift.cli.launch import launch, rank, together, workers
 from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import Parser, natural, seconds
 from undrift.cli.progress import progress
 from undrift.cli.rehearse import rehearse, takes
 from undrift.cli.stop import Stop
-from undrift.engines.options import Place
+from undrift.engines.named import registry as engines
+from undrift.engines.options import RENDEZVOUS, Place
 from undrift.report.left_out import by_client, lines
 from undrift.report.summary import aim, metric, print_summaries, summarise
 from undrift.report.text import count, prose
@@ -51,6 +53,8 @@ STORE = (
     "where client states are kept: device, host (main memory, beside a GPU), file, or auto: the "
     "first with room"
 )
+ENGINE = "the engine, in place of the spec's [engine]: simulate, wire or distributed"
+WORKERS = "processes on this machine that share each run, with --engine distributed"
 JOBS = "processes that share methods and seeds; no number depends on it (default: 1)"
 
 
@@ -68,13 +72,20 @@ def add(parser: Parser) -> None:
     )
     parser.folder("--out", default="runs", help="where run folders go")
     parser.flag("--overwrite", help="replace an earlier run of the same name")
-    check = "run two rounds of each method, write nothing, and estimate what all of it takes"
-    parser.flag("--check", help=check)
+    two = "run two rounds of each method, write nothing, and estimate what all of it takes"
+    parser.flag("--check", help=two)
+    add_engine(parser)
     add_options(parser)
 
 
+def add_engine(parser: Parser) -> None:
+    """Who runs it, of ``run`` and ``resume``."""
+    parser.add_argument("--engine", choices=[*engines], metavar="NAME", help=ENGINE)
+    parser.add_argument("--workers", type=natural, metavar="N", help=WORKERS)
+
+
 def add_options(parser: Parser) -> None:
-    """The options of ``run`` and ``resume``."""
+    """The options of ``run``, ``resume`` and ``federate``."""
     pause = "time between checkpoints (default: 10)"
     parser.add_argument("--checkpoint", type=seconds, metavar="SECONDS", help=pause)
     parser.add_argument(
@@ -98,30 +109,46 @@ def add_options(parser: Parser) -> None:
 def main(args: Namespace) -> int:
     with refusing():
         loggable(args.logs)
-        flags: list[str | Flag] = [*args.changes, *placed(args.store)]
+        flags: list[str | Flag] = [*args.changes, *placed(args)]
         place = Path(args.spec).parent
         spec = load(args.spec, flags, lambda files: executes(place, files))
         if spec.engine == "flower":
             text = "a federation is run by undrift federate: undrift federate SPEC --local 3"
             refuse([spec.origin.complaint(("engine",), text)])
-        if args.check:
-            return rehearse(spec, args.json)
-        folder = Folder(args.out / spec.name)
-        state = folder.state(spec)
-        if args.overwrite or state in ("new", "unfinished"):
-            return perform(spec, folder, args.overwrite, args)
-        if state == "other":
-            other(spec, folder)
-        known(spec, folder)
-        folder.tidy()
-        unlogged = ", so nothing was logged" if args.logs else ""
-        say(f"{folder.path} holds this run already{unlogged}; --overwrite runs it again.")
-        return report(folder, args.json)
+        with together(spec, args) as code:
+            if code is not None:
+                return code
+            if args.check:
+                return check(spec, args)
+            folder = Folder(args.out / spec.name)
+            state = folder.state(spec)
+            if args.overwrite or state in ("new", "unfinished"):
+                return perform(spec, folder, args.overwrite, args)
+            if state == "other":
+                other(spec, folder)
+            known(spec, folder)
+            folder.tidy()
+            unlogged = ", so nothing was logged" if args.logs else ""
+            say(f"{folder.path} holds this run already{unlogged}; --overwrite runs it again.")
+            return report(folder, args.json)
 
 
-def placed(store: str) -> list[Flag]:
-    """What ``--store`` changes in a spec."""
-    return [] if store == "auto" else [Flag(f"engine.store={store}", f"--store {store}")]
+def check(spec: Spec, args: Namespace) -> int:
+    """Rehearse a spec, in as many processes as it is to have."""
+    if number := workers(spec):
+        return launch(args, number, lambda: None)
+    return rehearse(spec, args.json)
+
+
+def placed(args: Namespace) -> list[Flag]:
+    """What ``--engine``, ``--store`` and ``--workers`` change in a spec."""
+    store = None if args.store == "auto" else args.store
+    given = {"engine": args.engine, "engine.store": store, "engine.workers": args.workers}
+    return [
+        Flag(f"{key}={value}", f"--{key.rpartition('.')[2]} {value}")
+        for key, value in given.items()
+        if value is not None
+    ]
 
 
 def other(spec: Spec, folder: Folder) -> None:
@@ -135,7 +162,9 @@ def other(spec: Spec, folder: Folder) -> None:
 
 
 def executes(place: Path, files: Mapping[str, Sequence[str]]) -> None:
-    """Say whose code is about to be executed."""
+    """Say whose code is about to be executed, once where several processes do it."""
+    if rank() or RENDEZVOUS in os.environ:
+        return
     for file, labels in files.items():
         say(f"Executes {place / file}: the Python code of {', '.join(labels)}.")
 
@@ -193,10 +222,13 @@ def perform(
 
     ``build`` builds its problems, where that is not done here.
     """
+    from undrift.engines.ranks import Broken
     from undrift.runs.experiment import make
     from undrift.runs.keep import carry_out
 
     writable(folder.path)
+    if number := workers(spec):
+        return launch(args, number, lambda: kept(folder, spec, "Continue"))
     methods, seeds = count(len(spec.entries), "method"), count(len(spec.seeds), "seed")
     say(f"{spec.name}: {methods} on {spec.problem_name}, {seeds}")
     experiment = make(spec, build) if build else make(spec)
@@ -231,6 +263,12 @@ def perform(
         return code
     except (BadSpec, BadFolder):
         raise
+    except Broken as error:
+        say(str(error))
+        folder.log(str(error))
+        folder.close()
+        kept(folder, spec, "Continue")
+        return FAILED
     except KeyboardInterrupt:
         stopped = True
     except Exception as error:  # that nobody foresaw

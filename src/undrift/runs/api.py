@@ -26,6 +26,7 @@ from undrift.runs.arguments import Methods, keeping, labelled, settle, setup
 from undrift.runs.events import Emit, Event, LeftOut, Measured, Unproven, ignore
 from undrift.runs.experiment import Experiment, Result, make
 from undrift.runs.folder import BadFolder, Folder, Row
+from undrift.runs.followers import follow, meet, shared
 from undrift.runs.journal import Key, key_of
 from undrift.runs.keep import carry_out
 from undrift.runs.prepare import build, placed, ready, resolve
@@ -142,7 +143,8 @@ def run(
         seed: decides cohorts, mini-batches and coins.
         dtype: float64 or float32, of models and gradients; left out: the problem's own.
         device: cpu, cuda, cuda:1 ...
-        engine: simulate: the cohort side by side; wire: one client after another, by messages.
+        engine: simulate: the cohort side by side; wire: one client after another, by messages;
+            distributed: the cohort dealt among processes (docs/beyond.md).
         store: where simulate keeps client states: device, host, file, or auto: the first with room.
         weight_decay: adds weight_decay * y to every local gradient.
         clip: largest norm of a gradient.
@@ -417,6 +419,10 @@ def _run(
         wrong["jobs"] = SHARED
     if wrong:
         raise BadParameters("run", wrong)
+    ranks = shared(experiment)
+    if jobs > 1 and ranks is not None:
+        wrong["jobs"] = "the engine distributed shares each run among its processes: leave out jobs"
+        raise BadParameters("run", wrong)
     if save is None:
         measured, rejected = list[Row](), list[Row]()
 
@@ -430,6 +436,12 @@ def _run(
 
         return _collect(experiment, list(experiment.run(emit=hear)), measured, rejected)
     folder = Folder(Path(save))
+    if ranks is not None and ranks.rank:
+        meet(experiment, ranks)
+        follow(experiment, ranks, emit)
+        rows, outcomes = folder.record()
+        results = [Result(outcome) for outcome in outcomes]
+        return _collect(experiment, results, rows, folder.left_out(), folder)
     state = folder.state(experiment.recipe)
     if state == "other" and not overwrite:
         changed = (
@@ -442,6 +454,9 @@ def _run(
         if not folder.on_data(experiment.data):
             emit(Unproven(folder.path))
         folder.tidy()
+        if ranks is not None:
+            meet(experiment, ranks)
+            ranks.tell(None)
         rows, outcomes = folder.record()
         results = [Result(outcome) for outcome in outcomes]
     else:

@@ -183,8 +183,12 @@ class Experiment:
         stop: Stops | None = None,
         pause: float = PAUSE,
         only: Collection[Key] | None = None,
+        announce: Callable[[Key], object] = lambda key: None,
     ) -> Iterator[Result]:
-        """Run what is left to run, or ``only`` some of it, seed by seed."""
+        """Run what is left to run, or ``only`` some of it, seed by seed.
+
+        ``announce`` is told what is trained next.
+        """
         ended = {outcome.key: outcome for outcome in folder.outcomes()} if folder else {}
         with self.threads():
             for (label, seed), k in self.order.items():
@@ -202,6 +206,7 @@ class Experiment:
                 else:
                     task, place = self.at(seed)[k], self.place(k, seed, folder)
                     emit(Began(label, seed, task.rounds))
+                    announce((label, seed))
                     try:
                         result = perform(
                             task,

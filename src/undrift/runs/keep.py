@@ -18,6 +18,7 @@ from undrift.runs.events import (
 )
 from undrift.runs.experiment import Experiment, Result
 from undrift.runs.folder import BadFolder, Folder
+from undrift.runs.followers import meet, shared
 from undrift.runs.jobs import Shared
 from undrift.runs.loggers import Log
 from undrift.runs.trial import PAUSE, Stops
@@ -48,7 +49,12 @@ def carry_out(
         if loggers:
             folder.listeners.append(Log(folder, loggers, emit))
         pause = PAUSE if pause is None else pause
-        found = experiment.run(folder, emit, stop, pause)
+        ranks = shared(experiment)
+        if ranks is None:
+            found = experiment.run(folder, emit, stop, pause)
+        else:
+            meet(experiment, ranks)
+            found = experiment.run(folder, emit, stop, pause, announce=ranks.tell)
         if jobs > 1:
             found = Shared(experiment, folder, emit, stop, jobs).run(pause)
         results = []
@@ -61,6 +67,8 @@ def carry_out(
         if len(ended) == len(experiment.order):
             emit(Finishing(folder.path))
             folder.finish(ended)
+        if ranks is not None:
+            ranks.tell(None)
     finally:
         folder.close()
     return results

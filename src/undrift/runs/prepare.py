@@ -21,7 +21,7 @@ from undrift.engines.named import registry as engines
 from undrift.problems.named import find
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.lines import Keys
-from undrift.spec.schema import Entry, Spec
+from undrift.spec.schema import Entry, Spec, changed
 from undrift.theory import prescribe
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Setup(RunOptions):
     x0: Tensor | None = None
     engine: str = "simulate"
     store: str = "auto"
+    options: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """The other options of the engine, where they are not as usual."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,7 @@ class Task:
     def engine(self, seed: int) -> Engine:
         """The engine before its first round."""
         given = dict(vars(self.setup))
+        given |= given.pop("options")
         name, store = given.pop("engine"), given.pop("store")
         if store != "auto":
             if "store" not in hints(engines[name].options):
@@ -206,7 +209,8 @@ def _task(
     """One method on its problem; ``None``, and complaints, where it cannot run."""
     say_where, cohort = spec.origin.complaint, spec.cohort or Sampling(problem.clients)
     setting = {k: v for k, v in spec.setting(entry).items() if k not in ("dtype", "device")}
-    setup = Setup(**setting, store=spec.store)
+    options = {k: v for k, v in changed(spec.engine_options).items() if k != "store"}
+    setup = Setup(**setting, store=spec.store, options=options)
     try:
         task = resolved(entry.label, entry.method, problem, setup, entry.rounds, spec.every)
     except ValueError as error:

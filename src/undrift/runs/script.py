@@ -11,7 +11,7 @@ from undrift.core.problem import Problem
 from undrift.runs.folder import PYTHON
 from undrift.runs.prepare import Task
 from undrift.spec import writer
-from undrift.spec.schema import Values, as_toml, values
+from undrift.spec.schema import Values, as_toml, numbers_of, values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,8 @@ def describe(
 def _setup(task: Task) -> Values:
     """The settings of a task that decide numbers; the place of client states does not."""
     found = dict(vars(task.setup))
-    del found["store"]
+    del found["store"], found["options"]
+    found["engine"] = numbers_of(found["engine"])
     if found["x0"] is not None:
         start = found["x0"].detach().cpu().numpy()
         found["x0"] = hashlib.sha256(start.tobytes()).hexdigest()

@@ -1,0 +1,211 @@
+"""Several processes for one run: started here, or by torchrun. One leads, the others follow."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from types import FrameType
+
+from undrift.cli import output
+from undrift.cli.output import FAILED, OK, refuse, say
+from undrift.cli.stop import Stop
+from undrift.core.faults import judging
+from undrift.engines.named import registry as engines
+from undrift.engines.options import RENDEZVOUS, DistributedOptions
+from undrift.spec.schema import Spec
+
+MOMENT, LONGEST = 0.05, 5.0
+"""Seconds between looks at the processes, and until those that are left over are ended."""
+LOOPBACK = ("lo", "lo0")
+ALONE = (
+    "the engine distributed runs in several processes: give --workers N, or start it with "
+    "torchrun --nproc-per-node N -m undrift run ..."
+)
+JOBS = "--jobs shares methods among processes, the engine distributed their clients: leave it out"
+
+
+class Relay(Stop):
+    """Passes signals on to the processes of a run, and says nothing itself."""
+
+    def first(self, number: int, frame: FrameType | None) -> None:
+        """The process that leads says what happens."""
+
+
+def rank() -> int | None:
+    """The number of this process among those of a launcher; ``None`` if there is none."""
+    found = os.environ.get("RANK", "")
+    return int(found) if found.isdecimal() and os.environ.get("WORLD_SIZE") else None
+
+
+@contextmanager
+def together(spec: Spec, args: Namespace) -> Iterator[int | None]:
+    """Inside it this process is alone, or the one that leads: then there is nothing to enter with.
+
+    One that follows enters with its exit code: it has done its part already.
+    """
+    number, shares = rank(), engines[spec.engine].shared
+    output.muted = bool(shares and number)
+    if shares and args.jobs > 1:
+        refuse([JOBS])
+    if shares and number is None and not workers(spec):
+        refuse([ALONE])
+    if not shares and number is not None and os.environ["WORLD_SIZE"] != "1":
+        text = f"the engine {spec.engine} runs in one process, and torchrun has started several"
+        refuse([text], "Use --engine distributed, or leave out torchrun.")
+    if shares:
+        refuse_settings(spec)
+    if not shares or number is None:
+        yield None
+        return
+    from undrift.engines.ranks import leave
+
+    meet(spec, args)
+    try:
+        yield follow(spec, args) if number else None
+    finally:
+        output.muted = False
+        leave()
+
+
+def refuse_settings(spec: Spec) -> None:
+    """Refuse what several processes cannot do."""
+    options, clients = spec.engine_options, getattr(spec.problem, "clients", None)
+    if not isinstance(options, DistributedOptions):
+        return
+    count, most = workers(spec) or 1, clients if isinstance(clients, int) else sys.maxsize
+    faults = [fault for fault in spec.faults or () if fault.kind != "label-noise"]
+    wrong = options.refuse(count, most, judging(spec.judge).late, spec.reduction, faults)
+    if wrong:
+        say_where = spec.origin.complaint
+        refuse(say_where(tuple(key.split(".")), text) for key, text in wrong.items())
+
+
+def workers(spec: Spec) -> int:
+    """Processes to start for a spec: 0 where this one is to do it."""
+    if not engines[spec.engine].shared or rank() is not None:
+        return 0
+    return int(getattr(spec.engine_options, "workers", None) or 0)
+
+
+def meet(spec: Spec, args: Namespace) -> None:
+    """Join the other processes, or say why that is not possible."""
+    from undrift.core.params import BadParameters
+    from undrift.engines.ranks import PATIENCE, RankLost, join, told
+
+    if RENDEZVOUS in os.environ:
+        Thread(target=_end_with_launcher, daemon=True).start()
+    try:
+        started = told()["WORLD_SIZE"]
+        if args.workers not in (None, started):
+            text = f"--workers {args.workers}: torchrun has started {started} processes"
+            refuse([f"{text}: leave it out"])
+        if RENDEZVOUS not in os.environ:
+            say(f"Waits for {started} processes, for {PATIENCE.seconds // 60} minutes at most.")
+        join(spec.device)
+    except BadParameters as error:
+        output.muted = False
+        refuse(error.problems.values())
+    except RankLost as error:
+        output.muted = False
+        say(f"Rank {rank()}: {error}")
+        raise SystemExit(FAILED) from None
+
+
+def follow(spec: Spec, args: Namespace) -> int:
+    """Train as the process that leads says."""
+    from undrift.cli.rehearse import rehearse
+    from undrift.engines.ranks import Broken, RankLost
+    from undrift.runs import followers
+    from undrift.runs.experiment import make
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a method prints is printed once
+    try:
+        with Relay():
+            if args.check:
+                return rehearse(spec, args.json)
+            experiment = make(spec)
+            if ranks := followers.shared(experiment):
+                try:
+                    followers.meet(experiment, ranks)
+                except RankLost:
+                    return OK  # the one that leads has nothing to do, or says what is wrong
+                followers.follow(experiment, ranks)
+        return OK
+    except Broken:
+        return FAILED
+    except Exception as error:
+        output.muted = False
+        for line in str(error).splitlines() or [""]:
+            say(f"Rank {rank()}: {type(error).__name__}: {line}")
+        return FAILED
+
+
+def launch(args: Namespace, count: int, lost: Callable[[], object]) -> int:
+    """Run the same command in so many processes; ``lost`` is called if the one that leads dies."""
+    if count > (cores := os.cpu_count() or count):
+        say(f"{count} processes share {cores} cores: fewer of them would be faster.")
+    with tempfile.TemporaryDirectory(prefix="undrift-") as place, Relay() as stop:
+        common = os.environ | {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+        common[RENDEZVOUS] = str(Path(place) / "meet")
+        inside = [name for _, name in socket.if_nameindex() if name in LOOPBACK]
+        if inside:
+            common.setdefault("GLOO_SOCKET_IFNAME", inside[0])
+        processes = [
+            subprocess.Popen(  # a group of its own, which no terminal interrupts
+                [sys.executable, "-m", "undrift", *args.words],
+                stdin=subprocess.PIPE,
+                env=common | {"RANK": str(k), "LOCAL_RANK": str(k)},
+                process_group=0 if os.name == "posix" else None,
+            )
+            for k in range(count)
+        ]
+        stop.others = processes
+        try:
+            codes = watch(processes)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        lead = codes[0]
+        if killed := [k for k, found in codes.items() if found < 0]:
+            number = -codes[killed[0]]
+            say(f"Rank {killed[0]} of {count} was ended by signal {number}, the others after it.")
+        if lead < 0:
+            lost()
+        if stop.asked and lead:
+            return stop.code
+        return FAILED if lead < 0 else lead
+
+
+def watch(processes: Sequence[subprocess.Popen[bytes]]) -> dict[int, int]:
+    """Wait for all; the exit codes in the order of ending. If one fails, none outlives it long."""
+    codes: dict[int, int] = {}
+    deadline = float("inf")
+    while len(codes) < len(processes):
+        for k, process in enumerate(processes):
+            if k not in codes and (found := process.poll()) is not None:
+                codes[k] = found
+                if found or k == 0:
+                    deadline = min(deadline, time.monotonic() + LONGEST)
+        if time.monotonic() > deadline:
+            for k in {*range(len(processes))} - codes.keys():
+                processes[k].kill()
+                processes[k].wait()
+                codes[k] = FAILED
+        time.sleep(MOMENT)
+    return codes
+
+
+def _end_with_launcher() -> None:
+    """Wait for the end of the process that started this one, and end too: files are whole."""
+    os.read(0, 1)
+    os._exit(FAILED)

@@ -1,0 +1,67 @@
+"""A run that several processes share: one leads and keeps the folder, the others train with it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from undrift import __version__
+from undrift.core.faults import Rejection
+from undrift.engines.checkpoint import Shelf
+from undrift.engines.named import registry as engines
+from undrift.engines.ranks import Parted, Ranks, WorkFailed
+from undrift.runs.events import Emit, ignore
+from undrift.runs.experiment import Experiment, Place, perform
+from undrift.runs.folder import Folder, Outcome, Row
+
+OTHER = "the processes of the run have other specs, data or versions of undrift"
+
+
+class Silent(Folder):
+    """The folder of a run for a process that does not lead, which writes nothing."""
+
+    def append(self, row: Row) -> None:
+        """The one that leads does that."""
+
+    def leave_out(self, label: str, seed: int, rejections: Sequence[Rejection]) -> None:
+        """And that."""
+
+    def settle(self) -> None:
+        """And that."""
+
+    def keep(self, label: str, seed: int, last: int) -> None:
+        """And that."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """And that."""
+
+
+def shared(experiment: Experiment) -> Ranks | None:
+    """The processes that share an experiment; ``None`` where it has but one."""
+    first = experiment.tasks[0]
+    return Ranks(first.problem.device) if engines[first.setup.engine].shared else None
+
+
+def meet(experiment: Experiment, ranks: Ranks) -> None:
+    """Make sure that all processes are about to do the same. Raises :class:`Parted`."""
+    options = {**experiment.tasks[0].setup.options, "workers": ranks.size}
+    about = [experiment.recipe.identity, experiment.data, __version__, [*experiment.order], options]
+    if not ranks.same(hashlib.sha256(repr(about).encode()).digest()):
+        raise Parted(OTHER)
+
+
+def follow(experiment: Experiment, ranks: Ranks, emit: Emit = ignore) -> None:
+    """Train what the process that leads announces, until it has nothing more."""
+    nowhere = Silent(Path())
+    with experiment.threads():
+        while (key := ranks.tell()) is not None:
+            label, seed = key
+            task = experiment.at(seed)[experiment.order[label, seed]]
+            place = Place(nowhere, Shelf(nowhere.path, "", ""))
+            try:
+                perform(task, seed, experiment.draws(seed), place, emit, until=experiment.until)
+            except WorkFailed:
+                pass  # the one that leads says what becomes of it
+            except BaseException as error:
+                experiment.failed(task, seed, error)
