@@ -14,6 +14,7 @@ import time
 
 FAULTS = {
     "tests.faults.kills": "SIGKILL at random instants and inside writes",
+    "tests.faults.ranks": "SIGKILL of one of several processes",
     "tests.faults.folder": "damaged checkpoints, rows, outcomes",
     "tests.faults.frames": "mutated messages",
     "tests.faults.clients": "a bad client among ten",
