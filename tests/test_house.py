@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "check": "core methods problems engines theory spec",
     "runs": "core methods objectives problems data engines theory spec plots",
     "report": "core methods objectives spec runs plots",
-    "flower": "core engines methods objectives problems runs spec",
+    "flower": "core engines methods models objectives problems runs spec",
     "papers": "core methods theory problems data models spec runs report plots",
     "reproduce": "core data engines methods papers plots problems report runs spec theory",
     "cli": "core data engines methods models objectives problems theory "

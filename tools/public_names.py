@@ -52,6 +52,7 @@ PACKAGES = (
     "core",
     "data",
     "engines",
+    "flower",
     "methods",
     "models",
     "objectives",

@@ -16,12 +16,13 @@ from undrift import __version__
 from undrift.core.method import Method
 from undrift.engines.federated import Answer, Call, Check, Refused, Unsound
 from undrift.engines.options import FederatedOptions
+from undrift.flower.orders import written
 from undrift.flower.session import LOOK, Lost, NoFederation, Reply
 
 AGAIN = 2.0
 """Seconds before a client that reported trouble is asked again."""
 LIFE = 3600.0
-"""Seconds that a message may take."""
+"""Seconds that a message may take, unless its answer is awaited for longer."""
 NEWS = 10.0
 """Seconds between words about who is waited for."""
 
@@ -116,7 +117,7 @@ class Correspondence:
         self._replied: set[str] = set()
         self._late: dict[str, Sent] = {}
         """Messages whose answers no longer count."""
-        self._looked = 0.0
+        self._looked, self._life = 0.0, max(LIFE, options.deadline)
         self._trips: dict[int, Trip] = {}
 
     def greeting(self) -> Letter:
@@ -126,6 +127,10 @@ class Correspondence:
     def about_run(self, client: int) -> Mapping[str, Any]:
         """What a message to a client says of its run."""
         raise NotImplementedError
+
+    def cannot_join(self, node: str, why: str) -> None:
+        """A node is of no use; others may still come."""
+        self.tell(f"A node cannot take part: {why}")
 
     def gather(self) -> list[Mapping[str, Any]]:
         """Wait until every client has joined; what each of them says of itself."""
@@ -153,8 +158,7 @@ class Correspondence:
         greeting = self.greeting()
         for node in self.session.nodes():
             if node not in self._greeted:
-                kind, table, content = greeting
-                self._greeted[node] = self.session.push(node, kind, table, content, LIFE, "hello")
+                self._greeted[node] = self.session.push(node, *greeting, self._life, "hello")
         waiting = {id: node for node, id in self._greeted.items() if id and id not in self._replied}
         met = []
         for reply in self.session.pull([*waiting]):
@@ -165,7 +169,7 @@ class Correspondence:
                 continue
             why = reply.error or str(reply.table.get("error"))
             if reply.table.get("lasting"):
-                self.tell(f"A node cannot take part: {why}")
+                self.cannot_join(node, why)
             else:  # it was away, or is just starting
                 del self._greeted[node]
                 self._note("hello failed", why=why)
@@ -181,7 +185,7 @@ class Correspondence:
         if before not in (None, name):
             raise NoFederation(
                 f"two nodes are client {client} ({before} and {name}): stop one of them, or give "
-                "it another --part"
+                "it another number"
             )
         self._names[client], self._nodes[client] = name, hello.node
 
@@ -192,8 +196,7 @@ class Correspondence:
         if name not in self.numbers:
             free = set(range(self.clients)) - set(self.numbers.values())
             if not free:
-                wanted = self.clients
-                raise NoFederation(f"more nodes have joined than the spec has clients ({wanted})")
+                raise NoFederation(f"more nodes have joined than the {self.clients} clients")
             self.numbers[name] = min(free)
         return self.numbers[name]
 
@@ -215,9 +218,7 @@ class Correspondence:
 
         letters = {}
         for call in calls:
-            table = {**self.about_run(call.client), "do": "work"}
-            table |= {"tag": call.tag, "before": call.before}
-            table |= {"keep": call.keep, "skipped": [*call.skipped], "gone": [*call.gone]}
+            table = {**self.about_run(call.client), **written(call)}
             letters[call.client] = Letter("train", table, call.frame)
         tag = calls[0].tag if calls else None
         wait = self.options.absent == "wait"
@@ -243,9 +244,7 @@ class Correspondence:
                         continue
                     if due[client]:
                         self._note("asked again", group=group, client=client, why=words[client])
-                    id = self.session.push(
-                        node, letter.kind, letter.table, letter.content, LIFE, group
-                    )
+                    id = self.session.push(node, *letter, self._life, group)
                     due[client] = now + (self.options.deadline if id else AGAIN)
                     words[client] = f"no answer within {self.options.deadline:g} s"
                     if id:
@@ -277,7 +276,7 @@ class Correspondence:
                     self.tell(f"Waiting for client {client}: {why}")
                     self._note("waited for", group=group, client=client, why=why)
         self._late |= sent
-        self._late = {id: one for id, one in self._late.items() if now - one.at < LIFE}
+        self._late = {id: one for id, one in self._late.items() if now - one.at < self._life}
         self.exchanges.append(Exchanged(group, time.monotonic() - began, self._trips))
         return failed
 

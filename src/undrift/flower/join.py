@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from undrift._files import hold, release, writing
+from undrift._files import hold, release
 from undrift.flower import client, shim
-from undrift.flower.place import Place
+from undrift.flower.place import Place, node_name
 from undrift.flower.processes import Process, module, script, searched, tool
-from undrift.flower.session import POLL, Address, NoFederation, token
+from undrift.flower.session import POLL, Address, NoFederation
 
 PATIENCE = 150.0
 """Seconds in which a node that was never let in gives up; one that was tries on."""
@@ -60,7 +60,7 @@ class Joined:
                 f"{folder} is in use by another node: a second client needs a folder of its own, "
                 "--states FOLDER"
             ) from None
-        self.place = place._replace(name=place.name or _name(folder), states=folder / "states")
+        self.place = place._replace(name=place.name or node_name(folder), states=folder / "states")
         self._home = Path(tempfile.mkdtemp(prefix="undrift-"))
         self._began = time.monotonic()
         self._ever_in, self._probe = False, True
@@ -189,15 +189,6 @@ def _speaks_tls(address: Address) -> bool:
             return True
     except OSError:
         return False
-
-
-def _name(folder: Path) -> str:
-    """The name of the node that lives in a folder; the same every time."""
-    path = folder / "name"
-    if not path.exists():
-        with writing(path) as file:
-            file.write(token().encode())
-    return path.read_text(encoding="utf-8").strip()
 
 
 def loopback(address: Address) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import NamedTuple
+
+from undrift._files import writing
 
 
 class Place(NamedTuple):
@@ -28,3 +31,12 @@ class Place(NamedTuple):
             value = getattr(self, flag)
             found += [] if value is None else [f"--{flag}", str(value)]
         return found
+
+
+def node_name(folder: Path) -> str:
+    """The name of the node that lives in a folder; the same every time."""
+    path = folder / "name"
+    if not path.exists():
+        with writing(path) as file:
+            file.write(secrets.token_hex(8).encode())
+    return path.read_text(encoding="utf-8").strip()

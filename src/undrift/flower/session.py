@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import secrets
 import shutil
 import socket
 import subprocess
@@ -253,8 +252,3 @@ class Session:
             f"the Flower run at {self.address.place} did not start here: the SuperLink has to run "
             f"with --isolation process. Flower's last words: {last}"
         )
-
-
-def token() -> str:
-    """A name that nobody else has."""
-    return secrets.token_hex(8)

@@ -11,8 +11,6 @@ import argparse
 import dataclasses
 import hashlib
 import os
-import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,17 +20,15 @@ import torch
 from undrift import __version__
 from undrift.core.params import hints
 from undrift.core.problem import Problem
-from undrift.engines.codec import BadFrame
-from undrift.engines.federated import Call
 from undrift.engines.format import dump, parse
-from undrift.engines.generations import BadGeneration, Tag
+from undrift.engines.generations import Tag
 from undrift.engines.node import Node, OneOf
 from undrift.flower.job import Job, Wrong
+from undrift.flower.orders import answered, read
 from undrift.flower.pipe import Closed, Parcel, Pipe, listen
 from undrift.flower.place import Place
 from undrift.problems.own import own
 from undrift.runs.prepare import build, placed
-from undrift.spec.errors import BadSpec
 from undrift.spec.schema import Entry, Spec
 
 MOST = 2**16
@@ -58,21 +54,7 @@ class Worker:
 
     def answer(self, asked: Parcel) -> Parcel:
         """The reply to a message; what goes wrong is a reply too."""
-        began = time.time()
-        try:
-            found = self._do[str(asked.table["do"])](asked)
-        except (BadGeneration, BadFrame, BadSpec) as error:
-            found = _trouble(str(error), lasting=True)
-        except ArithmeticError as error:
-            found = Parcel({"unsound": str(error)})
-        except (OSError, MemoryError) as error:
-            found = _trouble(str(error) or type(error).__name__, lasting=False)
-        except ValueError as error:
-            found = _trouble(str(error), lasting=True)
-        except Exception as error:
-            traceback.print_exc()
-            found = _trouble(f"{type(error).__name__}: {error}", lasting=True)
-        return Parcel({**found.table, "times": {"work": time.time() - began}}, found.content)
+        return answered(lambda: self._do[str(asked.table["do"])](asked))
 
     def hello(self, asked: Parcel) -> Parcel:
         """What a server may know of this client."""
@@ -108,16 +90,7 @@ class Worker:
         if self._last is not None and self._last[0] == key:
             return Parcel({**self._last[1].table, "again": True}, self._last[1].content)
         node = self._at(job)
-        call = Call(
-            client=job.client,
-            tag=tag,
-            before=Tag(*table["before"]) if table["before"] else None,
-            keep=[Tag(*kept) for kept in table["keep"]],
-            skipped=table["skipped"],
-            gone=table["gone"],
-            frame=asked.content,
-        )
-        did = node.do(call)
+        did = node.do(read(table, job.client, asked.content))
         reply = Parcel({"gradients": did.answer.gradients, "again": did.again}, did.answer.frame)
         self._last = key, reply
         return reply
@@ -174,10 +147,6 @@ class Worker:
 
 _SERVERS = ("dtype", "device", "engine")
 """Settings that are none of a client's business."""
-
-
-def _trouble(text: str, lasting: bool) -> Parcel:
-    return Parcel({"error": " ".join(text.split())[:500], "lasting": lasting})
 
 
 def main() -> int:

@@ -1,0 +1,403 @@
+"""A method in the place of a Flower strategy, for a ServerApp of a user's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, NoReturn
+
+import numpy as np
+import torch
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from torch import Tensor
+
+from undrift.core.cohort import Sampling
+from undrift.core.method import Method
+from undrift.core.options import LocalOptions
+from undrift.core.params import BadParameters, hints, not_allowed, plain, unknown
+from undrift.core.problem import Facts
+from undrift.core.robust import Robust
+from undrift.engines.federated import Answer, Call, Check, Federated, Remote, Unsound
+from undrift.engines.format import dump
+from undrift.engines.options import FederatedOptions
+from undrift.flower.client_side import PROBE
+from undrift.flower.correspondence import Correspondence, Hello, Letter, needs_all
+from undrift.flower.letters import CONTENT, packed, unpacked
+from undrift.flower.module import digest
+from undrift.flower.session import NoFederation, Reply
+from undrift.models.layout import Layout, unflatten
+from undrift.spec.schema import as_toml, values
+
+OPTIONS = (*hints(LocalOptions), "judge")
+LOG = logging.getLogger("flwr")
+APP_FAILED = {1: "cannot be loaded", 2: "failed outside undrift.flower.train", 7: "is not valid"}
+"""Flower's codes of errors that come again, however often a message is sent."""
+MOD_FAILED = 6
+MODS = (
+    "mods and wrappers that change what is uploaded (secaggplus_mod, LocalDpMod, fixedclipping_mod,"
+    " adaptiveclipping_mod, DifferentialPrivacy...) cannot be used with these methods: what a "
+    "client remembers would no longer fit what the server has received. Leave them out"
+)
+
+
+def strategy(
+    method: Method,
+    *,
+    clients: int,
+    cohort: int | Sampling | Mapping[str, object] | None = None,
+    fraction_train: float = 1.0,
+    steps: int | Sequence[int] = 1,
+    epochs: int | None = None,
+    batch: int | None = None,
+    seed: int = 0,
+    absent: Literal["wait", "drop"] = "wait",
+    reduction: str | Robust | Mapping[str, object] | None = None,
+    fraction_evaluate: float = 1.0,
+    weighted_by_key: str = "num-examples",
+    **options: Any,
+) -> Strategy:
+    """A method as a Flower strategy, for ClientApps that call :func:`undrift.flower.train`.
+
+    ``clients`` is the number of nodes, all of which have to join. ``cohort`` of them take part in a
+    round (a number or a table), or ``fraction_train``; left out, all do. ``steps`` are local steps,
+    ``epochs`` passes over a node's samples in their place, ``batch`` the samples of a mini-batch
+    (all when ``None``). A node that does not answer within the ``timeout`` of ``start`` is asked
+    again (``absent="wait"``), or left out of the round (``"drop"``). ``fraction_evaluate`` of the
+    nodes evaluate the model after a round by the ClientApp's own ``@app.evaluate()``, their metrics
+    weighted by ``weighted_by_key``. ``options`` are ``judge`` and those of
+    :class:`undrift.core.options.LocalOptions`.
+    """
+    if fraction_train != 1:
+        text = "" if cohort is None else "give cohort or fraction_train, not both"
+        if not 0 < fraction_train < 1:
+            text = not_allowed("fraction_train", fraction_train, "a number > 0 and <= 1")
+        if text:
+            raise BadParameters("strategy", {"fraction_train": text})
+        cohort = max(1, round(fraction_train * clients))
+    if strange := [name for name in options if name not in OPTIONS]:
+        raise BadParameters("strategy", {n: unknown("option", n, OPTIONS) for n in strange})
+    setting: dict[str, object] = {"steps": steps, "cohort": cohort, "batch": batch}
+    setting |= {"epochs": epochs, "reduction": reduction, **options}
+    return MethodStrategy(
+        method,
+        clients,
+        as_toml(plain(setting)),
+        seed,
+        absent,
+        fraction_evaluate=fraction_evaluate,
+        min_evaluate_nodes=1,
+        min_available_nodes=1,
+        weighted_by_key=weighted_by_key,
+    )
+
+
+class MethodStrategy(FedAvg):
+    """Rounds are those of a method; evaluation is that of Flower's FedAvg."""
+
+    def __init__(
+        self,
+        method: Method,
+        clients: int,
+        setting: Mapping[str, Any],
+        seed: int,
+        absent: Literal["wait", "drop"],
+        **evaluation: Any,
+    ):
+        super().__init__(**evaluation)
+        self.method, self.clients, self.seed, self.absent = method, clients, seed, absent
+        self.setting = dict(setting)
+        self._post: Post | None = None
+        self._engine: Federated | None = None
+        self._model: Model | None = None
+        self._refuse()
+
+    def _refuse(self) -> None:
+        """Find what cannot be run before any node is asked."""
+        if type(self.clients) is not int or self.clients < 1:
+            text = f"clients = {self.clients!r} is not allowed: a whole number >= 1"
+            raise BadParameters("strategy", {"clients": text})
+        nothing = Facts(
+            clients=self.clients,
+            dim=1,
+            samples=(1,) * self.clients,
+            dtype=torch.float64,
+            device=torch.device("cpu"),
+            remembers=False,
+            differentiates=True,
+            first=torch.zeros(1, dtype=torch.float64),
+        )
+        self._engine_of(Remote(nothing, Nobody(), None), 1.0)
+        name = type(self.method).__name__
+        if self.method.solves:
+            text = f"{name} needs the exact minimiser of every client's loss, which no module has"
+            raise BadParameters("strategy", {"method": text})
+        if self.absent == "drop" and needs_all(self.method):
+            text = f"{name} needs every client in every round: absent = 'wait'"
+            raise BadParameters("strategy", {"absent": text})
+
+    def _engine_of(self, problem: Remote, deadline: float) -> Federated:
+        own = {"deadline": deadline, "absent": self.absent}
+        return Federated(self.method, problem, seed=self.seed, **self.setting, **own)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run the method; arrays of the result are those of a state dict, as ``initial_arrays``."""
+        self._post = Post(grid, train_config or ConfigRecord())
+        options = FederatedOptions(deadline=timeout, absent=self.absent)
+        federation = Adopted(self._post, self, options)
+        said = federation.gather()
+        self._model = Model.agreed(said, initial_arrays)
+        facts = Facts(
+            clients=self.clients,
+            dim=self._model.layout.dim,
+            samples=tuple(about["samples"] for about in said),
+            dtype=self._model.dtype,
+            device=torch.device("cpu"),
+            remembers=False,
+            differentiates=True,
+            first=self._model.vector(),
+        )
+        self._engine = self._engine_of(Remote(facts, federation, None), timeout)
+        try:
+            return super().start(
+                grid,
+                initial_arrays,
+                num_rounds,
+                timeout,
+                train_config,
+                evaluate_config,
+                evaluate_fn,
+            )
+        finally:
+            self._engine = None
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Nothing: :meth:`aggregate_train` asks the nodes, once for every phase of the round."""
+        if self._engine is None or self._post is None:
+            raise RuntimeError(f"a method runs by its own start(); {MODS}")
+        self._post.round = server_round
+        return []
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """One round."""
+        if self._engine is None or self._model is None:
+            raise RuntimeError(f"a method runs by its own start(); {MODS}")
+        engine = self._engine
+        before, skipped = engine.ledger.counts(), engine.ledger.skipped
+        engine.run_round()
+        for one in engine.rejections:
+            LOG.warning("round %d without client %d: %s", server_round, one.client, one.reason)
+        metrics: dict[str, int | float | list[int] | list[float]] = {
+            "left-out": len(engine.rejections),
+            "skipped": engine.ledger.skipped - skipped,
+        }
+        engine.rejections.clear()
+        for name in ("gradients", "bytes_up", "bytes_down"):
+            metrics[name.replace("_", "-")] = engine.ledger.counts()[name] - before[name]
+        return self._model.record(engine.x), MetricRecord(metrics)
+
+    def summary(self) -> None:
+        """Log what is run."""
+        LOG.info("\t├──> %s", self.method)
+        LOG.info("\t└──> %d clients, %s", self.clients, self.setting)
+
+
+class Nobody:
+    """A federation that is never asked."""
+
+    def begin(self, engine: Federated, seed: int) -> None:
+        pass
+
+    def ask(self, calls: Sequence[Call], check: Check) -> NoReturn:
+        raise NotImplementedError
+
+    def evaluate(self, problem: Remote, x: Tensor) -> NoReturn:
+        raise NotImplementedError
+
+
+class Model(NamedTuple):
+    """The user's module as a server knows it."""
+
+    layout: Layout
+    tied: Mapping[str, str]
+    """Every trainable name of the state dict -> the name of its values in the layout."""
+    dtype: torch.dtype
+    initial: Mapping[str, Tensor]
+    """The state dict that a run begins with."""
+
+    @classmethod
+    def agreed(cls, said: Sequence[Mapping[str, Any]], arrays: ArrayRecord) -> Model:
+        """What all clients and the server have in common. Raises :class:`NoFederation`."""
+        first, initial = said[0], dict(arrays.to_torch_state_dict())
+        for field in ("names", "shapes", "dtype", "tied"):
+            other = [k for k, about in enumerate(said) if about[field] != first[field]]
+            if other:
+                raise NoFederation(f"client {other[0]} has another model than client 0 ({field})")
+        layout = Layout(tuple(first["names"]), tuple(map(tuple, first["shapes"])))
+        dtype = getattr(torch, first["dtype"])
+        for name, shape in zip(layout.names, layout.shapes, strict=True):
+            if name not in initial:
+                raise NoFederation(f"initial_arrays have no {name!r}, which the clients train")
+            if tuple(initial[name].shape) != shape or initial[name].dtype != dtype:
+                here = f"{initial[name].dtype} {list(initial[name].shape)}"
+                there = f"{dtype} {list(shape)}"
+                raise NoFederation(f"{name!r} is {here} in initial_arrays, {there} at the clients")
+        frozen = digest({name: v for name, v in initial.items() if name not in first["tied"]})
+        for client, about in enumerate(said):
+            if about["frozen"] != frozen:
+                raise NoFederation(
+                    f"what is not trained (frozen parameters and buffers) is not the same at "
+                    f"client {client} as in initial_arrays: load the same weights on every node"
+                )
+        return cls(layout, first["tied"], dtype, initial)
+
+    def vector(self) -> Tensor:
+        """Where a run begins."""
+        return torch.cat([self.initial[name].reshape(-1) for name in self.layout.names])
+
+    def record(self, x: Tensor) -> ArrayRecord:
+        """A point as the arrays of a state dict."""
+        found = unflatten(x.detach().cpu(), self.layout)
+        return ArrayRecord(
+            {
+                name: Array(np.ascontiguousarray(found[self.tied[name]].numpy()))
+                if name in self.tied
+                else Array(v.numpy())
+                for name, v in self.initial.items()
+            }
+        )
+
+
+class Adopted(Correspondence):
+    """The clients of a method in a user's own app."""
+
+    def __init__(self, post: Post, strategy: MethodStrategy, options: FederatedOptions):
+        super().__init__(post, strategy.clients, options, LOG.info)
+        self._about = {"clients": strategy.clients, "setting": strategy.setting}
+        self._first = b""
+
+    def greeting(self) -> Letter:
+        return Letter("train", {**self._about, "do": "hello"})
+
+    def about_run(self, client: int) -> Mapping[str, Any]:
+        return {**self._about, "client": client}
+
+    def cannot_join(self, node: str, why: str) -> None:
+        """Before the first round that is an end; later the others go on."""
+        if not self._first:
+            raise NoFederation(f"node {node} cannot take part: {why}")
+        LOG.warning("node %s cannot take part: %s", node, why)
+
+    def _welcome(self, hello: Hello) -> None:
+        try:
+            super()._welcome(hello)
+        except NoFederation as error:
+            self.cannot_join(hello.node, str(error))
+
+    def begin(self, engine: Federated, seed: int) -> None:
+        self._first = dump({"x": engine.x0})
+        self._about |= {
+            "method": type(engine.method).__name__,
+            "values": values(engine.method),
+            "seed": seed,
+            "samples": engine.problem.samples,
+            "run": engine.identity,
+            "first": len(self._first),
+        }
+
+    def ask(self, calls: Sequence[Call], check: Check) -> dict[int, Answer | Unsound | str]:
+        """The first message to a client also has the point that the run began with."""
+        enclosed = [
+            call if call.before else call._replace(frame=self._first + call.frame) for call in calls
+        ]
+        return super().ask(enclosed, check)
+
+    def evaluate(self, problem: Remote, x: Tensor) -> NoReturn:
+        raise NotImplementedError("a Flower app evaluates by functions of its own")
+
+
+@dataclasses.dataclass
+class Post:
+    """Carries messages by a grid of Flower's. A reply that was changed on its way is refused."""
+
+    grid: Grid
+    config: ConfigRecord
+    round: int = 0
+
+    def nodes(self) -> list[str]:
+        return [str(node) for node in self.grid.get_node_ids()]
+
+    def push(
+        self, node: str, kind: str, table: Mapping[str, Any], content: bytes, ttl: float, group: str
+    ) -> str | None:
+        records = packed(dict(table), content)
+        records["config"] = ConfigRecord({**self.config, "server-round": self.round})
+        if table["do"] == "hello":
+            records[CONTENT] = ArrayRecord({CONTENT: Array(np.zeros_like(PROBE))})
+        # exactly "train": secure aggregation would let any other type pass unmasked
+        message = Message(records, int(node), "train", ttl=ttl, group_id=group)
+        return next(iter(self.grid.push_messages([message])), None)
+
+    def pull(self, ids: Sequence[str]) -> list[Reply]:
+        return [_reply(one) for one in self.grid.pull_messages(ids)] if ids else []
+
+    def renew(self) -> NoReturn:
+        raise NoFederation("the Flower run is over")
+
+
+def _reply(message: Message) -> Reply:
+    """A reply as it was sent, or what is wrong with it."""
+    id, node = message.metadata.reply_to_message_id, message.metadata.src_node_id
+    if message.has_error():
+        code, reason = message.error.code, message.error.reason
+        if code == MOD_FAILED:
+            return _lasting(id, f"its ClientApp has a mod ({reason}): {MODS}")
+        if code in APP_FAILED:
+            return _lasting(
+                id, f"its ClientApp {APP_FAILED[code]}: {reason}. If it has mods: {MODS}"
+            )
+        LOG.warning("node %d: [%d] %s; it is asked again", node, code, reason)
+        return Reply(id, {}, error=f"[{code}] {reason}")
+    try:
+        table, content = unpacked(message.content)
+        changed = _changed(table, content, message.content)
+    except (ValueError, KeyError, TypeError) as error:
+        return _lasting(id, f"its ClientApp does not reply with what train returned: {error}")
+    if changed:
+        return _lasting(id, f"its reply was changed after train returned it: {MODS}")
+    if "error" in table and not table.get("lasting"):
+        LOG.warning("node %d: %s; it is asked again", node, table["error"])
+    return Reply(id, table, content)
+
+
+def _changed(table: Mapping[str, Any], content: bytes, records: RecordDict) -> bool:
+    if "name" in table:  # a greeting
+        return not np.array_equal(records.array_records[CONTENT][CONTENT].numpy(), PROBE)
+    return "error" not in table and hashlib.sha256(content).hexdigest() != table["digest"]
+
+
+def _lasting(id: str, why: str) -> Reply:
+    return Reply(id, {"error": why, "lasting": True})
