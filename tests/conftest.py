@@ -39,6 +39,7 @@ THOROUGH = {
     "engines/test_options.py::test_only_the_reference_scope_moves_the_fixed_point",
     "engines/test_options.py::test_scaffold_with_random_cohorts_is_still_exact",
     "faults/test_faults.py::test_kills",
+    "flower/test_example_app.py",
     "methods/test_bounds.py::test_daneplus_theorem_4",
     "methods/test_equivalences.py::test_row_12_on_logistic_regression",
     "methods/test_equivalences.py::test_row_16_scaffold_is_exact_with_partial_participation",

@@ -1,0 +1,97 @@
+"""The example app runs on a SuperLink and two SuperNodes of Flower's, each a process of its own."""
+
+import ast
+import json
+import os
+import subprocess
+import time
+from contextlib import ExitStack
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
+
+from safetensors.torch import load_file
+
+from tests.flower.together import Together
+from undrift.engines import Simulate
+from undrift.flower.app import write_connection
+from undrift.flower.join import free_port
+from undrift.flower.processes import QUIET, Process, searched, tool
+from undrift.flower.session import POLL, Address
+from undrift.methods import Scaffold
+
+APP = Path(__file__).parents[2] / "examples/flower_app"
+NODES = 2
+PATIENCE = 180.0
+
+
+def flower(folder, stack):
+    """A SuperLink and its nodes, which end with the test."""
+    address = Address(f"127.0.0.1:{free_port()}")
+    environment = {"PATH": searched(), "OMP_NUM_THREADS": "1", **POLL}
+    link = [tool("flower-superlink"), "--insecure", "--host", address.host]
+    link += ["--port", str(address.port), "--disable-runtime-dependency-installation"]
+    home = {**environment, "FLWR_HOME": str(folder / "link")}
+    stack.enter_context(Process(link, folder / "link.log", home))
+    until = time.monotonic() + PATIENCE
+    while not address.answers():
+        assert time.monotonic() < until, (folder / "link.log").read_text(encoding="utf-8")
+        time.sleep(0.1)
+    for part in range(NODES):
+        node = [tool("flower-supernode"), "--insecure", "--superlink", address.place]
+        node += ["--host", "127.0.0.1", "--port", str(free_port())]
+        node += ["--node-config", f"partition-id={part} states='{folder / 'states'}'"]
+        home = {**environment, "FLWR_HOME": str(folder / f"node-{part}")}
+        stack.enter_context(Process(node, folder / f"node-{part}.log", home))
+    write_connection(folder / "home", address.place, None)
+    return {**os.environ, **QUIET, **environment, "FLWR_HOME": str(folder / "home")}
+
+
+def task():
+    """The file of the example with its model and data."""
+    found = spec_from_file_location("example_task", APP / "task.py")
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_app_is_what_simulate_computes(tmp_path):
+    saved = tmp_path / "model.safetensors"
+    with ExitStack() as stack:
+        environment = flower(tmp_path, stack)
+        command = [tool("flwr"), "run", str(APP), "undrift", "--format", "json", "--run-config"]
+        command += [f"rounds=2 fraction-evaluate=0.0 save='{saved}'"]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        assert json.loads(run.stdout)["success"], run.stdout + run.stderr
+        until = time.monotonic() + PATIENCE
+        while not saved.exists() and time.monotonic() < until:
+            time.sleep(0.2)
+        logs = "\n".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.log"))
+        assert saved.exists(), logs[-5000:]
+        time.sleep(0.5)  # until it is whole
+    (first,) = (tmp_path / "states").glob("*/0/first.safetensors")
+    example = task()
+    together = Together(example.Net, [example.samples(part) for part in range(NODES)])
+    near = Simulate(Scaffold(lr=0.1), together, steps=5, batch=16, x0=load_file(first)["x"])
+    for _ in range(2):
+        near.run_round()
+    net = example.Net()
+    net.load_state_dict(load_file(saved))
+    x = torch.cat([weight.detach().reshape(-1) for weight in net.parameters()])
+    assert float((x - near.x).norm() / near.x.norm()) < 1e-6
+
+
+def test_it_is_short():
+    """Beside imports, docstrings, the model and the data: what a user has to write."""
+    count = 0
+    for name in ("server_app.py", "client_app.py"):
+        body = ast.parse((APP / name).read_text(encoding="utf-8")).body
+        own = [node for node in body if isinstance(node, ast.Assign | ast.FunctionDef)]
+        for node in own:
+            first = min([node, *getattr(node, "decorator_list", [])], key=lambda part: part.lineno)
+            count += node.end_lineno - first.lineno + 1
+    assert count <= 30
