@@ -11,6 +11,7 @@ from torch import nn
 
 from tests.problems.cases import softmax
 from undrift.engines import Simulate, Wire
+from undrift.engines.judge import Judge
 from undrift.methods import FedAvg, FedLin, FedSpeed, Scaffold
 from undrift.problems import Softmax, build
 from undrift.problems.softmax import divergence
@@ -217,7 +218,7 @@ def test_refusals(features, labels, parts, options, message):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("sizes", ["equal", "lognormal"])
-def test_cuda_follows_the_cpu_and_waits_for_nothing(sizes):
+def test_cuda_follows_the_cpu_and_waits_for_nothing_but_the_judgement(sizes, monkeypatch):
     problem = build("softmax-synthetic", clients=40, samples=9, sizes=sizes)
     for dtype, near in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
         cpu, gpu = (
@@ -226,6 +227,8 @@ def test_cuda_follows_the_cpu_and_waits_for_nothing(sizes):
             )
             for d in ("cpu", "cuda")
         )
+        gpu.judge = Judge()
+        monkeypatch.setattr(gpu, "_check_server", lambda order, server: None)
         gpu.run_round()
         torch.cuda.set_sync_debug_mode("error")
         try:
