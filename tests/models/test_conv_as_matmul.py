@@ -8,7 +8,11 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from undrift.models import build
-from undrift.models.conv_as_matmul import ConvAsMatmul, convolutions_as_products
+from undrift.models.conv_as_matmul import (
+    ConvAsMatmul,
+    FirstConvAsMatmul,
+    convolutions_as_products,
+)
 from undrift.models.layout import flatten, unflatten
 
 
@@ -20,12 +24,14 @@ from undrift.models.layout import flatten, unflatten
     st.integers(1, 3),
     st.integers(0, 3),
     st.booleans(),
+    st.sampled_from([[], [nn.Identity()]]),
 )
-def test_products_are_the_convolution(kernel, height, width, stride, padding, bias):
+def test_products_are_the_convolution(kernel, height, width, stride, padding, bias, before):
     if min(height, width) + 2 * padding < kernel:
         return
-    conv = nn.Conv2d(2, 3, kernel, stride, padding, bias=bias).double()
+    conv = nn.Sequential(*before, nn.Conv2d(2, 3, kernel, stride, padding, bias=bias)).double()
     ours = convolutions_as_products(conv)
+    assert type(ours[-1]) is (ConvAsMatmul if before else FirstConvAsMatmul)
     x = torch.randn(2, 2, height, width, dtype=torch.float64, requires_grad=True)
     outputs = conv(x), ours(x)
     torch.testing.assert_close(*outputs, rtol=1e-12, atol=1e-12)

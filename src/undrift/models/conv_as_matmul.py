@@ -7,6 +7,11 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from undrift.models.layers import leaves
+
+ALIGNED = 8
+"""Numbers in bf16 of the widest loads."""
+
 
 class ConvAsMatmul(nn.Conv2d):
     """A convolution as shifted copies of its input times its weights.
@@ -23,12 +28,41 @@ class ConvAsMatmul(nn.Conv2d):
             # Inductor (torch 2.11, CUDA) copies many slices of a bare input wrongly: half of every
             # block of 1024. Slices of a padded one are right; no tap reads these zeros.
             padding = [0, 1, 0, 1]
-        x = nn.functional.pad(x, padding).permute(0, 2, 3, 1)
-        copies = torch.stack([x[:, row, col] for row in rows for col in cols], 3)
-        weight = self.weight[:, :, i, j].flatten(2).transpose(1, 2).flatten(1)
-        out = copies.flatten(3).flatten(0, 2) @ weight.t()
+        # The copies are made in the precision of the product.
+        x = nn.functional.pad(x.to(self.weight.dtype), padding).permute(0, 2, 3, 1)
+        copies = self.copies(x, rows, cols)
+        weight = self.weight.permute(2, 3, 1, 0)[i, j].reshape(-1, self.out_channels)
+        out = _product(copies.flatten(3).flatten(0, 2), weight)
         out = out if self.bias is None else out + self.bias
         return torch.unflatten(out, 0, copies.shape[:3]).permute(0, 3, 1, 2)
+
+    def copies(self, x: Tensor, rows: list[slice], cols: list[slice]) -> Tensor:
+        """What the kernel meets at every place of the output, ``[n, H, W, rows, cols, inputs]``."""
+        # Columns, then rows: of a few slices at a time, Inductor copies all with one kernel.
+        x = torch.stack([x[:, :, col] for col in cols], 3)
+        return torch.stack([x[:, row] for row in rows], 3)
+
+
+class FirstConvAsMatmul(ConvAsMatmul):
+    """The same for a convolution of images, in which nobody differentiates.
+
+    All copies are made at once, where the gradient would be slow.
+    """
+
+    def copies(self, x: Tensor, rows: list[slice], cols: list[slice]) -> Tensor:
+        x = x[:, rows[0].start : rows[-1].stop, cols[0].start : cols[-1].stop]
+        windows = x.unfold(1, len(rows), self.stride[0]).unfold(2, len(cols), self.stride[1])
+        return windows.permute(0, 1, 2, 4, 5, 3)
+
+
+def _product(copies: Tensor, weight: Tensor) -> Tensor:
+    """The inner axis filled up with zeros to what matrix units take without further copies."""
+    if gap := -len(weight) % ALIGNED:
+        copies, weight = (
+            nn.functional.pad(copies, (0, gap)),
+            nn.functional.pad(weight, (0, 0, 0, gap)),
+        )
+    return copies @ weight
 
 
 def _shifts(size: int, layer: nn.Conv2d, axis: int) -> tuple[list[slice], slice]:
@@ -50,9 +84,10 @@ def convolutions_as_products(net: nn.Module) -> nn.Module:
     Grouped and dilated ones, and those with unusual padding, stay.
     """
     net = copy.deepcopy(net)
+    _, first = next(leaves(net))
     for layer in net.modules():
         if type(layer) is nn.Conv2d and _plain(layer):
-            layer.__class__ = ConvAsMatmul
+            layer.__class__ = FirstConvAsMatmul if layer is first else ConvAsMatmul
     return net
 
 
