@@ -9,7 +9,9 @@ import torch
 from tests.problems.test_neural_cuda import problem
 from undrift.engines import Simulate
 from undrift.methods import FedACG, FedAvg, FedDyn, FedSpeed, Scaffold
-from undrift.problems.neural.cuda_graph import Captured
+from undrift.models.arrangement import Arrangement
+from undrift.models.layout import Layout
+from undrift.problems.neural.cuda_graph import Captured, Form
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 METHODS = [
@@ -52,9 +54,12 @@ def recording(junk=0):
         return (x,)
 
     x = torch.ones(2, 4, device="cuda")
-    made = Captured(
-        prepare, lambda y, x: (y * x).square().sum(), (x,), torch.ones_like(x), "stacked"
-    )
+    arranged = Arrangement(Layout(("y",), ((4,),)), {})
+
+    def loss(matrices, rest, x):
+        return (arranged.named(matrices, rest)["y"] * x).square().sum()
+
+    made = Captured(prepare, Form(loss, arranged), (x,), torch.ones_like(x), "stacked")
     made.cycle = made  # only a collection of garbage frees it
     return made
 
@@ -63,9 +68,8 @@ def test_no_older_graph_is_freed_while_another_is_captured(eager_collection):
     for _ in range(5):
         newer = recording(junk=1000)
     torch.cuda.synchronize()
-    assert torch.equal(
-        newer(2 * torch.ones_like(newer.y), newer.inputs), 4 * torch.ones_like(newer.y)
-    )
+    twos = torch.full((2, 4), 2.0, device="cuda")
+    assert torch.equal(newer(twos, newer.inputs), 2 * twos)
 
 
 def test_what_was_recorded_is_given_back():

@@ -64,18 +64,46 @@ class Replayed(Protocol):
 
 
 class Recording(Protocol):
-    """A gradient recorded on a device, a function of what its buffers hold."""
+    """A gradient recorded on a device, a function of what its buffers hold.
+
+    It keeps vectors ``[..., d]`` in an order of its own, as ``[..., D]``, with zeros between.
+    """
 
     y: Tensor
-    """The buffer of the points."""
+    """The points ``[C, D]``."""
+    short: Tensor | None
+    """The points in a lower precision, where the gradient reads them so."""
+    outline: Tensor
+    """A tensor ``[C, d]`` with the type of the points and without their memory."""
     steps: dict[Any, Any]
     """Local steps that were recorded with this gradient inside; its owner releases them with it."""
     refused: set[Any]
     """Steps that gave other numbers with it."""
 
-    def gradient(self, y: Tensor) -> Tensor:
-        """The gradient at ``y`` for the other buffers, computed and not replayed, so that it can be
-        recorded as part of something else.
+    def arranged(self, v: Tensor) -> Tensor:
+        """``v [..., d]`` in its order."""
+
+    def restored(self, v: Tensor) -> Tensor:
+        """A vector in its order as it was given."""
+
+    def place(self, y: Tensor) -> None:
+        """Make ``y``, which is arranged, the points."""
+
+    def parts(self, z: Tensor, short: Tensor | None = None) -> list[Tensor]:
+        """What the gradient at ``z [C, D]`` reads; ``short`` is ``z`` in lower precision, if known.
+
+        This, :meth:`joined` and :meth:`norms` are compiled as parts of a step.
+        """
+
+    def norms(self, v: Tensor) -> Tensor:
+        """``v.norm(dim=-1, keepdim=True)``, as fast as it can be."""
+
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """The parts of a gradient as one vector ``[C, D]``."""
+
+    def gradient(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """The gradient in each of the parts for the other buffers, computed and not replayed, so
+        that it can be recorded as part of something else.
         """
 
     def record(self, work: Callable[[], Result]) -> tuple[Replayed, Result]:

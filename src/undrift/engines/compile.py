@@ -15,15 +15,13 @@ from torch import Tensor
 from undrift.core.local import Grad, Step
 from undrift.core.problem import OtherNumbers, Recording, apart
 
-Kernels = Callable[..., Any]
-"""What Inductor makes of a traced function."""
-
 _now = threading.local()
 """``grad`` of the step under way, which compiled code calls as an opaque operation."""
 
 
 _library = torch.library.Library("undrift", "DEF")  # type: ignore[no-untyped-call]
 _library.define("gradient(Tensor y) -> Tensor")  # type: ignore[no-untyped-call]
+_library.define("gradients(Tensor[] parts) -> Tensor[]")  # type: ignore[no-untyped-call]
 _outside = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
 """How torch dispatches outside compiled functions, which switch differentiation off."""
 
@@ -40,8 +38,20 @@ def _shape(y: Tensor) -> Tensor:
     return torch.empty_like(y)
 
 
+@torch.library.impl(_library, "gradients", "CompositeExplicitAutograd")
+def _gradients(parts: list[Tensor]) -> list[Tensor]:
+    with torch._C._ForceDispatchKeyGuard(*_outside):
+        found: list[Tensor] = _now.grad(parts)
+        return found
+
+
+@torch.library.register_fake("undrift::gradients", lib=_library)  # type: ignore[untyped-decorator]
+def _shapes(parts: list[Tensor]) -> list[Tensor]:
+    return [part.new_empty(part.shape) for part in parts]
+
+
 def _opaque(y: Tensor) -> Tensor:
-    found: Tensor = torch.ops.undrift.gradient(y)
+    found: Tensor = torch.ops.undrift.gradient.default(y)
     return found
 
 
@@ -54,42 +64,36 @@ def fused(step: Step[Tensor], **options: Any) -> Step[Tensor]:
     """``step(y, grad)`` compiled; with one line of warning, ``step`` itself where it cannot be.
 
     Steps of the same code share what was compiled, whatever they close over; numbers that change
-    from round to round are best tensors there. Where ``grad.recorded(y)`` is a recording, the step
-    and its gradients are one CUDA graph, which writes over the recording's own ``y``: what it
-    returns is valid until the next step.
+    from round to round are best tensors there. Where ``grad.recorded(y)`` is a recording, points
+    are arranged as it keeps them. The step and its gradients are one CUDA graph then, which writes
+    over the recording's own ``y``: what it returns is valid until the next step.
     """
-    if (codes := _codes(step)) in _refused:
-        return step
+    codes = _codes(step)
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MANY)
-
-    def over(y: Tensor, grad: Grad) -> None:
-        y.copy_(step(y, grad))
-
     quick = torch.compile(step, **options)
-    quick_over = torch.compile(over, backend=_graphed, dynamic=False)
+    replayed = torch.compile(step, backend=_graphed, dynamic=False)
 
     def run(y: Tensor, grad: Any) -> Tensor:
-        if codes in _refused:
-            return step(y, grad)
-        recording: Recording | None = grad.recorded(y) if hasattr(grad, "recorded") else None
+        recording = _recording(y, grad)
         refused = _refused if recording is None else recording.refused
-        if codes in refused:
-            return step(y, grad)
+        if codes in refused or codes in _refused:
+            return _as_it_is(step, y, grad, recording)
         try:
             _now.grad = grad
             if recording is None:
                 found: Tensor = quick(y.contiguous(), _opaque)
                 return found
             if y is not recording.y:
-                recording.y.copy_(y)
+                recording.place(y)
             _now.recording, _now.made = recording, None
-            quick_over(recording.y, _opaque)
+            replayed(recording.outline, _opaque)
             if _now.made is not None:
                 _now.made.compare(step, grad)
             grad.count(_now.calls)
             return recording.y
         except Exception as error:
-            result = step(y, grad)  # fails as well where it is the method that is wrong
+            # fails as well where it is the method that is wrong
+            result = _as_it_is(step, y, grad, recording)
             (refused if isinstance(error, OtherNumbers) else _refused).add(codes)
             first = str(error).strip().partition("\n")[0]
             warnings.warn(f"local steps are not compiled: {first}", stacklevel=2)
@@ -100,89 +104,154 @@ def fused(step: Step[Tensor], **options: Any) -> Step[Tensor]:
     return run
 
 
-def _graphed(traced: Any, examples: list[Any]) -> Kernels:
-    """A backend of torch.compile: kernels, as one CUDA graph for each recorded gradient."""
-    work = _kernels(traced, examples)
+def _recording(y: Tensor, grad: Any) -> Recording | None:
+    return grad.recorded(y) if hasattr(grad, "recorded") else None
+
+
+def _as_it_is(step: Step[Tensor], y: Tensor, grad: Grad, recording: Recording | None) -> Tensor:
+    if recording is None:
+        return step(y, grad)
+    return recording.arranged(step(recording.restored(y), grad))
+
+
+def _graphed(traced: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
+    """A backend of torch.compile: a CUDA graph for each recorded gradient.
+
+    The step was traced with vectors as methods see them. That finds all that it reads; what is
+    recorded works with the same vectors as the recording keeps them.
+    """
 
     def replay(*inputs: Any) -> Any:
-        steps = _now.recording.steps
-        if work not in steps:
-            steps[work] = Recorded(work, inputs, _now.recording)
-        return steps[work](inputs)
+        recording = _now.recording
+        if replay not in recording.steps:
+            recording.steps[replay] = Recorded(traced, inputs, recording)
+        recording.steps[replay](inputs)
+        return (recording.outline,)
 
     return replay
 
 
-def _kernels(traced: Any, examples: list[Any]) -> Kernels:
-    from torch._inductor.compile_fx import compile_fx
-
-    return compile_fx(traced, examples)  # type: ignore[return-value]
-
-
 class Recorded:
-    """A compiled step and its gradients as one CUDA graph, which writes over ``gradient.y``."""
+    """A compiled step and its gradients as one CUDA graph, which writes over the points of
+    ``recording``.
+    """
 
-    def __init__(self, work: Kernels, inputs: Sequence[Any], gradient: Recording):
-        self._buffers = [Buffer(given, gradient.y) for given in inputs]
-        self.calls = 0
+    def __init__(
+        self, traced: torch.fx.GraphModule, inputs: Sequence[Any], recording: Recording
+    ) -> None:
+        self._recording, self.calls = recording, 0
+        self._buffers = [Buffer(given, recording) for given in inputs]
+        values = [buffer.value for buffer in self._buffers]
+        point = next(k for k, value in enumerate(values) if value is recording.y)
+        short = [] if recording.short is None else [recording.short]
+        step = _kernels(_overwriting(traced, point, recording), [*values, *short])
 
-        def counted(y: Tensor) -> Tensor:
+        def counted(parts: Sequence[Tensor]) -> list[Tensor]:
             self.calls += 1
-            return gradient.gradient(y)
+            return recording.gradient(parts)
 
-        def whole() -> Any:
+        def whole() -> None:
             self.calls = 0
-            return work(*(buffer.value for buffer in self._buffers))
+            step(*values, *short)
 
         _now.grad = counted
-        self._gradient, self._start = gradient, gradient.y.clone()
+        self._start = recording.y.clone()
         try:
-            self.graph, self._out = gradient.record(whole)
+            self.graph, _ = recording.record(whole)
         finally:
-            gradient.y.copy_(self._start)
+            recording.place(self._start)
         _now.made = self
 
-    def __call__(self, inputs: Sequence[Any]) -> Any:
+    def __call__(self, inputs: Sequence[Any]) -> None:
         for buffer, given in zip(self._buffers, inputs, strict=True):
             buffer.load(given)
         self.graph.replay()
         _now.calls = self.calls
-        return self._out
 
     def compare(self, step: Step[Tensor], grad: Any) -> None:
         """Raise :class:`OtherNumbers` unless the graph leads where ``step`` does, rows apart."""
-        y, end, start = self._gradient.y, self._gradient.y.clone(), apart(self._start)
-        y.copy_(start)
+        recording, end = self._recording, self._recording.y.clone()
+        start = apart(recording.restored(self._start))
+        recording.place(recording.arranged(start))
         self.graph.replay()
-        found = y - start
-        expected = step(start, grad) - start  # this may write over y
+        found = recording.restored(recording.y) - start
+        expected = step(start, grad) - start  # this may write over the points
         grad.count(-self.calls)
-        y.copy_(self._start)
-        self._gradient.check(found, expected)
-        y.copy_(end)
+        recording.place(self._start)
+        recording.check(found, expected)
+        recording.place(end)
         del self._start
 
 
-class Buffer:
-    """Where a graph finds one of its inputs: a place of its own, or ``y`` itself."""
+def _overwriting(
+    traced: torch.fx.GraphModule, point: int, recording: Recording
+) -> torch.fx.GraphModule:
+    """The traced step with the recording's gradient inside, writing its result over the points.
 
-    def __init__(self, given: Any, y: Tensor):
-        self.value, self._place = given, None
-        self._last: Any = given
-        if isinstance(given, Tensor) and given.data_ptr() != y.data_ptr():
-            self._place = _distinct(given).clone()
-            self.value = self._place.expand(given.shape)
+    Its inputs are those of ``traced``, of which number ``point`` are the points, and then the
+    points in lower precision, if the recording has them.
+    """
+    graph = torch.fx.Graph()
+    (new,) = graph.graph_copy(traced.graph, {})  # type: ignore[misc]
+    places = graph.find_nodes(op="placeholder")
+    points = [places[point]]
+    if recording.short is not None:
+        with graph.inserting_after(places[-1]):
+            points.append(graph.placeholder("short"))
+
+    def gradient(*at: Tensor) -> Tensor:
+        parts: list[Tensor] = torch.ops.undrift.gradients.default(recording.parts(*at))
+        return recording.joined(parts)
+
+    for node in graph.find_nodes(op="call_function", target=torch.ops.undrift.gradient.default):
+        node.target = gradient
+        if node.args == (places[point],):
+            node.args = (*points,)
+    for node in graph.find_nodes(op="call_method", target="norm"):
+        if node.args[1:] == () and node.kwargs == {"dim": -1, "keepdim": True}:
+            with graph.inserting_before(node):
+                node.replace_all_uses_with(graph.call_function(recording.norms, node.args))
+            graph.erase_node(node)
+    for place in points:
+        graph.call_method("copy_", (place, new))
+    graph.output(())
+    return torch.fx.GraphModule(traced, graph)
+
+
+def _kernels(step: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
+    """What Inductor makes of a step."""
+    found: Callable[..., Any] = torch._inductor.compile(step, examples)
+    return found
+
+
+class Buffer:
+    """Where a graph finds one of its inputs: a place of its own, or the points themselves."""
+
+    def __init__(self, given: Any, recording: Recording):
+        self.value: Any = given
+        self._place: Tensor | None = None
+        self._last, self._recording = given, recording
+        if not isinstance(given, Tensor):
+            return
+        if given.data_ptr() == recording.outline.data_ptr():
+            self.value = recording.y
+            return
+        self._place = self._arranged(given).clone()
+        self.value = self._place.expand((*given.shape[:-1], *self._place.shape[-1:]))
 
     def load(self, given: Any) -> None:
         """Copy it in; a vector that is there already has not changed within the round."""
         if self._place is not None and given is not self._last:
-            self._place.copy_(_distinct(given), non_blocking=True)
+            self._place.copy_(self._arranged(given), non_blocking=True)
             self._last = given
 
-
-def _distinct(v: Tensor) -> Tensor:
-    """``v`` without the axes along which it only repeats."""
-    return v[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in v.stride())]
+    def _arranged(self, given: Tensor) -> Tensor:
+        """As the recording keeps it, without the axes along which it only repeats."""
+        once = given
+        for axis, stride in enumerate(given.stride()[:-1]):
+            once = once.narrow(axis, 0, 1) if stride == 0 else once
+        vector = given.shape[-1:] == self._recording.outline.shape[-1:]
+        return self._recording.arranged(once) if vector else once
 
 
 def _codes(step: Any) -> tuple[CodeType, ...]:

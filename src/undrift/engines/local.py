@@ -25,6 +25,8 @@ from undrift.engines.compile import fused
 from undrift.engines.order import Share
 from undrift.engines.sgd import along_the_gradient, clipped_step, overwriting_step, plain_step
 
+NOTHING: tuple[int, Batch] = -1, ()
+
 
 class Rules(NamedTuple):
     """What local work follows in every round: the run's mini-batches and options."""
@@ -154,6 +156,8 @@ class Stacked(Descent):
         """Their last local models."""
         self._size = len(share.members)
         self._calls = 0
+        self._recording: Recording | None = None
+        self._ahead = NOTHING
 
     def rows(self, v: Tensor) -> Tensor:
         """One row per client, where a vector is still common to all."""
@@ -178,6 +182,11 @@ class Stacked(Descent):
     ) -> Iterate:
         y = cast(Iterate, y.map(self.rows) if isinstance(y, State) else self.rows(y))
         self._oracle.begin(iterate(y), self._previous)
+        return self._repeat(y, step, until, start)
+
+    def _repeat(
+        self, y: Iterate, step: Step[Iterate], until: Until[Iterate] | None = None, start: int = 0
+    ) -> Iterate:
         fewest, most = min(self._planned), max(self._planned)
         if until is None and fewest == most:
             for grad in self._gradients(range(start, most)):
@@ -221,18 +230,30 @@ class Stacked(Descent):
                 yield Gradient(self, self._batch(self._drawn + step))
 
     def _compiles(self, x: Tensor) -> bool:
-        if not x.is_cuda:
-            return False
+        self._recording = self._recorded(x) if x.is_cuda else None
+        return self._recording is not None
+
+    def _recorded(self, x: Tensor) -> Recording | None:
+        """The recording that gradients of steps from ``x`` are replays of."""
         y = self.rows(x)
         self._oracle.begin(y, self._previous)
-        return next(self._gradients(range(1))).recorded(y) is not None
+        gradient = next(self._gradients(range(1)))
+        self._ahead = self._drawn, gradient.batch
+        return gradient.recorded(y)
+
+    def _batch(self, step: int) -> Batch:
+        (ahead, batch), self._ahead = self._ahead, NOTHING
+        return batch if ahead == step else super()._batch(step)
 
     def _step_(self, y: Tensor, lr: float, grad: Grad) -> Tensor:
         return grad.step_(y, lr) if isinstance(grad, Gradient) else super()._step_(y, lr, grad)
 
     def _compiled(self, x: Tensor, step: Step[Tensor]) -> Tensor:
-        # a recorded step writes over what it returned before
-        self.end = super()._compiled(x, step).clone()
+        recording = self._recording
+        if recording is None:
+            return super()._compiled(x, step)
+        y = self._repeat(self.rows(recording.arranged(x)), fused(step))
+        self.end = recording.restored(y)
         return self.end
 
 
@@ -240,19 +261,19 @@ class Gradient:
     """``grad`` of several clients inside one step: bound to its mini-batch."""
 
     def __init__(self, f: Stacked, batch: Batch):
-        self._f, self._batch = f, batch
+        self._f, self.batch = f, batch
 
     def __call__(self, y: Tensor) -> Tensor:
         self._f._calls += 1
-        return self._f._treated(y, self._f._oracle.grad(y, *self._batch))
+        return self._f._treated(y, self._f._oracle.grad(y, *self.batch))
 
     def step_(self, y: Tensor, lr: float) -> Tensor:
         self._f._calls += 1
-        return self._f._oracle.step_(y, lr, *self._batch)
+        return self._f._oracle.step_(y, lr, *self.batch)
 
     def recorded(self, y: Tensor) -> Recording | None:
         """The recording that this gradient is a replay of, made ready for this mini-batch."""
-        return self._f._oracle.recorded(y, *self._batch)
+        return self._f._oracle.recorded(y, *self.batch)
 
     def count(self, calls: int) -> None:
         self._f._calls += calls

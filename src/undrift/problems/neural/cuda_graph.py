@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
 from undrift.core.problem import OtherNumbers, apart
+from undrift.models.arrangement import Arrangement
 
 Result = TypeVar("Result")
 Way = Literal["streams", "stacked"]
@@ -20,19 +21,31 @@ GAIN: Mapping[Way, float] = {"streams": 2.5, "stacked": 3.1}
 """How many times faster compilation made each way with ResNet-18 on an H200."""
 
 
-class Captured:
-    """``gradients(y, x, *others) -> [C, d]`` recorded once and replayed.
+class Form(NamedTuple):
+    """One client's loss, a function of its weights in an order of their own."""
 
-    ``prepare`` makes the arguments of all clients' losses from the buffers; ``loss`` is one
-    client's. The clients run side by side on streams of their own (``streams``), or as one network
-    with stacked weights (``stacked``). Local steps that were recorded around this gradient are in
-    ``steps``; they share its buffers and its memory.
+    loss: Callable[..., Tensor]
+    """``loss(matrices, rest, *arguments)``, of the two blocks of ``arrangement``."""
+    arrangement: Arrangement
+
+
+class Captured:
+    """The gradients of a cohort recorded once and replayed.
+
+    ``prepare`` makes the arguments of all clients' losses from the buffers; ``form`` has one
+    client's loss and how weights are arranged for it. The clients run side by side on streams of
+    their own (``streams``), or as one network with stacked weights (``stacked``). Local steps that
+    were recorded around this gradient are in ``steps``; they share its buffers and its memory.
+
+    The points are kept arranged, in ``y [C, D]``. Where products run in a lower precision than that
+    of ``y``, the gradient reads matrices from ``short``, the same in that precision: whoever writes
+    ``y`` writes ``short`` too.
     """
 
     def __init__(
         self,
         prepare: Callable[..., tuple[Any, ...]],
-        loss: Callable[..., Tensor],
+        form: Form,
         inputs: tuple[Tensor | None, ...],
         y: Tensor,
         way: Way,
@@ -40,9 +53,12 @@ class Captured:
         autocast: torch.dtype | None = None,
     ):
         self.prepare, self.way, self.compiled, self.autocast = prepare, way, compiled, autocast
-        body = loss if way == "streams" else _summed(loss)
+        self.arrangement = form.arrangement
+        body = form.loss if way == "streams" else _summed(form.loss)
         self.loss = torch.compile(body, dynamic=False) if compiled else body
-        self.y = y.clone()
+        self.y = form.arrangement.arranged(y)
+        self.short = None if autocast is None else self.y.to(autocast)
+        self.outline = y.new_empty(()).expand(y.shape)
         self.inputs = tuple(None if t is None else t.clone() for t in inputs)
         self.streams: list[torch.cuda.Stream] = []
         if way == "streams":
@@ -50,14 +66,38 @@ class Captured:
         self.steps: dict[Any, Any] = {}
         self.refused: set[Any] = set()
         self.pool = torch.cuda.graph_pool_handle()
-        self.graph, self.out = self.record(lambda: self.gradient(self.y))
+        parts = self.parts(self.y, self.short)
+        self.graph, self.out = self.record(lambda: self.gradient(parts))
 
     def __call__(self, y: Tensor, inputs: tuple[Tensor | None, ...]) -> Tensor:
-        if y.data_ptr() != self.y.data_ptr():
-            self.y.copy_(y)
+        self.arrangement.place(y, *self.parts(self.y, self.short))
         self.load(inputs)
         self.graph.replay()
-        return self.out.clone()
+        return self.arrangement.restored(*self.out)
+
+    def arranged(self, v: Tensor) -> Tensor:
+        """``v [..., d]`` in the order of ``y``."""
+        return self.arrangement.arranged(v)
+
+    def restored(self, v: Tensor) -> Tensor:
+        """A vector in the order of ``y`` as it was given."""
+        return self.arrangement.restored(*self.arrangement.blocks(v))
+
+    def parts(self, z: Tensor, short: Tensor | None = None) -> list[Tensor]:
+        """What the gradient at ``z`` reads; ``short`` is ``z`` as matrices are read, if known."""
+        if self.autocast is not None and short is None:
+            short = z.to(self.autocast)
+        matrices, _ = self.arrangement.blocks(z if short is None else short)
+        return [matrices, self.arrangement.blocks(z)[1]]
+
+    def norms(self, v: Tensor) -> Tensor:
+        """``v.norm(dim=-1, keepdim=True)``."""
+        return self.arrangement.norms(v)
+
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """The parts of a gradient as one vector, in the precision of ``y``."""
+        matrices, rest = parts
+        return torch.cat([matrices.to(rest.dtype), rest], -1)
 
     def check(self, found: Tensor, expected: Tensor) -> None:
         """Refuse what was compiled if, rounding apart, it is not what it is without compilation."""
@@ -69,6 +109,12 @@ class Captured:
                 "it gives other numbers than without compilation "
                 f"({error:.1e} away from {size:.1e})"
             )
+
+    def place(self, y: Tensor) -> None:
+        """Make ``y``, which is arranged, the points of the next gradient."""
+        self.y.copy_(y)
+        if self.short is not None:
+            self.short.copy_(y)
 
     def load(self, inputs: tuple[Tensor | None, ...]) -> None:
         """Copy what the next gradients are of into the buffers."""
@@ -107,30 +153,32 @@ class Captured:
         milliseconds: float = start.elapsed_time(end)
         return milliseconds / 3e3
 
-    def gradient(self, y: Tensor) -> Tensor:
-        """The gradient at ``y`` for the loaded inputs, computed and not replayed."""
+    def gradient(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """The gradient in each of these parts for the loaded inputs, computed and not replayed."""
         arguments = self.prepare(*self.inputs)
         if self.way == "stacked":
-            return self._gradient(y, arguments)
-        main, out = torch.cuda.current_stream(), torch.empty_like(y)
+            return self._gradient(parts, arguments)
+        main, out = torch.cuda.current_stream(), [part.new_empty(part.shape) for part in parts]
         for c, stream in enumerate(self.streams):
             stream.wait_stream(main)
             with torch.cuda.stream(stream):
-                out[c].copy_(
-                    self._gradient(y[c], tuple(None if a is None else a[c] for a in arguments))
-                )
+                given = tuple(None if a is None else a[c] for a in arguments)
+                found = self._gradient([part[c] for part in parts], given)
+                for mine, g in zip(out, found, strict=True):
+                    mine[c].copy_(g)
         for stream in self.streams:
             main.wait_stream(stream)
         return out
 
-    def _gradient(self, y: Tensor, arguments: tuple[Any, ...]) -> Tensor:
+    def _gradient(self, parts: Sequence[Tensor], arguments: tuple[Any, ...]) -> list[Tensor]:
         with torch.enable_grad():
-            leaf = y.detach().requires_grad_()
+            leaves = [part.detach().requires_grad_() for part in parts]
             with torch.autocast(
                 "cuda", dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None
             ):
-                value = self.loss(leaf, *arguments)
-            return torch.autograd.grad(value, leaf)[0]
+                value = self.loss(*leaves, *arguments)
+            found = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
+        return [g.contiguous() for g in found]
 
 
 def _stream() -> torch.cuda.Stream:
@@ -159,16 +207,16 @@ def _summed(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     depends on its weights.
     """
 
-    def total(y: Tensor, *arguments: Any) -> Tensor:
+    def total(*arguments: Any) -> Tensor:
         dims = tuple(None if a is None else 0 for a in arguments)
-        return vmap(loss, in_dims=(0, *dims))(y, *arguments).sum()
+        return vmap(loss, in_dims=dims)(*arguments).sum()
 
     return total
 
 
 def capture(
     prepare: Callable[..., tuple[Any, ...]],
-    losses: Mapping[Way, Callable[..., Tensor]],
+    forms: Mapping[Way, Form],
     inputs: tuple[Tensor | None, ...],
     y: Tensor,
     *,
@@ -183,13 +231,13 @@ def capture(
     """
 
     def record(way: Way, compiled: bool = False) -> Captured:
-        return Captured(prepare, losses[way], inputs, y, way, compiled, autocast)
+        return Captured(prepare, forms[way], inputs, y, way, compiled, autocast)
 
     if compiled and torch.are_deterministic_algorithms_enabled():
         return record("stacked", compiled=True)
     found: dict[float, Captured] = {}
     reason: Exception | None = None
-    for way in losses:
+    for way in forms:
         try:
             one = record(way)
             found[one.seconds() / (GAIN[way] if compiled else 1)] = one
@@ -210,9 +258,9 @@ def capture(
     try:
         made = record(best.way, compiled=True)
         for one in (best, made):
-            one.y.copy_(apart(y))
+            one.place(one.arranged(apart(y)))
             one.graph.replay()
-        made.check(made.out, best.out)
+        made.check(made.joined(made.out), best.joined(best.out))
         best.release()
         return made
     except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import torch
@@ -87,10 +87,15 @@ class FlatNetwork:
             self.net = copy.deepcopy(self._arranged).to(device, dtype)
 
     def bound(
-        self, weights: Tensor, net: nn.Module | None = None, key: Tensor | None = None
+        self,
+        weights: Tensor | Mapping[str, Tensor],
+        net: nn.Module | None = None,
+        key: Tensor | None = None,
     ) -> Bound:
-        """The network, or its copy ``net``, with these weights; without ``key`` no dropout."""
-        given = unflatten(weights, self.layout)
+        """The network, or its copy ``net``, with these weights, given as a vector or by name;
+        without ``key`` no dropout.
+        """
+        given = unflatten(weights, self.layout) if isinstance(weights, Tensor) else {**weights}
         if key is not None:
             given |= {name: key for name in self._keys}
         return Bound(self.own() if net is None else net, given)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,10 +14,11 @@ from torch.func import grad, vmap
 
 from undrift.core.problem import Oracle
 from undrift.data.augment import Draws
+from undrift.models.arrangement import arrangement
 from undrift.models.conv_as_matmul import convolutions_as_products
 from undrift.models.dropout import SLICE
 from undrift.objectives.base import Batch, Objective, Others
-from undrift.problems.neural.cuda_graph import Captured, capture
+from undrift.problems.neural.cuda_graph import Captured, Form, capture
 from undrift.problems.neural.input import Samples
 from undrift.problems.neural.mlp_gradient import MLPGradient, View
 from undrift.problems.neural.network import FlatNetwork
@@ -187,7 +187,7 @@ class NeuralOracle(Oracle):
 
     def loss(
         self,
-        y: Tensor,
+        y: Tensor | Mapping[str, Tensor],
         x: Tensor,
         labels: Tensor,
         weights: Tensor,
@@ -198,7 +198,9 @@ class NeuralOracle(Oracle):
         *,
         net: nn.Module | None = None,
     ) -> Tensor:
-        """One client's loss as a function of its weights; the other models drop nothing."""
+        """One client's loss as a function of its weights, a vector or by name; the other models
+        drop nothing.
+        """
         network, net = self.placed.network, self.net if net is None else net
         received, before = (None if v is None else network.bound(v, net) for v in (start, previous))
         others = Others(received, before, label_counts)
@@ -287,13 +289,24 @@ class NeuralOracle(Oracle):
         placed = self.placed
         key = (*inputs.samples.shape, *(given is None for given in inputs))
         if key not in placed.captured:
-            net = convolutions_as_products(self.net)
             placed.captured[key] = capture(
                 lambda *given: self._arguments(Inputs(*given)),
-                {"streams": self.loss, "stacked": functools.partial(self.loss, net=net)},
+                {
+                    "streams": self._form(self.net),
+                    "stacked": self._form(convolutions_as_products(self.net)),
+                },
                 inputs,
                 y,
                 compiled=placed.compiled,
                 autocast=torch.bfloat16 if placed.precision == "bf16" else None,
             )
         return placed.captured[key]
+
+    def _form(self, net: nn.Module) -> Form:
+        """The loss of ``net``, a copy of the network, its weights as its layers read them."""
+        arranged = arrangement(net, self.placed.network.layout)
+
+        def loss(matrices: Tensor, rest: Tensor, *given: Any) -> Tensor:
+            return self.loss(arranged.named(matrices, rest), *given, net=net)
+
+        return Form(loss, arranged)

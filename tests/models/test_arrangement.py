@@ -1,0 +1,104 @@
+"""Weights in another order are the same weights."""
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from undrift.models import build
+from undrift.models.arrangement import ALIGNED, BLOCK, Arrangement, arrangement
+from undrift.models.conv_as_matmul import convolutions_as_products
+from undrift.models.layout import flatten, unflatten
+
+
+class Tied(nn.Module):
+    """A head that is the embedding, and a scale of two axes."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.inner = nn.Embedding(5, 3), nn.Linear(3, 3)
+        self.scale, self.head = nn.LayerNorm((2, 3)), nn.Linear(3, 5)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.head(self.scale(self.inner(self.embed(x)))).flatten(1)
+
+
+def of(net):
+    vector, layout = flatten(net)
+    return vector, layout, arrangement(net, layout)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "cnn-small"])
+@pytest.mark.parametrize("lead", [(), (2,)])
+def test_a_vector_comes_back_as_it_was(name, lead):
+    _, layout, arranged = of(convolutions_as_products(build(name, 3, 32, 10)))
+    v = torch.randn(*lead, layout.dim)
+    there = arranged.arranged(v)
+    assert there.shape == (*lead, arranged.dim) and not torch.equal(there[..., : layout.dim], v)
+    assert torch.equal(arranged.restored(*arranged.blocks(there)), v)
+    torch.testing.assert_close(there.double().norm(dim=-1), v.double().norm(dim=-1))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "cnn-small"])
+def test_parameters_by_name_are_views_that_begin_where_loads_are_wide(name):
+    net = convolutions_as_products(build(name, 3, 32, 10))
+    vector, layout, arranged = of(net)
+    there = arranged.arranged(vector)
+    views = arranged.named(*arranged.blocks(there))
+    for label, value in unflatten(vector, layout).items():
+        assert torch.equal(views[label], value)
+        at = (views[label].data_ptr() - there.data_ptr()) // there.element_size()
+        assert 0 <= at < arranged.dim and at % ALIGNED == 0
+    assert arranged.front % ALIGNED == 0 and arranged.dim % arranged.block == 0
+    assert (arranged.block == BLOCK) == (name == "resnet18")
+
+
+def test_what_products_read_lies_as_one_matrix():
+    net = convolutions_as_products(build("cnn-small", 3, 32, 10))
+    vector, _, arranged = of(net)
+    views = arranged.named(*arranged.blocks(arranged.arranged(vector)))
+    for label, value in views.items():
+        if value.dim() == 4:
+            assert value.permute(2, 3, 1, 0).is_contiguous(), label
+        elif value.dim() == 2:
+            assert value.t().is_contiguous(), label
+
+
+def test_other_layers_keep_their_precision():
+    net = Tied()
+    vector, _, arranged = of(net)
+    blocks = arranged.blocks(arranged.arranged(vector))
+    short = arranged.named(blocks[0].bfloat16(), blocks[1])
+    kinds = {label for label, value in short.items() if value.dtype == torch.bfloat16}
+    assert kinds == {"inner.weight"}
+    x = torch.tensor([[1, 4], [0, 2]])
+    assert torch.equal(functional_call(net, arranged.named(*blocks), (x,)), net(x))
+
+
+def test_two_blocks_come_back_in_the_precision_of_the_second():
+    _, layout, arranged = of(nn.Linear(20, 3))
+    v = torch.randn(2, layout.dim)
+    matrices, rest = arranged.blocks(arranged.arranged(v))
+    back = arranged.restored(matrices.bfloat16(), rest)
+    assert back.dtype == torch.float32 and torch.equal(back[:, 60:], v[:, 60:])
+    assert torch.equal(back[:, :60], v[:, :60].bfloat16().float())
+
+
+def test_a_network_may_have_matrices_alone_or_none():
+    for net in (nn.Linear(20, 3, bias=False), nn.LayerNorm(7)):
+        vector, _, arranged = of(net)
+        assert isinstance(arranged, Arrangement)
+        assert torch.equal(arranged.restored(*arranged.blocks(arranged.arranged(vector))), vector)
+
+
+def test_norms_are_those_of_the_vector():
+    _, layout, arranged = of(convolutions_as_products(build("resnet18", 3, 32, 10)))
+    drawn = torch.randn(2, layout.dim, dtype=torch.float64)
+    for v in (drawn[0], drawn, drawn[:1]):
+        there = arranged.arranged(v)
+        assert arranged.dim % BLOCK == 0
+        torch.testing.assert_close(arranged.norms(there), v.norm(dim=-1, keepdim=True))
+        wide = there.expand(3, *there.shape)
+        torch.testing.assert_close(arranged.norms(wide), wide.norm(dim=-1, keepdim=True))
+    assert torch.equal(arranged.norms(-torch.ones(4, 1)), torch.ones(4, 1))
