@@ -8,7 +8,6 @@ after another would.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
@@ -165,12 +164,16 @@ class Normalise:
         return (images.to(dtype) / 255 - mean) / std
 
 
-@functools.cache
+_kept: dict[tuple[tuple[float, ...], torch.device, torch.dtype], Tensor] = {}
+
+
 def _channels(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """One constant per channel, cached: a CUDA graph may not copy from the host."""
+    """One constant per channel, kept: a CUDA graph may not copy from the host."""
     import torch
 
-    return torch.tensor(values, device=device, dtype=dtype)[:, None, None]
+    if (key := (values, device, dtype)) not in _kept:
+        _kept[key] = torch.tensor(values, device=device, dtype=dtype)[:, None, None]
+    return _kept[key]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,10 +52,11 @@ class Captured:
         compiled: bool = False,
         autocast: torch.dtype | None = None,
     ):
-        self.prepare, self.way, self.compiled, self.autocast = prepare, way, compiled, autocast
+        self.way, self.compiled, self.autocast = way, compiled, autocast
         self.arrangement = form.arrangement
         body = form.loss if way == "streams" else _summed(form.loss)
         self.loss = torch.compile(body, dynamic=False) if compiled else body
+        self.prepare = torch.compile(prepare, dynamic=False) if compiled else prepare
         self.y = form.arrangement.arranged(y)
         self.short = None if autocast is None else self.y.to(autocast)
         self.outline = y.new_empty(()).expand(y.shape)
