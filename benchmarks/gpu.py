@@ -1,11 +1,12 @@
-"""FedSpeed's two settings on one GPU: CIFAR-10, Dirichlet 0.6, ResNet-18-GN (7x7 stem), against a
+"""FedSpeed's and FedACG's settings on one GPU: CIFAR-10, Dirichlet 0.6, ResNet-18-GN, against a
 plain PyTorch loop.
 
     UNDRIFT_DATA=FOLDER python benchmarks/gpu.py [CASE ...] [--rounds 100] [--json FILE] [--picture
     FILE]
 
-(a) 100 clients, 10 per round, 5 local epochs of batch 50; (b) 500 clients, 10 per round, 2 local
-epochs of batch 20.
+FedSpeed, 7x7 stem: (a) 100 clients, 10 per round, 5 local epochs of batch 50; (b) 500 clients, 10
+per round, 2 local epochs of batch 20. FedACG, 3x3 stem: (c) 100 clients, 5 per round, 5 local
+epochs of batch 50.
 Everything is included: augmentation, local steps, server step, evaluation every 10 rounds. The
 warm-up (capture and
 compilation, in the first round) is reported beside it. The plain loop runs two rounds of FedAvg in
@@ -27,11 +28,10 @@ import torch
 from torch import nn
 
 from undrift.core.streams import Streams
-from undrift.data.augment import fedspeed as pipeline
+from undrift.data import augment, paper_partitions
 from undrift.data.images import ImageSet, load_images
-from undrift.data.paper_partitions import fedspeed as partition
 from undrift.engines.batches import Batches
-from undrift.methods import FedAvg, FedSpeed, Method, Scaffold
+from undrift.methods import FedACG, FedAvg, FedSpeed, Method, Scaffold
 from undrift.models import build
 from undrift.problems.neural.problem import Neural
 from undrift.runs.api import prepare
@@ -41,6 +41,7 @@ from undrift.runs.trial import Trial
 SETTINGS = {
     "a": {"clients": 100, "cohort": 10, "batch": 50, "epochs": 5},
     "b": {"clients": 500, "cohort": 10, "batch": 20, "epochs": 2},
+    "c": {"clients": 100, "cohort": 5, "batch": 50, "epochs": 5},
 }
 
 
@@ -62,14 +63,17 @@ CASES = {
     "fedavg-tf32": Case("a", FedAvg(lr=0.1), 0.998, "tf32", must=0.6),
     "scaffold-b": Case("b", Scaffold(lr=0.1), 0.998, "bf16", must=0.035),
     "scaffold-b-host": Case("b", Scaffold(lr=0.1), 0.998, "bf16", store="host"),
+    "fedacg-c": Case("c", FedACG(lr=0.1, lam=0.85, beta=2e-3), 0.998, "bf16", must=0.22),
 }
 
 
 def problem(setting: str, data: ImageSet, precision: str) -> Neural:
+    acg = setting == "c"
+    partition = paper_partitions.fedacg if acg else paper_partitions.fedspeed
+    pipeline = augment.fedacg if acg else augment.fedspeed
     parts = partition(data.labels.numpy(), SETTINGS[setting]["clients"], Streams(0).at("data"), 0.6)
-    return Neural(
-        build("resnet18", 3, 32, 10), data, parts, pipeline=pipeline("cifar10"), precision=precision
-    )
+    net = build("resnet18-3x3" if acg else "resnet18", 3, 32, 10)
+    return Neural(net, data, parts, pipeline=pipeline("cifar10"), precision=precision)
 
 
 def measure(case: Case, data: ImageSet, rounds: int) -> dict[str, Any]:
