@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 import warnings
@@ -70,8 +71,11 @@ def fused(step: Step[Tensor], **options: Any) -> Step[Tensor]:
     """
     codes = _codes(step)
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MANY)
-    quick = torch.compile(step, **options)
     replayed = torch.compile(step, backend=_graphed, dynamic=False)
+
+    @functools.cache
+    def quick() -> Step[Tensor]:
+        return torch.compile(step, **options)  # a millisecond, which recorded steps do not need
 
     def run(y: Tensor, grad: Any) -> Tensor:
         recording = _recording(y, grad)
@@ -81,8 +85,7 @@ def fused(step: Step[Tensor], **options: Any) -> Step[Tensor]:
         try:
             _now.grad = grad
             if recording is None:
-                found: Tensor = quick(y.contiguous(), _opaque)
-                return found
+                return quick()(y.contiguous(), _opaque)
             if y is not recording.y:
                 recording.place(y)
             _now.recording, _now.made = recording, None
