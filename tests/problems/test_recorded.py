@@ -1,0 +1,99 @@
+"""What is recorded on a GPU, recorded without one: a graph is work that is done again."""
+
+import warnings
+
+import pytest
+import torch
+
+from tests.problems.test_neural_cuda import dropping, problem
+from undrift.engines import Simulate
+from undrift.engines import compile as fused
+from undrift.engines.local import Stacked
+from undrift.methods import FedAvg, FedProx, FedSpeed, Scaffold
+from undrift.problems.neural import oracle
+from undrift.problems.neural.cuda_graph import Captured
+
+METHODS = [
+    FedAvg(lr=0.1),
+    FedProx(lr=0.1, mu=0.1),
+    FedSpeed(lr=0.1, server_dual="all"),
+    Scaffold(lr=0.1),
+]
+
+
+class Again:
+    def __init__(self, work):
+        self.work, self.inside, self.out = work, fused._now.__dict__.get("grad"), work()
+
+    def replay(self):
+        fused._now.grad = self.inside
+        for mine, new in zip(self.out or (), self.work() or (), strict=True):
+            mine.copy_(new)
+
+
+@pytest.fixture
+def recording(monkeypatch):
+    """The recordings that were made."""
+    torch.compiler.reset()
+    made = []
+
+    def capture(prepare, forms, inputs, y, *, compiled, autocast):
+        made.append(Captured(prepare, forms["stacked"], inputs, y, "stacked"))
+        return made[-1]
+
+    def record(self, work):
+        again = Again(work)
+        return again, again.out
+
+    def recorded(self, y, *batch):
+        inputs = self._inputs(y, *batch)
+        captured = self._capture(y, inputs)
+        captured.load(inputs)
+        return captured
+
+    def compiles(self, x):
+        self._recording = self._recorded(x)
+        return True
+
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(Captured, "record", record)
+    monkeypatch.setattr(oracle, "capture", capture)
+    monkeypatch.setattr(oracle.NeuralOracle, "recorded", recorded)
+    monkeypatch.setattr(fused, "_kernels", lambda step, examples: step)
+    monkeypatch.setattr(Stacked, "_compiles", compiles)
+    yield made
+    torch.compiler.reset()
+
+
+def end(method, **options):
+    task = problem(dropping(), stacked=True).to(torch.float64, torch.device("cpu"))
+    setting = {"epochs": 1, "batch": 32, "cohort": 3, "weight_decay": 1e-3, "clip": 0.1}
+    engine = Simulate(method, task, **setting, **options)
+    for _ in range(3):
+        engine.run_round()
+    return engine
+
+
+@pytest.mark.parametrize("scope", ["task", "reference"])
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+def test_recorded_steps_are_those_of_the_method(method, scope, recording, monkeypatch):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fast = end(method, clip_scope=scope)
+    assert not [w for w in said if "not compiled" in str(w.message)]
+    assert recording and all(len(one.steps) == 1 for one in recording)
+    monkeypatch.undo()
+    plain = end(method, clip_scope=scope)
+    torch.testing.assert_close(fast.x, plain.x, rtol=1e-10, atol=1e-12)
+    assert fast.ledger == plain.ledger
+
+
+def test_a_recorded_gradient_is_the_plain_one(recording):
+    task = problem(stacked=True).to(torch.float64, torch.device("cpu"))
+    f, engine = task.at(), Simulate(FedAvg(lr=0.1), task, steps=1, batch=8)
+    y = task.start().repeat(6, 1) * (1 + 0.1 * torch.rand(6, task.dim, dtype=torch.float64))
+    for step in range(2):
+        batch = engine.batches.draw(range(6), 0, step)
+        captured = f.recorded(y, *batch)
+        found = captured(y, f._inputs(y, *batch))
+        torch.testing.assert_close(found, f.grad(y, *batch), rtol=1e-12, atol=1e-14)
