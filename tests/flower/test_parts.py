@@ -271,6 +271,28 @@ def test_no_federation_is_one_line(spec, words, said, capsys, tmp_path, monkeypa
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("words", [["federate", "SPEC", "--local", "3"], ["join", "--part", "0"]])
+def test_without_flower(spec, words, capsys, monkeypatch):
+    monkeypatch.setattr("undrift.cli.federate.find_spec", lambda name: None)
+    more = ["--superlink", "h:1"] if words[0] == "join" else []
+    with pytest.raises(SystemExit):
+        undrift([spec if word == "SPEC" else word for word in [*words, *more]])
+    assert "undrift[flower]" in capsys.readouterr().err
+
+
+def test_resume_names_the_command(tmp_path, spec, capsys):
+    from undrift.runs.folder import Folder
+    from undrift.spec.overrides import Flag
+    from undrift.spec.reader import load
+
+    folder = Folder(tmp_path / "mine")
+    folder.start(load(spec, [Flag("engine.name=flower", "the test")]), {}, [])
+    folder.close()
+    with pytest.raises(SystemExit):
+        undrift(["resume", str(tmp_path / "mine")])
+    assert "undrift federate" in capsys.readouterr().err
+
+
 def test_keys_are_not_overwritten(tmp_path, capsys):
     folder = tmp_path / "keys"
     assert undrift(["federate", "keys", "--keys", str(folder), "--nodes", "1"]) == 0

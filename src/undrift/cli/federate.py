@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,7 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
+    need_flower()
     if args.spec == "keys":
         return keys(args)
     if sum(way is not None for way in (args.superlink, args.listen, args.local)) != 1:
@@ -84,6 +86,12 @@ def main(args: Namespace) -> int:
             other(spec, folder)
         say(f"{folder.path} holds this run already; --overwrite runs it again.")
         return report(folder, args.json)
+
+
+def need_flower() -> None:
+    """Refuse to go on without Flower."""
+    if find_spec("flwr") is None:
+        refuse(['a federation needs Flower: pip install "undrift[flower]"'])
 
 
 def federate(spec: Spec, folder: Folder, args: Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from types import FrameType
 
+from undrift.cli.federate import need_flower
 from undrift.cli.output import FAILED, OK, refuse, say
 from undrift.cli.parser import Parser
 from undrift.cli.stop import Stop, tell
@@ -51,6 +52,7 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
+    need_flower()
     from undrift.flower.addresses import checked, tls
     from undrift.flower.join import Joined
     from undrift.flower.place import Place

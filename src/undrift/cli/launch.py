@@ -52,6 +52,9 @@ def together(spec: Spec, args: Namespace) -> Iterator[int | None]:
 
     One that follows enters with its exit code: it has done its part already.
     """
+    if command := engines[spec.engine].run_by:
+        text = f"the engine {spec.engine} is run by {command}, which also continues a run"
+        refuse([spec.origin.complaint(("engine",), text)])
     number, shares = rank(), engines[spec.engine].shared
     output.muted = bool(shares and number)
     if shares and args.jobs > 1:

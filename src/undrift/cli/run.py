@@ -53,6 +53,7 @@ STORE = (
     "where client states are kept: device, host (main memory, beside a GPU), file, or auto: the "
     "first with room"
 )
+HERE = [name for name, engine in engines.items() if not engine.run_by]
 ENGINE = "the engine, in place of the spec's [engine]: simulate, wire or distributed"
 WORKERS = "processes on this machine that share each run, with --engine distributed"
 JOBS = "processes that share methods and seeds; no number depends on it (default: 1)"
@@ -80,7 +81,7 @@ def add(parser: Parser) -> None:
 
 def add_engine(parser: Parser) -> None:
     """Who runs it, of ``run`` and ``resume``."""
-    parser.add_argument("--engine", choices=[*engines], metavar="NAME", help=ENGINE)
+    parser.add_argument("--engine", choices=HERE, metavar="NAME", help=ENGINE)
     parser.add_argument("--workers", type=natural, metavar="N", help=WORKERS)
 
 
@@ -112,9 +113,6 @@ def main(args: Namespace) -> int:
         flags: list[str | Flag] = [*args.changes, *placed(args)]
         place = Path(args.spec).parent
         spec = load(args.spec, flags, lambda files: executes(place, files))
-        if spec.engine == "flower":
-            text = "a federation is run by undrift federate: undrift federate SPEC --local 3"
-            refuse([spec.origin.complaint(("engine",), text)])
         with together(spec, args) as code:
             if code is not None:
                 return code

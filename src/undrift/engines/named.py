@@ -29,6 +29,8 @@ class Named:
     """``module:class`` inside ``undrift.engines``."""
     same_as: str = ""
     """The engine whose runs it continues, and that continues its runs."""
+    run_by: str = ""
+    """The command that runs it, where that is not ``undrift run``."""
     shared: bool = False
     """Whether several processes, of which one leads, share a run."""
 
@@ -53,9 +55,10 @@ registry: dict[str, Named] = {
         ),
         Named(
             "flower",
-            "clients on machines of their own: undrift federate",
+            "clients on machines of their own",
             FederatedOptions,
             "federated:Federated",
+            run_by="undrift federate",
         ),
     )
 }
