@@ -1,0 +1,91 @@
+"""Nodes that a SuperLink does not let in say why; real parts on this machine."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
+
+from undrift.flower import join
+from undrift.flower.join import Joined, free_port
+from undrift.flower.keys import make_keys
+from undrift.flower.local import SuperLink
+from undrift.flower.place import Place
+from undrift.flower.session import Address, NoFederation, Session
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A SuperLink with TLS and keys; the keys of two nodes, and those of strangers."""
+    folder = tmp_path_factory.mktemp("guarded")
+    keys, strangers = folder / "keys", folder / "strangers"
+    make_keys(keys, 2, [])
+    make_keys(strangers, 1, [])
+    place = Address(f"127.0.0.1:{free_port()}", keys / "ca.crt", keys / "secret")
+    link = SuperLink(folder / "link", place, keys)
+    with Session(link.here, print) as session:
+        session.register([keys / "node0.pub", keys / "node1.pub"])
+        yield link, keys, strangers
+    link.end()
+
+
+CASES = {
+    "no key": (None, "keys", "registered"),
+    "a key that is not registered": ("strangers/node0", "keys", "not registered"),
+    "a certificate that others signed": ("keys/node1", "strangers", "CERTIFICATE_VERIFY_FAILED"),
+    "plain text": (None, None, "by TLS alone"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_who_is_not_let_in(guarded, case, tmp_path, monkeypatch):
+    monkeypatch.setattr(join, "PATIENCE", 20.0)
+    link, keys, _ = guarded
+    key, ca, word = CASES[case]
+    folder = keys.parent
+    address = Address(link.address.place, None if ca is None else folder / ca / "ca.crt")
+    kept = tmp_path / "states"
+    kept.mkdir()
+    (kept / "mine.safetensors").write_bytes(b"as it was")
+    told = []
+    with Joined(
+        address, tmp_path, Place(part=0), None if key is None else folder / key, told.append
+    ) as node:
+        until = time.monotonic() + 180
+        with pytest.raises(NoFederation, match=word):
+            while time.monotonic() < until:
+                node.look()
+                time.sleep(0.2)
+    assert (kept / "mine.safetensors").read_bytes() == b"as it was"
+    assert not any("Joined" in text for text in told)
+
+
+def test_who_is_let_in(guarded, tmp_path):
+    link, keys, _ = guarded
+    told = []
+    with Joined(link.here, tmp_path, Place(part=0), keys / "node0", told.append) as node:
+        until = time.monotonic() + 120
+        while not any("Joined" in text for text in told) and time.monotonic() < until:
+            node.look()
+            time.sleep(0.2)
+    assert any("Joined" in text for text in told)
+
+
+def test_no_run_without_the_certificate(guarded):
+    link, _, strangers = guarded
+    address = Address(link.address.place, strangers / "ca.crt")
+    with Session(address, print) as session, pytest.raises(NoFederation, match="takes no run"):
+        session.open()
+
+
+def test_the_command_says_it_in_one_line(guarded, tmp_path):
+    link, keys, _ = guarded
+    words = [sys.executable, "-m", "undrift", "join", "--superlink", link.address.place]
+    words += ["--part", "0", "--ca", str(keys / "ca.crt"), "--states", str(tmp_path / "s")]
+    done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=180)
+    assert done.returncode == 1
+    assert "must be registered" in done.stderr.strip().splitlines()[-1]
