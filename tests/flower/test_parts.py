@@ -201,7 +201,8 @@ def test_there_is_no_superlink():
     assert not home.exists()
 
 
-def test_a_folder_of_states_has_one_node(tmp_path):
+def test_a_folder_of_states_has_one_node(tmp_path, monkeypatch):
+    monkeypatch.setattr("undrift.flower.join.ENDING", 0.5)
     place = Place(part=0)
     address = Address(f"127.0.0.1:{free_port()}")
     with (

@@ -73,6 +73,27 @@ Accept = Callable[[int, Reply], None]
 """Takes a client's reply, or raises :class:`Refused`."""
 
 
+class Asking:
+    """An exchange under way: who has not answered yet, and why not."""
+
+    def __init__(self, letters: Mapping[int, Letter], accept: Accept, group: str):
+        self.pending, self.accept, self.group = dict(letters), accept, group
+        self.words = dict.fromkeys(self.pending, "it has not joined")
+        """Why a client has not answered."""
+        self.trips: dict[int, Trip] = {}
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Nothing was sent yet, or all of it is lost."""
+        self.due = dict.fromkeys(self.pending, 0.0)
+        """When to ask a client; 0: it was not asked."""
+        self.sent: dict[str, Sent] = {}
+
+    def reasons(self) -> dict[int, str]:
+        """Why those that have not answered have not."""
+        return {client: self.words[client] for client in self.pending}
+
+
 class Carrier(Protocol):
     """Carries messages to nodes, and their replies back."""
 
@@ -118,7 +139,6 @@ class Correspondence:
         self._late: dict[str, Sent] = {}
         """Messages whose answers no longer count."""
         self._looked, self._life = 0.0, max(LIFE, options.deadline)
-        self._trips: dict[int, Trip] = {}
 
     def greeting(self) -> Letter:
         """What asks a node who it is."""
@@ -229,102 +249,92 @@ class Correspondence:
         self, letters: Mapping[int, Letter], accept: Accept, group: str, wait: bool
     ) -> dict[int, str]:
         """Have every client answer; who did not, and why."""
-        pending, failed, self._trips = dict(letters), dict[int, str](), {}
-        sent: dict[str, Sent] = {}
-        due = dict.fromkeys(pending, 0.0)
-        """When to ask next."""
-        began, words = time.monotonic(), dict.fromkeys(pending, "")
+        asking, began = Asking(letters, accept, group), time.monotonic()
         limit = began + self.options.deadline
-        while pending:
-            now = time.monotonic()
+        while asking.pending:
             try:
-                for client, letter in pending.items():
-                    node = self._nodes.get(client)
-                    if node is None or now < due[client]:
-                        continue
-                    if due[client]:
-                        self._note("asked again", group=group, client=client, why=words[client])
-                    id = self.session.push(node, *letter, self._life, group)
-                    due[client] = now + (self.options.deadline if id else AGAIN)
-                    words[client] = f"no answer within {self.options.deadline:g} s"
-                    if id:
-                        sent[id] = Sent(client, node, now)
-                replies = self.session.pull([*sent, *self._late])
-                moved = self._moved(pending)
+                self._send(asking)
+                replies = self.session.pull([*asking.sent, *self._late])
+                moved = self._moved(asking)
             except Lost:
                 self._forget_run()
-                sent.clear()
                 self.session.renew()
-                due = dict.fromkeys(pending, 0.0)
+                asking.begin_again()
                 continue
             for client in moved:
-                due[client] = 0.0
+                asking.due[client] = 0.0
             for reply in replies:
-                self._hear(reply, pending, sent, due, words, accept, group)
-            if not pending:
+                self._hear(reply, asking)
+            over = time.monotonic() > limit
+            if over and not wait:
                 break
-            if not wait and time.monotonic() > limit:
-                failed = {client: words[client] or "it has not joined" for client in pending}
-                break
-            if replies:
-                continue
-            time.sleep(LOOK)
-            if wait and time.monotonic() > limit:
+            if over and asking.pending:
                 limit = time.monotonic() + self.options.deadline
-                for client in pending:
-                    why = words[client] or "it has not joined"
+                for client, why in asking.reasons().items():
                     self.tell(f"Waiting for client {client}: {why}")
                     self._note("waited for", group=group, client=client, why=why)
-        self._late |= sent
-        self._late = {id: one for id, one in self._late.items() if now - one.at < self._life}
-        self.exchanges.append(Exchanged(group, time.monotonic() - began, self._trips))
-        return failed
+            if not replies:
+                time.sleep(LOOK)
+        now = time.monotonic()
+        known = self._late | asking.sent
+        self._late = {id: one for id, one in known.items() if now - one.at < LIFE}
+        self.exchanges.append(Exchanged(group, now - began, asking.trips))
+        return asking.reasons()
 
-    def _hear(
-        self,
-        reply: Reply,
-        pending: dict[int, Letter],
-        sent: dict[str, Sent],
-        due: dict[int, float],
-        words: dict[int, str],
-        accept: Accept,
-        group: str,
-    ) -> None:
-        """One reply."""
+    def _send(self, asking: Asking) -> None:
+        """Ask those whose turn it is, for the first time or again."""
+        now, deadline = time.monotonic(), self.options.deadline
+        for client, letter in asking.pending.items():
+            node, due = self._nodes.get(client), asking.due[client]
+            if node is None or now < due:
+                continue
+            if due:
+                why = asking.words[client]
+                self._note("asked again", group=asking.group, client=client, why=why)
+            id = self.session.push(node, *letter, LIFE, asking.group)
+            asking.due[client] = now + (deadline if id else AGAIN)
+            asking.words[client] = f"no answer within {deadline:g} s"
+            if id:
+                asking.sent[id] = Sent(client, node, now)
+
+    def _hear(self, reply: Reply, asking: Asking) -> None:
+        """Take one reply, if it counts."""
         if reply.id in self._late:
             late = self._late.pop(reply.id)
-            self._note("late or second answer, not counted", group=group, client=late.client)
-            return
-        one = sent.pop(reply.id)
+            what = "late or second answer, not counted"
+            return self._note(what, group=asking.group, client=late.client)
+        one = asking.sent.pop(reply.id)
         client = one.client
-        if client not in pending:
-            self._note("second answer, not counted", group=group, client=client)
-            return
+        if client not in asking.pending:
+            return self._note("second answer, not counted", group=asking.group, client=client)
         why = reply.error or str(reply.table.get("error", ""))
         if why and reply.table.get("lasting"):
             raise NoFederation(f"client {client} cannot go on: {why}")
         if not why:
             try:
-                accept(client, reply)
-                del pending[client]
-                self._trips[client] = _trip(one, reply)
-                return
+                asking.accept(client, reply)
+                del asking.pending[client]
+                asking.trips[client] = _trip(one, reply)
+                return None
             except (Refused, KeyError, ValueError, TypeError) as error:
                 why = f"an answer that cannot be used: {error}"
-                self._note("refused", group=group, client=client, why=why)
-        words[client] = why
-        due[client] = min(due[client], time.monotonic() + AGAIN)
+                self._note("refused", group=asking.group, client=client, why=why)
+        asking.words[client] = why
+        asking.due[client] = min(asking.due[client], time.monotonic() + AGAIN)
         if reply.error and self._nodes.get(client) == one.node:
             self._greeted.pop(one.node, None)  # it may be back under another number
+        return None
 
-    def _moved(self, pending: Mapping[int, Letter]) -> list[int]:
+    def _moved(self, asking: Asking) -> list[int]:
         """Clients that are on another node than before, of those that are waited for."""
         if time.monotonic() - self._looked < 1.0:
             return []
         self._looked = time.monotonic()
         before = dict(self._nodes)
         self._ask_new()
-        return [client for client in pending if self._nodes.get(client) != before.get(client)]
+        return [
+            client for client in asking.pending if self._nodes.get(client) != before.get(client)
+        ]
 
     def _note(self, what: str, **about: Any) -> None:
         """Write down what was out of the ordinary."""

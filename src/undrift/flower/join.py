@@ -31,6 +31,8 @@ HOPELESS = ("[code: 2001]", "CERTIFICATE_VERIFY_FAILED")
 """What Flower says to a node without a key, and of a certificate that others signed."""
 UNKNOWN = "[code: 2004]"
 """What it says to a key that is not registered, and to a node that was just killed."""
+ENDING = 10.0
+"""Seconds that a node may take to end."""
 LOOK = 0.2
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -53,13 +55,7 @@ class Joined:
     ):
         self.address, self.folder, self.key, self.tell = address, folder, key, tell
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self._held = hold(folder)
-        except BlockingIOError:
-            raise NoFederation(
-                f"{folder} is in use by another node: a second client needs a folder of its own, "
-                "--states FOLDER"
-            ) from None
+        self._held = _hold(folder)
         self.place = place._replace(name=place.name or node_name(folder), states=folder / "states")
         self._home = Path(tempfile.mkdtemp(prefix="undrift-"))
         self._began = time.monotonic()
@@ -178,6 +174,21 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def _hold(folder: Path) -> int:
+    """Have a folder alone; a node that is just ending is waited for."""
+    until = time.monotonic() + ENDING
+    while True:
+        try:
+            return hold(folder)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise NoFederation(
+                    f"{folder} is in use by another node: a second client needs a folder of its "
+                    "own, --states FOLDER"
+                ) from None
+            time.sleep(LOOK)
 
 
 def _speaks_tls(address: Address) -> bool:
