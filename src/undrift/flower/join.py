@@ -21,7 +21,7 @@ from undrift._files import hold, release
 from undrift.flower import client, shim
 from undrift.flower.place import Place, node_name
 from undrift.flower.processes import Process, module, script, searched, tool
-from undrift.flower.session import POLL, Address, NoFederation
+from undrift.flower.session import Address, NoFederation
 
 PATIENCE = 150.0
 """Seconds in which a node that was never let in gives up; one that was tries on."""
@@ -148,7 +148,7 @@ class Joined:
             "FLWR_HOME": str(self._home / "flower"),
             "PATH": searched(commands),
             client.SOCKET: str(self._home / "worker.sock"),
-            **POLL,
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
         }
 
     def _start_launcher(self) -> Process:

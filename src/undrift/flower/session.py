@@ -27,7 +27,6 @@ START = 90.0
 """Seconds that a Flower run may take to start."""
 LOOK = 0.2
 """Seconds between looks for replies."""
-POLL = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 
 
 class NoFederation(RuntimeError):
@@ -106,7 +105,6 @@ class Session:
             "FLWR_HOME": str(self.home / "flower"),
             "PATH": searched(self.home / "bin"),
             relay.SOCKET: str(self.home / "server.sock"),
-            **POLL,
         }
 
     def __enter__(self) -> Session:
