@@ -19,6 +19,7 @@ NOT_HERE = {
     "make demo": "makes an environment; tests/cli/test_demo.py compares what undrift demo prints",
     "make test": "runs this test",
     ". .venv/bin/activate": "is about a shell",
+    "undrift federate examples/federation.toml --local 3": "takes minutes; the slow suite does it",
 }
 """Commands that are not tried, and why."""
 

@@ -21,7 +21,7 @@ from undrift.engines import Simulate
 from undrift.flower.app import write_connection
 from undrift.flower.join import free_port
 from undrift.flower.processes import QUIET, Process, searched, tool
-from undrift.flower.session import POLL, Address
+from undrift.flower.session import Address
 from undrift.methods import Scaffold
 
 APP = Path(__file__).parents[2] / "examples/flower_app"
@@ -32,7 +32,7 @@ PATIENCE = 180.0
 def flower(folder, stack):
     """A SuperLink and its nodes, which end with the test."""
     address = Address(f"127.0.0.1:{free_port()}")
-    environment = {"PATH": searched(), "OMP_NUM_THREADS": "1", **POLL}
+    environment = {"PATH": searched(), "OMP_NUM_THREADS": "1"}
     link = [tool("flower-superlink"), "--insecure", "--host", address.host]
     link += ["--port", str(address.port), "--disable-runtime-dependency-installation"]
     home = {**environment, "FLWR_HOME": str(folder / "link")}

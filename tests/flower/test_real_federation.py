@@ -2,11 +2,13 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
+from undrift.cli import main as undrift
 from undrift.flower.federation import FlowerFederation
 from undrift.flower.local import Local
 from undrift.flower.session import Session
@@ -108,3 +110,14 @@ def test_ten_rounds_of_ten_methods(session, name, tmp_path):
     federation = compare(session, name, 10, tmp_path)
     seconds = [round(one.seconds, 2) for one in federation.exchanges]
     print(json.dumps({name: seconds, "all": round(time.monotonic() - began, 1)}))
+
+
+@pytest.mark.slow
+def test_the_example_from_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    example = str(Path(__file__).parents[2] / "examples" / "federation.toml")
+    assert undrift(["federate", example, "--local", "3", "--json"]) == 0
+    far = json.loads(capsys.readouterr().out)["runs"]
+    assert undrift(["run", example, "-s", "name=simulated", "--json"]) == 0
+    near = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["model"] for run in far] == [run["model"] for run in near]
