@@ -72,6 +72,18 @@ def settings(method):
     return {"batch": batch, "cohort": cohort, "steps": steps, "seed": 3}
 
 
+def losing(engine, lost):
+    """Have ``lost(order, client)`` decide whose work does not arrive."""
+    collect = engine.collect
+
+    def collected(order, down):
+        (work,) = collect(order, down)
+        gone = {client: "lost" for client in work.members.tolist() if lost(order, client)}
+        return [work._replace(failed=gone)]
+
+    engine.collect = collected
+
+
 def apart(a, b):
     return float((a.x - b.x).norm() / b.x.norm().clamp(min=1e-300))
 
@@ -166,14 +178,7 @@ def test_work_that_does_not_count_is_rolled_back(tmp_path):
         return answer
 
     calls.reach = lose
-    collect = near.collect
-
-    def lose_too(order, down):
-        (work,) = collect(order, down)
-        gone = {c: "lost" for c in work.members.tolist() if (order.round, c) in lost}
-        return [work._replace(failed=gone)]
-
-    near.collect = lose_too
+    losing(near, lambda order, client: (order.round, client) in lost)
     for _ in range(5):
         far.run_round()
         near.run_round()
@@ -195,18 +200,7 @@ def test_a_client_lost_in_the_second_phase_begins_the_round_again(tmp_path):
         return do()
 
     calls.reach = lose
-    collect = near.collect
-
-    def lose_too(order, down):
-        (work,) = collect(order, down)
-        gone = {
-            c: "lost"
-            for c in work.members.tolist()
-            if order.place == 1 and victims.get(order.round) == c
-        }
-        return [work._replace(failed=gone)]
-
-    near.collect = lose_too
+    losing(near, lambda order, client: order.place and victims.get(order.round) == client)
     for _ in range(5):
         far.run_round()
         near.run_round()
