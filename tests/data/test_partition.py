@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from undrift.core.streams import Streams
 from undrift.data import partition
 
 SPLITS = {
@@ -124,3 +125,59 @@ def test_bad_concentrations(split, beta):
 def test_impossible_requests(labels, clients):
     with pytest.raises(ValueError, match=r"labels must be|at least one client"):
         partition.iid(labels, clients, np.random.default_rng(0))
+
+
+def test_a_seed_is_that_of_a_named_problem():
+    labels = np.arange(90) % 7
+    for split in (partition.iid, partition.dirichlet, partition.by_label, partition.by_size):
+        named = split(labels, 5, Streams(3).at("data"))
+        assert all(map(np.array_equal, split(labels, 5, seed=3), named))
+        assert not all(map(np.array_equal, split(labels, 5), named))
+
+
+@pytest.mark.parametrize("seed", [0.1, True, -1, "a", None])
+def test_other_seeds_are_refused(seed):
+    """A beta in the place of the seed is not taken for one."""
+    with pytest.raises(ValueError, match=r"seed = .* give beta and shards by name"):
+        partition.dirichlet(np.arange(9) % 2, 3, seed)
+
+
+def test_measured_numbers_are_not_classes():
+    numbers = np.random.default_rng(0).normal(size=50)
+    for split in (partition.dirichlet, partition.dirichlet_balanced):
+        with pytest.raises(ValueError, match="not classes; put them into groups"):
+            split(numbers, 3)
+        assert len(split(np.digitize(numbers, [-0.5, 0.5]), 3)) == 3
+    assert len(partition.by_label(numbers, 3)) == 3
+
+
+def test_sizes_are_uneven_and_samples_are_not():
+    labels = np.arange(3000) % 3
+    parts = partition.by_size(labels, 10, seed=1, beta=0.5)
+    sizes = np.array([len(part) for part in parts])
+    assert sizes.max() > 4 * sizes.min() and sizes.min() >= 1
+    shares = partition.label_counts(parts, labels)[sizes > 200] / sizes[sizes > 200, None]
+    np.testing.assert_allclose(shares, 1 / 3, atol=0.1)
+    assert all(map(np.array_equal, parts, partition.by_size(3000, 10, seed=1, beta=0.5)))
+    with pytest.raises(ValueError, match="4 clients cannot share 3 samples"):
+        partition.iid(3, 4)
+
+
+def test_every_group_is_a_client():
+    parts = partition.by_group(np.array(["rome", "oslo", "rome", "bern"]))
+    assert [part.tolist() for part in parts] == [[3], [1], [0, 2]]
+    with pytest.raises(ValueError, match="one per sample"):
+        partition.by_group(np.zeros((2, 2)))
+
+
+def test_a_share_of_every_client_is_held_out():
+    parts = partition.dirichlet(np.arange(400) % 4, 9, beta=0.1)
+    left, taken = partition.hold_out(parts, 0.2, seed=2)
+    for part, kept, held in zip(parts, left, taken, strict=True):
+        assert np.array_equal(np.sort(np.concatenate([kept, held])), part) and len(kept)
+        if len(part) > 1:
+            assert len(held) == min(max(round(0.2 * len(part)), 1), len(part) - 1)
+    assert not all(map(np.array_equal, taken, partition.hold_out(parts, 0.2, seed=3)[1]))
+    for share in (0, 1, 1.5):
+        with pytest.raises(ValueError, match="share"):
+            partition.hold_out(parts, share)

@@ -1,6 +1,7 @@
-"""Ways to split a labelled data set among clients.
+"""Ways to split a data set among clients.
 
 Every function returns an ascending index array per client; each sample has exactly one client.
+``seed`` is a number, or a NumPy generator to draw from.
 """
 
 from __future__ import annotations
@@ -11,23 +12,63 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
+from undrift.core.params import not_allowed
+from undrift.core.streams import Streams
+
 Parts = list[NDArray[np.int64]]
+Seed = int | Generator
 
 
-def iid(labels: ArrayLike, clients: int, rng: Generator, *, allow_empty: bool = False) -> Parts:
-    """Shuffled and cut into equal parts (sizes differ by at most one)."""
-    total = sample_count(labels, clients, allow_empty)
-    return ascending(np.array_split(rng.permutation(total), clients))
+def iid(samples: ArrayLike, clients: int, seed: Seed = 0, *, allow_empty: bool = False) -> Parts:
+    """Shuffled and cut into equal parts (sizes differ by at most one).
+
+    ``samples`` is how many there are, or their labels.
+    """
+    total = sample_count(samples, clients, allow_empty)
+    return ascending(np.array_split(generator(seed).permutation(total), clients))
+
+
+def by_size(
+    samples: ArrayLike,
+    clients: int,
+    seed: Seed = 0,
+    beta: float = 0.5,
+    *,
+    allow_empty: bool = False,
+) -> Parts:
+    """Shuffled and cut into parts whose sizes are drawn from Dir(beta): smaller is more uneven.
+
+    ``samples`` is how many there are, or their labels.
+    """
+    total = sample_count(samples, clients, allow_empty)
+    return dirichlet(np.zeros(total), clients, seed, beta, allow_empty=allow_empty)
+
+
+def by_group(groups: ArrayLike) -> Parts:
+    """A client for every group, in ascending order: the users, sites or days that samples are from.
+
+    >>> [part.tolist() for part in by_group(["b", "a", "b"])]
+    [[1], [0, 2]]
+    """
+    groups = np.asarray(groups)
+    sample_count(groups, 1, allow_empty=False)
+    return positions_by_label(groups)
 
 
 def dirichlet(
-    labels: ArrayLike, clients: int, rng: Generator, beta: float, *, allow_empty: bool = False
+    labels: ArrayLike,
+    clients: int,
+    seed: Seed = 0,
+    beta: float = 0.5,
+    *,
+    allow_empty: bool = False,
 ) -> Parts:
     """Each class is shared out in proportions drawn from Dir(beta); clients have different sizes.
 
     Unless ``allow_empty``, a client left with nothing takes a random sample from the largest one.
     """
-    total = sample_count(labels, clients, allow_empty)
+    total, rng = sample_count(labels, clients, allow_empty), generator(seed)
+    _refuse_continuous(labels)
     owner = np.empty(total, dtype=np.int64)
     for members in positions_by_label(labels):
         share = dirichlet_rows(rng, beta, clients, 1)[0]
@@ -44,7 +85,12 @@ def dirichlet(
 
 
 def dirichlet_balanced(
-    labels: ArrayLike, clients: int, rng: Generator, beta: float, *, allow_empty: bool = False
+    labels: ArrayLike,
+    clients: int,
+    seed: Seed = 0,
+    beta: float = 0.5,
+    *,
+    allow_empty: bool = False,
 ) -> Parts:
     """Clients of equal size (within one), each with class frequencies drawn from Dir(beta).
 
@@ -52,7 +98,8 @@ def dirichlet_balanced(
     random among those who drew it, and the others draw again from what is left, so that every
     sample is used.
     """
-    total = sample_count(labels, clients, allow_empty)
+    total, rng = sample_count(labels, clients, allow_empty), generator(seed)
+    _refuse_continuous(labels)
     classes = positions_by_label(labels)
     prior = dirichlet_rows(rng, beta, len(classes), clients)
     left = np.array([len(members) for members in classes])
@@ -73,10 +120,10 @@ def dirichlet_balanced(
 
 
 def by_label(
-    labels: ArrayLike, clients: int, rng: Generator, shards: int = 2, *, allow_empty: bool = False
+    labels: ArrayLike, clients: int, seed: Seed = 0, shards: int = 2, *, allow_empty: bool = False
 ) -> Parts:
     """Sorted by label and cut into equal shards; every client gets ``shards`` random ones."""
-    total = sample_count(labels, clients, allow_empty)
+    total, rng = sample_count(labels, clients, allow_empty), generator(seed)
     if shards < 1:
         raise ValueError(f"a client needs at least one shard; got shards = {shards}")
     if clients * shards > total and not allow_empty:
@@ -91,6 +138,26 @@ def by_label(
     return ascending([np.concatenate([pieces[k] for k in mine]) for mine in order])
 
 
+def hold_out(parts: Sequence[ArrayLike], share: float, seed: Seed = 0) -> tuple[Parts, Parts]:
+    """``share`` of every client's samples set aside at random: what is left, and what was taken.
+
+    Of a client with two samples or more at least one is taken, and at least one is left.
+
+    >>> left, taken = hold_out([range(10), range(10, 14)], 0.25)
+    >>> [len(part) for part in left], [len(part) for part in taken]
+    ([8, 3], [2, 1])
+    """
+    if not 0 < share < 1:
+        raise ValueError(not_allowed("share", share, "number > 0 and < 1"))
+    rng, left, taken = generator(seed), [], []
+    for part in parts:
+        order = rng.permutation(np.asarray(part, dtype=np.int64))
+        size = min(max(round(share * len(order)), 1), len(order) - 1)
+        left.append(np.sort(order[size:]))
+        taken.append(np.sort(order[:size]))
+    return left, taken
+
+
 def label_counts(parts: Sequence[ArrayLike], labels: ArrayLike) -> NDArray[np.int64]:
     """Samples per client and class ``[clients, classes]``, the classes in ascending order."""
     names, which = np.unique(np.asarray(labels), return_inverse=True)
@@ -98,20 +165,45 @@ def label_counts(parts: Sequence[ArrayLike], labels: ArrayLike) -> NDArray[np.in
     return np.stack([np.bincount(mine, minlength=len(names)) for mine in held])
 
 
-def sample_count(labels: ArrayLike, clients: int, allow_empty: bool) -> int:
-    labels = np.asarray(labels)
+def generator(seed: Seed) -> Generator:
+    """What a split draws from; the same numbers as a named problem's with that seed."""
+    if isinstance(seed, Generator):
+        return seed
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        allowed = "whole number >= 0 or a NumPy generator; give beta and shards by name"
+        raise ValueError(not_allowed("seed", seed, allowed))
+    return Streams(int(seed)).at("data")
+
+
+def sample_count(samples: ArrayLike, clients: int, allow_empty: bool) -> int:
+    """How many samples there are, by their number or by their labels."""
+    known = isinstance(samples, int | np.integer)
+    count = len(range(int(samples))) if known else _length(np.asarray(samples))  # type: ignore[arg-type]
+    if clients < 1:
+        raise ValueError(f"a federation needs at least one client; got clients = {clients}")
+    if clients > count and not allow_empty:
+        raise ValueError(
+            f"{clients} clients cannot share {count} samples; lower clients or allow empty ones"
+        )
+    return count
+
+
+def _length(labels: NDArray[np.generic]) -> int:
     if labels.ndim != 1 or not len(labels):
         raise ValueError(
             f"labels must be a non-empty list, one per sample; got an array of shape {labels.shape}"
         )
-    if clients < 1:
-        raise ValueError(f"a federation needs at least one client; got clients = {clients}")
-    if clients > len(labels) and not allow_empty:
-        raise ValueError(
-            f"{clients} clients cannot share {len(labels)} samples; "
-            "lower clients or allow empty ones"
-        )
     return len(labels)
+
+
+def _refuse_continuous(labels: ArrayLike) -> None:
+    """Refuse measured numbers, which would be as many classes as there are samples."""
+    labels = np.asarray(labels)
+    if labels.dtype.kind == "f" and (labels != np.rint(labels)).any():
+        raise ValueError(
+            "these labels are measured numbers, not classes; put them into groups first, as by "
+            "np.digitize, or split them by size or at random"
+        )
 
 
 def positions_by_label(labels: ArrayLike) -> list[NDArray[np.int64]]:

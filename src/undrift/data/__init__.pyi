@@ -1,0 +1,10 @@
+from .images import ImageSet as ImageSet
+from .images import load_images as load_images
+from .partition import by_group as by_group
+from .partition import by_label as by_label
+from .partition import by_size as by_size
+from .partition import dirichlet as dirichlet
+from .partition import dirichlet_balanced as dirichlet_balanced
+from .partition import hold_out as hold_out
+from .partition import iid as iid
+from .partition import label_counts as label_counts
