@@ -122,8 +122,8 @@ def plain(data: ImageSet, precision: str, rounds: int = 2) -> float:
             chosen = rows[positions[0][positions[0] >= 0]]
             with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
                 loss = nn.functional.cross_entropy(
-                    net(task.placed.prepare(task.placed.samples.x[chosen], draws)),
-                    task.placed.samples.y[chosen],
+                    net(task.placed.prepare(task.placed.samples.train.x[chosen], draws)),
+                    task.placed.samples.train.y[chosen],
                 )
             optimizer.zero_grad()
             loss.backward()

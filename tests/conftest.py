@@ -61,6 +61,7 @@ THOROUGH = {
     "runs/test_loggers.py",
     "test_examples.py",
     "test_readme.py",
+    "test_your_data.py",
     "typing/test_user_file.py",
 }
 """Files and tests that start processes, drive a browser, read whole data sets or train for long."""

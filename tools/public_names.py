@@ -28,6 +28,7 @@ RUNNING = {
     "Recorded": "runs.results",
     "History": "runs.history",
 }
+PROBLEMS = {"Neural": "problems.neural.problem"}
 ENGINES = {"Simulate": "engines.simulate", "Wire": "engines.wire"}
 CONTRACTS = dict.fromkeys(
     (
@@ -81,7 +82,7 @@ def methods() -> dict[str, str]:
 
 def homes() -> dict[str, str]:
     """Every public name but the packages, and the module that defines it."""
-    return {**RUNNING, **ENGINES, **CONTRACTS, **methods()}
+    return {**RUNNING, **PROBLEMS, **ENGINES, **CONTRACTS, **methods()}
 
 
 def names() -> list[str]:
@@ -135,6 +136,12 @@ def page() -> str:
         "",
         "## Running",
         *_table(RUNNING),
+        "",
+        "## Your own network",
+        "[your-data.md](your-data.md) shows it on data of every kind. The other problems are in",
+        "`ud.problems`.",
+        "",
+        *_table(PROBLEMS),
         "",
         "## Engines",
         *_table(ENGINES),

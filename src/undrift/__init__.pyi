@@ -63,6 +63,7 @@ from .methods.scaffold import Scaffold
 from .methods.scaffoldm import ScaffoldM
 from .methods.sonata import SONATA
 from .methods.svrp import SVRP
+from .problems.neural.problem import Neural
 from .runs.api import load, resume, run, run_spec
 from .runs.history import History
 from .runs.results import Recorded, Run, Runs
@@ -109,6 +110,7 @@ __all__ = [
     "Mime",
     "MimeLite",
     "MimeMVR",
+    "Neural",
     "Oracle",
     "Phase",
     "Problem",

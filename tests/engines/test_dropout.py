@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from tests.objectives.world import CPU, DIGITS, PARTS, PIPELINE, points
+from tests.objectives.world import CPU, DIGITS, PARTS, PIPELINE, close, points
 from tests.reference import masks
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -298,7 +298,7 @@ def test_gradients_are_taken_in_training_mode_and_metrics_in_evaluation():
     assert modes == {(True, True), (False, False)}
 
 
-# -- chance of other kinds is refused
+# -- chance of other kinds
 # --------------------------------------------------------------------------------
 
 
@@ -333,30 +333,56 @@ class Attentive(nn.Module):
         return self.head(self.body(rows, rows, rows, need_weights=False)[0].mean(1))
 
 
-CHANCE = {
+SEEDED = {
     "F.dropout": lambda: Drawing(lambda net, z: nn.functional.dropout(z, 0.5, net.training)),
-    "F.dropout at any time": lambda: Drawing(lambda net, z: nn.functional.dropout(z, 0.5)),
-    "noise": lambda: Drawing(lambda net, z: z + torch.randn_like(z)),
-    "noise in evaluation": lambda: Drawing(
-        lambda net, z: z if net.training else z + torch.rand(10)
-    ),
-    "Python's": lambda: Drawing(lambda net, z: z * random.random()),
-    "NumPy's": lambda: Drawing(lambda net, z: z * np.random.rand()),
+    "noise": lambda: Drawing(lambda net, z: z + torch.randn_like(z) if net.training else z),
     "RReLU": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.RReLU()),
     "AlphaDropout": lambda: nn.Sequential(nn.Flatten(), nn.AlphaDropout(0.1), nn.Linear(64, 10)),
     "LSTM": lambda: Recurrent(dropout=0.1),
     "attention": lambda: Attentive(dropout=0.1),
 }
+REFUSED = {
+    "F.dropout at any time": lambda: Drawing(lambda net, z: nn.functional.dropout(z, 0.5)),
+    "noise in evaluation": lambda: Drawing(
+        lambda net, z: z if net.training else z + torch.rand(10)
+    ),
+    "Python's": lambda: Drawing(lambda net, z: z * random.random()),
+    "NumPy's": lambda: Drawing(lambda net, z: z * np.random.rand()),
+}
 
 
-@pytest.mark.parametrize("what", CHANCE)
-def test_chance_of_other_kinds_is_refused(what):
+@pytest.mark.parametrize("what", SEEDED)
+def test_what_a_network_draws_itself_follows_from_the_seed(what):
+    """Engines agree, runs repeat, and the caller's generator is left alone."""
     with seeded(0):
-        net = CHANCE[what]()
+        problem = Neural(SEEDED[what](), DIGITS, PARTS).to(torch.float64, CPU)
+    assert problem.drops and not problem.placed.stacked and problem.together == 6
+    random = torch.get_rng_state()
+    fast, slow, again, other = (
+        played(FedAvg(lr=0.1), problem, kind, rounds=2, steps=2, batch=4, seed=seed)
+        for kind, seed in ((Simulate, 0), (Wire, 0), (Simulate, 0), (Simulate, 1))
+    )
+    close(fast.x, slow.x, 1e-12)
+    assert torch.equal(fast.x, again.x) and not torch.equal(fast.x, other.x)
+    x = fast.x
+    assert problem.metrics(x) == problem.metrics(x)
+    y, batch = points(problem), torch.zeros(6, 2, dtype=torch.int64)
+    keys = torch.arange(6)
+    full, drawn = problem.at().grad(y), problem.at().grad(y, batch, None, keys)
+    assert torch.equal(full, problem.at().grad(y))
+    assert torch.equal(drawn, problem.at().grad(y, batch, None, keys))
+    assert not torch.equal(drawn, problem.at().grad(y, batch, None, keys + 1))
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_chance_that_cannot_be_repeated_is_refused(what):
+    with seeded(0):
+        net = REFUSED[what]()
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[2]
-    with pytest.raises(ValueError, match="draws random numbers of its own") as error:
+    with pytest.raises(ValueError, match="draws random numbers") as error:
         Neural(net, DIGITS, PARTS)
-    assert "\n" not in str(error.value) and "use nn.Dropout" in str(error.value)
+    assert "\n" not in str(error.value)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (random.getstate(), np.random.get_state()[2]) == before[1:]
 

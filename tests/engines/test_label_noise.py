@@ -40,7 +40,7 @@ def noise(problem, seed=0, **given):
 def labels(problem):
     """The labels of each client; for logistic the rows, which are -label * features."""
     if isinstance(problem, Neural):
-        return [problem.placed.samples.y[part] for part in problem.parts]
+        return [problem.placed.samples.train.y[part] for part in problem.parts]
     table = problem.table.labels if hasattr(problem, "table") else problem.rows
     spans = zip(problem.held.first, problem.held.sizes, strict=True)
     return [table[first : first + size] for first, size in spans]
@@ -84,8 +84,8 @@ def test_every_other_class_is_drawn():
 def test_the_test_set_is_left_alone():
     problem = PROBLEMS["network"]
     wrong = problem.with_label_noise(noise(problem))
-    for part in ("x", "test_x", "test_y"):
-        assert getattr(wrong.placed.samples, part) is getattr(problem.placed.samples, part)
+    assert wrong.placed.samples.train.x is problem.placed.samples.train.x
+    assert wrong.placed.samples.test is problem.placed.samples.test
     x = problem.start()
     assert wrong.metrics(x) == problem.metrics(x)
 

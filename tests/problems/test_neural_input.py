@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.parametrizations import spectral_norm
-from torch.utils.data import TensorDataset
 
 from tests.objectives.world import CPU, DIGITS, PARTS, PIPELINE, network, points
 from undrift.engines import Simulate, Wire
@@ -101,7 +100,7 @@ def test_bytes_are_scaled_as_ever():
 def test_tokens_stay_whole_numbers(dtype):
     net = made(lambda: nn.Embedding(13, 3), nn.Flatten, lambda: nn.Linear(192, 10))
     problem = Neural(net, tokens(dtype), PARTS).to(torch.float64, CPU)
-    assert problem.placed.prepare(problem.placed.samples.x).dtype == dtype
+    assert problem.placed.prepare(problem.placed.samples.train.x).dtype == dtype
     fast, slow = (kind(FedAvg(lr=0.5), problem, steps=3, batch=8) for kind in (Simulate, Wire))
     before = problem.metrics(fast.x)["loss"]
     for _ in range(5):
@@ -237,16 +236,6 @@ WRONG = {
         TypeError,
         "images must be a torch tensor .*; got a ndarray",
     ),
-    "a pair": (
-        lambda: Neural(network(), (DIGITS.images, DIGITS.labels), PARTS),
-        TypeError,
-        "ImageSet.*; got a tuple",
-    ),
-    "a data set of torch": (
-        lambda: Neural(network(), TensorDataset(DIGITS.images, DIGITS.labels), PARTS),
-        TypeError,
-        "ImageSet.*; got a TensorDataset",
-    ),
     "a number of classes": (
         lambda: Neural(network(), images(classes=10), PARTS),
         TypeError,
@@ -307,8 +296,8 @@ WRONG = {
 @pytest.mark.parametrize(
     ("name", "sentence"),
     {
-        "images": "sample 7 of images, which client {}",
-        "test_images": "sample 7 of test_images has numbers",
+        "images": "^sample 7 of client {}: its inputs hold",
+        "test_images": "^test sample 7: its inputs hold",
     }.items(),
 )
 def test_inputs_that_are_not_finite_are_refused_by_sample_and_client(name, sentence, number):

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampl
 
 from undrift.core.problem import Oracle, Problem
 from undrift.engines.format import content, form
+from undrift.models.batch_norm import refuse_batch_statistics
 from undrift.models.layout import flatten, unflatten
-from undrift.models.net import refuse_batch_statistics
 
 CHUNK = 256
 """Samples that a gradient on all of them takes at a time."""

@@ -1,8 +1,10 @@
+from .batch_norm import freeze_batch_norm as freeze_batch_norm
+from .batch_norm import refuse_batch_statistics as refuse_batch_statistics
+from .batch_norm import to_group_norm as to_group_norm
 from .layout import Layout as Layout
 from .layout import flatten as flatten
 from .layout import unflatten as unflatten
 from .named import build as build
 from .named import registry as registry
 from .net import Net as Net
-from .net import refuse_batch_statistics as refuse_batch_statistics
 from .net import with_projection as with_projection

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
 
 
 class Net(nn.Module):
@@ -83,13 +82,17 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def refuse_batch_statistics(module: nn.Module) -> None:
-    """Refuse layers whose output or state depends on the other samples of a batch."""
+def refuse_lazy(module: nn.Module) -> None:
+    """Refuse layers that take their shapes from the first sample they see."""
     for name, layer in module.named_modules():
-        running = isinstance(layer, _InstanceNorm) and layer.track_running_stats
-        if running or isinstance(layer, _BatchNorm):
-            where = f" at {name!r}" if name else ""
+        held = (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
+        if any(map(is_lazy, held)):
             raise ValueError(
-                f"the {type(layer).__name__}{where} keeps statistics of its batches, which clients "
-                "with different data do not share; use GroupNorm instead"
+                f"the {where(name, layer)} has no shape before it has seen a sample; "
+                "run the module on one first"
             )
+
+
+def where(name: str, layer: nn.Module) -> str:
+    """A layer in messages, with its name in the module."""
+    return f"{type(layer).__name__} at {name!r}" if name else type(layer).__name__

@@ -511,7 +511,7 @@ def _split(problem: LogisticRegression | Images, labels: NDArray[np.generic], se
         return partition.iid(labels, n, rng)
     if problem.partition == "by-label":
         return partition.by_label(labels, n, rng, shards=problem.shards)
-    by_dirichlet = {
+    by_dirichlet: dict[str, Callable[..., Parts]] = {
         "dirichlet": partition.dirichlet,
         "dirichlet-balanced": partition.dirichlet_balanced,
         "fedspeed": paper_partitions.fedspeed,

@@ -1,51 +1,42 @@
-"""What a network is made of, checked once: what is wrong is refused with the remedy."""
+"""What a network is made from, checked once: what is wrong is refused with the remedy."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence, Sized
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence, Sized
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from undrift.core.params import BadParameters
-from undrift.models.net import Net, refuse_batch_statistics
+from undrift.models.batch_norm import refuse_batch_statistics
+from undrift.models.net import Net, refuse_lazy
 from undrift.objectives.base import Objective
+from undrift.problems.neural.table import Federation, Fields, Held, Rows, refuse_unfinite
+from undrift.problems.ragged import positions
 
 if TYPE_CHECKING:
-    from undrift.data.augment import Pipeline
     from undrift.data.images import ImageSet
 
+Result = TypeVar("Result")
 FIELDS = ("images", "labels", "test_images", "test_labels", "classes")
-CHANCE = (
-    "the network draws random numbers of its own, as F.dropout, nn.AlphaDropout and nn.RReLU do, "
-    "and nn.LSTM and nn.MultiheadAttention with dropout: no run could be repeated; use nn.Dropout "
-    "itself, not a subclass, or set that rate to 0"
-)
 
 
-class Samples(NamedTuple):
-    """Inputs as they were given, and labels int64 ``[n]``."""
-
-    x: Tensor
-    y: Tensor
-    test_x: Tensor
-    test_y: Tensor
-
-    def to(self, device: torch.device) -> Samples:
-        return Samples(*(part.to(device) for part in self))
+def is_image_set(given: object) -> TypeGuard[ImageSet]:
+    return all(hasattr(given, name) for name in FIELDS)
 
 
-def samples(data: ImageSet, pipeline: Pipeline | None) -> Samples:
-    """The samples of an image set, unchanged."""
-    if not all(hasattr(data, name) for name in FIELDS):
-        raise TypeError(
-            f"data must be an undrift.data.images.ImageSet({', '.join(FIELDS)}, name); "
-            f"got a {type(data).__name__}"
+def images(data: ImageSet, parts: Sequence[ArrayLike] | None, test: object) -> Federation:
+    """The samples of an image set, unchanged, and whose they are."""
+    if test is not None:
+        raise ValueError("an ImageSet has test images of its own: leave out test")
+    if parts is None:
+        raise ValueError(
+            "parts must say which images each client holds, as "
+            "parts=undrift.data.iid(data.labels, clients=10)"
         )
     if not isinstance(data.classes, Sized):
         raise TypeError(
@@ -65,29 +56,19 @@ def samples(data: ImageSet, pipeline: Pipeline | None) -> Samples:
         raise ValueError(
             f"images are {x.dtype}, but test_images are {test_x.dtype}; give both in one dtype"
         )
-    if pipeline is not None and x.dtype != torch.uint8:
+    train, tested = Held(Rows(x, y)), Held(Rows(test_x, test_y))
+    found = Federation(train, positions(parts, len(y)), tested, None)
+    refuse_unfinite(found)
+    return found
+
+
+def refuse_pipeline(x: Fields) -> None:
+    """Refuse to normalise what are no images."""
+    kind = x.dtype if isinstance(x, Tensor) else f"a {type(x).__name__}"
+    if kind != torch.uint8:
         raise ValueError(
-            f"a pipeline normalises uint8 images, but these are {x.dtype}; give the uint8 images, "
+            f"a pipeline normalises uint8 images, but these are {kind}; give the uint8 images, "
             "or leave pipeline out: other inputs reach the network as they are"
-        )
-    return Samples(x, y, test_x, test_y)
-
-
-def refuse_unfinite(samples: Samples, parts: Sequence[np.ndarray]) -> None:
-    """Refuse inputs with NaN or infinite numbers."""
-    for name, x in (("images", samples.x), ("test_images", samples.test_x)):
-        if not x.is_floating_point() or not x.numel():
-            continue
-        low, high = x.aminmax()
-        if bool(low.isfinite()) and bool(high.isfinite()):
-            continue
-        sample = next(k for k in range(len(x)) if not bool(x[k].isfinite().all()))
-        holders = (c for c, part in enumerate(parts) if sample in part)
-        client = next(holders, None) if x is samples.x else None
-        held = "" if client is None else f", which client {client} holds,"
-        raise ValueError(
-            f"sample {sample} of {name}{held} has numbers that are not finite; "
-            "remove it or replace them"
         )
 
 
@@ -108,14 +89,7 @@ def refuse_module(module: object) -> None:
     if not isinstance(module, nn.Module):
         raise TypeError(f"the network must be a torch.nn.Module; got {module!r}")
     refuse_batch_statistics(module)
-    for name, layer in module.named_modules():
-        held = (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
-        if any(map(is_lazy, held)):
-            where = f" at {name!r}" if name else ""
-            raise ValueError(
-                f"the {type(layer).__name__}{where} has no shape before it has seen a sample; "
-                "run the module on one first"
-            )
+    refuse_lazy(module)
 
 
 def refuse_inside(net: nn.Module, loss: Objective) -> None:
@@ -153,25 +127,38 @@ def refuse_memory(before: nn.Module, after: nn.Module) -> None:
             )
 
 
-@contextmanager
-def repeatable() -> Iterator[None]:
-    """Refuse a network that draws from a generator of the process; their states are restored."""
+def drawing(who: str, work: Callable[[], Result]) -> tuple[Result, bool]:
+    """What ``work`` gives, and whether it draws from torch's generator, whose state is restored.
+
+    Refused if it draws from the generators of Python or NumPy.
+    """
     own, numpys = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
-        before = _generators()
+        torchs, others = torch.get_rng_state(), _generators()
         try:
-            yield
-            if _generators() != before:
-                raise ValueError(CHANCE)
+            found = work()
+            if _generators() != others:
+                raise ValueError(
+                    f"{who} draws random numbers by Python or NumPy, so that no run could be "
+                    "repeated; draw them by torch"
+                )
+            return found, not torch.equal(torch.get_rng_state(), torchs)
         finally:
             random.setstate(own)
             np.random.set_state(numpys)
 
 
+def repeatable(who: str, work: Callable[[], Result], remedy: str) -> Result:
+    """What ``work`` gives; refused if it draws random numbers."""
+    found, draws = drawing(who, work)
+    if draws:
+        raise ValueError(f"{who} draws random numbers, so that no model could be judged; {remedy}")
+    return found
+
+
 def _generators() -> tuple[object, ...]:
     state = np.random.get_state(legacy=False)["state"]
-    numpys = {name: np.asarray(part).tolist() for name, part in state.items()}
-    return torch.get_rng_state().tolist(), random.getstate(), numpys
+    return random.getstate(), {name: np.asarray(part).tolist() for name, part in state.items()}
 
 
 def _tensor(name: str, given: object) -> Tensor:

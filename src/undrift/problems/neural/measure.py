@@ -1,65 +1,245 @@
-"""How good a model is on labelled samples."""
+"""How good a model is on some samples: sums over them, which add up over batches and clients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from undrift.core.params import BadParameters, unknown
+from undrift.data.files import brief
+from undrift.problems.neural.loss import IGNORED, called, shown
+from undrift.problems.neural.table import Fields, Output, Rows, Table
+
 PASS = 512
 """Samples per forward pass on a CPU; ten times as many on a GPU."""
+NOBODY = np.array([], dtype=np.int64)
+TAKEN = ("round", "loss", "gap", "distance", "grad_norm", "drift", "seconds", "note", "status")
+"""Columns that a metric cannot be called."""
+
+Columns = tuple[Tensor, Tensor | None]
+"""For each sample a number per metric ``[n, k]``, and how much those count (``None``: 1)."""
+Values = Tensor | tuple[Tensor, Tensor]
+Metric = Callable[[Output, Output], Values]
+"""Of outputs and targets: a number for each sample; or such numbers, and how much each counts."""
+
+
+class Judge:
+    """A loss and metrics, by name."""
+
+    def __init__(
+        self,
+        loss: Callable[[Output, Output], Tensor],
+        metrics: Mapping[str, Metric],
+        alone: bool = False,
+    ):
+        self.loss, self.metrics, self.alone = loss, dict(metrics), alone
+        self.names = ("loss", *metrics)
+
+    def columns(self, outputs: Output, targets: Output) -> Columns:
+        found: list[Values] = [self.loss(outputs, targets)]
+        found += [metric(outputs, targets) for metric in self.metrics.values()]
+        pairs = [v if isinstance(v, tuple) else (v, torch.ones_like(v)) for v in found]
+        values, counts = (torch.stack([v.double() for v in part], -1) for part in zip(*pairs))  # noqa: B905
+        return values, counts if any(isinstance(v, tuple) for v in found) else None
+
+    def means(self, totals: Tensor) -> dict[str, float]:
+        """What :func:`added` has found, by name."""
+        found = dict(zip(self.names, (totals[0] / totals[1]).tolist(), strict=True))
+        return {name: v**0.5 if name in ROOTS else v for name, v in found.items()}
+
+
+class Classes(Judge):
+    """Cross-entropy, accuracy, and how often a label is among the five largest logits."""
+
+    def __init__(self) -> None:
+        super().__init__(cross_entropy, {"accuracy": accuracy, "top5": top5})
+
+    def columns(self, outputs: Output, targets: Output) -> Columns:
+        logits = outputs.double()
+        best = _best(logits, targets)
+        shares = [cross_entropy(logits, targets), best[:, 0].double(), best.any(-1).double()]
+        return torch.stack(shares, dim=-1), None
 
 
 class Judged(NamedTuple):
-    """Inputs with their labels, of which some ``samples`` are judged, with ``weights``."""
+    """Samples of a table that are judged, each with its weight, and how they are passed on."""
 
-    x: Tensor
-    y: Tensor
-    samples: np.ndarray
+    table: Table
+    numbers: np.ndarray
     weights: np.ndarray
+    passes: list[slice]
 
-    @property
-    def size(self) -> int:
-        """Samples of a forward pass."""
-        return PASS if self.x.device.type == "cpu" else 10 * PASS
-
-    @property
-    def passes(self) -> int:
-        """Forward passes, one if there are no samples."""
-        return max(-(-len(self.samples) // self.size), 1)
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        parts: Sequence[np.ndarray],
+        weights: Sequence[float],
+        alone: bool,
+        device: torch.device,
+    ) -> Judged:
+        """Every sample of ``parts[i]`` weighs ``weights[i]``; where a loss must be ``alone``, no
+        pass has samples of several parts.
+        """
+        sizes = [len(part) for part in parts]
+        each = np.repeat(np.asarray(weights, dtype=float), sizes)
+        size = PASS if device.type == "cpu" else 10 * PASS
+        passes = _pieces(sizes if alone else [sum(sizes)], size)
+        return cls(table, np.concatenate([NOBODY, *parts]), each, passes)
 
 
 @torch.no_grad()
 def judged(
-    model: Callable[[Tensor], Tensor],
-    prepare: Callable[[Tensor], Tensor],
+    model: Callable[[Fields], Output],
+    prepare: Callable[[Rows], Rows],
+    judge: Judge,
     given: Judged,
+    device: torch.device,
     which: slice = slice(None),
 ) -> Tensor:
-    """Weighted sums ``[P, 3]`` of every forward pass, or of some: of the cross-entropy, of right
-    answers, and of labels that are among the five largest logits.
+    """Weighted sums ``[P, 2 k]`` of every forward pass, or of some: of what ``judge`` finds, and of
+    how much it counts, NaN where each sample counts alike.
     """
-    x, y, samples, weights = given
-    passes = (
-        torch.split(torch.from_numpy(a).to(x.device), given.size)[which] for a in (samples, weights)
-    )
-    found = [torch.zeros(0, 3, dtype=torch.float64, device=x.device)]
-    for chosen, weight in zip(*passes, strict=True):
-        labels = y[chosen]
-        logits = model(prepare(x[chosen])).double()
-        loss = nn.functional.cross_entropy(logits, labels, reduction="none")
-        best = logits.topk(min(5, logits.shape[-1])).indices == labels.unsqueeze(-1)
-        shares = [loss, best[:, 0].double(), best.any(-1).double()]
-        found.append((weight @ torch.stack(shares, dim=-1)).unsqueeze(0))
+    found = [torch.zeros(0, 2 * len(judge.names), dtype=torch.float64, device=device)]
+    for piece in given.passes[which]:
+        chosen, share = (
+            torch.from_numpy(a[piece]).to(device) for a in (given.numbers, given.weights)
+        )
+        x, targets = prepare(given.table.take(chosen))
+        values, counts = judge.columns(model(x), targets)
+        total = share @ values
+        counted = torch.full_like(total, torch.nan) if counts is None else share @ counts
+        found.append(torch.cat([total, counted]).unsqueeze(0))
     return torch.cat(found)
 
 
-def added(pieces: Tensor) -> Tensor:
-    """The sums ``[3]`` of all passes, one after another."""
-    total = torch.zeros(3, dtype=torch.float64, device=pieces.device)
+def added(pieces: Tensor, given: Judged) -> Tensor:
+    """The sums of all passes, one after another, and how much they count: ``[2, k]``."""
+    totals = torch.zeros(pieces.shape[1], dtype=torch.float64, device=pieces.device)
     for piece in pieces:
-        total += piece
-    return total
+        totals += piece
+    totals = totals.view(2, -1)
+    if not len(pieces) or bool(totals[1].isnan().any()):
+        totals[1] = given.weights.sum()
+    return totals
+
+
+def _pieces(sizes: Sequence[int], most: int) -> list[slice]:
+    """Parts of these sizes, one after another, in pieces of at most so many."""
+    ends = np.cumsum([0, *sizes]).tolist()
+    spans = itertools.pairwise(ends)
+    return [slice(k, min(k + most, end)) for start, end in spans for k in range(start, end, most)]
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(logits.double(), labels, reduction="none")
+
+
+def accuracy(outputs: Tensor, targets: Tensor, limit: float = 0.0) -> Values:
+    """How many answers of each sample are right, and of how many.
+
+    Classes are whole numbers, their scores along the second axis. Where targets are numbers from 0
+    to 1, an output above ``limit`` is a yes. Targets that cross-entropy ignores do not count.
+    """
+    if targets.is_floating_point():
+        return _each((outputs > limit) == (targets > 0.5))
+    if targets.dim() == 1:
+        return _best(outputs, targets)[:, 0].double()
+    counted = targets != IGNORED
+    right = (outputs.argmax(1) == targets) & counted
+    return right.flatten(1).sum(1).double(), counted.flatten(1).sum(1).double()
+
+
+def top5(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Whether a label is among the five largest logits."""
+    return _best(outputs, targets).any(-1).double()
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return _each((outputs - targets).square())
+
+
+def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return _each((outputs - targets).abs())
+
+
+METRICS: Mapping[str, Metric] = {
+    "accuracy": accuracy,
+    "top5": top5,
+    "mse": squared_error,
+    "rmse": squared_error,
+    "mae": absolute_error,
+}
+ROOTS = ("rmse",)
+"""Metrics that are the root of a mean."""
+
+
+def chosen(given: object) -> dict[str, Metric]:
+    """Metrics by their names; functions are called what Python calls them."""
+    if isinstance(given, str) or callable(given):
+        given = [given]
+    if isinstance(given, Mapping):
+        named = dict(given)
+    elif isinstance(given, Sequence):
+        named = {one if isinstance(one, str) else called(one): one for one in given}
+    else:
+        raise TypeError(f"metrics must be names or functions; got {given!r}")
+    found: dict[str, Metric] = {}
+    for name, metric in named.items():
+        if isinstance(metric, str) and metric not in METRICS:
+            raise BadParameters("Neural", {"metrics": unknown("metric", metric, METRICS)})
+        if not isinstance(metric, str) and not callable(metric):
+            raise TypeError(f"metric {name!r} must be a name or a function; got {metric!r}")
+        if not str(name).isidentifier() or name in TAKEN:
+            text = f"a metric cannot be called {name!r}: give {{name: function}} with another name"
+            raise BadParameters("Neural", {"metrics": text})
+        found[name] = METRICS[metric] if isinstance(metric, str) else metric
+    return found
+
+
+def try_metrics(
+    metrics: Mapping[str, Metric], outputs: Output, targets: Output, count: int
+) -> None:
+    """Refuse a metric that does not give a number for each of these ``count`` samples."""
+    for name, metric in metrics.items():
+        like = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+        if metric in (squared_error, absolute_error) and not (
+            like and outputs.shape == targets.shape
+        ):
+            raise ValueError(
+                f"{name} compares outputs with targets of the same shape, not {shown(outputs)} "
+                f"with {shown(targets)}"
+            )
+        try:
+            found = metric(outputs, targets)
+        except Exception as error:  # a user's function may fail in any way
+            raise ValueError(f"the metric {name} fails: {brief(error)}") from error
+        for values in found if isinstance(found, tuple) else (found,):
+            if not isinstance(values, Tensor) or tuple(values.shape) != (count,):
+                got = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+                raise ValueError(
+                    f"the metric {name} gives {got} for {count} samples; make it give a tensor "
+                    "with one number for each: their mean is taken here"
+                )
+
+
+def _best(logits: Tensor, labels: Tensor) -> Tensor:
+    """Whether each of the five largest logits is the label's."""
+    return logits.topk(min(5, logits.shape[-1])).indices == labels.unsqueeze(-1)
+
+
+def _each(values: Tensor) -> Tensor:
+    """A number for each sample, the mean of its own."""
+    return values.double().flatten(1).mean(1) if values.dim() > 1 else values.double()
+
+
+def thresholded(metrics: Mapping[str, Metric], limit: float) -> dict[str, Metric]:
+    """The same where an output above ``limit`` is a yes."""
+    at = functools.partial(accuracy, limit=limit)
+    return {name: at if metric is accuracy else metric for name, metric in metrics.items()}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -16,19 +17,22 @@ from undrift.models.dropout import keyed
 from undrift.models.layers import channels_last, pool_first
 from undrift.models.layout import flatten, unflatten
 from undrift.models.net import Net
+from undrift.problems.neural.table import Fields, Output, leaves
 
 Result = TypeVar("Result")
 
 
 class Bound:
-    """A network with one set of weights."""
+    """A network with one set of weights; where it draws random numbers, ``seed`` decides them."""
 
-    def __init__(self, net: nn.Module, weights: dict[str, Tensor]):
-        self._net, self._weights = net, weights
+    def __init__(self, net: nn.Module, weights: dict[str, Tensor], seed: Tensor | None = None):
+        self._net, self._weights, self._seed = net, weights, seed
 
-    def __call__(self, x: Tensor) -> Tensor:
-        logits: Tensor = functional_call(self._net, self._weights, (x,))
-        return logits
+    def __call__(self, x: Fields) -> Output:
+        """Its output; several inputs are its arguments, in order or by name."""
+        if isinstance(x, dict):
+            return self._call((), x)
+        return self._call(x if isinstance(x, tuple) else (x,))
 
     def features(self, x: Tensor) -> Tensor:
         return self._view(x, Net.features)
@@ -43,8 +47,25 @@ class Bound:
         return self._view(tap, lambda net, h: net.resume(h, level))
 
     def _view(self, x: Tensor, view: Callable[[Net, Tensor], Result]) -> Result:
-        result: Result = functional_call(self._net, self._weights, (x, view))
+        result: Result = self._call((x, view))
         return result
+
+    def _call(self, given: tuple[object, ...], named: dict[str, Tensor] | None = None) -> Output:
+        if self._seed is None:
+            return functional_call(self._net, self._weights, given, named)
+        with _seeded(self._seed):
+            return functional_call(self._net, self._weights, given, named)
+
+
+@contextmanager
+def _seeded(seed: Tensor) -> Iterator[None]:
+    """torch's generator on the device of ``seed`` starts from it, and is restored."""
+    devices = [seed.get_device()] if seed.is_cuda else []
+    with torch.random.fork_rng(devices=devices):
+        generators = [torch.cuda.default_generators[k] for k in devices]
+        for generator in generators or [torch.default_generator]:
+            generator.manual_seed(int(seed))
+        yield
 
 
 class Copies(threading.local):
@@ -66,12 +87,14 @@ class FlatNetwork:
         self.convolves = any(isinstance(m, nn.Conv2d) for m in self._arranged.modules())
         self.channels_last = False
         """Whether images are laid out with channels last on a CPU."""
+        self.draws = False
+        """Whether it draws from torch's generator in training, as ``F.dropout`` does."""
         self._place(torch.float32, torch.device("cpu"))
 
     @property
     def drops(self) -> bool:
-        """Whether it has dropout."""
-        return bool(self._keys)
+        """Whether it leaves out something at random."""
+        return bool(self._keys) or self.draws
 
     def to(self, dtype: torch.dtype, device: torch.device) -> FlatNetwork:
         twin = copy.copy(self)
@@ -98,7 +121,9 @@ class FlatNetwork:
         given = unflatten(weights, self.layout) if isinstance(weights, Tensor) else {**weights}
         if key is not None:
             given |= {name: key for name in self._keys}
-        return Bound(self.own() if net is None else net, given)
+        elif self.draws:
+            net = None
+        return Bound(self.own() if net is None else net, given, key if self.draws else None)
 
     def own(self, training: bool = False) -> nn.Module:
         """This thread's copy: calling a module with other weights changes it for a moment."""
@@ -125,15 +150,15 @@ class FlatNetwork:
         return net
 
     @torch.no_grad()
-    def trial(self, images: Tensor, training: bool) -> object:
-        """What it returns for these images; an error that says if it does not take them."""
+    def trial(self, x: Fields, training: bool) -> object:
+        """What it returns for these inputs; an error that says if it does not take them."""
         key = torch.zeros((), dtype=torch.int64) if training else None
         try:
-            return self.bound(self.start.to(self.dtype), self.own(training), key)(images)
+            return self.bound(self.start.to(self.dtype), self.own(training), key)(x)
         except Exception as error:  # a user's module may fail in any way
-            shape = list(images.shape[1:])
+            shapes = " and ".join(str(list(v.shape[1:])) for v in leaves(x))
             raise ValueError(
-                f"the network does not take images of shape {shape}: {brief(error)}"
+                f"the network does not take inputs of shape {shapes}: {brief(error)}"
             ) from error
 
     @torch.no_grad()

@@ -17,17 +17,21 @@ from undrift.data.augment import Draws
 from undrift.models.arrangement import arrangement
 from undrift.models.conv_as_matmul import convolutions_as_products
 from undrift.models.dropout import SLICE
-from undrift.objectives.base import Batch, Objective, Others
+from undrift.objectives.base import Batch, Others
+from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.neural.cuda_graph import Captured, Form, capture
-from undrift.problems.neural.input import Samples
+from undrift.problems.neural.loss import LocalLoss, OwnLoss
+from undrift.problems.neural.measure import Classes, Judge
 from undrift.problems.neural.mlp_gradient import MLPGradient, View
 from undrift.problems.neural.network import FlatNetwork
+from undrift.problems.neural.table import Federation, Fields, Rows, leaves, mapped
 
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
 
 PASS = 512
 """Samples per pass where a gradient is over all of a client's."""
+INDICES = (torch.int64, torch.int32, torch.bool)
 CPU = torch.device("cpu")
 Precision = Literal["f32", "tf32", "bf16"]
 
@@ -37,15 +41,16 @@ class Placed:
     """A network, its samples and its loss, in the precision and on the device of a run."""
 
     network: FlatNetwork
-    samples: Samples
-    objective: Objective
+    samples: Federation
     pipeline: Pipeline | None
-    mlp: MLPGradient | None
-    """The gradient by formula, where the network and the loss have one."""
-    stacked: bool
-    """Whether the cohort's networks run as one."""
     precision: Precision
     compiled: bool
+    objective: LocalLoss = CrossEntropy()  # noqa: RUF009
+    judge: Judge = Classes()  # noqa: RUF009
+    mlp: MLPGradient | None = None
+    """The gradient by formula, where the network and the loss have one."""
+    stacked: bool = False
+    """Whether the cohort's networks run as one."""
     dtype: torch.dtype = torch.float32
     device: torch.device = CPU
     captured: dict[tuple[int, ...], Captured | None] = dataclasses.field(default_factory=dict)
@@ -59,7 +64,7 @@ class Placed:
         if device.type == "cuda":
             short = self.precision != "f32"
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = short
-        return dataclasses.replace(
+        there = dataclasses.replace(
             self,
             network=self.network.to(dtype, device),
             samples=self.samples.to(device),
@@ -67,22 +72,51 @@ class Placed:
             device=device,
             captured={},
         )
+        if isinstance(self.objective, OwnLoss):
+            loss = there.objective = self.objective.to(dtype, device)
+            there.judge = Judge(loss.values, self.judge.metrics, loss.alone)
+        return there
 
-    def prepare(self, images: Tensor, draws: Draws[Tensor] | None = None) -> Tensor:
-        """Samples as the network sees them: whole numbers other than uint8 stay as they are."""
-        if images.dtype != torch.uint8:
-            x = images.to(self.dtype) if images.is_floating_point() else images
-        elif self.pipeline is None:
-            x = images.to(self.dtype).mul_(1 / 255)  # a division takes three times as long
+    @property
+    def alone(self) -> bool:
+        """Whether the loss must see a client's samples without any padding."""
+        return isinstance(self.objective, OwnLoss) and self.objective.alone
+
+    def prepare(self, x: Fields, draws: Draws[Tensor] | None = None) -> Fields:
+        """Inputs as the network sees them: uint8 are images, which are scaled."""
+        if not isinstance(x, Tensor):
+            return mapped(self._plain, x)
+        if self.pipeline is None:
+            x = self._plain(x)
         elif draws is None:
-            x = self.pipeline.normalise(images, self.dtype)
+            x = self.pipeline.normalise(x, self.dtype)
         else:
-            x = self.pipeline(images, draws, self.dtype)
+            x = self.pipeline(x, draws, self.dtype)
         return self.network.arranged(x)
 
-    def few(self) -> Tensor:
+    def prepared(self, rows: Rows) -> Rows:
+        """Samples as the network and the loss see them, none augmented."""
+        return Rows(self.prepare(rows.x), mapped(self.aimed, rows.y))
+
+    def number(self, v: Tensor) -> Tensor:
+        """Floating point in the precision of the run, whole numbers as torch indexes with them."""
+        if v.dtype in INDICES:
+            return v
+        return v.to(self.dtype) if v.is_floating_point() else v.long()
+
+    def aimed(self, v: Tensor) -> Tensor:
+        """Targets as losses take them."""
+        return v.long() if v.dtype == torch.int32 else self.number(v)
+
+    def _plain(self, v: Tensor) -> Tensor:
+        if v.dtype != torch.uint8:
+            return self.number(v)
+        return v.to(self.dtype).mul_(1 / 255)  # a division takes three times as long
+
+    def few(self, test: bool = False) -> Rows:
         """Two samples, for a trial."""
-        return self.prepare(self.samples.x[:2].clone())
+        table = self.samples.test if test and self.samples.test else self.samples.train
+        return self.prepared(table.take(torch.arange(min(2, len(table)))))
 
     def release(self) -> None:
         """Free the CUDA graphs."""
@@ -114,17 +148,33 @@ class Inputs(NamedTuple):
 class Arguments(NamedTuple):
     """What :meth:`NeuralOracle.loss` takes besides the weights; for a cohort, a row per client."""
 
-    x: Tensor
-    labels: Tensor
+    x: Fields
+    labels: Fields
     weights: Tensor
     start: Tensor | None = None
     previous: Tensor | None = None
     label_counts: Tensor | None = None
     key: Tensor | None = None
 
-    def row(self, client: int) -> Arguments:
-        """Those of one client."""
-        return Arguments(*(None if a is None else a[client] for a in self))  # type: ignore[arg-type]
+    def rows(self, which: int | Tensor) -> Arguments:
+        """Those of one client, or of some."""
+        return Arguments(*(None if a is None else mapped(lambda v: v[which], a) for a in self))  # type: ignore[arg-type]
+
+    def unpadded(self) -> Arguments:
+        """One client's without the samples that have no weight."""
+        kept = self.weights > 0
+        x, labels = (mapped(lambda v: v[kept], part) for part in (self.x, self.labels))
+        return self._replace(x=x, labels=labels, weights=self.weights[kept])
+
+    def flat(self) -> tuple[Tensor | None, ...]:
+        """Every tensor by itself, as recordings take them."""
+        return (*leaves(self.x), *leaves(self.labels), *self[2:])
+
+    def like(self, flat: Sequence[Tensor | None]) -> Arguments:
+        """Arguments of the same structure from what is :meth:`flat`."""
+        given = iter(flat)
+        x, labels = (mapped(lambda _: next(given), part) for part in (self.x, self.labels))  # type: ignore[arg-type,return-value]
+        return Arguments(x, labels, *given)  # type: ignore[arg-type]
 
 
 class NeuralOracle(Oracle):
@@ -162,13 +212,12 @@ class NeuralOracle(Oracle):
             keys = [None] * len(y) if key is None else list(key)
             return torch.stack([self._full(c, y[c], keys[c]) for c in range(len(y))])
         inputs = self._inputs(y, batch, draws, key)
-        if self.placed.device.type == "cuda" and (captured := self._capture(y, inputs)):
+        if self._captures(batch) and (captured := self._capture(y, inputs)):
             return captured(y, inputs)
         return self._gradients(y, self._arguments(inputs))
 
     def recorded(self, y: Tensor, batch: Tensor | None = None, *drawn: Any) -> Captured | None:
-        placed = self.placed
-        if batch is None or placed.device.type != "cuda" or not placed.compiled:
+        if batch is None or not self.placed.compiled or not self._captures(batch):
             return None
         inputs = self._inputs(y, batch, *drawn)
         if captured := self._capture(y, inputs):
@@ -182,14 +231,14 @@ class NeuralOracle(Oracle):
         if self._views is None or self._views[0] is not y:
             self._views = y, mlp.views(y)
         given = self._arguments(self._inputs(y, *batch))
-        mlp.step_(self._views[1], lr, given.x, given.labels, given.weights)
+        mlp.step_(self._views[1], lr, given.x, given.labels, given.weights)  # type: ignore[arg-type]
         return y
 
     def loss(
         self,
         y: Tensor | Mapping[str, Tensor],
-        x: Tensor,
-        labels: Tensor,
+        x: Fields,
+        labels: Fields,
         weights: Tensor,
         start: Tensor | None = None,
         previous: Tensor | None = None,
@@ -205,7 +254,8 @@ class NeuralOracle(Oracle):
         received, before = (None if v is None else network.bound(v, net) for v in (start, previous))
         others = Others(received, before, label_counts)
         local = network.bound(y, net, key)
-        return self.placed.objective.loss(local, Batch(x, labels, weights), others)
+        batch = Batch(x, labels, weights)  # type: ignore[arg-type]  # several: own losses only
+        return self.placed.objective.loss(local, batch, others)
 
     def stacked_gradients(self, y: Tensor, given: Arguments) -> Tensor:
         """The clients' networks as one."""
@@ -247,22 +297,34 @@ class NeuralOracle(Oracle):
         if given.offsets is not None and given.flips is not None and given.angles is not None:
             draws = Draws(given.offsets, given.flips, given.angles)
         shape, chosen = given.samples.shape, given.samples.reshape(-1)
-        x = placed.prepare(placed.samples.x.index_select(0, chosen), draws)
-        labels = placed.samples.y.index_select(0, chosen).view(shape)
+        x, labels = placed.samples.train.take(chosen)
+        x, labels = placed.prepare(x, draws), mapped(placed.aimed, labels)
         others = given.start, given.previous, given.label_counts, given.key
-        return Arguments(x.reshape(*shape, *x.shape[1:]), labels, given.weights, *others)
+        return Arguments(_folded(x, shape), _folded(labels, shape), given.weights, *others)
 
     def _gradients(self, y: Tensor, given: Arguments) -> Tensor:
         if self.placed.mlp is not None:
-            return self.placed.mlp.gradients(y, given.x, given.labels, given.weights)
+            return self.placed.mlp.gradients(y, given.x, given.labels, given.weights)  # type: ignore[arg-type]
+        if self.placed.alone and not bool((whole := (given.weights > 0).all(1)).all()):
+            return self._unpadded(y, given, whole)
         if len(y) == 1:
-            return self._one(y[0], given.row(0)).unsqueeze(0)
+            return self._one(y[0], given.rows(0)).unsqueeze(0)
         if self.placed.stacked:
             return self.stacked_gradients(y, given)
-        return torch.stack([self._one(y[c], given.row(c)) for c in range(len(y))])
+        return torch.stack([self._one(y[c], given.rows(c)) for c in range(len(y))])
+
+    def _unpadded(self, y: Tensor, given: Arguments, whole: Tensor) -> Tensor:
+        """Each client's own samples only; those whose mini-batch is ``whole`` side by side."""
+        found = torch.empty_like(y)
+        if bool(whole.any()):
+            found[whole] = self._gradients(y[whole], given.rows(whole))
+        for c in whole.logical_not().nonzero().flatten().tolist():
+            found[c] = self._one(y[c], given.rows(c).unpadded())
+        return found
 
     def _one(self, y: Tensor, given: Arguments) -> Tensor:
-        given = given._replace(x=self.placed.network.arranged(given.x))
+        if isinstance(given.x, Tensor):
+            given = given._replace(x=self.placed.network.arranged(given.x))
         with torch.enable_grad():
             leaf = y.detach().requires_grad_()
             return torch.autograd.grad(self.loss(leaf, *given), leaf)[0]
@@ -276,24 +338,35 @@ class NeuralOracle(Oracle):
         )
         total = torch.zeros_like(y)
         for k, samples in enumerate(torch.split(self.rows[client, :n], PASS)):
-            x = placed.prepare(placed.samples.x.index_select(0, samples)).unsqueeze(0)
-            labels = placed.samples.y[samples].unsqueeze(0)
+            rows = placed.prepared(placed.samples.train.take(samples))
+            x, labels = rows.mapped(lambda v: v.unsqueeze(0))
             weights = y.new_full((1, len(samples)), 1 / len(samples))
             slice_key = None if key is None else (key + k * SLICE).unsqueeze(0)
             given = Arguments(x, labels, weights, start, previous, label_counts, slice_key)
             total += len(samples) / n * self._gradients(y.unsqueeze(0), given)[0]
         return total
 
+    def _captures(self, batch: Tensor) -> bool:
+        """Whether the gradient of this mini-batch may be replayed from a CUDA graph.
+
+        All samples must be on the GPU, and no client's padded if the loss takes no weights.
+        """
+        placed = self.placed
+        if placed.device.type != "cuda" or not placed.samples.train.held or placed.network.draws:
+            return False
+        return not placed.alone or all(n % batch.shape[1] == 0 for n in self.counts)
+
     def _capture(self, y: Tensor, inputs: Inputs) -> Captured | None:
         """This gradient as a CUDA graph, recorded once for every shape of mini-batch."""
         placed = self.placed
         key = (*inputs.samples.shape, *(given is None for given in inputs))
         if key not in placed.captured:
+            structure = self._arguments(inputs).rows(0)
             placed.captured[key] = capture(
-                lambda *given: self._arguments(Inputs(*given)),
+                lambda *given: self._arguments(Inputs(*given)).flat(),
                 {
-                    "streams": self._form(self.net),
-                    "stacked": self._form(convolutions_as_products(self.net)),
+                    "streams": self._form(self.net, structure),
+                    "stacked": self._form(convolutions_as_products(self.net), structure),
                 },
                 inputs,
                 y,
@@ -302,11 +375,21 @@ class NeuralOracle(Oracle):
             )
         return placed.captured[key]
 
-    def _form(self, net: nn.Module) -> Form:
-        """The loss of ``net``, a copy of the network, its weights as its layers read them."""
+    def _form(self, net: nn.Module, structure: Arguments) -> Form:
+        """The loss of ``net``, a copy of the network, its weights as its layers read them.
+
+        Its other arguments are single tensors, as those of ``structure`` are one by one.
+        """
         arranged = arrangement(net, self.placed.network.layout)
 
-        def loss(matrices: Tensor, rest: Tensor, *given: Any) -> Tensor:
-            return self.loss(arranged.named(matrices, rest), *given, net=net)
+        def loss(matrices: Tensor, rest: Tensor, *flat: Tensor | None) -> Tensor:
+            return self.loss(arranged.named(matrices, rest), *structure.like(flat), net=net)
 
         return Form(loss, arranged)
+
+
+def _folded(fields: Fields, shape: torch.Size) -> Fields:
+    """Rows ``[C * B, ...]`` as ``[C, B, ...]``."""
+    if isinstance(fields, Tensor):
+        return fields.reshape(*shape, *fields.shape[1:])
+    return mapped(lambda v: v.reshape(*shape, *v.shape[1:]), fields)

@@ -1,11 +1,10 @@
-"""Neural networks: any module without batch statistics, on labelled samples, with any objective."""
+"""Neural networks: any module without batch statistics, on any samples, with any loss."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -19,15 +18,17 @@ from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.digest import digest
 from undrift.problems.neural import input as given
-from undrift.problems.neural.measure import Judged, added, judged
+from undrift.problems.neural.choose import choose
+from undrift.problems.neural.loss import Loss, OwnLoss
+from undrift.problems.neural.measure import Judged, Metric, added, judged
 from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import NeuralOracle, Placed, Precision
-from undrift.problems.ragged import positions, relabelled
+from undrift.problems.neural.table import Held, Rows, federation
+from undrift.problems.ragged import relabelled
 
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
-    from undrift.data.images import ImageSet
 
 NOBODY, NO_NOISE = np.array([], dtype=np.int64), np.array([])
 NEAR = 1_000_000
@@ -37,20 +38,39 @@ FEW = 2_000_000
 
 
 class Neural(Problem):
-    """f_i is the mean loss of a network on client i's samples.
+    """A network on data of any kind, with any loss: f_i is its mean on client i's samples.
 
-    **Inputs.** ``data`` holds training and test samples, as an ``undrift.data.images.ImageSet``;
-    ``parts`` are the sample numbers of each client (a sample may occur twice), or masks of all
-    samples. ``pipeline`` normalises uint8 images, and augments those of mini-batches; without it
-    they are scaled to [0, 1]. Other inputs reach the network as they are: floating point, which
-    must be finite, in the precision of the run, and whole numbers unchanged.
+    **Data.** ``train`` is a pair (inputs, targets) of tensors or arrays of any shape and type,
+    several inputs being a tuple or a dictionary; or a ``Dataset`` of such pairs; or an
+    ``undrift.data.ImageSet``. ``parts`` are the sample numbers of each client (a sample may occur
+    twice), or masks of all samples, as the splits of ``undrift.data`` give them. A list has the
+    data of each client instead, without ``parts``. uint8 inputs are images: ``pipeline`` normalises
+    them, and augments those of mini-batches; without it they are scaled to [0, 1]. Other inputs
+    reach the network as they are: floating point, which must be finite, in the precision of the
+    run, and whole numbers unchanged.
 
-    **Network.** Frozen parameters stay what they are. Gradients are of the network in training
-    mode, metrics in evaluation mode. Dropout (``nn.Dropout`` and its variants for whole channels)
-    acts in local steps, on mini-batches and on all samples, by masks that the engine draws.
-    Elsewhere, in metrics and in gradients on all data such as ``f.grad(y)``, nothing is dropped and
-    no sample is augmented. A network that draws from the generators of torch, NumPy or Python, or
-    changes its buffers in training, is refused if a first pass shows it.
+    A ``Dataset`` of up to a gigabyte is read into memory once, a larger one whenever samples are
+    needed, as are arrays of ``np.memmap``. Nothing else is copied.
+
+    **Test data.** ``test`` is data like ``train`` that no client holds, a list with the test data
+    of each client, or a share such as 0.2 that is held out of every client's samples.
+
+    **Loss.** ``loss(outputs, targets)`` gives one number, the mean over a mini-batch; left out: the
+    cross-entropy, where targets are classes. ``objective`` is one of ``undrift.objectives``
+    instead. ``metrics`` are names (accuracy, top5, mse, rmse, mae) or functions of outputs and
+    targets that give a number for each sample, or a pair of numbers and how much each counts.
+    The row of a run has their means over all test samples; ``training`` adds those over the
+    clients' training samples, every client with equal weight. Without ``test``, ``loss`` is f(x).
+
+    **Network.** Training starts from the weights that it has. Frozen parameters stay what they
+    are. Gradients are of the network in training mode, metrics in evaluation mode. Dropout
+    (``nn.Dropout`` and its variants for whole channels) acts in local steps, on mini-batches and on
+    all samples, by masks that the engine draws. Elsewhere, in metrics and in gradients on all data
+    such as ``f.grad(y)``, nothing is dropped and no sample is augmented. A network that draws from
+    torch's generator in training (``F.dropout``, an LSTM or attention with dropout) runs one client
+    after another, on one thread, each step from a seed that the engine draws. One that draws in
+    evaluation mode, or by NumPy or Python, or that changes its buffers in training, is refused if a
+    first pass shows it.
 
     **Speed.** ``stacked`` runs the cohort's networks as one (``torch.func.vmap``) or one after
     another; by default stacked if the network has no convolutions and ``vmap`` takes it. On a CPU
@@ -63,18 +83,26 @@ class Neural(Problem):
     updates stay float32). torch switches TF32 for a whole process, so of several problems on a GPU
     the one that was placed there last decides.
 
-    ``training`` adds metrics on the clients' samples to those on the test samples.
+    >>> import torch, undrift as ud
+    >>> x = torch.linspace(-1, 1, 40).unsqueeze(1)
+    >>> split = ud.data.by_label(x.flatten(), clients=4)
+    >>> problem = Neural(torch.nn.Linear(1, 1), (x, 3 * x), split, loss=torch.nn.MSELoss())
+    >>> run = ud.run(ud.Scaffold(lr=0.3), problem, rounds=100, steps=5)
+    >>> abs(run.module().weight.item() - 3) < 1e-3
+    True
     """
 
     differentiates = True
-    labelled = True
 
     def __init__(
         self,
         module: nn.Module,
-        data: ImageSet,
-        parts: Sequence[ArrayLike],
+        train: object,
+        parts: Sequence[ArrayLike] | None = None,
         *,
+        test: object = None,
+        loss: Loss | None = None,
+        metrics: Sequence[str | Metric] | Mapping[str, str | Metric] | str | None = None,
         pipeline: Pipeline | None = None,
         objective: Objective | None = None,
         stacked: bool | None = None,
@@ -83,36 +111,44 @@ class Neural(Problem):
         training: bool = False,
     ):
         given.refuse_module(module)
-        self.objective = CrossEntropy() if objective is None else given.objective(objective)
         network = FlatNetwork(module)
-        self.drops, self.layout, self.dim = network.drops, network.layout, network.layout.dim
-        samples = given.samples(data, pipeline)
-        self.parts = positions(parts, len(samples.y))
-        given.refuse_unfinite(samples, self.parts)
+        self.layout, self.dim = network.layout, network.layout.dim
+        self.data, images = train, train if given.is_image_set(train) else None
+        if images is None:
+            found = federation(train, parts, test)
+        else:
+            found = given.images(images, parts, test)
+        self.parts = found.parts
         self.clients, self.samples = len(self.parts), [len(part) for part in self.parts]
-        self.data, self.pipeline, self.training = data, pipeline, training
+        self.note = getattr(train, "note", "")
+        self.pipeline, self.training = pipeline, training or found.test is None
         self.augmentation = None if pipeline is None else pipeline.augmentation
-        self.remembers = "previous" in self.objective.needs
-        self.class_names, self.note = tuple(map(str, data.classes)), getattr(data, "note", "")
         self.precision, self._stacked = precision, stacked
-        plain = type(self.objective) is CrossEntropy
-        self.placed = Placed(
-            network,
-            samples,
-            self.objective,
-            pipeline,
-            mlp=MLPGradient.of(network.net, network.layout) if plain else None,
-            stacked=not network.convolves if stacked is None else stacked,
-            precision=precision,
-            compiled=compiled,
+        self.placed = Placed(network, found, pipeline, precision, compiled)
+        if pipeline is not None:
+            given.refuse_pipeline(found.train.take(torch.tensor([0])).x)
+        names = None if images is None else tuple(map(str, images.classes))
+        self.objective, judge, self.class_names = choose(
+            self.placed, names, loss, objective, metrics
         )
+        self.drops = network.drops
+        self.labelled = bool(self.class_names) and isinstance(found.train.y, Tensor)
+        self.remembers = "previous" in self.objective.needs
+        if "label_counts" in self.objective.needs and not self.labelled:
+            name = type(self.objective).__name__
+            text = f"{name} looks at how many samples of each class a client has: give tensors"
+            raise BadParameters("Neural", {"objective": text})
+        plain = type(self.objective) is CrossEntropy
+        self.placed.objective, self.placed.judge = self.objective, judge
+        self.placed.mlp = MLPGradient.of(network.net, network.layout) if plain else None
+        self.placed.stacked = not network.convolves if stacked is None else stacked
+        self.placed.stacked &= not network.draws
         self._settle()
-        given.refuse_inside(network.net, self.objective)
-        self._refuse_network()
-        if stacked is None and self.placed.mlp is None and not network.convolves:
+        if stacked is None and self.placed.mlp is None and self.placed.stacked:
             self.placed.stacked = self.at(np.array([0, 0])).takes_vmap()
         if network.convolves and self.dim < FEW:
-            network.channels_last = network.takes_channels_last(self.placed.few())
+            some = self.placed.few().x
+            network.channels_last = isinstance(some, Tensor) and network.takes_channels_last(some)
         self._settle()
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
@@ -127,6 +163,8 @@ class Neural(Problem):
         self.dtype, self.device, self.together = placed.dtype, placed.device, None
         if self.device.type == "cpu" and not self._stacked:
             self.together = max(1, NEAR // self.dim) if placed.stacked else 1
+            if placed.network.draws:  # all threads share a generator
+                self.together = self.clients
 
     @property
     def net(self) -> nn.Module:
@@ -136,13 +174,21 @@ class Neural(Problem):
     def start(self) -> Tensor:
         return self.placed.network.start.clone()
 
-    def digest(self) -> str:
-        data, layout, start = self.data, self.layout, self.start()
+    def digest(self) -> str | None:
+        layout, start, found = self.layout, self.start(), self.placed.samples
         # Digests are kept in run folders: these words must stay.
         words = f"Spec(names={layout.names!r}, shapes={layout.shapes!r})".encode()
-        images = (data.images, data.labels, data.test_images, data.test_labels)
+        if given.is_image_set(data := self.data):
+            rows: list[object] = [data.images, data.labels, data.test_images, data.test_labels]
+        elif isinstance(found.train, Held) and isinstance(found.test, Held | None):
+            tables = [found.train.rows, *([] if found.test is None else [found.test.rows])]
+            rows = [part for table in tables for pair in table.tensors() for part in pair]
+            rows += [] if found.test_parts is None else [np.concatenate(found.test_parts)]
+            rows += [self.objective.name] if isinstance(self.objective, OwnLoss) else []
+        else:
+            return None
         held = (np.concatenate(self.parts), self.samples)
-        return digest("neural", *images, *held, words, start, *self.tensors(start).values())
+        return digest("neural", *rows, *held, words, start, *self.tensors(start).values())
 
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the module as it was given, with the weights ``x [d]``.
@@ -165,66 +211,91 @@ class Neural(Problem):
         return NeuralOracle(self.placed, [self.parts[i] for i in members], counts)
 
     def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:
-        """On the test samples, looked at here: mean cross-entropy, accuracy and top-5 accuracy.
+        """Mean loss and metrics of all test samples; those that nobody holds are looked at here.
 
-        With ``training`` also ``train_loss`` and ``train_accuracy`` of the clients' samples, every
-        client with equal weight and no sample augmented: with cross-entropy, that loss is f(x).
+        With ``training`` also ``train_loss`` and so on of the clients' samples, every client with
+        equal weight and no sample augmented: if that loss is what is minimised, it is f(x).
         """
-        sums = add_up(partials) if self.training else {}
-        return self._means(added(self._judge(x)(self._test)), sums)
+        sums = add_up(partials)
+        if self.placed.samples.test_parts is None:
+            sums |= self._measured(x, {"test": test} if (test := self._test()) else {})
+        return self._means(sums)
 
     def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
-        """Nothing but with ``training``: the test samples belong to whoever combines."""
-        if not self.training:
-            return {}
-        train = self._train(members)
-        total = added(self._judge(x)(train))
-        return {"train": total, "weight": torch.tensor(train.weights.sum())}
+        """Sums over their test samples, where clients have some, and with ``training`` over the
+        others.
+        """
+        of_clients = self.placed.samples.test_parts is not None
+        test = self._test(members) if of_clients else None
+        return self._measured(x, self._sets(test, members))
 
     def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor:
         """One for each forward pass."""
-        judge, sets = self._judge(x), [self._test, *([self._train()] if self.training else [])]
-        counts = [samples.passes for samples in sets]
-        first, last = (sum(counts) * k // parts for k in (part, part + 1))
-        found = []
-        for samples, count in zip(sets, counts, strict=True):
-            found.append(judge(samples, slice(max(first, 0), max(last, 0))))
-            first, last = first - count, last - count
+        found, sets = [], self._sets(self._test())
+        first, last = (
+            sum(len(s.passes) for s in sets.values()) * k // parts for k in (part, part + 1)
+        )
+        for given_set in sets.values():
+            found.append(self._judged(x, given_set, slice(max(first, 0), max(last, 0))))
+            first, last = first - len(given_set.passes), last - len(given_set.passes)
         return torch.cat(found)
 
     def of_pieces(self, pieces: Tensor, x: Tensor) -> dict[str, float]:
-        sums: Sums = {}
-        if self.training:
-            weight = torch.tensor(self._train().weights.sum())
-            sums = {"train": added(pieces[self._test.passes :]), "weight": weight}
-        return self._means(added(pieces[: self._test.passes]), sums)
+        sums, sets = {}, self._sets(self._test())
+        for name, given_set in sets.items():
+            own, pieces = pieces[: len(given_set.passes)], pieces[len(given_set.passes) :]
+            sums[name] = added(own, given_set)
+        return self._means(sums)
 
-    def _judge(self, x: Tensor) -> Callable[..., Tensor]:
-        """Measures the network with the weights ``x``."""
-        model = self.placed.network.bound(x.detach().to(self.device, self.dtype))
-        return functools.partial(judged, model, self.placed.prepare)
+    def _sets(self, test: Judged | None, members: np.ndarray | None = None) -> dict[str, Judged]:
+        """What is judged: these test samples, and with ``training`` those of some clients."""
+        found = {} if test is None else {"test": test}
+        return found | ({"train": self._train(members)} if self.training else {})
 
-    @property
-    def _test(self) -> Judged:
+    def _test(self, members: np.ndarray | None = None) -> Judged | None:
+        """The test samples, all alike: of everyone, or of some clients."""
         held = self.placed.samples
-        everyone = np.arange(len(held.test_y))
-        return Judged(held.test_x, held.test_y, everyone, np.ones(len(everyone)))
+        if held.test is None:
+            return None
+        parts = [np.arange(len(held.test))]
+        if held.test_parts is not None:
+            parts = [held.test_parts[i] for i in self._chosen(members)]
+        alone = self.placed.judge.alone
+        return Judged.of(held.test, parts, [1.0] * len(parts), alone, self.device)
 
     def _train(self, members: np.ndarray | None = None) -> Judged:
-        parts = self.parts if members is None else [self.parts[i] for i in members]
-        sizes = np.array([len(part) for part in parts], dtype=np.int64)
-        mine, weights = np.concatenate([NOBODY, *parts]), np.repeat(1 / sizes, sizes)
-        return Judged(self.placed.samples.x, self.placed.samples.y, mine, weights)
+        """The training samples of some clients, every client alike."""
+        parts = [self.parts[i] for i in self._chosen(members)]
+        weights, alone = [1 / len(part) for part in parts], self.placed.judge.alone
+        return Judged.of(self.placed.samples.train, parts, weights, alone, self.device)
 
-    def _means(self, test: Tensor, sums: Mapping[str, Tensor]) -> dict[str, float]:
-        """Metrics from sums over test samples and, if there are any, over those of clients."""
-        found = _means(("loss", "accuracy", "top5"), test, len(self.placed.samples.test_y))
-        if sums:
-            found |= _means(("train_loss", "train_accuracy"), sums["train"], float(sums["weight"]))
+    def _chosen(self, members: np.ndarray | None) -> Sequence[int]:
+        return range(self.clients) if members is None else members.tolist()
+
+    def _measured(self, x: Tensor, sets: Mapping[str, Judged]) -> Sums:
+        return {name: added(self._judged(x, one), one) for name, one in sets.items()}
+
+    def _judged(self, x: Tensor, given_set: Judged, which: slice = slice(None)) -> Tensor:
+        """Measures the network with the weights ``x``."""
+        placed = self.placed
+        model = placed.network.bound(x.detach().to(self.device, self.dtype))
+        return judged(model, placed.prepared, placed.judge, given_set, self.device, which)
+
+    def _means(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
+        """Metrics from sums over test samples, and over those of clients."""
+        judge = self.placed.judge
+        found = judge.means(sums["test"]) if "test" in sums else {}
+        if self.training:
+            known = judge.means(sums["train"])
+            found |= {f"train_{name}": v for name, v in known.items() if name != "top5"}
+            found = {"loss": known["loss"], **found}
         return found
 
-    def label_counts(self, members: np.ndarray | None = None) -> Tensor:
-        labels, classes = self.placed.samples.y.cpu().numpy(), len(self.class_names)
+    def label_counts(self, members: np.ndarray | None = None) -> Tensor | None:
+        y = self.placed.samples.train.y
+        if not self.labelled or not isinstance(y, Tensor):
+            return None
+        labels, classes = y.cpu().numpy(), len(self.class_names)
         chosen = np.arange(self.clients) if members is None else members
         counts = [np.bincount(labels[self.parts[i]], minlength=classes) for i in chosen]
         return torch.from_numpy(np.stack(counts)).to(self.device, self.dtype)
@@ -241,23 +312,15 @@ class Neural(Problem):
         rows = np.concatenate([NOBODY, *(self.parts[client] for client in noise)])
         rows, numbers = rows[numbers >= 0], numbers[numbers >= 0]
         samples, classes = self.placed.samples, len(self.class_names)
-        y = relabelled(samples.y, torch.from_numpy(rows), torch.from_numpy(numbers), classes)
+        if not isinstance(samples.train, Held) or not isinstance(samples.train.y, Tensor):
+            text = "label-noise needs samples in memory: give tensors"
+            raise BadParameters("Neural", {"faults": text})
+        y = samples.train.y
+        y = relabelled(y, torch.from_numpy(rows), torch.from_numpy(numbers), classes)
+        wrong = samples._replace(train=Held(Rows(samples.train.x, y)))
         twin = copy.copy(self)
-        twin.placed = dataclasses.replace(self.placed, samples=samples._replace(y=y), captured={})
+        twin.placed = dataclasses.replace(self.placed, samples=wrong, captured={})
         return twin
 
     def release(self) -> None:
         self.placed.release()
-
-    def _refuse_network(self) -> None:
-        network, images = self.placed.network, self.placed.few()
-        with given.repeatable():
-            outputs = [network.trial(images, training) for training in (True, False)]
-        for logits in outputs:
-            given.refuse_logits(logits, len(images), len(self.class_names))
-        given.refuse_memory(network.net, network.own(training=True))
-
-
-def _means(names: Sequence[str], total: Tensor, weight: float) -> dict[str, float]:
-    """The first of these sums, divided by the weight of all samples."""
-    return dict(zip(names, (total / weight).tolist(), strict=False))

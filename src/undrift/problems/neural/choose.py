@@ -1,0 +1,181 @@
+"""The loss and the metrics of a network, chosen by what it makes of two samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from undrift.core.params import BadParameters
+from undrift.data.files import brief
+from undrift.objectives.base import Objective
+from undrift.objectives.crossentropy import CrossEntropy
+from undrift.problems.neural import input as given
+from undrift.problems.neural import loss as losses
+from undrift.problems.neural.loss import LocalLoss, OwnLoss
+from undrift.problems.neural.measure import (
+    Classes,
+    Judge,
+    Metric,
+    accuracy,
+    chosen,
+    cross_entropy,
+    thresholded,
+    try_metrics,
+)
+from undrift.problems.neural.oracle import Placed
+from undrift.problems.neural.table import Fields, Rows, count
+
+
+class Choice(NamedTuple):
+    """What is minimised, what is measured, and the names of the classes, if samples have some."""
+
+    loss: LocalLoss
+    judge: Judge
+    classes: tuple[str, ...]
+
+
+def choose(
+    placed: Placed,
+    names: tuple[str, ...] | None,
+    loss: object,
+    objective: object,
+    metrics: object,
+) -> Choice:
+    """Refuses what the network, the loss and the metrics cannot do with these samples.
+
+    ``names`` are those of the classes, where they are known.
+    """
+    if loss is not None and objective is not None:
+        raise BadParameters("Neural", {"loss": "loss and objective are both losses: give one"})
+    network, rows = placed.network, placed.few()
+    output = given.repeatable(
+        "the network in evaluation mode",
+        lambda: network.trial(rows.x, training=False),
+        "let it draw only while self.training, as F.dropout(x, p, self.training) does",
+    )
+    trained, network.draws = given.drawing(
+        "the network", lambda: network.trial(rows.x, training=True)
+    )
+    given.refuse_memory(network.net, network.own(training=True))
+    if names is not None:
+        for logits in (trained, output):
+            given.refuse_logits(logits, count(rows.x), len(names))
+    classes = _classes(output, rows.y) if names is None else names
+    usual = classes and losses.plain_cross_entropy(loss, placed.samples.train.y)
+    if objective is not None or loss is None or usual:
+        local: LocalLoss = _objective(placed, objective, output, rows.y, classes)
+        judge = Classes() if metrics is None else Judge(cross_entropy, chosen(metrics))
+    else:
+        local = own = given.repeatable(
+            "the loss", lambda: _own(placed, loss, trained, rows), "draw them in the network"
+        )
+        judge = _judge(own, metrics, output, rows.y)
+    try_metrics(judge.metrics, output, rows.y, count(rows.y))
+    if placed.samples.test is not None:
+        _try_test(placed, local, judge)
+    return Choice(local, judge, classes if _in_range(placed, len(classes)) else ())
+
+
+def _try_test(placed: Placed, local: LocalLoss, judge: Judge) -> None:
+    """Refuse test samples that are not of the same kind."""
+    rows, table = placed.few(test=True), placed.samples.test
+    output = placed.network.trial(rows.x, training=False)
+    try:
+        if isinstance(local, OwnLoss):
+            losses.own(local.function, output, rows.y, None if table is None else table.y)
+        elif not _classes(output, rows.y):
+            _refuse_targets(type(local).__name__, True, output, rows.y)
+        try_metrics(judge.metrics, output, rows.y, count(rows.y))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"test data: {brief(error)}") from error
+
+
+def _classes(output: object, targets: Fields) -> tuple[str, ...]:
+    """The numbers of the classes, where targets look like classes."""
+    if not isinstance(targets, Tensor) or targets.dim() != 1 or targets.dtype != torch.int64:
+        return ()
+    if not isinstance(output, Tensor) or output.dim() != 2:
+        return ()
+    return tuple(map(str, range(output.shape[1])))
+
+
+def _in_range(placed: Placed, classes: int) -> bool:
+    return all(low >= 0 and high < classes for low, high in _labels(placed))
+
+
+def _labels(placed: Placed) -> list[tuple[int, int]]:
+    """The smallest and the largest label of each table whose labels are known."""
+    tables = [table for table in (placed.samples.train, placed.samples.test) if table is not None]
+    known = [table.y for table in tables if isinstance(table.y, Tensor)]
+    return [(int(y.min()), int(y.max())) for y in known if not y.is_floating_point()]
+
+
+def _objective(
+    placed: Placed, wanted: object, output: object, targets: Fields, classes: tuple[str, ...]
+) -> Objective:
+    """One of undrift's own losses, all of which are for classes."""
+    objective = CrossEntropy() if wanted is None else given.objective(wanted)
+    if not classes:
+        _refuse_targets(type(objective).__name__, wanted is None, output, targets)
+    if not _in_range(placed, len(classes)):
+        low, high = min(low for low, _ in _labels(placed)), max(high for _, high in _labels(placed))
+        raise ValueError(
+            f"targets are {low} to {high}, but the network has {len(classes)} outputs, whose "
+            f"classes are numbered 0 to {len(classes) - 1}"
+        )
+    given.refuse_inside(placed.network.net, objective)
+    return objective
+
+
+def _refuse_targets(name: str, default: bool, output: object, targets: Fields) -> NoReturn:
+    """Why there are no classes, and what to do."""
+    shape, got = losses.shown(targets), losses.shown(output)
+    text = f"{name} needs a class for each sample, whole numbers [n], and outputs [n, classes]"
+    remedy = "give a loss that takes yours, such as loss=torch.nn.functional.mse_loss"
+    if isinstance(targets, Tensor) and targets.dtype == torch.int64 and targets.dim() == 2:
+        if targets.shape[1] == 1:
+            remedy = "give targets.squeeze(1)"
+        else:
+            remedy = "give loss=torch.nn.functional.cross_entropy for a class at each position"
+    text = f"{text}; these targets are {shape} and outputs {got}: {remedy}"
+    raise BadParameters("Neural", {"loss" if default else "objective": text})
+
+
+def _own(placed: Placed, function: object, outputs: object, rows: Rows) -> OwnLoss:
+    """A user's loss, after it was differentiated once."""
+    own = losses.own(function, outputs, rows.y, placed.samples.train.y)
+    own = own.to(placed.dtype, placed.device)
+    network, key = placed.network, torch.zeros((), dtype=torch.int64)
+    with torch.enable_grad():
+        leaf = network.start.to(placed.dtype).requires_grad_()
+        outputs = network.bound(leaf, network.own(training=True), key)(rows.x)
+        try:
+            value = own.function(outputs, rows.y)
+        except Exception as error:  # a user's function may fail in any way
+            losses.refuse_failed(own.name, error, outputs, rows.y)
+        losses.refuse_value(own.name, value)
+        try:
+            torch.autograd.grad(value, leaf)
+        except Exception as error:
+            losses.refuse_failed(f"the gradient of {own.name}", error, outputs, rows.y)
+    return own
+
+
+def _judge(own: OwnLoss, metrics: object, outputs: object, targets: Fields) -> Judge:
+    kind = losses.comparing(own.function)
+    answers = kind in losses.PROBABILITIES
+    scored = False
+    if isinstance(outputs, Tensor) and isinstance(targets, Tensor):
+        scored = targets.dtype == torch.int64 and outputs.dim() == targets.dim() + 1
+    wanted: Mapping[str, Metric] = {"accuracy": accuracy} if answers or scored else {}
+    if metrics is not None:
+        wanted = chosen(metrics)
+        if accuracy in wanted.values() and not (answers or scored):
+            text = "accuracy needs targets that are classes, with a score for each class"
+            raise BadParameters("Neural", {"metrics": text})
+    if kind is nn.BCELoss:
+        wanted = thresholded(wanted, 0.5)
+    return Judge(own.values, wanted, own.alone)

@@ -1,0 +1,251 @@
+"""Any loss of outputs and targets as a local loss, tried on a few samples before it is used."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from undrift.data.files import brief
+from undrift.objectives.base import Batch, Need, Network, Objective, Others
+from undrift.problems.neural.table import Fields, Output, count
+
+Loss = Callable[[Output, Fields], Tensor]
+"""Of a network's outputs and the targets of a mini-batch: one number."""
+COMPARING = {
+    F.mse_loss: nn.MSELoss,
+    F.l1_loss: nn.L1Loss,
+    F.smooth_l1_loss: nn.SmoothL1Loss,
+    F.huber_loss: nn.HuberLoss,
+    F.binary_cross_entropy_with_logits: nn.BCEWithLogitsLoss,
+    F.binary_cross_entropy: nn.BCELoss,
+}
+"""Losses that compare each output with a number: means of as many terms for every sample."""
+PROBABILITIES = (nn.BCEWithLogitsLoss, nn.BCELoss)
+IGNORED = -100
+"""A target that cross-entropy leaves out unless told otherwise."""
+
+
+class LocalLoss(Protocol):
+    """What gradients are of: an objective, or a loss of the user's own."""
+
+    @property
+    def needs(self) -> tuple[Need, ...]: ...
+
+    def loss(self, local: Network, batch: Batch, others: Others) -> Tensor: ...
+
+
+class OwnLoss:
+    """``function(outputs, targets)`` of a mini-batch.
+
+    Where it is known to be the mean of a number for each sample, ``each`` gives those numbers, and
+    rows that are only padding have no weight. Otherwise it may compare samples with one another,
+    and must be given a client's own rows ``alone``.
+    """
+
+    needs: tuple[Need, ...] = ()
+
+    def __init__(self, function: Loss, each: Loss | None):
+        self.function, self.each, self.alone = function, each, each is None
+
+    def loss(self, local: Network, batch: Batch, others: Others) -> Tensor:
+        if self.each is None:
+            return self.function(local(batch.x), batch.labels)
+        return (batch.weights * _means(self.each(local(batch.x), batch.labels))).sum()
+
+    def values(self, outputs: Output, targets: Fields) -> Tensor:
+        """A number for each sample; where there is only one for all of them, that one."""
+        if self.each is None:
+            return self.function(outputs, targets).expand(count(targets))
+        return _means(self.each(outputs, targets))
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> OwnLoss:
+        """With the tensors of its modules, such as the weights of classes, in that place."""
+        return OwnLoss(*(_placed(f, dtype, device) for f in (self.function, self.each)))  # type: ignore[arg-type]
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages and digests."""
+        return called(self.function)
+
+
+def called(function: object) -> str:
+    """The name of a function, or of a module's class."""
+    plain = function.func if isinstance(function, functools.partial) else function
+    return str(getattr(plain, "__name__", type(plain).__name__))
+
+
+def own(function: object, outputs: object, targets: Fields, everything: Fields | None) -> OwnLoss:
+    """A user's loss, after a look at a few ``outputs`` and ``targets``, and at ``everything``."""
+    if isinstance(function, type):
+        raise TypeError(f"loss is the class {function.__name__}; give {function.__name__}()")
+    if isinstance(function, Objective):
+        raise TypeError(f"{called(function)} is an objective; give objective={called(function)}()")
+    if not callable(function):
+        raise TypeError(
+            "loss must be a function of outputs and targets, such as "
+            f"torch.nn.functional.mse_loss; got {function!r}"
+        )
+    if isinstance(function, nn.Module) and any(True for _ in function.parameters()):
+        raise ValueError(
+            f"{called(function)} has parameters, which nobody would train; put them into the "
+            "network, and let it return what the loss needs"
+        )
+    if getattr(function, "reduction", "mean") == "sum":
+        raise ValueError(
+            f"{called(function)} adds up over the samples, so that larger batches make larger "
+            'steps; give reduction="mean"'
+        )
+    kind = comparing(function)
+    if kind is not None:
+        _refuse_comparison(called(function), kind, outputs, targets, everything)
+        return OwnLoss(function, _each(function))
+    if _cross_entropy(function):
+        _refuse_classes(function, outputs, everything)
+        if _ignores_nothing(function, everything) and _unweighted(function):
+            return OwnLoss(function, _each(function))
+    return OwnLoss(function, None)
+
+
+def plain_cross_entropy(function: object, everything: Fields | None) -> bool:
+    """Whether it is the cross-entropy of all samples alike, as undrift's own is."""
+    if not _cross_entropy(function):
+        return False
+    smooth = getattr(function, "label_smoothing", 0.0)
+    return not smooth and _unweighted(function) and _ignores_nothing(function, everything)
+
+
+def refuse_value(name: str, value: object) -> None:
+    """Refuse what is not one number."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} returns a {type(value).__name__}; make it return a tensor")
+    if value.dim():
+        raise ValueError(
+            f"{name} returns {list(value.shape)} numbers; make it return one, the mean over the "
+            "samples"
+        )
+    if not value.requires_grad:
+        raise ValueError(f"{name} does not depend on the network's weights: nothing to train")
+
+
+def refuse_failed(name: str, error: Exception, outputs: object, targets: object) -> NoReturn:
+    """A loss that cannot be computed, or not differentiated."""
+    raise ValueError(
+        f"{name} does not take outputs {shown(outputs)} and targets {shown(targets)}: "
+        f"{brief(error)}"
+    ) from error
+
+
+def shown(value: object) -> str:
+    """Type and shape of a tensor of samples, in words."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"{str(value.dtype).removeprefix('torch.')} {_like(value)}"
+
+
+def comparing(function: object) -> type[nn.Module] | None:
+    """Which of the losses in ``COMPARING`` it is, with its own settings."""
+    if isinstance(function, nn.Module):
+        known = type(function) in COMPARING.values() and getattr(function, "weight", None) is None
+        return type(function) if known and getattr(function, "reduction", "") == "mean" else None
+    plain, keywords = function, {}
+    if isinstance(function, functools.partial) and not function.args:
+        plain, keywords = function.func, function.keywords
+    other = {"reduction", "weight", "size_average", "reduce"} & set(keywords)
+    known_kinds = (kind for known, kind in COMPARING.items() if known is plain and not other)
+    return next(known_kinds, None)
+
+
+def _each(function: Any) -> Loss:
+    """The same loss of each sample, before their mean is taken."""
+    if not isinstance(function, nn.Module):
+        return functools.partial(function, reduction="none")
+    twin: Any = copy.deepcopy(function)
+    twin.reduction = "none"
+    return twin  # type: ignore[no-any-return]
+
+
+def _means(values: Tensor) -> Tensor:
+    """One number for each sample."""
+    return values.flatten(1).mean(1) if values.dim() > 1 else values
+
+
+def _cross_entropy(function: object) -> bool:
+    module = isinstance(function, nn.CrossEntropyLoss) and type(function) is nn.CrossEntropyLoss
+    return module or function is F.cross_entropy
+
+
+def _unweighted(function: object) -> bool:
+    weight = getattr(function, "weight", None)
+    return weight is None and getattr(function, "reduction", "mean") == "mean"
+
+
+def _ignores_nothing(function: object, targets: Fields | None) -> bool:
+    """Whether cross-entropy is a mean over as many positions of each sample."""
+    if not isinstance(targets, Tensor):
+        return False
+    ignored = getattr(function, "ignore_index", IGNORED)
+    return targets.is_floating_point() or not bool((targets == ignored).any())
+
+
+def _refuse_classes(function: object, outputs: object, targets: Fields | None) -> None:
+    """Refuse targets that are not numbers of classes."""
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.dim() < 2:
+        return
+    classes = outputs.shape[1]
+    kept = targets[targets != getattr(function, "ignore_index", IGNORED)]
+    if targets.is_floating_point() or not len(kept):
+        return
+    low, high = int(kept.min()), int(kept.max())
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"targets are {low} to {high}, but the network has {classes} outputs, whose classes "
+            f"are numbered 0 to {classes - 1}"
+        )
+
+
+def _refuse_comparison(
+    name: str,
+    kind: type[nn.Module],
+    outputs: object,
+    targets: object,
+    everything: Fields | None,
+) -> None:
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
+        raise ValueError(
+            f"{name} compares one tensor of outputs with one of targets, not {shown(outputs)} "
+            f"with {shown(targets)}; give a loss that takes yours"
+        )
+    if not targets.is_floating_point():
+        raise ValueError(
+            f"targets are {targets.dtype}, but {name} compares measured numbers; "
+            "give targets.float()"
+        )
+    if outputs.shape != targets.shape:
+        remedy = f"give the targets that shape, {_like(outputs)}"
+        if outputs.numel() == targets.numel():
+            remedy = f"give targets.reshape({', '.join(map(str, (-1, *outputs.shape[1:])))})"
+        shapes = f"the network's outputs are {_like(outputs)}, but targets are {_like(targets)}"
+        raise ValueError(f"{shapes}; {remedy}")
+    if kind in PROBABILITIES and isinstance(everything, Tensor):
+        low, high = (float(v) for v in everything.aminmax())
+        if low < 0 or high > 1:
+            raise ValueError(
+                f"targets are from {low:g} to {high:g}, but {name} compares with probabilities "
+                "from 0 to 1"
+            )
+
+
+def _like(v: Tensor) -> str:
+    return f"[{', '.join(['n', *map(str, v.shape[1:])])}]"
+
+
+def _placed(function: object, dtype: torch.dtype, device: torch.device) -> object:
+    if isinstance(function, nn.Module):
+        return copy.deepcopy(function).to(device, dtype)
+    return function

@@ -1,0 +1,529 @@
+"""Any data: whatever holds the samples, the numbers are those of a plain loop over them."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
+
+import undrift as ud
+from tests.objectives.world import CPU, DIGITS, PARTS
+from undrift.engines import Simulate, Wire
+from undrift.methods import FedAvg, Scaffold
+from undrift.models.net import seeded
+from undrift.problems import Neural
+from undrift.problems.neural import measure, table
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(90, 4)).astype(np.float32)
+Y = (X @ [[1.0], [-2.0], [0.5], [3.0]] + RNG.normal(size=(90, 1))).astype(np.float32)
+SPLIT = ud.data.by_size(90, clients=5, seed=1, beta=1.0)
+
+
+def line(bias=True):
+    with seeded(0):
+        return nn.Linear(4, 1, bias=bias)
+
+
+class Counted(Dataset):
+    """Samples one by one, with a note of who was read."""
+
+    def __init__(self, x=X, y=Y):
+        self.x, self.y, self.read = torch.tensor(x), torch.tensor(y), []
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, k):
+        self.read.append(k)
+        return self.x[k], self.y[k]
+
+
+def regression(train=(X, Y), parts=SPLIT, module=None, **options):
+    return Neural(module or line(), train, parts, **{"loss": F.mse_loss, **options})
+
+
+def trained(problem, rounds=3, kind=Simulate, batch=8, method=None):
+    method = method or Scaffold(lr=0.05)
+    engine = kind(method, problem.to(torch.float64, CPU), steps=3, batch=batch)
+    for _ in range(rounds):
+        engine.run_round()
+    return engine.x
+
+
+# -- what was minimised: transcribed
+
+
+def test_fedavg_of_linear_regression_by_hand():
+    """Full gradients of the mean squared error, in NumPy."""
+    problem = regression(module=line(bias=False))
+    w = line(bias=False).weight.detach().numpy().astype(np.float64).reshape(-1)
+    x, y = X.astype(np.float64), Y.astype(np.float64).reshape(-1)
+    for _ in range(4):
+        ends = []
+        for part in SPLIT:
+            mine = w.copy()
+            for _ in range(3):
+                away = x[part] @ mine - y[part]
+                mine -= 0.1 * 2 * x[part].T @ away / len(part)
+            ends.append(mine)
+        w = np.mean(ends, axis=0)
+    for kind in (Simulate, Wire):
+        got = trained(problem, 4, kind, batch=None, method=FedAvg(lr=0.1))
+        np.testing.assert_allclose(got.numpy(), w, rtol=1e-12)
+    losses = [np.mean((x[part] @ w - y[part]) ** 2) for part in SPLIT]
+    measured = problem.to(torch.float64, CPU).metrics(torch.from_numpy(w))
+    assert measured == pytest.approx(
+        {"loss": np.mean(losses), "train_loss": np.mean(losses)}, rel=1e-12
+    )
+
+
+# -- the same samples, held in other ways
+
+
+def on_disk(array, folder, name):
+    file = np.memmap(folder / name, array.dtype, "w+", shape=array.shape)
+    file[:] = array
+    file.flush()
+    return np.memmap(folder / name, array.dtype, "r", shape=array.shape)
+
+
+HOLDERS = {
+    "tensors": lambda _: ((torch.tensor(X), torch.tensor(Y)), SPLIT),
+    "arrays": lambda _: ((X, Y), SPLIT),
+    "float64": lambda _: ((X.astype(np.float64), Y.astype(np.float64)), SPLIT),
+    "lists": lambda _: ((X.tolist(), Y.tolist()), [list(part) for part in SPLIT]),
+    "masks": lambda _: ((X, Y), [np.isin(np.arange(90), part) for part in SPLIT]),
+    "files": lambda folder: ((on_disk(X, folder, "x"), on_disk(Y, folder, "y")), SPLIT),
+    "inputs in a file": lambda folder: ((on_disk(X, folder, "x"), Y), SPLIT),
+    "TensorDataset": lambda _: (TensorDataset(torch.tensor(X), torch.tensor(Y)), SPLIT),
+    "Dataset": lambda _: (Counted(), SPLIT),
+    "loader": lambda _: (DataLoader(Counted(), batch_size=7, shuffle=True), SPLIT),
+    "subsets": lambda _: ([Subset(Counted.one, part.tolist()) for part in SPLIT], None),
+    "a pair each": lambda _: ([(X[part], Y[part]) for part in SPLIT], None),
+    "a Dataset each": lambda _: ([Counted(X[part], Y[part]) for part in SPLIT], None),
+    "a loader each": lambda _: ([DataLoader(Counted(X[p], Y[p])) for p in SPLIT], None),
+    "a pair in files each": lambda folder: (
+        [
+            (on_disk(X[p], folder, f"x{k}"), on_disk(Y[p], folder, f"y{k}"))
+            for k, p in enumerate(SPLIT)
+        ],
+        None,
+    ),
+}
+Counted.one = Counted()
+
+
+@pytest.mark.parametrize("small", [2**30, 0], ids=["in memory", "by rows"])
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_whatever_holds_the_samples(holder, small, tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "SMALL", small)
+    train, parts = HOLDERS[holder](tmp_path)
+    problem, plain = regression(train, parts), regression()
+    assert problem.samples == plain.samples
+    want = trained(plain)
+    assert torch.equal(trained(problem), want)
+    x = plain.start()
+    assert problem.metrics(x) == plain.metrics(x)
+    torch.testing.assert_close(trained(problem, kind=Wire), want, rtol=1e-12, atol=1e-12)
+
+
+def test_nothing_is_copied(tmp_path):
+    x, y = torch.tensor(X), torch.tensor(Y)
+    held = regression((x, y)).placed.samples.train
+    assert held.x.data_ptr() == x.data_ptr() and held.y.data_ptr() == y.data_ptr()
+    arrays = regression((X, Y)).placed.samples.train
+    assert np.shares_memory(arrays.x.numpy(), X)
+    files = on_disk(X, tmp_path, "x"), on_disk(Y, tmp_path, "y")
+    problem = regression(files)
+    assert not problem.placed.samples.train.held
+    read = problem.placed.samples.train.take(torch.tensor([3, 1]))
+    assert np.array_equal(read.x.numpy(), X[[3, 1]])
+
+
+def test_a_large_dataset_is_read_where_it_is_used(monkeypatch):
+    monkeypatch.setattr(table, "SMALL", 0)
+    data = Counted()
+    problem = regression(data)
+    assert set(data.read) <= {0, 1, *SPLIT[0]} and problem.digest() is None
+    data.read.clear()
+    problem.at(np.array([2])).grad(problem.start().float()[None], torch.tensor([[3, 0]]))
+    assert data.read == [SPLIT[2][3], SPLIT[2][0]]
+
+
+def test_a_dataset_is_read_by_one_thread_at_a_time(monkeypatch):
+    monkeypatch.setattr(table, "SMALL", 0)
+    inside, alone = [], []
+
+    class Watched(Counted):
+        def __getitem__(self, k):
+            inside.append(k)
+            time.sleep(1e-4)  # another thread may come in
+            alone.append(inside == [k])
+            inside.remove(k)
+            return super().__getitem__(k)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        recurrent = nn.Sequential(line(), nn.Unflatten(1, (1, 1)), nn.Flatten())
+        problem = regression(Watched(), module=recurrent, stacked=False)
+        assert problem.together == 1 and trained(problem).isfinite().all()
+        assert len(alone) > 100 and all(alone)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_data_of_a_run_have_a_digest():
+    def digest(train=(X, Y), parts=SPLIT, **options):
+        return regression(train, parts, **options).digest()
+
+    other = X.copy()
+    other[7, 2] += 1
+    found = [
+        digest(),
+        digest((other, Y)),
+        digest((X, Y + 1)),
+        digest(parts=SPLIT[::-1]),
+        digest(test=(X[:9], Y[:9])),
+        digest(test=(other[:9], Y[:9])),
+        digest(test=0.2),
+        digest(loss=F.l1_loss),
+    ]
+    assert len(set(found)) == len(found) and digest() == found[0]
+
+
+# -- inputs and targets of other kinds
+
+
+class Several(nn.Module):
+    """Tokens, numbers and a mask; logits and a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.numbers = nn.Embedding(7, 3), nn.Linear(4, 3)
+        self.drop, self.head, self.size = nn.Dropout(0.3), nn.Linear(3, 2), nn.Linear(3, 1)
+
+    def forward(self, tokens, values, mask):
+        z = (self.words(tokens) * mask.unsqueeze(-1)).sum(1) + self.numbers(values)
+        z = self.drop(z.tanh())
+        return {"kind": self.head(z), "size": self.size(z).squeeze(1)}
+
+
+TOKENS, MASK = RNG.integers(0, 7, (90, 5)), RNG.random((90, 5)) < 0.7
+KIND, SIZE = RNG.integers(0, 2, 90), Y[:, 0]
+
+
+def both(outputs, targets):
+    return F.cross_entropy(outputs["kind"], targets["kind"]) + F.mse_loss(
+        outputs["size"], targets["size"]
+    )
+
+
+@pytest.mark.parametrize("tokens", [np.int64, np.int32, np.int16, np.uint16, np.uint32])
+@pytest.mark.parametrize("by_name", [True, False])
+def test_several_inputs_and_outputs(tokens, by_name):
+    with seeded(0):
+        net = Several()
+    inputs = (TOKENS.astype(tokens), X, MASK)
+    if by_name:
+        inputs = {"mask": MASK, "tokens": inputs[0], "values": X}
+    targets = {"kind": KIND.astype(np.int32), "size": SIZE}
+    right = {"right": lambda o, t: (o["kind"].argmax(1) == t["kind"]).float()}
+    problem = Neural(net, (inputs, targets), SPLIT, test=0.25, loss=both, metrics=right)
+    problem = problem.to(torch.float64, CPU)
+    assert problem.drops and problem.class_names == () and problem.label_counts() is None
+    fast = trained(problem)
+    torch.testing.assert_close(fast, trained(problem, kind=Wire), rtol=1e-11, atol=1e-12)
+    module = problem.module(fast).double()
+    nn.utils.vector_to_parameters(fast, module.parameters())
+    held = np.concatenate(problem.placed.samples.test_parts)
+    tokens_there, values, mask = (torch.tensor(v[held]) for v in (TOKENS, X, MASK))
+    kind, size = torch.tensor(KIND[held]), torch.tensor(SIZE[held]).double()
+    with torch.no_grad():
+        out = module(tokens_there, values.double(), mask)
+        want = {
+            "loss": both(out, {"kind": kind, "size": size}).item(),
+            "right": (out["kind"].argmax(1) == kind).double().mean().item(),
+        }
+    assert problem.metrics(fast) == pytest.approx(want, rel=1e-12)
+
+
+def test_classes_in_plain_tensors_are_those_of_an_image_set():
+    """Labels, accuracy and the fast gradient come with whole numbers."""
+    with seeded(0):
+        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 10))
+    images = Neural(net, DIGITS, PARTS)
+    pairs = [(DIGITS.images, DIGITS.labels), (DIGITS.test_images, DIGITS.test_labels.int())]
+    for loss in (None, F.cross_entropy, nn.CrossEntropyLoss()):
+        plain = Neural(net, pairs[0], PARTS, test=pairs[1], loss=loss)
+        assert plain.placed.mlp is not None and plain.labelled
+        assert plain.class_names == images.class_names
+        assert torch.equal(plain.label_counts(), images.label_counts())
+        assert torch.equal(trained(plain), trained(images))
+        x = images.start()
+        assert plain.metrics(x) == images.metrics(x)
+    smooth = Neural(
+        net, pairs[0], PARTS, test=pairs[1], loss=nn.CrossEntropyLoss(label_smoothing=0.1)
+    )
+    assert smooth.placed.mlp is None and not smooth.placed.alone
+    assert smooth.metrics(x)["accuracy"] == images.metrics(x)["accuracy"]
+    assert smooth.metrics(x)["loss"] != images.metrics(x)["loss"]
+
+
+# -- test data
+
+
+def scores(x, module, part):
+    with torch.no_grad():
+        out = module(torch.tensor(X[part]).double())
+    return ((out - torch.tensor(Y[part])) ** 2).numpy().mean(1)
+
+
+def test_where_test_samples_are():
+    spare = [
+        np.arange(0, 10),
+        np.arange(10, 13),
+        np.arange(20, 40),
+        np.array([50]),
+        np.arange(60, 90),
+    ]
+    everything = np.concatenate(spare)
+    options = {
+        "nobody's": (X[everything], Y[everything]),
+        "each client's": [(X[part], Y[part]) for part in spare],
+        "a Dataset each": [Counted(X[part], Y[part]) for part in spare],
+    }
+    for name, test in options.items():
+        problem = regression(test=test, training=True).to(torch.float64, CPU)
+        x = problem.start()
+        module = problem.module(x).double()
+        want = scores(x, module, everything).mean()
+        row = problem.metrics(x)
+        assert row["loss"] == pytest.approx(want, rel=1e-12), name
+        train = np.mean([scores(x, module, part).mean() for part in SPLIT])
+        assert row["train_loss"] == pytest.approx(train, rel=1e-12)
+        partials = [problem.partial_metrics(x, np.array(some)) for some in ([0, 3], [], [1, 2, 4])]
+        assert problem.combine(partials, x) == pytest.approx(row, rel=1e-12)
+        assert ("test" in partials[0]) == (name != "nobody's")
+
+
+def test_a_share_is_held_out_of_every_client():
+    problem = regression(test=0.25)
+    left, taken = ud.data.hold_out(SPLIT, 0.25)
+    assert all(map(np.array_equal, problem.parts, left)) and problem.samples == [*map(len, left)]
+    problem = problem.to(torch.float64, CPU)
+    module = problem.module(problem.start()).double()
+    want = scores(problem.start(), module, np.concatenate(taken)).mean()
+    assert problem.metrics(problem.start()) == pytest.approx({"loss": want}, rel=1e-12)
+
+
+def test_test_samples_of_one_site_are_seen_by_that_site_alone(monkeypatch):
+    monkeypatch.setattr(table, "SMALL", 0)
+    tests = [Counted(X[part][:3], Y[part][:3]) for part in SPLIT]
+    problem = regression(test=tests)
+    for data in tests:
+        data.read.clear()
+    problem.partial_metrics(problem.start(), np.array([1, 3]))
+    assert [bool(data.read) for data in tests] == [False, True, False, True, False]
+
+
+def test_without_test_samples_the_loss_is_what_is_minimised():
+    problem = regression().to(torch.float64, CPU)
+    x, v = problem.start(), torch.linspace(-1, 1, problem.dim, dtype=torch.float64)
+    slope = (problem.metrics(x + 1e-5 * v)["loss"] - problem.metrics(x - 1e-5 * v)["loss"]) / 2e-5
+    gradient = problem.at().grad(x.expand(5, -1)).mean(0)
+    assert slope == pytest.approx(float(gradient @ v), rel=1e-6)
+    assert set(problem.metrics(x)) == {"loss", "train_loss"}
+
+
+def test_metrics_do_not_depend_on_the_pass(monkeypatch):
+    problem = regression(test=(X, Y), metrics=["mae", "rmse"], training=True)
+    whole = problem.metrics(problem.start())
+    monkeypatch.setattr(measure, "PASS", 7)
+    assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-12)
+
+
+# -- what is refused, in one sentence
+
+
+class Random(Counted):
+    def __getitem__(self, k):
+        return self.x[k] + torch.randn(4), self.y[k]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield X[0], Y[0]
+
+
+class Words(Counted):
+    def __getitem__(self, k):
+        return "a word", self.y[k]
+
+
+class Table(Counted):
+    def __getitem__(self, k):
+        return {"x": self.x[k], "y": self.y[k]}
+
+
+class Ragged(Counted):
+    def __getitem__(self, k):
+        return self.x[k][: 1 + k % 3], self.y[k]
+
+
+def holed(where):
+    x, y = X.copy(), Y.copy()
+    (x if where == "inputs" else y)[7, 0] = np.nan
+    return x, y
+
+
+OWNER = next(c for c, part in enumerate(SPLIT) if 7 in part)
+REFUSED = {
+    "nothing": (lambda: regression(None), TypeError, "train must be a pair .* got a NoneType"),
+    "a tensor": (lambda: regression(torch.tensor(X)), TypeError, "a pair .* got a Tensor"),
+    "three": (lambda: regression((X, Y, Y)), TypeError, "a pair .* got a tuple"),
+    "a mapping": (lambda: regression({"x": X}), TypeError, "a pair .* got a dict"),
+    "data sets in a tuple": (
+        lambda: regression((Counted(), Counted())),
+        TypeError,
+        "give a list with one for each client",
+    ),
+    "a stream": (lambda: regression(Stream()), TypeError, "IterableDataset, .*__getitem__"),
+    "a loader that collates": (
+        lambda: regression(DataLoader(Counted(), collate_fn=list)),
+        TypeError,
+        "collate_fn of its own; give a Dataset",
+    ),
+    "random samples": (lambda: regression(Random()), ValueError, "sample 0 of train is another"),
+    "samples of words": (lambda: regression(Words()), TypeError, "cannot be put into tensors"),
+    "samples that are dictionaries": (
+        lambda: regression(Table()),
+        TypeError,
+        r"sample 0 of train is a dict; make it a pair \(input, target\)",
+    ),
+    "samples of all lengths": (
+        lambda: regression(Ragged()),
+        TypeError,
+        "cannot be put into tensors",
+    ),
+    "words": (
+        lambda: regression((np.array([["a"]] * 90), Y)),
+        TypeError,
+        "inputs of train are not numbers",
+    ),
+    "a number": (lambda: regression((3.0, Y)), ValueError, "one row for each sample"),
+    "fewer targets": (
+        lambda: regression((X, Y[:50])),
+        ValueError,
+        "train has 90 inputs, but 50 targets; give one row for each sample",
+    ),
+    "fewer rows of one input": (
+        lambda: regression(((X, X[:9]), Y)),
+        ValueError,
+        r"90 inputs\[0\], but 9 inputs\[1\]",
+    ),
+    "no samples": (lambda: regression((X[:0], Y[:0])), ValueError, "train has no samples"),
+    "an empty Dataset": (lambda: regression(Counted(X[:0], Y[:0])), ValueError, "no samples"),
+    "an input that is not a number": (
+        lambda: regression(holed("inputs")),
+        ValueError,
+        f"^sample 7 of client {OWNER}: its inputs hold numbers that are not finite",
+    ),
+    "a target that is not a number": (
+        lambda: regression(holed("targets")),
+        ValueError,
+        f"^sample 7 of client {OWNER}: its targets hold numbers that are not finite",
+    ),
+    "a test sample that is not a number": (
+        lambda: regression(test=holed("inputs")),
+        ValueError,
+        "^test sample 7: its inputs hold numbers",
+    ),
+    "no parts": (lambda: regression(parts=None), ValueError, r"parts=undrift.data.iid\("),
+    "parts twice": (lambda: regression([(X, Y)]), ValueError, "leave out parts"),
+    "nobody": (lambda: regression([], None), ValueError, "at least one client"),
+    "clients of other shapes": (
+        lambda: regression([(X, Y), (X[:, :3], Y)], None),
+        ValueError,
+        r"inputs of train\[1\] are torch.float32 \[3\], but those of train\[0\] .* \[4\]",
+    ),
+    "clients of other structure": (
+        lambda: regression([(X, Y), ((X, X), Y)], None),
+        ValueError,
+        r"train\[1\] has inputs\[0\], inputs\[1\], targets, but train\[0\] has inputs, targets",
+    ),
+    "a share of all": (lambda: regression(test=1), ValueError, "test = 1 is not allowed"),
+    "a negative share": (lambda: regression(test=-0.1), ValueError, "test = -0.1 is not allowed"),
+    "tests of fewer clients": (
+        lambda: regression(test=[(X, Y)] * 4),
+        ValueError,
+        "test has data of 4 clients, but there are 5",
+    ),
+    "test samples of another shape": (
+        lambda: regression(test=(X[:, :3], Y)),
+        ValueError,
+        r"does not take inputs of shape \[3\]",
+    ),
+    "test targets of another shape": (
+        lambda: regression(test=(X, Y[:, 0])),
+        ValueError,
+        r"^test data: the network's outputs are \[n, 1\], but targets are \[n\]",
+    ),
+    "test targets that are whole": (
+        lambda: regression(test=(X, Y.astype(int))),
+        ValueError,
+        "^test data: targets are torch.int64",
+    ),
+    "test samples of other structure": (
+        lambda: regression(test=((X, X), Y)),
+        ValueError,
+        r"^test has inputs\[0\], inputs\[1\], targets, but train has inputs, targets",
+    ),
+    "test samples that are images": (
+        lambda: regression(test=(X.astype(np.uint8), Y)),
+        ValueError,
+        "inputs of test are torch.uint8, but those of train are torch.float32",
+    ),
+    "an image set with more test samples": (
+        lambda: Neural(nn.Linear(64, 10), DIGITS, PARTS, test=0.2),
+        ValueError,
+        "leave out test",
+    ),
+    "an image set without parts": (
+        lambda: Neural(nn.Linear(64, 10), DIGITS),
+        ValueError,
+        "which images each client holds",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused_in_one_sentence(what):
+    make, kind, sentence = REFUSED[what]
+    with pytest.raises(kind, match=sentence) as error:
+        make()
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_read_later_is_looked_at_later(tmp_path):
+    x, y = holed("inputs")
+    problem = regression((on_disk(x, tmp_path, "x"), y))
+    with pytest.raises(ValueError, match=r"^sample 7: its inputs hold numbers"):
+        problem.at().grad(problem.start().float().expand(5, -1))
+
+
+def test_parts_of_random_split():
+    pieces = random_split(TensorDataset(torch.tensor(X), torch.tensor(Y)), [30, 60])
+    problem = regression(pieces, None)
+    assert [part.tolist() for part in problem.parts] == [list(piece.indices) for piece in pieces]
