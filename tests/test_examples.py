@@ -1,10 +1,13 @@
 """The examples run, and show what their comments say."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from undrift.cli import main
 from undrift.spec.reader import load
@@ -49,14 +52,43 @@ def test_the_spec_of_a_network_is_good():
     assert load(EXAMPLES / "images.toml").problem_name == "images"
 
 
-def test_own_data_and_own_loop(tmp_path):
-    file = shutil.copy(EXAMPLES / "own_data.py", tmp_path)
+def shown(name, folder):
+    """What an example prints."""
+    file = shutil.copy(EXAMPLES / name, folder)
     done = subprocess.run(
-        [sys.executable, file], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, file], cwd=folder, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    fedavg, scaffold = done.stdout.split("Scaffold")
+    assert not done.stderr
+    return done.stdout
+
+
+def test_own_data_and_own_loop(tmp_path):
+    fedavg, scaffold = shown("own_data.py", tmp_path).split("Scaffold")
     last = [
         float(text.splitlines()[7].split()[1]) for text in (fedavg.strip(), "\n" + scaffold.strip())
     ]
     assert last[0] > 1e-5 > 1e-12 > last[1]
+
+
+LEARNT = {
+    "regression.py": (r"error (\S+),", lambda first, *_, last: last < 0.7 * first),
+    "text.py": (r"right (\S+)%", lambda first, *_, last: last > 20 > first),
+    "fine_tuning.py": (r"(\S+)%", lambda first, last: last > 65 > first),
+    "low_rank.py": (r"(\S+)%", lambda first, last: last > 60 > 20 > first),
+    "dataset_per_client.py": (r"0 +20 +(\S+)", lambda fedavg, last: min(fedavg, last) > 0.9),
+}
+"""How numbers are found in what an example prints, and what they show."""
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_own_networks_learn(name, tmp_path):
+    pattern, learnt = LEARNT[name]
+    *others, last = map(float, re.findall(pattern, shown(name, tmp_path)))
+    assert learnt(*others, last=last)
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_an_example_is_short(name):
+    code = (EXAMPLES / name).read_text(encoding="utf-8").split('"""\n', 1)[1]
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 30
