@@ -398,3 +398,14 @@ def test_an_objective_that_counts_classes_needs_to_know_them(monkeypatch):
     held = Neural(plain(), (X.float(), CLASSES), SPLIT)
     y = points(held)
     assert torch.equal(problem.at().grad(y, BATCH), held.at().grad(y, BATCH))
+
+
+@pytest.mark.parametrize("what", ["mse", "own that compares samples", "weighted classes"])
+@pytest.mark.parametrize("test", [0.2, "nobody's", None])
+def test_metrics_come_in_pieces_that_processes_can_share(what, test):
+    nobodys = X, LOSSES[what][1]
+    problem = federation(what, test=nobodys if test == "nobody's" else test, training=True)
+    x = points(problem)[0]
+    for n in (1, 2, 5):
+        pieces = torch.cat([problem.pieces(x, k, n) for k in range(n)])
+        assert problem.of_pieces(pieces, x) == problem.metrics(x)
