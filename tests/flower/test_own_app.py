@@ -473,7 +473,7 @@ def each(outputs, targets):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"net": Normed}, "GroupNorm"),
+        ({"net": Normed}, "to_group_norm"),
         ({"net": Half}, "float32"),
         ({"net": Counting}, "buffer 'seen'"),
         ({"net": Frozen}, "load the same weights"),
