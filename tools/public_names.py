@@ -28,6 +28,7 @@ RUNNING = {
     "Recorded": "runs.results",
     "History": "runs.history",
 }
+TRAINING = {"schedules": "core"}
 PROBLEMS = {"Neural": "problems.neural.problem"}
 ENGINES = {"Simulate": "engines.simulate", "Wire": "engines.wire"}
 CONTRACTS = dict.fromkeys(
@@ -82,7 +83,7 @@ def methods() -> dict[str, str]:
 
 def homes() -> dict[str, str]:
     """Every public name but the packages, and the module that defines it."""
-    return {**RUNNING, **PROBLEMS, **ENGINES, **CONTRACTS, **methods()}
+    return {**RUNNING, **PROBLEMS, **TRAINING, **ENGINES, **CONTRACTS, **methods()}
 
 
 def names() -> list[str]:
@@ -142,6 +143,11 @@ def page() -> str:
         "`ud.problems`.",
         "",
         *_table(PROBLEMS),
+        "",
+        "## Local training",
+        "[your-data.md](your-data.md#local-training) shows them.",
+        "",
+        *_table(TRAINING),
         "",
         "## Engines",
         *_table(ENGINES),

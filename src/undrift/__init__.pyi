@@ -31,6 +31,7 @@ from .core import (
     State,
     Unsupported,
     Vec,
+    schedules,
 )
 from .engines.simulate import Simulate
 from .engines.wire import Wire
@@ -144,6 +145,7 @@ __all__ = [
     "run",
     "run_spec",
     "runs",
+    "schedules",
     "spec",
     "theory",
 ]

@@ -12,6 +12,7 @@ from undrift.core.faults import Fault, Judging
 from undrift.core.method import registry
 from undrift.core.params import hints, meanings
 from undrift.core.robust import registry as reductions
+from undrift.core.schedules import registry as schedules
 from undrift.engines.named import registry as engines
 from undrift.methods import FedCET, FedTrack, Scaffold
 from undrift.objectives import MOON
@@ -76,12 +77,13 @@ def test_every_setting_of_a_spec_is_explained(capsys):
     rows = json.loads(told(capsys, "list", "settings", "--json"))
     options = [engine.options for engine in engines.values()]
     tables = (Settings, Sampling, Fault, Judging, *reductions.values(), *options)
+    tables += (*schedules.values(),)
     listed = [f.name for cls in tables for f in dataclasses.fields(cls)]
     fields = set(listed)
     assert sorted(row["name"] for row in rows) == sorted(listed)
     assert all(row["meaning"] and row["takes"] for row in rows)
     assert {row["name"] for row in rows if row["required"]} == {
-        "name", "rounds", "size", "share", "bad", "radius", "kind"
+        "name", "rounds", "size", "share", "bad", "radius", "kind", "rate", "factors"
     }  # fmt: skip
     known = {row["name"]: row for row in rows}
     assert known["clip_scope"]["default"] == "task" and known["clip_scope"]["meaning"].endswith(

@@ -33,6 +33,7 @@ from undrift.check.federations import example
 from undrift.core import registry
 from undrift.core.params import BadParameters
 from undrift.core.problem import Constants
+from undrift.core.schedules import Cosine
 from undrift.engines import Simulate
 from undrift.flower import strategy, train
 from undrift.flower.module import ModuleProblem
@@ -183,10 +184,11 @@ def test_every_method_is_what_it_is_on_one_machine(name, tmp_path):
     "setting",
     [
         {"epochs": 2, "batch": 4, "weights": "samples", "decay": 0.9},
+        {"steps": 2, "schedule": Cosine(rounds=3, warmup=1)},
         {"steps": 3, "reduction": "median", "judge": {"norm": 50.0}, "clip": 0.5},
         {"steps": np.int64(2), "cohort": {"size": 2, "sampling": "bernoulli"}, "batch": 100},
     ],
-    ids=["epochs", "robust", "sampling"],
+    ids=["epochs", "schedule", "robust", "sampling"],
 )
 def test_settings_are_those_of_any_engine(setting, tmp_path):
     method = FedAvg(lr=0.1)
@@ -418,6 +420,8 @@ def test_wrappers_that_change_uploads_are_refused(tmp_path):
         (Scaffold(lr=0.1), {"clients": 0}, "clients"),
         (Scaffold(lr=0.1), {"x0": 1}, "x0"),
         (Scaffold(lr=0.1), {"epochs": 1}, "epochs"),
+        (Scaffold(lr=0.1), {"schedule": lambda round: 0.5}, "schedule"),
+        (Scaffold(lr=0.1), {"schedule": "cosin"}, "schedule"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anybody_is_asked(method, given, field):

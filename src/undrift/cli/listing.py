@@ -145,6 +145,7 @@ def settings(as_json: bool) -> None:
     from undrift.core.cohort import Sampling
     from undrift.core.faults import Fault, Judging
     from undrift.core.robust import registry as rules
+    from undrift.core.schedules import registry as schedules
     from undrift.engines.named import registry as engines
     from undrift.spec.schema import SETTINGS, TRAINING, Settings
 
@@ -153,6 +154,7 @@ def settings(as_json: bool) -> None:
     also = {"cohort": "whole number >= 1 or table", "objective": "text or table", "engine": engine}
     also["reduction"] = f"{' or '.join(map(repr, rules))} or table"
     also |= {"faults": "tables", "judge": "table"}
+    also["schedule"] = f"table with name = {' or '.join(map(repr, schedules))}"
     for name, takes in also.items():
         known[name] = dataclasses.replace(known[name], takes=takes)
     parts = {
@@ -165,6 +167,10 @@ def settings(as_json: bool) -> None:
     parts |= {
         f'in [reduction] with name = "{name}", {rule.title}': explained(rule)
         for name, rule in rules.items()
+    }
+    parts |= {
+        f'in [schedule] with name = "{name}", {kind.title}': explained(kind)
+        for name, kind in schedules.items()
     }
     for name, found in engines.items():
         if rows := explained(found.options):

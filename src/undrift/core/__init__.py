@@ -1,5 +1,6 @@
 """What a method may touch. Importing it costs nothing: no torch, no NumPy."""
 
+from undrift.core import schedules
 from undrift.core.cohort import Cohort
 from undrift.core.local import Grad, Local
 from undrift.core.method import Exchange, Method, Phase, Reduction, Round, Who, registry
@@ -46,4 +47,5 @@ __all__ = [
     "Vec",
     "Who",
     "registry",
+    "schedules",
 ]

@@ -27,7 +27,7 @@ class Local(Protocol):
     blocks_before: int
     """How often it was repeated in all the rounds before this one."""
     decay: float
-    """What lr was multiplied by since the round before; 1 in the first round."""
+    """What lr was multiplied by since the round before; in the first round, since it was given."""
     steps: float | Vec
     """Local steps taken by the last ``descend`` or ``sgd``, per client."""
 

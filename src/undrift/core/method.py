@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from undrift.core.cohort import Cohort, Sampling
     from undrift.core.local import Local
     from undrift.core.robust import Robust
+    from undrift.core.schedules import Schedule
     from undrift.core.struct import Vec
 
 
@@ -245,6 +246,13 @@ class Method(Exchange):
             return []
         text = f"{type(self).__name__} has no lr to decay: leave out decay = {decay:g}"
         return [Refusal("decay", text)]
+
+    def refuse_schedule(self, schedule: Schedule | None) -> list[Refusal]:
+        """Why its lr cannot follow a schedule."""
+        if schedule is None or hasattr(self, "lr"):
+            return []
+        text = f"{type(self).__name__} has no lr that could follow it: leave out schedule"
+        return [Refusal("schedule", text)]
 
     def refuse_late(self, late: str) -> list[Refusal]:
         """Why uploads that come late cannot count in the next round."""

@@ -8,8 +8,17 @@ from typing import Literal
 
 from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging
-from undrift.core.params import Count, NonNegative, Positive, Probability
+from undrift.core.method import Method
+from undrift.core.params import (
+    BadParameters,
+    Count,
+    NonNegative,
+    Positive,
+    Probability,
+    Refusal,
+)
 from undrift.core.robust import Robust
+from undrift.core.schedules import Schedule, twice
 from undrift.core.struct import Vec
 
 Scope = Literal["task", "whole", "reference"]
@@ -31,12 +40,15 @@ class Treatment:
             and in methods that write their steps out, as FedRecu and FedRed do, are clipped as in
             task.
         decay: factor on lr after every round.
+        schedule: what lr is multiplied by in each round, instead of decay: a table with a name and
+            parameters.
     """
 
     weight_decay: NonNegative = 0.0
     clip: Positive | None = None
     clip_scope: Scope = "task"
     decay: Probability = 1.0
+    schedule: Schedule | None = dataclasses.field(default=None, repr=False)
 
     @property
     def plain(self) -> bool:
@@ -102,17 +114,32 @@ class RunOptions(LocalOptions, LocalWork):
     judge: Judging | None = None
 
 
-def fades(lr: object, decay: float, rounds: int, least: float) -> str:
-    """Why ``rounds`` rounds of decay cannot be run; empty where they can.
+def fades(lr: object, options: Treatment, rounds: int, least: float) -> list[Refusal]:
+    """Why lr cannot follow its decay or schedule for ``rounds`` rounds.
 
-    ``least`` is the smallest number of full precision, which the last lr must not be below.
+    ``least`` is the smallest number of full precision, which lr must not be below.
     """
-    if decay == 1 or not isinstance(lr, (int, float)) or lr * decay ** (rounds - 1) >= least:
-        return ""
-    return (
-        f"decay = {decay:g} takes lr = {lr:g} below {least:.3g}, the least number that is stored "
-        f"in full precision, before round {rounds}: use a larger decay or fewer rounds"
+    schedule, decay = options.schedule, options.decay
+    field, cause, use = "decay", f"decay = {decay:g}", "a larger decay"
+    try:
+        factor = decay ** (rounds - 1) if schedule is None else schedule.least(rounds)
+    except BadParameters as error:
+        return [Refusal(*problem) for problem in error.problems.items()]
+    if not isinstance(lr, (int, float)) or factor >= 1 or lr * factor >= least:
+        return []
+    if schedule is not None:
+        field, cause, use = "schedule", f"the schedule {schedule.name}", "another"
+    text = (
+        f"{cause} takes lr = {lr:g} below {least:.3g}, the least number that is stored in full "
+        f"precision, before round {rounds}: use {use} or fewer rounds"
     )
+    return [Refusal(field, text)]
+
+
+def refuse_training(method: Method, options: Treatment) -> list[Refusal]:
+    """Why a method cannot train like that."""
+    reasons = method.refuse_decay(options.decay) + method.refuse_schedule(options.schedule)
+    return reasons + twice(options.decay, options.schedule)
 
 
 def pace(steps: bool, epochs: bool, batch: object) -> str | None:

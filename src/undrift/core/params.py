@@ -248,6 +248,28 @@ def check(
     return problems
 
 
+def one_of(setting: str, given: object, registry: Mapping[str, type[T]], example: str) -> T:
+    """What a name, or a table with a name and parameters, stands for in a ``registry``.
+
+    Raises :class:`BadParameters`, with the ``setting`` or with the parameters that are wrong.
+    """
+    given = plain(given)
+    values = dict(given) if isinstance(given, Mapping) else {"name": given}
+    name: Any = values.pop("name", None)
+    if problem := not_named(setting, name, registry, example):
+        raise BadParameters(setting, {setting: problem})
+    if problems := check(name, registry[name], values, kind=f"parameter of {name}"):
+        raise BadParameters(setting, problems)
+    return registry[name](**values)
+
+
+def not_named(setting: str, name: object, registry: Iterable[str], example: str) -> str:
+    """What is wrong with a name in a ``registry``; empty where it is one."""
+    if not isinstance(name, str):
+        return not_allowed(setting, name, f"a name, as {example}")
+    return "" if name in registry else unknown(setting, name, registry)
+
+
 def not_allowed(name: str, value: object, allowed: str) -> str:
     """The complaint about a value that is out of its range, or of another kind."""
     return f"{name} = {shown(value)} is not allowed: {allowed}"

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from undrift.core.cohort import Sampling
 from undrift.core.params import (
@@ -22,9 +21,7 @@ from undrift.core.params import (
     Refusal,
     check,
     hints,
-    not_allowed,
-    plain,
-    unknown,
+    one_of,
 )
 
 if TYPE_CHECKING:
@@ -283,6 +280,7 @@ registry: dict[str, type[Robust]] = {
     )
 }  # fmt: skip
 """Every robust reduction by name."""
+EXAMPLE = "'median', or a table with one, as {name = 'krum', bad = 2}"
 
 
 def robust(given: object) -> Robust | None:
@@ -290,24 +288,9 @@ def robust(given: object) -> Robust | None:
 
     Raises :class:`BadParameters`.
     """
-    given = plain(given)
     if given is None or isinstance(given, Robust):
         return given
-    values = dict(given) if isinstance(given, Mapping) else {"name": given}
-    name: Any = values.pop("name", None)
-    if problem := not_a_rule(name):
-        raise BadParameters("reduction", {"reduction": problem})
-    if problems := check(name, registry[name], values, kind=f"parameter of {name}"):
-        raise BadParameters("reduction", problems)
-    return registry[name](**values)
-
-
-def not_a_rule(name: object) -> str:
-    """What is wrong with the name of a robust reduction; empty where it is one."""
-    if not isinstance(name, str):
-        text = "a name, as 'median', or a table with one, as {name = 'krum', bad = 2}"
-        return not_allowed("reduction", name, text)
-    return "" if name in registry else unknown("reduction", name, registry)
+    return one_of("reduction", given, registry, EXAMPLE)
 
 
 def table(rule: Robust) -> dict[str, object]:

@@ -15,9 +15,14 @@ from undrift.core.options import RunOptions, pace
 from undrift.core.params import BadParameters, Natural, check, hints
 from undrift.core.problem import Facts, Problem
 from undrift.core.robust import robust
+from undrift.core.schedules import schedule
 from undrift.engines.options import NoOptions
 
-TABLES: Mapping[str, Callable[[object], object]] = {"cohort": sampling, "reduction": robust}
+TABLES: Mapping[str, Callable[[object], object]] = {
+    "cohort": sampling,
+    "reduction": robust,
+    "schedule": schedule,
+}
 """Arguments that may be tables, and what reads them."""
 PLANS: Mapping[str, Callable[[object], object]] = {"faults": faults, "judge": judging}
 """Those whose fields are told by their places in a spec."""

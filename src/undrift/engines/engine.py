@@ -25,10 +25,11 @@ from undrift.core.cohort import Cohort, Sampling, sampling
 from undrift.core.faults import Faults, Rejection, judging, refuse
 from undrift.core.faults import faults as planned_faults
 from undrift.core.method import Method
-from undrift.core.options import LocalOptions, local_steps
+from undrift.core.options import LocalOptions, local_steps, refuse_training
 from undrift.core.params import BadParameters, hints, plain
 from undrift.core.problem import Facts, Problem
 from undrift.core.robust import Robust, robust
+from undrift.core.schedules import schedule
 from undrift.core.streams import Streams
 from undrift.core.struct import Message, State
 from undrift.engines.arguments import first_point, refusals
@@ -98,6 +99,7 @@ class Engine:
             raise BadParameters(type(self).__name__, problems)
         n = problem.clients
         own = {name: options.pop(name) for name in hints(self.Options) if name in options}
+        options["schedule"] = schedule(options.get("schedule"))
         self.method, self.problem, self.options = method, problem, LocalOptions(**options)
         self.own = self.Options(**own)
         self.steps = local_steps(steps, epochs, batch, problem.samples)
@@ -107,7 +109,8 @@ class Engine:
         reasons = method.refuse(n, self.cohort, self.steps, self.options.weights, rule)
         reasons += [*refuse(self.planned, n, problem.labelled)]
         reasons += method.refuse_late(self.judging.late)
-        if reasons := reasons + method.refuse_decay(self.options.decay):
+        reasons += refuse_training(method, self.options)
+        if reasons:
             raise BadParameters(type(self).__name__, dict(reasons))
         if fields := method.open_fields():
             texts = {name: f"{name} must be set before an engine runs it" for name in fields}
@@ -122,8 +125,8 @@ class Engine:
             at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
         rules = Rules(self.batches, self.options)
         self.common = Common(method, problem, at_clients, self.x0, rules)
-        decay = self.options.decay
-        self.clock = Clock(method, self.steps, self.cohort, self.streams, decay)
+        rates = self.options.decay, self.options.schedule
+        self.clock = Clock(method, self.steps, self.cohort, self.streams, *rates)
         samples = None
         if self.options.weights == "samples":
             samples = torch.tensor(problem.samples, dtype=self.x0.dtype, device=self.x0.device)
@@ -162,6 +165,7 @@ class Engine:
         problem, batches = self.problem, self.batches
         asked = [self.method, self.options, self.cohort, self.steps, self.streams.seed]
         asked += [batches.size, batches.epochs, self.planned, self.judging, self.rule]
+        asked += [] if self.options.schedule is None else [self.options.schedule]
         sizes = [problem.clients, problem.dim, problem.dtype, [*problem.samples]]
         text = repr([*asked, *sizes])
         return hashlib.sha256(text.encode() + content(self.x0)).hexdigest()[:32]

@@ -11,6 +11,7 @@ import numpy as np
 
 from undrift.core.cohort import Cohort, Sampling
 from undrift.core.method import Exchange, Method, Round
+from undrift.core.schedules import Schedule
 from undrift.core.streams import Streams
 
 
@@ -29,7 +30,7 @@ class Order(NamedTuple):
     blocks_before: int
     """Blocks of all the rounds before that counted."""
     decay: float
-    """What lr was multiplied by since the last round that counted."""
+    """What lr was multiplied by since the last round that counted, or since it was given."""
     picked: int | None
     """The only client that uploads, where the reduction is ``pick``."""
     last: bool
@@ -92,12 +93,13 @@ class Clock:
         sampling: Sampling,
         streams: Streams,
         decay: float = 1.0,
+        schedule: Schedule | None = None,
     ):
         self.method, self.steps, self.sampling, self.streams = method, steps, sampling, streams
-        self.decay, self.clients = decay, len(steps)
+        self.decay, self.schedule, self.clients = decay, schedule, len(steps)
         self._everyone, self._most = np.arange(self.clients), max(steps)
         self._full = sampling.always_full(self.clients)
-        self._repeats = method.repeats() and decay == 1
+        self._repeats = method.repeats() and decay == 1 and schedule is None
         self._single = type(method).blocks is Method.blocks
         self._plan: tuple[tuple[int, int], Plan] | None = None
         self._blocks: tuple[tuple[int, ...], int, int] = (), 0, 0
@@ -127,7 +129,7 @@ class Clock:
             cohort=cohort,
             blocks=plan.blocks,
             blocks_before=counted if self._single else self._blocks_before(round, skipped),
-            decay=self.decay if counted else 1.0,
+            decay=self._change(counted),
             picked=picked,
             last=index + 1 == len(plan.phases),
             iterations=plan.most * plan.blocks,
@@ -145,8 +147,8 @@ class Clock:
         if self._plan is not None and (self._repeats or self._plan[0] == (round, counted)):
             return self._plan[1]
         method = self.method
-        if self.decay != 1:
-            lr = getattr(method, "lr") * self.decay**counted  # noqa: B009 - refused without lr
+        if self.decay != 1 or self.schedule is not None:
+            lr = getattr(method, "lr") * self._factor(counted)  # noqa: B009 - refused without lr
             method = dataclasses.replace(method, lr=lr)
         now = self._begin(round, counted)
         steps = method.local_steps(now)
@@ -155,6 +157,16 @@ class Clock:
         plan = Plan(steps, most, method.phases(now), method.blocks(now))
         self._plan = (round, counted), plan
         return plan
+
+    def _factor(self, counted: int) -> float:
+        """What lr is multiplied by in a round."""
+        return self.decay**counted if self.schedule is None else self.schedule(counted)
+
+    def _change(self, counted: int) -> float:
+        """What lr was multiplied by since the round before, or since it was given."""
+        if self.schedule is None:
+            return self.decay if counted else 1.0
+        return self.schedule(counted) / (self.schedule(counted - 1) if counted else 1.0)
 
     def drawn(self, round: int) -> np.ndarray:
         """The members of a round's cohort."""

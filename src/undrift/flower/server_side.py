@@ -28,6 +28,7 @@ from undrift.core.options import LocalOptions
 from undrift.core.params import BadParameters, hints, not_allowed, plain, unknown
 from undrift.core.problem import Facts
 from undrift.core.robust import Robust
+from undrift.core.schedules import Computed, schedule
 from undrift.engines.federated import Answer, Call, Check, Federated, Remote, Unsound
 from undrift.engines.format import dump
 from undrift.engines.options import FederatedOptions
@@ -87,6 +88,9 @@ def strategy(
         cohort = max(1, round(fraction_train * clients))
     if strange := [name for name in options if name not in OPTIONS]:
         raise BadParameters("strategy", {n: unknown("option", n, OPTIONS) for n in strange})
+    if isinstance(schedule(options.get("schedule")), Computed):
+        text = "a function does not travel to the nodes: use one of undrift.schedules"
+        raise BadParameters("strategy", {"schedule": text})
     setting: dict[str, object] = {"steps": steps, "cohort": cohort, "batch": batch}
     setting |= {"epochs": epochs, "reduction": reduction, **options}
     return MethodStrategy(

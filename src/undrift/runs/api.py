@@ -18,6 +18,7 @@ from undrift.core.options import Scope, Weights
 from undrift.core.params import BadParameters, fits, plain, shown
 from undrift.core.problem import Problem
 from undrift.core.robust import Robust
+from undrift.core.schedules import Listed, Schedule
 from undrift.engines import Engine
 from undrift.problems.named import made
 from undrift.runs import loggers as adapters
@@ -44,8 +45,12 @@ __all__ = ["Run", "Runs", "load", "prepare", "resolve", "resume", "run", "run_sp
 Point = torch.Tensor | NDArray[np.generic] | Sequence[float]
 Cohort = int | Sampling | Mapping[str, object]
 Rule = str | Robust | Mapping[str, object]
+Rate = str | Schedule | Mapping[str, object] | Callable[[int], float]
 FaultPlan = Sequence[Fault | Mapping[str, object]]
 Judge = Judging | Mapping[str, object]
+MOST_FACTORS = 10_000
+"""Of a schedule in a folder, whose spec is read whole."""
+NAMED = "use another of undrift.schedules than a function or a list, or leave out save"
 SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
 
 
@@ -62,7 +67,8 @@ def run(  # type: ignore[overload-overlap]
     dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
     engine: str = "simulate", store: str = "auto", weight_decay: float = 0.0,
     clip: float | None = None, clip_scope: Scope = "task", decay: float = 1.0,
-    weights: Weights = "uniform", faults: FaultPlan | None = None, judge: Judge | None = None,
+    schedule: Rate | None = None, weights: Weights = "uniform",
+    faults: FaultPlan | None = None, judge: Judge | None = None,
     problem_seed: int | None = None, **parameters: object,
 ) -> Run: ...
 @overload
@@ -76,7 +82,8 @@ def run(
     dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
     engine: str = "simulate", store: str = "auto", weight_decay: float = 0.0,
     clip: float | None = None, clip_scope: Scope = "task", decay: float = 1.0,
-    weights: Weights = "uniform", faults: FaultPlan | None = None, judge: Judge | None = None,
+    schedule: Rate | None = None, weights: Weights = "uniform",
+    faults: FaultPlan | None = None, judge: Judge | None = None,
     problem_seed: int | None = None, **parameters: object,
 ) -> Runs: ...
 # fmt: on
@@ -108,6 +115,7 @@ def run(
     clip: float | None = None,
     clip_scope: Scope = "task",
     decay: float = 1.0,
+    schedule: Rate | None = None,
     weights: Weights = "uniform",
     faults: FaultPlan | None = None,
     judge: Judge | None = None,
@@ -151,6 +159,8 @@ def run(
         clip_scope: what of a local step is clipped: task, whole or reference
             (undrift.core.options.Treatment).
         decay: factor on lr after every round.
+        schedule: what lr is multiplied by in each round, instead of decay: one of undrift.schedules
+            or its name and parameters, or a function of the number of the round, from 0.
         weights: uniform, or samples: clients count by their number of samples.
         faults: what clients do wrong on purpose: tables, each with a kind (docs/faults.md).
         judge: whose work counts, and when a run gives up: a table of norm, patience and late.
@@ -170,7 +180,8 @@ def run(
         "reduction": reduction, "x0": x0, "seed": seed, "dtype": dtype, "device": device,
         "engine": engine, "store": store,
         "weight_decay": weight_decay, "clip": clip, "clip_scope": clip_scope, "decay": decay,
-        "weights": weights, "faults": faults, "judge": judge, "problem_seed": problem_seed,
+        "schedule": schedule, "weights": weights, "faults": faults, "judge": judge,
+        "problem_seed": problem_seed,
     }  # fmt: skip
     methods = labelled(method)
     checked = settle(methods.values(), problem, given, parameters)
@@ -279,7 +290,8 @@ def resume(
 
 _SETTINGS = {
     "rounds", "every", "seeds", "steps", "epochs", "cohort", "batch", "device", "engine", "weights",
-    "weight_decay", "clip", "clip_scope", "decay", "reduction", "faults", "judge",
+    "weight_decay", "clip", "clip_scope", "decay", "schedule", "reduction", "faults",
+    "judge",
 }  # fmt: skip
 
 
@@ -297,6 +309,11 @@ def _experiment(
 ) -> Experiment:
     """The experiment of a call: of a spec where one can say it all, else of what was given."""
     seeds = checked.get("seeds") or [checked["seed"]]
+    schedule = checked["schedule"]
+    long = isinstance(schedule, Listed) and len(schedule.factors) > MOST_FACTORS
+    if save is not None and long:
+        text = f"more than {MOST_FACTORS} factors do not fit into the spec of a folder: {NAMED}"
+        raise BadParameters("run", {"schedule": text})
     if isinstance(problem, str):
         if save is not None and _speakable(methods, checked):
             spec = _spec(_name(save), methods, problem, checked, seeds)

@@ -15,6 +15,7 @@ from undrift.core.method import Method
 from undrift.core.params import BadParameters, check, hints, not_allowed, plain, unknown
 from undrift.core.problem import Problem
 from undrift.core.robust import robust
+from undrift.core.schedules import Computed, Schedule, schedule
 from undrift.engines.arguments import Setting, first_point, refusals
 from undrift.problems import named as catalog
 from undrift.runs.prepare import Setup
@@ -79,7 +80,13 @@ def settle(
     values["faults"] = [*faults(values["faults"])] or None
     judge = judging(values["judge"])
     values["judge"] = None if judge == Judging() else judge
+    values["schedule"] = _listed(schedule(values["schedule"]), values["rounds"])
     return values
+
+
+def _listed(given: Schedule | None, rounds: int) -> Schedule | None:
+    """A schedule that is a function by its factors, which folders and other processes can have."""
+    return given.listed(rounds) if isinstance(given, Computed) else given
 
 
 def keeping(given: Mapping[str, object]) -> dict[str, str]:

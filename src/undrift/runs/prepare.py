@@ -13,7 +13,7 @@ from undrift.core.cohort import Sampling, sampling
 from undrift.core.faults import judging, refuse
 from undrift.core.method import Method
 from undrift.core.options import RunOptions, fades, local_steps
-from undrift.core.params import BadParameters, hints
+from undrift.core.params import BadParameters, Refusal, hints
 from undrift.core.problem import Problem
 from undrift.data.files import BadData
 from undrift.engines.memory import Needs, NoRoom, afford
@@ -71,10 +71,10 @@ class Task:
             given["store"] = store
         return engines[name].load()(self.method, self.problem, seed=seed, **given)
 
-    def fades(self) -> str:
-        """Why its lr would not stay a number until the last round; empty if it does."""
+    def fades(self) -> list[Refusal]:
+        """Why its lr would not stay a number until the last round."""
         lr, least = getattr(self.method, "lr", None), torch.finfo(self.problem.dtype).tiny
-        return fades(lr, self.setup.decay, self.rounds, least)
+        return fades(lr, self.setup, self.rounds, least)
 
 
 def build(
@@ -120,8 +120,8 @@ def ready(
 ) -> Task:
     """A task of a call from Python. Raises ``ValueError`` if the method cannot run like that."""
     task = resolved(label, method, problem, setup, rounds, every)
-    if why := task.fades():
-        raise ValueError(why)
+    if reasons := task.fades():
+        raise BadParameters("run", dict(reasons))
     return task
 
 
@@ -221,9 +221,8 @@ def _task(
     reasons = task.method.refuse(problem.clients, cohort, steps, spec.weights, spec.reduction)
     reasons += refuse(spec.faults or (), problem.clients, problem.labelled)
     reasons += task.method.refuse_late(judging(spec.judge).late)
+    reasons += task.fades()
     complaints += [spec.complaint(i, *reason) for reason in reasons]
-    if why := task.fades():
-        complaints.append(spec.complaint(i, "decay", why))
     engine = engines[spec.engine].load()
     try:
         needs = engine.needs(task.method, problem, cohort, spec.engine_options)

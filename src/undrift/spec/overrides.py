@@ -13,11 +13,14 @@ from undrift.spec.lines import Keys
 from undrift.spec.schema import SETTINGS, Values
 
 WORD = re.compile(r"[A-Za-z][\w.+-]*")
-SHORT = {"cohort": "size", "reduction": "name", "objective": "name", "engine": "name"}
+SHORT = {
+    "cohort": "size", "reduction": "name", "objective": "name", "engine": "name",
+    "schedule": "name",
+}  # fmt: skip
 """Tables that may be given by this one value alone."""
 ALLOWED = ("method.FIELD", "method.LABEL.FIELD", "problem.PARAMETER", "cohort.FIELD",
            "reduction.FIELD", "objective.FIELD", "engine.OPTION", "judge.FIELD",
-           *SETTINGS)  # fmt: skip
+           "schedule.FIELD", *SETTINGS)  # fmt: skip
 
 
 class Flag(NamedTuple):

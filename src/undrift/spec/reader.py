@@ -9,13 +9,15 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from undrift import methods, objectives
+from undrift.core import robust, schedules
 from undrift.core.cohort import Sampling, sampling
 from undrift.core.costs import placeholder
 from undrift.core.faults import Fault, Judging, judging, refuse
 from undrift.core.method import Method
-from undrift.core.options import pace
+from undrift.core.options import Treatment, pace, refuse_training
 from undrift.core.params import (
     THEORY,
     BadParameters,
@@ -24,11 +26,13 @@ from undrift.core.params import (
     fold,
     hints,
     not_allowed,
+    not_named,
     numeric,
     unknown,
 )
-from undrift.core.robust import Robust, not_a_rule
+from undrift.core.robust import Robust
 from undrift.core.robust import registry as rules
+from undrift.core.schedules import Schedule
 from undrift.engines.named import registry as engines
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
@@ -40,6 +44,7 @@ from undrift.spec.overrides import Flag, override, tables
 from undrift.spec.schema import (
     SETTINGS,
     TRAINING,
+    TREATMENT,
     Entry,
     Settings,
     Spec,
@@ -50,12 +55,15 @@ from undrift.spec.schema import (
 from undrift.spec.structure import fields, structure
 from undrift.theory import has_rule
 
+T = TypeVar("T")
 LARGEST_SPEC = 2**18
 """Bytes of a spec; the longest of the papers' has 15 thousand."""
 DOTS = 200
 """In one line: tomllib takes quadratic time for a key of many parts."""
 ITEM = "item"
 """The table that tells what a paper shows with the spec; ``undrift reproduce`` reads it."""
+CHOICES = ("objective", "schedule")
+"""Tables with a name, at the top or in a [[method]]."""
 OWN = ("name", "label", "file")
 """Keys of a [[method]] besides its training and its hyper-parameters."""
 
@@ -191,6 +199,7 @@ class Reader:
         settings = self.settings()
         problem_name, problem = self.problem()
         settings["objective"] = self.objective(self.document, ())
+        settings["schedule"] = self.schedule(self.document, ())
         self.judge_targets()
         for part in settings.get("vary", ()) if problem else ():
             if problem and part != "draws" and (reason := problem.fixed(part)):
@@ -213,7 +222,7 @@ class Reader:
 
     def settings(self) -> Values:
         """The values that are right; the others have complaints."""
-        others = ("problem", "method", ITEM, "cohort", "reduction", "objective", "faults", "judge")
+        others = ("problem", "method", ITEM, "cohort", "reduction", "faults", "judge", *CHOICES)
         given = {"engine": "simulate"} | self.document
         given = {key: value for key, value in given.items() if key not in others}
         options: Values = {}
@@ -259,16 +268,24 @@ class Reader:
             return None
 
     def reduction(self) -> Robust | None:
-        given = self.document.get("reduction")
+        return self.chosen("reduction", self.document, (), rules, robust.EXAMPLE)
+
+    def schedule(self, table: Values, path: Keys) -> Schedule | None:
+        return self.chosen("schedule", table, path, schedules.registry, schedules.EXAMPLE)
+
+    def chosen(
+        self, key: str, table: Values, path: Keys, known: Mapping[str, type[T]], example: str
+    ) -> T | None:
+        """What ``table`` has under ``key``, which is a name, or a table with one."""
+        given, path = table.get(key), (*path, key)
         if given is None:
             return None
         values = dict(given) if isinstance(given, dict) else {"name": given}
         name = values.pop("name", None)
-        if text := not_a_rule(name):
-            self.complain(("reduction", "name"), text)
+        if text := not_named(key, name, known, example):
+            self.complain((*path, "name"), text)
             return None
-        kind = f"parameter of {name}"
-        return structure(rules[name], values, ("reduction",), self.complaints, kind=kind)
+        return structure(known[name], values, path, self.complaints, kind=f"parameter of {name}")
 
     def faults(self) -> list[Fault] | None:
         """What clients do wrong; ``None`` where they do nothing wrong."""
@@ -399,11 +416,13 @@ class Reader:
     def training(self, i: int, table: Values, settings: Values) -> Values:
         """How the i-th method trains: as the top has it, but for what its own table has."""
         path = ("method", i)
-        given = {k: v for k, v in table.items() if k in TRAINING and k != "objective"}
+        given = {k: v for k, v in table.items() if k in TRAINING and k not in CHOICES}
         own = fields(Training, given, path, self.complaints, partial=True)
         self.judge_pace(path, given, settings)
         if "objective" in table:
             own["objective"] = self.objective(table, path)
+        if "schedule" in table:
+            own["schedule"] = self.schedule(table, path)
         top = {key: value for key, value in settings.items() if key in TRAINING}
         if "epochs" in given:
             top["steps"] = 1
@@ -425,7 +444,8 @@ class Reader:
 
     def judge_method(self, i: int, table: Values, method: Method, settings: Values) -> None:
         """Complain about what the method refuses, where the number of clients is known."""
-        refusals = method.refuse_decay(settings.get("decay", 1))
+        training = {key: settings[key] for key in TREATMENT if key in settings}
+        refusals = refuse_training(method, Treatment(**training))
         refusals += method.refuse_late(judging(settings["judge"]).late)
         if self.clients is not None:
             refusals += refuse(settings["faults"] or (), self.clients)

@@ -16,6 +16,7 @@ from undrift.core.method import Method
 from undrift.core.options import LocalWork, RunOptions, Treatment
 from undrift.core.params import Count, Natural, Positive, Rule, hints
 from undrift.core.robust import Robust, table
+from undrift.core.schedules import Schedule
 from undrift.engines import named as engines
 from undrift.objectives import Objective
 from undrift.problems.named import Named
@@ -271,6 +272,8 @@ def _plain(value: object) -> object:
         value = values(value)
     elif isinstance(value, Robust):
         value = table(value)
+    elif isinstance(value, Schedule):
+        value = {"name": value.name, **values(value)}
     elif dataclasses.is_dataclass(value):
         value = {"name": type(value).__name__, **values(value)}
     if isinstance(value, Mapping):
