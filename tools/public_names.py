@@ -28,7 +28,7 @@ RUNNING = {
     "Recorded": "runs.results",
     "History": "runs.history",
 }
-TRAINING = {"schedules": "core"}
+TRAINING = {"schedules": "core", "AdamW": "core.optimisers", "Momentum": "core.optimisers"}
 PROBLEMS = {"Neural": "problems.neural.problem"}
 ENGINES = {"Simulate": "engines.simulate", "Wire": "engines.wire"}
 CONTRACTS = dict.fromkeys(

@@ -33,6 +33,7 @@ from .core import (
     Vec,
     schedules,
 )
+from .core.optimisers import AdamW, Momentum
 from .engines.simulate import Simulate
 from .engines.wire import Wire
 from .methods.celgd import CELGD
@@ -78,6 +79,7 @@ __all__ = [
     "GD",
     "SONATA",
     "SVRP",
+    "AdamW",
     "BadParameters",
     "Constants",
     "DANEPlus",
@@ -111,6 +113,7 @@ __all__ = [
     "Mime",
     "MimeLite",
     "MimeMVR",
+    "Momentum",
     "Neural",
     "Oracle",
     "Phase",

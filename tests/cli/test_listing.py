@@ -10,6 +10,7 @@ from undrift.cli import VERBS, main
 from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging
 from undrift.core.method import registry
+from undrift.core.optimisers import registry as optimisers
 from undrift.core.params import hints, meanings
 from undrift.core.robust import registry as reductions
 from undrift.core.schedules import registry as schedules
@@ -77,7 +78,7 @@ def test_every_setting_of_a_spec_is_explained(capsys):
     rows = json.loads(told(capsys, "list", "settings", "--json"))
     options = [engine.options for engine in engines.values()]
     tables = (Settings, Sampling, Fault, Judging, *reductions.values(), *options)
-    tables += (*schedules.values(),)
+    tables += (*schedules.values(), *optimisers.values())
     listed = [f.name for cls in tables for f in dataclasses.fields(cls)]
     fields = set(listed)
     assert sorted(row["name"] for row in rows) == sorted(listed)

@@ -184,11 +184,12 @@ def test_every_method_is_what_it_is_on_one_machine(name, tmp_path):
     "setting",
     [
         {"epochs": 2, "batch": 4, "weights": "samples", "decay": 0.9},
-        {"steps": 2, "schedule": Cosine(rounds=3, warmup=1)},
+        {"steps": 2, "schedule": Cosine(rounds=3, warmup=1), "local": "momentum"},
+        {"steps": 3, "batch": 4, "local": {"name": "adamw", "beta2": 0.9}},
         {"steps": 3, "reduction": "median", "judge": {"norm": 50.0}, "clip": 0.5},
         {"steps": np.int64(2), "cohort": {"size": 2, "sampling": "bernoulli"}, "batch": 100},
     ],
-    ids=["epochs", "schedule", "robust", "sampling"],
+    ids=["epochs", "schedule", "adamw", "robust", "sampling"],
 )
 def test_settings_are_those_of_any_engine(setting, tmp_path):
     method = FedAvg(lr=0.1)

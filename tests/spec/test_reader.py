@@ -43,9 +43,9 @@ def test_a_good_spec_is_read():
 
 
 def test_how_gradients_are_treated_comes_last():
-    treated = ("weight_decay", "clip", "clip_scope", "decay", "schedule")
+    treated = ("weight_decay", "clip", "clip_scope", "decay", "schedule", "local")
     assert ("rounds", "steps", "epochs", "objective", *treated) == TRAINING
-    assert SETTINGS[:3] == ("name", "rounds", "steps") and SETTINGS[-5:] == treated
+    assert SETTINGS[:3] == ("name", "rounds", "steps") and SETTINGS[-6:] == treated
     assert set(SETTINGS) == set(hints(Settings)) and len(SETTINGS) == len(hints(Settings))
 
 
@@ -75,7 +75,7 @@ def test_every_key_reaches_the_engine():
         "judge": None,
     }
     common |= {"device": "cpu", "weight_decay": 1e-3, "clip_scope": "reference"}
-    common |= {"schedule": None}
+    common |= {"schedule": None, "local": None}
     assert spec.setting(first) == common | {"steps": 1, "epochs": 2, "clip": 10.0, "decay": 0.998}
     assert spec.setting(moon) == common | {"steps": 4, "epochs": None, "clip": 1.0, "decay": 1.0}
     assert (first.rounds, moon.rounds) == (5, 7)

@@ -63,6 +63,7 @@ def facts(cls: type[Method] | type[Objective]) -> dict[str, object]:
         "assumptions": assumptions(cls),
         "robust": cls.robust,
         "needs_mean": cls.needs_mean,
+        "needs_sgd": placeholder(cls).needs_sgd,
     }
 
 
@@ -144,6 +145,7 @@ def problems(as_json: bool) -> None:
 def settings(as_json: bool) -> None:
     from undrift.core.cohort import Sampling
     from undrift.core.faults import Fault, Judging
+    from undrift.core.optimisers import registry as optimisers
     from undrift.core.robust import registry as rules
     from undrift.core.schedules import registry as schedules
     from undrift.engines.named import registry as engines
@@ -154,6 +156,7 @@ def settings(as_json: bool) -> None:
     also = {"cohort": "whole number >= 1 or table", "objective": "text or table", "engine": engine}
     also["reduction"] = f"{' or '.join(map(repr, rules))} or table"
     also |= {"faults": "tables", "judge": "table"}
+    also["local"] = f"{' or '.join(map(repr, optimisers))} or table"
     also["schedule"] = f"table with name = {' or '.join(map(repr, schedules))}"
     for name, takes in also.items():
         known[name] = dataclasses.replace(known[name], takes=takes)
@@ -171,6 +174,10 @@ def settings(as_json: bool) -> None:
     parts |= {
         f'in [schedule] with name = "{name}", {kind.title}': explained(kind)
         for name, kind in schedules.items()
+    }
+    parts |= {
+        f'in [local] with name = "{name}", {kind.title}': explained(kind)
+        for name, kind in optimisers.items()
     }
     for name, found in engines.items():
         if rows := explained(found.options):

@@ -68,6 +68,7 @@ def show(cls: type[Method] | type[Objective]) -> None:
         titled("Costs", spending(costs(placeholder(cls))))
         for k, text in enumerate(assumptions(cls)):
             titled("" if k else "Assumptions", text)
+        titled("Local steps", local_steps(cls))
         titled("Reduction", reductions(cls))
     else:
         titled("Needs", ", ".join(NEEDS[need] for need in cls.needs) or "the local model only")
@@ -106,6 +107,12 @@ def reductions(cls: type[Method]) -> str:
     if cls.robust:
         return "the mean, or a robust one (undrift list settings)"
     return f"the mean only: {cls.needs_mean}" if cls.needs_mean else "the mean only"
+
+
+def local_steps(cls: type[Method]) -> str:
+    if why := placeholder(cls).needs_sgd:
+        return f"its own only: {why}"
+    return "SGD, or those of another optimiser (undrift list settings)"
 
 
 def reference(cls: type) -> str:

@@ -48,7 +48,8 @@ class Local(Protocol):
         """
 
     def sgd(self, x: Vec, lr: float, direction: Direction | None = None, prox: float = 0.0) -> Vec:
-        """Local steps ``y = y - lr * (direction(y, grad) + prox * (y - x))`` from ``y = x``.
+        """Local steps ``y = y - lr * (direction(y, grad) + prox * (y - x))`` from ``y = x``, or
+        those of the run's own optimiser along the same.
 
         The direction is ``grad(y)`` unless given; it must not keep ``y``, which the next step may
         write over. Weight decay and gradient clipping of the run happen here.

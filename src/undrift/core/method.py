@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from undrift.core.cohort import Cohort, Sampling
     from undrift.core.local import Local
+    from undrift.core.optimisers import Optimiser
     from undrift.core.robust import Robust
     from undrift.core.schedules import Schedule
     from undrift.core.struct import Vec
@@ -179,6 +180,15 @@ class Method(Exchange):
         """Hyper-parameters still to be set by theory."""
         return [name for name in hints(type(self)) if getattr(self, name) == THEORY]
 
+    @property
+    def needs_sgd(self) -> str:
+        """Why another optimiser may not take its local steps; empty where it may.
+
+        It may where all local steps are those of ``f.sgd``, and lr is used for nothing else: then
+        no displacement is taken for a sum of gradients.
+        """
+        return 'it does not declare that its algebra permits that (needs_sgd = "")'
+
     def server(self, x0: Vec) -> Declared:
         """The server's state before the first round."""
         return self.Server(x=x0)
@@ -253,6 +263,17 @@ class Method(Exchange):
             return []
         text = f"{type(self).__name__} has no lr that could follow it: leave out schedule"
         return [Refusal("schedule", text)]
+
+    def refuse_local(self, local: Optimiser | None) -> list[Refusal]:
+        """Why another optimiser than SGD cannot take its local steps."""
+        if local is None or not self.needs_sgd:
+            return []
+        permit = (name for name, cls in registry.items() if getattr(cls, "needs_sgd", None) == "")
+        text = (
+            f"{type(self).__name__} cannot run with {local.name} instead of local SGD: "
+            f"{self.needs_sgd}; leave out local, or use one of {', '.join(sorted(permit))}"
+        )
+        return [Refusal("local", text)]
 
     def refuse_late(self, late: str) -> list[Refusal]:
         """Why uploads that come late cannot count in the next round."""

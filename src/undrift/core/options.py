@@ -9,6 +9,7 @@ from typing import Literal
 from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging
 from undrift.core.method import Method
+from undrift.core.optimisers import Optimiser
 from undrift.core.params import (
     BadParameters,
     Count,
@@ -42,6 +43,8 @@ class Treatment:
         decay: factor on lr after every round.
         schedule: what lr is multiplied by in each round, instead of decay: a table with a name and
             parameters.
+        local: what takes the place of SGD in local steps: a name, or a table with its parameters;
+            it begins anew in every round.
     """
 
     weight_decay: NonNegative = 0.0
@@ -49,6 +52,7 @@ class Treatment:
     clip_scope: Scope = "task"
     decay: Probability = 1.0
     schedule: Schedule | None = dataclasses.field(default=None, repr=False)
+    local: Optimiser | None = dataclasses.field(default=None, repr=False)
 
     @property
     def plain(self) -> bool:
@@ -139,7 +143,8 @@ def fades(lr: object, options: Treatment, rounds: int, least: float) -> list[Ref
 def refuse_training(method: Method, options: Treatment) -> list[Refusal]:
     """Why a method cannot train like that."""
     reasons = method.refuse_decay(options.decay) + method.refuse_schedule(options.schedule)
-    return reasons + twice(options.decay, options.schedule)
+    reasons += twice(options.decay, options.schedule) + method.refuse_local(options.local)
+    return reasons + ([] if options.local is None else options.local.refuse(options.weight_decay))
 
 
 def pace(steps: bool, epochs: bool, batch: object) -> str | None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from undrift.core.cohort import sampling
 from undrift.core.faults import faults, judging
 from undrift.core.method import Method
+from undrift.core.optimisers import optimiser
 from undrift.core.options import RunOptions, pace
 from undrift.core.params import BadParameters, Natural, check, hints
 from undrift.core.problem import Facts, Problem
@@ -22,6 +23,7 @@ TABLES: Mapping[str, Callable[[object], object]] = {
     "cohort": sampling,
     "reduction": robust,
     "schedule": schedule,
+    "local": optimiser,
 }
 """Arguments that may be tables, and what reads them."""
 PLANS: Mapping[str, Callable[[object], object]] = {"faults": faults, "judge": judging}

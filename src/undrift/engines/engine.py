@@ -25,6 +25,7 @@ from undrift.core.cohort import Cohort, Sampling, sampling
 from undrift.core.faults import Faults, Rejection, judging, refuse
 from undrift.core.faults import faults as planned_faults
 from undrift.core.method import Method
+from undrift.core.optimisers import optimiser
 from undrift.core.options import LocalOptions, local_steps, refuse_training
 from undrift.core.params import BadParameters, hints, plain
 from undrift.core.problem import Facts, Problem
@@ -100,6 +101,7 @@ class Engine:
         n = problem.clients
         own = {name: options.pop(name) for name in hints(self.Options) if name in options}
         options["schedule"] = schedule(options.get("schedule"))
+        options["local"] = optimiser(options.get("local"))
         self.method, self.problem, self.options = method, problem, LocalOptions(**options)
         self.own = self.Options(**own)
         self.steps = local_steps(steps, epochs, batch, problem.samples)
@@ -165,7 +167,8 @@ class Engine:
         problem, batches = self.problem, self.batches
         asked = [self.method, self.options, self.cohort, self.steps, self.streams.seed]
         asked += [batches.size, batches.epochs, self.planned, self.judging, self.rule]
-        asked += [] if self.options.schedule is None else [self.options.schedule]
+        later = [self.options.schedule, self.options.local]
+        asked += [value for value in later if value is not None]
         sizes = [problem.clients, problem.dim, problem.dtype, [*problem.samples]]
         text = repr([*asked, *sizes])
         return hashlib.sha256(text.encode() + content(self.x0)).hexdigest()[:32]

@@ -23,7 +23,13 @@ from undrift.core.struct import State
 from undrift.engines.batches import Batch, Batches
 from undrift.engines.compile import fused
 from undrift.engines.order import Share
-from undrift.engines.sgd import along_the_gradient, clipped_step, overwriting_step, plain_step
+from undrift.engines.sgd import (
+    along_the_gradient,
+    clipped_step,
+    optimised_step,
+    overwriting_step,
+    plain_step,
+)
 
 NOTHING: tuple[int, Batch] = -1, ()
 
@@ -62,6 +68,8 @@ class Descent:
     def sgd(
         self, x: Tensor, lr: float, direction: Direction | None = None, prox: float = 0.0
     ) -> Tensor:
+        if self._options.local is not None:
+            return self._optimised(x, lr, direction or along_the_gradient, prox)
         options, compiled = self._options, self._compiles(x)
         straight = direction is None and options.plain and not prox
         direction = direction or along_the_gradient
@@ -77,6 +85,16 @@ class Descent:
         step = make(x, rate, direction, prox, options)
         with self._untreated():
             return self._compiled(x, step) if compiled else self.descend(x, step)
+
+    def _optimised(self, x: Tensor, lr: float, direction: Direction, prox: float) -> Tensor:
+        """Local steps of another optimiser."""
+        options = self._options
+        assert options.local is not None
+        step = optimised_step(x, lr, direction, prox, options, options.local)
+        if options.clip is None or options.clip_scope == "task":
+            return self.descend(x, step)
+        with self._untreated():
+            return self.descend(x, step)
 
     def _compiles(self, x: Tensor) -> bool:
         """Whether steps from ``x`` are compiled."""

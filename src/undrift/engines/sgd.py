@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from undrift.core.local import Direction, Grad, Step
+from undrift.core.optimisers import Optimiser
 from undrift.core.options import Treatment
 
 
@@ -44,6 +45,25 @@ def clipped_step(
             v = torch.add(v, y - x, alpha=prox) if whole else torch.sub(v, x, alpha=prox)
         kept = (1 - lr * outside) * y
         return kept.addcmul_(v, -lr * options.scale(v))
+
+    return step
+
+
+def optimised_step(
+    x: Tensor, lr: float, direction: Direction, prox: float, options: Treatment, local: Optimiser
+) -> Step[Tensor]:
+    """Hands what a step of SGD would follow to another optimiser, from its beginning on."""
+    scope = "task" if options.clip is None else options.clip_scope
+    outside = options.weight_decay + (prox if scope == "reference" else 0.0)
+    move = local.begin(lr)
+
+    def step(y: Tensor, grad: Grad) -> Tensor:
+        v = direction(y, grad)
+        if prox:
+            v = torch.sub(v, x, alpha=prox) if scope == "reference" else v + prox * (y - x)
+        if scope != "task":
+            v = (v * options.scale(v)).add_(y, alpha=outside)
+        return move(y, v)
 
     return step
 

@@ -14,6 +14,7 @@ class LocalSGD(Method, abstract=True):
 
     weighted = True
     robust = True
+    needs_sgd = ""
 
     lr: OrTheory[Positive]
     server_lr: Positive = 1.0

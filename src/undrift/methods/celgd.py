@@ -42,6 +42,7 @@ class CELGD(Method):
     paper = "Patel et al., NeurIPS 2022"
     exact = True
     needs_mean = "one client's walk becomes the model, and no rule can judge one upload"
+    needs_sgd = "its walk is a recursion of gradients"
     provisional = (
         "the order of the lines, the output and how many clients walk are not confirmed: "
         "the last point, and one"

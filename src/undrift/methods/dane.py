@@ -38,6 +38,7 @@ class DANE(AnchorGradient):
     paper = "Shamir et al., ICML 2014; Jiang et al., ICML 2024, Algorithm 1"
     exact = True
     solves = True
+    needs_sgd = "it takes no local gradient steps"
     proximal_weights = ("lam",)
     prescribed = rules(lam=weight)
 

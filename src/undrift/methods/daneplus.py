@@ -39,6 +39,7 @@ class LocalSolver(Averaging, abstract=True):
     """
 
     proximal_weights = ("lam",)
+    needs_sgd = "its local solver is gradient descent of its own"
 
     lam: OrTheory[NonNegative]
     lr: OrTheory[Positive]

@@ -52,6 +52,7 @@ class EXTRA(Method):
     equal_steps = True
     exact = True
     needs_mean = "the clients' d_i must sum to zero, which they do for the mean u alone"
+    needs_sgd = "its recursion is one of gradient steps of length lr"
     prescribed = rules(lr=lambda method, known: steps.extra(known.L, known.steps))
 
     lr: OrTheory[Positive]

@@ -60,6 +60,7 @@ class FedACG(AcceleratedServer):
 
     title = "Accelerated client gradient"
     paper = "Kim et al., CVPR 2024"
+    needs_sgd = ""
 
     lr: Positive
     lam: Fraction = 0.85

@@ -41,6 +41,7 @@ class FedADMM(Method):
     paper = "Gong et al., ICDE 2022; Wang et al., 2022"
     exact = True
     needs_mean = "the clients' y_i cancel in the mean of their uploads alone"
+    needs_sgd = ""
     provisional = (
         "whether Wang et al. average over the active or over all clients could not be confirmed: "
         "both are here"

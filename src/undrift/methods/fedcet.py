@@ -43,6 +43,7 @@ class FedCET(Method):
     equal_steps = True
     exact = True
     needs_mean = "the clients' d_i must sum to zero, which they do for the mean z alone"
+    needs_sgd = "x_i = z_i - c lr (z_i - z) continues a step of SGD"
     prescribed = rules(
         lr=lambda method, known: fedcet.search(known.strong, known.L, known.steps),
         c=lambda method, known: fedcet.weight(known.strong, method.lr),

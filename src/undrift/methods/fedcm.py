@@ -32,6 +32,7 @@ class FedCM(Method):
     paper = "Xu et al., 2021"
     weighted = True
     robust = True
+    needs_sgd = "the server takes (x - y) / (K lr) for the mean of the gradients, its d"
 
     lr: Positive
     server_lr: Positive = 1.0

@@ -38,6 +38,7 @@ class FedDC(Method):
     paper = "Gao et al., CVPR 2022"
     exact = True
     needs_mean = "the server's c and h must stay the means of the clients' c_i and h_i"
+    needs_sgd = "it takes (x - y) / (K lr) for the mean of its gradients"
 
     lr: Positive
     alpha: NonNegative = 0.01

@@ -34,6 +34,7 @@ class FedDyn(Method):
     paper = "Acar et al., ICLR 2021"
     exact = True
     needs_mean = "the server's h must stay the mean of the clients' d_i"
+    needs_sgd = ""
 
     lr: Positive
     alpha: Positive = 0.1

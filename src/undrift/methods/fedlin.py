@@ -40,6 +40,7 @@ class FedLin(AnchorGradient):
     title = "Local steps corrected by fresh gradients"
     paper = "Mitra et al., NeurIPS 2021"
     exact = True
+    needs_sgd = ""
     prescribed = rules(lr=step_size)
 
     lr: OrTheory[Positive]

@@ -90,6 +90,7 @@ class FedPD(PrimalDual):
     """
 
     title = "Federated primal-dual, gradient oracle"
+    needs_sgd = ""
     prescribed = rules(eta=lambda method, known: steps.fedpd_eta(known.L), lr=oracle_step)
 
     lr: OrTheory[Positive]
@@ -152,6 +153,7 @@ class FedPDVR(PrimalDual):
     """
 
     title = "Federated primal-dual, variance-reduced oracle"
+    needs_sgd = "its steps are a recursion of gradients, with a step size of its own"
     prescribed = rules(eta=reduced_eta, gamma=lambda method, known: steps.fedpd_gamma(method.eta))
 
     gamma: OrTheory[Positive]

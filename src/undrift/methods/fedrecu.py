@@ -53,6 +53,7 @@ class FedRecu(Method):
     equal_steps = True
     exact = True
     needs_mean = "the server's x must stay the mean of the clients' x_i - lr g_i"
+    needs_sgd = "its recursion is one of gradient steps of length lr"
     prescribed = rules(lr=step_size)
 
     lr: OrTheory[Positive]

@@ -21,6 +21,7 @@ class DoublyRegularised(Method, abstract=True):
     """
 
     proximal_weights = ("eta", "lam")
+    needs_sgd = "its steps minimise a local model, and have no lr"
 
     eta: OrTheory[Positive]
     lam: OrTheory[NonNegative]

@@ -51,6 +51,7 @@ class FedSpeed(Method):
     paper = "Sun et al., ICLR 2023, Algorithm 1"
     affine = False
     needs_mean = "the clients' corrections cancel in the mean of their uploads alone"
+    needs_sgd = ""
 
     lr: Positive
     lam: Positive = 10.0

@@ -27,6 +27,7 @@ class GD(Method):
     participation = "full"
     exact = True
     robust = True
+    needs_sgd = "it takes no local gradient steps"
     prescribed = rules(lr=lambda method, known: steps.gd(known.L_mean))
 
     lr: OrTheory[Positive]

@@ -57,6 +57,7 @@ class MimeLite(FrozenMomentum):
 
     title = "Mimicking centralised momentum, without correction"
     robust = True
+    needs_sgd = ""
 
     class Down(Message):
         x: Vec
@@ -108,6 +109,7 @@ class Mime(FrozenMomentum):
     title = "Mimicking centralised momentum"
     exact = True
     robust = True
+    needs_sgd = ""
 
     class Server(FrozenMomentum.Server):
         c: Scratch

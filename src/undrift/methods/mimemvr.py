@@ -48,6 +48,7 @@ class MimeMVR(Method):
     paper = "Karimireddy et al., NeurIPS 2021"
     exact = True
     robust = True
+    needs_sgd = ""
     provisional = (
         "derived from Mime and MVR; whether m is renewed before or after the local steps is not "
         "confirmed"

@@ -45,6 +45,7 @@ class Scaffnew(RandomCommunication):
     paper = "Mishchenko et al., ICML 2022"
     exact = True
     needs_mean = "the clients' h_i must sum to zero, which they do for the mean x alone"
+    needs_sgd = "h_i changes by p (x - y) / lr, which is about gradients in steps of SGD alone"
     prescribed = rules(lr=lambda method, known: steps.scaffnew_lr(known.L), p=communication)
 
     lr: OrTheory[Positive]

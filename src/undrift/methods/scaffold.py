@@ -84,3 +84,9 @@ class Scaffold(Method):
 
     def merge(self, s: Server, up: Up, cohort: Cohort) -> Server:
         return self.Server(x=s.x + self.server_lr * up.dy, c=s.c + cohort.fraction * up.dc)
+
+    @property
+    def needs_sgd(self) -> str:
+        if self.option == "I":
+            return ""
+        return "option II takes (x - y) / (K lr) for the mean of the gradients: use option I"

@@ -38,6 +38,7 @@ class ScaffoldM(Method):
     paper = "Cheng et al., ICLR 2024"
     exact = True
     needs_mean = "the server's c must stay the mean of the clients' c_i"
+    needs_sgd = "it takes (x - y) / (K lr) for the mean of its gradients"
     provisional = "the recursion is standard, the theorems' constants could not be confirmed"
 
     lr: Positive

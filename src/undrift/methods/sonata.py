@@ -33,6 +33,7 @@ class SONATA(AnchorGradient):
     paper = "Sun, Scutari and Daneshmand, SIAM J. Optim. 2022"
     exact = True
     solves = True
+    needs_sgd = "it takes no local gradient steps"
     proximal_weights = ("beta",)
     provisional = (
         "reduced from the mesh algorithm to a star; the constants of its inexact version are not "

@@ -38,6 +38,7 @@ class SVRP(Method):
     exact = True
     needs_mean = "one client's step becomes the model, and no rule can judge one upload"
     solves = True
+    needs_sgd = "it takes no local gradient steps"
     step_sizes = ("eta",)
     provisional = "the constants of its inexact version are not confirmed"
 

@@ -44,8 +44,9 @@ class Setting:
     """Clients of a round, if all take part."""
     kept: int = 0
     """Vectors that a client keeps for its local loss."""
-    robust: bool = False
-    """Whether a robust reduction takes the place of its means, which leaves no method exact."""
+    biased: bool = False
+    """Whether no method is exact there: a robust reduction takes the place of its means, or another
+    optimiser than SGD or momentum its local steps."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from undrift.core.optimisers import registry as optimisers
 from undrift.report.content import About, Content, Partition, Setting
 from undrift.report.summary import aim, metric
 from undrift.report.text import count
@@ -217,14 +218,22 @@ def setting(table: Document, document: Document) -> Setting:
 
     steps = None if "epochs" in table else table.get("steps", document.get("steps"))
     objective = table.get("objective", document.get("objective"))
+    local = table.get("local", document.get("local"))
     loss = find(objective["name"]) if isinstance(objective, dict) and "name" in objective else None
     return Setting(
         method=table.get("name", ""),
         steps=steps if isinstance(steps, int) else None,
         clients=None if "cohort" in document else document.get("problem", {}).get("clients"),
         kept=int(loss is not None and "previous" in loss.needs),
-        robust="reduction" in document,
+        biased="reduction" in document or not _keeps_exact(local),
     )
+
+
+def _keeps_exact(local: object) -> bool:
+    """Whether exact methods stay exact with a local optimiser, as a document has it."""
+    name = local.get("name") if isinstance(local, dict) else local
+    kind = optimisers.get(str(name))
+    return name is None or (kind is not None and kind.exact)
 
 
 def prefixes(folders: Sequence[Folder], names: Sequence[str]) -> list[str]:

@@ -164,7 +164,7 @@ def bill(summaries: Sequence[Summary], settings: Mapping[str, Setting]) -> Sheet
             found |= {"up": cost.up, "down": cost.down, "exchanges": cost.syncs}
             found |= {"on the server": cost.server, "on a client": cost.client + setting.kept}
             clients = "all" if method.participation == "full" else "some"
-            exact = "yes" if method.exact and not setting.robust else "no"
+            exact = "yes" if method.exact and not setting.biased else "no"
         total = found.pop("gradients per round")
         counts = [_number(value, lambda value: plain(value, 3)) for value in found.values()]
         rows.append([Cell(s.label), *counts, _number(total, whole), Cell(clients), Cell(exact)])

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging, Rejection
 from undrift.core.method import Method, registry
+from undrift.core.optimisers import Optimiser
 from undrift.core.options import Scope, Weights
 from undrift.core.params import BadParameters, fits, plain, shown
 from undrift.core.problem import Problem
@@ -45,6 +46,7 @@ __all__ = ["Run", "Runs", "load", "prepare", "resolve", "resume", "run", "run_sp
 Point = torch.Tensor | NDArray[np.generic] | Sequence[float]
 Cohort = int | Sampling | Mapping[str, object]
 Rule = str | Robust | Mapping[str, object]
+Local = str | Optimiser | Mapping[str, object]
 Rate = str | Schedule | Mapping[str, object] | Callable[[int], float]
 FaultPlan = Sequence[Fault | Mapping[str, object]]
 Judge = Judging | Mapping[str, object]
@@ -67,7 +69,7 @@ def run(  # type: ignore[overload-overlap]
     dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
     engine: str = "simulate", store: str = "auto", weight_decay: float = 0.0,
     clip: float | None = None, clip_scope: Scope = "task", decay: float = 1.0,
-    schedule: Rate | None = None, weights: Weights = "uniform",
+    schedule: Rate | None = None, local: Local | None = None, weights: Weights = "uniform",
     faults: FaultPlan | None = None, judge: Judge | None = None,
     problem_seed: int | None = None, **parameters: object,
 ) -> Run: ...
@@ -82,7 +84,7 @@ def run(
     dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
     engine: str = "simulate", store: str = "auto", weight_decay: float = 0.0,
     clip: float | None = None, clip_scope: Scope = "task", decay: float = 1.0,
-    schedule: Rate | None = None, weights: Weights = "uniform",
+    schedule: Rate | None = None, local: Local | None = None, weights: Weights = "uniform",
     faults: FaultPlan | None = None, judge: Judge | None = None,
     problem_seed: int | None = None, **parameters: object,
 ) -> Runs: ...
@@ -116,6 +118,7 @@ def run(
     clip_scope: Scope = "task",
     decay: float = 1.0,
     schedule: Rate | None = None,
+    local: Local | None = None,
     weights: Weights = "uniform",
     faults: FaultPlan | None = None,
     judge: Judge | None = None,
@@ -161,6 +164,8 @@ def run(
         decay: factor on lr after every round.
         schedule: what lr is multiplied by in each round, instead of decay: one of undrift.schedules
             or its name and parameters, or a function of the number of the round, from 0.
+        local: what takes the place of SGD in local steps, anew in every round: undrift.Momentum or
+            undrift.AdamW, or its name ("adamw"), or its name and parameters.
         weights: uniform, or samples: clients count by their number of samples.
         faults: what clients do wrong on purpose: tables, each with a kind (docs/faults.md).
         judge: whose work counts, and when a run gives up: a table of norm, patience and late.
@@ -180,7 +185,7 @@ def run(
         "reduction": reduction, "x0": x0, "seed": seed, "dtype": dtype, "device": device,
         "engine": engine, "store": store,
         "weight_decay": weight_decay, "clip": clip, "clip_scope": clip_scope, "decay": decay,
-        "schedule": schedule, "weights": weights, "faults": faults, "judge": judge,
+        "schedule": schedule, "local": local, "weights": weights, "faults": faults, "judge": judge,
         "problem_seed": problem_seed,
     }  # fmt: skip
     methods = labelled(method)
@@ -290,8 +295,8 @@ def resume(
 
 _SETTINGS = {
     "rounds", "every", "seeds", "steps", "epochs", "cohort", "batch", "device", "engine", "weights",
-    "weight_decay", "clip", "clip_scope", "decay", "schedule", "reduction", "faults",
-    "judge",
+    "weight_decay", "clip", "clip_scope", "decay", "schedule", "local", "reduction",
+    "faults", "judge",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import torch
 from undrift.core.cohort import sampling
 from undrift.core.faults import Judging, faults, judging
 from undrift.core.method import Method
+from undrift.core.optimisers import optimiser
 from undrift.core.params import BadParameters, check, hints, not_allowed, plain, unknown
 from undrift.core.problem import Problem
 from undrift.core.robust import robust
@@ -80,6 +81,7 @@ def settle(
     values["faults"] = [*faults(values["faults"])] or None
     judge = judging(values["judge"])
     values["judge"] = None if judge == Judging() else judge
+    values["local"] = optimiser(values["local"])
     values["schedule"] = _listed(schedule(values["schedule"]), values["rounds"])
     return values
 

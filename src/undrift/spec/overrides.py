@@ -15,12 +15,12 @@ from undrift.spec.schema import SETTINGS, Values
 WORD = re.compile(r"[A-Za-z][\w.+-]*")
 SHORT = {
     "cohort": "size", "reduction": "name", "objective": "name", "engine": "name",
-    "schedule": "name",
+    "schedule": "name", "local": "name",
 }  # fmt: skip
 """Tables that may be given by this one value alone."""
 ALLOWED = ("method.FIELD", "method.LABEL.FIELD", "problem.PARAMETER", "cohort.FIELD",
            "reduction.FIELD", "objective.FIELD", "engine.OPTION", "judge.FIELD",
-           "schedule.FIELD", *SETTINGS)  # fmt: skip
+           "schedule.FIELD", "local.FIELD", *SETTINGS)  # fmt: skip
 
 
 class Flag(NamedTuple):

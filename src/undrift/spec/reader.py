@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from undrift import methods, objectives
-from undrift.core import robust, schedules
+from undrift.core import optimisers, robust, schedules
 from undrift.core.cohort import Sampling, sampling
 from undrift.core.costs import placeholder
 from undrift.core.faults import Fault, Judging, judging, refuse
@@ -32,7 +32,6 @@ from undrift.core.params import (
 )
 from undrift.core.robust import Robust
 from undrift.core.robust import registry as rules
-from undrift.core.schedules import Schedule
 from undrift.engines.named import registry as engines
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
@@ -62,7 +61,7 @@ DOTS = 200
 """In one line: tomllib takes quadratic time for a key of many parts."""
 ITEM = "item"
 """The table that tells what a paper shows with the spec; ``undrift reproduce`` reads it."""
-CHOICES = ("objective", "schedule")
+CHOICES = ("objective", "schedule", "local")
 """Tables with a name, at the top or in a [[method]]."""
 OWN = ("name", "label", "file")
 """Keys of a [[method]] besides its training and its hyper-parameters."""
@@ -199,7 +198,7 @@ class Reader:
         settings = self.settings()
         problem_name, problem = self.problem()
         settings["objective"] = self.objective(self.document, ())
-        settings["schedule"] = self.schedule(self.document, ())
+        settings |= self.stepping(self.document, ())
         self.judge_targets()
         for part in settings.get("vary", ()) if problem else ():
             if problem and part != "draws" and (reason := problem.fixed(part)):
@@ -270,8 +269,12 @@ class Reader:
     def reduction(self) -> Robust | None:
         return self.chosen("reduction", self.document, (), rules, robust.EXAMPLE)
 
-    def schedule(self, table: Values, path: Keys) -> Schedule | None:
-        return self.chosen("schedule", table, path, schedules.registry, schedules.EXAMPLE)
+    def stepping(self, table: Values, path: Keys) -> Values:
+        """How lr changes, and who takes local steps."""
+        known, example = schedules.registry, schedules.EXAMPLE
+        schedule = self.chosen("schedule", table, path, known, example)
+        local = self.chosen("local", table, path, optimisers.registry, optimisers.EXAMPLE)
+        return {"schedule": schedule, "local": local}
 
     def chosen(
         self, key: str, table: Values, path: Keys, known: Mapping[str, type[T]], example: str
@@ -421,8 +424,7 @@ class Reader:
         self.judge_pace(path, given, settings)
         if "objective" in table:
             own["objective"] = self.objective(table, path)
-        if "schedule" in table:
-            own["schedule"] = self.schedule(table, path)
+        own |= {key: rule for key, rule in self.stepping(table, path).items() if key in table}
         top = {key: value for key, value in settings.items() if key in TRAINING}
         if "epochs" in given:
             top["steps"] = 1

@@ -13,6 +13,7 @@ from undrift._files import reserved
 from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging
 from undrift.core.method import Method
+from undrift.core.optimisers import Optimiser
 from undrift.core.options import LocalWork, RunOptions, Treatment
 from undrift.core.params import Count, Natural, Positive, Rule, hints
 from undrift.core.robust import Robust, table
@@ -272,7 +273,7 @@ def _plain(value: object) -> object:
         value = values(value)
     elif isinstance(value, Robust):
         value = table(value)
-    elif isinstance(value, Schedule):
+    elif isinstance(value, Schedule | Optimiser):
         value = {"name": value.name, **values(value)}
     elif dataclasses.is_dataclass(value):
         value = {"name": type(value).__name__, **values(value)}
