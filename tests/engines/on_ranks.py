@@ -95,7 +95,7 @@ def others():
     yield "decay", FedRecu(lr=0.02), PROBLEM, {"steps": 3, "decay": 0.9}
     cosine = {"name": "cosine", "rounds": 8, "warmup": 2}
     yield "schedule", FedRecu(lr=0.02), PROBLEM, {"steps": 3, "schedule": cosine}
-    yield "AdamW", average, PROBLEM, usual | {"local": "adamw"}
+    yield "AdamW", average, PROBLEM, usual | {"local": "adamw", "batch": 2, "accumulate": 2}
     yield "file", scaffold, PROBLEM, usual | {"store": "file"}
     yield "random sizes", scaffold, PROBLEM, usual | {"cohort": {"size": 3, "dropout": 0.4}}
     yield "stack", Stacking(), PROBLEM, {"steps": 2, "cohort": 3}

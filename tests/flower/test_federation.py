@@ -346,7 +346,7 @@ rate = 0.2
         "epochs = 1\nbatch = 3\nweights = 'samples'",
         "steps = [1, 4, 2]\nreduction = 'median'",
         "steps = 2\nschedule = { name = 'cosine', rounds = 4, warmup = 1 }",
-        "steps = 3\nlocal = { name = 'adamw', beta2 = 0.9 }",
+        "steps = 3\nbatch = 2\naccumulate = 3\nlocal = { name = 'adamw', beta2 = 0.9 }",
         "steps = 2\ndecay = 0.9\nclip = 1.0\nweight_decay = 0.01",
     ],
 )

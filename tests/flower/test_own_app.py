@@ -185,7 +185,7 @@ def test_every_method_is_what_it_is_on_one_machine(name, tmp_path):
     [
         {"epochs": 2, "batch": 4, "weights": "samples", "decay": 0.9},
         {"steps": 2, "schedule": Cosine(rounds=3, warmup=1), "local": "momentum"},
-        {"steps": 3, "batch": 4, "local": {"name": "adamw", "beta2": 0.9}},
+        {"steps": 3, "batch": 2, "accumulate": 2, "local": {"name": "adamw", "beta2": 0.9}},
         {"steps": 3, "reduction": "median", "judge": {"norm": 50.0}, "clip": 0.5},
         {"steps": np.int64(2), "cohort": {"size": 2, "sampling": "bernoulli"}, "batch": 100},
     ],

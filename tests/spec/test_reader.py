@@ -75,7 +75,7 @@ def test_every_key_reaches_the_engine():
         "judge": None,
     }
     common |= {"device": "cpu", "weight_decay": 1e-3, "clip_scope": "reference"}
-    common |= {"schedule": None, "local": None}
+    common |= {"schedule": None, "local": None, "accumulate": None}
     assert spec.setting(first) == common | {"steps": 1, "epochs": 2, "clip": 10.0, "decay": 0.998}
     assert spec.setting(moon) == common | {"steps": 4, "epochs": None, "clip": 1.0, "decay": 1.0}
     assert (first.rounds, moon.rounds) == (5, 7)

@@ -105,6 +105,8 @@ class RunOptions(LocalOptions, LocalWork):
     Args:
         cohort: clients that take part in a round: a number or a table; left out: all of them.
         batch: samples of a mini-batch; left out: all that a client has.
+        accumulate: mini-batches that a local gradient is the mean of, one after another, so that
+            memory is that of one; left out: 1.
         reduction: a robust one that takes the place of the mean of the uploads: a name, or a table
             with its parameters; left out: the mean.
         faults: what clients do wrong on purpose: tables, each with a kind.
@@ -113,9 +115,20 @@ class RunOptions(LocalOptions, LocalWork):
 
     cohort: Sampling | None = None
     batch: Count | None = None
+    accumulate: Count | None = None
     reduction: Robust | None = None
     faults: list[Fault] | None = None
     judge: Judging | None = None
+
+    @property
+    def drawn(self) -> int | None:
+        """Samples of a local gradient; ``None`` for all that a client has."""
+        return together(self.batch, self.accumulate)
+
+
+def together(batch: int | None, accumulate: int | None) -> int | None:
+    """Samples of so many mini-batches; ``None`` for all that a client has."""
+    return None if batch is None else batch * (accumulate or 1)
 
 
 def fades(lr: object, options: Treatment, rounds: int, least: float) -> list[Refusal]:
@@ -145,6 +158,13 @@ def refuse_training(method: Method, options: Treatment) -> list[Refusal]:
     reasons = method.refuse_decay(options.decay) + method.refuse_schedule(options.schedule)
     reasons += twice(options.decay, options.schedule) + method.refuse_local(options.local)
     return reasons + ([] if options.local is None else options.local.refuse(options.weight_decay))
+
+
+def unsplit(accumulate: object, batch: object) -> str | None:
+    """What is wrong with gradients that ``accumulate`` over mini-batches of ``batch`` samples."""
+    if accumulate is None or batch is not None:
+        return None
+    return "accumulate needs mini-batches, whose number it is: add batch, their size"
 
 
 def pace(steps: bool, epochs: bool, batch: object) -> str | None:

@@ -42,6 +42,10 @@ class Constants:
     """Bounded Hessian dissimilarity."""
 
 
+SLICE = 1 << 32
+"""Distance between the keys by which one step drops something in each of its slices of samples."""
+
+
 class OtherNumbers(RuntimeError):
     """Compiled code does not agree, up to rounding, with the same code uncompiled."""
 
@@ -122,6 +126,9 @@ class Draws(Protocol):
 
     def to(self, device: torch.device) -> object:
         """As tensors on ``device``, as the oracle takes them."""
+
+    def columns(self, rows: int, which: slice) -> Self:
+        """Those for some samples of each of ``rows`` mini-batches, which are equally large."""
 
 
 class Augmentation(Protocol):

@@ -56,6 +56,13 @@ class Draws(Generic[Array]):
         )
         return Draws(offsets, flips, angles)
 
+    def columns(self, rows: int, which: slice) -> Draws[Array]:
+        """Those for some images of each of ``rows`` batches, which are equally large."""
+        offsets = self.offsets.reshape(rows, -1, 2)[:, which].reshape(-1, 2)
+        flips = self.flips.reshape(rows, -1)[:, which].reshape(-1)
+        angles = self.angles.reshape(rows, -1)[:, which].reshape(-1)
+        return Draws(offsets, flips, angles)
+
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:

@@ -12,7 +12,7 @@ from undrift.core.cohort import sampling
 from undrift.core.faults import faults, judging
 from undrift.core.method import Method
 from undrift.core.optimisers import optimiser
-from undrift.core.options import RunOptions, pace
+from undrift.core.options import RunOptions, pace, unsplit
 from undrift.core.params import BadParameters, Natural, check, hints
 from undrift.core.problem import Facts, Problem
 from undrift.core.robust import robust
@@ -68,6 +68,9 @@ def refusals(
     text = pace(given.get("steps", 1) != 1, given.get("epochs") is not None, given.get("batch"))
     if text and "epochs" not in problems:
         problems["epochs"] = text
+    text = unsplit(given.get("accumulate"), given.get("batch"))
+    if text and "accumulate" not in problems:
+        problems["accumulate"] = text
     return problems
 
 

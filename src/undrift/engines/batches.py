@@ -22,12 +22,22 @@ class Batches:
 
     Drawn anew at each step, or in epochs: then the steps run through a fresh shuffle of all samples
     each time. A size that no client has samples for is that of the largest client; without one a
-    gradient is that of all samples.
+    gradient is that of all samples. With ``part``, gradients are taken of so many samples at a
+    time, which are the same ones.
     """
 
-    def __init__(self, streams: Streams, problem: Problem, size: int | None, epochs: bool = False):
-        self.streams, self.problem, self.epochs = streams, problem, epochs
+    def __init__(
+        self,
+        streams: Streams,
+        problem: Problem,
+        size: int | None,
+        epochs: bool = False,
+        part: int | None = None,
+    ):
+        self.streams, self.problem, self.epochs, self.part = streams, problem, epochs, part
         self.size = None if size is None else min(size, max(problem.samples))
+        self.parts = 1 if self.size is None or part is None else -(-self.size // part)
+        """Gradients that one of a mini-batch takes."""
         self.whole = self.size is None and not problem.drops
         """Whether every gradient is that of all samples, and nothing is drawn."""
         self._laid: tuple[int, dict[tuple[int, ...], tuple[int, Tensor]]] = -1, {}

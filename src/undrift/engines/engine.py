@@ -26,7 +26,7 @@ from undrift.core.faults import Faults, Rejection, judging, refuse
 from undrift.core.faults import faults as planned_faults
 from undrift.core.method import Method
 from undrift.core.optimisers import optimiser
-from undrift.core.options import LocalOptions, local_steps, refuse_training
+from undrift.core.options import LocalOptions, local_steps, refuse_training, together
 from undrift.core.params import BadParameters, hints, plain
 from undrift.core.problem import Facts, Problem
 from undrift.core.robust import Robust, robust
@@ -59,8 +59,9 @@ class Engine:
     ``steps`` is the number of local steps, for all clients or one number each; ``cohort`` the
     number of clients sampled per round, or how they are sampled (all when ``None``; a table is that
     of a :class:`undrift.core.cohort.Sampling`); ``batch`` the mini-batch size (all samples when
-    ``None``); ``epochs`` takes the place of ``steps`` and means as many passes over a client's
-    samples; ``reduction`` is a robust one that takes the place of the mean (its name, a table, or a
+    ``None``), ``accumulate`` the number of mini-batches that a local gradient is the mean of;
+    ``epochs`` takes the place of ``steps`` and means as many passes over a client's samples;
+    ``reduction`` is a robust one that takes the place of the mean (its name, a table, or a
     :class:`undrift.core.robust.Robust`); ``options`` are those of
     :class:`undrift.core.options.LocalOptions` and of the engine.
     """
@@ -81,6 +82,7 @@ class Engine:
         steps: int | Sequence[int] = 1,
         cohort: int | Sampling | Mapping[str, object] | None = None,
         batch: int | None = None,
+        accumulate: int | None = None,
         epochs: int | None = None,
         reduction: str | Robust | Mapping[str, object] | None = None,
         seed: int = 0,
@@ -90,8 +92,10 @@ class Engine:
         **options: Any,
     ):
         steps, batch, epochs, seed = map(plain, (steps, batch, epochs, seed))
+        accumulate = plain(accumulate)
         given = {"steps": steps, "cohort": cohort, "batch": batch, "epochs": epochs, "seed": seed}
         given |= {"reduction": reduction, "faults": faults, "judge": judge}
+        given |= {"accumulate": accumulate}
         problems = refusals(method, problem, given | options, self.Options)
         if isinstance(problem, str):
             text = "an engine takes a Problem, undrift.run a name"
@@ -104,7 +108,8 @@ class Engine:
         options["local"] = optimiser(options.get("local"))
         self.method, self.problem, self.options = method, problem, LocalOptions(**options)
         self.own = self.Options(**own)
-        self.steps = local_steps(steps, epochs, batch, problem.samples)
+        drawn = together(batch, accumulate)
+        self.steps = local_steps(steps, epochs, drawn, problem.samples)
         self.cohort = sampling(cohort) or Sampling(n)
         self.planned, self.judging = planned_faults(faults), judging(judge)
         rule = self.rule = robust(reduction)
@@ -120,7 +125,8 @@ class Engine:
         self.memory = self.needs(method, problem, self.cohort, self.own)
         self.streams = Streams(seed)
         self.x0 = first_point(x0, problem)
-        self.batches = Batches(self.streams, problem, batch, epochs is not None)
+        part = batch if drawn != batch else None
+        self.batches = Batches(self.streams, problem, drawn, epochs is not None, part)
         planned = Faults(self.planned, self.streams, n) if self.planned else None
         at_clients = problem
         if planned is not None and planned.mislabels:
@@ -167,7 +173,7 @@ class Engine:
         problem, batches = self.problem, self.batches
         asked = [self.method, self.options, self.cohort, self.steps, self.streams.seed]
         asked += [batches.size, batches.epochs, self.planned, self.judging, self.rule]
-        later = [self.options.schedule, self.options.local]
+        later = [self.options.schedule, self.options.local, batches.part]
         asked += [value for value in later if value is not None]
         sizes = [problem.clients, problem.dim, problem.dtype, [*problem.samples]]
         text = repr([*asked, *sizes])

@@ -55,6 +55,7 @@ class Descent:
         self._oracle, self._previous = oracle, previous
         self._raw = False
         self._drawing, self._drawn = order.round, 0
+        self._parts = rules.batches.parts
 
     def descend(
         self,
@@ -160,7 +161,7 @@ class One(Descent):
         self._oracle.begin(y.unsqueeze(0), self._previous)
 
     def _counted(self, y: Tensor, step: int | None) -> Tensor:
-        self.gradients += 1
+        self.gradients += 1 if step is None else self._parts
         batch = () if step is None else self._batch(step)
         return self._treated(y, self._oracle.grad(y.unsqueeze(0), *batch).squeeze(0))
 
@@ -182,7 +183,7 @@ class Stacked(Descent):
         return v if v.dim() == 2 else v.expand(self._size, -1)
 
     def grad(self, y: Tensor, step: int | None = None) -> Tensor:
-        self.gradients += self._size
+        self.gradients += self._size * (1 if step is None else self._parts)
         y = self.rows(y)
         self._oracle.begin(y, self._previous)
         return self._treated(y, self._oracle.grad(y, *(() if step is None else self._batch(step))))
@@ -282,11 +283,11 @@ class Gradient:
         self._f, self.batch = f, batch
 
     def __call__(self, y: Tensor) -> Tensor:
-        self._f._calls += 1
+        self._f._calls += self._f._parts
         return self._f._treated(y, self._f._oracle.grad(y, *self.batch))
 
     def step_(self, y: Tensor, lr: float) -> Tensor:
-        self._f._calls += 1
+        self._f._calls += self._f._parts
         return self._f._oracle.step_(y, lr, *self.batch)
 
     def recorded(self, y: Tensor) -> Recording | None:

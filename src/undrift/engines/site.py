@@ -14,11 +14,12 @@ from torch import Tensor
 from undrift._device import upload
 from undrift._threads import each
 from undrift.core.method import Method
-from undrift.core.problem import Facts, Problem, Sums
+from undrift.core.problem import Facts, Oracle, Problem, Sums
 from undrift.core.struct import Message, State
 from undrift.engines.local import Group, One, Rules, Stacked
 from undrift.engines.memory import folder
 from undrift.engines.order import Order, Share
+from undrift.engines.parts import InParts
 from undrift.engines.store import Rows, opened
 from undrift.engines.work import Work, joined
 
@@ -38,6 +39,11 @@ class Common:
     """The same with the labels that clients train on, some of which may be wrong."""
     x0: Tensor
     rules: Rules
+
+    def oracle(self, members: np.ndarray | None) -> Oracle:
+        """The problems of some clients."""
+        found, part = self.at_clients.at(members), self.rules.batches.part
+        return found if part is None else InParts(found, part)
 
 
 class Kept(NamedTuple):
@@ -170,14 +176,14 @@ class Site:
         """Local work side by side, or in groups on threads where the problem prefers that."""
         rules, problem = self.common.rules, self.common.at_clients
         if problem.together is None:
-            oracle = problem.at(None if share.everyone else share.members)
+            oracle = self.common.oracle(None if share.everyone else share.members)
             return self._did(share, me, got, Stacked(share, rules, oracle, previous))
 
         @torch.no_grad()
         def part(rows: slice, halted: Callable[[], bool]) -> Work:
             some = share.part(rows)
             before = None if previous is None else previous[rows]
-            f = Group(some, rules, problem.at(some.members), before, halted)
+            f = Group(some, rules, self.common.oracle(some.members), before, halted)
             return self._did(some, me.map(lambda v: v[rows]), got, f)
 
         return joined(each(part, share.groups(problem.together)))
@@ -259,7 +265,7 @@ class OneByOne(Site):
         for k in range(len(share.members)):
             one = share.part(slice(k, k + 1))
             before = None if previous is None else previous[k : k + 1]
-            f = One(one, self.common.rules, self.common.at_clients.at(one.members), before)
+            f = One(one, self.common.rules, self.common.oracle(one.members), before)
             mine = self.method.Client(**{name: v[k] for name, v in rows.items()})
             try:
                 did.append(self._exchange(one, mine, got, f))

@@ -61,6 +61,7 @@ def strategy(
     steps: int | Sequence[int] = 1,
     epochs: int | None = None,
     batch: int | None = None,
+    accumulate: int | None = None,
     seed: int = 0,
     absent: Literal["wait", "drop"] = "wait",
     reduction: str | Robust | Mapping[str, object] | None = None,
@@ -73,11 +74,11 @@ def strategy(
     ``clients`` is the number of nodes, all of which have to join. ``cohort`` of them take part in a
     round (a number or a table), or ``fraction_train``; left out, all do. ``steps`` are local steps,
     ``epochs`` passes over a node's samples in their place, ``batch`` the samples of a mini-batch
-    (all when ``None``). A node that does not answer within the ``timeout`` of ``start`` is asked
-    again (``absent="wait"``), or left out of the round (``"drop"``). ``fraction_evaluate`` of the
-    nodes evaluate the model after a round by the ClientApp's own ``@app.evaluate()``, their metrics
-    weighted by ``weighted_by_key``. ``options`` are ``judge`` and those of
-    :class:`undrift.core.options.LocalOptions`.
+    (all when ``None``), ``accumulate`` the mini-batches that a gradient is the mean of. A node that
+    does not answer within the ``timeout`` of ``start`` is asked again (``absent="wait"``), or left
+    out of the round (``"drop"``). ``fraction_evaluate`` of the nodes evaluate the model after a
+    round by the ClientApp's own ``@app.evaluate()``, their metrics weighted by ``weighted_by_key``.
+    ``options`` are ``judge`` and those of :class:`undrift.core.options.LocalOptions`.
     """
     if fraction_train != 1:
         text = "" if cohort is None else "give cohort or fraction_train, not both"
@@ -92,7 +93,7 @@ def strategy(
         text = "a function does not travel to the nodes: use one of undrift.schedules"
         raise BadParameters("strategy", {"schedule": text})
     setting: dict[str, object] = {"steps": steps, "cohort": cohort, "batch": batch}
-    setting |= {"epochs": epochs, "reduction": reduction, **options}
+    setting |= {"accumulate": accumulate, "epochs": epochs, "reduction": reduction, **options}
     return MethodStrategy(
         method,
         clients,

@@ -16,9 +16,9 @@ KINDS: dict[type[nn.Module], int | None] = {
     nn.Dropout3d: 5,
 }
 """Layers that become :class:`Dropout`, with the input dimensions of those that drop channels."""
-CALL, SLICE = 1 << 16, 1 << 32
-"""Distance between the keys of a layer's calls, and of a step's slices of samples; layers are 1
-apart.
+CALL = 1 << 16
+"""Distance between the keys of a layer's calls; those of layers are 1 apart, those of a step's
+slices of samples core.problem.SLICE.
 """
 
 

@@ -118,7 +118,7 @@ def prescribed(task: Task) -> Values | None:
             steps=setup.steps,
             epochs=setup.epochs,
             cohort=setup.cohort,
-            batch=setup.batch,
+            batch=setup.drawn,
         )
     except ValueError:  # a constant is not known
         return None

@@ -65,8 +65,8 @@ def run(  # type: ignore[overload-overlap]
     on_event: Emit | None = None, every: int = 1, until: Callable[[Row], bool] | None = None,
     watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
     epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
-    reduction: Rule | None = None, x0: Point | None = None, seed: int = 0,
-    dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
+    accumulate: int | None = None, reduction: Rule | None = None, x0: Point | None = None,
+    seed: int = 0, dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
     engine: str = "simulate", store: str = "auto", weight_decay: float = 0.0,
     clip: float | None = None, clip_scope: Scope = "task", decay: float = 1.0,
     schedule: Rate | None = None, local: Local | None = None, weights: Weights = "uniform",
@@ -80,8 +80,8 @@ def run(
     on_event: Emit | None = None, every: int = 1, until: Callable[[Row], bool] | None = None,
     watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
     epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
-    reduction: Rule | None = None, x0: Point | None = None, seed: int = 0,
-    dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
+    accumulate: int | None = None, reduction: Rule | None = None, x0: Point | None = None,
+    seed: int = 0, dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
     engine: str = "simulate", store: str = "auto", weight_decay: float = 0.0,
     clip: float | None = None, clip_scope: Scope = "task", decay: float = 1.0,
     schedule: Rate | None = None, local: Local | None = None, weights: Weights = "uniform",
@@ -106,6 +106,7 @@ def run(
     epochs: int | None = None,
     cohort: Cohort | None = None,
     batch: int | None = None,
+    accumulate: int | None = None,
     reduction: Rule | None = None,
     x0: Point | None = None,
     seed: int = 0,
@@ -148,6 +149,8 @@ def run(
         cohort: clients that take part in a round: a number, or a Sampling or its parameters; left
             out: all of them.
         batch: samples of a mini-batch; left out: all that a client has.
+        accumulate: mini-batches that a local gradient is the mean of, one after another, so that
+            memory is that of one; left out: 1.
         reduction: a robust one that takes the place of the mean of the uploads, such as "median":
             a name, or a Robust or its name and parameters (undrift.core.robust).
         x0: the first point; left out: the problem's own.
@@ -182,8 +185,8 @@ def run(
         "rounds": rounds, "seeds": seeds, "save": save, "overwrite": overwrite, "loggers": loggers,
         "on_event": on_event, "every": every, "until": until,
         "watch": watch, "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch,
-        "reduction": reduction, "x0": x0, "seed": seed, "dtype": dtype, "device": device,
-        "engine": engine, "store": store,
+        "accumulate": accumulate, "reduction": reduction, "x0": x0, "seed": seed, "dtype": dtype,
+        "device": device, "engine": engine, "store": store,
         "weight_decay": weight_decay, "clip": clip, "clip_scope": clip_scope, "decay": decay,
         "schedule": schedule, "local": local, "weights": weights, "faults": faults, "judge": judge,
         "problem_seed": problem_seed,
@@ -294,9 +297,9 @@ def resume(
 
 
 _SETTINGS = {
-    "rounds", "every", "seeds", "steps", "epochs", "cohort", "batch", "device", "engine", "weights",
-    "weight_decay", "clip", "clip_scope", "decay", "schedule", "local", "reduction",
-    "faults", "judge",
+    "rounds", "every", "seeds", "steps", "epochs", "cohort", "batch", "accumulate", "device",
+    "engine", "weights", "weight_decay", "clip", "clip_scope", "decay", "schedule", "local",
+    "reduction", "faults", "judge",
 }  # fmt: skip
 
 

@@ -135,7 +135,7 @@ def resolved(
         steps=setup.steps,
         epochs=setup.epochs,
         cohort=setup.cohort,
-        batch=setup.batch,
+        batch=setup.drawn,
     )
     return Task(
         label=label,
@@ -217,7 +217,7 @@ def _task(
         field = next(iter(entry.method.open_fields()), "name")
         complaints.append(say_where(("method", i, field), str(error)))
         return None
-    steps = local_steps(entry.steps, entry.epochs, spec.batch, problem.samples)
+    steps = local_steps(entry.steps, entry.epochs, spec.drawn, problem.samples)
     reasons = task.method.refuse(problem.clients, cohort, steps, spec.weights, spec.reduction)
     reasons += refuse(spec.faults or (), problem.clients, problem.labelled)
     reasons += task.method.refuse_late(judging(spec.judge).late)

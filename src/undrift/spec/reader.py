@@ -17,7 +17,7 @@ from undrift.core.cohort import Sampling, sampling
 from undrift.core.costs import placeholder
 from undrift.core.faults import Fault, Judging, judging, refuse
 from undrift.core.method import Method
-from undrift.core.options import Treatment, pace, refuse_training
+from undrift.core.options import Treatment, pace, refuse_training, unsplit
 from undrift.core.params import (
     THEORY,
     BadParameters,
@@ -238,6 +238,8 @@ class Reader:
             made = structure(cls, options, ("engine",), self.complaints, kind=kind)
             good["engine_options"] = made
         self.judge_pace((), given, good)
+        if text := unsplit(good.get("accumulate"), good.get("batch")):
+            self.complain(("accumulate",), text)
         good |= {"cohort": self.cohort(), "reduction": self.reduction()}
         return good | {"faults": self.faults(), "judge": self.judge()}
 

@@ -116,7 +116,8 @@ OTHERS = tuple(name for name in hints(Settings) if name not in ("name", *TRAININ
 SETTINGS = ("name", *FIRST, *OTHERS, *TREATMENT)
 """The keys of the top, as ``TRAINING`` those of a [[method]]; those of gradients come last."""
 COMMON = (
-    "cohort", "batch", "weights", "reduction", "faults", "judge", "engine", "dtype", "device"
+    "cohort", "batch", "accumulate", "weights", "reduction", "faults", "judge", "engine", "dtype",
+    "device",
 )  # fmt: skip
 """What all methods of a spec run with."""
 USUAL = {"vary": ["draws"]}

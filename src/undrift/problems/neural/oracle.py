@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from undrift.core.problem import Oracle
+from undrift.core.problem import SLICE, Oracle
 from undrift.data.augment import Draws
 from undrift.models.arrangement import arrangement
 from undrift.models.conv_as_matmul import convolutions_as_products
-from undrift.models.dropout import SLICE
 from undrift.objectives.base import Batch, Others
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.neural.cuda_graph import Captured, Form, capture

@@ -1,0 +1,143 @@
+"""Gradients over several mini-batches: those of one large mini-batch, in the memory of a small one."""
+
+import numpy as np
+import pytest
+import torch
+from tests.engines.test_dropout import federation as dropping
+from tests.engines.test_dropout import layered
+from tests.objectives.world import federation
+from tests.spec.texts import GOOD, refused
+
+import undrift as ud
+import undrift.methods as um
+from undrift.check.federations import least_squares
+from undrift.core.params import BadParameters
+from undrift.engines import Simulate, Wire
+from undrift.engines.parts import InParts
+from undrift.problems.named import build
+from undrift.problems.neural.oracle import NeuralOracle
+from undrift.spec.reader import parse
+
+EVERY = pytest.mark.parametrize("engine", [Simulate, Wire])
+PROBLEMS = {
+    "least squares": least_squares,
+    "logistic": lambda: build("logistic", clients=5),
+    "softmax": lambda: build("softmax-synthetic", clients=4),
+    "augmented network": lambda: federation(smooth=True),
+    "formula": lambda: build("images", clients=4, train=90, test=20, model="mlp", hidden=8).to(
+        torch.float64, torch.device("cpu")
+    ),
+}
+
+
+@EVERY
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("work", [{"steps": 3}, {"epochs": 2}], ids=["steps", "epochs"])
+def test_it_is_the_gradient_of_one_large_mini_batch(engine, name, work, batch=3):
+    """Also where a client has fewer samples than that, or than one mini-batch."""
+    problem = PROBLEMS[name]()
+    method = um.FedLin(lr=0.02)
+    large = engine(method, problem, batch=4 * batch, **work)
+    parts = engine(method, problem, batch=batch, accumulate=4, **work)
+    for _ in range(2):
+        large.run_round()
+        parts.run_round()
+    torch.testing.assert_close(parts.x, large.x, rtol=0, atol=1e-11)
+    assert parts.steps == large.steps and parts.identity != large.identity
+    times = -(-min(4 * batch, max(problem.samples)) // batch)
+    assert parts.ledger.gradients == times * large.ledger.gradients
+
+
+def test_every_gradient_is_counted():
+    problem = least_squares()
+    for method, per_step in ((um.FedAvg(lr=0.02), 1), (um.FedSpeed(lr=0.02), 2)):
+        for engine in (Simulate, Wire):
+            machine = engine(method, problem, steps=3, batch=2, accumulate=3)
+            machine.run_round()
+            assert machine.ledger.gradients == problem.clients * 3 * per_step * 3
+    machine = Simulate(um.Scaffold(lr=0.02, option="I"), problem, steps=3, batch=2, accumulate=3)
+    machine.run_round()
+    assert machine.ledger.gradients == problem.clients * (9 + 1)  # one on all samples
+
+
+@EVERY
+def test_no_more_than_a_mini_batch_is_in_memory(engine, monkeypatch):
+    seen = []
+    loss = NeuralOracle.loss
+
+    def spy(self, y, x, *rest, **named):
+        seen.append(x.shape[-4])
+        return loss(self, y, x, *rest, **named)
+
+    monkeypatch.setattr(NeuralOracle, "loss", spy)
+    machine = engine(um.FedAvg(lr=0.02), federation(), steps=2, batch=2, accumulate=4)
+    machine.run_round()
+    assert max(seen) == 2 and len(seen) == machine.ledger.gradients
+
+
+def test_each_mini_batch_drops_something_else():
+    problem = dropping(layered)
+    fast, slow, large = (
+        kind(um.FedAvg(lr=0.1), problem, steps=2, **given)
+        for kind, given in (
+            (Simulate, {"batch": 2, "accumulate": 2}),
+            (Wire, {"batch": 2, "accumulate": 2}),
+            (Simulate, {"batch": 4}),
+        )
+    )
+    for machine in (fast, slow, large):
+        machine.run_round()
+    torch.testing.assert_close(fast.x, slow.x, rtol=0, atol=1e-12)
+    assert not torch.allclose(fast.x, large.x, atol=1e-6)
+    seen = []
+
+    class Spy:
+        def grad(self, y, batch, draws, key):
+            seen.append(key)
+            return 0 * y
+
+    keys = torch.tensor([5, 7])
+    InParts(Spy(), 2).grad(torch.zeros(2, 3), torch.arange(8).reshape(2, 4), None, keys)
+    assert len({key.tolist()[0] for key in seen}) == 2 and torch.equal(seen[0], keys)
+
+
+def test_a_client_without_samples_in_a_part_adds_nothing_to_it():
+    class Spy:
+        def grad(self, y, batch):
+            assert (batch >= 0).any(1).all()
+            return (batch.double() * (batch >= 0)).sum(1, keepdim=True) / (batch >= 0).sum(
+                1, keepdim=True
+            )
+
+    batch = torch.tensor([[1, 2, 3, 4], [6, -1, -1, -1], [7, 8, 9, -1]])
+    found = InParts(Spy(), 2).grad(torch.zeros(3, 1, dtype=torch.float64), batch)
+    np.testing.assert_allclose(found[:, 0], [2.5, 6.0, 8.0])
+
+
+def test_what_is_wrong_is_told():
+    for given in ({"accumulate": 4}, {"accumulate": 0, "batch": 2}, {"accumulate": "a"}):
+        with pytest.raises(BadParameters) as found:
+            ud.run(um.FedAvg(lr=0.1), "quadratic", rounds=1, **given)
+        assert [*found.value.problems] == ["accumulate"]
+    (one,) = refused("accumulate = 2\n" + GOOD)
+    assert one.path == ("accumulate",) and one.place.line == 1
+    spec = parse("accumulate = 2\nbatch = 4\n" + GOOD.replace("quadratic", "least-squares"))
+    assert spec.drawn == 8 and parse(spec.toml()).identity == spec.identity
+    assert "accumulate" not in parse(GOOD).document()
+
+
+def test_theory_sees_the_whole_gradient():
+    """FedPDVR's eta has the size of mini-batches."""
+    method = um.FedPDVR(eta="theory", gamma="theory")
+    found = [
+        ud.run(method, least_squares(), rounds=1, steps=3, **given).method.eta
+        for given in ({"batch": 8}, {"batch": 2, "accumulate": 4}, {"batch": 2})
+    ]
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_saved_run_has_it(tmp_path):
+    given = {"rounds": 3, "steps": 2, "batch": 2, "accumulate": 3}
+    run = ud.run(um.FedAvg(lr=0.02), "least-squares", save=tmp_path / "r", **given)
+    assert ud.load(tmp_path / "r").spec["accumulate"] == 3
+    assert torch.equal(ud.run_spec(tmp_path / "r/spec.toml")["FedAvg", 0].x, run.x)
