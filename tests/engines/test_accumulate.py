@@ -1,4 +1,4 @@
-"""Gradients over several mini-batches: those of one large mini-batch, in the memory of a small one."""
+"""Gradients over several mini-batches: those of a large one, in the memory of a small one."""
 
 import numpy as np
 import pytest

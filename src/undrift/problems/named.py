@@ -403,7 +403,8 @@ class Images(Named):
         beta: concentration of the Dirichlet partitions: smaller is more uneven.
         shards: pieces per client of the images sorted by label, where they are split by-label.
         augment: crops and flips of training images, as in a paper's code.
-        precision: precision of products on a GPU; weights and updates stay float32.
+        precision: of products in the gradients of mini-batches; tf32 is for GPUs. Weights and
+            updates stay float32.
         training: measures loss and accuracy on the clients' images too.
         seed: decides the split and the first weights.
         split_seed: decides the split; left out: seed does.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
+from undrift.core.params import BadParameters, describe, not_allowed
 from undrift.core.problem import SLICE, Oracle
 from undrift.data.augment import Draws
 from undrift.models.arrangement import arrangement
@@ -33,6 +34,23 @@ PASS = 512
 INDICES = (torch.int64, torch.int32, torch.bool)
 CPU = torch.device("cpu")
 Precision = Literal["f32", "tf32", "bf16"]
+HALF = ("float16", "fp16", "f16", "half")
+
+
+def refuse_precision(given: object, dtype: torch.dtype, device: torch.device) -> None:
+    """Raise :class:`BadParameters` for products that cannot be in that precision there."""
+    text = ""
+    if given in HALF:
+        text = (
+            f"precision = {given!r} is not allowed: it would need scaled losses, and steps that are"
+            " skipped where they overflow; use 'bf16', which has the range of float32"
+        )
+    elif given not in get_args(Precision):
+        text = not_allowed("precision", given, describe(Precision))
+    elif given == "bf16" and (dtype, device.type) == (torch.float64, "cpu"):
+        text = "precision = 'bf16' needs models in float32: leave out dtype = 'float64'"
+    if text:
+        raise BadParameters("Neural", {"precision": text})
 
 
 @dataclasses.dataclass
@@ -60,6 +78,7 @@ class Placed:
 
         torch has one switch per process, so the problem that was placed last decides.
         """
+        refuse_precision(self.precision, dtype, device)
         if device.type == "cuda":
             short = self.precision != "f32"
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = short
@@ -189,6 +208,7 @@ class NeuralOracle(Oracle):
         self.start: Tensor | None = None
         self.previous: Tensor | None = None
         self._views: tuple[Tensor, list[View]] | None = None
+        self._lowered = placed.precision == "bf16"
 
     def begin(self, start: Tensor, previous: Tensor | None) -> None:
         self.start = start.detach() if "global" in self.needs else None
@@ -213,7 +233,14 @@ class NeuralOracle(Oracle):
         inputs = self._inputs(y, batch, draws, key)
         if self._captures(batch) and (captured := self._capture(y, inputs)):
             return captured(y, inputs)
-        return self._gradients(y, self._arguments(inputs))
+        if not self._lowered:
+            return self._gradients(y, self._arguments(inputs))
+        try:
+            with torch.autocast(self.placed.device.type, torch.bfloat16):
+                return self._differentiated(y, self._arguments(inputs))
+        except RuntimeError as error:
+            text = f"torch cannot run this network in bf16 here: {error}; leave out precision"
+            raise BadParameters("Neural", {"precision": text}) from error
 
     def recorded(self, y: Tensor, batch: Tensor | None = None, *drawn: Any) -> Captured | None:
         if batch is None or not self.placed.compiled or not self._captures(batch):
@@ -225,7 +252,7 @@ class NeuralOracle(Oracle):
 
     def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
         mlp = self.placed.mlp
-        if mlp is None or not batch or self.placed.device.type != "cpu":
+        if mlp is None or not batch or self.placed.device.type != "cpu" or self._lowered:
             return super().step_(y, lr, *batch)
         if self._views is None or self._views[0] is not y:
             self._views = y, mlp.views(y)
@@ -304,6 +331,10 @@ class NeuralOracle(Oracle):
     def _gradients(self, y: Tensor, given: Arguments) -> Tensor:
         if self.placed.mlp is not None:
             return self.placed.mlp.gradients(y, given.x, given.labels, given.weights)  # type: ignore[arg-type]
+        return self._differentiated(y, given)
+
+    def _differentiated(self, y: Tensor, given: Arguments) -> Tensor:
+        """By automatic differentiation."""
         if self.placed.alone and not bool((whole := (given.weights > 0).all(1)).all()):
             return self._unpadded(y, given, whole)
         if len(y) == 1:
@@ -316,7 +347,7 @@ class NeuralOracle(Oracle):
         """Each client's own samples only; those whose mini-batch is ``whole`` side by side."""
         found = torch.empty_like(y)
         if bool(whole.any()):
-            found[whole] = self._gradients(y[whole], given.rows(whole))
+            found[whole] = self._differentiated(y[whole], given.rows(whole))
         for c in whole.logical_not().nonzero().flatten().tolist():
             found[c] = self._one(y[c], given.rows(c).unpadded())
         return found

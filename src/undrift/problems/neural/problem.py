@@ -23,7 +23,7 @@ from undrift.problems.neural.loss import Loss, OwnLoss
 from undrift.problems.neural.measure import Judged, Metric, added, judged
 from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
-from undrift.problems.neural.oracle import NeuralOracle, Placed, Precision
+from undrift.problems.neural.oracle import CPU, NeuralOracle, Placed, Precision, refuse_precision
 from undrift.problems.neural.table import Held, Rows, federation
 from undrift.problems.ragged import relabelled
 
@@ -79,9 +79,10 @@ class Neural(Problem):
     differentiated by formula, convolutions run with channels last. On a GPU the cohort's gradient
     is captured as a CUDA graph, its loss compiled unless ``compiled`` is false.
 
-    **Precision.** ``precision`` is that of matrix products on a GPU: f32, tf32 or bf16 (weights and
-    updates stay float32). torch switches TF32 for a whole process, so of several problems on a GPU
-    the one that was placed there last decides.
+    **Precision.** ``precision`` is that of matrix products in the gradients of mini-batches: f32,
+    tf32 (on a GPU that has it), or bf16 (torch.autocast, on any device). Weights, updates,
+    gradients on all samples and metrics stay float32. torch switches TF32 for a whole process, so
+    of several problems on a GPU the one that was placed there last decides.
 
     >>> import torch, undrift as ud
     >>> x = torch.linspace(-1, 1, 40).unsqueeze(1)
@@ -111,6 +112,7 @@ class Neural(Problem):
         training: bool = False,
     ):
         given.refuse_module(module)
+        refuse_precision(precision, torch.float32, CPU)
         network = FlatNetwork(module)
         self.layout, self.dim = network.layout, network.layout.dim
         self.data, images = train, train if given.is_image_set(train) else None
