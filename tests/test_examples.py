@@ -76,6 +76,7 @@ LEARNT = {
     "text.py": (r"right (\S+)%", lambda first, *_, last: last > 20 > first),
     "fine_tuning.py": (r"(\S+)%", lambda first, last: last > 65 > first),
     "low_rank.py": (r"(\S+)%", lambda first, last: last > 60 > 20 > first),
+    "local_adamw.py": (r"accuracy (\S+)%", lambda first, *_, last: last > 85 > 30 > first),
     "dataset_per_client.py": (r"0 +20 +(\S+)", lambda fedavg, last: min(fedavg, last) > 0.9),
 }
 """How numbers are found in what an example prints, and what they show."""

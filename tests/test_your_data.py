@@ -5,6 +5,8 @@ from pathlib import Path
 
 import torch
 
+from undrift.spec.reader import parse
+
 PAGE = (Path(__file__).parents[1] / "docs/your-data.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
@@ -21,3 +23,9 @@ def test_the_page_runs_and_learns(tmp_path, monkeypatch):
     finally:
         torch.set_rng_state(random)
     assert len(BLOCKS) >= 4
+
+
+def test_its_spec_is_a_good_one():
+    (text,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (entry,) = parse(text).entries
+    assert entry.local and entry.schedule

@@ -229,3 +229,17 @@ def test_deterministic_runs_are_bit_equal():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.split() == ["True"], done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("local", ["momentum", "adamw", None])
+def test_optimisers_and_accumulation_are_those_of_the_cpu(local, compiled):
+    given = {"steps": 3, "batch": 4, "accumulate": 2, "local": local, "schedule": lambda k: 0.5**k}
+    ends = []
+    for device in ("cpu", "cuda"):
+        federation = problem(compiled=compiled).to(torch.float64, torch.device(device))
+        machine = Simulate(FedLin(lr=0.01), federation, **given)
+        for _ in range(2):
+            machine.run_round()
+        ends.append(machine.x.cpu())
+    torch.testing.assert_close(*ends, rtol=0, atol=1e-7)
