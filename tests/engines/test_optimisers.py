@@ -19,6 +19,7 @@ from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire
 from undrift.models import flatten, unflatten
 from undrift.report.recorded import setting
+from undrift.runs.prepare import lay_out
 from undrift.spec.reader import parse
 
 EVERY = pytest.mark.parametrize("engine", [Simulate, Wire])
@@ -366,6 +367,16 @@ def test_what_is_wrong_is_told():
     for make in (lambda: ud.Momentum(1.0), lambda: ud.AdamW(eps=0), lambda: ud.AdamW(beta2=-1)):
         with pytest.raises(BadParameters):
             make()
+
+
+def test_theory_knows_the_lr_of_sgd_alone():
+    method = um.FedProx(lr="theory", mu=0.1)
+    with pytest.raises(ValueError, match="theory"):
+        ud.run(method, "quadratic", rounds=2, local="momentum")
+    text = GOOD.replace('name = "scaffold"', 'name = "fedprox"\nmu = 0.1')
+    found = []
+    lay_out(parse(text + '[local]\nname = "adamw"\n'), 0, found)
+    assert [one.path for one in found] == [("method", 0, "lr")]
 
 
 def test_a_spec_has_it_for_all_or_for_one():

@@ -129,6 +129,9 @@ def resolved(
     label: str, method: Method, problem: Problem, setup: Setup, rounds: int, every: int
 ) -> Task:
     """A task with what theory prescribes. Raises ``ValueError`` where it cannot."""
+    if setup.local is not None and "lr" in method.open_fields():
+        text = f"theory prescribes lr for local SGD, not for {setup.local.name}"
+        raise ValueError(f"{label}: {text}: give it as a number")
     found = resolve(
         method,
         problem,
