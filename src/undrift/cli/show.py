@@ -111,8 +111,8 @@ def reductions(cls: type[Method]) -> str:
 
 def local_steps(cls: type[Method]) -> str:
     if why := placeholder(cls).needs_sgd:
-        return f"its own only: {why}"
-    return "SGD, or those of another optimiser (undrift list settings)"
+        return f"no other optimiser: {why}"
+    return "SGD, or another optimiser (undrift list settings)"
 
 
 def reference(cls: type) -> str:
