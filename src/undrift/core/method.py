@@ -202,6 +202,14 @@ class Method(Exchange):
         x: Vec = s.x
         return x
 
+    def own_point(self, me: Declared, x: Vec) -> Vec | None:
+        """A client's own model, where the method keeps one for every client between rounds.
+
+        ``x`` is the server's model. It is measured on the client's own samples; without one, the
+        last local models of those who took part in a round are.
+        """
+        return None
+
     def local_steps(self, now: Round) -> Sequence[int]:
         """Local steps of each client in a round."""
         return now.steps

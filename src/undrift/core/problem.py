@@ -7,7 +7,7 @@ import dataclasses
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -201,6 +201,9 @@ class Problem(abc.ABC):
     precision: str | None = None
     """Of matrix products on a GPU, where it can be chosen: f32, tf32 or bf16."""
 
+    own_samples: Literal["train", "test"] = "train"
+    """Which of its own samples :meth:`client_metrics` judge a client by."""
+
     labelled: bool = False
     """Whether samples have labels, which ``with_label_noise`` can change."""
     pooled: bool = False
@@ -248,6 +251,18 @@ class Problem(abc.ABC):
         raise Unsupported(
             f"{type(self).__name__} does not say what partial metrics make up together; "
             "define combine beside partial_metrics"
+        )
+
+    def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
+        """``loss`` and other metrics of some clients (all when ``None``), each on its own samples.
+
+        ``x`` is one model ``[d]`` for all of them, or a model ``[C, d]`` for each. The numbers are
+        float64 ``[C]``. ``loss`` is f_i(x), so that the mean over all clients is f(x); where f is
+        ``pooled``, it is the mean loss of the client's samples, and their mean by samples is f(x).
+        """
+        raise Unsupported(
+            f"{type(self).__name__} has no metrics of single clients; define client_metrics, or "
+            "leave out per_client"
         )
 
     def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor | None:

@@ -21,7 +21,7 @@ from undrift._threads import one_thread
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.params import BadParameters
-from undrift.core.problem import Facts, Problem
+from undrift.core.problem import Facts, Problem, Sums
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine, Tensors
 from undrift.engines.format import KINDS, TYPES, content
@@ -112,6 +112,24 @@ class Distributed(Engine):
             mine = [len(pieces) if k == self.ranks.rank else 0 for k in range(self.ranks.size)]
             return self.problem.of_pieces(self.ranks.gather(pieces, self.ranks.total(mine)), self.x)
         return self._from_leader()
+
+    def client_metrics(self) -> Sums:
+        found = self.site.client_metrics(self.x)
+        return self._of_all_ranks(found, [*np.diff(self.site.bounds).tolist()])
+
+    def own_metrics(self, names: Sequence[str]) -> tuple[np.ndarray, Sums]:
+        mine, found = super().own_metrics(names)
+        sizes = [len(mine) if k == self.ranks.rank else 0 for k in range(self.ranks.size)]
+        sizes = self.ranks.total(sizes)
+        if not any(sizes):
+            return mine, found
+        members = self.ranks.gather(torch.from_numpy(mine), sizes).numpy()
+        return members, self._of_all_ranks(found, sizes)
+
+    def _of_all_ranks(self, found: Sums, sizes: Sequence[int]) -> Sums:
+        """Numbers about clients, of which each rank has so many."""
+        rows = torch.stack([*found.values()], 1)
+        return dict(zip(found, self.ranks.gather(rows, sizes).unbind(1), strict=True))
 
     @property
     def drift(self) -> float | None:

@@ -28,7 +28,7 @@ from undrift.core.method import Method
 from undrift.core.optimisers import optimiser
 from undrift.core.options import LocalOptions, local_steps, refuse_training, together
 from undrift.core.params import BadParameters, hints, plain
-from undrift.core.problem import Facts, Problem
+from undrift.core.problem import Facts, Problem, Sums
 from undrift.core.robust import Robust, robust
 from undrift.core.schedules import schedule
 from undrift.core.streams import Streams
@@ -48,7 +48,7 @@ from undrift.engines.reduction import Reducer
 from undrift.engines.robust import RobustMeans
 from undrift.engines.site import Common, Site, quiet
 from undrift.engines.store import Rows
-from undrift.engines.work import Work, in_order, joined
+from undrift.engines.work import NOBODY, Work, in_order, joined
 
 Tensors = dict[str, Tensor]
 
@@ -206,6 +206,29 @@ class Engine:
         if len(self.sites) == 1:
             return self.problem.metrics(self.x)
         return self.problem.combine([site.metrics(self.x) for site in self.sites], self.x)
+
+    def client_metrics(self) -> Sums:
+        """Those of the server's model on every client's own samples, ``[N]`` each."""
+        if len(self.sites) == 1:
+            return self.problem.client_metrics(self.x)
+        held = [torch.as_tensor(site.held) for site in self.sites]
+        found = [site.client_metrics(self.x) for site in self.sites]
+        names = found[0]
+        return {n: _in_order([*zip(held, (one[n] for one in found), strict=True)]) for n in names}
+
+    def own_metrics(self, names: Sequence[str]) -> tuple[np.ndarray, Sums]:
+        """Clients that have a model of their own here, and its metrics on their own samples.
+
+        ``names`` are those of the metrics.
+        """
+        found = [
+            (members, self.problem.client_metrics(own, members))
+            for site in self.sites
+            for members, own in site.own_models(self.x)
+        ]
+        who = np.concatenate([NOBODY, *(members for members, _ in found)])
+        nothing = torch.zeros(0, dtype=torch.float64, device=self.x0.device)
+        return who, {n: torch.cat([nothing, *(one[n] for _, one in found)]) for n in names}
 
     def agree(self, decision: bool) -> bool:
         """What all processes of the run do: the decision of the one that leads."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.params import BadParameters
-from undrift.core.problem import Constants, Facts, Oracle, Problem
+from undrift.core.problem import Constants, Facts, Oracle, Problem, Sums, Unsupported
 from undrift.core.struct import Message
 from undrift.engines.codec import Address, BadFrame, pack
 from undrift.engines.engine import Engine, Tensors
@@ -102,6 +102,7 @@ class Remote(Problem):
         self._digest = digest
         if whole is not None:
             self.note, self.class_names = whole.note, whole.class_names
+            self.own_samples = whole.own_samples
 
     def at(self, members: np.ndarray | None = None) -> Oracle:
         self._elsewhere()
@@ -114,6 +115,14 @@ class Remote(Problem):
 
     def metrics(self, x: Tensor) -> dict[str, float]:
         return self.federation.evaluate(self, x)
+
+    def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
+        if self.whole is None:
+            raise Unsupported(
+                "the nodes of this federation keep their data, and report no numbers of single "
+                "clients: leave out per_client"
+            )
+        return self.whole.client_metrics(x, members)
 
     def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> Remote:
         return self  # clients change their own labels
@@ -168,6 +177,9 @@ class Federated(Engine):
 
     def metrics(self) -> dict[str, float]:
         return self.problem.metrics(self.x)
+
+    def client_metrics(self) -> Sums:
+        return self.problem.client_metrics(self.x)
 
     def collect(self, order: Order, down: Message) -> list[Work]:
         self._now = Tag(order.round, order.place, self._attempt)

@@ -105,6 +105,8 @@ class Shard(Site):
         mine = members[homes == self.ranks.rank]
         here = Work(mine, states, scratch) if len(mine) else Work()
         self.commit(here._replace(ends=work.ends))
+        if work.ends:
+            self.enders = work.members
         self._scratched = kept if self._passed else NOBODY
 
     def uploads(self, order: Order, work: Work) -> Work:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import ClassVar, NamedTuple, TypeVar
 
@@ -21,7 +21,8 @@ from undrift.engines.memory import folder
 from undrift.engines.order import Order, Share
 from undrift.engines.parts import InParts
 from undrift.engines.store import Rows, opened
-from undrift.engines.work import Work, joined
+from undrift.engines.store.base import BLOCK
+from undrift.engines.work import NOBODY, Work, joined
 
 Vector = TypeVar("Vector")
 
@@ -72,6 +73,8 @@ class Site:
         self.store = opened(place, start, clients, folder())
         self.ends: list[Tensor] = []
         """Local models of this round."""
+        self.enders: np.ndarray = NOBODY
+        """The clients whose they are."""
         self._scratch: Kept | None = None
         self._read: Kept | None = None
         self._undo: list[Kept] = []
@@ -108,7 +111,7 @@ class Site:
                 self._undo.append(self._read)
         self._scratch = Kept(work.members, work.scratch) if work.scratch else None
         if work.ends:
-            self.ends = [*work.ends]
+            self.ends, self.enders = [*work.ends], work.members
 
     def adopt(self, work: Work) -> None:
         """Make states theirs of clients that did not take part in this round, if they are here."""
@@ -139,6 +142,28 @@ class Site:
     def metrics(self, x: Tensor) -> Sums:
         """What these clients add to the metrics at ``x``."""
         return self.problem.partial_metrics(x, self.held)
+
+    def client_metrics(self, x: Tensor) -> Sums:
+        """Those of each of these clients at ``x``."""
+        return self.problem.client_metrics(x, self.held)
+
+    def own_models(self, x: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """Clients with their own models ``[C, d]``, some at a time: those that the method keeps for
+        everybody, else this round's local models.
+        """
+        if type(self.method).own_point is Method.own_point:
+            if self.ends:
+                yield self.enders, torch.cat(self.ends)
+            return
+        held = np.arange(self.problem.clients) if self.held is None else self.held
+        names = self.method.Client.vectors
+        step = max(BLOCK // (self.problem.dim * x.element_size()), 1)
+        for first in range(0, len(held), step):
+            last = min(first + step, len(held))
+            rows = {name: self.store.read(name, first, last).to(x.device) for name in names}
+            own = self.method.own_point(self.method.Client(**rows), x)
+            if own is not None:
+                yield held[first:last], own.expand(last - first, -1)
 
     def tensors(self) -> dict[str, Tensor]:
         """Client states: ``client.NAME [H, d]``, ``client_previous``, and scratch in mid-round."""

@@ -48,6 +48,10 @@ class LeastSquares(QuadraticForm):
         rows = (self.A if members is None else self.A[members]).flatten(0, 1)
         return rows.T @ rows / self.clients
 
+    def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
+        residual = torch.bmm(y.unsqueeze(1), self.A[who].mT).squeeze(1) - self.b[who]
+        return 0.5 * residual.square().sum(1)
+
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
         self._A, self._b, self._q = (part.to(device, dtype) for part in (self.A, self.b, self.q))

@@ -87,6 +87,10 @@ class Logistic(Regression[Block]):
             grad=grad.view(-1),
         )
 
+    def _judge(self, x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+        t = block.rows @ x
+        return -logsigmoid(-t), (1 - t.sign()) / 2
+
     def _gather(self, members: np.ndarray | None) -> list[Block]:
         best = self._known
 

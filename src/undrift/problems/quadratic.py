@@ -76,6 +76,11 @@ class Quadratic(QuadraticForm):
     def mean(self, members: Tensor | None = None) -> Tensor:
         return self.H.mean(0) if members is None else self.H[members].sum(0) / self.clients
 
+    def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
+        H, q, c = self.H[who], self.q[who], self.c if not self.c.ndim else self.c[who]
+        product = torch.bmm(y.unsqueeze(1), H).squeeze(1) if H.ndim == 3 else H * y
+        return (y * (0.5 * product - q)).sum(1) + (c.mean(1) if c.ndim == 2 else c)
+
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
         self._H, self._q = self.H.to(device, dtype), self.q.to(device, dtype)

@@ -172,6 +172,18 @@ class QuadraticForm(ExactProblem[Share]):
     def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:
         return self._row(add_up(partials), self._from_optimum(x))
 
+    @one_thread()
+    def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
+        who = slice(None) if members is None else torch.from_numpy(members).to(self.q.device)
+        y = x.detach().to(self.q.device, torch.float64)
+        y = y.expand(len(self.q[who]), self.dim)
+        bent = self.beta * (1 - 1 / (1 + y * y)).sum(1)
+        return {"loss": self._values(y, who) + bent}
+
+    @abc.abstractmethod
+    def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
+        """The quadratic parts of some f_i, each at its own row of ``y``, exact."""
+
     def _sums(self, e: Tensor, members: np.ndarray | None) -> Sums:
         H, q, c = self._part(members)
         return {"product": _times(H, e), "q": q, "c": c}

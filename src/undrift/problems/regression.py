@@ -199,6 +199,30 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
         found = each(lambda block, halted: self._measure(x, block), blocks)
         return add_up([measured._asdict() for measured in found])
 
+    def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
+        """``accuracy`` too; ties count in part."""
+        x, held = self._exactly(x), self.held if members is None else self.held[members]
+        if x.ndim == 1:
+            blocks = [(x, block) for block in self._part(members)]
+        else:
+            clients = range(self.clients) if members is None else members.tolist()
+            alone = [(row, self._gather(np.array([i]))) for i, row in zip(clients, x, strict=True)]
+            blocks = [(row, block) for row, some in alone for block in some]
+        found = each(lambda one, halted: self._judge(*one), blocks)
+        loss, right = (self._client_means(part, held) for part in zip(*found, strict=True))
+        return {"loss": loss + self.l2 / 2 * x.square().sum(-1), "accuracy": right}
+
+    @staticmethod
+    def _client_means(parts: Sequence[Tensor], held: Ragged) -> Tensor:
+        """Means over the samples of each client, from numbers that are in their order."""
+        sizes = torch.from_numpy(held.sizes).to(parts[0].device)
+        with one_thread():
+            return torch.segment_reduce(torch.cat([*parts]), "mean", lengths=sizes)
+
+    @abc.abstractmethod
+    def _judge(self, x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+        """Of each sample at ``x``: its loss without l2, and whether it is classified right."""
+
     def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor:
         """One for each block of samples."""
         x, blocks = self._exactly(x), self._part(None)

@@ -129,6 +129,13 @@ class Softmax(Regression[Block]):
         grad = (slope * w) @ a + share * self.l2 * W
         return Measured(loss, right.sum(), gap, grad.view(-1))
 
+    def _judge(self, x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+        own = block.labels.unsqueeze(0)
+        logs = (x.view(self.classes, -1) @ block.rows.double().T).log_softmax(0)
+        top = logs == logs.amax(0)
+        right = top.gather(0, own)[0].double() / top.sum(0)
+        return -logs.gather(0, own)[0], right
+
     def _gather(self, members: np.ndarray | None) -> list[Block]:
         return self._blocks(self._exact, self._split(members, self.precise))
 

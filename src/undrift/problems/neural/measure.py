@@ -119,6 +119,28 @@ def judged(
     return torch.cat(found)
 
 
+@torch.no_grad()
+def of_each_part(
+    model: Callable[[Fields], Output],
+    prepare: Callable[[Rows], Rows],
+    judge: Judge,
+    given: Judged,
+    sizes: Sequence[int],
+    device: torch.device,
+) -> dict[str, Tensor]:
+    """Means ``[C]`` over each of the parts of these sizes that ``given`` was made of."""
+    found = []
+    for piece in given.passes:
+        chosen = torch.from_numpy(given.numbers[piece]).to(device)
+        x, targets = prepare(given.table.take(chosen))
+        values, counts = judge.columns(model(x), targets)
+        found.append(torch.cat([values, torch.ones_like(values) if counts is None else counts], 1))
+    lengths = torch.tensor(sizes, device=device)
+    values, counts = torch.segment_reduce(torch.cat(found), "sum", lengths=lengths).chunk(2, 1)
+    means = dict(zip(judge.names, (values / counts).unbind(1), strict=True))
+    return {name: v.sqrt() if name in ROOTS else v for name, v in means.items()}
+
+
 def added(pieces: Tensor, given: Judged) -> Tensor:
     """The sums of all passes, one after another, and how much they count: ``[2, k]``."""
     totals = torch.zeros(pieces.shape[1], dtype=torch.float64, device=pieces.device)

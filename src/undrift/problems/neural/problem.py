@@ -20,11 +20,11 @@ from undrift.problems.digest import digest
 from undrift.problems.neural import input as given
 from undrift.problems.neural.choose import choose
 from undrift.problems.neural.loss import Loss, OwnLoss
-from undrift.problems.neural.measure import Judged, Metric, added, judged
+from undrift.problems.neural.measure import Judged, Metric, added, judged, of_each_part
 from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import CPU, NeuralOracle, Placed, Precision, refuse_precision
-from undrift.problems.neural.table import Held, Rows, federation
+from undrift.problems.neural.table import Held, Rows, Table, federation
 from undrift.problems.ragged import relabelled
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ class Neural(Problem):
         else:
             found = given.images(images, parts, test)
         self.parts = found.parts
+        self.own_samples = "train" if found.test_parts is None else "test"
         self.clients, self.samples = len(self.parts), [len(part) for part in self.parts]
         self.note = getattr(train, "note", "")
         self.pipeline, self.training = pipeline, training or found.test is None
@@ -230,6 +231,27 @@ class Neural(Problem):
         of_clients = self.placed.samples.test_parts is not None
         test = self._test(members) if of_clients else None
         return self._measured(x, self._sets(test, members))
+
+    def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
+        """On test samples where every client has its own, else on its training samples."""
+        samples, chosen = self.placed.samples, self._chosen(members)
+        table, parts = samples.train, self.parts
+        if samples.test_parts is not None and samples.test is not None:
+            table, parts = samples.test, samples.test_parts
+        own = [parts[i] for i in chosen]
+        if x.ndim == 1:
+            found = [self._of_clients(x, table, own)]
+        else:
+            pairs = zip(x, own, strict=True)
+            found = [self._of_clients(row, table, [part]) for row, part in pairs]
+        names = [name for name in self.placed.judge.names if name != "top5"]
+        return {name: torch.cat([some[name] for some in found]) for name in names}
+
+    def _of_clients(self, x: Tensor, table: Table, parts: Sequence[np.ndarray]) -> Sums:
+        placed, sizes = self.placed, [len(part) for part in parts]
+        given_set = Judged.of(table, parts, sizes, placed.judge.alone, self.device)
+        model = placed.network.bound(x.detach().to(self.device, self.dtype))
+        return of_each_part(model, placed.prepared, placed.judge, given_set, sizes, self.device)
 
     def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor:
         """One for each forward pass."""

@@ -1,0 +1,214 @@
+"""Each client's numbers against NumPy, written out from the definitions."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from undrift import Neural
+from undrift.core.problem import Problem, Unsupported
+from undrift.problems import LeastSquares, Logistic, Quadratic, Softmax
+from undrift.problems.regression import BLOCK
+
+CLOSE = {"rtol": 1e-12, "atol": 1e-12}
+SIZES = (3, 17, 1, 8, 40)
+"""Samples of each client."""
+
+
+def parts(sizes=SIZES, seed=0):
+    order = np.random.default_rng(seed).permutation(sum(sizes))
+    return np.split(order, np.cumsum(sizes)[:-1])
+
+
+def point(dim, seed=7):
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=dim))
+
+
+def compare(problem, expected, x):
+    """Of all clients, of some, and of a model for each."""
+    found = problem.client_metrics(x)
+    assert list(found) == list(expected(0, x.numpy()))
+    for name, values in found.items():
+        assert values.dtype == torch.float64 and values.shape == (problem.clients,)
+        wanted = [expected(i, x.numpy())[name] for i in range(problem.clients)]
+        np.testing.assert_allclose(values, wanted, **CLOSE)
+        some = problem.client_metrics(x, np.array([1, 3]))[name]
+        np.testing.assert_allclose(some, [wanted[1], wanted[3]], **CLOSE)
+    several = torch.stack([(k + 1) / 2 * x for k in range(2)])
+    own = problem.client_metrics(several, np.array([3, 1]))
+    for name, values in own.items():
+        wanted = [expected(i, (k + 1) / 2 * x.numpy())[name] for k, i in enumerate((3, 1))]
+        np.testing.assert_allclose(values, wanted, **CLOSE)
+
+
+@pytest.mark.parametrize("components", [1, 3])
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_quadratics(diagonal, components):
+    rng = np.random.default_rng(1)
+    A = rng.uniform(0.5, 2, (5, components, 4, 4))
+    A = A + A.swapaxes(-1, -2)
+    if diagonal:
+        A = A * np.eye(4)
+    q, c = rng.normal(size=(5, components, 4)), rng.normal(size=(5, components))
+
+    def expected(i, x):
+        terms = [x @ A[i, j] @ x / 2 - q[i, j] @ x + c[i, j] for j in range(components)]
+        return {"loss": np.mean(terms) + 0.3 * (x**2 / (1 + x**2)).sum()}
+
+    given = A.diagonal(0, -2, -1) if diagonal else A
+    if components == 1:
+        problem = Quadratic(given[:, 0], q[:, 0], c[:, 0], beta=0.3)
+    else:
+        problem = Quadratic(given, q, c, beta=0.3)
+    compare(problem, expected, point(4))
+    row = problem.metrics(point(4))["loss"]
+    assert problem.client_metrics(point(4))["loss"].mean() == pytest.approx(row, rel=1e-12)
+
+
+@pytest.mark.parametrize("rows", [3, 9])
+def test_least_squares(rows):
+    rng = np.random.default_rng(2)
+    A, b = rng.normal(size=(5, rows, 6)), rng.normal(size=(5, rows))
+    problem = LeastSquares(A, b)
+    compare(problem, lambda i, x: {"loss": ((A[i] @ x - b[i]) ** 2).sum() / 2}, point(6))
+    assert problem.client_metrics(point(6))["loss"].mean() == pytest.approx(
+        problem.metrics(point(6))["loss"], rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("sizes", [SIZES, (5, BLOCK + 3, 2, 30, 6)])
+def test_logistic(sizes):
+    rng = np.random.default_rng(3)
+    features, split = rng.normal(size=(sum(sizes), 4)), parts(sizes)
+    labels = np.where(features[:, 0] + rng.normal(size=sum(sizes)) > 0, 1.0, -1.0)
+    problem = Logistic(features, labels, split, l2=0.2)
+
+    def expected(i, x):
+        margins = labels[split[i]] * (features[split[i]] @ x)
+        loss = np.log1p(np.exp(-margins)).mean() + 0.1 * x @ x
+        return {"loss": loss, "accuracy": (margins > 0).mean()}
+
+    compare(problem, expected, point(4))
+    weights = np.array(sizes) / sum(sizes)
+    found, row = problem.client_metrics(point(4)), problem.metrics(point(4))
+    for name, values in found.items():  # f is the loss of all samples together
+        assert weights @ values.numpy() == pytest.approx(row[name], rel=1e-12)
+
+
+def test_softmax():
+    rng = np.random.default_rng(4)
+    features, split = rng.normal(size=(sum(SIZES), 3)), parts()
+    labels = rng.integers(4, size=sum(SIZES))
+    problem = Softmax(features, labels, split, l2=0.2)
+
+    def expected(i, x):
+        W = x.reshape(4, 4)
+        scores = features[split[i]] @ W[:, :3].T + W[:, 3]
+        own = scores[np.arange(len(scores)), labels[split[i]]]
+        loss = (np.log(np.exp(scores).sum(1)) - own).mean() + 0.1 * x @ x
+        return {"loss": loss, "accuracy": (scores.argmax(1) == labels[split[i]]).mean()}
+
+    compare(problem, expected, point(16))
+    found, row = problem.client_metrics(point(16)), problem.metrics(point(16))
+    assert found["loss"].mean() == pytest.approx(row["loss"], rel=1e-12)
+    shares = np.array(SIZES) / sum(SIZES)
+    assert shares @ found["accuracy"].numpy() == pytest.approx(row["accuracy"], rel=1e-12)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4))
+
+
+def classes(rng, number):
+    return rng.normal(size=(number, 3)), rng.integers(4, size=number)
+
+
+def judged(x, features, labels):
+    """Cross-entropy and accuracy of the network in NumPy, layer by layer."""
+    W, b, V, c = np.split(x, np.cumsum([15, 5, 20]))
+    scores = np.tanh(features @ W.reshape(5, 3).T + b) @ V.reshape(4, 5).T + c
+    own = scores[np.arange(len(scores)), labels]
+    loss = (np.log(np.exp(scores).sum(1)) - own).mean()
+    return {"loss": loss, "accuracy": (scores.argmax(1) == labels).mean()}
+
+
+def test_a_network_on_training_samples():
+    X, y = classes(np.random.default_rng(5), sum(SIZES))
+    split = parts()
+    problem = Neural(network(), (X, y), split, training=True).to(torch.float64, torch.device("cpu"))
+    assert problem.own_samples == "train"
+    compare(problem, lambda i, x: judged(x, X[split[i]], y[split[i]]), point(problem.dim))
+    found, row = problem.client_metrics(point(problem.dim)), problem.metrics(point(problem.dim))
+    assert found["loss"].mean() == pytest.approx(row["train_loss"], rel=1e-12)
+
+
+def test_a_network_on_the_clients_own_test_samples():
+    rng = np.random.default_rng(6)
+    clients = [classes(rng, size) for size in SIZES]
+    tests = [classes(rng, size) for size in (600, 2, 9, 1, 30)]  # more than one pass has
+    problem = Neural(network(), clients, test=tests).to(torch.float64, torch.device("cpu"))
+    assert problem.own_samples == "test"
+    compare(problem, lambda i, x: judged(x, *tests[i]), point(problem.dim))
+    found, row = problem.client_metrics(point(problem.dim)), problem.metrics(point(problem.dim))
+    shares = np.array([600, 2, 9, 1, 30]) / 642
+    for name in ("loss", "accuracy"):
+        assert shares @ found[name].numpy() == pytest.approx(row[name], rel=1e-12)
+
+
+def test_test_samples_of_nobody_leave_the_training_samples():
+    X, y = classes(np.random.default_rng(5), sum(SIZES))
+    problem = Neural(network(), (X, y), parts(), test=(X[:9], y[:9]))
+    assert problem.own_samples == "train"
+
+
+def test_own_losses_and_metrics():
+    """Means over a client's samples, roots after them, and a loss that compares samples."""
+    rng = np.random.default_rng(8)
+    X, y, split = rng.normal(size=(69, 3)), rng.normal(size=(69, 4)), parts()
+
+    def spread(outputs, targets):
+        return (outputs - targets).square().mean() + outputs.var(0, correction=0).sum()
+
+    problem = Neural(network(), (X, y), split, loss=spread, metrics=["rmse", "mae"])
+    problem = problem.to(torch.float64, torch.device("cpu"))
+
+    def expected(i, x):
+        W, b, V, c = np.split(x, np.cumsum([15, 5, 20]))
+        out = np.tanh(X[split[i]] @ W.reshape(5, 3).T + b) @ V.reshape(4, 5).T + c
+        error = out - y[split[i]]
+        loss = (error**2).mean() + out.var(0).sum()
+        return {"loss": loss, "rmse": (error**2).mean() ** 0.5, "mae": np.abs(error).mean()}
+
+    compare(problem, expected, point(problem.dim))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_number_of_threads_changes_nothing(threads):
+    X, y = classes(np.random.default_rng(5), sum(SIZES))
+    problems = [
+        Neural(network(), (X, y), parts()),
+        Softmax(X, y, parts()),
+        Logistic(X, np.where(y > 1, 1, -1), parts()),
+    ]
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        wanted = [p.client_metrics(point(p.dim)) for p in problems]
+        torch.set_num_threads(threads)
+        found = [p.client_metrics(point(p.dim)) for p in problems]
+    finally:
+        torch.set_num_threads(before)
+    for one, other in zip(found, wanted, strict=True):
+        assert all(torch.equal(v, other[name]) for name, v in one.items())
+
+
+def test_a_problem_without_them_says_so():
+    class Bare(Problem):
+        clients, dim = 2, 1
+
+        def at(self, members=None): ...
+        def to(self, dtype, device): ...
+
+    with pytest.raises(Unsupported):
+        Bare().client_metrics(torch.zeros(1))
