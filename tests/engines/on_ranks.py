@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from tests.engines.test_seams import Stacking, Summing
@@ -26,6 +27,7 @@ from undrift.objectives import MOON
 from undrift.problems import regression
 from undrift.problems.named import build
 from undrift.problems.neural import measure as passes
+from undrift.runs.clients import measured_clients
 from undrift.runs.trial import measure
 
 CLIENTS = 7
@@ -156,6 +158,8 @@ def compare(method, problem, setting, collect, rounds):
                     return f"round {number}: {name} is {theirs[name]}, not {mine[name]}"
             elif abs(mine[name] - theirs[name]) > 1e-6 * max(abs(mine[name]), 1):
                 return f"round {number}: {name} is {theirs[name]}, not {mine[name]}"
+        if found := clients_apart(whole, ranks):
+            return f"round {number}: {found}"
         if whole.rejections != ranks.rejections:
             return f"round {number}: left out {ranks.rejections}, not {whole.rejections}"
     (mine, counters), (theirs, others) = whole.snapshot(), ranks.snapshot()
@@ -166,6 +170,17 @@ def compare(method, problem, setting, collect, rounds):
         scale = max(1.0, float(mine[name].abs().max())) if mine[name].numel() else 1.0
         if not (float(apart) == 0 if exact else float(apart) <= TOLERANCE * scale):
             return f"{name} is {float(apart)} apart"
+    return None
+
+
+def clients_apart(whole, ranks):
+    """What differs of the clients' own numbers, up to rounding."""
+    mine, theirs = measured_clients(whole), measured_clients(ranks)
+    if mine.keys() != theirs.keys():
+        return f"other numbers of clients: {mine.keys() ^ theirs.keys()}"
+    for name in mine.keys() - {"round", "of"}:
+        if not np.allclose(mine[name], theirs[name], rtol=1e-6, atol=1e-9, equal_nan=True):
+            return f"{name} of the clients is {theirs[name]}, not {mine[name]}"
     return None
 
 

@@ -202,7 +202,7 @@ def test_a_process_ends_with_the_one_that_started_it_in_the_middle_of_a_round(tm
     inbox = SimpleQueue()
     worker = jobs.Worker({**start, "deterministic": False}, inbox)
     try:
-        worker.send({"run": ["Mine", 3], "left": [], "rejected": []})
+        worker.send({"run": ["Mine", 3], "left": [], "rejected": [], "apart": []})
         while (message := inbox.get(timeout=60)[1]).get("event") != "Measured":
             if "wait" in message:
                 worker.send({"done": True})

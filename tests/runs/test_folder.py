@@ -56,7 +56,7 @@ def test_a_finished_run(folder, spec):
     finished(folder, spec)
     assert folder.state(spec) == "same"
     later = {"models", "gap.png", "accuracy.png", "loss.png", "partition.json", "report.html"}
-    later |= {"left_out.jsonl"}
+    later |= {"left_out.jsonl", "clients.jsonl"}
     assert {f.name for f in folder.path.iterdir()} == set(FILES) - later
     assert folder.document() == spec.document()
     assert folder.file("spec.toml").read_text().startswith("# FedAvg: lr = 0.1 (theory)\n")

@@ -62,7 +62,8 @@ SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
 def run(  # type: ignore[overload-overlap]
     method: Method, problem: Problem | str, *, rounds: int, seeds: None = None,
     save: str | Path | None = None, overwrite: bool = False, loggers: Sequence[str] = (),
-    on_event: Emit | None = None, every: int = 1, until: Callable[[Row], bool] | None = None,
+    on_event: Emit | None = None, every: int = 1, per_client: bool = False,
+    until: Callable[[Row], bool] | None = None,
     watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
     epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
     accumulate: int | None = None, reduction: Rule | None = None, x0: Point | None = None,
@@ -77,7 +78,8 @@ def run(  # type: ignore[overload-overlap]
 def run(
     method: Methods, problem: Problem | str, *, rounds: int, seeds: Sequence[int] | None = None,
     save: str | Path | None = None, overwrite: bool = False, loggers: Sequence[str] = (),
-    on_event: Emit | None = None, every: int = 1, until: Callable[[Row], bool] | None = None,
+    on_event: Emit | None = None, every: int = 1, per_client: bool = False,
+    until: Callable[[Row], bool] | None = None,
     watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
     epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
     accumulate: int | None = None, reduction: Rule | None = None, x0: Point | None = None,
@@ -100,6 +102,7 @@ def run(
     loggers: Sequence[str] = (),
     on_event: Emit | None = None,
     every: int = 1,
+    per_client: bool = False,
     until: Callable[[Row], bool] | None = None,
     watch: Callable[[Row], None] | None = None,
     steps: int | Sequence[int] = 1,
@@ -142,6 +145,8 @@ def run(
         loggers: also log every row of a saved run: "tensorboard", "mlflow".
         on_event: called with every event (undrift.runs.events) as it happens.
         every: rounds from one recorded row to the next.
+        per_client: every row also measures each client on its own samples, for run.per_client; it
+            takes about as long as a pass over all of them.
         until: a function of a row; the run ends early once it is true.
         watch: called with every row as it is recorded.
         steps: local steps of a round: one number for all clients, or one for each.
@@ -183,7 +188,7 @@ def run(
     """
     given = {
         "rounds": rounds, "seeds": seeds, "save": save, "overwrite": overwrite, "loggers": loggers,
-        "on_event": on_event, "every": every, "until": until,
+        "on_event": on_event, "every": every, "per_client": per_client, "until": until,
         "watch": watch, "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch,
         "accumulate": accumulate, "reduction": reduction, "x0": x0, "seed": seed, "dtype": dtype,
         "device": device, "engine": engine, "store": store,
@@ -208,7 +213,9 @@ def prepare(method: Method, problem: Problem | str, **setting: object) -> Engine
     return experiment.tasks[0].engine(checked["seed"])
 
 
-_NOT_OF_ENGINES = ("seeds", "save", "overwrite", "loggers", "on_event", "every", "until", "watch")
+_NOT_OF_ENGINES = (
+    "seeds", "save", "overwrite", "loggers", "on_event", "every", "per_client", "until", "watch"
+)  # fmt: skip
 
 
 def run_spec(
@@ -297,16 +304,16 @@ def resume(
 
 
 _SETTINGS = {
-    "rounds", "every", "seeds", "steps", "epochs", "cohort", "batch", "accumulate", "device",
-    "engine", "weights", "weight_decay", "clip", "clip_scope", "decay", "schedule", "local",
-    "reduction", "faults", "judge",
+    "rounds", "every", "per_client", "seeds", "steps", "epochs", "cohort", "batch", "accumulate",
+    "device", "engine", "weights", "weight_decay", "clip", "clip_scope", "decay", "schedule",
+    "local", "reduction", "faults", "judge",
 }  # fmt: skip
 
 
 def load(folder: str | Path) -> Recorded:
     """Read a run folder, finished or not: records, outcomes, models, spec."""
     place = Folder.of_run(folder)
-    return Recorded(place, place.document(), *place.record(), place.left_out())
+    return Recorded(place, place.document(), *place.record(), place.left_out(), place.clients())
 
 
 def _experiment(
@@ -332,7 +339,15 @@ def _experiment(
         problem = placed(problem, checked["dtype"], checked["device"])
     how, until = setup(checked, problem), checked.get("until")
     tasks = [
-        ready(label, method, problem, how, checked["rounds"], checked["every"])
+        ready(
+            label,
+            method,
+            problem,
+            how,
+            checked["rounds"],
+            checked["every"],
+            checked.get("per_client", False),
+        )
         for label, method in methods.items()
     ]
     name = "run" if save is None else _name(save)
@@ -449,24 +464,26 @@ def _run(
         wrong["jobs"] = "the engine distributed shares each run among its processes: leave out jobs"
         raise BadParameters("run", wrong)
     if save is None:
-        measured, rejected = list[Row](), list[Row]()
+        measured, rejected, apart = list[Row](), list[Row](), list[Row]()
 
         def hear(event: Event) -> None:
             if isinstance(event, Measured):
                 measured.append({"label": event.label, "seed": event.seed, **event.row})
+                if event.clients is not None:
+                    apart.append({"label": event.label, "seed": event.seed, **event.clients})
             elif isinstance(event, LeftOut):
                 about = {"label": event.label, "seed": event.seed}
                 rejected.extend({**about, **one._asdict()} for one in event.rejections)
             emit(event)
 
-        return _collect(experiment, list(experiment.run(emit=hear)), measured, rejected)
+        return _collect(experiment, list(experiment.run(emit=hear)), measured, rejected, apart)
     folder = Folder(Path(save))
     if ranks is not None and ranks.rank:
         meet(experiment, ranks)
         follow(experiment, ranks, emit)
         rows, outcomes = folder.record()
         results = [Result(outcome) for outcome in outcomes]
-        return _collect(experiment, results, rows, folder.left_out(), folder)
+        return _collect(experiment, results, rows, folder.left_out(), folder.clients(), folder)
     state = folder.state(experiment.recipe)
     if state == "other" and not overwrite:
         changed = (
@@ -491,7 +508,7 @@ def _run(
         if not folder.complete:
             raise RuntimeError(f"{folder.path} is not finished: a process died; undrift.resume it")
         rows = folder.recorded()
-    return _collect(experiment, results, rows, folder.left_out(), folder)
+    return _collect(experiment, results, rows, folder.left_out(), folder.clients(), folder)
 
 
 def _collect(
@@ -499,12 +516,14 @@ def _collect(
     results: Sequence[Result],
     rows: Iterable[Row],
     left_out: Iterable[Row],
+    apart: Iterable[Row],
     folder: Folder | None = None,
 ) -> Runs:
     """The runs that results and rows describe."""
-    recorded: dict[Key, list[Row]] = {}
-    for row in rows:
-        recorded.setdefault(key_of(row), []).append(row)
+    recorded, of_clients = dict[Key, list[Row]](), dict[Key, list[Row]]()
+    for some, found_rows in ((rows, recorded), (apart, of_clients)):
+        for row in some:
+            found_rows.setdefault(key_of(row), []).append(row)
     rejected: dict[Key, list[Rejection]] = {}
     for row in left_out:
         one = Rejection(*(row[name] for name in Rejection._fields))
@@ -530,5 +549,6 @@ def _collect(
             model,
             outcome.suggested,
             rejected.get((outcome.label, source), []),
+            of_clients.get((outcome.label, source), []),
         )
     return Runs(found, folder.path if folder else None)

@@ -126,6 +126,8 @@ class Measured(Event):
     row: Row
     drawn: bool = True
     """Whether anything was drawn at random so far."""
+    clients: Row | None = None
+    """Each client's numbers, where they are measured."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -74,9 +74,10 @@ def perform(
         emit(Moved(label, where(engine.memory.place, task.problem.device)))
 
     def watch(row: Row) -> None:
+        about = {"label": label, "method": name, "seed": seed}
         if place and engine.leads:
-            place.folder.append({"label": label, "method": name, "seed": seed, **row})
-        emit(Measured(label, name, seed, row, engine.streams.used))
+            place.folder.append({**about, **row}, trial.clients)
+        emit(Measured(label, name, seed, row, engine.streams.used, trial.clients))
 
     def leave_out(rejections: Sequence[Rejection]) -> None:
         if place and engine.leads:
@@ -84,7 +85,7 @@ def perform(
         emit(LeftOut(label, seed, rejections))
 
     best = Best() if place and place.stem else None
-    trial = Trial(engine, task.rounds, task.every, watch, best, leave_out)
+    trial = Trial(engine, task.rounds, task.every, watch, best, leave_out, task.per_client)
     if place:
         trial.resume(place.folder, place.shelf, label, seed, emit)
         if state_bytes(engine) > place.largest:

@@ -13,6 +13,7 @@ from typing import Literal, Protocol, Self
 from undrift._files import LOCK, hold, release
 from undrift.runs.journal import (
     CHECKPOINTS,
+    CLIENTS,
     COMPLETE,
     ENDED,
     LEFT_OUT,
@@ -47,6 +48,7 @@ FILES = {
     "partition.json": "samples of each class that each client holds, where samples have classes",
     METRICS: "one row per evaluation, appended during the run",
     LEFT_OUT: "clients whose work did not count, in which round and why, if there were any",
+    CLIENTS: "each client's loss and metrics at every evaluation, if per_client is set",
     "metrics.parquet": "the same rows as columns, once the run is over",
     COMPLETE: "how each method ended, once the run is over",
     "models": "the last and the best model of each method and seed: undrift export",

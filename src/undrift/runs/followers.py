@@ -21,7 +21,7 @@ OTHER = "the processes of the run have other specs, data or versions of undrift"
 class Silent(Folder):
     """The folder of a run for a process that does not lead, which writes nothing."""
 
-    def append(self, row: Row) -> None:
+    def append(self, row: Row, clients: Row | None = None) -> None:
         """The one that leads does that."""
 
     def leave_out(self, label: str, seed: int, rejections: Sequence[Rejection]) -> None:

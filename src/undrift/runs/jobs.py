@@ -155,7 +155,9 @@ class Shared:
                 self.waiting.remove(worker.key)
                 left = sorted(self.folder.left.get(worker.key, ()))
                 rejected = self.folder.rejected.get(worker.key, [])
-                worker.send({"run": worker.key, "left": left, "rejected": rejected})
+                apart = sorted(self.folder.apart.get(worker.key, ()))
+                known = {"left": left, "rejected": rejected, "apart": apart}
+                worker.send({"run": worker.key, **known})
         if not any(worker.key for worker in self.workers):  # what is left waits for a dead worker
             self.waiting.clear()
 
@@ -190,7 +192,7 @@ class Shared:
             event = from_json(message)
             if isinstance(event, Measured):
                 about = {"label": event.label, "method": event.method, "seed": event.seed}
-                self.folder.append({**about, **event.row})
+                self.folder.append({**about, **event.row}, event.clients)
                 if event.drawn and event.seed == self.experiment.seeds[0]:
                     self.drawn.add(event.label)
             elif isinstance(event, LeftOut):

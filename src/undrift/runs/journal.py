@@ -19,6 +19,7 @@ from undrift.runs.outcome import Outcome
 from undrift.runs.seals import Lines, after, beginning, check, seal, sealed
 
 METRICS, LEFT_OUT, LOG = "metrics.jsonl", "left_out.jsonl", "log.txt"
+CLIENTS = "clients.jsonl"
 COMPLETE = "summary.json"
 CHECKPOINTS = "checkpoints"
 """The folder an unfinished run continues from; removed once the run is finished."""
@@ -27,6 +28,7 @@ PROOF = "proof"
 NEEDED: Mapping[str, set[str]] = {
     METRICS: {"label", "seed", "round", "vectors", "gradients"},
     LEFT_OUT: {"label", "seed", *Rejection._fields},
+    CLIENTS: {"label", "seed", "round", "of", "loss"},
 }
 """The files of rows, and what every row of them has."""
 Row = dict[str, Any]
@@ -61,6 +63,8 @@ class Journal:
         """Rounds that an interrupted run has rows of."""
         self.rejected: dict[Key, list[int]] = {}
         """Rounds in which it has left clients out, once for each client."""
+        self.apart: dict[Key, set[int]] = {}
+        """Rounds that it has each client's numbers of."""
         self.listeners: list[Listener] = []
         self._digests: Digests = {}
         self._seals: dict[str, str] = {}
@@ -90,7 +94,11 @@ class Journal:
         with naming(self.file(name)), writing(self.file(name)) as file:
             file.write(content.encode() if isinstance(content, str) else content)
 
-    def append(self, row: Row) -> None:
+    def append(self, row: Row, clients: Row | None = None) -> None:
+        """Record a row, and before it the numbers of each client, if they were measured."""
+        if clients is not None:
+            label, seed = key_of(row)
+            self._add_row(CLIENTS, {"label": label, "seed": seed, **clients})
         self._add_row(METRICS, row)
         for listener in self.listeners:
             listener.row(row)
@@ -131,6 +139,8 @@ class Journal:
         key = label, seed
         if any(round > last for round in self.left.get(key, ())):
             self._cut(METRICS, key, last)
+        if any(round > last for round in self.apart.get(key, ())):
+            self._cut(CLIENTS, key, last)
         if any(round >= last for round in self.rejected.get(key, ())):
             self._cut(LEFT_OUT, key, last - 1)
 
@@ -168,8 +178,9 @@ class Journal:
                 self._rewrite(name, [text for _, text in kept[name]])
         if foreign:
             dropped.append(f"{foreign} rows are of no method and seed of this run: removed")
-        for row, _ in kept[METRICS]:
-            self.left.setdefault(key_of(row), set()).add(row["round"])
+        for name, rounds in ((METRICS, self.left), (CLIENTS, self.apart)):
+            for row, _ in kept[name]:
+                rounds.setdefault(key_of(row), set()).add(row["round"])
         for row, _ in kept[LEFT_OUT]:
             self.rejected.setdefault(key_of(row), []).append(row["round"])
         self._digests = _digests(kept)
@@ -190,6 +201,12 @@ class Journal:
     def left_out(self) -> list[Row]:
         """Whose work did not count, in which round and phase, and why."""
         return [row for row, _ in self._whole(LEFT_OUT)]
+
+    def clients(self) -> list[Row]:
+        """The numbers of each client, where they were measured: ``label``, ``seed``, ``round``,
+        ``of`` (which samples), and a list for every metric.
+        """
+        return [row for row, _ in self._whole(CLIENTS)]
 
     def rows(self) -> list[Row]:
         """Every recorded row, without a last line that a crash cut short.
@@ -240,13 +257,14 @@ class Journal:
 
     def _proof(self, entry: Entry, digests: Digests, *place: int) -> str:
         """A digest of the run's identity, of an outcome, its rows and its ``place`` among all; of
-        clients that were left out, if there were any.
+        clients that were left out, and of each client's numbers, if there are any.
         """
         about = {key: value for key, value in entry.items() if key != PROOF}
         rows = digests.get((METRICS, key_of(about)), hashlib.sha256()).hexdigest()
         parts = [self.identity, about, rows, *place]
-        if left_out := digests.get((LEFT_OUT, key_of(about))):
-            parts.append(left_out.hexdigest())
+        for name in (LEFT_OUT, CLIENTS):
+            if more := digests.get((name, key_of(about))):
+                parts.append(more.hexdigest())
         text = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -394,10 +412,13 @@ def _json(row: Row) -> bytes:
 
 def finite(row: Row) -> Row:
     """JSON has no NaN and no infinity: those become null."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in row.items()
-    }
+    return {key: _finite(value) for key, value in row.items()}
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, list):
+        return [*map(_finite, value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:

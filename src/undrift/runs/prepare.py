@@ -53,6 +53,7 @@ class Task:
     rounds: int
     every: int
     setup: Setup
+    per_client: bool = False
     written: Method
     """The method as it was given, with hyper-parameters that theory was to set."""
     file: str | None = None
@@ -116,17 +117,29 @@ def resolve(
 
 
 def ready(
-    label: str, method: Method, problem: Problem, setup: Setup, rounds: int, every: int
+    label: str,
+    method: Method,
+    problem: Problem,
+    setup: Setup,
+    rounds: int,
+    every: int,
+    per_client: bool = False,
 ) -> Task:
     """A task of a call from Python. Raises ``ValueError`` if the method cannot run like that."""
-    task = resolved(label, method, problem, setup, rounds, every)
+    task = resolved(label, method, problem, setup, rounds, every, per_client)
     if reasons := task.fades():
         raise BadParameters("run", dict(reasons))
     return task
 
 
 def resolved(
-    label: str, method: Method, problem: Problem, setup: Setup, rounds: int, every: int
+    label: str,
+    method: Method,
+    problem: Problem,
+    setup: Setup,
+    rounds: int,
+    every: int,
+    per_client: bool = False,
 ) -> Task:
     """A task with what theory prescribes. Raises ``ValueError`` where it cannot."""
     if setup.local is not None and "lr" in method.open_fields():
@@ -147,6 +160,7 @@ def resolved(
         rounds=rounds,
         every=every,
         setup=setup,
+        per_client=per_client,
         written=method,
     )
 
@@ -215,7 +229,15 @@ def _task(
     options = {k: v for k, v in changed(spec.engine_options).items() if k != "store"}
     setup = Setup(**setting, store=spec.store, options=options)
     try:
-        task = resolved(entry.label, entry.method, problem, setup, entry.rounds, spec.every)
+        task = resolved(
+            entry.label,
+            entry.method,
+            problem,
+            setup,
+            entry.rounds,
+            spec.every,
+            spec.per_client,
+        )
     except ValueError as error:
         field = next(iter(entry.method.open_fields()), "name")
         complaints.append(say_where(("method", i, field), str(error)))

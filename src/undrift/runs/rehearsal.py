@@ -10,6 +10,7 @@ from collections.abc import Callable
 from undrift.engines import Engine
 from undrift.engines.judge import Diverged
 from undrift.runs.advice import remedy
+from undrift.runs.clients import measured_clients, spreads
 from undrift.runs.experiment import Experiment
 from undrift.runs.journal import Row
 from undrift.runs.models import size
@@ -77,6 +78,8 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
         engine = task.engine(experiment.draws(experiment.seeds[0]))
         rounds = [_seconds(engine.run_round) for _ in range(min(ROUNDS, task.rounds))]
         measured = _seconds(lambda: row.update(measure(engine)))
+        if task.per_client:
+            measured += _seconds(lambda: row.update(spreads(measured_clients(engine))))
     except KeyboardInterrupt:
         raise
     except Diverged:

@@ -15,6 +15,7 @@ from undrift.core.method import Method
 from undrift.core.problem import Problem, Unsupported
 from undrift.engines import Engine, Ledger
 from undrift.runs import models
+from undrift.runs.clients import PerClient, at_model
 from undrift.runs.folder import Folder, Outcome, Row
 from undrift.runs.history import Frame, History, frame
 from undrift.runs.journal import Key, key_of
@@ -51,6 +52,20 @@ class Run:
     """Where it diverged, hyper-parameters to try, if some were found."""
     left_out: Sequence[Rejection] = ()
     """Clients whose work did not count, in which round and phase, and why."""
+    client_rows: Sequence[Row] = dataclasses.field(default=(), repr=False)
+    """What each client had at every row, if it was asked for."""
+
+    @cached_property
+    def per_client(self) -> PerClient:
+        """Each client's loss and metrics on its own samples, at the end and over time.
+
+        Over time if the run was asked to measure it (``per_client=True``). Otherwise the last
+        model is measured now.
+        """
+        if self.client_rows:
+            return PerClient(self.client_rows)
+        now = int(self.history.last["round"]) if self.history.rows else 0
+        return PerClient([at_model(self.problem, self.x, now)])
 
     @property
     def x(self) -> torch.Tensor:
@@ -172,17 +187,25 @@ class Recorded:
     ``phase``, ``client`` and ``reason``.
     """
 
+    client_rows: list[Row] = dataclasses.field(default_factory=list)
+    """What each client had at every row, if the run was asked to measure it (``per_client``)."""
+
     def frame(self) -> Frame:
         """The records as a DataFrame of pandas or polars, whichever is installed."""
         return frame(self.records)
 
     def history(self, label: str, seed: int | None = None) -> History:
         """The columns of one method; ``seed`` may be left out where it has one."""
-        own = [row for row in self.records if row["label"] == label]
-        seeds = sorted({row["seed"] for row in own})
-        if not own or (seed is None and len(seeds) > 1) or (seed is not None and seed not in seeds):
-            raise KeyError(missing(label, seed, map(key_of, self.records)))
-        return history(row for row in own if seed is None or row["seed"] == seed)
+        return history(_of_one(self.records, label, seed))
+
+    def per_client(self, label: str, seed: int | None = None) -> PerClient:
+        """Each client's numbers with one method; ``seed`` may be left out where it has one."""
+        if not self.client_rows:
+            raise Unsupported(
+                f"{self.folder.path} has no numbers of single clients: run it with "
+                "per_client = true"
+            )
+        return PerClient(_of_one(self.client_rows, label, seed))
 
     @cached_property
     def models(self) -> dict[Key, dict[str, dict[str, torch.Tensor]]]:
@@ -209,6 +232,15 @@ class Recorded:
     def __repr__(self) -> str:
         ends = ", ".join(f"{o.label} (seed {o.seed}): {in_words(o.status)}" for o in self.outcomes)
         return f"Recorded({self.folder.path}, {len(self.records)} rows; {ends or 'unfinished'})"
+
+
+def _of_one(rows: Sequence[Row], label: str, seed: int | None) -> list[Row]:
+    """The rows of one method and seed; :class:`KeyError` if there is none, or several."""
+    own = [row for row in rows if row["label"] == label]
+    seeds = sorted({row["seed"] for row in own})
+    if not own or (seed is None and len(seeds) > 1) or (seed is not None and seed not in seeds):
+        raise KeyError(missing(label, seed, map(key_of, rows)))
+    return [row for row in own if seed is None or row["seed"] == seed]
 
 
 def missing(label: object, seed: object, keys: Iterable[Key]) -> str:

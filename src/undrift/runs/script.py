@@ -49,6 +49,8 @@ def describe(
         "device": device,
         **_setup(first),
     }
+    if first.per_client:
+        top["per_client"] = True
     if until:
         top["until"] = "a function"
     methods = [

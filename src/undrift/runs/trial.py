@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 
 from undrift.engines.judge import Diverged, Stuck
+from undrift.runs.clients import measured_clients, spreads
 from undrift.runs.divergence import Alarm
 from undrift.runs.events import Emit, PassedOver, Resumed, ignore
 from undrift.runs.journal import Row
@@ -73,6 +74,7 @@ class Sound(NamedTuple):
 class Trial:
     """An engine on its way to ``rounds``; every ``every`` rounds a row goes to ``watch``.
 
+    With ``per_client`` each client is measured for every row.
     ``leave_out`` is told after every round whose work did not count.
     """
 
@@ -84,9 +86,13 @@ class Trial:
         watch: Callable[[Row], None],
         best: Best | None = None,
         leave_out: Callable[[Sequence[Rejection]], None] = lambda rejections: None,
+        per_client: bool = False,
     ):
         self.engine, self.rounds, self.every = engine, rounds, every
         self.watch, self.best, self.leave_out = watch, best, leave_out
+        self.per_client = per_client
+        self.clients: Row | None = None
+        """Each client's numbers at the last row, where they are measured."""
         self.seconds = 0.0
         self.alarm: Alarm | None = None
         self.trouble: Diverged | Stuck | None = None
@@ -151,6 +157,8 @@ class Trial:
     ) -> None:
         """Continue from the newest sound checkpoint, if any, and keep checkpoints from now on."""
         measured = folder.left.get((label, seed), set())
+        if self.per_client:
+            measured = measured & folder.apart.get((label, seed), set())
         rejected = folder.rejected.get((label, seed), [])
 
         def fits(counters: Counters) -> bool:
@@ -207,6 +215,9 @@ class Trial:
         return measure(self.engine) | {"seconds": self.seconds}
 
     def _record(self, row: Row) -> None:
+        if self.per_client:
+            self.clients = measured_clients(self.engine)
+            row |= spreads(self.clients)
         self.watch(row)
         if self.best:
             self.best.see(row, self.engine.x)

@@ -71,7 +71,7 @@ class Relay(Folder):
         super().__init__(path)
         self.channel = channel
 
-    def append(self, row: Row) -> None:
+    def append(self, row: Row, clients: Row | None = None) -> None:
         """The row travels as an event."""
 
     def leave_out(self, label: str, seed: int, rejections: Sequence[Rejection]) -> None:
@@ -115,6 +115,7 @@ def work(channel: Channel) -> None:
         label, seed = order["run"]
         relay.left = {(label, seed): set(order["left"])}
         relay.rejected = {(label, seed): order["rejected"]}
+        relay.apart = {(label, seed): set(order["apart"])}
         for _ in experiment.run(relay, channel.emit, channel, start["pause"], [(label, seed)]):
             pass
 

@@ -87,6 +87,8 @@ class Settings(RunOptions, Training):
             those of seed 0), start (the first weights), split (who holds which samples; where data
             are drawn, the data); start and split are then the run's seed's, not the problem's.
         every: rounds from one recorded row to the next.
+        per_client: every row also measures each client on its own samples: the server's model, and
+            the client's own where it has one.
         engine: simulate: the cohort side by side; wire: one client after another, by messages;
             distributed: the cohort dealt among processes (docs/beyond.md).
         dtype: precision of models and gradients; left out: the problem's own.
@@ -101,6 +103,7 @@ class Settings(RunOptions, Training):
     seeds: Seeds = dataclasses.field(default_factory=lambda: [0])
     vary: Parts = dataclasses.field(default_factory=lambda: ["draws"])
     every: Count = 1
+    per_client: bool = False
     engine: EngineName = "simulate"
     dtype: Literal["float64", "float32"] | None = None
     device: Device = "cpu"
@@ -120,7 +123,7 @@ COMMON = (
     "device",
 )  # fmt: skip
 """What all methods of a spec run with."""
-USUAL = {"vary": ["draws"]}
+USUAL = {"vary": ["draws"], "per_client": False}
 """What older specs mean, which lack these keys."""
 
 

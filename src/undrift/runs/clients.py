@@ -1,0 +1,179 @@
+"""How each client fares: the numbers of every client, and how they are spread."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from undrift.core.problem import Problem, Sums
+from undrift.runs.history import Frame, frame
+from undrift.runs.journal import Row
+
+if TYPE_CHECKING:
+    import torch
+
+    from undrift.engines import Engine
+
+Floats = NDArray[np.float64]
+OWN = "local_"
+"""What the names of metrics of clients' own models begin with."""
+ABOUT = ("label", "seed", "round", "of")
+HIGH, LOW = ("accuracy", "top5"), ("loss", "mse", "rmse", "mae")
+"""Metrics that are better the higher, or the lower, they are."""
+SHARE = 0.1
+"""The clients that ``worst10`` is the mean of: the worst tenth of them, at least one."""
+
+
+class PerClient(Mapping[str, Floats]):
+    """Metrics by name, each ``[rows, clients]``: those of the server's model on every client's own
+    samples, and as ``local_loss`` and so on those of the client's own model.
+
+    A client's own model is the one that the method keeps for it (``Method.own_point``), else its
+    local model at the end of a round that it took part in. NaN is what was not measured.
+    """
+
+    def __init__(self, rows: Iterable[Row]):
+        self._rows = [*rows]
+
+    @property
+    def of(self) -> str:
+        """Which samples: ``test`` where clients have test samples of their own, else ``train``."""
+        return str(self._rows[-1]["of"])
+
+    @property
+    def rounds(self) -> NDArray[np.int64]:
+        """The round of every row."""
+        return np.array([row["round"] for row in self._rows])
+
+    @property
+    def clients(self) -> int:
+        return len(self._rows[-1]["loss"])
+
+    @property
+    def last(self) -> dict[str, Floats]:
+        """Metric -> the numbers of all clients ``[clients]`` at the end."""
+        return {name: values[-1] for name, values in self.items()}
+
+    def worst(self, share: float = SHARE, metric: str | None = None) -> Floats:
+        """The mean of the worst ``share`` of the clients, at every row.
+
+        ``metric`` is the accuracy where there is one, else the loss, unless it is given.
+        """
+        name = metric or self._judge
+        return np.array([worst(row, name, share) for row in self[name]])
+
+    def ranking(self, metric: str | None = None) -> NDArray[np.int64]:
+        """The numbers of the clients at the end, the worst first; those not measured come last."""
+        name = metric or self._judge
+        values = self[name][-1]
+        return np.argsort(np.where(np.isnan(values), np.inf, _sign(name) * values), kind="stable")
+
+    def frame(self) -> Frame:
+        """A row per round and client, as a DataFrame of pandas or polars."""
+        return frame(
+            {"round": int(round), "client": client}
+            | {name: values[k, client] for name, values in columns.items()}
+            for columns in [dict(self)]
+            for k, round in enumerate(self.rounds)
+            for client in range(self.clients)
+        )
+
+    @property
+    def _judge(self) -> str:
+        return "accuracy" if "accuracy" in self else "loss"
+
+    def __getitem__(self, metric: str) -> Floats:
+        if metric not in list(self):
+            raise KeyError(f"{metric} was not measured; there are {', '.join(self)}")
+        nothing = [math.nan] * self.clients
+        found = [row.get(metric, nothing) for row in self._rows]
+        return np.array(found, dtype=np.float64)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(n for row in self._rows for n in row if n not in ABOUT))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __repr__(self) -> str:
+        known = {name: v[~np.isnan(v)] for name, v in self.last.items()}
+        ends = ", ".join(f"{name} {v.mean():.4g}" for name, v in known.items() if len(v))
+        what = f"{self.clients} clients on their {self.of} samples, {len(self._rows)} rounds"
+        return f"PerClient({what}; means at the end: {ends})"
+
+
+def measured_clients(engine: Engine) -> Row:
+    """A row with a list of all clients' numbers for every metric."""
+    found = _lists(engine.client_metrics())
+    members, own = engine.own_metrics([*found])
+    if len(members):
+        for name, values in _lists(own).items():
+            everyone = np.full(engine.problem.clients, np.nan)
+            everyone[members] = [math.inf if math.isnan(value) else value for value in values]
+            found[OWN + name] = everyone.tolist()
+    return {"round": engine.round, "of": engine.problem.own_samples, **found}
+
+
+def at_model(problem: Problem, x: torch.Tensor, round: int) -> Row:
+    """The same for a model ``x`` of the server, without clients' own."""
+    return {"round": round, "of": problem.own_samples, **_lists(problem.client_metrics(x))}
+
+
+def spreads(row: Row) -> dict[str, float]:
+    """Columns about the clients: mean and standard deviation, the 10, 50 and 90 % quantiles, and
+    the mean of the worst tenth, where it is known which end is the worst.
+    """
+    found: dict[str, float] = {}
+    for name, numbers in row.items():
+        if name in ABOUT:
+            continue
+        values = np.array(numbers)
+        if name.startswith(OWN):  # only some clients may have one
+            values = values[~np.isnan(values)]
+        with np.errstate(invalid="ignore"):  # infinite losses of a run that diverges
+            low, middle, high = np.quantile(values, [0.1, 0.5, 0.9]).tolist()
+            found |= {
+                f"client_{name}_mean": float(values.mean()),
+                f"client_{name}_std": float(values.std()),
+                f"client_{name}_p10": low,
+                f"client_{name}_p50": middle,
+                f"client_{name}_p90": high,
+            }
+        if _sign(name):
+            found[f"client_{name}_worst10"] = worst(values, name)
+    return found
+
+
+def worst(values: Floats, metric: str, share: float = SHARE) -> float:
+    """The mean of the worst ``share`` of some clients, at least of one.
+
+    >>> worst(np.array([0.9, 0.2, 0.8]), "accuracy", 0.5)
+    0.5
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share = {share!r} is not allowed: number > 0 and <= 1")
+    if not _sign(metric):
+        raise ValueError(
+            f"whether high or low values of {metric} are good is not known: "
+            f"sort per_client[{metric!r}] as you see fit"
+        )
+    known = values[~np.isnan(values)] if metric.startswith(OWN) else values
+    if not len(known):
+        return math.nan
+    number = math.ceil(round(share * len(known), 9))
+    ordered = np.sort(_sign(metric) * known)[:number]
+    return float(_sign(metric) * ordered.mean())
+
+
+def _sign(metric: str) -> int:
+    """1 where low values are the worst, -1 where high ones are, 0 where that is not known."""
+    name = metric.removeprefix(OWN)
+    return (name in HIGH) - (name in LOW)
+
+
+def _lists(found: Sums) -> dict[str, list[float]]:
+    return {name: values.tolist() for name, values in found.items()}
