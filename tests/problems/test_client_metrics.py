@@ -156,6 +156,19 @@ def test_a_network_on_the_clients_own_test_samples():
         assert shares @ found[name].numpy() == pytest.approx(row[name], rel=1e-12)
 
 
+def test_a_client_without_test_samples_is_not_measured():
+    X, y = classes(np.random.default_rng(5), sum(SIZES))
+    problem = Neural(network(), (X, y), parts(), test=0.2)
+    sizes = [len(part) for part in problem.placed.samples.test_parts]
+    assert problem.own_samples == "test" and sizes[2] == 0 < sizes[1]
+    x = problem.start()
+    for found in (problem.client_metrics(x), problem.client_metrics(x.expand(5, -1))):
+        for values in found.values():
+            assert values.isnan().tolist() == [size == 0 for size in sizes]
+    broken = problem.client_metrics(torch.full_like(x, torch.nan))["loss"]
+    assert broken.isinf().tolist() == [size > 0 for size in sizes]
+
+
 def test_test_samples_of_nobody_leave_the_training_samples():
     X, y = classes(np.random.default_rng(5), sum(SIZES))
     problem = Neural(network(), (X, y), parts(), test=(X[:9], y[:9]))

@@ -130,7 +130,8 @@ def test_spreads_by_hand():
     assert "client_f1_worst10" not in found  # whose good end nobody knows
     alone = spreads({"local_loss": [np.nan, 2.0, np.nan, 4.0]})
     assert alone["client_local_loss_mean"] == 3 and alone["client_local_loss_worst10"] == 4
-    assert np.isnan(spreads({"loss": [1.0, np.nan]})["client_loss_mean"])
+    assert spreads({"loss": [np.nan]}) == {}
+    assert spreads({"loss": [1.0, np.inf]})["client_loss_mean"] == np.inf
 
 
 def test_rows_have_the_spreads_of_the_vectors():

@@ -33,7 +33,8 @@ class PerClient(Mapping[str, Floats]):
     samples, and as ``local_loss`` and so on those of the client's own model.
 
     A client's own model is the one that the method keeps for it (``Method.own_point``), else its
-    local model at the end of a round that it took part in. NaN is what was not measured.
+    local model at the end of a round that it took part in. NaN is what was not measured: a client
+    without test samples where others have some, or without a model of its own.
     """
 
     def __init__(self, rows: Iterable[Row]):
@@ -124,16 +125,17 @@ def at_model(problem: Problem, x: torch.Tensor, round: int) -> Row:
 
 
 def spreads(row: Row) -> dict[str, float]:
-    """Columns about the clients: mean and standard deviation, the 10, 50 and 90 % quantiles, and
-    the mean of the worst tenth, where it is known which end is the worst.
+    """Columns about the clients that were measured: mean, standard deviation, the quantiles at
+    10, 50 and 90 %, and the mean of the worst tenth, where it is known which end is the worst.
     """
     found: dict[str, float] = {}
     for name, numbers in row.items():
         if name in ABOUT:
             continue
         values = np.array(numbers)
-        if name.startswith(OWN):  # only some clients may have one
-            values = values[~np.isnan(values)]
+        values = values[~np.isnan(values)]
+        if not len(values):
+            continue
         with np.errstate(invalid="ignore"):  # infinite losses of a run that diverges
             low, middle, high = np.quantile(values, [0.1, 0.5, 0.9]).tolist()
             found |= {
@@ -161,7 +163,7 @@ def worst(values: Floats, metric: str, share: float = SHARE) -> float:
             f"whether high or low values of {metric} are good is not known: "
             f"sort per_client[{metric!r}] as you see fit"
         )
-    known = values[~np.isnan(values)] if metric.startswith(OWN) else values
+    known = values[~np.isnan(values)]
     if not len(known):
         return math.nan
     number = math.ceil(round(share * len(known), 9))

@@ -128,8 +128,11 @@ def of_each_part(
     sizes: Sequence[int],
     device: torch.device,
 ) -> dict[str, Tensor]:
-    """Means ``[C]`` over each of the parts of these sizes that ``given`` was made of."""
-    found = []
+    """Means ``[C]`` over each of the parts of these sizes that ``given`` was made of.
+
+    NaN where nothing counts, as in a part without samples; a loss that is not a number is infinite.
+    """
+    found = [torch.zeros(0, 2 * len(judge.names), dtype=torch.float64, device=device)]
     for piece in given.passes:
         chosen = torch.from_numpy(given.numbers[piece]).to(device)
         x, targets = prepare(given.table.take(chosen))
@@ -137,6 +140,7 @@ def of_each_part(
         found.append(torch.cat([values, torch.ones_like(values) if counts is None else counts], 1))
     lengths = torch.tensor(sizes, device=device)
     values, counts = torch.segment_reduce(torch.cat(found), "sum", lengths=lengths).chunk(2, 1)
+    values[:, 0].masked_fill_(values[:, 0].isnan(), torch.inf)
     means = dict(zip(judge.names, (values / counts).unbind(1), strict=True))
     return {name: v.sqrt() if name in ROOTS else v for name, v in means.items()}
 

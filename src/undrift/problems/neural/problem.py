@@ -233,7 +233,9 @@ class Neural(Problem):
         return self._measured(x, self._sets(test, members))
 
     def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
-        """On test samples where every client has its own, else on its training samples."""
+        """On test samples where clients have their own (NaN for one without), else on its training
+        samples.
+        """
         samples, chosen = self.placed.samples, self._chosen(members)
         table, parts = samples.train, self.parts
         if samples.test_parts is not None and samples.test is not None:
