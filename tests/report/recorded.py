@@ -1,10 +1,12 @@
 """A recorded run of which every number is known."""
 
 import json
+import math
 from pathlib import Path
 
 from tests.runs.older import unseal
 
+from undrift.runs.clients import spreads
 from undrift.runs.folder import Folder, Outcome
 from undrift.spec.reader import parse
 
@@ -54,14 +56,23 @@ def row(label: str, method: str, rate: float, seed: int, k: int) -> dict:
     }
 
 
+def fares(rate: float, seed: int, k: int, clients: int) -> dict:
+    """Client i has an accuracy of (1 - rate^k) (i + 1) / clients; half of them a local one of 1."""
+    accuracy = [(1 - rate**k) * (i + 1) / clients for i in range(clients)]
+    loss = [2 + rate**k * (i + seed) for i in range(clients)]
+    local = [1.0 if i % 2 else math.nan for i in range(clients)]
+    return {"round": k, "of": "test", "loss": loss, "accuracy": accuracy, "local_accuracy": local}
+
+
 def record(
     path: Path,
     labels: tuple[str, str] = ("FedAvg", "SCAFFOLD"),
     ended: bool = True,
+    clients: int = 0,
     **changes: object,
 ) -> Folder:
     """SCAFFOLD's rows end at the target, FedAvg's with the rounds; ``changes`` are made to every
-    row.
+    row. So many ``clients`` are measured.
     """
     folder = Folder(path)
     folder.start(parse(SPEC), {"undrift": "0.0.9", "python": "3", "note": ""}, [])
@@ -71,9 +82,9 @@ def record(
             method = {"SCAFFOLD": "Scaffold"}.get(label, label)
             for k in range(ROUNDS + 1):
                 known = row(label, method, rate, seed, k)
-                folder.append(
-                    {key: value for key, value in (known | changes).items() if value is not None}
-                )
+                fared = fares(rate, seed, k, clients) if clients else None
+                columns = known | (spreads(fared) if fared else {}) | changes
+                folder.append({n: v for n, v in columns.items() if v is not None}, fared)
                 if known["gap"] <= TARGET:
                     break
             status = "reached" if known["gap"] <= TARGET else "done"

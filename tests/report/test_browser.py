@@ -46,7 +46,9 @@ def files(tmp_path_factory):
     record(root / "half", ended=False)
     judged = record(root / "judged", gap=None)
     share(judged, clients=250, classes=100)
-    for name in ("known", "hostile"):
+    fared = record(root / "fared", clients=20, gap=None)
+    share(fared, clients=20)
+    for name in ("known", "hostile", "fared"):
         assert main(["report", str(root / name)]) == 0
     names = [str(root / name) for name in ("known", "judged", "half")]
     assert main(["report", *names, "-o", str(root / "several.html")]) == 0
@@ -55,6 +57,7 @@ def files(tmp_path_factory):
         known=known.file("report.html"),
         hostile=hostile.file("report.html"),
         judged=judged.file("report.html"),
+        fared=fared.file("report.html"),
         several=root / "several.html",
     )
 
@@ -111,8 +114,9 @@ def close(points):
 def test_everything_is_there(opened, files):
     page = opened(files.known)
     assert page.title() == "known · undrift" and page.locator("h1").inner_text() == "known"
-    assert page.locator("caption").all_inner_texts() == [
-        "Where each method ended", "Spent until gap ≤ 1.5e-05", "What each method costs",
+    assert page.locator("caption:visible").all_inner_texts() == [
+        "Where each method ended", "Differences to FedAvg, seed by seed",
+        "Spent until gap ≤ 1.5e-05", "What each method was run with", "What each method costs",
     ]  # fmt: skip
     for chart in page.locator(".chart").all():
         assert chart.locator("svg.main-svg").count() and chart.get_attribute("aria-label")
@@ -362,7 +366,7 @@ def test_without_scripts_it_can_be_read(opened, files):
     page = opened(files.known, java_script_enabled=False)
     assert (
         page.locator("img.still:visible").count() == 3
-        and page.locator("table:visible").count() == 3
+        and page.locator("table:visible").count() == 5
     )
     assert (
         page.locator(".controls:visible, .legend:visible, .chart:visible, .copy:visible").count()
@@ -380,3 +384,77 @@ def test_several_runs(opened, files):
         and page.locator("[data-map] svg.main-svg").count() >= 2
     )
     assert page.locator("#data h3").all_inner_texts() == ["known", "judged"]
+
+
+# -- how the clients fare
+
+
+def bars(page):
+    """Name -> the heights of its bars."""
+    found = page.evaluate("document.getElementById('ends-chart').data.map((t) => [t.name, t.y])")
+    return dict(found)
+
+
+def test_histograms_and_spreads_of_the_clients(opened, files):
+    page = opened(files.fared)
+    assert page.locator("#clients option").all_inner_texts() == [
+        "accuracy, %", "loss", "own model: accuracy, %"
+    ]  # fmt: skip
+    assert list(bars(page)) == list(RATE)
+    assert all(sum(heights) == pytest.approx(100) for heights in bars(page).values())
+    lines, bands = drawn(page, "spread-chart")
+    ends = 100 * (1 - RATE["FedAvg"] ** ROUNDS) / 20
+    median, worst = lines["FedAvg"]
+    assert median[-1] == pytest.approx((ROUNDS, 10.5 * ends), rel=1e-5)
+    assert worst[-1] == pytest.approx((ROUNDS, 1.5 * ends), rel=1e-5)
+    assert bands["FedAvg"][0][ROUNDS] == pytest.approx((ROUNDS, 18.1 * ends), rel=1e-5)
+    page.locator("#clients .legend button").first.click()
+    assert list(bars(page)) == ["SCAFFOLD"] and list(drawn(page, "spread-chart")[0]) == ["SCAFFOLD"]
+    page.select_option("#clients select", label="loss")
+    assert page.evaluate("document.getElementById('ends-chart').layout.xaxis.title.text") == "loss"
+
+
+def test_clients_are_put_in_the_order_of_their_accuracy(opened, files):
+    page = opened(files.fared)
+
+    def clients():
+        return page.evaluate(
+            "document.querySelector('[data-map]').data.map((t) => [t.y, t.x, t.z])"
+        )
+
+    (_, numbers, counts), (labels, same, fares) = clients()
+    assert labels == list(RATE) and numbers == same == [str(k) for k in range(20)]
+    assert fares[0][0] < fares[0][-1]
+    page.select_option("#data select", label="accuracy, FedAvg")
+    (_, numbers, ordered), (_, _, fares) = clients()
+    assert fares[0] == sorted(fares[0])
+    assert ordered == [[row[int(k)] for k in numbers] for row in counts]
+
+
+def test_the_baseline_is_chosen(opened, files):
+    page = opened(files.fared)
+    table = page.locator("#differences table:visible")
+    assert table.locator("tbody th").all_inner_texts() == ["SCAFFOLD"]
+    page.select_option("#differences select", label="SCAFFOLD")
+    assert table.locator("tbody th").all_inner_texts() == ["FedAvg"]
+    assert table.locator("caption").inner_text() == "Differences to SCAFFOLD, seed by seed"
+
+
+def test_numbers_are_saved_without_a_network(opened, files, tmp_path):
+    page = opened(files.fared)
+    links = page.locator("a.save[download$='.csv']")
+    assert links.count() == 2
+    with page.expect_download() as saving:
+        links.last.click()
+    saving.value.save_as(tmp_path / "clients.csv")
+    lines = (tmp_path / "clients.csv").read_text().splitlines()
+    assert lines[0] == "label,seed,round,of,client,loss,accuracy,local_accuracy"
+    assert len(lines) == 1 + 2 * 2 * 20
+
+
+def test_clients_on_a_phone(opened, files):
+    page = opened(files.fared, **PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    for chart in ("ends-chart", "spread-chart"):
+        box = page.locator(f"#{chart}").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390 and box["width"] > 300

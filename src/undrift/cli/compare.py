@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 from undrift.cli.folders import recorded
 from undrift.cli.output import OK, cannot, refuse, result, result_json, say
-from undrift.cli.parser import RUN, TARGET, Parser, natural, positive
-from undrift.report.recorded import Group, Mixed, common, judged, read, smoothing, spreads
+from undrift.cli.parser import BASELINE, RUN, TARGET, Parser, natural, positive
+from undrift.report.against import Against, against, between, remarks, signed
+from undrift.report.recorded import (
+    Group,
+    Mixed,
+    based_on,
+    common,
+    judged,
+    read,
+    smoothing,
+    spreads,
+)
 from undrift.report.summary import Summary, print_summaries, summarise
+from undrift.report.text import prose, table
 from undrift.runs.folder import BadFolder, Row
 
 COLUMNS = (
@@ -35,6 +47,7 @@ def add(parser: Parser) -> None:
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help=RUN)
     parser.add_argument("--target", type=positive, metavar="VALUE", help=TARGET)
+    parser.add_argument("--baseline", metavar="LABEL", help=BASELINE)
     parser.file("--plot", help="also draw the curves (.png, .pdf or .svg)")
     parser.add_argument("--y", metavar="COLUMN", help=f"what to draw: {', '.join(COLUMNS)}")
     text = "draw accuracies as means of that many rows (default: the spec's, else 10)"
@@ -51,6 +64,7 @@ def main(args: Namespace) -> int:
     try:
         runs = read(folders)
         groups = judged(runs, args.target)
+        baselines = based_on(groups, args.baseline)
         window = args.smooth or smoothing(runs)
     except (BadFolder, Mixed) as error:
         refuse([error])
@@ -66,14 +80,19 @@ def main(args: Namespace) -> int:
                 "note": note,
                 "varied": spreads(runs),
                 "methods": [
-                    summary.document() | {"target": group.target}
-                    for group in groups
-                    for summary in summaries(group)
+                    document
+                    for group, baseline in zip(groups, baselines, strict=True)
+                    for document in documents(group, baseline)
                 ],
             }
         )
     else:
-        result("\n\n".join(shown(group, several=len(groups) > 1) for group in groups))
+        texts = []
+        for group, baseline in zip(groups, baselines, strict=True):
+            texts.append(shown(group, several=len(groups) > 1))
+            if found := apart(group, baseline):
+                texts.append(differences(found, group.column))
+        result("\n\n".join(texts))
     return OK if plot is None else draw(groups, plot, args.y, window, note)
 
 
@@ -102,6 +121,35 @@ def shown(group: Group, several: bool) -> str:
     return head + print_summaries(
         summaries(group), group.target, note=group.note, varied=group.varied
     )
+
+
+def documents(group: Group, baseline: str) -> list[dict[str, object]]:
+    """The summaries of a group for JSON, with what sets each method apart from the baseline."""
+    others = {one.label: one.document() for one in apart(group, baseline)}
+    return [
+        summary.document() | {"target": group.target, "difference": others.get(summary.label)}
+        for summary in summaries(group)
+    ]
+
+
+def apart(group: Group, baseline: str) -> list[Against]:
+    return against(group.rows, group.outcomes, group.column, group.target, baseline)
+
+
+def differences(found: Sequence[Against], column: str) -> str:
+    """The table of methods against a baseline, and what its columns mean."""
+    rounds = any(one.rounds is not None and one.rounds.mean is not None for one in found)
+    head = [f"against {found[0].baseline}", "seeds", f"final {column}", "95 % interval"]
+    head += ["rounds", "95 % interval of rounds"] if rounds else []
+    rows = []
+    for one in found:
+        final = [signed(one.final.mean, column), between(one.final, column)]
+        row = [one.label, str(one.final.seeds), *final]
+        if rounds and one.rounds is not None:
+            row += [signed(one.rounds.mean, "rounds"), between(one.rounds, "rounds")]
+        rows.append(row)
+    text = table(head, rows, right=head[1:])
+    return "\n".join([text, "", *map(prose, remarks(found, column))])
 
 
 def measured(rows: list[Row], column: str) -> bool:

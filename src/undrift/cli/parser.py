@@ -23,6 +23,7 @@ TARGET = (
     "a gap, or for networks an accuracy such as 0.8 "
     "(default: the spec's, else 1e-6 of the first gap)"
 )
+BASELINE = "method that the others are compared with, seed by seed (default: the first)"
 
 
 class Help(argparse.HelpFormatter):

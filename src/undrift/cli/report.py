@@ -8,7 +8,7 @@ from pathlib import Path
 from undrift._files import writing
 from undrift.cli.folders import recorded
 from undrift.cli.output import OK, cannot, refuse, result, result_json, say
-from undrift.cli.parser import RUN, TARGET, Parser, positive
+from undrift.cli.parser import BASELINE, RUN, TARGET, Parser, positive
 from undrift.report.recorded import Mixed, content, read
 from undrift.report.text import size
 from undrift.runs.folder import BadFolder
@@ -25,6 +25,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help=RUN)
     parser.file("-o", "--out", help="default: RUN/report.html; of several runs, report.html")
     parser.add_argument("--target", type=positive, metavar="VALUE", help=TARGET)
+    parser.add_argument("--baseline", metavar="LABEL", help=BASELINE)
     parser.json()
 
 
@@ -35,7 +36,7 @@ def main(args: Namespace) -> int:
         complaints.append(f"-o {out}: give a name that ends in .html")
     folders = recorded(args.runs, complaints)
     try:
-        found = content(read(folders), args.target)
+        found = content(read(folders), args.target, args.baseline)
     except (BadFolder, Mixed) as error:
         refuse([error])
 

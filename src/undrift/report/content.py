@@ -18,6 +18,8 @@ class Partition(TypedDict):
     """``[clients, classes]``"""
     of: NotRequired[str]
     """Which of several partitions this is."""
+    seed: NotRequired[int]
+    """Whose partition this is, where every seed has its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,8 @@ class About:
     command: str
     remarks: Sequence[str] = ()
     partition: Partition | None = None
+    clients: Sequence[Row] = ()
+    """Each client's numbers, where they were measured; labels are those of the report."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +51,8 @@ class Setting:
     biased: bool = False
     """Whether no method is exact there: a robust reduction takes the place of its means, or another
     optimiser than SGD or momentum its local steps."""
+    written: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """The table of the method in the spec."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,3 +74,5 @@ class Content:
     """What seeds vary."""
     left_out: Sequence[Row] = ()
     """Clients whose work did not count."""
+    baseline: str = ""
+    """The label that others are compared with; empty: the first."""

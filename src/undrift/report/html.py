@@ -11,8 +11,12 @@ from typing import Any
 
 from undrift.plots.columns import LOGARITHMIC, SHARES, TESTED, WORDS, metric
 from undrift.report import pictures, tables
+from undrift.report.against import against
+from undrift.report.clients import OWN, measures
+from undrift.report.clients import about as samples
 from undrift.report.content import Content
 from undrift.report.figures import biased
+from undrift.report.numbers import clients_csv, rows_csv
 from undrift.report.summary import SPENT, complete, curves, summarise
 from undrift.report.text import clean
 from undrift.runs.folder import Row
@@ -30,6 +34,8 @@ MEASURED = {
 }
 """Columns that can be drawn, in the order they are offered."""
 SPENDING = WORDS | {"bytes": "bytes up and down, all clients", "seconds": "seconds of training"}
+BASELINES = 12
+"""Methods up to which each can be chosen as the baseline."""
 POINTS = 1500
 """Points of a curve; longer ones are thinned."""
 
@@ -53,21 +59,36 @@ def page(content: Content) -> str:
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     scripts = [get_plotlyjs(), _asset("report.js")]
     title = ", ".join(run.name for run in content.runs)
-    maps = [pictures.heat_map(run.name, run.partition) for run in content.runs if run.partition]
-    stills = pictures.draw(title, content, column, maps)
+    maps = [
+        pictures.heat_map(run.name, run.partition, run.clients)
+        for run in content.runs
+        if run.partition
+    ]
+    clients = [row for run in content.runs for row in run.clients]
+    measured = measures(clients, content.rows)
+    stills = pictures.draw(title, content, column, maps, measured)
+    csv, stride = rows_csv(content.rows)
+    of = samples({row["label"]: row["of"] for row in clients})
     return environment.get_template("report.html").render(
         title=title,
         runs=content.runs,
         note=content.note,
         tiles=tables.tiles(found, column, target),
         results=tables.results(found, column, target, content.note, content.varied),
+        differences=_differences(content, column),
+        baseline=content.baseline,
         needs=tables.needs(found, column, target),
+        fares=tables.fares(found, of),
+        own=any(one["name"].startswith(OWN) for one in measured),
+        parameters=tables.parameters(found, content.settings),
+        files=_files(title, csv, clients),
+        csv_stride=stride,
         bill=tables.bill(found, content.settings),
         left_out=tables.left_out(content.left_out, content.rows),
         troubles=[(summary.label, summary.note) for summary in found if summary.note],
         several=any(summary.seeds > 1 for summary in found),
         varied=content.varied,
-        data=_charts(content, column) | {"maps": maps},
+        data=_charts(content, column) | {"maps": maps, "clients": measured},
         maps=maps,
         stills={name: f"data:image/png;base64,{_base64(png)}" for name, png in stills.items()},
         style=Markup(_asset("report.css")),
@@ -76,6 +97,28 @@ def page(content: Content) -> str:
             f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts
         ),
     )
+
+
+def _differences(content: Content, column: str) -> dict[str, tables.Sheet]:
+    """Baseline -> the others against it; of many methods, against the chosen one alone."""
+    labels = [*dict.fromkeys(row["label"] for row in content.rows)]
+    chosen = labels if len(labels) <= BASELINES else [content.baseline]
+    found: dict[str, tables.Sheet] = {}
+    for label in chosen:
+        others = against(content.rows, content.outcomes, column, content.target, label)
+        if sheet := tables.differences(others, column):
+            found[label] = sheet
+    return found
+
+
+def _files(title: str, csv: str, clients: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """Files to save: their names, what they have, and their content in base64."""
+    stem = title.replace(", ", "-")
+    found = [(f"{stem}.csv", "Every recorded row", csv)]
+    if clients:
+        text = "Each client's numbers at the end"
+        found.append((f"{stem}-clients.csv", text, clients_csv(clients)))
+    return found
 
 
 def _charts(content: Content, column: str) -> dict[str, object]:

@@ -7,8 +7,10 @@ from typing import TypedDict
 
 from undrift.plots.curves import image
 from undrift.plots.style import plain
+from undrift.report.clients import Measure, fares, judge, picture
 from undrift.report.content import Content, Partition
-from undrift.report.figures import panels
+from undrift.report.figures import biased, panels
+from undrift.runs.folder import Row
 
 CLIENTS = 100
 """Clients in a heat map; of more, every second, third, ... is shown."""
@@ -23,10 +25,22 @@ class Map(TypedDict):
     clients: list[int]
     """Those that are shown."""
     counts: list[list[int]]
+    fares: dict[str, list[float | None]]
+    """Label -> the accuracy, or loss, of the clients that are shown, where it was measured."""
+    measure: str
+    """Which of the two."""
 
 
-def draw(title: str, content: Content, column: str, maps: Sequence[Map]) -> dict[str, bytes]:
-    """Name -> PNG: ``curves``, ``drift`` if it was measured, and a ``map0``, ... per partition."""
+def draw(
+    title: str,
+    content: Content,
+    column: str,
+    maps: Sequence[Map],
+    measured: Sequence[Measure] = (),
+) -> dict[str, bytes]:
+    """Name -> PNG: ``curves``, ``drift`` and ``clients`` if they were ``measured``, and a ``map0``,
+    ... per partition.
+    """
     found: dict[str, bytes] = {}
     runs = {title: content.rows}
     if any(row.get(column) is not None for row in content.rows):
@@ -34,11 +48,14 @@ def draw(title: str, content: Content, column: str, maps: Sequence[Map]) -> dict
         found["curves"] = image(figure)
     if any(row.get("drift") for row in content.rows):
         found["drift"] = image(panels(runs, y="drift"))
+    if measured:
+        order = [*dict.fromkeys(row["label"] for row in content.rows)]
+        found["clients"] = picture(measured[0], order, biased(runs))
     return found | {f"map{k}": heat(entry) for k, entry in enumerate(maps)}
 
 
-def heat_map(name: str, partition: Partition) -> Map:
-    """What a heat map shows, and the facts printed with it."""
+def heat_map(name: str, partition: Partition, clients: Sequence[Row] = ()) -> Map:
+    """What a heat map shows, and the facts printed with it; ``clients`` are their numbers."""
     counts, classes = partition["counts"], partition["classes"]
     sizes = sorted(map(sum, counts))
     held = sorted(sum(n > 0 for n in row) for row in counts)
@@ -52,7 +69,15 @@ def heat_map(name: str, partition: Partition) -> Map:
         facts.append(f"shown: {len(shown)} clients, one in {shown.step}")
     if of := partition.get("of"):
         facts.append(of)
+    measure = judge(clients)
+    found = fares(clients, measure, partition.get("seed"))
     return {
+        "fares": {
+            label: [values[k] for k in shown]
+            for label, values in found.items()
+            if len(values) == len(counts)
+        },
+        "measure": measure,
         "name": name,
         "facts": facts,
         "classes": classes,

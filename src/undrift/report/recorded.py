@@ -40,6 +40,8 @@ class Recorded:
     rows: list[Row]
     outcomes: list[Outcome]
     left_out: list[Row]
+    clients: list[Row]
+    """Each client's numbers, where they were measured."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +81,13 @@ def read(folders: Sequence[Folder]) -> list[Recorded]:
         if not folder.file("metrics.jsonl").exists():
             raise BadFolder(f"{folder.path} is not the folder of a run: it has no metrics.jsonl")
         found, outcomes = folder.record()
-        rows, left_out = (
+        rows, left_out, clients = (
             [row | {"label": prefix + row["label"]} for row in some]
-            for some in (found, folder.left_out())
+            for some in (found, folder.left_out(), folder.clients())
         )
         outcomes = [dataclasses.replace(o, label=prefix + o.label) for o in outcomes]
-        runs.append(Recorded(folder, title, prefix, folder.document(), rows, outcomes, left_out))
+        document = folder.document()
+        runs.append(Recorded(folder, title, prefix, document, rows, outcomes, left_out, clients))
     if not any(run.rows for run in runs):
         raise BadFolder(f"{', '.join(names)}: nothing was recorded")
     return runs
@@ -125,7 +128,19 @@ def smoothing(runs: Sequence[Recorded]) -> int:
     return common([run.document.get("smooth") for run in runs]) or SMOOTH
 
 
-def content(runs: Sequence[Recorded], target: float | None) -> Content:
+def based_on(groups: Sequence[Group], baseline: str | None) -> list[str]:
+    """The label that the methods of each group are compared with: the given one, else the first.
+
+    Raises :class:`Mixed` for one that no group has.
+    """
+    labels = [[*dict.fromkeys(row["label"] for row in group.rows)] for group in groups]
+    if baseline is not None and not any(baseline in some for some in labels):
+        known = ", ".join(label for some in labels for label in some)
+        raise Mixed(f"baseline {baseline}: no such method; there are {known}")
+    return [baseline if baseline and baseline in some else "".join(some[:1]) for some in labels]
+
+
+def content(runs: Sequence[Recorded], target: float | None, baseline: str | None = None) -> Content:
     """What the HTML report shows of some runs."""
     group = together(metric([row for run in runs for row in run.rows]), runs, target)
     tables = [
@@ -137,7 +152,10 @@ def content(runs: Sequence[Recorded], target: float | None) -> Content:
     for row in group.rows:
         planned.setdefault(row["label"], {})[row["seed"]] = None
     return Content(
-        runs=[about(run.title, run.folder, run.document) for run in runs],
+        runs=[
+            dataclasses.replace(about(run.title, run.folder, run.document), clients=run.clients)
+            for run in runs
+        ],
         rows=group.rows,
         outcomes=group.outcomes,
         planned={label: list(seeds) for label, seeds in planned.items()},
@@ -147,6 +165,7 @@ def content(runs: Sequence[Recorded], target: float | None) -> Content:
         varied=group.varied,
         left_out=[row for run in runs for row in run.left_out],
         settings={label: setting(table, document) for label, table, document in tables},
+        baseline=based_on([group], baseline)[0],
     )
 
 
@@ -196,7 +215,8 @@ def partition(folder: Folder, document: Document) -> Partition | None:
         return None
     partition: Partition = {"classes": found["classes"], "counts": found["counts"]}
     if "split" in document.get("vary", ()):
-        partition["of"] = f"of seed {document['seeds'][0]}; every seed has its own split"
+        partition["seed"] = document["seeds"][0]
+        partition["of"] = f"of seed {partition['seed']}; every seed has its own split"
     return partition
 
 
@@ -226,6 +246,7 @@ def setting(table: Document, document: Document) -> Setting:
         clients=None if "cohort" in document else document.get("problem", {}).get("clients"),
         kept=int(loss is not None and "previous" in loss.needs),
         biased="reduction" in document or not _keeps_exact(local),
+        written=table,
     )
 
 

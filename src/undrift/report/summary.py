@@ -71,6 +71,11 @@ class Summary:
     seeded: bool = True
     """Whether a seed changes it; if not, it was run with one of them."""
 
+    @property
+    def fares(self) -> str:
+        """The column about clients that is of the measure it is judged by; of a gap, the loss."""
+        return f"client_{'accuracy' if self.metric == 'accuracy' else 'loss'}"
+
     def end(self, column: str) -> float | None:
         """The mean of the last values of a column."""
         return _mean(self.ends.get(column))
@@ -106,10 +111,21 @@ class Summary:
             "reached": self.reached,
             "total": {name: self.end(column) for name, column in columns.items()},
             "sd": {name: found.sd if found else None for name, found in spreads.items()},
+            "clients": self._clients(),
             "seconds": self.end("seconds"),
             "status": self.status,
             "seeded": self.seeded,
         }
+
+    def _clients(self) -> dict[str, object] | None:
+        """How the clients are spread at the end; ``None`` where they were not measured."""
+        head = f"{self.fares}_"
+        found = {n.removeprefix(head): v for n, v in self.ends.items() if n.startswith(head)}
+        if not found:
+            return None
+        means = {name: _mean(value) for name, value in found.items()}
+        deviations = {name: value.sd if value else None for name, value in found.items()}
+        return {"metric": self.fares.removeprefix("client_"), **means, "sd": deviations}
 
 
 def curves(rows: Iterable[Row]) -> dict[str, dict[int, Curve]]:
@@ -240,6 +256,11 @@ def print_summaries(
         shown["loss"] = lambda s: plain(s.end("loss"), 4)
     if drifted:
         shown["drift"] = lambda s: small(s.end("drift"))
+    fares = any(s.ends.get(f"{s.fares}_worst10") for s in summaries)
+    if fares:
+        number = percent if judged else plain
+        shown["worst 10 %"] = lambda s: spell(s.ends.get(f"{s.fares}_worst10"), number)
+        shown["spread"] = lambda s: spell(s.ends.get(f"{s.fares}_std"), number)
     shown["seconds"] = lambda s: NONE if (spent := s.spent("seconds")) is None else f"{spent:.1f}"
     shown[title] = lambda s: cells.get(s.label, "")
     head = list(shown)
@@ -258,6 +279,12 @@ def print_summaries(
     if judged:
         drift = f"; drift: {FAR}" if drifted else ""
         meaning.append(f"accuracy and loss: at the end, on the test images{drift}")
+    if fares:
+        what = "accuracy" if judged else "loss"
+        meaning.append(
+            f"worst 10 %: mean {what} of the worst tenth of the clients, each on its own samples; "
+            f"spread: standard deviation of the clients' {what}"
+        )
     if several:
         meaning += [f"seeds vary {what}" for what in varied]
     if same := [s.label for s in summaries if not s.seeded]:

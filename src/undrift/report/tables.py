@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import undrift.methods  # noqa: F401, fills the registry
 from undrift.core.costs import Costs, costs, placeholder
 from undrift.core.method import Method, registry
-from undrift.core.params import BadParameters
+from undrift.core.params import THEORY, BadParameters, hints
+from undrift.report.against import Against, Difference, between, remarks, signed
 from undrift.report.content import Setting
 from undrift.report.left_out import by_client, skipped, spans, why
 from undrift.report.summary import NUMBER, SPENT, Spread, Summary, goal, spell
-from undrift.report.text import NONE, count, duration, plain, size, small, whole
+from undrift.report.text import NONE, count, duration, percent, plain, size, small, whole
 from undrift.runs.folder import Row
 from undrift.runs.outcome import ENDS
+from undrift.spec.schema import TRAINING
 
 UNCHANGED = "no seed changes it"
 UNITS: dict[str, Callable[[float], str]] = {
@@ -35,6 +37,15 @@ BILL = {
 }
 """Columns of the costs, and the recorded ones that count the same."""
 
+FARES = {
+    "mean": "mean",
+    "p10": "10 % quantile",
+    "p50": "median",
+    "p90": "90 % quantile",
+    "worst10": "worst 10 %",
+    "std": "spread",
+}
+"""Statistics of the clients, and their titles."""
 ABSENT = 100
 """Clients in the table of those that were left out."""
 
@@ -116,6 +127,81 @@ def results(
     measured = [f"final {column}{about}", f"best {column}{about}", *extra]
     head = ["method", "outcome", "seeds", *measured, "rounds", "time"]
     return Sheet("Results", "Where each method ended", head, rows, ["outcome"], notes)
+
+
+def differences(found: Sequence[Against], column: str) -> Sheet | None:
+    """Methods against a baseline; ``None`` where there is no other method."""
+    if not found:
+        return None
+    rounds = any(one.rounds is not None and one.rounds.mean is not None for one in found)
+    rows = []
+    for one in found:
+        cells = [Cell(one.label), *_apart(one.final, column)]
+        if rounds:
+            cells += _apart(one.rounds or Difference(0), "rounds")
+        rows.append([*cells, Cell(str(one.final.seeds), one.final.seeds)])
+    head = ["method", f"final {column}", "95 % interval"]
+    head += ["rounds to the target", "95 % interval of rounds"] if rounds else []
+    caption = f"Differences to {found[0].baseline}, seed by seed"
+    notes = remarks(found, column)
+    if any(cell.kind for row in rows for cell in row):
+        notes.append("bold: zero is outside the interval")
+    return Sheet("Differences", caption, [*head, "seeds"], rows, notes=notes)
+
+
+def fares(summaries: Sequence[Summary], of: str) -> Sheet | None:
+    """How the clients are spread at the end; ``None`` where they were not measured."""
+    known = [s for s in summaries if s.ends.get(f"{s.fares}_mean")]
+    if not known:
+        return None
+    judged = known[0].metric == "accuracy"
+    rows = [
+        [Cell(s.label), *(_fare(s.ends.get(f"{s.fares}_{name}"), judged) for name in FARES)]
+        for s in known
+    ]
+    best: Best = max if judged else min
+    _mark(rows, [k for k, name in enumerate(FARES, 1) if name != "std"], best)
+    _mark(rows, [k for k, name in enumerate(FARES, 1) if name == "std"], min)
+    what = "Accuracy" if judged else "Loss"
+    notes = [
+        "worst 10 %: the mean over the worst tenth of the clients, at least one; spread: the "
+        "standard deviation over the clients"
+    ]
+    if any(s.seeds > 1 for s in known):
+        notes.append("means over seeds ± standard deviation")
+    caption = f"{what} of the server's model at the end, on each client's {of}"
+    return Sheet("Clients", caption, ["method", *FARES.values()], rows, notes=notes)
+
+
+def parameters(summaries: Sequence[Summary], settings: Mapping[str, Setting]) -> Sheet:
+    """What each method was run with, and which values theory has set."""
+    rows = []
+    for s in summaries:
+        setting = settings.get(s.label, Setting())
+        given = setting.written
+        method = registry.get(s.method or setting.method)
+        names = list(s.values) or [name for name in given if method and name in hints(method)]
+        known = {name: s.values.get(name, given.get(name)) for name in names}
+        theory = [name for name in names if given.get(name) == THEORY and name in s.values]
+        own = {name: value for name, value in given.items() if name in TRAINING}
+        cells = [
+            ", ".join(f"{name} = {_value(known[name])}" for name in some) or NONE
+            for some in ([name for name in names if name not in theory], theory)
+        ]
+        others = ", ".join(f"{name} = {_value(value)}" for name, value in own.items()) or NONE
+        rows.append([Cell(s.label), Cell(s.method or setting.method), *map(Cell, [*cells, others])])
+    words = ["class", "hyper-parameters", "set by theory", "own settings"]
+    shown = [k for k, _ in enumerate(["method", *words]) if k < 3 or any(
+        row[k].text != NONE for row in rows
+    )]  # fmt: skip
+    head = [name for k, name in enumerate(["method", *words]) if k in shown]
+    return Sheet(
+        "Hyper-parameters",
+        "What each method was run with",
+        head,
+        [[row[k] for k in shown] for row in rows],
+        words,
+    )
 
 
 def needs(summaries: Sequence[Summary], column: str, target: float | None) -> Sheet:
@@ -244,6 +330,25 @@ def kind(statuses: Iterable[str]) -> str:
 
 def words(goal: str) -> str:
     return goal.replace("<=", "≤").replace(">=", "≥")
+
+
+def _apart(found: Difference, column: str) -> list[Cell]:
+    """A difference and its interval, which counts if it has no zero in it."""
+    sure = found.low is not None and found.high is not None and found.low * found.high > 0
+    middle = Cell(signed(found.mean, column), found.mean)
+    return [middle, Cell(between(found, column), kind="best" if sure else "")]
+
+
+def _fare(found: Spread | None, judged: bool) -> Cell:
+    """A statistic of the clients; what differs by rounding alone is alike."""
+    text = spell(found, percent if judged else lambda value: plain(value, 4))
+    return Cell(text, float(f"{found.mean:.9g}") if found else None)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return plain(value, 4) if isinstance(value, float) else str(value)
 
 
 def _seeds(s: Summary) -> str:

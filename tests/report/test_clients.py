@@ -1,0 +1,227 @@
+"""Clients, differences, hyper-parameters and CSV: what reports and ``compare`` say of them."""
+
+import base64
+import csv
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+from tests.report.recorded import HOSTILE, RATE, ROUNDS, SEEDS, record, share
+
+from undrift.cli import main
+from undrift.report.against import against, interval
+from undrift.report.clients import measures
+from undrift.report.html import page
+from undrift.report.numbers import clients_csv, rows_csv
+from undrift.report.pictures import heat_map, picture
+from undrift.report.recorded import content, read
+from undrift.report.summary import summarise
+from undrift.report.tables import differences, fares, parameters
+from undrift.runs.folder import Folder
+from undrift.runs.outcome import Outcome
+
+T = {1: 12.706204736432095, 2: 4.302652729696142}
+"""The 97.5 % quantile of Student's t distribution, by degrees of freedom, from a table."""
+CLIENTS = 20
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return record(tmp_path / "known", clients=CLIENTS)
+
+
+def cells(sheet, name):
+    return [row[list(sheet.head).index(name)] for row in sheet.rows]
+
+
+# -- differences
+
+
+def test_intervals_by_hand():
+    values = [3.0, 5.0, 10.0]
+    mean, sd = 6.0, math.sqrt((9 + 1 + 16) / 2)
+    half = T[2] * sd / math.sqrt(3)
+    found = interval(values)
+    assert (found.seeds, found.mean) == (3, mean)
+    assert (found.low, found.high) == pytest.approx((mean - half, mean + half))
+    assert interval([]).mean is None and interval([math.nan, 1.0]).mean is None
+
+
+def test_methods_are_compared_seed_by_seed(folder):
+    run = read([folder])[0]
+    (one,) = against(run.rows, run.outcomes, "gap", 1.5e-5, "SCAFFOLD")
+    ends = {(row["label"], row["seed"]): row["gap"] for row in run.rows}
+    apart = [ends["FedAvg", seed] - ends["SCAFFOLD", seed] for seed in SEEDS]
+    half = T[1] * abs(apart[0] - apart[1]) / math.sqrt(2) / math.sqrt(2)
+    assert one.label == "FedAvg" and one.final.seeds == 2
+    assert one.final.mean == pytest.approx(sum(apart) / 2)
+    assert one.final.low == pytest.approx(sum(apart) / 2 - half)
+    assert one.rounds.mean is None  # FedAvg never got there
+    sheet = differences([one], "gap")
+    assert list(sheet.head) == ["method", "final gap", "95 % interval", "seeds"]
+
+
+def test_a_method_that_no_seed_changes_counts_for_every_seed():
+    def curve(label, seed, end):
+        start = {"label": label, "seed": seed, "round": 0, "loss": 9.0}
+        return [start, start | {"round": 1, "loss": end}]
+
+    rows = [*curve("A", 0, 1.0), *curve("A", 1, 3.0), *curve("B", 0, 5.0)]
+    twin = Outcome("B", "GD", 1, "done", {}, same_as=0)
+    (one,) = against(rows, [twin], "loss", None, "A")
+    assert one.final.seeds == 2 and one.final.mean == 3.0 and one.rounds is None
+    assert against(rows, [], "loss", None, "A")[0].final.seeds == 1
+
+
+def test_compare_has_them_and_refuses_an_unknown_baseline(folder, capsys):
+    assert main(["compare", str(folder.path), "--json", "--baseline", "SCAFFOLD"]) == 0
+    rows = {row["label"]: row for row in json.loads(capsys.readouterr().out)["methods"]}
+    assert rows["SCAFFOLD"]["difference"] is None
+    found = rows["FedAvg"]["difference"]
+    assert found["baseline"] == "SCAFFOLD" and found["final"]["seeds"] == 2
+    assert found["final"]["low"] < found["final"]["mean"] < found["final"]["high"]
+    assert main(["compare", str(folder.path)]) == 0
+    assert "against FedAvg" in capsys.readouterr().out
+    for verb in ("compare", "report"):
+        with pytest.raises(SystemExit) as stopped:
+            main([verb, str(folder.path), "--baseline", "nobody"])
+        assert stopped.value.code == 2
+
+
+# -- clients
+
+
+def test_compare_shows_the_spread_of_the_clients(folder, capsys):
+    assert main(["compare", str(folder.path), "--json"]) == 0
+    rows = {row["label"]: row for row in json.loads(capsys.readouterr().out)["methods"]}
+    losses = [2 + 0.7**ROUNDS * np.arange(seed, CLIENTS + seed) for seed in SEEDS]
+    found = rows["FedAvg"]["clients"]
+    assert found["metric"] == "loss"  # judged by the gap
+    worst = [np.sort(values)[-2:].mean() for values in losses]
+    assert found["worst10"] == pytest.approx(np.mean(worst))
+    assert found["sd"]["worst10"] == pytest.approx(np.std(worst, ddof=1))
+    assert found["std"] == pytest.approx(losses[0].std())
+    assert main(["compare", str(folder.path)]) == 0
+    head = capsys.readouterr().out.splitlines()[0]
+    assert "worst 10 %" in head and "spread" in head
+
+
+def test_runs_without_them_show_nothing(tmp_path, capsys):
+    plain = record(tmp_path / "plain")
+    assert main(["compare", str(plain.path)]) == 0
+    assert "worst 10 %" not in capsys.readouterr().out
+    assert main(["compare", str(plain.path), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["methods"]
+    assert [row["clients"] for row in rows] == [None, None]
+    run = read([plain])[0]
+    assert measures(run.clients, run.rows) == []
+    assert fares(summarise(run.rows), "samples") is None
+
+
+def test_the_table_of_clients(tmp_path):
+    run = read([record(tmp_path / "known", clients=CLIENTS, gap=None)])[0]
+    sheet = fares(summarise(run.rows), "test samples")
+    assert [cell.text for cell in cells(sheet, "method")] == list(RATE)
+    ends = (1 - 0.7**ROUNDS) * np.arange(1, CLIENTS + 1) / CLIENTS
+    first = sheet.rows[0]
+    for name, value in (
+        ("mean", ends.mean()),
+        ("10 % quantile", np.quantile(ends, 0.1)),
+        ("worst 10 %", ends[:2].mean()),
+        ("spread", ends.std()),
+    ):
+        assert first[list(sheet.head).index(name)].value == pytest.approx(value)
+    assert cells(sheet, "mean")[1].kind == "best" and cells(sheet, "spread")[0].kind == "best"
+
+
+def test_histograms_count_every_client_of_every_seed(folder):
+    run = read([folder])[0]
+    found = {one["name"]: one for one in measures(run.clients, run.rows)}
+    assert list(found) == ["accuracy", "loss", "local_accuracy"]
+    accuracy = found["accuracy"]
+    for one in accuracy["ends"]:
+        rows = [row for row in run.clients if row["label"] == one["label"]]
+        last = [[row for row in rows if row["seed"] == seed][-1] for seed in SEEDS]
+        ends = np.array([100 * v for row in last for v in row["accuracy"]])
+        wanted = [((ends >= low) & (ends < low + 5)).sum() for low in range(0, 100, 5)]
+        assert one["counts"] == wanted and sum(wanted) == 2 * CLIENTS
+        assert one["mean"] == pytest.approx(ends.mean(), rel=1e-5)
+    own = found["local_accuracy"]["ends"]
+    assert all(one["counts"][-1] == sum(one["counts"]) for one in own)
+    over = accuracy["over_time"][0]
+    assert over["round"] == list(range(ROUNDS + 1))
+    assert over["p50"][-1] == pytest.approx(100 * (1 - 0.7**10) * 10.5 / CLIENTS, rel=1e-5)
+    assert picture(accuracy, list(RATE), set()).startswith(b"\x89PNG")
+
+
+def test_the_label_map_has_the_accuracy_of_its_clients(folder):
+    share(folder, clients=CLIENTS)
+    run = read([folder])[0]
+    found = heat_map("known", folder.partition, run.clients)
+    ends = (1 - 0.7**ROUNDS) * np.arange(1, CLIENTS + 1) / CLIENTS
+    assert found["measure"] == "accuracy"
+    assert found["fares"]["FedAvg"] == pytest.approx(ends.tolist())
+    assert heat_map("known", folder.partition)["fares"] == {}
+    share(folder, clients=3)  # of another split
+    assert heat_map("known", folder.partition, run.clients)["fares"] == {}
+
+
+# -- hyper-parameters and numbers
+
+
+def test_values_that_theory_has_set_are_told_apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    spec = 'name = "mine"\nrounds = 2\n[problem]\nname = "quadratic"\n'
+    spec += '[[method]]\nname = "FedAvg"\nlr = 0.01\nsteps = 3\n'
+    spec += '[[method]]\nname = "Scaffold"\nlr = "theory"\n'
+    (tmp_path / "spec.toml").write_text(spec)
+    assert main(["run", "spec.toml"]) == 0
+    run = read([Folder(tmp_path / "runs/mine")])
+    found = content(run, None)
+    sheet = parameters(summarise(found.rows, outcomes=found.outcomes), found.settings)
+    assert list(sheet.head) == [
+        "method", "class", "hyper-parameters", "set by theory", "own settings"
+    ]  # fmt: skip
+    by_theory = [cell.text for cell in cells(sheet, "set by theory")]
+    lr = next(o.values["lr"] for o in found.outcomes if o.label == "Scaffold")
+    assert by_theory == ["-", f"lr = {lr:.4g}"]
+    assert cells(sheet, "hyper-parameters")[0].text.startswith("lr = 0.01")
+    assert [cell.text for cell in cells(sheet, "own settings")] == ["steps = 3", "-"]
+
+
+def table(content):
+    return list(csv.DictReader(io.StringIO(base64.b64decode(content).decode())))
+
+
+def test_the_csv_has_every_number(folder, monkeypatch):
+    run = read([folder])[0]
+    content, stride = rows_csv(run.rows)
+    found = table(content)
+    assert stride == 1 and len(found) == len(run.rows)
+    for row, line in zip(run.rows, found, strict=True):
+        assert {k: v for k, v in line.items() if v} == {
+            k: str(v) for k, v in row.items() if v is not None
+        }
+    ends = table(clients_csv(run.clients))
+    assert len(ends) == 2 * 2 * CLIENTS
+    last = [row for row in run.clients if row["label"] == "FedAvg" and row["seed"] == 1][-1]
+    mine = [line for line in ends if (line["label"], line["seed"]) == ("FedAvg", "1")]
+    assert [float(line["loss"]) for line in mine] == last["loss"]
+    assert [line["local_accuracy"] for line in mine[:2]] == ["", "1.0"]
+    monkeypatch.setattr("undrift.report.numbers.LARGEST", 3000)
+    content, stride = rows_csv(run.rows)
+    assert stride > 1 and len(table(content)) == -(-len(run.rows) // stride)
+
+
+def test_names_command_no_spreadsheet():
+    rows = [{"label": "=HYPERLINK(1)", "seed": 0, "loss": -1.5}]
+    assert table(rows_csv(rows)[0]) == [{"label": "'=HYPERLINK(1)", "seed": "0", "loss": "-1.5"}]
+
+
+def test_the_page_of_a_run_with_clients(folder):
+    text = page(content(read([folder]), None))
+    for part in ('id="clients"', 'id="differences"', 'id="parameters"', "known-clients.csv"):
+        assert part in text
+    assert not any(name in text for name in HOSTILE)
