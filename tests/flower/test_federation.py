@@ -10,6 +10,7 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
+from undrift.core.problem import Unsupported
 from undrift.engines import Simulate
 from undrift.engines.format import BadFormat, dump, parse
 from undrift.flower import correspondence as module
@@ -409,6 +410,35 @@ def test_data_that_nobody_else_sees(tmp_path, hospitals, method):
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-12)
     assert found["accuracy"] == pytest.approx(expected["accuracy"], rel=1e-12)
     assert "gap" not in found
+
+
+def test_nodes_report_how_they_fare_on_their_own_data(tmp_path, hospitals):
+    asked = {**OWN, "top": f"{OWN['top']}\nper_client = true"}
+    far = run(own(tmp_path), spec(**asked), tmp_path)
+    found, x = far.engine.client_metrics(), far.model.numpy()
+    for k, (features, labels) in enumerate(hospitals):
+        margins = labels * (features @ x)
+        loss = np.log1p(np.exp(-margins)).mean() + x @ x / 2 / 49  # l2 is 1 / samples of all
+        assert found["loss"][k].item() == pytest.approx(loss, rel=1e-12)
+        assert found["accuracy"][k].item() == pytest.approx((margins > 0).mean())
+    assert far.engine.problem.own_samples == "train"
+    row = far.engine.metrics()
+    weights = np.array([12, 30, 7]) / 49
+    assert weights @ found["loss"].numpy() == pytest.approx(row["loss"], rel=1e-12)
+    other = far.engine.problem.client_metrics(0 * far.model)  # asked for anew
+    assert other["loss"].tolist() == pytest.approx([np.log(2)] * 3)
+
+
+def test_nodes_that_are_not_asked_report_nothing_of_themselves(tmp_path, hospitals):
+    far = run(own(tmp_path), spec(**OWN), tmp_path)
+    with pytest.raises(Unsupported):
+        far.engine.client_metrics()
+
+
+def test_a_problem_that_everybody_can_build_is_measured_at_the_server(shared):
+    far = run(shared, spec(top="batch = 3\nper_client = true"))
+    here = far.engine.problem.whole.client_metrics(far.model)
+    assert far.engine.client_metrics()["loss"].tolist() == here["loss"].tolist()
 
 
 @pytest.mark.parametrize("method", ["Scaffold", "FedRecu", "FedLin"])

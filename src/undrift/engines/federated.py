@@ -100,6 +100,8 @@ class Remote(Problem):
         self.remembers, self.differentiates = facts.remembers, facts.differentiates
         self.labelled = True if whole is None else whole.labelled
         self._digest = digest
+        self.reported: tuple[Tensor, Sums] | None = None
+        """What nodes said of their own data at the last model that was measured."""
         if whole is not None:
             self.note, self.class_names = whole.note, whole.class_names
             self.own_samples = whole.own_samples
@@ -117,12 +119,19 @@ class Remote(Problem):
         return self.federation.evaluate(self, x)
 
     def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
-        if self.whole is None:
+        """Of nodes with data of their own, what they report where the spec has ``per_client``; NaN
+        for those that are absent.
+        """
+        if self.whole is not None:
+            return self.whole.client_metrics(x, members)
+        if self.reported is None or not torch.equal(self.reported[0], x):
+            self.metrics(x)
+        if self.reported is None:
             raise Unsupported(
-                "the nodes of this federation keep their data, and report no numbers of single "
-                "clients: leave out per_client"
+                "the nodes of this federation keep their data, and report nothing of single "
+                "clients: leave out per_client, or set it in the spec that they get"
             )
-        return self.whole.client_metrics(x, members)
+        return {name: v if members is None else v[members] for name, v in self.reported[1].items()}
 
     def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> Remote:
         return self  # clients change their own labels

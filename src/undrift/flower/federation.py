@@ -190,7 +190,22 @@ class FlowerFederation(Correspondence):
         if problem.whole is not None:
             sums = [parse(replies[client].content, HEAD) for client in sorted(replies)]
             return problem.whole.combine(sums, x)
-        return self._means([replies[client].table for client in sorted(replies)])
+        said = {client: replies[client].table for client in sorted(replies)}
+        self._report(problem, x, said)
+        return self._means([*said.values()])
+
+    def _report(self, problem: Remote, x: Tensor, said: Mapping[int, Mapping[str, Any]]) -> None:
+        """Keep what nodes say of their own data, if they do."""
+        alone = {client: about["alone"] for client, about in said.items() if "alone" in about}
+        if not alone:
+            return
+        unknown = torch.full((problem.clients,), math.nan, dtype=torch.float64)
+        found = {name: unknown.clone() for name in next(iter(alone.values()))}
+        for client, numbers in alone.items():
+            for name, v in found.items():
+                v[client] = float(numbers.get(name, math.nan))
+        problem.reported = x.clone(), found
+        problem.own_samples = "test" if said[next(iter(alone))]["of"] == "test" else "train"
 
     def _means(self, said: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """Losses as f has them; shares of samples by their samples."""

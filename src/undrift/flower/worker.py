@@ -106,7 +106,12 @@ class Worker:
             return Parcel({}, dump({name: v.cpu().contiguous() for name, v in sums.items()}))
         hidden = ("gap", "distance", "grad_norm")  # of this client alone, which say nothing of f
         metrics = {k: v for k, v in problem.metrics(x).items() if k not in hidden}
-        return Parcel({"metrics": metrics, "samples": problem.samples[0]})
+        about: dict[str, Any] = {"metrics": metrics, "samples": problem.samples[0]}
+        if spec.per_client:
+            alone = problem.client_metrics(x)
+            about["alone"] = {name: float(v) for name, v in alone.items()}
+            about["of"] = problem.own_samples
+        return Parcel(about)
 
     def _at(self, job: Job) -> Node:
         """The client of a run, with its states."""
