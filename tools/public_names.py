@@ -27,6 +27,10 @@ RUNNING = {
     "Runs": "runs.results",
     "Recorded": "runs.results",
     "History": "runs.history",
+    "BestModel": "runs.results",
+    "EarlyStopping": "core.stopping",
+    "Moment": "runs.callbacks",
+    "CallbackFailed": "runs.callbacks",
 }
 TRAINING = {"schedules": "core", "AdamW": "core.optimisers", "Momentum": "core.optimisers"}
 PROBLEMS = {"Neural": "problems.neural.problem"}

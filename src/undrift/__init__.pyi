@@ -34,6 +34,7 @@ from .core import (
     schedules,
 )
 from .core.optimisers import AdamW, Momentum
+from .core.stopping import EarlyStopping
 from .engines.simulate import Simulate
 from .engines.wire import Wire
 from .methods.celgd import CELGD
@@ -67,8 +68,9 @@ from .methods.sonata import SONATA
 from .methods.svrp import SVRP
 from .problems.neural.problem import Neural
 from .runs.api import load, resume, run, run_spec
+from .runs.callbacks import CallbackFailed, Moment
 from .runs.history import History
-from .runs.results import Recorded, Run, Runs
+from .runs.results import BestModel, Recorded, Run, Runs
 
 __version__: str
 
@@ -81,9 +83,12 @@ __all__ = [
     "SVRP",
     "AdamW",
     "BadParameters",
+    "BestModel",
+    "CallbackFailed",
     "Constants",
     "DANEPlus",
     "DANEPlusDual",
+    "EarlyStopping",
     "FedACG",
     "FedADMM",
     "FedAdagrad",
@@ -113,6 +118,7 @@ __all__ = [
     "Mime",
     "MimeLite",
     "MimeMVR",
+    "Moment",
     "Momentum",
     "Neural",
     "Oracle",

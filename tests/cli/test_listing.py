@@ -14,6 +14,7 @@ from undrift.core.optimisers import registry as optimisers
 from undrift.core.params import hints, meanings
 from undrift.core.robust import registry as reductions
 from undrift.core.schedules import registry as schedules
+from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines.named import registry as engines
 from undrift.methods import FedCET, FedTrack, Scaffold
 from undrift.objectives import MOON
@@ -77,7 +78,8 @@ def test_the_tables_name_everything_and_fit(capsys, monkeypatch):
 def test_every_setting_of_a_spec_is_explained(capsys):
     rows = json.loads(told(capsys, "list", "settings", "--json"))
     options = [engine.options for engine in engines.values()]
-    tables = (Settings, Sampling, Fault, Judging, *reductions.values(), *options)
+    tables = (Settings, Sampling, Fault, Judging, EarlyStopping, Goal)
+    tables += (*reductions.values(), *options)
     tables += (*schedules.values(), *optimisers.values())
     listed = [f.name for cls in tables for f in dataclasses.fields(cls)]
     fields = set(listed)

@@ -148,6 +148,7 @@ def settings(as_json: bool) -> None:
     from undrift.core.optimisers import registry as optimisers
     from undrift.core.robust import registry as rules
     from undrift.core.schedules import registry as schedules
+    from undrift.core.stopping import EarlyStopping, Goal
     from undrift.engines.named import registry as engines
     from undrift.spec.schema import SETTINGS, TRAINING, Settings
 
@@ -155,7 +156,7 @@ def settings(as_json: bool) -> None:
     engine = f"{known['engine'].takes} or table"
     also = {"cohort": "whole number >= 1 or table", "objective": "text or table", "engine": engine}
     also["reduction"] = f"{' or '.join(map(repr, rules))} or table"
-    also |= {"faults": "tables", "judge": "table"}
+    also |= {"faults": "tables", "judge": "table", "stop": "table", "best": "text or table"}
     also["local"] = f"{' or '.join(map(repr, optimisers))} or table"
     also["schedule"] = f"table with name = {' or '.join(map(repr, schedules))}"
     for name, takes in also.items():
@@ -166,6 +167,8 @@ def settings(as_json: bool) -> None:
         "in [cohort]; cohort = 5 is the same as size = 5": explained(Sampling),
         "in [[faults]], one for each thing that goes wrong": explained(Fault),
         "in [judge]": explained(Judging),
+        "in [stop]": explained(EarlyStopping),
+        'in [best]; best = "loss" is the same as metric = "loss"': explained(Goal),
     }
     parts |= {
         f'in [reduction] with name = "{name}", {rule.title}': explained(rule)

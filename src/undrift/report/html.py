@@ -85,7 +85,7 @@ def page(content: Content) -> str:
         csv_stride=stride,
         bill=tables.bill(found, content.settings),
         left_out=tables.left_out(content.left_out, content.rows),
-        troubles=[(summary.label, summary.note) for summary in found if summary.note],
+        troubles=[(s.label, s.note) for s in found if s.note and tables.kind(s.statuses) == "bad"],
         several=any(summary.seeds > 1 for summary in found),
         varied=content.varied,
         data=_charts(content, column) | {"maps": maps, "clients": measured},

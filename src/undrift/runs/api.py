@@ -20,20 +20,23 @@ from undrift.core.params import BadParameters, fits, plain, shown
 from undrift.core.problem import Problem
 from undrift.core.robust import Robust
 from undrift.core.schedules import Listed, Schedule
+from undrift.core.stopping import USUALLY, EarlyStopping, Goal
 from undrift.engines import Engine
 from undrift.problems.named import made
 from undrift.runs import loggers as adapters
 from undrift.runs import models
 from undrift.runs.arguments import Methods, keeping, labelled, settle, setup
+from undrift.runs.callbacks import Callback
 from undrift.runs.events import Emit, Event, LeftOut, Measured, Unproven, ignore
-from undrift.runs.experiment import Experiment, Result, make
+from undrift.runs.experiment import Experiment, Result, make, unmeasured
 from undrift.runs.folder import BadFolder, Folder, Row
 from undrift.runs.followers import follow, meet, shared
 from undrift.runs.journal import Key, key_of
 from undrift.runs.keep import carry_out
 from undrift.runs.prepare import build, placed, ready, resolve
-from undrift.runs.results import Recorded, Run, Runs, history
+from undrift.runs.results import BestModel, Recorded, Run, Runs, history
 from undrift.runs.script import describe
+from undrift.runs.trial import Rules
 from undrift.spec import writer
 from undrift.spec.errors import BadSpec, Complaint, Place
 from undrift.spec.lines import Keys
@@ -50,6 +53,8 @@ Local = str | Optimiser | Mapping[str, object]
 Rate = str | Schedule | Mapping[str, object] | Callable[[int], float]
 FaultPlan = Sequence[Fault | Mapping[str, object]]
 Judge = Judging | Mapping[str, object]
+Stopping = EarlyStopping | Mapping[str, object]
+Best = str | Goal | Mapping[str, object]
 MOST_FACTORS = 10_000
 """Of a schedule in a folder, whose spec is read whole."""
 NAMED = "use another of undrift.schedules than a function or a list, or leave out save"
@@ -63,8 +68,9 @@ def run(  # type: ignore[overload-overlap]
     method: Method, problem: Problem | str, *, rounds: int, seeds: None = None,
     save: str | Path | None = None, overwrite: bool = False, loggers: Sequence[str] = (),
     on_event: Emit | None = None, every: int = 1, per_client: bool = False,
-    until: Callable[[Row], bool] | None = None,
-    watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
+    until: Callable[[Row], bool] | None = None, watch: Callable[[Row], None] | None = None,
+    stop: Stopping | None = None, best: Best | None = None,
+    callbacks: Callback | Sequence[Callback] = (), steps: int | Sequence[int] = 1,
     epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
     accumulate: int | None = None, reduction: Rule | None = None, x0: Point | None = None,
     seed: int = 0, dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
@@ -79,8 +85,9 @@ def run(
     method: Methods, problem: Problem | str, *, rounds: int, seeds: Sequence[int] | None = None,
     save: str | Path | None = None, overwrite: bool = False, loggers: Sequence[str] = (),
     on_event: Emit | None = None, every: int = 1, per_client: bool = False,
-    until: Callable[[Row], bool] | None = None,
-    watch: Callable[[Row], None] | None = None, steps: int | Sequence[int] = 1,
+    until: Callable[[Row], bool] | None = None, watch: Callable[[Row], None] | None = None,
+    stop: Stopping | None = None, best: Best | None = None,
+    callbacks: Callback | Sequence[Callback] = (), steps: int | Sequence[int] = 1,
     epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
     accumulate: int | None = None, reduction: Rule | None = None, x0: Point | None = None,
     seed: int = 0, dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
@@ -105,6 +112,9 @@ def run(
     per_client: bool = False,
     until: Callable[[Row], bool] | None = None,
     watch: Callable[[Row], None] | None = None,
+    stop: Stopping | None = None,
+    best: Best | None = None,
+    callbacks: Callback | Sequence[Callback] = (),
     steps: int | Sequence[int] = 1,
     epochs: int | None = None,
     cohort: Cohort | None = None,
@@ -149,6 +159,11 @@ def run(
             takes about as long as a pass over all of them.
         until: a function of a row; the run ends early once it is true.
         watch: called with every row as it is recorded.
+        stop: ends a run early: an EarlyStopping, or its parameters.
+        best: what run.best is best in: a metric, or a table of metric and mode; left out: that of
+            stop, else the gap, else the accuracy, else the loss.
+        callbacks: called with a Moment of the run, which has the model, before a row is recorded;
+            numbers that they return by name are recorded too.
         steps: local steps of a round: one number for all clients, or one for each.
         epochs: passes over a client's samples, instead of steps; needs a batch.
         cohort: clients that take part in a round: a number, or a Sampling or its parameters; left
@@ -189,7 +204,8 @@ def run(
     given = {
         "rounds": rounds, "seeds": seeds, "save": save, "overwrite": overwrite, "loggers": loggers,
         "on_event": on_event, "every": every, "per_client": per_client, "until": until,
-        "watch": watch, "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch,
+        "watch": watch, "stop": stop, "best": best, "callbacks": callbacks,
+        "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch,
         "accumulate": accumulate, "reduction": reduction, "x0": x0, "seed": seed, "dtype": dtype,
         "device": device, "engine": engine, "store": store,
         "weight_decay": weight_decay, "clip": clip, "clip_scope": clip_scope, "decay": decay,
@@ -214,7 +230,8 @@ def prepare(method: Method, problem: Problem | str, **setting: object) -> Engine
 
 
 _NOT_OF_ENGINES = (
-    "seeds", "save", "overwrite", "loggers", "on_event", "every", "per_client", "until", "watch"
+    "seeds", "save", "overwrite", "loggers", "on_event", "every", "per_client", "until", "watch",
+    "stop", "best", "callbacks",
 )  # fmt: skip
 
 
@@ -261,6 +278,7 @@ def resume(
     *,
     x0: Point | None = None,
     until: Callable[[Row], bool] | None = None,
+    callbacks: Callback | Sequence[Callback] = (),
     trust: bool = False,
     loggers: Sequence[str] = (),
     on_event: Emit | None = None,
@@ -270,13 +288,14 @@ def resume(
 
     A folder of a spec, or of a named problem, says everything itself; ``trust`` lets it execute
     the Python files it brings. A run of your own problem needs that problem and the methods again,
-    and ``x0`` and ``until`` where they were given.
+    and ``x0``, ``until`` and ``callbacks`` where they were given.
     """
     place = Folder.of_run(folder)
     document = place.document()
     emit = on_event or ignore
     wrong = keeping({"loggers": loggers, "jobs": jobs})
-    given = {"method": method, "problem": problem, "x0": x0, "until": until}
+    given: dict[str, object] = {"method": method, "problem": problem, "x0": x0, "until": until}
+    given["callbacks"] = callbacks or None
     if not place.from_python:
         text = f"{place.path} says everything itself: leave out what decides the numbers"
         wrong |= {name: text for name, value in given.items() if value is not None}
@@ -298,6 +317,7 @@ def resume(
         on_event=on_event,
         x0=x0,
         until=until,
+        callbacks=callbacks,
         dtype=document["problem"]["dtype"],
         **settings,
     )
@@ -306,7 +326,7 @@ def resume(
 _SETTINGS = {
     "rounds", "every", "per_client", "seeds", "steps", "epochs", "cohort", "batch", "accumulate",
     "device", "engine", "weights", "weight_decay", "clip", "clip_scope", "decay", "schedule",
-    "local", "reduction", "faults", "judge",
+    "local", "reduction", "faults", "judge", "stop", "best",
 }  # fmt: skip
 
 
@@ -331,13 +351,13 @@ def _experiment(
         raise BadParameters("run", {"schedule": text})
     if isinstance(problem, str):
         if save is not None and _speakable(methods, checked):
-            spec = _spec(_name(save), methods, problem, checked, seeds)
-            return dataclasses.replace(make(spec), tolerant=False)
+            said = _in_a_spec(_name(save), methods, problem, checked, seeds)
+            return dataclasses.replace(said, tolerant=False)
         kind = made(problem, **checked["parameters"])
         problem = build(kind, None, checked["dtype"], checked["device"])
     else:
         problem = placed(problem, checked["dtype"], checked["device"])
-    how, until = setup(checked, problem), checked.get("until")
+    how, until, callbacks = setup(checked, problem), checked.get("until"), checked["callbacks"]
     tasks = [
         ready(
             label,
@@ -351,9 +371,13 @@ def _experiment(
         for label, method in methods.items()
     ]
     name = "run" if save is None else _name(save)
-    recipe = describe(name, tasks, seeds, until is not None, checked["device"])
+    stop, best = checked["stop"], checked["best"]
+    rules = Rules(until, stop, best or stop or USUALLY, callbacks)
+    if wrong := unmeasured(rules, tasks[0]):
+        raise BadParameters("run", wrong)
+    recipe = describe(name, tasks, seeds, checked)
     data = problem.digest() if save is not None else None
-    return Experiment(recipe, tasks, seeds, until=until, data=data)
+    return Experiment(recipe, tasks, seeds, rules=rules, data=data, alike=not callbacks)
 
 
 def _name(save: str | Path) -> str:
@@ -367,16 +391,17 @@ def _speakable(methods: Mapping[str, Method], checked: Table) -> bool:
     kinds = [type(method) for method in methods.values()]
     known = all(kind is registry.get(kind.__name__) for kind in kinds)
     ours = all(kind.__module__.startswith("undrift.methods.") for kind in kinds)
-    return known and ours and checked["x0"] is None and checked.get("until") is None
+    said = checked["x0"] is None and checked.get("until") is None and not checked["callbacks"]
+    return known and ours and said
 
 
-def _spec(
+def _in_a_spec(
     name: str,
     methods: Mapping[str, Method],
     problem: str,
     checked: Table,
     seeds: Sequence[int],
-) -> Spec:
+) -> Experiment:
     top = {key: checked[key] for key in (*_SETTINGS, "dtype") if key in checked}
     if checked["epochs"] is not None:
         del top["steps"]
@@ -389,7 +414,7 @@ def _spec(
         document["engine"] = {"name": checked["engine"], "store": checked["store"]}
     document |= {"problem": {"name": problem, **checked["parameters"]}, "method": tables}
     try:
-        return parse(_text(as_toml(document)), "run")
+        return make(parse(_text(as_toml(document)), "run"))
     except BadSpec as error:
         raise BadParameters(
             "run", {".".join(map(str, c.path)): c.text for c in error.complaints}
@@ -529,14 +554,21 @@ def _collect(
         one = Rejection(*(row[name] for name in Rejection._fields))
         rejected.setdefault(key_of(row), []).append(one)
     found: dict[Key, Run] = {}
-    for outcome, engine, last in results:
+    for outcome, engine, last, best in results:
         source = outcome.seed if outcome.same_as is None else outcome.same_as
         task = experiment.at(outcome.seed)[experiment.order[outcome.key]]
         model = None if last is None else last.clone()
+        chosen = None
+        if best is not None and best.x is not None:
+            chosen = BestModel(best.metric, best.value, best.round, best.x, task.problem)
         if engine is None and folder and "last" in outcome.files:
-            model = models.vector(task.problem, models.read(folder.file(outcome.files["last"])))
+            model = _read(folder, task.problem, outcome.files["last"])
+            if outcome.best and "best" in outcome.files:
+                about: Table = outcome.best
+                x = _read(folder, task.problem, outcome.files["best"])
+                chosen = BestModel(**about, x=x, problem=task.problem)
         elif engine is None and outcome.same_as is not None:
-            model = found[outcome.label, source].x
+            model, chosen = found[outcome.label, source].x, found[outcome.label, source].best
         found[outcome.key] = Run(
             task.method,
             task.problem,
@@ -550,5 +582,10 @@ def _collect(
             outcome.suggested,
             rejected.get((outcome.label, source), []),
             of_clients.get((outcome.label, source), []),
+            chosen,
         )
     return Runs(found, folder.path if folder else None)
+
+
+def _read(folder: Folder, problem: Problem, file: str) -> torch.Tensor:
+    return models.vector(problem, models.read(folder.file(file)))

@@ -17,6 +17,7 @@ from undrift.core.params import BadParameters, check, hints, not_allowed, plain,
 from undrift.core.problem import Problem
 from undrift.core.robust import robust
 from undrift.core.schedules import Computed, Schedule, schedule
+from undrift.core.stopping import Goal, early_stopping, goal
 from undrift.engines.arguments import Setting, first_point, refusals
 from undrift.problems import named as catalog
 from undrift.runs.prepare import Setup
@@ -56,13 +57,13 @@ def settle(
         name: value if name == "x0" else _name(plain(value)) for name, value in given.items()
     }
     values["parameters"] = _named(parameters, given["problem_seed"])
+    wrong = _judged(values)
     engine = {name: value for name, value in values.items() if name in hints(Setting)}
     other = {
         name: value
         for name, value in values.items()
         if name in hints(Settings) and name not in engine and (name, value) != ("seeds", None)
     }
-    wrong: dict[str, str] = {}
     for method in methods:
         wrong |= refusals(method, problem, engine)
     wrong |= {name: text for name, text in check("run", Settings, other).items() if name in other}
@@ -89,6 +90,27 @@ def settle(
 def _listed(given: Schedule | None, rounds: int) -> Schedule | None:
     """A schedule that is a function by its factors, which folders and other processes can have."""
     return given.listed(rounds) if isinstance(given, Computed) else given
+
+
+def _judged(values: Values) -> dict[str, str]:
+    """What is wrong with ``stop``, ``best`` and ``callbacks``, which are read in place."""
+    wrong: dict[str, str] = {}
+    for name, read in (("stop", early_stopping), ("best", goal)):
+        try:
+            values[name] = read(values.get(name))
+        except BadParameters as error:
+            wrong |= error.problems
+            values[name] = None
+    given = values.get("callbacks", ())
+    values["callbacks"] = [given] if callable(given) else given
+    for callback in (
+        values["callbacks"] if isinstance(values["callbacks"], list | tuple) else [given]
+    ):
+        if isinstance(callback, Goal):
+            wrong["callbacks"] = "callbacks are functions: give EarlyStopping as stop"
+        elif not callable(callback) or isinstance(callback, type):
+            wrong["callbacks"] = not_allowed("callbacks", callback, "a function, or a list of them")
+    return wrong
 
 
 def keeping(given: Mapping[str, object]) -> dict[str, str]:

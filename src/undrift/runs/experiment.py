@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from undrift.core.faults import Rejection
 from undrift.core.problem import Unsupported
+from undrift.core.stopping import USUALLY
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.memory import where
 from undrift.runs import models
 from undrift.runs.advice import advise, failure, remedy, way_on
+from undrift.runs.best import Best
+from undrift.runs.callbacks import Callbacks
 from undrift.runs.events import Began, Emit, Ended, LeftOut, Measured, Moved, ignore
 from undrift.runs.folder import CHECKPOINTS, Folder, Outcome, Recipe, Row
 from undrift.runs.journal import Key
 from undrift.runs.prepare import Build, Task, build_all, lay_out, together
 from undrift.runs.threads import threads
-from undrift.runs.trial import PAUSE, Best, Sound, Stops, Trial, fingerprint
+from undrift.runs.trial import NO_RULES, PAUSE, Rules, Sound, Stops, Trial, fingerprint
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.schema import Spec, absent, values
 
@@ -51,6 +54,8 @@ class Result(NamedTuple):
     """The engine it ended with; ``None`` if it ended at an earlier time, or failed."""
     model: Tensor | None = None
     """Its last model, or the last sound one if it diverged; ``None`` as for the engine."""
+    best: Best | None = None
+    """Its best model, where it was looked for in this process."""
 
 
 def perform(
@@ -61,7 +66,7 @@ def perform(
     emit: Emit = ignore,
     stop: Stops | None = None,
     pause: float = PAUSE,
-    until: Callable[[Row], bool] | None = None,
+    rules: Rules = NO_RULES,
     search: bool = True,
 ) -> Result:
     """One method with one seed, from where it was left; ``draws`` is the seed of the engine.
@@ -84,19 +89,32 @@ def perform(
             place.folder.leave_out(label, seed, rejections)
         emit(LeftOut(label, seed, rejections))
 
-    best = Best() if place and place.stem else None
-    trial = Trial(engine, task.rounds, task.every, watch, best, leave_out, task.per_client)
+    best = Best(goal=rules.best) if place is None or place.stem else None
+    callbacks = Callbacks(rules.callbacks, label, seed) if rules.callbacks else None
+    trial = Trial(
+        engine,
+        task.rounds,
+        task.every,
+        watch,
+        best,
+        leave_out,
+        task.per_client,
+        rules,
+        callbacks,
+    )
     if place:
         trial.resume(place.folder, place.shelf, label, seed, emit)
         if state_bytes(engine) > place.largest:
             trial.keep = place.folder.settle
-    status = trial.run(until, stop, pause)
+    status = trial.run(stop, pause)
     note, suggested, files = "", None, dict[str, str]()
     last = Sound(engine.round, engine.x)
     if status == "diverged":
         last, note = trial.sound, f"diverged in round {engine.round}: {remedy(task.written)}"
         if search:
             note, suggested = advise(task, draws, trial, stop)
+    if status == "early":
+        note = f"stopped early in round {engine.round}: {trial.why}"
     if status == "stuck":
         note = f"stuck in round {engine.round}: {trial.trouble}: {way_on(task.method)}"
     if place and place.lasting and status == "done":
@@ -117,7 +135,7 @@ def perform(
         seeded=engine.streams.used,
         suggested=suggested,
     )
-    return Result(outcome, engine, last.x)
+    return Result(outcome, engine, last.x, trial.best)
 
 
 def state_bytes(engine: Engine) -> int:
@@ -136,8 +154,8 @@ class Experiment:
     tasks: Sequence[Task]
     """Those of the first seed."""
     seeds: Sequence[int]
-    until: Callable[[Row], bool] | None = None
-    """A method is done once this holds of a row."""
+    rules: Rules = NO_RULES
+    """What ends a method before its last round."""
     data: str | None = None
     """The digest of the data, for all seeds."""
     draws: Callable[[int], int] = int
@@ -217,7 +235,7 @@ class Experiment:
                             emit,
                             stop,
                             pause,
-                            self.until,
+                            self.rules,
                             self.search,
                         )
                     except BaseException as error:  # a user's method may do anything
@@ -259,6 +277,19 @@ class Experiment:
         return Place(folder, shelf, f"{stem}-{seed}")
 
 
+def unmeasured(rules: Rules, task: Task) -> dict[str, str]:
+    """Complaints about metrics that a task does not measure.
+
+    Callbacks may measure anything, and what is measured of clients is known with the first row.
+    """
+    goals = [rules.best, *([rules.early] if rules.early else [])]
+    if rules.callbacks or task.per_client or all(goal.metric is None for goal in goals):
+        return {}
+    problem = task.problem
+    start = problem.start() if task.setup.x0 is None else task.setup.x0
+    return rules.missing(problem.metrics(start.to(problem.device, problem.dtype)))
+
+
 def make(spec: Spec, build: Build = build_all) -> Experiment:
     """Build the problem of a spec and set what is left to theory. Raises :class:`BadSpec`."""
     if text := absent(spec.device):
@@ -270,17 +301,21 @@ def make(spec: Spec, build: Build = build_all) -> Experiment:
     for seed in others if tasks else ():  # built again in turn: memory may not hold all of them
         again = lay_out(spec, seed, complaints, build)
         digests += [task.problem.digest() for task in again[:1]]
-    if complaints:
-        raise BadSpec(complaints)
 
     def reached(row: Row) -> bool:
         return spec.target is not None and row.get("gap", math.inf) <= spec.target
 
+    rules = Rules(until=reached, early=spec.stop, best=spec.best or spec.stop or USUALLY)
+    if tasks and build is build_all:
+        for field, text in unmeasured(rules, tasks[0]).items():
+            complaints.append(spec.origin.complaint(tuple(field.split(".")), text))
+    if complaints:
+        raise BadSpec(complaints)
     return Experiment(
         spec,
         tasks,
         spec.seeds,
-        until=reached,
+        rules=rules,
         data=together(digests),
         draws=spec.draws_at,
         lay=(lambda seed: lay_out(spec, seed, [], build)) if spec.anew else None,

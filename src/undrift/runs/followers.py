@@ -60,7 +60,7 @@ def follow(experiment: Experiment, ranks: Ranks, emit: Emit = ignore) -> None:
             task = experiment.at(seed)[experiment.order[label, seed]]
             place = Place(nowhere, Shelf(nowhere.path, "", ""))
             try:
-                perform(task, seed, experiment.draws(seed), place, emit, until=experiment.until)
+                perform(task, seed, experiment.draws(seed), place, emit, rules=experiment.rules)
             except WorkFailed:
                 pass  # the one that leads says what becomes of it
             except BaseException as error:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from undrift.core.problem import Problem
-    from undrift.runs.trial import Best
+    from undrift.runs.best import Best
 
 MOST = 2**21
 """Bytes of a file's head: the names and places of some 15,000 tensors."""

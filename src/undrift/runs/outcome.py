@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-Status = Literal["done", "reached", "diverged", "stuck", "failed", "stopped"]
+Status = Literal["done", "reached", "early", "diverged", "stuck", "failed", "stopped"]
 
 
 class Ending(NamedTuple):
@@ -19,6 +19,7 @@ class Ending(NamedTuple):
 ENDS: Mapping[str, Ending] = {
     "done": Ending("all rounds run", "good"),
     "reached": Ending("target reached", "good"),
+    "early": Ending("stopped early", "good"),
     "diverged": Ending("diverged", "bad"),
     "stuck": Ending("stuck", "bad"),
     "failed": Ending("failed", "bad"),
@@ -41,8 +42,9 @@ class Outcome:
     method: str
     seed: int
     status: str
-    """``done``, ``reached`` (the target), ``diverged``, ``stuck`` (rounds could not be counted),
-    ``failed`` or ``stopped`` (by the user).
+    """``done``, ``reached`` (the target), ``early`` (no better for long, or a callback asked for
+    it), ``diverged``, ``stuck`` (rounds could not be counted), ``failed`` or ``stopped`` (by the
+    user).
     """
     values: Mapping[str, object]
     """The hyper-parameters it ran with."""

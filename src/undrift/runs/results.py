@@ -31,6 +31,25 @@ SPENT = tuple(field.name for field in dataclasses.fields(Ledger))
 KEYS = ("label", "method", "seed")
 
 
+@dataclasses.dataclass(frozen=True, repr=False)
+class BestModel:
+    """The best model that a run measured."""
+
+    metric: str
+    """What it is best in."""
+    value: float
+    round: int
+    x: torch.Tensor
+    problem: Problem
+
+    def module(self) -> nn.Module:
+        """The network with this model, where the problem is one."""
+        return models.module(self.problem, self.x)
+
+    def __repr__(self) -> str:
+        return f"BestModel({self.metric} = {self.value:.6g} in round {self.round})"
+
+
 @dataclasses.dataclass(repr=False)
 class Run:
     """One method on one problem with one seed, over."""
@@ -41,11 +60,13 @@ class Run:
     """The engine it ended with; ``None`` if the run is from a folder."""
     history: History
     status: str
-    """``done``, ``reached`` (a target), ``diverged`` or ``stuck`` (rounds could not be counted)."""
+    """``done``, ``reached`` (a target), ``early`` (stopped early), ``diverged`` or ``stuck``
+    (rounds could not be counted).
+    """
     label: str = ""
     seed: int = 0
     note: str = ""
-    """What happened and what to try, where it diverged or was stuck."""
+    """Why it stopped early; what happened and what to try, where it diverged or was stuck."""
     model: torch.Tensor | None = dataclasses.field(default=None, repr=False)
     """The last model; of a run that diverged, the last sound one."""
     suggested: Mapping[str, float] | None = None
@@ -54,6 +75,10 @@ class Run:
     """Clients whose work did not count, in which round and phase, and why."""
     client_rows: Sequence[Row] = dataclasses.field(default=(), repr=False)
     """What each client had at every row, if it was asked for."""
+    best: BestModel | None = None
+    """The best model that was measured, by the gap, else the accuracy, else the loss, or by what
+    ``best`` or ``stop`` said; ``None`` where it is not known.
+    """
 
     @cached_property
     def per_client(self) -> PerClient:

@@ -8,10 +8,11 @@ import json
 from collections.abc import Mapping, Sequence
 
 from undrift.core.problem import Problem
+from undrift.runs.callbacks import name_of
 from undrift.runs.folder import PYTHON
 from undrift.runs.prepare import Task
 from undrift.spec import writer
-from undrift.spec.schema import Values, as_toml, numbers_of, values
+from undrift.spec.schema import Table, Values, as_toml, numbers_of, values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,22 +38,24 @@ class Script:
         ) + writer.toml(self.document())
 
 
-def describe(
-    name: str, tasks: Sequence[Task], seeds: Sequence[int], until: bool, device: str
-) -> Script:
+def describe(name: str, tasks: Sequence[Task], seeds: Sequence[int], given: Table) -> Script:
     """The recipe of some tasks: settings and methods in full, the problem by its facts."""
     first = tasks[0]
     top = {
         "rounds": first.rounds,
         "every": first.every,
         "seeds": list(seeds),
-        "device": device,
+        "device": given["device"],
         **_setup(first),
+        "stop": given["stop"],
+        "best": given["best"],
     }
     if first.per_client:
         top["per_client"] = True
-    if until:
+    if given.get("until") is not None:
         top["until"] = "a function"
+    if given["callbacks"]:
+        top["callbacks"] = [name_of(callback) for callback in given["callbacks"]]
     methods = [
         {"name": type(task.written).__name__, "label": task.label, **values(task.written)}
         for task in tasks

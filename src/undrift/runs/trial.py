@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
+from undrift.core.params import BadParameters
+from undrift.core.stopping import USUALLY, EarlyStopping, Goal, Waiting
 from undrift.engines.judge import Diverged, Stuck
+from undrift.runs.best import Best
+from undrift.runs.callbacks import Callback, Callbacks
 from undrift.runs.clients import measured_clients, spreads
 from undrift.runs.divergence import Alarm
 from undrift.runs.events import Emit, PassedOver, Resumed, ignore
@@ -42,26 +46,23 @@ class Stops(Protocol):
     def asked(self) -> bool: ...
 
 
-@dataclasses.dataclass
-class Best:
-    """The best model that was measured: by the gap, else the accuracy, else the loss."""
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What ends a run besides its last round, what its best model is best in, and who looks on."""
 
-    metric: str = ""
-    value: float = math.nan
-    round: int = -1
-    x: torch.Tensor | None = None
+    until: Callable[[Row], bool] | None = None
+    """Holds of a row with which the run is done."""
+    early: EarlyStopping | None = None
+    best: Goal = USUALLY
+    callbacks: Sequence[Callback] = ()
 
-    def see(self, row: Row, x: torch.Tensor) -> None:
-        """Compare with another one; of equals the first stays."""
-        metric = next((name for name in ("gap", "accuracy") if row.get(name) is not None), "loss")
-        value = row[metric]
-        better = value > self.value if metric == "accuracy" else value < self.value
-        if better or (self.x is None and math.isfinite(value)):
-            self.metric, self.value, self.round, self.x = metric, value, row["round"], x.clone()
+    def missing(self, row: Row) -> dict[str, str]:
+        """Complaints about metrics that a row lacks, by their fields in a spec."""
+        wrong = self.best.missing(row)
+        return wrong | self.early.missing(row) if self.early else wrong
 
-    @property
-    def about(self) -> dict[str, object]:
-        return {"metric": self.metric, "value": self.value, "round": self.round}
+
+NO_RULES = Rules()
 
 
 class Sound(NamedTuple):
@@ -87,9 +88,12 @@ class Trial:
         best: Best | None = None,
         leave_out: Callable[[Sequence[Rejection]], None] = lambda rejections: None,
         per_client: bool = False,
+        rules: Rules = NO_RULES,
+        callbacks: Callbacks | None = None,
     ):
         self.engine, self.rounds, self.every = engine, rounds, every
         self.watch, self.best, self.leave_out = watch, best, leave_out
+        self.rules, self.callbacks, self.waiting = rules, callbacks, Waiting()
         self.per_client = per_client
         self.clients: Row | None = None
         """Each client's numbers at the last row, where they are measured."""
@@ -97,21 +101,20 @@ class Trial:
         self.alarm: Alarm | None = None
         self.trouble: Diverged | Stuck | None = None
         """Why the engine itself ended the run."""
+        self.judged = ""
+        """The column that early stopping looks at."""
         self.rejections: deque[Rejection] = deque(maxlen=RECENT)
         """The last clients whose work did not count."""
         self.sound = Sound(0, engine.x.clone())
         self.keep: Callable[[], None] = lambda: None
 
-    def run(
-        self,
-        until: Callable[[Row], bool] | None = None,
-        stop: Stops | None = None,
-        pause: float = PAUSE,
-    ) -> Status:
-        """Run to the end, until ``until`` holds of a row, or until ``stop`` is asked."""
+    def run(self, stop: Stops | None = None, pause: float = PAUSE) -> Status:
+        """Run to the end, until a rule ends it, or until ``stop`` is asked."""
         engine, stored = self.engine, time.perf_counter()
         if self.alarm is None:
             self.alarm = Alarm.first(self._measure())
+            if self._called_off():
+                return "early"
         while engine.round < self.rounds:
             if engine.agree(stop is not None and stop.asked):
                 self.keep()
@@ -144,8 +147,8 @@ class Trial:
                 if diverged:
                     return "diverged"
                 self.sound = Sound(engine.round, engine.x.clone())
-                if measured and until and engine.agree(until(row)):
-                    return "reached"
+                if measured and (end := self._end(row)):
+                    return end
             if engine.agree((began := time.perf_counter()) - stored >= pause):
                 self.keep()
                 stored = time.perf_counter()
@@ -173,10 +176,15 @@ class Trial:
             alarm = notes.get("alarm") or (limit and {"limit": limit})
             self.alarm = Alarm(**alarm) if alarm else None
             self.engine.streams.used = notes.get("drawn", True)
+            self.waiting = Waiting(**notes.get("waiting", {}))
             if self.best:  # older checkpoints lack it, and the rows to come cannot tell
                 model = notes.get("model")
                 self.best = (
-                    Best(**notes["best"], x=model.to(self.engine.x0.device))
+                    Best(
+                        **notes["best"],
+                        x=model.to(self.engine.x0.device),
+                        goal=self.best.goal,
+                    )
                     if model is not None
                     else None
                 )
@@ -193,6 +201,8 @@ class Trial:
                 "alarm": self.alarm and self.alarm.kept(),
                 "drawn": self.engine.streams.used,
             }
+            if self.rules.early:
+                notes["waiting"] = dataclasses.asdict(self.waiting)
             if self.best and self.best.x is not None:
                 notes |= {"best": self.best.about, "model": self.best.x}
             if self.sound.round < self.engine.round:
@@ -214,10 +224,47 @@ class Trial:
     def _row(self) -> Row:
         return measure(self.engine) | {"seconds": self.seconds}
 
+    def _end(self, row: Row) -> Status | None:
+        """How the run ends with a row; ``None`` if it goes on."""
+        rules, agree = self.rules, self.engine.agree
+        if rules.until and agree(rules.until(row)):
+            return "reached"
+        if rules.early:
+            column = rules.early.column(row)
+            if agree(rules.early.reached(column, row.get(column, math.nan))):
+                return "reached"
+            if agree(self.waiting.over(rules.early)):
+                return "early"
+        return "early" if self._called_off() else None
+
+    def _called_off(self) -> bool:
+        """Whether a callback has asked for the end."""
+        if self.callbacks is None:
+            return False
+        return self.engine.agree(bool(self.callbacks.why))
+
+    @property
+    def why(self) -> str:
+        """Why the run ended early, in words."""
+        if self.callbacks and self.callbacks.why:
+            return self.callbacks.why
+        early, waiting = self.rules.early, self.waiting
+        if early is None or waiting.value is None:
+            return ""
+        best = f"{waiting.value:.6g} in round {waiting.round}"
+        return f"no better {self.judged} than {best} in {waiting.rows} rows"
+
     def _record(self, row: Row) -> None:
         if self.per_client:
             self.clients = measured_clients(self.engine)
             row |= spreads(self.clients)
+        if self.callbacks and self.engine.leads:
+            self.callbacks.see(row, self.engine)
+        if self.alarm is None and self.engine.leads and (wrong := self.rules.missing(row)):
+            raise BadParameters("run", wrong)
+        if self.rules.early:
+            self.judged = self.rules.early.column(row)
+            self.waiting.see(self.rules.early, row)
         self.watch(row)
         if self.best:
             self.best.see(row, self.engine.x)

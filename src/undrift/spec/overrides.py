@@ -15,12 +15,12 @@ from undrift.spec.schema import SETTINGS, Values
 WORD = re.compile(r"[A-Za-z][\w.+-]*")
 SHORT = {
     "cohort": "size", "reduction": "name", "objective": "name", "engine": "name",
-    "schedule": "name", "local": "name",
+    "schedule": "name", "local": "name", "best": "metric",
 }  # fmt: skip
 """Tables that may be given by this one value alone."""
 ALLOWED = ("method.FIELD", "method.LABEL.FIELD", "problem.PARAMETER", "cohort.FIELD",
            "reduction.FIELD", "objective.FIELD", "engine.OPTION", "judge.FIELD",
-           "schedule.FIELD", "local.FIELD", *SETTINGS)  # fmt: skip
+           "schedule.FIELD", "local.FIELD", "stop.FIELD", "best.FIELD", *SETTINGS)  # fmt: skip
 
 
 class Flag(NamedTuple):
@@ -85,7 +85,7 @@ def _targets(
             return [path]
         case (top, _) if top in SHORT:
             return [path]
-        case ("problem" | "judge" as top, _) if isinstance(document.get(top, {}), dict):
+        case ("problem" | "judge" | "stop" as top, _) if isinstance(document.get(top, {}), dict):
             return [path]
         case ("method", name):
             taken = [fields(i, table) for i, table in enumerate(methods)]

@@ -32,6 +32,7 @@ from undrift.core.params import (
 )
 from undrift.core.robust import Robust
 from undrift.core.robust import registry as rules
+from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines.named import registry as engines
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
@@ -63,6 +64,8 @@ ITEM = "item"
 """The table that tells what a paper shows with the spec; ``undrift reproduce`` reads it."""
 CHOICES = ("objective", "schedule", "local")
 """Tables with a name, at the top or in a [[method]]."""
+READ = ("cohort", "reduction", "faults", "judge", "stop", "best")
+"""Settings at the top that may be tables, or are a list of them."""
 OWN = ("name", "label", "file")
 """Keys of a [[method]] besides its training and its hyper-parameters."""
 
@@ -221,7 +224,7 @@ class Reader:
 
     def settings(self) -> Values:
         """The values that are right; the others have complaints."""
-        others = ("problem", "method", ITEM, "cohort", "reduction", "faults", "judge", *CHOICES)
+        others = {"problem", "method", ITEM, *CHOICES, *READ}
         given = {"engine": "simulate"} | self.document
         given = {key: value for key, value in given.items() if key not in others}
         options: Values = {}
@@ -241,6 +244,7 @@ class Reader:
         if text := unsplit(good.get("accumulate"), good.get("batch")):
             self.complain(("accumulate",), text)
         good |= {"cohort": self.cohort(), "reduction": self.reduction()}
+        good |= {"stop": self.stop(), "best": self.best()}
         return good | {"faults": self.faults(), "judge": self.judge()}
 
     def judge_targets(self) -> None:
@@ -316,6 +320,24 @@ class Reader:
         except BadParameters as error:
             self.complain(("judge",), error.problems["judge"])
         return None
+
+    def stop(self) -> EarlyStopping | None:
+        """What ends a method early."""
+        given = self.document.get("stop")
+        if isinstance(given, dict):
+            kind = "parameter of stop"
+            return structure(EarlyStopping, given, ("stop",), self.complaints, kind=kind)
+        if given is not None:
+            self.complain(("stop",), not_allowed("stop", given, "a table, as {patience = 10}"))
+        return None
+
+    def best(self) -> Goal | None:
+        """What the best model is best in."""
+        given = self.document.get("best")
+        if given is None:
+            return None
+        table = given if isinstance(given, dict) else {"metric": given}
+        return structure(Goal, table, ("best",), self.complaints, kind="parameter of best")
 
     def objective(self, table: Values, path: Keys) -> Objective | None:
         """The local loss in ``table``, which has it as a name or as a table."""

@@ -18,6 +18,7 @@ from undrift.core.options import LocalWork, RunOptions, Treatment
 from undrift.core.params import Count, Natural, Positive, Rule, hints
 from undrift.core.robust import Robust, table
 from undrift.core.schedules import Schedule
+from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import named as engines
 from undrift.objectives import Objective
 from undrift.problems.named import Named
@@ -95,8 +96,11 @@ class Settings(RunOptions, Training):
         device: cpu, cuda, cuda:1 ...
         target: a gap f(x) - f*: a method that reaches it is done.
         target_accuracy: the rounds until a row reaches this test accuracy are counted; no method
-            stops there.
+            stops there, unless it is the target of stop.
         smooth: rows that a point of an accuracy curve is the mean of.
+        stop: ends a method early: a table of what it waits for, and how long.
+        best: what the best model is best in: a metric, or a table of metric and mode; left out:
+            that of stop, else the gap, else the accuracy, else the loss.
     """
 
     name: FolderName
@@ -110,6 +114,8 @@ class Settings(RunOptions, Training):
     target: Positive | None = None
     target_accuracy: Accuracy | None = None
     smooth: Count = 10
+    stop: EarlyStopping | None = None
+    best: Goal | None = None
 
 
 TREATMENT = tuple(hints(Treatment))
@@ -273,7 +279,7 @@ def as_toml(table: Table) -> Values:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, (Sampling, Fault, Judging)):
+    if isinstance(value, (Sampling, Fault, Judging, Goal)):
         value = values(value)
     elif isinstance(value, Robust):
         value = table(value)

@@ -1,0 +1,187 @@
+"""Which recorded number a run is judged by, and when it ends because of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+from undrift.core.params import (
+    BadParameters,
+    Count,
+    NonNegative,
+    check,
+    not_allowed,
+    plain,
+    unknown,
+)
+
+Mode = Literal["min", "max"]
+LOWER = ("gap", "loss", "mse", "rmse", "mae", "grad_norm", "distance", "drift")
+HIGHER = ("accuracy", "top5")
+USUAL = ("gap", "accuracy")
+"""What a run is judged by, if it is recorded; else by its loss."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Goal:
+    """A recorded number, and which way is better.
+
+    Args:
+        metric: its name; left out: the gap if it is known, else the accuracy, else the loss.
+        mode: min: smaller is better; max: larger is. May be left out for losses, errors and
+            accuracies.
+    """
+
+    metric: str | None = None
+    mode: Mode | None = None
+
+    def __post_init__(self) -> None:
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if problems := check(self.owner, type(self), values) or self.conditions():
+            raise BadParameters(self.owner, problems)
+
+    @property
+    def owner(self) -> str:
+        """Its name in a spec."""
+        return "best"
+
+    def conditions(self) -> dict[str, str]:
+        """Field -> what is wrong with it, given the others."""
+        if self.metric is None and self.mode is not None:
+            return {"mode": "mode goes with the metric it is about: give metric too"}
+        if self.metric is not None and self.mode is None and _usual_mode(self.metric) is None:
+            return {
+                "mode": f'mode is missing: "min" if a smaller {self.metric} is better, or "max"'
+            }
+        return {}
+
+    def column(self, row: Mapping[str, Any]) -> str:
+        """The name of the number in the rows of a run."""
+        known = (name for name in USUAL if row.get(name) is not None)
+        return self.metric or next(known, "loss")
+
+    def missing(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """The complaint about a metric that a run does not record, by its field in a spec."""
+        if self.metric is None or self.metric in row:
+            return {}
+        return {f"{self.owner}.metric": unknown("metric", self.metric, row)}
+
+    def larger(self, column: str) -> bool:
+        """Whether larger numbers are better."""
+        return (self.mode or _usual_mode(column)) == "max"
+
+    def better(self, column: str, value: float, than: float, by: float = 0.0) -> bool:
+        """Whether ``value`` is better than another by more than ``by``; NaN is not."""
+        return value - than > by if self.larger(column) else than - value > by
+
+
+USUALLY = Goal()
+"""What a run is judged by unless it says otherwise."""
+
+
+def _usual_mode(metric: str) -> Mode | None:
+    """Which way is better, by the last word of a name; ``None`` if that does not tell.
+
+    >>> _usual_mode("train_accuracy"), _usual_mode("loss"), _usual_mode("f1")
+    ('max', 'min', None)
+    """
+    modes: dict[Mode, tuple[str, ...]] = {"min": LOWER, "max": HIGHER}
+    for mode, words in modes.items():
+        if metric in words or metric.endswith(tuple(f"_{word}" for word in words)):
+            return mode
+    return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EarlyStopping(Goal):
+    """Ends a run before its last round, when a number stops improving or is good enough.
+
+    Args:
+        patience: recorded rows in a row that may pass without a better number.
+        min_delta: a number counts as better if it is so by more than this.
+        target: a run that reaches this number is done.
+    """
+
+    patience: Count | None = None
+    min_delta: NonNegative = 0.0
+    target: float | None = None
+
+    @property
+    def owner(self) -> str:
+        return "stop"
+
+    def conditions(self) -> dict[str, str]:
+        if self.patience is None and self.target is None:
+            text = "patience is missing: rows without a better number, or give target, a number"
+            return {"patience": text}
+        return super().conditions()
+
+    def reached(self, column: str, value: float) -> bool:
+        """Whether ``value`` is as good as the target."""
+        if self.target is None:
+            return False
+        return value >= self.target if self.larger(column) else value <= self.target
+
+
+@dataclasses.dataclass
+class Waiting:
+    """What early stopping remembers of the rows so far: the best number, and since when."""
+
+    value: float | None = None
+    round: int = 0
+    rows: int = 0
+    """Rows since then."""
+
+    def see(self, rule: EarlyStopping, row: Mapping[str, Any]) -> None:
+        """Take in another row."""
+        column = rule.column(row)
+        value = float(row.get(column, math.nan))
+        if self.value is None:
+            better = math.isfinite(value)
+        else:
+            better = rule.better(column, value, self.value, rule.min_delta)
+        if better:
+            self.value, self.round, self.rows = value, row["round"], 0
+        else:
+            self.rows += 1
+
+    def over(self, rule: EarlyStopping) -> bool:
+        """Whether there were too many rows without a better number."""
+        return rule.patience is not None and self.rows >= rule.patience
+
+
+Rule = TypeVar("Rule", bound=Goal)
+
+
+def early_stopping(given: object) -> EarlyStopping | None:
+    """When a run ends early, from a table or itself.
+
+    Raises :class:`BadParameters`, whose fields are those of a spec, as ``stop.patience``.
+    """
+    return _made(EarlyStopping, "stop", given, "an EarlyStopping, or a table of its parameters")
+
+
+def goal(given: object) -> Goal | None:
+    """What the best model is best in, from a name, a table or itself.
+
+    Raises :class:`BadParameters`, whose fields are those of a spec, as ``best.mode``.
+    """
+    table = {"metric": given} if isinstance(given, str) else given
+    return _made(Goal, "best", table, "the name of a metric, or a table of metric and mode")
+
+
+def _made(cls: type[Rule], name: str, given: object, allowed: str) -> Rule | None:
+    if given is None or isinstance(given, cls):
+        return given
+    if not isinstance(given, Mapping):
+        raise BadParameters(name, {name: not_allowed(name, given, allowed)})
+    table = {field: plain(value) for field, value in given.items()}
+    problems = check(name, cls, table)
+    if not problems:
+        try:
+            return cls(**table)
+        except BadParameters as error:
+            problems = error.problems
+    raise BadParameters(name, {f"{name}.{field}": text for field, text in problems.items()})

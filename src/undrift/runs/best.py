@@ -1,0 +1,37 @@
+"""The best model that a run measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from torch import Tensor
+
+from undrift.core.stopping import USUALLY, Goal
+from undrift.runs.journal import Row
+
+
+@dataclasses.dataclass
+class Best:
+    """The best model so far."""
+
+    metric: str = ""
+    value: float = math.nan
+    round: int = -1
+    x: Tensor | None = None
+    goal: Goal = USUALLY
+
+    def see(self, row: Row, x: Tensor) -> None:
+        """Compare with another one; of equals the first stays."""
+        metric = self.goal.column(row)
+        value = row[metric]
+        if self.x is None:
+            better = math.isfinite(value)
+        else:
+            better = self.goal.better(metric, value, self.value)
+        if better:
+            self.metric, self.value, self.round, self.x = metric, value, row["round"], x.clone()
+
+    @property
+    def about(self) -> dict[str, object]:
+        return {"metric": self.metric, "value": self.value, "round": self.round}

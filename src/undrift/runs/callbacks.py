@@ -1,0 +1,137 @@
+"""Functions of the user's that see the model whenever a row is recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING
+
+from undrift.core.params import plain, shown
+from undrift.runs import models
+from undrift.runs.journal import Row
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from undrift.core.method import Method
+    from undrift.core.problem import Problem
+    from undrift.engines import Engine
+
+TAKEN = ("label", "method", "seed")
+"""Columns that say whose row it is."""
+
+
+class CallbackFailed(RuntimeError):
+    """A callback raised an error, or gave something that is no column of a row.
+
+    ``engine`` is where the run was; one that is saved continues from its last checkpoint.
+    """
+
+    def __init__(self, moment: Moment, callback: str, text: str):
+        self.label, self.seed, self.round = moment.label, moment.seed, moment.round
+        self.callback, self.engine = callback, moment.engine
+        who = f"{self.label}, seed {self.seed}, round {self.round}"
+        super().__init__(f"{who}: the callback {callback} {text}")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Moment:
+    """A run at the moment it records a row: what a callback sees."""
+
+    label: str
+    seed: int
+    row: Mapping[str, float]
+    """What is recorded: metrics and costs, and what callbacks before this one added."""
+    engine: Engine
+    """To be looked at; a callback that runs rounds, or changes states, changes the run."""
+    wishes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def round(self) -> int:
+        """Rounds so far; 0 is before the first one."""
+        return self.engine.round
+
+    @property
+    def method(self) -> Method:
+        """The method, with the values that theory prescribed."""
+        return self.engine.method
+
+    @property
+    def problem(self) -> Problem:
+        """The problem, in the precision and place of the run."""
+        return self.engine.problem
+
+    @property
+    def x(self) -> Tensor:
+        """The server's model: a copy."""
+        return self.engine.x.clone()
+
+    def module(self) -> nn.Module:
+        """The network with the server's model, where the problem is one."""
+        return models.module(self.problem, self.x)
+
+    def stop(self, why: str = "a callback asked for it") -> None:
+        """End the run once this row is recorded."""
+        self.wishes.append(str(why))
+
+    def __repr__(self) -> str:
+        return f"Moment({self.label}, seed {self.seed}, round {self.round})"
+
+
+Callback = Callable[[Moment], Mapping[str, float] | None]
+"""Called with every row before it is recorded; what it returns are further columns of the row."""
+
+
+class Callbacks:
+    """The callbacks of one method with one seed."""
+
+    def __init__(self, callbacks: Sequence[Callback], label: str, seed: int):
+        self.callbacks, self.label, self.seed = callbacks, label, seed
+        self.columns: dict[int, set[str]] = {}
+        """What each has added to the first row it saw."""
+        self.why = ""
+        """Why the run is to end; empty if it goes on."""
+
+    def see(self, row: Row, engine: Engine) -> None:
+        """Show the model to all of them, and add what they return to ``row``."""
+        wishes: list[str] = []
+        for k, callback in enumerate(self.callbacks):
+            moment = Moment(self.label, self.seed, dict(row), engine, wishes)
+            try:
+                found = callback(moment)
+            except Exception as error:
+                text = f"failed with {type(error).__name__}: {error}"
+                raise CallbackFailed(moment, name_of(callback), text) from error
+            added = {} if found is None else found
+            if wrong := _refuse(added, row, self.columns.setdefault(k, set(_names(added)))):
+                raise CallbackFailed(moment, name_of(callback), wrong)
+            row |= {name: plain(value) for name, value in added.items()}
+        self.why = "; ".join(wishes)
+
+
+def name_of(callback: Callback) -> str:
+    """What a callback is called."""
+    return str(getattr(callback, "__qualname__", type(callback).__qualname__))
+
+
+def _names(added: object) -> list[str]:
+    return list(added) if isinstance(added, Mapping) else []
+
+
+def _refuse(added: object, row: Row, before: set[str]) -> str:
+    """Why ``added`` cannot be added to a row; empty if it can."""
+    if not isinstance(added, Mapping):
+        return f"returned {shown(added)}: nothing, or numbers by their names"
+    for name, value in added.items():
+        if not (isinstance(name, str) and name.isidentifier()):
+            return f"returned {shown(name)} as a name: letters, digits and _"
+        if name in row or name in TAKEN:
+            return f"returned {name}, which is recorded already: choose another name"
+        number = plain(value)
+        if not isinstance(number, Real) or isinstance(number, bool):
+            return f"returned {name} = {shown(value)}: a number is recorded"
+    if before != set(added):
+        names = ", ".join(sorted(before)) or "nothing"
+        return f"returned {', '.join(added) or 'nothing'}, but {names} before: the same every time"
+    return ""
