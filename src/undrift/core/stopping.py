@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from undrift.core.params import (
     BadParameters,
@@ -57,12 +57,12 @@ class Goal:
             }
         return {}
 
-    def column(self, row: Mapping[str, Any]) -> str:
+    def column(self, row: Mapping[str, float]) -> str:
         """The name of the number in the rows of a run."""
         known = (name for name in USUAL if row.get(name) is not None)
         return self.metric or next(known, "loss")
 
-    def missing(self, row: Mapping[str, Any]) -> dict[str, str]:
+    def missing(self, row: Mapping[str, float]) -> dict[str, str]:
         """The complaint about a metric that a run does not record, by its field in a spec."""
         if self.metric is None or self.metric in row:
             return {}
@@ -134,7 +134,7 @@ class Waiting:
     rows: int = 0
     """Rows since then."""
 
-    def see(self, rule: EarlyStopping, row: Mapping[str, Any]) -> None:
+    def see(self, rule: EarlyStopping, row: Mapping[str, float]) -> None:
         """Take in another row."""
         column = rule.column(row)
         value = float(row.get(column, math.nan))
@@ -143,7 +143,7 @@ class Waiting:
         else:
             better = rule.better(column, value, self.value, rule.min_delta)
         if better:
-            self.value, self.round, self.rows = value, row["round"], 0
+            self.value, self.round, self.rows = value, int(row["round"]), 0
         else:
             self.rows += 1
 

@@ -84,6 +84,8 @@ class Objective:
     needs: ClassVar[tuple[Need, ...]] = ()
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
+    file: ClassVar[str] = ""
+    """The user's file it is from, relative to the spec that names it."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

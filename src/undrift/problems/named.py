@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
 
 from undrift.core.params import (
     BadParameters,
@@ -23,6 +23,7 @@ from undrift.core.params import (
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from torch import nn
 
     from undrift.core.problem import Problem
     from undrift.data.images import ImageSet
@@ -54,8 +55,8 @@ class Named:
     title: ClassVar[str]
     objectives: ClassVar[bool] = False
     """Whether the local loss can be chosen."""
-    judged: ClassVar[Literal["gap", "accuracy"]] = "gap"
-    """The metric that targets are set for."""
+    judged: ClassVar[Literal["gap", "accuracy"] | None] = "gap"
+    """The metric that targets are set for, if that is known before the problem is built."""
     chance: ClassVar[Mapping[str, str]] = {"split": "data"}
     """What a seed can decide, in words: the ``split`` (or the data), the ``start``."""
     held: ClassVar[tuple[str, ...]] = ()
@@ -66,10 +67,11 @@ class Named:
     precision: str | None = None
     """Of matrix products on a GPU, where it can be chosen."""
 
-    def __init_subclass__(cls, **kwargs: object) -> None:
+    def __init_subclass__(cls, *, register: bool = True, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-        registry[cls.name] = cls
+        if register:
+            registry[cls.name] = cls
 
     def __post_init__(self) -> None:
         if problems := check(self.name, type(self), vars(self)) or self.conditions():
@@ -414,8 +416,12 @@ class Images(Named):
     name = "images"
     title = "a neural network on images: digits, MNIST, CIFAR, Tiny-ImageNet or a folder"
     objectives = True
-    judged: ClassVar[Literal["gap", "accuracy"]] = "accuracy"
+    judged: ClassVar[Literal["gap", "accuracy"] | None] = "accuracy"
     chance: ClassVar[Mapping[str, str]] = {"split": "split", "start": "first weights"}
+    own_network: ClassVar[Callable[..., object] | None] = None
+    """Makes a network of the user's from what it takes of the data: see ``_network``."""
+    own_data: ClassVar[Callable[..., object] | None] = None
+    """Makes data of the user's."""
 
     data: str = "digits"
     folder: str | None = None
@@ -443,6 +449,12 @@ class Images(Named):
         if self.augment != "none" and self.data not in ("cifar10", "cifar100", "tiny-imagenet"):
             text = f"is made for cifar10, cifar100 and tiny-imagenet; leave it out for {self.data}"
             problems["augment"] = f"augment = {self.augment!r} {text}"
+        if self.own_network and self.projection:
+            text = f"is for the networks of undrift; leave it out for {self.model}"
+            problems["projection"] = f"projection {text}"
+        for name in ("folder", "train", "test") if self.own_data else ():
+            if getattr(self, name) is not None:
+                problems[name] = f"{name} is for the data sets of undrift; leave it out"
         return problems
 
     def drawn(self, what: Collection[str], seed: int) -> Self:
@@ -455,29 +467,12 @@ class Images(Named):
 
     def build(self, objective: Objective | None = None) -> Neural:
         from undrift.data.augment import presets
-        from undrift.models import build, with_projection
         from undrift.problems.neural.problem import Neural
 
         images = self._images()
-        channels, height, width = images.images.shape[1:]
-        if height != width:
-            text = (
-                f"the networks here take square images; those of {self.data} are {height} x {width}"
-            )
-            raise BadParameters(self.name, {"data": text})
-        options: dict[str, object] = {}
-        if self.hidden:
-            options["hidden"] = (self.hidden,) * 2 if self.model == "mlp" else self.hidden
-        if self.model == "resnet18-3x3":
-            options["init"] = "torch"  # FedACG's code leaves torch's own initialisation
-        start = self.seed if self.start_seed is None else self.start_seed
-        net = build(self.model, channels, height, len(images.classes), seed=start, **options)
-        if self.projection:
-            width = 256 if self.projection is True else self.projection
-            net = with_projection(net, width, seed=start)
         split = self.seed if self.split_seed is None else self.split_seed
         return Neural(
-            net,
+            self._network(images),
             images,
             _split(self, images.labels.numpy(), split),
             pipeline=None if self.augment == "none" else presets[self.augment](self.data),
@@ -486,9 +481,47 @@ class Images(Named):
             training=self.training,
         )
 
+    def _network(self, images: ImageSet) -> nn.Module:
+        from torch import nn
+
+        from undrift.models import build, with_projection
+        from undrift.models.net import seeded
+
+        start = self.seed if self.start_seed is None else self.start_seed
+        shape = tuple(images.images.shape[1:])
+        if self.own_network:
+            about: dict[str, object] = {"shape": shape, "classes": len(images.classes)}
+            if len(shape) == 3:
+                about |= {"channels": shape[0], "size": shape[1]}
+            with seeded(start):
+                made = type(self).own_network(**about)  # type: ignore[misc]
+            if not isinstance(made, nn.Module):
+                raise TypeError(f"{self.model} gives a {type(made).__name__}, not an nn.Module")
+            return made
+        if len(shape) != 3 or shape[1] != shape[2]:
+            sizes = " x ".join(map(str, shape[-2:]))
+            text = f"the networks here take square images; those of {self.data} are {sizes}"
+            raise BadParameters(self.name, {"data": text})
+        channels, height, width = shape
+        options: dict[str, object] = {}
+        if self.hidden:
+            options["hidden"] = (self.hidden,) * 2 if self.model == "mlp" else self.hidden
+        if self.model == "resnet18-3x3":
+            options["init"] = "torch"  # FedACG's code leaves torch's own initialisation
+        net = build(self.model, channels, height, len(images.classes), seed=start, **options)
+        if self.projection:
+            width = 256 if self.projection is True else self.projection
+            net = with_projection(net, width, seed=start)
+        return net
+
     def _images(self) -> ImageSet:
         from undrift.data.images import load_images
 
+        if self.own_data:
+            from undrift.models.net import seeded
+
+            with seeded(0):
+                return _as_images(type(self).own_data(), self.data)  # type: ignore[misc]
         if self.train and self.test:
             return load_images(self.data, self.folder, (self.train, self.test))
         images = load_images(self.data, self.folder)
@@ -496,6 +529,30 @@ class Images(Named):
             return images
         sizes = self.train or len(images.labels), self.test or len(images.test_labels)
         return load_images(self.data, self.folder, sizes)
+
+
+def _as_images(found: Any, name: str) -> ImageSet:
+    """Data of the user's: an image set, or the training and the test samples with their labels."""
+    import torch
+
+    from undrift.data.images import ImageSet
+
+    if isinstance(found, ImageSet):
+        return found
+    try:
+        train, test = found
+        x, y = map(torch.as_tensor, train)
+        test_x, test_y = map(torch.as_tensor, test)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(found).__name__
+        raise TypeError(
+            f"{name} gives a {kind}: an undrift.data.ImageSet, or (inputs, labels), (test inputs, "
+            "test labels)"
+        ) from None
+    if y.is_floating_point() or test_y.is_floating_point():
+        raise TypeError(f"{name} gives labels that are {y.dtype}: whole numbers, from 0 on")
+    classes = tuple(map(str, range(1 + int(max(y.max(), test_y.max())))))
+    return ImageSet(x, y.long(), test_x, test_y.long(), classes, name)
 
 
 def _whole(problem: LogisticRegression | Images, what: str) -> str:

@@ -34,7 +34,7 @@ from undrift.runs.followers import follow, meet, shared
 from undrift.runs.journal import Key, key_of
 from undrift.runs.keep import carry_out
 from undrift.runs.prepare import build, placed, ready, resolve
-from undrift.runs.results import BestModel, Recorded, Run, Runs, history
+from undrift.runs.results import BestModel, Recorded, Run, Runs, distrust, history
 from undrift.runs.script import describe
 from undrift.runs.trial import Rules
 from undrift.spec import writer
@@ -304,7 +304,8 @@ def resume(
     if wrong:
         raise BadParameters("resume", wrong)
     if not place.from_python:
-        spec = load_spec(place.file("spec.toml"), code=None if trust else _refuse_code)
+        trusting = "undrift.resume(folder, trust=True)"
+        spec = load_spec(place.file("spec.toml"), code=None if trust else distrust(trusting))
         return _run(make(spec), place.path, False, loggers, emit, jobs)
     if method is None or problem is None:
         raise BadFolder(place.from_python)
@@ -449,13 +450,6 @@ def _text(document: Mapping[str, object]) -> str:
     found = without(plain(document), ())
     assert isinstance(found, dict)
     return writer.toml(found)
-
-
-def _refuse_code(files: Mapping[str, Sequence[str]]) -> None:
-    raise BadFolder(
-        f"{', '.join(files)}: Python code in the folder, which would be executed. If you trust it: "
-        "undrift.resume(folder, trust=True)"
-    )
 
 
 def _both(on_event: Emit | None, watch: Callable[[Row], None] | None) -> Emit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,6 +22,7 @@ from undrift.engines.named import registry as engines
 from undrift.problems.named import find
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.lines import Keys
+from undrift.spec.plugins import line_in
 from undrift.spec.schema import Entry, Spec, changed
 from undrift.theory import prescribe
 
@@ -57,7 +59,7 @@ class Task:
     written: Method
     """The method as it was given, with hyper-parameters that theory was to set."""
     file: str | None = None
-    """The user's file the method is from."""
+    """The user's file the method is from, or else the problem or a part of it."""
     needs: Needs | None = None
 
     def engine(self, seed: int) -> Engine:
@@ -199,17 +201,30 @@ def build_all(
             why = str(error) or "too little is free"
             text = f"{spec.problem_name} of this size does not fit into memory ({why})"
             complaints.append(spec.origin.complaint(("problem",), text))
-        except (ValueError, OSError, RuntimeError) as error:
+        except Exception as error:
+            own = spec.problem_file or spec.calls or (objective and objective.file)
+            if not own and not isinstance(error, ValueError | OSError | RuntimeError):
+                raise
             if isinstance(error, BadParameters) and "objective" in error.problems:
                 complaints.append(spec.complaint(i, "objective", error.problems["objective"]))
                 continue
-            text = f"seed {seed}: {error}" if spec.anew else str(error)
+            text = _blamed(spec, error) or str(error)
+            text = f"seed {seed}: {text}" if spec.anew else text
             path: Keys = ("problem",)
-            if isinstance(error, BadData):
+            if isinstance(error, BadData) and spec.problem_file is None:
                 preset = find(spec.problem_name)[1]
                 path = ("problem", "name" if "data" in preset else "data")
             complaints.append(spec.origin.complaint(path, text))
     return problems
+
+
+def _blamed(spec: Spec, error: Exception) -> str:
+    """An error with the line of the user's file that it is from; empty if it is from none."""
+    folder = Path(spec.origin.source).parent
+    for file in spec.sources:
+        if line := line_in(error, (folder / file).absolute()):
+            return f"{file}:{line}: {type(error).__name__}: {error}"
+    return ""
 
 
 def together(digests: Sequence[str | None]) -> str | None:
@@ -257,4 +272,5 @@ def _task(
     except BadParameters as error:
         found = error.problems.items()
         raise BadSpec([say_where(("engine", field), text) for field, text in found]) from None
-    return dataclasses.replace(task, file=entry.file, needs=needs)
+    own = entry.file or spec.problem_file or next(iter(spec.sources), None)
+    return dataclasses.replace(task, file=own, needs=needs)

@@ -16,10 +16,11 @@ from undrift.core.problem import Problem, Unsupported
 from undrift.engines import Engine, Ledger
 from undrift.runs import models
 from undrift.runs.clients import PerClient, at_model
-from undrift.runs.folder import Folder, Outcome, Row
+from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 from undrift.runs.history import Frame, History, frame
 from undrift.runs.journal import Key, key_of
 from undrift.runs.outcome import in_words
+from undrift.spec.reader import Code
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
 
@@ -240,15 +241,21 @@ class Recorded:
             for o in self.outcomes
         }
 
-    def module(self, label: str, seed: int | None = None, best: bool = False) -> nn.Module:
-        """The trained network of a method, where the problem is a named network."""
+    def module(
+        self, label: str, seed: int | None = None, best: bool = False, trust: bool = False
+    ) -> nn.Module:
+        """The trained network of a method, where a spec says how to build it.
+
+        ``trust`` lets it execute the Python files that the folder brings.
+        """
         tensors = models.load(self.folder, label, seed, best)
         if self.folder.from_python:
             raise Unsupported(
                 f"{self.folder.path} describes its problem, but only the program that made it can "
                 "build that: give your own module the tensors in models, by load_state_dict"
             )
-        spec = load_spec(self.folder.file("spec.toml"))
+        code = None if trust else distrust("found.module(..., trust=True)")
+        spec = load_spec(self.folder.file("spec.toml"), code=code)
         problem = spec.problem_at(spec.seeds[0] if seed is None else seed).build()
         net = models.module(problem, problem.start())
         net.load_state_dict(tensors)
@@ -266,6 +273,18 @@ def _of_one(rows: Sequence[Row], label: str, seed: int | None) -> list[Row]:
     if not own or (seed is None and len(seeds) > 1) or (seed is not None and seed not in seeds):
         raise KeyError(missing(label, seed, map(key_of, rows)))
     return [row for row in own if seed is None or row["seed"] == seed]
+
+
+def distrust(remedy: str) -> Code:
+    """Refuses the code that a folder brings."""
+
+    def refuse(files: Mapping[str, Sequence[str]]) -> None:
+        raise BadFolder(
+            f"{', '.join(files)}: Python code in the folder, which would be executed. If you trust "
+            f"it: {remedy}"
+        )
+
+    return refuse
 
 
 def missing(label: object, seed: object, keys: Iterable[Key]) -> str:

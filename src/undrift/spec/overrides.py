@@ -18,9 +18,12 @@ SHORT = {
     "schedule": "name", "local": "name", "best": "metric",
 }  # fmt: skip
 """Tables that may be given by this one value alone."""
+WHOLE = ("problem", "network", "data", "judge", "stop")
+"""Tables that may not."""
 ALLOWED = ("method.FIELD", "method.LABEL.FIELD", "problem.PARAMETER", "cohort.FIELD",
            "reduction.FIELD", "objective.FIELD", "engine.OPTION", "judge.FIELD",
-           "schedule.FIELD", "local.FIELD", "stop.FIELD", "best.FIELD", *SETTINGS)  # fmt: skip
+           "schedule.FIELD", "local.FIELD", "stop.FIELD", "best.FIELD", "network.PARAMETER",
+           "data.PARAMETER", *SETTINGS)  # fmt: skip
 
 
 class Flag(NamedTuple):
@@ -81,11 +84,11 @@ def _targets(
     """The places a flag changes (one, or a field of every method that has it), or a complaint."""
     methods = tables(document)
     match path:
-        case (top,) if top not in ("problem", "method"):
+        case (top,) if top not in ("problem", "method", "network", "data"):
             return [path]
         case (top, _) if top in SHORT:
             return [path]
-        case ("problem" | "judge" | "stop" as top, _) if isinstance(document.get(top, {}), dict):
+        case (top, _) if top in WHOLE and isinstance(document.get(top, {}), dict):
             return [path]
         case ("method", name):
             taken = [fields(i, table) for i, table in enumerate(methods)]

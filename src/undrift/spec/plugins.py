@@ -1,28 +1,53 @@
-"""Methods from a user's file, without leaving them in the registry."""
+"""What a user's file defines, without leaving it in the registries."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import sys
 import traceback
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
+from typing import Any
 
 from undrift import methods
 from undrift.core.method import Method, registry
 from undrift.core.params import hints
+from undrift.objectives import Objective
+from undrift.objectives.base import registry as losses
+from undrift.problems.named import registry as problems
+from undrift.spec.functions import Maker
 
 
 class BadFile(ValueError):
-    """A file that holds no usable method: ``file``, ``line`` where it is known, and ``text``."""
+    """A file that cannot be used: ``file``, ``line`` where it is known, and ``text``."""
 
     def __init__(self, file: Path, text: str, line: int | None = None):
         self.file, self.text, self.line = file, text, line
         super().__init__(f"{file}{'' if line is None else f':{line}'}: {text}")
 
 
+@dataclasses.dataclass(frozen=True)
+class Plugin:
+    """What a user's file defines."""
+
+    file: Path
+    methods: list[type[Method]]
+    objectives: list[type[Objective]]
+    makers: dict[str, Maker]
+    """Its functions and other classes by their names."""
+
+
 def load(file: Path) -> list[type[Method]]:
-    """The methods that ``file`` defines. It is executed, as any module is."""
+    """The methods that ``file`` defines; it defines at least one."""
+    found = execute(file).methods
+    if not found:
+        raise BadFile(file, "defines no method; write a class that derives from undrift.Method")
+    return found
+
+
+def execute(file: Path) -> Plugin:
+    """Execute a file, as any module is, and return what it defines."""
     if not file.is_file():
         raise BadFile(file, "there is no such file")
     whole = file.absolute()  # as tracebacks have it
@@ -31,12 +56,16 @@ def load(file: Path) -> list[type[Method]]:
         raise BadFile(file, "not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look up annotations
-    before, bytecode = dict(registry), sys.dont_write_bytecode
+    registries: list[dict[str, Any]] = [registry, losses, problems]
+    before, bytecode = [dict(known) for known in registries], sys.dont_write_bytecode
     sys.dont_write_bytecode = True  # the user's folder stays as it is
     try:
         spec.loader.exec_module(module)
-        found = _methods(module)
-        for cls in found:
+        own = {k: v for k, v in vars(module).items() if _stands_in(v, module)}
+        classes = [cls for cls in own.values() if isinstance(cls, type)]
+        found = [cls for cls in classes if issubclass(cls, Method) and not cls.abstract]
+        objectives = [cls for cls in classes if issubclass(cls, Objective)]
+        for cls in (*found, *objectives):
             hints(cls)  # an annotation may be anything
     except KeyboardInterrupt:
         raise
@@ -46,15 +75,18 @@ def load(file: Path) -> list[type[Method]]:
         raise BadFile(file, f"{type(error).__name__}: {what}", line) from error
     finally:
         sys.dont_write_bytecode = bytecode
-        registry.clear()
-        registry.update(before)
-    if not found:
-        raise BadFile(file, "defines no method; write a class that derives from undrift.Method")
-    for cls in found:
-        if cls.__name__ in methods.__all__:
-            text = f"{cls.__name__} is a method of undrift already: choose another name"
-            raise BadFile(file, text)
-    return found
+        for known, entries in zip(registries, before, strict=True):
+            known.clear()
+            known.update(entries)
+    for kind, names, others in (
+        ("a method", [cls.__name__ for cls in found], methods.__all__),
+        ("an objective", [cls.__name__ for cls in objectives], losses),
+    ):
+        for name in names:
+            if name in others:
+                raise BadFile(file, f"{name} is {kind} of undrift already: choose another name")
+    makers = {k: v for k, v in own.items() if v not in found and v not in objectives}
+    return Plugin(file, found, objectives, makers)
 
 
 def line_in(error: BaseException, file: Path) -> int | None:
@@ -66,13 +98,7 @@ def line_in(error: BaseException, file: Path) -> int | None:
     return lines[-1] if lines else None
 
 
-def _methods(module: ModuleType) -> list[type[Method]]:
-    """The concrete methods whose classes stand in ``module``."""
-    return [
-        cls
-        for cls in vars(module).values()
-        if isinstance(cls, type)
-        and issubclass(cls, Method)
-        and not cls.abstract
-        and cls.__module__ == module.__name__
-    ]
+def _stands_in(thing: object, module: ModuleType) -> bool:
+    """Whether a function or a class is defined in ``module``, not imported there."""
+    kinds = (type, FunctionType)
+    return isinstance(thing, kinds) and getattr(thing, "__module__", "") == module.__name__

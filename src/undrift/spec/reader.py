@@ -37,8 +37,10 @@ from undrift.engines.named import registry as engines
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.problems import named as catalog
+from undrift.problems.by_file import OBJECTIVE, OF_IMAGES, own_images, own_problem
 from undrift.spec import plugins
 from undrift.spec.errors import BadSpec, Complaint, Complaints, Origin, Place
+from undrift.spec.functions import NAMES, Call, Maker, Unfit, parameters
 from undrift.spec.lines import Keys, locate
 from undrift.spec.overrides import Flag, override, tables
 from undrift.spec.schema import (
@@ -107,13 +109,15 @@ def parse(
     """
     document, lines = _parsed(text, source)
     origin, flags, folder = Origin(source, lines), list(flags), Path(source).parent
-    spec = Reader(document, origin, folder).spec(flags)
-    given = tables(document)
-    if not any("file" in table for table in given):
+    first = Reader(document, origin, folder)
+    spec, calls = first.spec(flags), own_tables(first.document)
+    if spec is not None and not calls:
         return spec
     if code:
-        code(_files(given))
-    return Reader(document, origin, folder, _load(given, origin, folder)).spec(flags)
+        code(_files(calls))
+    spec = Reader(document, origin, folder, _load(calls, origin, folder)).spec(flags)
+    assert spec is not None  # everything is loaded
+    return spec
 
 
 def _parsed(text: str, source: str) -> tuple[Values, Mapping[Keys, int]]:
@@ -139,50 +143,90 @@ def _bad(text: str, source: str, line: int | None = None) -> BadSpec:
     return BadSpec([Complaint((), text, Place(source, line))])
 
 
-def _files(given: Sequence[Values]) -> dict[str, list[str]]:
-    """The users' files, with the labels of the methods that are from each."""
+def own_tables(document: Values) -> dict[Keys, Values]:
+    """The tables of a document that name a file of the user's, by their places."""
+    places: list[tuple[Keys, object]] = [
+        ((key,), document.get(key)) for key in ("problem", "network", "data", "objective")
+    ]
+    for i, table in enumerate(tables(document)):
+        places += [(("method", i), table), (("method", i, "objective"), table.get("objective"))]
+    return {path: table for path, table in places if isinstance(table, dict) and "file" in table}
+
+
+def _files(calls: Mapping[Keys, Values]) -> dict[str, list[str]]:
+    """The users' files, with what is from each: labels of methods, names of the rest."""
     files: dict[str, list[str]] = {}
-    for table in given:
-        if "file" in table:
-            files.setdefault(table["file"], []).append(str(table.get("label", table["name"])))
-    return files
+    for table in calls.values():
+        files.setdefault(table["file"], []).append(str(table.get("label", table["name"])))
+    return {file: list(dict.fromkeys(names)) for file, names in files.items()}
 
 
-def _load(given: Sequence[Values], origin: Origin, folder: Path) -> dict[int, type[Method]]:
-    """The classes of the methods that are from users' files, by their position in the spec."""
-    own, complaints = {}, Complaints(origin)
-    load_once = cache(plugins.load)
-    for i, table in enumerate(given):
-        if "file" not in table:
-            continue
+@dataclasses.dataclass
+class Own:
+    """What is from users' files, by its place in the spec."""
+
+    methods: dict[Keys, type[Method]] = dataclasses.field(default_factory=dict)
+    objectives: dict[Keys, type[Objective]] = dataclasses.field(default_factory=dict)
+    makers: dict[Keys, Maker] = dataclasses.field(default_factory=dict)
+
+
+def _load(calls: Mapping[Keys, Values], origin: Origin, folder: Path) -> Own:
+    """Execute the files of users, and find in them what the spec names."""
+    own, complaints = Own(), Complaints(origin)
+    execute = cache(plugins.execute)
+    for path, table in calls.items():
         try:
-            found = {fold(cls.__name__): cls for cls in load_once(folder / table["file"])}
+            found = execute(folder / table["file"])
         except plugins.BadFile as error:
-            complaints.add(("method", i, "file"), str(error))
+            complaints.add((*path, "file"), str(error))
             continue
-        if cls := found.get(fold(table["name"])):
-            own[i] = cls
+        kind = str(path[0] if len(path) == 2 else path[-1])  # ("method", i), or what a key says
+        if kind == "method":
+            _choose(own.methods, found.methods, kind, path, table, complaints)
+        elif kind == "objective":
+            _choose(own.objectives, found.objectives, kind, path, table, complaints)
+            if path in own.objectives:
+                own.objectives[path].file = table["file"]
         else:
-            names = [cls.__name__ for cls in found.values()]
-            text = unknown(f"method of {table['file']}", table["name"], names)
-            complaints.add(("method", i, "name"), text)
+            _choose(own.makers, found.makers.values(), kind, path, table, complaints)
     if complaints.found:
         raise BadSpec(complaints.found)
     return own
+
+
+Found = TypeVar("Found", bound=Callable[..., object])
+
+
+def _choose(
+    own: dict[Keys, Found],
+    found: Iterable[Found],
+    kind: str,
+    path: Keys,
+    table: Values,
+    complaints: Complaints,
+) -> None:
+    """Take the one that ``table`` names, or complain that the file has no such thing."""
+    known = {fold(one.__name__): one for one in found}
+    if one := known.get(fold(table["name"])):
+        own[path] = one
+        return
+    names = [one.__name__ for one in known.values()]
+    text = unknown(f"{kind} of {table['file']}", table["name"], names)
+    complaints.add((*path, "name"), text)
 
 
 @dataclasses.dataclass
 class Reader:
     """One reading of a document.
 
-    ``folder`` is where the files that it names must be, ``own`` the classes of the methods from
-    these files; without it such methods are only checked as far as they are known.
+    ``folder`` is where the files that it names must be, ``own`` what is from these files; without
+    it that is only checked as far as it is known.
     """
 
     document: Values
     origin: Origin
     folder: Path
-    own: Mapping[int, type[Method]] | None = None
+    own: Own | None = None
     kind: type[catalog.Named] | None = None
     clients: int | None = None
 
@@ -190,8 +234,11 @@ class Reader:
         self.complaints = Complaints(self.origin)
         self.complain = self.complaints.add
 
-    def spec(self, flags: Sequence[str | Flag]) -> Spec:
-        """The spec, without the methods that are not loaded; raises :class:`BadSpec`."""
+    def spec(self, flags: Sequence[str | Flag]) -> Spec | None:
+        """The spec, without the methods that are not loaded; raises :class:`BadSpec`.
+
+        ``None`` if the problem, its network or its data are not loaded.
+        """
         if ITEM in self.document and "problem" not in self.document:
             text = "an item of a paper that runs other specs: give its name to undrift reproduce"
             raise BadSpec([self.origin.complaint((ITEM,), text)])
@@ -199,7 +246,8 @@ class Reader:
         self.document = override(self.document, flags, self.settable, self.complaints, more=more)
         methods = tables(self.document)
         settings = self.settings()
-        problem_name, problem = self.problem()
+        calls = {key: self.call((key,), OF_IMAGES) for key in ("network", "data")}
+        problem_name, problem = self.problem(calls)
         settings["objective"] = self.objective(self.document, ())
         settings |= self.stepping(self.document, ())
         self.judge_targets()
@@ -212,19 +260,23 @@ class Reader:
             self.complain(("method",), "write [[method]], with two brackets")
         elif not methods:
             self.complain(("method",), "no methods: add a [[method]] with its name")
-        if self.complaints.found or problem is None:
+        if self.complaints.found:
             raise BadSpec(self.complaints.found)
+        if problem is None:
+            return None
         entries = tuple(entry for entry in found if entry)
-        files = sorted({entry.file for entry in entries if entry.file})
+        own = own_tables(self.document) if self.own else {}
+        files = sorted({table["file"] for table in own.values()})
         sources = {file: (self.folder / file).read_bytes() for file in files}
-        settings |= {"problem": problem, "problem_name": problem_name}
+        settings |= {"problem": problem, "problem_name": problem_name, **calls}
+        settings["problem_file"] = own.get(("problem",), {}).get("file")
         return Spec(**settings, entries=entries, sources=sources, origin=self.origin)
 
     # The top.
 
     def settings(self) -> Values:
         """The values that are right; the others have complaints."""
-        others = {"problem", "method", ITEM, *CHOICES, *READ}
+        others = {"problem", "network", "data", "method", ITEM, *CHOICES, *READ}
         given = {"engine": "simulate"} | self.document
         given = {key: value for key, value in given.items() if key not in others}
         options: Values = {}
@@ -234,7 +286,7 @@ class Reader:
             if wrong := check("", Settings, {"engine": given["engine"]}).get("engine"):
                 self.complain(("engine", "name"), wrong)
                 del given["engine"]
-        names = [*SETTINGS, "problem", "method"]
+        names = [*SETTINGS, "problem", "network", "data", "method"]
         good = fields(Settings, given, (), self.complaints, names=names)
         if engine := good.get("engine"):
             cls, kind = engines[engine].options, f"option of the engine {engine}"
@@ -249,10 +301,11 @@ class Reader:
 
     def judge_targets(self) -> None:
         """Refuse a target that the problem cannot measure."""
-        if self.kind and self.kind.judged == "accuracy" and "target" in self.document:
+        judged = self.kind.judged if self.kind else None
+        if self.kind and judged == "accuracy" and "target" in self.document:
             text = "is not known, so there is no gap to aim at: use target_accuracy"
             self.complain(("target",), f"the optimum of {self.kind.name} {text}")
-        if self.kind and self.kind.judged != "accuracy" and "target_accuracy" in self.document:
+        if self.kind and judged == "gap" and "target_accuracy" in self.document:
             text = f"{self.kind.name} measures no accuracy: use target, which is a gap"
             self.complain(("target_accuracy",), text)
 
@@ -355,14 +408,20 @@ class Reader:
             text = 'a name, as "FedLC", or a table with one, as {name = "MOON", mu = 1.0}'
             self.complain(path, f"objective is {text}")
             return None
-        cls = objectives.find(name)
+        if "file" in values:
+            self.judge_file(path, values.pop("file"))
+            cls = self.own.objectives.get(path) if self.own else None
+            if cls is None:
+                return None
+        else:
+            cls = objectives.find(name)
         if cls is None:
             self.complain((*path, "name"), unknown("objective", name, sorted(losses)))
             return None
         return structure(cls, values, path, self.complaints, kind=f"parameter of {cls.__name__}")
 
-    def problem(self) -> tuple[str, catalog.Named | None]:
-        """The name and the parameters of the problem."""
+    def problem(self, calls: Mapping[str, Call | None]) -> tuple[str, catalog.Named | None]:
+        """The name and the parameters of the problem, with a network and data of the user's."""
         table, names = self.document.get("problem"), ", ".join(catalog.registry)
         if isinstance(table, list):
             self.complain(("problem",), "write [problem], with one bracket: a spec has one problem")
@@ -374,24 +433,103 @@ class Reader:
         if not isinstance(name, str):
             self.complain(("problem", "name"), f"name is missing: one of {names}")
             return "", None
-        try:
-            self.kind, preset = catalog.find(name)
-        except ValueError as error:
-            self.complain(("problem", "name"), str(error))
-            return "", None
-        values = preset | {key: value for key, value in table.items() if key != "name"}
+        preset: Values = {}
+        if "file" in table:
+            self.kind = self.own_problem(name, table["file"])
+        else:
+            try:
+                self.kind, preset = catalog.find(name)
+            except ValueError as error:
+                self.complain(("problem", "name"), str(error))
+        if self.kind is None:
+            return name, None
+        values = preset | {key: value for key, value in table.items() if key not in NAMES}
+        if not self.completed(calls, values):
+            return name, None
         clients = values.get("clients", getattr(self.kind, "clients", None))
-        if fits(clients, hints(self.kind)["clients"]):
+        if "clients" in hints(self.kind) and fits(clients, hints(self.kind)["clients"]):
             self.clients = clients
         kind = f"parameter of {self.kind.name}"
         return name, structure(self.kind, values, ("problem",), self.complaints, kind=kind)
+
+    def own_problem(self, name: str, file: object) -> type[catalog.Named] | None:
+        """The kind of a problem from a file; ``None`` if it is not loaded, or wrong."""
+        self.judge_file(("problem",), file)
+        if name in catalog.registry:
+            text = f"{name} is a problem of undrift already: choose another name"
+            self.complain(("problem", "name"), text)
+        if self.own is None:
+            return None
+        maker = self.own.makers[("problem",)]
+        try:
+            return own_problem(maker, parameters(maker, (OBJECTIVE,)))
+        except Unfit as error:
+            self.complain(("problem", "name"), f"{file}: {error}")
+            return None
+
+    def completed(self, calls: Mapping[str, Call | None], values: Values) -> bool:
+        """Whether a network and data of the user's, if the spec has some, are with the problem."""
+        asked = [key for key in calls if key in self.document]
+        if not asked:
+            return True
+        if self.kind is not catalog.Images:
+            for key in asked:
+                text = f"[{key}] goes with the problem images; this one has a {key} of its own"
+                self.complain((key,), text)
+            return False
+        found = {key: call for key, call in calls.items() if call is not None}
+        if len(found) < len(asked):
+            return False
+        names = {{"network": "model"}.get(key, key): call.name for key, call in found.items()}
+        for field, name in names.items():
+            if values.get(field, name) != name:
+                text = f"{field} = {values[field]!r} is not {name}, which the spec has a file for"
+                self.complain(("problem", field), f"{text}: leave it out")
+        self.kind = own_images(calls["network"], calls["data"], names)
+        return True
+
+    def call(self, path: Keys, offered: Sequence[str]) -> Call | None:
+        """A function of the user's with its parameters; ``None`` if it is not loaded, or wrong."""
+        key, table = path[0], self.document.get(str(path[0]))
+        if table is None:
+            return None
+        if not isinstance(table, dict):
+            self.complain(path, f"write [{key}], a table with a file and a name")
+            return None
+        for needed in NAMES:
+            if not isinstance(table.get(needed), str):
+                self.complain(
+                    (*path, needed), f"{needed} is missing: [{key}] has a file and a name"
+                )
+                return None
+        self.judge_file(path, table["file"])
+        maker = self.own.makers.get(path) if self.own else None
+        if maker is None:
+            return None
+        given = {name: value for name, value in table.items() if name not in NAMES}
+        try:
+            declared = parameters(maker, offered)
+        except Unfit as error:
+            self.complain((*path, "name"), f"{table['file']}: {error}")
+            return None
+        kind = f"parameter of {maker.__name__}"
+        values = structure(declared, given, path, self.complaints, kind=kind)
+        return None if values is None else Call(table["file"], maker.__name__, maker, values)
+
+    def judge_file(self, path: Keys, file: object) -> None:
+        """Complain about a file that is not there, or not where a spec may have it."""
+        if not self.inside(file):
+            text = "a Python file in the folder of the spec or below it"
+            self.complain((*path, "file"), not_allowed("file", file, text))
+        elif not (self.folder / str(file)).is_file():
+            self.complain((*path, "file"), f"{self.folder / str(file)}: there is no such file")
 
     # The methods.
 
     def known(self, i: int, table: Values) -> type[Method] | None:
         """The class of the i-th method, unless it has none or is not loaded."""
         if "file" in table:
-            return (self.own or {}).get(i)
+            return self.own.methods.get(("method", i)) if self.own else None
         name = table.get("name")
         return methods.find(name) if isinstance(name, str) else None
 
@@ -425,11 +563,8 @@ class Reader:
             self.complain(("method", i, "name"), text)
         elif file is None:
             self.complain(("method", i, "name"), unknown("method", name, methods.__all__))
-        elif not self.inside(file):
-            text = "a Python file in the folder of the spec or below it"
-            self.complain(("method", i, "file"), not_allowed("file", file, text))
-        elif not (self.folder / file).is_file():
-            self.complain(("method", i, "file"), f"{self.folder / file}: there is no such file")
+        else:
+            self.judge_file(("method", i), file)
         return isinstance(name, str) and file is not None
 
     def inside(self, file: object) -> bool:

@@ -24,6 +24,7 @@ from undrift.objectives import Objective
 from undrift.problems.named import Named
 from undrift.spec import writer
 from undrift.spec.errors import Complaint, Origin
+from undrift.spec.functions import Call
 from undrift.spec.lines import Keys
 
 Values = dict[str, Any]
@@ -152,6 +153,11 @@ class Spec(Settings):
     problem: Named
     """The parameters of the problem."""
     problem_name: str
+    problem_file: str | None = None
+    """The user's file the problem is from, relative to the spec."""
+    network: Call | None = None
+    data: Call | None = None
+    """A network and data of the user's, for the problem images."""
     entries: tuple[Entry, ...]
     engine_options: object = dataclasses.field(
         default_factory=engines.registry["simulate"].options, compare=False
@@ -195,9 +201,17 @@ class Spec(Settings):
             del top["steps"]
         if options := changed(self.engine_options):
             top["engine"] = {"name": self.engine, **options}
-        problem = {"name": self.problem_name, **values(self.problem)}
+        file = {} if self.problem_file is None else {"file": self.problem_file}
+        problem = {"name": self.problem_name, **file, **values(self.problem)}
+        own = {name: call.table() for name, call in self.calls.items()}
         methods = [self._table(entry) for entry in self.entries]
-        return as_toml(top | {"problem": problem, "method": methods})
+        return as_toml(top | {"problem": problem, **own, "method": methods})
+
+    @property
+    def calls(self) -> dict[str, Call]:
+        """The network and the data of the user's, as far as the spec has them."""
+        both = {"network": self.network, "data": self.data}
+        return {name: call for name, call in both.items() if call is not None}
 
     def toml(self) -> str:
         """The document as a file."""
@@ -286,7 +300,8 @@ def _plain(value: object) -> object:
     elif isinstance(value, Schedule | Optimiser):
         value = {"name": value.name, **values(value)}
     elif dataclasses.is_dataclass(value):
-        value = {"name": type(value).__name__, **values(value)}
+        file = {"file": value.file} if isinstance(value, Objective) and value.file else {}
+        value = {"name": type(value).__name__, **file, **values(value)}
     if isinstance(value, Mapping):
         return as_toml(value)
     if isinstance(value, (list, tuple)):

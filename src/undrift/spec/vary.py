@@ -19,6 +19,8 @@ def varied(document: Table) -> str:
     """
     vary, problem = document.get("vary", USUAL["vary"]), document.get("problem", {})
     words = {"draws": _draws(document, problem)}
+    if "file" in problem and "seed" in problem:
+        words["split"] = ["data"]
     try:
         kind, _ = catalog.find(str(problem.get("name")))
         words |= {part: [word] for part, word in kind.chance.items()}

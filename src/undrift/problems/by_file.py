@@ -1,0 +1,92 @@
+"""Problems, networks and data of the user's, as a spec names them by their file."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from undrift.core.params import BadParameters, fields, hints
+from undrift.problems.named import Images, Named
+
+if TYPE_CHECKING:
+    from undrift.core.problem import Problem
+    from undrift.objectives import Objective
+
+OBJECTIVE = "objective"
+"""The parameter of a problem that takes the local loss a spec chose."""
+OF_IMAGES = ("channels", "size", "shape", "classes")
+"""What a network is told of the data it is for."""
+
+
+class OwnProblem(Named, register=False):
+    """A problem that a function of the user's makes."""
+
+    maker: ClassVar[Callable[..., object]]
+
+    @property
+    def least_bytes(self) -> int:
+        return 0  # only the function knows
+
+    def build(self, objective: Objective | None = None) -> Problem:
+        from undrift.core.problem import Problem
+        from undrift.models.net import seeded
+
+        if objective is not None and not self.objectives:
+            text = f"{self.name} takes no objective: leave it out, or give it such a parameter"
+            raise BadParameters(self.name, {"objective": text})
+        given: dict[str, object] = {OBJECTIVE: objective} if self.objectives else {}
+        own = {name: getattr(self, name) for name in hints(type(self))}
+        with seeded(own.get("seed", 0)):  # weights that the function does not seed itself
+            problem = type(self).maker(**own, **given)
+        if not isinstance(problem, Problem):
+            kind = type(problem).__name__
+            raise TypeError(f"{self.name} gives a {kind}, not a Problem such as undrift.Neural")
+        return problem
+
+    def fixed(self, what: str) -> str:
+        if what in self.chance:
+            return ""
+        takes = "has one seed, which split varies" if self.chance else "has no parameter seed"
+        return f"{self.name} {takes}"
+
+
+def own_problem(maker: Callable[..., object], declared: type) -> type[OwnProblem]:
+    """The kind of problem that a function makes, whose parameters are ``declared``."""
+    name = declared.__name__
+    seeded = "seed" in hints(declared)
+    body: dict[str, object] = {
+        "__doc__": declared.__doc__ or f"The problem of {name}.",
+        "__annotations__": dict(hints(declared)),
+        "name": name,
+        "title": (declared.__doc__ or name).strip().partition("\n")[0],
+        "maker": staticmethod(maker),
+        "objectives": OBJECTIVE in inspect.signature(maker).parameters,
+        "judged": None,
+        "chance": {"split": "data"} if seeded else {},
+    }
+    for field in fields(declared):
+        if field.default is not dataclasses.MISSING:
+            body[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            body[field.name] = dataclasses.field(default_factory=field.default_factory)
+    return type(name, (OwnProblem,), body, register=False)
+
+
+def own_images(
+    network: Callable[..., object] | None,
+    data: Callable[..., object] | None,
+    names: Mapping[str, str],
+) -> type[Images]:
+    """``images`` with a network or data of the user's; ``names`` are what they are called."""
+    fixed: Mapping[str, type] = dict.fromkeys(names, str)
+    body: dict[str, object] = {
+        "__doc__": Images.__doc__,
+        "__annotations__": dict(fixed),
+        "name": Images.name,
+        "own_network": None if network is None else staticmethod(network),
+        "own_data": None if data is None else staticmethod(data),
+        **names,
+    }
+    return type("Images", (Images,), body, register=False)

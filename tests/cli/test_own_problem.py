@@ -1,0 +1,285 @@
+"""Problems, networks, data and objectives of one's own, in a spec by their files."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from tests.cli.stopping import after, rows
+
+import undrift as ud
+from undrift.cli import main
+from undrift.cli import run as verb
+from undrift.objectives.base import registry as losses
+from undrift.problems.named import registry as problems
+from undrift.runs.folder import BadFolder, Folder
+from undrift.spec.errors import BadSpec
+from undrift.spec.reader import load
+
+CODE = """\
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import undrift as ud
+from undrift.core import Count, Positive
+
+Path("executed").touch()
+
+
+def points(clients: Count = 4, spread: Positive = 1.0, seed: int = 0) -> ud.Problem:
+    draw = torch.Generator().manual_seed(seed)
+    y = torch.arange(120) % 2
+    x = torch.randn(120, 3, generator=draw) + spread * y[:, None]
+    net = nn.Linear(3, 2)
+    return ud.Neural(net, (x, y), ud.data.iid(120, clients=clients, seed=seed), test=0.2)
+
+
+def losing(objective: ud.objectives.Objective | None = None) -> ud.Problem:
+    x, y = torch.randn(40, 3), torch.arange(40) % 2
+    return ud.Neural(nn.Linear(3, 2), (x, y), ud.data.iid(40, clients=4), objective=objective)
+
+
+def untyped(clients=3) -> ud.Problem: ...
+
+
+def tensors(start: torch.Tensor) -> ud.Problem: ...
+
+
+def failing(clients: int = 2) -> ud.Problem:
+    return {}[clients]
+
+
+def nothing(clients: int = 2) -> ud.Problem:
+    return None
+
+
+class Net(nn.Module):
+    def __init__(self, channels: int, size: int, classes: int, width: int = 8):
+        super().__init__()
+        self.first = nn.Linear(channels * size * size, width)
+        self.last = nn.Linear(width, classes)
+
+    def forward(self, x):
+        return self.last(self.first(x.flatten(1)).relu())
+
+
+def blobs(samples: int = 60) -> object:
+    y = torch.arange(samples) % 3
+    x = torch.randn(samples, 1, 4, 4) + y[:, None, None, None]
+    return (x, y), (x[:20], y[:20])
+
+
+class Warm(ud.objectives.Objective):
+    title = "Warm"
+    heat: Positive = 2.0
+
+    def loss(self, local, batch, others):
+        scores = local(batch.x) / self.heat
+        each = nn.functional.cross_entropy(scores, batch.labels, reduction="none")
+        return (batch.weights * each).sum()
+"""
+TOP = """\
+name = "mine"
+rounds = 12
+steps = 2
+batch = 8
+"""
+METHOD = """\
+[[method]]
+name = "FedAvg"
+lr = 0.1
+[[method]]
+name = "Scaffold"
+lr = 0.05
+"""
+POINTS = f"""{TOP}\
+[problem]
+file = "mine.py"
+name = "points"
+spread = 2.0
+{METHOD}"""
+IMAGES = f"""{TOP}\
+objective = {{file = "mine.py", name = "Warm", heat = 1.5}}
+[problem]
+name = "images"
+clients = 3
+[network]
+file = "mine.py"
+name = "Net"
+width = 5
+[data]
+file = "mine.py"
+name = "blobs"
+{METHOD}"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(CODE)
+    known = dict(losses), dict(problems)
+    yield
+    assert (losses, problems) == known
+
+
+def told(capsys, *words):
+    try:
+        code = main(words)
+    except SystemExit as end:
+        code = end.code
+    return code, *capsys.readouterr()
+
+
+def spec(text):
+    with open("spec.toml", "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+@pytest.mark.parametrize("text", [POINTS, IMAGES], ids=["problem", "network and data"])
+def test_it_runs_resumes_and_is_read_like_any_other(tmp_path, capsys, monkeypatch, text):
+    spec(text)
+    assert told(capsys, "run", "spec.toml", "--check")[0] == 0
+    assert told(capsys, "run", "spec.toml", "--out", "whole")[0] == 0
+    assert told(capsys, "run", "spec.toml", "--out", "jobs", "--jobs", "2")[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(verb, "Stop", after(8))
+        assert told(capsys, "run", "spec.toml", "--checkpoint", "0")[0] == 130
+    (tmp_path / "mine.py").rename("other.py")
+    (tmp_path / "executed").unlink()
+    code, _, err = told(capsys, "resume", "mine")
+    assert code == 2 and "--trust" in err and not (tmp_path / "executed").exists()
+    code, _, err = told(capsys, "resume", "mine", "--trust")
+    assert code == 0 and "continues from round 7" in err
+    assert rows("runs/mine") == rows("jobs/mine") == rows("whole/mine")
+    assert Folder(tmp_path / "runs/mine").outcomes() == Folder(tmp_path / "whole/mine").outcomes()
+    assert told(capsys, "report", "mine")[0] == 0
+    code, out, _ = told(capsys, "export", "mine", "FedAvg", "--best", "-o", "best.safetensors")
+    assert code == 0 and out == "best.safetensors\n"
+    found = ud.load("runs/mine")
+    with pytest.raises(BadFolder, match="trust=True"):
+        found.module("FedAvg")
+    weights = found.module("FedAvg", trust=True).state_dict()
+    assert all(torch.equal(weights[k], v) for k, v in found.models["FedAvg", 0]["last"].items())
+
+
+def test_several_processes_share_it(capsys):
+    spec(POINTS)
+    assert told(capsys, "run", "spec.toml", "--out", "whole")[0] == 0
+    code = "import sys; from undrift.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = ["run", "spec.toml", "--engine", "distributed", "--workers", "2"]
+    done = subprocess.run([sys.executable, "-c", code, *words], env=os.environ, timeout=300)
+    assert done.returncode == 0
+    mine, whole = rows("runs/mine"), rows("whole/mine")
+    assert [row["loss"] for row in mine] == pytest.approx([row["loss"] for row in whole], rel=1e-5)
+
+
+def test_a_file_that_was_changed_is_another_run(tmp_path, capsys, monkeypatch):
+    spec(POINTS)
+    with monkeypatch.context() as patch:
+        patch.setattr(verb, "Stop", after(8))
+        assert told(capsys, "run", "spec.toml", "--checkpoint", "0")[0] == 130
+    before = load("spec.toml").identity
+    (tmp_path / "mine.py").write_text(CODE + "\n# changed\n")
+    assert load("spec.toml").identity != before
+    code, _, err = told(capsys, "run", "spec.toml")
+    assert code == 2 and "mine.py" in err
+    brought = tmp_path / "runs/mine/mine.py"
+    brought.write_text(brought.read_text() + "\n# changed\n")
+    code, _, err = told(capsys, "resume", "mine", "--trust")
+    assert code == 2 and "mine.py" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (("spread = 2.0", "spread = -2.0"), 8),
+        (("spread = 2.0", "spred = 2.0"), 8),
+        (("spread = 2.0", "clients = 'four'"), 8),
+        (('name = "points"\nspread = 2.0', 'name = "point"'), 7),
+        (('name = "points"\nspread = 2.0', 'name = "untyped"'), 7),
+        (('name = "points"\nspread = 2.0', 'name = "tensors"'), 7),
+        (('name = "points"\nspread = 2.0', 'name = "quadratic"'), 7),
+        (('name = "points"\nspread = 2.0', 'name = "failing"'), 5),
+        (('name = "points"\nspread = 2.0', 'name = "nothing"'), 5),
+        (('"mine.py"', '"../mine.py"'), 6),
+        (('"mine.py"', '"none.py"'), 6),
+        (("spread = 2.0", '[network]\nfile = "mine.py"\nname = "Net"'), 8),
+        (("[problem]", 'objective = "FedLC"\n[problem]'), 5),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(change, line):
+    old, new = change
+    assert old in POINTS
+    spec(POINTS.replace(old, new))
+    with pytest.raises(BadSpec) as error:
+        ud.run_spec("spec.toml")
+    assert [complaint.place.line for complaint in error.value.complaints] == [line]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (("width = 5", "width = 5.5"), 12),
+        (("width = 5", "size = 4"), 12),
+        (('name = "Net"\n', ""), 9),
+        (('name = "blobs"', 'name = "Blob"'), 15),
+        (("heat = 1.5", "heat = 0.0"), 5),
+        (('name = "Warm"', 'name = "Cold"'), 5),
+        (("clients = 3", 'model = "mlp"'), 8),
+        (("clients = 3", "hidden = 8"), 8),
+        (("clients = 3", "train = 8"), 8),
+        (('name = "blobs"', 'name = "blobs"\nsamples = "all"'), 16),
+    ],
+)
+def test_what_is_wrong_with_a_network_or_data_is_told_with_its_line(change, line):
+    old, new = change
+    assert old in IMAGES
+    spec(IMAGES.replace(old, new))
+    with pytest.raises(BadSpec) as error:
+        ud.run_spec("spec.toml")
+    assert [complaint.place.line for complaint in error.value.complaints] == [line]
+
+
+def test_an_error_of_the_function_is_told_with_its_own_line(capsys):
+    spec(POINTS.replace('"points"\nspread = 2.0', '"failing"'))
+    code, _, err = told(capsys, "run", "spec.toml")
+    line = CODE[: CODE.index("return {}[clients]")].count("\n") + 1
+    assert code == 2 and f"spec.toml:5: mine.py:{line}: KeyError" in err
+
+
+def test_no_file_of_a_wrong_spec_is_executed(tmp_path, capsys):
+    spec(POINTS.replace("lr = 0.1", "lr = -0.1"))
+    assert told(capsys, "run", "spec.toml")[0] == 2
+    assert not (tmp_path / "executed").exists()
+
+
+def test_seeds_flags_and_objectives_reach_it(capsys):
+    spec(POINTS)
+    flags = ["-s", "problem.spread=1.0", "-s", "seeds=[0,1]", "-s", 'vary=["split"]']
+    code, out, _ = told(capsys, "run", "spec.toml", "--json", *flags)
+    assert code == 0 and "data" in json.loads(out)["varied"]
+    found = Folder.of_run("runs/mine")
+    assert found.document()["problem"]["spread"] == 1.0
+    first = {row["seed"]: row["loss"] for row in found.rows() if row["round"] == 0}
+    assert first[0] != first[1]
+    spec(
+        POINTS.replace("spread = 2.0\n", "").replace('"points"', '"losing"') + 'objective = "FedLC"'
+    )
+    runs = ud.run_spec("spec.toml")
+    kinds = [type(run.problem.objective).__name__ for run in runs.values()]
+    assert kinds == ["CrossEntropy", "FedLC"]
+
+
+def test_the_weights_of_a_network_follow_from_the_seeds_of_a_spec():
+    spec(IMAGES)
+    torch.manual_seed(1)
+    first = ud.run_spec("spec.toml", overrides=["rounds=1"])
+    torch.manual_seed(2)
+    again = ud.run_spec("spec.toml", overrides=["rounds=1"])
+    other = ud.run_spec("spec.toml", overrides=["rounds=1", "problem.start_seed=5"])
+    starts = [runs["FedAvg", 0].problem.start() for runs in (first, again, other)]
+    assert torch.equal(starts[0], starts[1]) and not torch.equal(starts[0], starts[2])
