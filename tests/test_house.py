@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "problems": "core data models objectives",
     "engines": "core",
     "spec": "core methods objectives problems engines theory",
-    "check": "core methods problems engines theory spec",
+    "check": "core data engines methods models objectives problems spec theory",
     "runs": "core methods objectives problems data engines theory spec plots",
     "report": "core methods objectives spec runs plots",
     "flower": "core engines methods models objectives problems runs spec",

@@ -59,7 +59,7 @@ def test_names_that_cannot_be_taken(place, capsys):
         code, out, err = told(capsys, "new", "method", name)
         assert code == 2 and out == "" and words in err
     assert (place / "mine.py").read_text() == before
-    assert told(capsys, "new", "objective", "Mine")[0] == 2
+    assert told(capsys, "new", "objectives", "Mine")[0] == 2
     (place / "file").write_text("")
     code, _, err = told(capsys, "new", "method", "Other", "--out", "file")
     assert code == 1 and "file" in err
@@ -200,3 +200,30 @@ def test_whatever_a_method_raises_it_fails_alone(place, capsys):
     code, out, err = told(capsys, "run", "spec.toml")
     assert code == 0 and "Mine failed: BaseException" in out and "Traceback" not in err
     assert told(capsys, "run", "spec.toml", "-s", "name=other", "--check")[0] == 1
+
+
+KINDS = {
+    "problem": ("mine", '[problem]\nfile = "mine.py"\nname = "mine"\n'),
+    "network": (
+        "mine",
+        '[problem]\nname = "images"\nclients = 4\n[network]\nfile = "mine.py"\nname = "mine"\n',
+    ),
+    "objective": (
+        "Mine",
+        '[objective]\nfile = "mine.py"\nname = "Mine"\n[problem]\nname = "images"\nclients = 4\n',
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_new_writes_is_checked_and_runs_in_a_spec(place, capsys, kind):
+    name, text = KINDS[kind]
+    code, out, err = told(capsys, "new", kind, name)
+    assert code == 0 and out == "mine.py\n" and err == "Next: undrift check mine.py\n"
+    code, out, err = told(capsys, "check", "mine.py", "--json")
+    assert code == 0 and json.loads(out) == {name: {}} and f"[{kind}] file" in err
+    method = '[[method]]\nname = "FedAvg"\nlr = 0.02\n'
+    (place / "spec.toml").write_text(f'name = "new"\nrounds = 2\nbatch = 8\n{text}{method}')
+    assert told(capsys, "run", "spec.toml")[0] == 0
+    losses = [row["loss"] for row in Folder(place / "runs/new").rows()]
+    assert len(losses) == 3 and losses[-1] < losses[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,8 +36,12 @@ from undrift.engines.checkpoint import restore, store
 from undrift.engines.codec import header
 from undrift.engines.order import Order
 from undrift.problems.quadratic import Quadratic
+from undrift.spec.plugins import OWN
 
 Record = TypeVar("Record", bound=Struct)
+Thing = TypeVar("Thing")
+Check = Callable[[Thing], None]
+"""Raises :class:`Failure` if something is wrong with a thing."""
 MANY = 24
 """Rounds composed before a map with random communication is squared."""
 
@@ -209,11 +214,11 @@ def purity(cls: type[Method]) -> None:
     problem = least_squares()
     method = example(cls, problem.constants)
     setting = uneven(method, problem.clients)
-    before = _generators()
+    before = generators()
     engine = _Twice(method, problem, **setting)
     for _ in range(3):
         engine.run_round()
-    for name, state in _generators().items():
+    for name, state in generators().items():
         expect(state == before[name], f"{name}'s global generator was used")
 
 
@@ -263,7 +268,7 @@ def documented(cls: type[Method]) -> None:
     expect(not missing, f"the docstring explains no {', '.join(missing)} under Args")
 
 
-CHECKS: dict[str, Callable[[type[Method]], None]] = {
+CHECKS: dict[str, Check[type[Method]]] = {
     check.__name__: check
     for check in (
         affine, exactness, permutation, duplication, rotation,
@@ -282,17 +287,32 @@ class Result(NamedTuple):
 
 def examine(cls: type[Method]) -> Iterator[Result]:
     """Put a method through every check, one after another."""
-    for name, check in CHECKS.items():
+    return results(cls, CHECKS)
+
+
+def results(thing: Thing, checks: Mapping[str, Check[Thing]]) -> Iterator[Result]:
+    """Put a thing through its checks, one after another."""
+    for name, check in checks.items():
         title, failure = (check.__doc__ or name).strip().splitlines()[0], None
         try:
-            check(cls)
+            check(thing)
         except Failure as error:
             failure = str(error)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # whatever a user's method does, the other checks still run
-            failure = f"it stops with {type(error).__name__}: {error}"
+        except BaseException as error:  # whatever a user's code does, the other checks still run
+            failure = f"it stops with {type(error).__name__}{_place(error)}: {error}"
         yield Result(name, title, failure)
+
+
+def _place(error: BaseException) -> str:
+    """The line of a user's file that an error is from; empty if it is from none."""
+    lines = [
+        f" ({Path(frame.f_code.co_filename).name}:{line})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).startswith(OWN)
+    ]
+    return lines[-1] if lines else ""
 
 
 def failures(cls: type[Method]) -> dict[str, str]:
@@ -433,7 +453,7 @@ class _Watched(Exchange):
         return second
 
 
-def _generators() -> dict[str, object]:
+def generators() -> dict[str, object]:
     numpy = np.random.get_state(legacy=False)["state"]
     return {
         "torch": torch.get_rng_state().tolist(),

@@ -34,8 +34,8 @@ VERBS = {
     "show": "show a method or an objective: update, parameters, source",
     "reproduce": "rerun the papers' tables and figures",
     "tables": "compute the papers' tables: printed values beside ours",
-    "new": "start a method of your own",
-    "check": "check the methods of a file",
+    "new": "start a method, a problem, a network or an objective of your own",
+    "check": "check what a file of your own defines",
     "data": "fetch, describe or verify image sets",
 }
 

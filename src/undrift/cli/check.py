@@ -1,23 +1,28 @@
-"""``check``: the battery on the methods of a file."""
+"""``check``: the methods, problems, networks and objectives of a file, put to the test."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.cli.parser import Parser
-from undrift.core.method import Method
 from undrift.report.text import count
-from undrift.spec.plugins import BadFile, load
+from undrift.spec.plugins import BadFile, execute
+
+if TYPE_CHECKING:
+    from undrift.check.found import Checked
 
 
 def add(parser: Parser) -> None:
     parser.description = (
-        "Run on each method of a file the checks that every method of undrift passes: does it do "
-        "what it declares?"
+        "Check what a file defines. A method: does it do what it declares? A problem (a function "
+        "-> undrift.Problem): gradients against finite differences, mini-batches, metrics over "
+        "sites, precision. A network (a function -> nn.Module): shapes, first weights, batch "
+        "normalisation, buffers. An objective: its gradient, padding, clients beside others."
     )
-    text = "a Python file with your methods; it is executed"
+    text = "a Python file; it is executed"
     parser.add_argument("file", type=Path, metavar="FILE", help=text)
     parser.json()
 
@@ -25,28 +30,29 @@ def add(parser: Parser) -> None:
 def main(args: Namespace) -> int:
     file: Path = args.file
     try:
-        found = load(file)
+        plugin = execute(file)
+        say("One moment: loading torch.")
+        from undrift.check.found import checked
+
+        found = checked(plugin)
     except BadFile as error:
         refuse([error])
-    say("One moment: loading torch.")
-    failed = {cls.__name__: examine(cls, args.json) for cls in found}
+    failed = {thing.name: examine(thing, args.json) for thing in found}
     if args.json:
         result_json(failed)
     if any(failed.values()):
         return FAILED
-    use = f"file = {file.name!r}, name = {found[0].__name__!r}"
-    say(f"All checks passed. To run it, name it in a spec beside the file: {use}")
+    uses = "; ".join(thing.use for thing in found)
+    say(f"All checks passed. To run it, name it in a spec beside the file: {uses}")
     return OK
 
 
-def examine(cls: type[Method], as_json: bool) -> dict[str, str]:
-    """The failed checks of one method and why; prints a line for each check as it ends."""
-    from undrift.check.battery import examine as results
-
+def examine(thing: Checked, as_json: bool) -> dict[str, str]:
+    """The failed checks of one thing and why; prints a line for each check as it ends."""
     tell = say if as_json else result
-    tell(cls.__name__)
+    tell(thing.name)
     ended = []
-    for check in results(cls):
+    for check in thing.results():
         ended.append(check)
         word, text = ("FAILED", check.failure) if check.failure else ("passed", check.title)
         tell(f"  {word}  {check.name}: {text}")

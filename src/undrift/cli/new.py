@@ -1,20 +1,25 @@
-"""``new``: the file of a method to start from."""
+"""``new``: the file of a method, a problem, a network or an objective to start from."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
 
-from undrift.check.template import BadName, write
+from undrift.check.template import TEMPLATES, BadName, write
 from undrift.cli.output import OK, cannot, refuse, result, say
 from undrift.cli.parser import Parser
 
 
 def add(parser: Parser) -> None:
-    parser.description = "Write a file with a small working method, to be changed into your own."
-    kinds = ("method",)
-    parser.add_argument("kind", choices=kinds, metavar="method", help="what to start: a method")
-    parser.add_argument("name", metavar="NAME", help="its name, with a capital letter: Mine")
+    parser.description = (
+        "Write a file with a small method, problem, network or local objective that works, to be "
+        "changed into your own."
+    )
+    kinds = "|".join(TEMPLATES)
+    text = f"what to start: {', '.join(TEMPLATES)}"
+    parser.add_argument("kind", choices=tuple(TEMPLATES), metavar=kinds, help=text)
+    names = ", ".join(template.example for template in TEMPLATES.values())
+    parser.add_argument("name", metavar="NAME", help=f"its name: {names}")
     parser.folder("--out", default=".", help="where to write it")
 
 
@@ -22,7 +27,7 @@ def main(args: Namespace) -> int:
     folder: Path = args.out
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = write(args.name, folder)
+        file = write(args.name, folder, args.kind)
     except BadName as error:
         refuse([error])
     except OSError as error:

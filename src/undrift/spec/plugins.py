@@ -18,6 +18,9 @@ from undrift.objectives.base import registry as losses
 from undrift.problems.named import registry as problems
 from undrift.spec.functions import Maker
 
+OWN = "undrift_own_"
+"""What the names of modules begin with that are users' files."""
+
 
 class BadFile(ValueError):
     """A file that cannot be used: ``file``, ``line`` where it is known, and ``text``."""
@@ -51,7 +54,7 @@ def execute(file: Path) -> Plugin:
     if not file.is_file():
         raise BadFile(file, "there is no such file")
     whole = file.absolute()  # as tracebacks have it
-    spec = importlib.util.spec_from_file_location(f"undrift_own_{file.stem}", whole)
+    spec = importlib.util.spec_from_file_location(f"{OWN}{file.stem}", whole)
     if spec is None or spec.loader is None:
         raise BadFile(file, "not a Python file")
     module = importlib.util.module_from_spec(spec)

@@ -1,0 +1,84 @@
+"""What there is to check in a user's file."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from torch import nn
+
+from undrift.check import battery, networks, objectives, problems
+from undrift.check.battery import Result
+from undrift.core.problem import Problem
+from undrift.problems.by_file import OBJECTIVE, OF_IMAGES, own_problem
+from undrift.spec.functions import Call, Maker, Unfit, parameters
+from undrift.spec.plugins import BadFile, Plugin
+
+
+class Checked(NamedTuple):
+    """Something of a file, with its checks."""
+
+    name: str
+    use: str
+    """How a spec beside the file names it."""
+    results: Callable[[], Iterator[Result]]
+
+
+def checked(plugin: Plugin) -> list[Checked]:
+    """The methods, problems, networks and objectives of a file. Raises :class:`BadFile`."""
+    found = [
+        _checked(cls.__name__, "[[method]]", plugin, cls, battery.CHECKS) for cls in plugin.methods
+    ]
+    found += [
+        _checked(cls.__name__, "[objective]", plugin, cls, objectives.CHECKS)
+        for cls in plugin.objectives
+    ]
+    try:
+        for name, maker in _made(plugin, Problem).items():
+            kind = own_problem(maker, declared := parameters(maker, (OBJECTIVE,)))
+            declared()
+            found.append(_checked(name, "[problem]", plugin, kind, problems.CHECKS))
+        for name, maker in _made(plugin, nn.Module).items():
+            call = Call(plugin.file.name, name, maker, parameters(maker, OF_IMAGES)())
+            found.append(_checked(name, "[network]", plugin, call, networks.CHECKS))
+    except Unfit as error:
+        raise BadFile(plugin.file, str(error)) from None
+    except TypeError as error:  # a parameter without a default
+        raise BadFile(plugin.file, f"{error}: give every parameter a default") from None
+    if not found:
+        kinds = "a method, an objective, a function -> undrift.Problem, or one -> nn.Module"
+        raise BadFile(plugin.file, f"defines nothing to check: {kinds}")
+    return found
+
+
+Thing = typing.TypeVar("Thing")
+
+
+def _checked(
+    name: str, table: str, plugin: Plugin, thing: Thing, checks: Mapping[str, battery.Check[Thing]]
+) -> Checked:
+    use = f"{table} file = {plugin.file.name!r}, name = {name!r}"
+    return Checked(name, use, lambda: battery.results(thing, checks))
+
+
+def _made(plugin: Plugin, cls: type) -> dict[str, Maker]:
+    """The functions that say they return a ``cls``; without any, classes that a spec can call."""
+    functions, classes = dict[str, Maker](), dict[str, Maker]()
+    for name, maker in plugin.makers.items():
+        if not isinstance(maker, type):
+            returned = typing.get_type_hints(maker).get("return")
+            if isinstance(returned, type) and issubclass(returned, cls):
+                functions[name] = maker
+        elif issubclass(maker, cls) and (cls is Problem or "classes" in _names(maker)):
+            try:
+                parameters(maker, (OBJECTIVE, *OF_IMAGES))()
+            except (Unfit, TypeError):
+                continue  # a part of something else
+            classes[name] = maker
+    return functions or classes
+
+
+def _names(maker: type) -> list[str]:
+    return list(inspect.signature(maker).parameters)

@@ -1,0 +1,150 @@
+"""The checks of a network. Each takes what makes it and raises :class:`Failure`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from undrift.check.battery import Check, Failure, expect, generators
+from undrift.core.params import BadParameters
+from undrift.models.net import seeded
+from undrift.problems.neural.problem import Neural
+
+CLASSES = 5
+SHAPES = ((3, 32, 32), (1, 28, 28), (1, 8, 8))
+"""Images that networks are for; the first that a network takes is what it is checked with."""
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+Make = Callable[..., object]
+
+
+class Trial(NamedTuple):
+    """A network and images for it."""
+
+    net: nn.Module
+    x: Tensor
+    y: Tensor
+
+
+def outputs(make: Make) -> None:
+    """It maps images to a number for each class, however many images there are."""
+    net, x, _ = trial(make)
+    for k in (1, 2, len(x)):
+        found = net(x[:k])
+        text = f"{k} images and {CLASSES} classes give {_shape(found)}, not [{k}, {CLASSES}]"
+        expect(isinstance(found, Tensor) and tuple(found.shape) == (k, CLASSES), text)
+        expect(found.isfinite().all(), "it gives numbers that are not finite")
+
+
+def repeats(make: Make) -> None:
+    """First weights follow from torch's seed alone, and a trained network draws nothing."""
+    before = {k: v for k, v in generators().items() if k != "torch"}
+    (net, x, _), again, other = trial(make), trial(make).net, trial(make, seed=1).net
+    after = {k: v for k, v in generators().items() if k != "torch"}
+    for name, state in after.items():
+        expect(state == before[name], f"{name}'s global generator is used: draw weights by torch")
+    expect(_equal(net, again), "the same seed gives other first weights")
+    expect(not _equal(net, other), "another seed gives the same first weights")
+    text = "in evaluation mode, two passes differ: leave randomness to training mode"
+    expect(torch.equal(net(x), net(x)), text)
+
+
+def samples_apart(make: Make) -> None:
+    """What it gives for an image does not depend on the others in its batch."""
+    net, x, _ = trial(make)
+    names = [name for name, layer in net.named_modules() if isinstance(layer, BATCH_NORMS)]
+    remedy = "use nn.GroupNorm, or undrift.models.to_group_norm(net)"
+    expect(not names, f"{', '.join(names)}: batch normalisation mixes a batch's samples: {remedy}")
+    alone = torch.cat([net(x[k : k + 1]) for k in range(len(x))])
+    error = float((alone - net(x)).detach().abs().max())
+    expect(error < 1e-3, f"an image alone gives other numbers than in a batch (by {error:.1e})")
+
+
+def buffers(make: Make) -> None:
+    """Training changes its parameters and nothing else of it."""
+    net, x, y = trial(make)
+    kept = {name: value.clone() for name, value in net.named_buffers()}
+    F.cross_entropy(net.train()(x), y).backward()  # type: ignore[no-untyped-call]
+    for name, value in net.named_buffers():
+        text = f"training changes the buffer {name}, which clients do not send: make it a parameter"
+        expect(torch.equal(value, kept[name]), text)
+
+
+def parameters(make: Make) -> None:
+    """Every parameter has a part in what it gives."""
+    net, x, y = trial(make)
+    expect(any(p.requires_grad for p in net.parameters()), "it has no parameter to train")
+    F.cross_entropy(net(x), y).backward()  # type: ignore[no-untyped-call]
+    unused = [n for n, p in net.named_parameters() if p.requires_grad and p.grad is None]
+    expect(not unused, f"{', '.join(unused)}: never used, and yet sent in every round")
+
+
+def precision(make: Make) -> None:
+    """It computes in float64 as well as in float32."""
+    net, x, _ = trial(make)
+    short, fine = net(x), net.double()(x.double())
+    text = f"with weights and images in float64 it gives {fine.dtype}"
+    expect(fine.dtype == torch.float64, text)
+    error = float((short - fine).detach().abs().max())
+    largest = max(1.0, float(short.detach().abs().max()))
+    expect(error < 1e-2 * largest, f"its numbers in float64 differ by {error:.1e}")
+
+
+def learns(make: Make) -> None:
+    """In a federation it has gradients that lower the loss."""
+    net, x, y = trial(make)
+    parts = [list(range(len(x) // 2)), list(range(len(x) // 2, len(x)))]
+    try:
+        problem = Neural(net, (x, y), parts)
+    except BadParameters as error:
+        raise Failure("; ".join(error.problems.values())) from None
+    start = problem.start().to(problem.dtype)
+    slope = problem.at().grad(start.expand(2, -1).clone()).mean(0)
+    expect(slope.isfinite().all() and slope.any(), "its gradient is zero, or not finite")
+    before = problem.metrics(start)["loss"]
+    step = 1e-3 / max(1.0, float(slope.norm()))
+    after = problem.metrics(start - step * slope)["loss"]
+    text = f"a small step along its gradient raises the loss from {before:.6g} to {after:.6g}"
+    expect(after <= before, text)
+
+
+CHECKS: dict[str, Check[Make]] = {
+    check.__name__: check
+    for check in (outputs, repeats, samples_apart, buffers, parameters, precision, learns)
+}
+
+
+def trial(make: Make, seed: int = 0) -> Trial:
+    """The network in evaluation mode, with images of the first size that it takes."""
+    first: Exception | None = None
+    for shape in SHAPES:
+        draw = torch.Generator().manual_seed(0)
+        x = torch.rand(6, *shape, generator=draw)
+        about = {"channels": shape[0], "size": shape[1], "shape": shape, "classes": CLASSES}
+        try:
+            with seeded(seed):
+                net = make(**about)
+            if not isinstance(net, nn.Module):
+                raise Failure(f"it gives a {type(net).__name__}, not an nn.Module")
+            with torch.random.fork_rng(devices=[]):
+                net.train(False)(x)
+        except Failure:
+            raise
+        except Exception as error:
+            first = first or error
+            continue
+        return Trial(net, x, torch.arange(6) % CLASSES)
+    assert first is not None
+    raise first
+
+
+def _equal(one: nn.Module, other: nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def _shape(found: object) -> str:
+    return str(list(found.shape)) if isinstance(found, Tensor) else f"a {type(found).__name__}"

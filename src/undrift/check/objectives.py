@@ -1,0 +1,150 @@
+"""The checks of a local loss. Each takes its class and raises :class:`Failure`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift.check.battery import Check, expect, generators
+from undrift.core.params import meanings
+from undrift.data.images import ImageSet
+from undrift.models import build
+from undrift.objectives.base import Batch, Network, Objective, Others
+from undrift.problems.neural.problem import Neural
+
+FINE, CPU = torch.float64, torch.device("cpu")
+CLASSES = 3
+PARTS = [np.arange(0, 7), np.arange(7, 11), np.arange(11, 24)]
+"""Clients of different sizes, so that batches are padded."""
+
+
+def number(cls: type[Objective]) -> None:
+    """It is one finite number for a mini-batch."""
+    world = _World(cls)
+    found = world.loss(world.points()[0])
+    one = isinstance(found, Tensor) and found.shape == ()
+    expect(one, f"it is {_shape(found)}, not one number")
+    expect(found.isfinite(), "it is not finite")
+
+
+def gradient(cls: type[Objective]) -> None:
+    """Its gradient in the local model is its slope, by finite differences."""
+    world = _World(cls)
+    y, step = world.points()[0], 1e-5
+    slope = world.slope(y)
+    expect(slope.any(), "its gradient is zero: no loss of the local model, or one that is detached")
+    for k in range(3):
+        way = torch.randn(len(y), dtype=FINE, generator=torch.Generator().manual_seed(k))
+        way /= way.norm()
+        rise = (world.loss(y + step * way) - world.loss(y - step * way)) / (2 * step)
+        claimed = slope @ way
+        text = f"it rises by {float(rise):.6g} where its gradient says {float(claimed):.6g}"
+        expect(abs(rise - claimed) <= 1e-4 * max(1.0, abs(float(rise))), text)
+
+
+def padding(cls: type[Objective]) -> None:
+    """Rows of weight zero, which only fill a batch up, do not change it."""
+    world = _World(cls)
+    y = world.points()[0]
+    plain, padded = world.loss(y), world.loss(y, padded=True)
+    text = "rows of weight 0 change it: multiply by batch.weights and sum, take no mean over rows"
+    expect(abs(plain - padded) <= 1e-9 * max(1.0, abs(float(plain))), text)
+
+
+def clients(cls: type[Objective]) -> None:
+    """A client's gradient does not depend on who else is in the cohort."""
+    world = _World(cls)
+    y = world.points()
+    whole = world.grads(y, np.arange(len(PARTS)))
+    for k in range(len(PARTS)):
+        alone = world.grads(y[k : k + 1], np.array([k]))
+        error = float((whole[k] - alone[0]).abs().max())
+        text = f"client {k} has another gradient alone than beside others (by {error:.1e})"
+        expect(error <= 1e-9 * max(1.0, float(alone.abs().max())), text)
+
+
+def purity(cls: type[Objective]) -> None:
+    """It changes none of its arguments and draws nothing."""
+    world, before = _World(cls), generators()
+    y = world.points()[0]
+    batch = world.batch()
+    kept = [part.clone() for part in batch]
+    first = world.loss(y, batch=batch)
+    same = all(torch.equal(a, b) for a, b in zip(batch, kept, strict=True))
+    expect(same, "it changes the mini-batch")
+    expect(torch.equal(first, world.loss(y, batch=batch)), "it is another number the second time")
+    for name, state in generators().items():
+        expect(state == before[name], f"{name}'s global generator is used")
+
+
+def documented(cls: type[Objective]) -> None:
+    """A title, and a docstring that explains every parameter."""
+    expect(cls.title, "a title must be given, which lists show")
+    missing = [f.name for f in dataclasses.fields(cls) if f.name not in meanings(cls)]
+    expect(not missing, f"the docstring explains no {', '.join(missing)} under Args")
+
+
+CHECKS: dict[str, Check[type[Objective]]] = {
+    check.__name__: check for check in (number, gradient, padding, clients, purity, documented)
+}
+
+
+class _World:
+    """A network on random images, with the loss that is checked."""
+
+    def __init__(self, cls: type[Objective]):
+        draw = torch.Generator().manual_seed(0)
+        images = torch.randint(256, (24, 1, 4, 4), dtype=torch.uint8, generator=draw)
+        labels = torch.arange(24) % CLASSES
+        names = tuple("abc")
+        data = ImageSet(images, labels, images[:6], labels[:6], names, "random")
+        self.objective = cls()
+        net = build("mlp", 1, 4, CLASSES, hidden=(6, 5))
+        self.problem = Neural(net, data, PARTS, objective=self.objective).to(FINE, CPU)
+
+    def points(self) -> Tensor:
+        draw = torch.Generator().manual_seed(1)
+        away = torch.randn(len(PARTS), self.problem.dim, dtype=FINE, generator=draw)
+        return self.problem.start().to(FINE) + 0.1 * away
+
+    def batch(self, padded: bool = False) -> Batch:
+        """Five samples of the first client; ``padded``: and two rows that do not count."""
+        placed = self.problem.placed
+        rows = placed.prepared(placed.samples.train.take(torch.tensor([0, 1, 2, 3, 4, 5, 6])))
+        assert isinstance(rows.x, Tensor) and isinstance(rows.y, Tensor)
+        weights = torch.tensor([0.2] * 5 + [0.0] * 2, dtype=FINE)
+        whole = Batch(rows.x, rows.y, weights)
+        return whole if padded else Batch(*(part[:5] for part in whole))
+
+    def loss(self, y: Tensor, padded: bool = False, batch: Batch | None = None) -> Tensor:
+        needs, counts = self.objective.needs, self.problem.label_counts()
+        others = Others(
+            self._bound(self.points()[1]) if "global" in needs else None,
+            self._bound(self.points()[2]) if "previous" in needs else None,
+            counts[0] if counts is not None and "label_counts" in needs else None,
+        )
+        found = self.objective.loss(self._bound(y), batch or self.batch(padded), others)
+        return found.detach() if not y.requires_grad else found
+
+    def slope(self, y: Tensor) -> Tensor:
+        y = y.clone().requires_grad_()
+        found = self.loss(y)
+        if not found.requires_grad:
+            return torch.zeros_like(y)
+        return torch.autograd.grad(found, y)[0]
+
+    def grads(self, y: Tensor, members: np.ndarray) -> Tensor:
+        f = self.problem.at(members)
+        f.begin(self.points()[members], self.points()[members] + 0.1)
+        batch = torch.tensor([[0, 1, -1]] * len(members))
+        return f.grad(y, batch)
+
+    def _bound(self, y: Tensor) -> Network:
+        return self.problem.placed.network.bound(y)
+
+
+def _shape(found: object) -> str:
+    return f"of shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__

@@ -1,0 +1,169 @@
+"""Problems, networks and objectives of one's own: what ``new`` writes passes, what breaks it is
+told.
+"""
+
+import pytest
+
+from undrift.check import networks, objectives, problems
+from undrift.check.found import checked
+from undrift.check.template import BadName, write
+from undrift.spec.plugins import BadFile, execute
+
+NAMES = {"problem": "mine", "network": "mine", "objective": "Mine"}
+CHECKS = {
+    "problem": problems.CHECKS,
+    "network": networks.CHECKS,
+    "objective": objectives.CHECKS,
+}
+
+
+def failed(file):
+    (thing,) = checked(execute(file))
+    return {result.name: result.failure for result in thing.results() if result.failure}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_new_file_passes_its_checks(tmp_path, kind):
+    file = write(NAMES[kind], tmp_path, kind)
+    (thing,) = checked(execute(file))
+    assert thing.name == NAMES[kind]
+    found = list(thing.results())
+    assert [result.name for result in found] == [*CHECKS[kind]]
+    assert [result.failure for result in found] == [None] * len(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("problem", "Mine"),
+        ("problem", "quadratic"),
+        ("problem", "class"),
+        ("problem", "con"),
+        ("network", "mlp"),
+        ("network", "my-net"),
+        ("objective", "FedLC"),
+        ("objective", "mine"),
+    ],
+)
+def test_names_that_nothing_new_can_have(tmp_path, kind, name):
+    with pytest.raises(BadName):
+        write(name, tmp_path, kind)
+    assert not any(tmp_path.iterdir())
+
+
+COUNTS = """
+    class_names = ("a", "b")
+
+    def label_counts(self, members=None):
+        return torch.ones(self.clients, 2)
+
+    def at("""
+MUTANTS = {
+    "problem": [
+        ("away / far.unsqueeze(-1)", "away", {"gradient"}),
+        ("return slope.mean(1)", "return slope.sum(1)", {"gradient", "batches"}),
+        ("* drawn).sum(1)", ").sum(1)", {"batches"}),
+        ("drawn.sum(1).clamp(min=1)", "batch.shape[1]", {"batches"}),
+        ("self.points[members]", "self.points[: len(members)]", {"members", "sites"}),
+        ("loss.mean(1).sum() / self.clients", "loss.mean()", {"sites"}),
+        ("self.points.to(device, dtype)", "self.points", {"precision"}),
+        ("draw = torch.Generator().manual_seed(seed)", "draw = torch.Generator(); draw.seed()",
+         {"builds"}),
+        ("away = y.unsqueeze(1)", "y *= 1.001; away = y.unsqueeze(1)", {"purity"}),
+        ("[samples] * self.clients", "[samples]", {"sizes"}),
+        ("torch.randn(clients, ", "torch.randn(2, ", {"sizes"}),
+        ("\n    def at(", COUNTS, {"labels"}),
+        ('float(total["slope"].norm())', "1.0", {"gradient"}),
+        ('"slope"].norm())}', '"slope"].norm()), "one": torch.rand(1).item()}', {"purity"}),
+    ],
+    "network": [
+        ("nn.GroupNorm(4, width)", "nn.BatchNorm2d(width)", {"samples_apart", "buffers"}),
+        ("** 2, classes)", "** 2, classes + 1)", {"outputs"}),
+        ("nn.Flatten(),", "nn.Flatten(0),", {"outputs", "learns"}),
+        ("nn.Dropout(dropout)", "Always()", {"repeats", "samples_apart"}),
+        ("nn.Dropout(dropout)", "Short()", {"precision"}),
+        ("nn.Dropout(dropout)", "Mixing()", {"samples_apart"}),
+        ("nn.Dropout(dropout)", "Spare()", {"parameters"}),
+        ("    return nn.Seq", "    import torch\n    torch.manual_seed(1)\n    return nn.Seq",
+         {"repeats"}),
+        ("    return nn.Seq", "    import random; random.random()\n    return nn.Seq", {"repeats"}),
+        ("    return nn.Seq", "    return [1]\n    return nn.Seq", {"outputs", "learns"}),
+    ],
+    "objective": [
+        ("(batch.weights * (each + self.mu * away)).sum()", "(each + self.mu * away).mean()",
+         {"padding"}),
+        ("(logits.softmax", "(logits.detach().softmax", {"gradient"}),
+        ("logits, before = local(batch.x)", "logits, before = local(batch.x).detach()",
+         {"gradient"}),
+        ("away)).sum()", "away))", {"number"}),
+        ('needs = ("global",)', "needs = ()", {"number", "gradient"}),
+        ("        each =", "        batch.weights.mul_(0.5)\n        each =", {"purity"}),
+        ("        each =", "        import torch; logits = logits + torch.rand(1)\n        each =",
+         {"purity"}),
+        ("mu: mu, the weight of the penalty.", "Mu is a weight.", {"documented"}),
+        ('title = "A local loss of my own"', 'title = ""', {"documented"}),
+    ],
+}  # fmt: skip
+LAYERS = """
+
+class Always(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.1, training=True)
+
+
+class Short(nn.Module):
+    def forward(self, x):
+        return x.float()
+
+
+class Mixing(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0, keepdim=True)
+
+
+class Spare(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "expected"),
+    [(kind, *mutant) for kind, mutants in MUTANTS.items() for mutant in mutants],
+)
+def test_what_is_wrong_is_said(tmp_path, kind, old, new, expected):
+    file = write(NAMES[kind], tmp_path, kind)
+    code = file.read_text(encoding="utf-8")
+    assert old in code
+    more = LAYERS if kind == "network" else ""
+    file.write_text(code.replace(old, new) + more, encoding="utf-8")
+    found = failed(file)
+    assert expected <= set(found), found
+    assert all(len(sentence) > 20 for sentence in found.values())
+
+
+def test_an_error_is_told_with_its_line(tmp_path):
+    file = write("mine", tmp_path, "problem")
+    code = file.read_text(encoding="utf-8")
+    file.write_text(code.replace("far = (1", "far = (one"), encoding="utf-8")
+    line = code[: code.index("far = (1")].count("\n") + 1
+    assert f"mine.py:{line}" in failed(file)["gradient"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = 1\n",
+        "import undrift as ud\n\ndef mine(n) -> ud.Problem: ...\n",
+        "import undrift as ud\n\ndef mine(n: int) -> ud.Problem: ...\n",
+        "from torch import nn\n\ndef mine(classes: int, n: dict = {}) -> nn.Module: ...\n",
+    ],
+)
+def test_files_that_cannot_be_checked(tmp_path, code):
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    with pytest.raises(BadFile):
+        checked(execute(tmp_path / "mine.py"))
