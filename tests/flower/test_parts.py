@@ -20,6 +20,7 @@ from undrift.cli import main as undrift
 from undrift.flower import minder, shim
 from undrift.flower.addresses import checked, tls
 from undrift.flower.guard import Installed
+from undrift.flower.job import Job, Wrong
 from undrift.flower.join import Joined, free_port
 from undrift.flower.keys import make_keys
 from undrift.flower.letters import packed, unpacked
@@ -326,3 +327,17 @@ def test_the_launcher_runs_flowers_command(tmp_path):
                 assert b"Run a Flower ClientApp" in done.stdout
         finally:
             launcher.send_signal(signal.SIGTERM)
+
+
+def test_a_file_that_the_server_gave_no_digest_of_is_not_executed(tmp_path, monkeypatch):
+    """Even if one of that name lies where the node was started."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text('from pathlib import Path\nPath("executed").touch()\n')
+    spec = (
+        'name = "a"\nrounds = 1\n[problem]\nname = "mine"\nfile = "mine.py"\n'
+        '[[method]]\nname = "FedAvg"\nlr = 0.1\n'
+    )
+    for methods in (None, tmp_path):
+        with pytest.raises(Wrong):
+            Job(spec, {}).parsed(methods)
+    assert not (tmp_path / "executed").exists()

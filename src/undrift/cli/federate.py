@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from undrift.cli.output import FAILED, OK, refuse, say
 from undrift.cli.parser import Parser, natural
 from undrift.cli.run import SET, add_options, executes, other, perform, refusing, report
+from undrift.core.params import hints
 from undrift.runs.folder import Folder
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
@@ -73,6 +74,9 @@ def main(args: Namespace) -> int:
         place = Path(args.spec).parent
         flags = [*args.changes, Flag("engine.name=flower", "undrift federate")]
         spec = load(args.spec, flags, lambda files: executes(place, files))
+        if "clients" not in hints(type(spec.problem)):
+            name = spec.problem_name
+            refuse([f"{name} has no parameter clients, which a federation tells it: add one"])
         if args.local is not None and args.local != spec.problem.clients:
             spec = load(
                 args.spec,

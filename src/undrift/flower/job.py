@@ -25,7 +25,7 @@ class Job:
     spec: str
     """The spec, as TOML."""
     sources: Mapping[str, str]
-    """The SHA-256 of the files of methods, by their place relative to the spec."""
+    """The SHA-256 of the users' files, by their place relative to the spec."""
     label: str = ""
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """The method's hyper-parameters, with what theory prescribed."""
@@ -53,14 +53,20 @@ class Job:
         for name, digest in self.sources.items():
             if methods is None:
                 raise Wrong(
-                    f"the spec has a method of its own ({name}), and this node runs none: give the "
+                    f"the spec has code of its own ({name}), and this node runs none: give the "
                     "folder that has the file, undrift join --methods FOLDER"
                 )
             path = methods / name
             if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
                 raise Wrong(f"{path} is not the file of the server (SHA-256 {digest[:16]}...)")
         folder = Path("federation.toml") if methods is None else methods / "federation.toml"
-        return parse(self.spec, str(folder))
+        return parse(self.spec, str(folder), code=self._known)
+
+    def _known(self, files: Mapping[str, Sequence[str]]) -> None:
+        """Refuse files that the server did not give the digests of."""
+        for name in files:
+            if name not in self.sources:
+                raise Wrong(f"the spec names {name}, and the server gave no digest of it")
 
     def entry(self, spec: Spec) -> Entry:
         for entry in spec.entries:
