@@ -78,6 +78,8 @@ LEARNT = {
     "low_rank.py": (r"(\S+)%", lambda first, last: last > 60 > 20 > first),
     "local_adamw.py": (r"accuracy (\S+)%", lambda first, *_, last: last > 85 > 30 > first),
     "per_client.py": (r"tenth (\S+)%", lambda fedavg, last: last > fedavg + 10),
+    "early_stopping.py": (r"loss (\d\S+),", lambda ended, last: last < ended - 0.005),
+    "resume.py": (r"accuracy (\S+)%, same bits: True", lambda last: last > 90),
     "dataset_per_client.py": (r"0 +20 +(\S+)", lambda fedavg, last: min(fedavg, last) > 0.9),
 }
 """How numbers are found in what an example prints, and what they show."""

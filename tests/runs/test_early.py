@@ -323,3 +323,31 @@ def test_wrong_arguments_are_refused_before_anything_is_kept(given, field):
         ud.run(FEDAVG, "quadratic", rounds=3, save="runs/mine", **given)
     assert set(error.value.problems) == {field}
     assert not Path("runs/mine").exists()
+
+
+def test_a_run_of_ones_own_network_goes_on_by_resume_too():
+    """With its early stopping, which its folder knows, and its callbacks, which it does not."""
+    x = torch.linspace(-1, 1, 40).unsqueeze(1)
+    parts = ud.data.by_label(x.flatten(), clients=4)
+    torch.manual_seed(0)
+    problem = ud.Neural(nn.Linear(1, 1), (x, 3 * x), parts, loss=nn.MSELoss())
+    setting = {"rounds": 100, "steps": 5, "batch": 4, "stop": {"patience": 6, "min_delta": 0.01}}
+    whole = ud.run(FEDAVG, problem, callbacks=broken(-1), **setting)
+    assert whole.status == "early"
+    kept = {"save": "runs/own", "checkpoint": 0, **setting}
+    with pytest.raises(ud.CallbackFailed):
+        ud.run(FEDAVG, problem, callbacks=broken(whole.history.last["round"] - 2), **kept)
+    with pytest.raises(BadFolder, match="callbacks"):
+        ud.resume("runs/own", FEDAVG, problem)
+    runs = ud.resume("runs/own", FEDAVG, problem, callbacks=broken(-1), checkpoint=0)
+    run = runs["FedAvg", 0]
+    assert (run.status, run.note) == (whole.status, whole.note)
+    assert bare(run) == bare(whole) and torch.equal(run.x, whole.x)
+    assert torch.equal(run.best.x, whole.best.x) and run.best.round == whole.best.round
+
+
+def test_the_seconds_between_checkpoints_are_checked():
+    for wrong in (-1, "1", float("nan")):
+        with pytest.raises(ud.BadParameters) as error:
+            ud.run(FEDAVG, "quadratic", rounds=1, save="runs/mine", checkpoint=wrong)
+        assert set(error.value.problems) == {"checkpoint"}

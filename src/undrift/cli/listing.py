@@ -25,9 +25,15 @@ clients: all must take part in every round, or some may; exact: no bias on heter
 PROVISIONAL = "*: may not be exactly its authors' recursion; undrift show NAME says why"
 OBJECTIVES = """\
 needs: what it looks at besides the local model. Objectives are for networks: problem images."""
-METHOD = """\
-a name, a label if you like, and the parameters in: undrift show NAME; file = "mine.py" where it \
-is your own"""
+TABLES = {
+    "[problem]": 'a name and the parameters in: undrift list problems; file = "mine.py" where it '
+    "is your own: undrift new problem NAME",
+    "[network]": "a file, a name and parameters of a network of your own, for images: undrift new "
+    "network NAME",
+    "[data]": "a file, a name and parameters of a function of your own that gives images",
+    "[[method]]": "a name, a label if you like, and the parameters in: undrift show NAME; "
+    'file = "mine.py" where it is your own: undrift new method NAME',
+}
 
 
 def add(parser: Parser) -> None:
@@ -194,8 +200,8 @@ def settings(as_json: bool) -> None:
         result(f"{prose(place)}\n")
         explain(rows)
         result("")
-    result(prose("a name and the parameters in: undrift list problems", "[problem]   ", " " * 12))
-    result(prose(METHOD, "[[method]]  ", " " * 12))
+    for name, text in TABLES.items():
+        result(prose(text, f"{name:<12}", " " * 12))
 
 
 KINDS = {

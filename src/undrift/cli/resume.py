@@ -28,7 +28,7 @@ from undrift.spec.reader import load
 def add(parser: Parser) -> None:
     parser.description = (
         "Continue a run that was interrupted, was killed or ran out of disk space, from its last "
-        "checkpoints. The result is the same as if it had never stopped. A run with a method of "
+        "checkpoints. The result is the same as if it had never stopped. A run with code of "
         'somebody\'s own (file = "mine.py") has that file in its folder, and executes it only with '
         "--trust."
     )

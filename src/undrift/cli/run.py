@@ -64,8 +64,9 @@ def add(parser: Parser) -> None:
         "Run every method of a spec with every seed. The results go to a folder of the spec's "
         "name: spec.toml, environment.json, metrics.jsonl, metrics.parquet, summary.json, models, "
         "log.txt and gap.png or accuracy.png. Ctrl-C ends the run after the current round; the "
-        "same command, or undrift resume, continues from there. Ctrl-C twice stops at once. A "
-        'method with a file (file = "mine.py") is Python code, which is executed.'
+        "same command, or undrift resume, continues from there. Ctrl-C twice stops at once. "
+        'Methods, problems, networks, data and objectives with a file (file = "mine.py") are '
+        "Python code, which is executed."
     )
     parser.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
     parser.add_argument(

@@ -66,11 +66,12 @@ SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
 @overload
 def run(  # type: ignore[overload-overlap]
     method: Method, problem: Problem | str, *, rounds: int, seeds: None = None,
-    save: str | Path | None = None, overwrite: bool = False, loggers: Sequence[str] = (),
-    on_event: Emit | None = None, every: int = 1, per_client: bool = False,
-    until: Callable[[Row], bool] | None = None, watch: Callable[[Row], None] | None = None,
-    stop: Stopping | None = None, best: Best | None = None,
-    callbacks: Callback | Sequence[Callback] = (), steps: int | Sequence[int] = 1,
+    save: str | Path | None = None, overwrite: bool = False, checkpoint: float | None = None,
+    loggers: Sequence[str] = (), on_event: Emit | None = None, every: int = 1,
+    per_client: bool = False, until: Callable[[Row], bool] | None = None,
+    watch: Callable[[Row], None] | None = None, stop: Stopping | None = None,
+    best: Best | None = None, callbacks: Callback | Sequence[Callback] = (),
+    steps: int | Sequence[int] = 1,
     epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
     accumulate: int | None = None, reduction: Rule | None = None, x0: Point | None = None,
     seed: int = 0, dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
@@ -83,11 +84,12 @@ def run(  # type: ignore[overload-overlap]
 @overload
 def run(
     method: Methods, problem: Problem | str, *, rounds: int, seeds: Sequence[int] | None = None,
-    save: str | Path | None = None, overwrite: bool = False, loggers: Sequence[str] = (),
-    on_event: Emit | None = None, every: int = 1, per_client: bool = False,
-    until: Callable[[Row], bool] | None = None, watch: Callable[[Row], None] | None = None,
-    stop: Stopping | None = None, best: Best | None = None,
-    callbacks: Callback | Sequence[Callback] = (), steps: int | Sequence[int] = 1,
+    save: str | Path | None = None, overwrite: bool = False, checkpoint: float | None = None,
+    loggers: Sequence[str] = (), on_event: Emit | None = None, every: int = 1,
+    per_client: bool = False, until: Callable[[Row], bool] | None = None,
+    watch: Callable[[Row], None] | None = None, stop: Stopping | None = None,
+    best: Best | None = None, callbacks: Callback | Sequence[Callback] = (),
+    steps: int | Sequence[int] = 1,
     epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
     accumulate: int | None = None, reduction: Rule | None = None, x0: Point | None = None,
     seed: int = 0, dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
@@ -106,6 +108,7 @@ def run(
     seeds: Sequence[int] | None = None,
     save: str | Path | None = None,
     overwrite: bool = False,
+    checkpoint: float | None = None,
     loggers: Sequence[str] = (),
     on_event: Emit | None = None,
     every: int = 1,
@@ -152,6 +155,7 @@ def run(
         seeds: run every method with each of these seeds, instead of one seed.
         save: folder of the run, as the command line makes it; the same call continues it.
         overwrite: replace an earlier run in that folder.
+        checkpoint: seconds between checkpoints of a saved run, 0: after every round; left out: 10.
         loggers: also log every row of a saved run: "tensorboard", "mlflow".
         on_event: called with every event (undrift.runs.events) as it happens.
         every: rounds from one recorded row to the next.
@@ -203,8 +207,8 @@ def run(
     """
     given = {
         "rounds": rounds, "seeds": seeds, "save": save, "overwrite": overwrite, "loggers": loggers,
-        "on_event": on_event, "every": every, "per_client": per_client, "until": until,
-        "watch": watch, "stop": stop, "best": best, "callbacks": callbacks,
+        "checkpoint": checkpoint, "on_event": on_event, "every": every, "per_client": per_client,
+        "until": until, "watch": watch, "stop": stop, "best": best, "callbacks": callbacks,
         "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch,
         "accumulate": accumulate, "reduction": reduction, "x0": x0, "seed": seed, "dtype": dtype,
         "device": device, "engine": engine, "store": store,
@@ -216,7 +220,8 @@ def run(
     checked = settle(methods.values(), problem, given, parameters)
     one = isinstance(method, Method) and seeds is None
     experiment = _experiment(methods, problem, checked, save)
-    found = _run(experiment, save, overwrite, loggers, _both(on_event, watch))
+    emit = _both(on_event, watch)
+    found = _run(experiment, save, overwrite, loggers, emit, checkpoint=checkpoint)
     return next(iter(found.values())) if one else found
 
 
@@ -230,8 +235,8 @@ def prepare(method: Method, problem: Problem | str, **setting: object) -> Engine
 
 
 _NOT_OF_ENGINES = (
-    "seeds", "save", "overwrite", "loggers", "on_event", "every", "per_client", "until", "watch",
-    "stop", "best", "callbacks",
+    "seeds", "save", "overwrite", "checkpoint", "loggers", "on_event", "every", "per_client",
+    "until", "watch", "stop", "best", "callbacks",
 )  # fmt: skip
 
 
@@ -241,13 +246,15 @@ def run_spec(
     save: str | Path | None = None,
     overrides: Sequence[str] = (),
     overwrite: bool = False,
+    checkpoint: float | None = None,
     loggers: Sequence[str] = (),
     on_event: Emit | None = None,
     jobs: int = 1,
 ) -> Runs:
     """Run a spec: a TOML file, or its content as a dictionary.
 
-    ``overrides`` are "KEY=VALUE", as after ``undrift run -s``; ``save`` is the folder of the run.
+    ``overrides`` are "KEY=VALUE", as after ``undrift run -s``; ``save`` is the folder of the run,
+    with a checkpoint every ``checkpoint`` seconds (left out: 10).
     ``jobs`` processes share the work of a saved run; the numbers do not depend on it. Python files
     that a spec names are executed. Raises :class:`undrift.spec.errors.BadSpec`.
 
@@ -257,7 +264,8 @@ def run_spec(
     >>> ud.run_spec(spec)["FedAvg", 0].status
     'done'
     """
-    wrong = keeping({"save": save, "overwrite": overwrite, "loggers": loggers, "jobs": jobs})
+    given = {"save": save, "overwrite": overwrite, "checkpoint": checkpoint, "loggers": loggers}
+    wrong = keeping({**given, "jobs": jobs})
     if wrong:
         raise BadParameters("run_spec", wrong)
     if isinstance(source, Mapping):
@@ -268,7 +276,7 @@ def run_spec(
             raise BadSpec(map(_by_keys, error.complaints)) from None
     else:
         experiment = make(load_spec(source, overrides))
-    return _run(experiment, save, overwrite, loggers, on_event or ignore, jobs)
+    return _run(experiment, save, overwrite, loggers, on_event or ignore, jobs, checkpoint)
 
 
 def resume(
@@ -280,6 +288,7 @@ def resume(
     until: Callable[[Row], bool] | None = None,
     callbacks: Callback | Sequence[Callback] = (),
     trust: bool = False,
+    checkpoint: float | None = None,
     loggers: Sequence[str] = (),
     on_event: Emit | None = None,
     jobs: int = 1,
@@ -293,7 +302,7 @@ def resume(
     place = Folder.of_run(folder)
     document = place.document()
     emit = on_event or ignore
-    wrong = keeping({"loggers": loggers, "jobs": jobs})
+    wrong = keeping({"checkpoint": checkpoint, "loggers": loggers, "jobs": jobs})
     given: dict[str, object] = {"method": method, "problem": problem, "x0": x0, "until": until}
     given["callbacks"] = callbacks or None
     if not place.from_python:
@@ -306,7 +315,7 @@ def resume(
     if not place.from_python:
         trusting = "undrift.resume(folder, trust=True)"
         spec = load_spec(place.file("spec.toml"), code=None if trust else distrust(trusting))
-        return _run(make(spec), place.path, False, loggers, emit, jobs)
+        return _run(make(spec), place.path, False, loggers, emit, jobs, checkpoint)
     if method is None or problem is None:
         raise BadFolder(place.from_python)
     settings: Values = {k: v for k, v in document.items() if k in _SETTINGS}
@@ -319,6 +328,7 @@ def resume(
         x0=x0,
         until=until,
         callbacks=callbacks,
+        checkpoint=checkpoint,
         dtype=document["problem"]["dtype"],
         **settings,
     )
@@ -469,6 +479,7 @@ def _run(
     loggers: Sequence[str],
     emit: Emit,
     jobs: int = 1,
+    checkpoint: float | None = None,
 ) -> Runs:
     """Run an experiment, in a folder if it is to be saved."""
     wrong = {f"loggers.{name}": text for name, text in adapters.missing(loggers).items()}
@@ -522,7 +533,13 @@ def _run(
         results = [Result(outcome) for outcome in outcomes]
     else:
         results = carry_out(
-            experiment, folder, afresh=overwrite, emit=emit, loggers=loggers, jobs=jobs
+            experiment,
+            folder,
+            afresh=overwrite,
+            emit=emit,
+            pause=checkpoint,
+            loggers=loggers,
+            jobs=jobs,
         )
         if not folder.complete:
             raise RuntimeError(f"{folder.path} is not finished: a process died; undrift.resume it")

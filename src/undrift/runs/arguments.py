@@ -13,7 +13,16 @@ from undrift.core.cohort import sampling
 from undrift.core.faults import Judging, faults, judging
 from undrift.core.method import Method
 from undrift.core.optimisers import optimiser
-from undrift.core.params import BadParameters, check, hints, not_allowed, plain, unknown
+from undrift.core.params import (
+    BadParameters,
+    NonNegative,
+    check,
+    fits,
+    hints,
+    not_allowed,
+    plain,
+    unknown,
+)
 from undrift.core.problem import Problem
 from undrift.core.robust import robust
 from undrift.core.schedules import Computed, Schedule, schedule
@@ -124,6 +133,8 @@ def keeping(given: Mapping[str, object]) -> dict[str, str]:
         wrong["overwrite"] = not_allowed("overwrite", overwrite, "True or False")
     if not (isinstance(loggers, list | tuple) and all(isinstance(name, str) for name in loggers)):
         wrong["loggers"] = not_allowed("loggers", loggers, 'a list, as ["tensorboard"]')
+    if (pause := given.get("checkpoint")) is not None and not fits(pause, NonNegative):
+        wrong["checkpoint"] = not_allowed("checkpoint", pause, "number of seconds >= 0")
     if not (isinstance(jobs, int) and jobs >= 1) or jobs is True:
         wrong["jobs"] = not_allowed("jobs", jobs, "whole number >= 1")
     return wrong
