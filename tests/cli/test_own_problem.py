@@ -46,6 +46,9 @@ def losing(objective: ud.objectives.Objective | None = None) -> ud.Problem:
 def untyped(clients=3) -> ud.Problem: ...
 
 
+def worded(clients: int = 3, title: str = "no") -> ud.Problem: ...
+
+
 def tensors(start: torch.Tensor) -> ud.Problem: ...
 
 
@@ -209,6 +212,8 @@ def test_a_file_that_was_changed_is_another_run(tmp_path, capsys, monkeypatch):
         (('"mine.py"', '"none.py"'), 6),
         (("spread = 2.0", '[network]\nfile = "mine.py"\nname = "Net"'), 8),
         (("[problem]", 'objective = "FedLC"\n[problem]'), 5),
+        (("[problem]", "target = 1e-3\n[problem]"), 5),
+        (('name = "points"\nspread = 2.0', 'name = "worded"'), 7),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(change, line):
@@ -283,3 +288,15 @@ def test_the_weights_of_a_network_follow_from_the_seeds_of_a_spec():
     other = ud.run_spec("spec.toml", overrides=["rounds=1", "problem.start_seed=5"])
     starts = [runs["FedAvg", 0].problem.start() for runs in (first, again, other)]
     assert torch.equal(starts[0], starts[1]) and not torch.equal(starts[0], starts[2])
+
+
+def test_show_tells_what_a_file_has(capsys):
+    code, out, _ = told(capsys, "show", "mine.py", "--json")
+    found = {row["name"]: row for row in json.loads(out)}
+    assert code == 0 and {"Warm", "points", "Net", "blobs"} <= set(found)
+    assert not {"untyped", "tensors"} & set(found)
+    assert [p["name"] for p in found["points"]["parameters"]] == ["clients", "spread", "seed"]
+    assert [p["name"] for p in found["Net"]["parameters"]] == ["width"]
+    code, out, _ = told(capsys, "show", "mine.py")
+    assert code == 0 and "spread" in out and "Warm" in out
+    assert told(capsys, "show", "none.py")[0] == 2

@@ -43,7 +43,7 @@ def checked(plugin: Plugin) -> list[Checked]:
         for name, maker in _made(plugin, nn.Module).items():
             call = Call(plugin.file.name, name, maker, parameters(maker, OF_IMAGES)())
             found.append(_checked(name, "[network]", plugin, call, networks.CHECKS))
-    except Unfit as error:
+    except ValueError as error:
         raise BadFile(plugin.file, str(error)) from None
     except TypeError as error:  # a parameter without a default
         raise BadFile(plugin.file, f"{error}: give every parameter a default") from None

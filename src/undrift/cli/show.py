@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 from argparse import Namespace
+from contextlib import suppress
+from pathlib import Path
 
 from undrift.cli.formulas import readable
-from undrift.cli.listing import Meaning, assumptions, explained, facts
+from undrift.cli.listing import Meaning, as_tables, assumptions, explained, facts
 from undrift.cli.output import OK, refuse, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.costs import Costs, costs, placeholder
@@ -18,7 +19,11 @@ from undrift.methods import find
 from undrift.objectives import Objective
 from undrift.objectives import find as find_objective
 from undrift.objectives.base import registry as losses
+from undrift.problems.by_file import OBJECTIVE, OF_IMAGES
 from undrift.report.text import prose, table
+from undrift.spec.functions import Unfit
+from undrift.spec.functions import parameters as parameters_of
+from undrift.spec.plugins import BadFile, execute
 
 NEEDS = {
     "global": "the model local training starts from",
@@ -32,29 +37,71 @@ NEEDS = {
 
 def add(parser: Parser) -> None:
     parser.description = (
-        "Show a method (update, hyper-parameters, costs, assumptions, source) or a local objective."
+        "Show a method (update, hyper-parameters, costs, assumptions, source) or a local "
+        "objective; of a Python file, which is executed, those that it defines and the functions "
+        "that a spec can call."
     )
-    text = "from: undrift list methods, or: undrift list objectives"
+    text = "from: undrift list methods, or: undrift list objectives; or a file"
     parser.add_argument("name", metavar="NAME", help=text)
     parser.json()
 
 
 def main(args: Namespace) -> int:
+    if args.name.endswith(".py"):
+        return show_file(Path(args.name), args.json)
     found = find_objective(args.name) or find(args.name)
     if found is None:
         names = sorted([*registry, *losses], key=str.casefold)
         refuse([unknown("method or objective", args.name, names)])
     if args.json:
-        more = {
-            "update": update(found),
-            "reference": reference(found),
-            "parameters": [dataclasses.asdict(field) for field in explained(found)],
-            "source": inspect.getsource(found),
-        }
-        result_json(facts(found) | more)
+        result_json(known(found))
     else:
         show(found)
     return OK
+
+
+def known(cls: type[Method] | type[Objective]) -> dict[str, object]:
+    """All that is known of a method or an objective."""
+    more = {
+        "update": update(cls),
+        "reference": reference(cls),
+        "parameters": as_tables(explained(cls)),
+        "source": inspect.getsource(cls),
+    }
+    return facts(cls) | more
+
+
+def show_file(file: Path, as_json: bool) -> int:
+    """Show what a user's file defines."""
+    try:
+        found = execute(file)
+    except BadFile as error:
+        refuse([error])
+    classes: list[type[Method] | type[Objective]] = [*found.methods, *found.objectives]
+    makers = {}
+    for name, maker in found.makers.items():
+        with suppress(Unfit):  # it has parameters that no spec can give
+            makers[name] = parameters_of(maker, (OBJECTIVE, *OF_IMAGES))
+    if as_json:
+        functions = [
+            {"name": name, "title": title(cls), "parameters": as_tables(explained(cls))}
+            for name, cls in makers.items()
+        ]
+        result_json([*map(known, classes), *functions])
+        return OK
+    for shown in classes:
+        show(shown)
+        result("")
+    for name, cls in makers.items():
+        result(f"{name}: {title(cls)}\n")
+        parameters(explained(cls), theory=False)
+        result("")
+    return OK
+
+
+def title(cls: type) -> str:
+    """The first line of a docstring."""
+    return (cls.__doc__ or "").strip().partition("\n")[0]
 
 
 def show(cls: type[Method] | type[Objective]) -> None:

@@ -52,9 +52,23 @@ class OwnProblem(Named, register=False):
         return f"{self.name} {takes}"
 
 
+TAKEN = {*dir(OwnProblem), *Named.__annotations__, "maker"} - {
+    "clients",
+    "seed",
+    "precision",
+}
+"""What all problems have; no parameter can have these names."""
+
+
 def own_problem(maker: Callable[..., object], declared: type) -> type[OwnProblem]:
-    """The kind of problem that a function makes, whose parameters are ``declared``."""
+    """The kind of problem that a function makes, whose parameters are ``declared``.
+
+    Raises ``ValueError`` if one of them has the name of something that all problems have.
+    """
     name = declared.__name__
+    if taken := [p for p in hints(declared) if p in TAKEN]:
+        text = "is a word of undrift's own: choose another name"
+        raise ValueError(f"the parameter {taken[0]} of {name} {text}")
     seeded = "seed" in hints(declared)
     body: dict[str, object] = {
         "__doc__": declared.__doc__ or f"The problem of {name}.",

@@ -285,9 +285,24 @@ def unmeasured(rules: Rules, task: Task) -> dict[str, str]:
     goals = [rules.best, *([rules.early] if rules.early else [])]
     if rules.callbacks or task.per_client or all(goal.metric is None for goal in goals):
         return {}
+    return rules.missing(_first_row(task))
+
+
+def _first_row(task: Task) -> Row:
+    """What the problem of a task measures at the first point."""
     problem = task.problem
     start = problem.start() if task.setup.x0 is None else task.setup.x0
-    return rules.missing(problem.metrics(start.to(problem.device, problem.dtype)))
+    return dict(problem.metrics(start.to(problem.device, problem.dtype)))
+
+
+def _aimless(spec: Spec, task: Task) -> dict[str, str]:
+    """Complaints about targets for what a problem of the user's does not measure."""
+    row, aims = _first_row(task), {"target": "gap", "target_accuracy": "accuracy"}
+    return {
+        field: f"{spec.problem_name} measures no {name}: use [stop] with a metric and a target"
+        for field, name in aims.items()
+        if getattr(spec, field) is not None and row.get(name) is None
+    }
 
 
 def make(spec: Spec, build: Build = build_all) -> Experiment:
@@ -307,7 +322,10 @@ def make(spec: Spec, build: Build = build_all) -> Experiment:
 
     rules = Rules(until=reached, early=spec.stop, best=spec.best or spec.stop or USUALLY)
     if tasks and build is build_all:
-        for field, text in unmeasured(rules, tasks[0]).items():
+        wrong = unmeasured(rules, tasks[0])
+        if spec.problem_file and (spec.target or spec.target_accuracy):
+            wrong |= _aimless(spec, tasks[0])
+        for field, text in wrong.items():
             complaints.append(spec.origin.complaint(tuple(field.split(".")), text))
     if complaints:
         raise BadSpec(complaints)

@@ -251,8 +251,9 @@ class Trial:
         early, waiting = self.rules.early, self.waiting
         if early is None or waiting.value is None:
             return ""
-        best = f"{waiting.value:.6g} in round {waiting.round}"
-        return f"no better {self.judged} than {best} in {waiting.rows} rows"
+        rows = "row" if waiting.rows == 1 else f"{waiting.rows} rows"
+        best = f"{waiting.value:.6g} (round {waiting.round})"
+        return f"no {self.judged} better than {best} in the last {rows}"
 
     def _record(self, row: Row) -> None:
         if self.per_client:

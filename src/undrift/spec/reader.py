@@ -463,7 +463,7 @@ class Reader:
         maker = self.own.makers[("problem",)]
         try:
             return own_problem(maker, parameters(maker, (OBJECTIVE,)))
-        except Unfit as error:
+        except ValueError as error:
             self.complain(("problem", "name"), f"{file}: {error}")
             return None
 
@@ -498,9 +498,8 @@ class Reader:
             return None
         for needed in NAMES:
             if not isinstance(table.get(needed), str):
-                self.complain(
-                    (*path, needed), f"{needed} is missing: [{key}] has a file and a name"
-                )
+                text = f"{needed} is missing: [{key}] has a file and a name"
+                self.complain((*path, needed), text)
                 return None
         self.judge_file(path, table["file"])
         maker = self.own.makers.get(path) if self.own else None
