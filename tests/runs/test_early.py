@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.cli.stopping import after, rows
 from torch import nn
 
 import undrift as ud
+from undrift.check.template import write
 from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.core.stopping import EarlyStopping, Waiting
@@ -351,3 +353,41 @@ def test_the_seconds_between_checkpoints_are_checked():
         with pytest.raises(ud.BadParameters) as error:
             ud.run(FEDAVG, "quadratic", rounds=1, save="runs/mine", checkpoint=wrong)
         assert set(error.value.problems) == {"checkpoint"}
+
+
+KILL = """\
+        global calls
+        calls += 1
+        if Path("kill").exists() and calls == int(Path("kill").read_text()):
+            os.kill(os.getpid(), signal.SIGKILL)
+        _, slope = distance(y, self.points)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
+@pytest.mark.parametrize("before", [1, 3])
+def test_a_run_that_is_killed_ends_where_it_would_have(tmp_path, capsys, before):
+    """Killed, without a word, in the last rounds that its patience still has."""
+    file = write("mine", tmp_path, "problem")
+    code = file.read_text(encoding="utf-8")
+    code = code.replace("        _, slope = distance(y, self.points)\n", KILL)
+    head = "import os\nimport signal\nfrom pathlib import Path\n\ncalls = 0\n"
+    file.write_text(head + code, encoding="utf-8")
+    Path("spec.toml").write_text(
+        'name = "mine"\nrounds = 200\nbatch = 2\n[stop]\npatience = 4\n'
+        '[problem]\nfile = "mine.py"\nname = "mine"\n[[method]]\nname = "FedAvg"\nlr = 0.5\n'
+    )
+    assert main(["run", "spec.toml", "--out", "whole"]) == 0
+    (whole,) = Folder(tmp_path / "whole/mine").outcomes()
+    last = rows("whole/mine")[-1]["round"]
+    assert whole.status == "early" and last > before
+    Path("kill").write_text(str(last - before + 1))
+    words = ["run", "spec.toml", "--checkpoint", "0"]
+    code = "import sys; from undrift.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run([sys.executable, "-c", code, *words], env=os.environ, timeout=300)
+    assert done.returncode == -signal.SIGKILL and len(rows("runs/mine")) == last - before + 1
+    Path("kill").unlink()
+    assert main(["resume", "mine", "--trust"]) == 0
+    assert f"continues from round {last - before}" in capsys.readouterr().err
+    assert rows("runs/mine") == rows("whole/mine")
+    assert Folder(tmp_path / "runs/mine").outcomes() == [whole]
