@@ -106,7 +106,7 @@ class Worker:
             return Parcel({}, dump({name: v.cpu().contiguous() for name, v in sums.items()}))
         hidden = ("gap", "distance", "grad_norm")  # of this client alone, which say nothing of f
         metrics = {k: v for k, v in problem.metrics(x).items() if k not in hidden}
-        about: dict[str, Any] = {"metrics": metrics, "samples": problem.samples[0]}
+        about: dict[str, object] = {"metrics": metrics, "samples": problem.samples[0]}
         if spec.per_client:
             alone = problem.client_metrics(x)
             about["alone"] = {name: float(v) for name, v in alone.items()}
