@@ -7,12 +7,13 @@ Every function returns an ascending index array per client; each sample has exac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from undrift.core.params import not_allowed
+from undrift.core.params import BadParameters, not_allowed
 from undrift.core.streams import Streams
 
 Parts = list[NDArray[np.int64]]
@@ -50,7 +51,6 @@ def by_group(groups: ArrayLike) -> Parts:
     >>> [part.tolist() for part in by_group(["b", "a", "b"])]
     [[1], [0, 2]]
     """
-    groups = np.asarray(groups)
     sample_count(groups, 1, allow_empty=False)
     return positions_by_label(groups)
 
@@ -124,13 +124,14 @@ def by_label(
 ) -> Parts:
     """Sorted by label and cut into equal shards; every client gets ``shards`` random ones."""
     total, rng = sample_count(labels, clients, allow_empty), generator(seed)
-    if shards < 1:
-        raise ValueError(f"a client needs at least one shard; got shards = {shards}")
+    if not _whole(shards) or shards < 1:
+        raise _refused("shards", not_allowed("shards", shards, "whole number >= 1"))
     if clients * shards > total and not allow_empty:
-        raise ValueError(
+        text = (
             f"{clients} clients of {shards} shards need {clients * shards} samples "
             f"but there are {total}; lower clients or shards"
         )
+        raise _refused("shards", text)
     pieces = np.array_split(
         np.concatenate([rng.permutation(m) for m in positions_by_label(labels)]), clients * shards
     )
@@ -147,8 +148,8 @@ def hold_out(parts: Sequence[ArrayLike], share: float, seed: Seed = 0) -> tuple[
     >>> [len(part) for part in left], [len(part) for part in taken]
     ([8, 3], [2, 1])
     """
-    if not 0 < share < 1:
-        raise ValueError(not_allowed("share", share, "number > 0 and < 1"))
+    if not _real(share) or not 0 < share < 1:
+        raise _refused("share", not_allowed("share", share, "number > 0 and < 1"))
     rng, left, taken = generator(seed), [], []
     for part in parts:
         order = rng.permutation(np.asarray(part, dtype=np.int64))
@@ -171,53 +172,92 @@ def generator(seed: Seed) -> Generator:
         return seed
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         allowed = "whole number >= 0 or a NumPy generator; give beta and shards by name"
-        raise ValueError(not_allowed("seed", seed, allowed))
+        raise _refused("seed", not_allowed("seed", seed, allowed))
     return Streams(int(seed)).at("data")
 
 
 def sample_count(samples: ArrayLike, clients: int, allow_empty: bool) -> int:
     """How many samples there are, by their number or by their labels."""
-    known = isinstance(samples, int | np.integer)
-    count = len(range(int(samples))) if known else _length(np.asarray(samples))  # type: ignore[arg-type]
-    if clients < 1:
-        raise ValueError(f"a federation needs at least one client; got clients = {clients}")
+    count = max(samples, 0) if _whole(samples) else len(_array(samples))
+    if not _whole(clients) or clients < 1:
+        text = not_allowed("clients", clients, "whole number >= 1: at least one client")
+        raise _refused("clients", text)
     if clients > count and not allow_empty:
-        raise ValueError(
-            f"{clients} clients cannot share {count} samples; lower clients or allow empty ones"
-        )
+        text = f"{clients} clients cannot share {count} samples; lower clients or allow empty ones"
+        raise _refused("clients", text)
     return count
 
 
-def _length(labels: NDArray[np.generic]) -> int:
-    if labels.ndim != 1 or not len(labels):
-        raise ValueError(
-            f"labels must be a non-empty list, one per sample; got an array of shape {labels.shape}"
+def _refused(field: str, text: str) -> BadParameters:
+    return BadParameters("split", {field: text})
+
+
+def _whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _real(value: object) -> TypeGuard[float]:
+    return _whole(value) or isinstance(value, float | np.floating)
+
+
+def _array(labels: ArrayLike) -> NDArray[np.generic]:
+    """Labels of any kind as an array, one for each sample."""
+    try:
+        found = np.asarray(labels)
+    except Exception:  # ragged lists, tensors of a GPU: NumPy says so in many ways
+        kind = type(labels).__name__
+        text = f"labels must be an array, one per sample; got a {kind} that is none: give an array"
+        raise _refused("labels", text) from None
+    if found.ndim != 1 or not len(found):
+        text = (
+            "labels must be a non-empty list, one per sample, or how many samples there are; "
+            f"got {found.dtype} of shape {list(found.shape)}"
         )
-    return len(labels)
+        raise _refused("labels", text)
+    missing = np.flatnonzero(found != found)  # NaN, of all values, differs from itself
+    if found.dtype == object:
+        missing = np.flatnonzero([_is_missing(one) for one in found])
+    if len(missing):
+        text = f"sample {missing[0]} has no label ({found[missing[0]]}); give it one"
+        raise _refused("labels", text)
+    return found
+
+
+def _is_missing(one: object) -> bool:
+    try:
+        return one is None or bool(one != one)
+    except (TypeError, ValueError):  # pandas' NA is neither true nor false
+        return True
 
 
 def _refuse_continuous(labels: ArrayLike) -> None:
     """Refuse measured numbers, which would be as many classes as there are samples."""
     labels = np.asarray(labels)
     if labels.dtype.kind == "f" and (labels != np.rint(labels)).any():
-        raise ValueError(
+        text = (
             "these labels are measured numbers, not classes; put them into groups first, as by "
             "np.digitize, or split them by size or at random"
         )
+        raise _refused("labels", text)
 
 
 def positions_by_label(labels: ArrayLike) -> list[NDArray[np.int64]]:
     """Positions of each label, labels ascending."""
-    labels = np.asarray(labels)
-    return [np.flatnonzero(labels == name) for name in np.unique(labels)]
+    labels = _array(labels)
+    try:
+        names = np.unique(labels)
+    except TypeError:
+        kinds = " and ".join(sorted({type(one).__name__ for one in labels}))
+        text = f"labels are {kinds}, which have no order; give all of one type"
+        raise _refused("labels", text) from None
+    return [np.flatnonzero(labels == name) for name in names]
 
 
 def dirichlet_rows(rng: Generator, beta: float, size: int, draws: int) -> NDArray[np.float64]:
     """Rows of Dir(beta); where a tiny beta underflows, its limit: all mass on one random entry."""
-    if not 0 < beta < np.inf:
-        raise ValueError(
-            f"beta = {beta} is not allowed: the Dirichlet concentration is a finite number > 0"
-        )
+    if not _real(beta) or not 0 < beta < np.inf:
+        allowed = "the Dirichlet concentration is a finite number > 0"
+        raise _refused("beta", not_allowed("beta", beta, allowed))
     shares = rng.dirichlet(np.full(size, beta), draws)
     lost = ~np.isclose(shares.sum(1), 1)
     shares[lost] = np.eye(size)[rng.integers(size, size=draws)][lost]

@@ -209,8 +209,12 @@ def build_all(
                 complaints.append(spec.complaint(i, "objective", error.problems["objective"]))
                 continue
             text = _blamed(spec, error) or str(error)
-            text = f"seed {seed}: {text}" if spec.anew else text
             path: Keys = ("problem",)
+            if isinstance(error, BadParameters):
+                text = "; ".join(error.problems.values())
+                own = [name for name in error.problems if name in hints(type(spec.problem))]
+                path = ("problem", *own[:1])
+            text = f"seed {seed}: {text}" if spec.anew else text
             if isinstance(error, BadData) and spec.problem_file is None:
                 preset = find(spec.problem_name)[1]
                 path = ("problem", "name" if "data" in preset else "data")
