@@ -300,11 +300,11 @@ WRONG = {
     ),
     "image shape": (
         lambda: (build("mlp", 1, 28, 10), DIGITS, PARTS),
-        r"the network does not take inputs of shape \[1, 8, 8\]: mat1 and mat2",
+        r"the network does not take inputs float32 \[n, 1, 8, 8\]: mat1 and mat2",
     ),
     "channels": (
         lambda: (build("cnn", 3, 32, 10), DIGITS, PARTS),
-        r"the network does not take inputs of shape \[1, 8, 8\]: .*expected input.*3 channels",
+        r"the network does not take inputs float32 \[n, 1, 8, 8\]: .*expected input.*3 channels",
     ),
 }
 

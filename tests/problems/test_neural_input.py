@@ -161,7 +161,7 @@ NOT_PARTS = {
     "empty": ([[0], []], "client 1 has no samples"),
     "table": ([[0], [[1, 2], [3, 4]]], "client 1"),
     "ragged": ([[0], [[1, 2], [3]]], "client 1"),
-    "numbers": (np.arange(8), "client 0"),
+    "numbers": (np.arange(8), "8 single numbers; .*by_group"),
     "nothing": ([[0], None], "client 1"),
     "outside": ([[0], [60]], "client 1 holds sample 60, but samples are numbered 0 to 59"),
     "a count": (5, "list of the samples of every client"),
@@ -233,22 +233,22 @@ WRONG = {
     ),
     "arrays": (
         lambda: Neural(network(), images(images=DIGITS.images.numpy()), PARTS),
-        TypeError,
+        ValueError,
         "images must be a torch tensor .*; got a ndarray",
     ),
     "a number of classes": (
         lambda: Neural(network(), images(classes=10), PARTS),
-        TypeError,
+        ValueError,
         "classes are the names .*; got 10",
     ),
     "a loss of torch": (
         lambda: Neural(network(), DIGITS, PARTS, objective=nn.MSELoss()),
-        TypeError,
+        ValueError,
         "undrift.objectives.*; got MSELoss",
     ),
     "an objective's class": (
         lambda: Neural(network(), DIGITS, PARTS, objective=MOON),
-        TypeError,
+        ValueError,
         r"class MOON; give MOON\(",
     ),
     "a pair of outputs": (
@@ -285,10 +285,10 @@ WRONG = {
     ),
     "a function": (
         lambda: Neural(torch.relu, DIGITS, PARTS),
-        TypeError,
+        ValueError,
         "must be a torch.nn.Module",
     ),
-    "a class": (lambda: Neural(nn.Flatten, DIGITS, PARTS), TypeError, "must be a torch.nn.Module"),
+    "a class": (lambda: Neural(nn.Flatten, DIGITS, PARTS), ValueError, "must be a torch.nn.Module"),
 }
 
 
@@ -296,8 +296,8 @@ WRONG = {
 @pytest.mark.parametrize(
     ("name", "sentence"),
     {
-        "images": "^sample 7 of client {}: its inputs hold",
-        "test_images": "^test sample 7: its inputs hold",
+        "images": "^Neural: sample 7 of client {}: its inputs hold",
+        "test_images": "^Neural: test sample 7: its inputs hold",
     }.items(),
 )
 def test_inputs_that_are_not_finite_are_refused_by_sample_and_client(name, sentence, number):

@@ -390,37 +390,37 @@ def holed(where):
 
 OWNER = next(c for c, part in enumerate(SPLIT) if 7 in part)
 REFUSED = {
-    "nothing": (lambda: regression(None), TypeError, "train must be a pair .* got a NoneType"),
-    "a tensor": (lambda: regression(torch.tensor(X)), TypeError, "a pair .* got a Tensor"),
-    "three": (lambda: regression((X, Y, Y)), TypeError, "a pair .* got a tuple"),
-    "a mapping": (lambda: regression({"x": X}), TypeError, "a pair .* got a dict"),
+    "nothing": (lambda: regression(None), ValueError, "train must be a pair .* got a NoneType"),
+    "a tensor": (lambda: regression(torch.tensor(X)), ValueError, "a pair .* got a Tensor"),
+    "three": (lambda: regression((X, Y, Y)), ValueError, "a pair .* got a tuple"),
+    "a mapping": (lambda: regression({"x": X}), ValueError, "a pair .* got a dict"),
     "data sets in a tuple": (
         lambda: regression((Counted(), Counted())),
-        TypeError,
+        ValueError,
         "give a list with one for each client",
     ),
-    "a stream": (lambda: regression(Stream()), TypeError, "IterableDataset, .*__getitem__"),
+    "a stream": (lambda: regression(Stream()), ValueError, "IterableDataset, .*__getitem__"),
     "a loader that collates": (
         lambda: regression(DataLoader(Counted(), collate_fn=list)),
-        TypeError,
+        ValueError,
         "collate_fn of its own; give a Dataset",
     ),
     "random samples": (lambda: regression(Random()), ValueError, "sample 0 of train is another"),
-    "samples of words": (lambda: regression(Words()), TypeError, "cannot be put into tensors"),
+    "samples of words": (lambda: regression(Words()), ValueError, "cannot be put into tensors"),
     "samples that are dictionaries": (
         lambda: regression(Table()),
-        TypeError,
+        ValueError,
         r"sample 0 of train is a dict; make it a pair \(input, target\)",
     ),
     "samples of all lengths": (
         lambda: regression(Ragged()),
-        TypeError,
+        ValueError,
         "cannot be put into tensors",
     ),
     "words": (
         lambda: regression((np.array([["a"]] * 90), Y)),
-        TypeError,
-        "inputs of train are not numbers",
+        ValueError,
+        "inputs of train are texts, not numbers",
     ),
     "a number": (lambda: regression((3.0, Y)), ValueError, "one row for each sample"),
     "fewer targets": (
@@ -438,17 +438,17 @@ REFUSED = {
     "an input that is not a number": (
         lambda: regression(holed("inputs")),
         ValueError,
-        f"^sample 7 of client {OWNER}: its inputs hold numbers that are not finite",
+        f"^Neural: sample 7 of client {OWNER}: its inputs hold numbers that are not finite",
     ),
     "a target that is not a number": (
         lambda: regression(holed("targets")),
         ValueError,
-        f"^sample 7 of client {OWNER}: its targets hold numbers that are not finite",
+        f"^Neural: sample 7 of client {OWNER}: its targets hold numbers that are not finite",
     ),
     "a test sample that is not a number": (
         lambda: regression(test=holed("inputs")),
         ValueError,
-        "^test sample 7: its inputs hold numbers",
+        "^Neural: test sample 7: its inputs hold numbers",
     ),
     "no parts": (lambda: regression(parts=None), ValueError, r"parts=undrift.data.iid\("),
     "parts twice": (lambda: regression([(X, Y)]), ValueError, "leave out parts"),
@@ -468,27 +468,27 @@ REFUSED = {
     "tests of fewer clients": (
         lambda: regression(test=[(X, Y)] * 4),
         ValueError,
-        "test has data of 4 clients, but there are 5",
+        "of length 4, but there are 5 clients",
     ),
     "test samples of another shape": (
         lambda: regression(test=(X[:, :3], Y)),
         ValueError,
-        r"does not take inputs of shape \[3\]",
+        r"test data: the network does not take inputs float32 \[n, 3\]",
     ),
     "test targets of another shape": (
         lambda: regression(test=(X, Y[:, 0])),
         ValueError,
-        r"^test data: the network's outputs are \[n, 1\], but targets are \[n\]",
+        r"^Neural: test data: the network's outputs are \[n, 1\], but targets are \[n\]",
     ),
     "test targets that are whole": (
         lambda: regression(test=(X, Y.astype(int))),
         ValueError,
-        "^test data: targets are torch.int64",
+        "^Neural: test data: targets are torch.int64",
     ),
     "test samples of other structure": (
         lambda: regression(test=((X, X), Y)),
         ValueError,
-        r"^test has inputs\[0\], inputs\[1\], targets, but train has inputs, targets",
+        r"^Neural: test has inputs\[0\], inputs\[1\], targets, but train has inputs, targets",
     ),
     "test samples that are images": (
         lambda: regression(test=(X.astype(np.uint8), Y)),

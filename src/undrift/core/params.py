@@ -9,7 +9,8 @@ import math
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import takewhile
 from typing import Annotated, Any, Generic, Literal, NamedTuple, Self, TypeVar, Union, overload
@@ -116,6 +117,20 @@ class BadParameters(ValueError):
     def __init__(self, owner: str, problems: Mapping[str, str]):
         self.owner, self.problems = owner, dict(problems)
         super().__init__("\n".join(f"{owner}: {text}" for text in problems.values()))
+
+
+@contextmanager
+def about(owner: str, field: str, before: str = "") -> Iterator[None]:
+    """What is refused inside is wrong with ``field``; ``before`` comes before each reason."""
+    try:
+        yield
+    except BadParameters as error:
+        if before:
+            reasons = {field: before + "; ".join(error.problems.values())}
+            raise BadParameters(owner, reasons) from error.__cause__
+        raise
+    except (ValueError, TypeError) as error:
+        raise BadParameters(owner, {field: f"{before}{error}"}) from error.__cause__
 
 
 def fields(cls: type) -> tuple[dataclasses.Field[object], ...]:

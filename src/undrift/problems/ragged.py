@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -106,9 +106,18 @@ def owned(parts: Sequence[ArrayLike], total: int) -> tuple[np.ndarray, Ragged]:
 
 def positions(parts: Sequence[ArrayLike], total: int) -> list[np.ndarray]:
     """The numbers of every client's samples, where ``parts`` may be masks of all ``total``."""
-    if not isinstance(parts, Iterable):
+    if isinstance(parts, str | Mapping) or not isinstance(parts, Iterable):
+        remedy = "as undrift.data.iid(len(inputs), clients=10) gives it"
+        if isinstance(parts, Mapping):
+            remedy = "give list(parts.values())"
         raise TypeError(
-            f"parts must be a list of the samples of every client; got {type(parts).__name__}"
+            "parts must be a list of the samples of every client; "
+            f"got a {type(parts).__name__}: {remedy}"
+        )
+    if isinstance(parts, np.ndarray | Tensor) and parts.ndim == 1:
+        raise ValueError(
+            f"parts are {len(parts)} single numbers; give a list of the samples of every client, "
+            "as undrift.data.by_group(parts) makes it of a group for each sample"
         )
     found = [_numbers(part, client, total) for client, part in enumerate(parts)]
     if not found:
@@ -124,6 +133,12 @@ def positions(parts: Sequence[ArrayLike], total: int) -> list[np.ndarray]:
     return found
 
 
+def _kind(part: object, numbers: np.ndarray) -> str:
+    if numbers.dtype == object:
+        return type(part).__name__
+    return f"{numbers.dtype} array of shape {list(numbers.shape)}"
+
+
 def _numbers(part: ArrayLike, client: int, total: int) -> np.ndarray:
     try:
         numbers = np.asarray(part)
@@ -133,13 +148,15 @@ def _numbers(part: ArrayLike, client: int, total: int) -> np.ndarray:
         raise ValueError(f"client {client} has no samples; use another partition or fewer clients")
     if numbers.ndim != 1 or numbers.dtype.kind not in "iub":
         raise ValueError(
-            f"the samples of client {client} are not given by a list of whole numbers, or by a mask"
+            f"the samples of client {client} are a {_kind(part, numbers)}; give an array of whole "
+            "numbers from 0, or a mask of all samples"
         )
     if numbers.dtype.kind != "b":
         return numbers.astype(np.int64, copy=False)
     if len(numbers) != total:
         raise ValueError(
-            f"the mask of client {client} has {len(numbers)} entries, but there are {total} samples"
+            f"the mask of client {client} has {len(numbers)} entries, but there are {total} "
+            "samples; give one for each"
         )
     if not numbers.any():
         raise ValueError(f"client {client} has no samples; use another partition or fewer clients")

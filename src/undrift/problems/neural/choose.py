@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from undrift.core.params import BadParameters
-from undrift.data.files import brief
+from undrift.core.params import BadParameters, about
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.neural import input as given
@@ -25,8 +25,17 @@ from undrift.problems.neural.measure import (
     thresholded,
     try_metrics,
 )
+from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import Placed
-from undrift.problems.neural.table import Fields, Rows, count
+from undrift.problems.neural.table import (
+    Fields,
+    Held,
+    Rows,
+    count,
+    leaves,
+    shown,
+    versions,
+)
 
 
 class Choice(NamedTuple):
@@ -51,6 +60,67 @@ def choose(
     if loss is not None and objective is not None:
         raise BadParameters("Neural", {"loss": "loss and objective are both losses: give one"})
     network, rows = placed.network, placed.few()
+    with about("Neural", "module"):
+        output, trained = _outputs(network, rows)
+        if names is not None:
+            for logits in (trained, output):
+                given.refuse_logits(logits, count(rows.x), len(names))
+    classes = _classes(output, rows.y) if names is None else names
+    usual = classes and losses.plain_cross_entropy(loss, placed.samples.train.y)
+    wanted = None if metrics is None else _chosen(metrics)
+    if objective is not None or loss is None or usual:
+        with about("Neural", "objective" if objective is not None else "loss"):
+            local: LocalLoss = _objective(placed, objective, output, rows, classes)
+        judge = Classes() if wanted is None else Judge(cross_entropy, wanted)
+    else:
+        with about("Neural", "loss"):
+            local = own = given.repeatable(
+                "the loss", lambda: _own(placed, loss, trained, rows), "draw them in the network"
+            )
+        judge = _judge(own, wanted, output, rows.y)
+    with about("Neural", "metrics"):
+        try_metrics(judge.metrics, output, rows.y, count(rows.y))
+    if placed.samples.test is not None:
+        with about("Neural", "test", "test data: "):
+            _try_test(placed, local, judge)
+    _try_tokens(placed)
+    return Choice(local, judge, classes if _in_range(placed, len(classes)) else ())
+
+
+def _try_test(placed: Placed, local: LocalLoss, judge: Judge) -> None:
+    """Refuse test samples that are not of the same kind."""
+    rows, table = placed.few(test=True), placed.samples.test
+    output = placed.network.trial(rows.x, training=False)
+    if isinstance(local, OwnLoss):
+        losses.own(local.function, output, rows.y, None if table is None else table.y)
+    elif not _classes(output, rows.y):
+        _refuse_targets(type(local).__name__, True, output, rows.y)
+    try_metrics(judge.metrics, output, rows.y, count(rows.y))
+
+
+def _try_tokens(placed: Placed) -> None:
+    """Refuse whole numbers that the network has no place for, such as tokens without embedding."""
+    tables = {"train": placed.samples.train, "test": placed.samples.test}
+    for name, table in tables.items():
+        if not isinstance(table, Held):
+            continue
+        for v in leaves(table.rows.x):
+            if v.dtype in (torch.uint8, torch.bool) or v.is_floating_point() or not v.numel():
+                continue
+            rows = v.flatten(1).long()
+            ends = torch.stack([rows.amin(1).argmin(), rows.amax(1).argmax()])
+            low, high = int(rows.min()), int(rows.max())
+            with about("Neural", name, f"inputs of {name} are {low} to {high}: "):
+                placed.network.trial(placed.prepared(table.take(ends)).x, training=False)
+
+
+def _chosen(metrics: object) -> dict[str, Metric]:
+    with about("Neural", "metrics"):
+        return chosen(metrics)
+
+
+def _outputs(network: FlatNetwork, rows: Rows) -> tuple[object, object]:
+    """What the network makes of some samples when it is judged, and when it is trained."""
     output = given.repeatable(
         "the network in evaluation mode",
         lambda: network.trial(rows.x, training=False),
@@ -60,37 +130,7 @@ def choose(
         "the network", lambda: network.trial(rows.x, training=True)
     )
     given.refuse_memory(network.net, network.own(training=True))
-    if names is not None:
-        for logits in (trained, output):
-            given.refuse_logits(logits, count(rows.x), len(names))
-    classes = _classes(output, rows.y) if names is None else names
-    usual = classes and losses.plain_cross_entropy(loss, placed.samples.train.y)
-    if objective is not None or loss is None or usual:
-        local: LocalLoss = _objective(placed, objective, output, rows.y, classes)
-        judge = Classes() if metrics is None else Judge(cross_entropy, chosen(metrics))
-    else:
-        local = own = given.repeatable(
-            "the loss", lambda: _own(placed, loss, trained, rows), "draw them in the network"
-        )
-        judge = _judge(own, metrics, output, rows.y)
-    try_metrics(judge.metrics, output, rows.y, count(rows.y))
-    if placed.samples.test is not None:
-        _try_test(placed, local, judge)
-    return Choice(local, judge, classes if _in_range(placed, len(classes)) else ())
-
-
-def _try_test(placed: Placed, local: LocalLoss, judge: Judge) -> None:
-    """Refuse test samples that are not of the same kind."""
-    rows, table = placed.few(test=True), placed.samples.test
-    output = placed.network.trial(rows.x, training=False)
-    try:
-        if isinstance(local, OwnLoss):
-            losses.own(local.function, output, rows.y, None if table is None else table.y)
-        elif not _classes(output, rows.y):
-            _refuse_targets(type(local).__name__, True, output, rows.y)
-        try_metrics(judge.metrics, output, rows.y, count(rows.y))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"test data: {brief(error)}") from error
+    return output, trained
 
 
 def _classes(output: object, targets: Fields) -> tuple[str, ...]:
@@ -114,17 +154,22 @@ def _labels(placed: Placed) -> list[tuple[int, int]]:
 
 
 def _objective(
-    placed: Placed, wanted: object, output: object, targets: Fields, classes: tuple[str, ...]
+    placed: Placed, wanted: object, output: object, rows: Rows, classes: tuple[str, ...]
 ) -> Objective:
     """One of undrift's own losses, all of which are for classes."""
     objective = CrossEntropy() if wanted is None else given.objective(wanted)
     if not classes:
-        _refuse_targets(type(objective).__name__, wanted is None, output, targets)
+        _refuse_targets(type(objective).__name__, wanted is None, output, rows.y)
     if not _in_range(placed, len(classes)):
         low, high = min(low for low, _ in _labels(placed)), max(high for _, high in _labels(placed))
+        raise ValueError(losses.refused_classes(low, high, len(classes)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a trial is nobody's business
+        trained, _ = _differentiable(placed, rows)
+    if not trained.requires_grad:
         raise ValueError(
-            f"targets are {low} to {high}, but the network has {len(classes)} outputs, whose "
-            f"classes are numbered 0 to {len(classes) - 1}"
+            "the network's outputs do not depend on its weights: nothing to train; leave out "
+            ".detach() and torch.no_grad() in its forward"
         )
     given.refuse_inside(placed.network.net, objective)
     return objective
@@ -132,30 +177,55 @@ def _objective(
 
 def _refuse_targets(name: str, default: bool, output: object, targets: Fields) -> NoReturn:
     """Why there are no classes, and what to do."""
-    shape, got = losses.shown(targets), losses.shown(output)
+    shape, got = shown(targets), shown(output)
     text = f"{name} needs a class for each sample, whole numbers [n], and outputs [n, classes]"
-    remedy = "give a loss that takes yours, such as loss=torch.nn.functional.mse_loss"
-    if isinstance(targets, Tensor) and targets.dtype == torch.int64 and targets.dim() == 2:
-        if targets.shape[1] == 1:
-            remedy = "give targets.squeeze(1)"
-        else:
-            remedy = "give loss=torch.nn.functional.cross_entropy for a class at each position"
+    other = "a loss that takes yours, such as loss=torch.nn.functional.mse_loss"
+    remedy = f"give {other}"
+    if not isinstance(output, Tensor):
+        remedy = "let the network return the logits alone, or give a loss that takes what it does"
+    elif isinstance(targets, Tensor) and targets.dim() == 2 and targets.shape[1] == 1:
+        remedy = f"if they are classes, give targets.squeeze(1).long(), else {other}"
+    elif isinstance(targets, Tensor) and targets.shape == output.shape and _one_hot(targets):
+        remedy = "give targets.argmax(1)"
+    elif isinstance(targets, Tensor) and targets.dim() == 2 and targets.dtype == torch.int64:
+        remedy = "give loss=torch.nn.functional.cross_entropy for a class at each position"
+    elif isinstance(targets, Tensor) and targets.dim() == 1 and targets.dtype != torch.int64:
+        remedy = f"if they are classes, give targets.long(), else {other}"
+    elif isinstance(targets, Tensor) and targets.dim() == 1 and output.dim() != 2:
+        remedy = "let the network return a row of scores for each sample"
     text = f"{text}; these targets are {shape} and outputs {got}: {remedy}"
     raise BadParameters("Neural", {"loss" if default else "objective": text})
+
+
+def _one_hot(targets: Tensor) -> bool:
+    ones = targets.dim() == 2 and bool((targets.sum(1) == 1).all())
+    return ones and bool((targets.square() == targets).all())
+
+
+def _differentiable(placed: Placed, rows: Rows) -> tuple[Any, Tensor]:
+    """What the network makes of some samples in training, and its weights, to differentiate by."""
+    network, key = placed.network, torch.zeros((), dtype=torch.int64)
+    with torch.enable_grad():
+        leaf = network.start.to(placed.dtype).requires_grad_()
+        return network.bound(leaf, network.own(training=True), key)(rows.x), leaf
 
 
 def _own(placed: Placed, function: object, outputs: object, rows: Rows) -> OwnLoss:
     """A user's loss, after it was differentiated once."""
     own = losses.own(function, outputs, rows.y, placed.samples.train.y)
     own = own.to(placed.dtype, placed.device)
-    network, key = placed.network, torch.zeros((), dtype=torch.int64)
+    outputs, leaf = _differentiable(placed, rows)
     with torch.enable_grad():
-        leaf = network.start.to(placed.dtype).requires_grad_()
-        outputs = network.bound(leaf, network.own(training=True), key)(rows.x)
+        before = versions(outputs, rows.y)
         try:
             value = own.function(outputs, rows.y)
         except Exception as error:  # a user's function may fail in any way
             losses.refuse_failed(own.name, error, outputs, rows.y)
+        if versions(outputs, rows.y) != before:
+            raise ValueError(
+                f"{own.name} writes to its outputs or targets, which metrics need too; "
+                "compute without operations in place"
+            )
         losses.refuse_value(own.name, value)
         try:
             torch.autograd.grad(value, leaf)
@@ -164,7 +234,9 @@ def _own(placed: Placed, function: object, outputs: object, rows: Rows) -> OwnLo
     return own
 
 
-def _judge(own: OwnLoss, metrics: object, outputs: object, targets: Fields) -> Judge:
+def _judge(
+    own: OwnLoss, metrics: Mapping[str, Metric] | None, outputs: object, targets: Fields
+) -> Judge:
     kind = losses.comparing(own.function)
     answers = kind in losses.PROBABILITIES
     scored = False
@@ -172,9 +244,12 @@ def _judge(own: OwnLoss, metrics: object, outputs: object, targets: Fields) -> J
         scored = targets.dtype == torch.int64 and outputs.dim() == targets.dim() + 1
     wanted: Mapping[str, Metric] = {"accuracy": accuracy} if answers or scored else {}
     if metrics is not None:
-        wanted = chosen(metrics)
+        wanted = metrics
         if accuracy in wanted.values() and not (answers or scored):
-            text = "accuracy needs targets that are classes, with a score for each class"
+            text = (
+                "accuracy needs targets that are classes, with a score for each class; for "
+                "measured numbers there are mse, rmse and mae"
+            )
             raise BadParameters("Neural", {"metrics": text})
     if kind is nn.BCELoss:
         wanted = thresholded(wanted, 0.5)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from undrift.core.params import BadParameters
+from undrift.core.params import BadParameters, about
 from undrift.models.batch_norm import refuse_batch_statistics
 from undrift.models.net import Net, refuse_lazy
 from undrift.objectives.base import Objective
@@ -32,12 +32,14 @@ def is_image_set(given: object) -> TypeGuard[ImageSet]:
 def images(data: ImageSet, parts: Sequence[ArrayLike] | None, test: object) -> Federation:
     """The samples of an image set, unchanged, and whose they are."""
     if test is not None:
-        raise ValueError("an ImageSet has test images of its own: leave out test")
+        text = "an ImageSet has test images of its own: leave out test"
+        raise BadParameters("Neural", {"test": text})
     if parts is None:
-        raise ValueError(
+        text = (
             "parts must say which images each client holds, as "
             "parts=undrift.data.iid(data.labels, clients=10)"
         )
+        raise BadParameters("Neural", {"parts": text})
     if not isinstance(data.classes, Sized):
         raise TypeError(
             f"classes are the names of the classes, such as ('cat', 'dog'); got {data.classes!r}"
@@ -48,22 +50,31 @@ def images(data: ImageSet, parts: Sequence[ArrayLike] | None, test: object) -> F
     for kind, inputs, labels in (("", x, y), ("test ", test_x, test_y)):
         if len(inputs) != len(labels):
             raise ValueError(
-                f"there are {len(inputs)} {kind}images, but {len(labels)} {kind}labels"
+                f"there are {len(inputs)} {kind}images, but {len(labels)} {kind}labels; give one "
+                "label for each"
             )
     if not len(test_y):
-        raise ValueError("there are no test images, on which a model is judged")
+        raise ValueError(
+            "there are no test images, on which a model is judged; give some, or a pair "
+            "(images, labels) without a test set"
+        )
     if x.dtype != test_x.dtype:
         raise ValueError(
             f"images are {x.dtype}, but test_images are {test_x.dtype}; give both in one dtype"
         )
     train, tested = Held(Rows(x, y)), Held(Rows(test_x, test_y))
-    found = Federation(train, positions(parts, len(y)), tested, None)
+    with about("Neural", "parts"):
+        held = positions(parts, len(y))
+    found = Federation(train, held, tested, None)
     refuse_unfinite(found)
     return found
 
 
-def refuse_pipeline(x: Fields) -> None:
+def refuse_pipeline(pipeline: object, x: Fields) -> None:
     """Refuse to normalise what are no images."""
+    if not all(hasattr(pipeline, name) for name in ("normalise", "augmentation")):
+        name = type(pipeline).__name__
+        raise TypeError(f"pipeline must be an undrift.data.augment.Pipeline; got a {name}")
     kind = x.dtype if isinstance(x, Tensor) else f"a {type(x).__name__}"
     if kind != torch.uint8:
         raise ValueError(
@@ -86,10 +97,36 @@ def objective(given: object) -> Objective:
 
 def refuse_module(module: object) -> None:
     """Refuse what cannot be trained here at all."""
+    if isinstance(module, type) and issubclass(module, nn.Module):
+        name = module.__name__
+        raise TypeError(f"the network must be a torch.nn.Module; got a class: give {name}(...)")
     if not isinstance(module, nn.Module):
-        raise TypeError(f"the network must be a torch.nn.Module; got {module!r}")
+        kind = type(module).__name__
+        raise TypeError(f"the network, the first argument, must be a torch.nn.Module; got a {kind}")
+    for kinds, remedy in WRAPPED.items():
+        if isinstance(module, kinds):
+            raise TypeError(f"the network is a {type(module).__name__}; give {remedy}")
+    if hasattr(module, "_orig_mod"):
+        raise TypeError("the network was compiled; give the module before torch.compile")
     refuse_batch_statistics(module)
     refuse_lazy(module)
+    for name, weight in module.named_parameters():
+        if weight.is_meta:
+            text = "no values: it is on the meta device; load the weights first"
+        elif weight.is_complex():
+            text = "complex numbers; give real and imaginary parts as two parameters"
+        elif weight.is_floating_point() and not bool(weight.detach().isfinite().all()):
+            text = "numbers that are not finite, from which nothing could be trained; reset them"
+        else:
+            continue
+        raise ValueError(f"the network's parameter {name!r} has {text}")
+
+
+WRAPPED = {
+    (nn.DataParallel, nn.parallel.DistributedDataParallel): "its .module",
+    (torch.jit.ScriptModule,): "the module from which it was made",
+}
+"""Modules around a module, and what to give instead."""
 
 
 def refuse_inside(net: nn.Module, loss: Objective) -> None:
@@ -114,7 +151,10 @@ def refuse_logits(logits: object, count: int, classes: int) -> None:
         )
     if tuple(logits.shape) != (count, classes):
         outputs = " x ".join(map(str, logits.shape[1:]))
-        raise ValueError(f"the network has {outputs} outputs, but there are {classes} classes")
+        raise ValueError(
+            f"the network has {outputs} outputs, but there are {classes} classes; give it "
+            f"{classes} outputs"
+        )
 
 
 def refuse_memory(before: nn.Module, after: nn.Module) -> None:
@@ -185,6 +225,7 @@ def _labels(name: str, given: object, classes: int) -> Tensor:
     for label in (labels.min(), labels.max()) if len(labels) else ():
         if not 0 <= label < classes:
             raise ValueError(
-                f"a label is {int(label)}, but classes are numbered 0 to {classes - 1}"
+                f"a label is {int(label)}, but classes are numbered 0 to {classes - 1}; number "
+                "labels from 0, and name every class"
             )
     return labels

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from undrift.data.files import brief
 from undrift.objectives.base import Batch, Need, Network, Objective, Others
-from undrift.problems.neural.table import Fields, Output, count
+from undrift.problems.neural.table import Fields, Output, count, shown
 
 Loss = Callable[[Output, Fields], Tensor]
 """Of a network's outputs and the targets of a mini-batch: one number."""
@@ -101,6 +101,11 @@ def own(function: object, outputs: object, targets: Fields, everything: Fields |
             f"{called(function)} adds up over the samples, so that larger batches make larger "
             'steps; give reduction="mean"'
         )
+    if (function is F.nll_loss or isinstance(function, nn.NLLLoss)) and _positive(outputs):
+        raise ValueError(
+            f"{called(function)} takes logarithms of probabilities, but the network's outputs are "
+            "above 0; give loss=torch.nn.functional.cross_entropy"
+        )
     kind = comparing(function)
     if kind is not None:
         _refuse_comparison(called(function), kind, outputs, targets, everything)
@@ -123,29 +128,33 @@ def plain_cross_entropy(function: object, everything: Fields | None) -> bool:
 def refuse_value(name: str, value: object) -> None:
     """Refuse what is not one number."""
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name} returns a {type(value).__name__}; make it return a tensor")
+        raise TypeError(
+            f"{name} returns a {type(value).__name__}; make it return a tensor, without .item()"
+        )
+    if value.is_complex():
+        raise TypeError(f"{name} returns a complex number; make it return a real one")
     if value.dim():
         raise ValueError(
             f"{name} returns {list(value.shape)} numbers; make it return one, the mean over the "
             "samples"
         )
     if not value.requires_grad:
-        raise ValueError(f"{name} does not depend on the network's weights: nothing to train")
+        raise ValueError(
+            f"{name} does not depend on the network's weights: nothing to train; compute it from "
+            "the outputs, without .detach(), .item() or comparisons"
+        )
+    if bool(value.isnan()):
+        raise ValueError(
+            f"{name} is not a number for the first samples and the weights given; make it finite"
+        )
 
 
 def refuse_failed(name: str, error: Exception, outputs: object, targets: object) -> NoReturn:
     """A loss that cannot be computed, or not differentiated."""
     raise ValueError(
         f"{name} does not take outputs {shown(outputs)} and targets {shown(targets)}: "
-        f"{brief(error)}"
+        f"{brief(error)}; it is called as loss(outputs, targets)"
     ) from error
-
-
-def shown(value: object) -> str:
-    """Type and shape of a tensor of samples, in words."""
-    if not isinstance(value, Tensor):
-        return f"a {type(value).__name__}"
-    return f"{str(value.dtype).removeprefix('torch.')} {_like(value)}"
 
 
 def comparing(function: object) -> type[nn.Module] | None:
@@ -173,6 +182,10 @@ def _each(function: Any) -> Loss:
 def _means(values: Tensor) -> Tensor:
     """One number for each sample."""
     return values.flatten(1).mean(1) if values.dim() > 1 else values
+
+
+def _positive(outputs: object) -> bool:
+    return isinstance(outputs, Tensor) and bool((outputs > 0).any())
 
 
 def _cross_entropy(function: object) -> bool:
@@ -203,10 +216,18 @@ def _refuse_classes(function: object, outputs: object, targets: Fields | None) -
         return
     low, high = int(kept.min()), int(kept.max())
     if low < 0 or high >= classes:
-        raise ValueError(
-            f"targets are {low} to {high}, but the network has {classes} outputs, whose classes "
-            f"are numbered 0 to {classes - 1}"
-        )
+        raise ValueError(refused_classes(low, high, classes))
+
+
+def refused_classes(low: int, high: int, outputs: int) -> str:
+    """Why labels from ``low`` to ``high`` do not fit a network, and what to do."""
+    remedy = f"give it {high + 1}" if low >= 0 else "number classes from 0"
+    if low > 0 and high - low < outputs:
+        remedy = f"give targets - {low}"
+    return (
+        f"targets are {low} to {high}, but the network has {outputs} outputs, whose classes are "
+        f"numbered 0 to {outputs - 1}; {remedy}"
+    )
 
 
 def _refuse_comparison(
@@ -232,12 +253,17 @@ def _refuse_comparison(
             remedy = f"give targets.reshape({', '.join(map(str, (-1, *outputs.shape[1:])))})"
         shapes = f"the network's outputs are {_like(outputs)}, but targets are {_like(targets)}"
         raise ValueError(f"{shapes}; {remedy}")
+    if kind is nn.BCELoss and not bool(((outputs >= 0) & (outputs <= 1)).all()):
+        raise ValueError(
+            f"the network's outputs are not probabilities, which {name} takes; give "
+            "loss=torch.nn.functional.binary_cross_entropy_with_logits"
+        )
     if kind in PROBABILITIES and isinstance(everything, Tensor):
         low, high = (float(v) for v in everything.aminmax())
         if low < 0 or high > 1:
             raise ValueError(
                 f"targets are from {low:g} to {high:g}, but {name} compares with probabilities "
-                "from 0 to 1"
+                "from 0 to 1; scale them, or give a loss of measured numbers"
             )
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from undrift.core.params import BadParameters, unknown
 from undrift.data.files import brief
-from undrift.problems.neural.loss import IGNORED, called, shown
-from undrift.problems.neural.table import Fields, Output, Rows, Table
+from undrift.problems.neural.loss import IGNORED, called
+from undrift.problems.neural.table import Fields, Output, Rows, Table, shown, versions
 
 PASS = 512
 """Samples per forward pass on a CPU; ten times as many on a GPU."""
@@ -214,12 +214,19 @@ def chosen(given: object) -> dict[str, Metric]:
         named = dict(given)
     elif isinstance(given, Sequence):
         named = {one if isinstance(one, str) else called(one): one for one in given}
+        if len(named) < len(given):
+            names = [one if isinstance(one, str) else called(one) for one in given]
+            twice = next(name for name in names if names.count(name) > 1)
+            text = f"two metrics are called {twice!r}: give {{name: metric}} with other names"
+            raise BadParameters("Neural", {"metrics": text})
     else:
         raise TypeError(f"metrics must be names or functions; got {given!r}")
     found: dict[str, Metric] = {}
     for name, metric in named.items():
         if isinstance(metric, str) and metric not in METRICS:
             raise BadParameters("Neural", {"metrics": unknown("metric", metric, METRICS)})
+        if isinstance(metric, type):
+            raise TypeError(f"metric {name!r} is a class; give {name}()")
         if not isinstance(metric, str) and not callable(metric):
             raise TypeError(f"metric {name!r} must be a name or a function; got {metric!r}")
         if not str(name).isidentifier() or name in TAKEN:
@@ -240,12 +247,26 @@ def try_metrics(
         ):
             raise ValueError(
                 f"{name} compares outputs with targets of the same shape, not {shown(outputs)} "
-                f"with {shown(targets)}"
+                f"with {shown(targets)}; give a function of yours, or another metric"
             )
+        before = versions(outputs, targets)
         try:
             found = metric(outputs, targets)
         except Exception as error:  # a user's function may fail in any way
-            raise ValueError(f"the metric {name} fails: {brief(error)}") from error
+            raise ValueError(
+                f"the metric {name} fails: {brief(error)}; it is called as metric(outputs, "
+                f"targets), with {shown(outputs)} and {shown(targets)}"
+            ) from error
+        if versions(outputs, targets) != before:
+            raise ValueError(
+                f"the metric {name} writes to its outputs or targets, which others need too; "
+                "compute without operations in place"
+            )
+        if isinstance(found, tuple) and len(found) != 2:
+            raise ValueError(
+                f"the metric {name} gives a tuple of {len(found)}; make it give a tensor, or a "
+                "pair of numbers and how much each counts"
+            )
         for values in found if isinstance(found, tuple) else (found,):
             if not isinstance(values, Tensor) or tuple(values.shape) != (count,):
                 got = list(values.shape) if isinstance(values, Tensor) else type(values).__name__

@@ -17,7 +17,7 @@ from undrift.models.dropout import keyed
 from undrift.models.layers import channels_last, pool_first
 from undrift.models.layout import flatten, unflatten
 from undrift.models.net import Net
-from undrift.problems.neural.table import Fields, Output, leaves
+from undrift.problems.neural.table import Fields, Output, leaves, mapped, shown
 
 Result = TypeVar("Result")
 
@@ -79,7 +79,12 @@ class FlatNetwork:
     """A user's module, rearranged for speed, its dropout by key, with a copy for every thread."""
 
     def __init__(self, module: nn.Module):
-        self._given = copy.deepcopy(module).cpu().train(False)
+        try:
+            self._given = copy.deepcopy(module).cpu().train(False)
+        except Exception as error:  # a user's module may fail in any way
+            raise ValueError(
+                f"the network cannot be copied: {brief(error)}; copy.deepcopy(module) must work"
+            ) from error
         self._arranged = pool_first(copy.deepcopy(self._given))
         self._keys = keyed(self._arranged)
         weights, self.layout = flatten(self._arranged)
@@ -156,10 +161,22 @@ class FlatNetwork:
         try:
             return self.bound(self.start.to(self.dtype), self.own(training), key)(x)
         except Exception as error:  # a user's module may fail in any way
-            shapes = " and ".join(str(list(v.shape[1:])) for v in leaves(x))
+            shapes = " and ".join(map(shown, leaves(x)))
+            remedy = "make sure that it runs on a batch of two of them"
+            if self._takes(mapped(lambda v: v if v.is_floating_point() else v.to(self.dtype), x)):
+                remedy = "whole numbers reach it as they are: give inputs.float()"
+            elif self._takes(mapped(Tensor.long, x)):
+                remedy = "if they are tokens, give inputs.long()"
             raise ValueError(
-                f"the network does not take inputs of shape {shapes}: {brief(error)}"
+                f"the network does not take inputs {shapes}: {brief(error)}; {remedy}"
             ) from error
+
+    def _takes(self, x: Fields) -> bool:
+        try:
+            self.bound(self.start.to(self.dtype))(x)
+        except Exception:
+            return False
+        return True
 
     @torch.no_grad()
     def takes_channels_last(self, images: Tensor) -> bool:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from undrift.core.params import BadParameters
+from undrift.core.params import BadParameters, about, check
 from undrift.core.problem import Problem, Sums, add_up
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
@@ -35,6 +35,15 @@ NEAR = 1_000_000
 """Weights that one core works on at a time: more leave its cache, fewer waste its time."""
 FEW = 2_000_000
 """Weights of a convolutional network that is faster on a CPU with its channels last."""
+
+
+@dataclasses.dataclass
+class Options:
+    """Arguments of a network that are yes or no."""
+
+    stacked: bool | None = None
+    compiled: bool = True
+    training: bool = False
 
 
 class Neural(Problem):
@@ -111,25 +120,31 @@ class Neural(Problem):
         compiled: bool = True,
         training: bool = False,
     ):
-        given.refuse_module(module)
+        options = {"stacked": stacked, "compiled": compiled, "training": training}
+        if wrong := check("Neural", Options, options):
+            raise BadParameters("Neural", wrong)
         refuse_precision(precision, torch.float32, CPU)
-        network = FlatNetwork(module)
+        with about("Neural", "module"):
+            given.refuse_module(module)
+            network = FlatNetwork(module)
         self.layout, self.dim = network.layout, network.layout.dim
         self.data, images = train, train if given.is_image_set(train) else None
         if images is None:
             found = federation(train, parts, test)
         else:
-            found = given.images(images, parts, test)
+            with about("Neural", "train"):
+                found = given.images(images, parts, test)
         self.parts = found.parts
         self.own_samples = "train" if found.test_parts is None else "test"
         self.clients, self.samples = len(self.parts), [len(part) for part in self.parts]
         self.note = getattr(train, "note", "")
         self.pipeline, self.training = pipeline, training or found.test is None
-        self.augmentation = None if pipeline is None else pipeline.augmentation
+        self.augmentation = getattr(pipeline, "augmentation", None)
         self.precision, self._stacked = precision, stacked
         self.placed = Placed(network, found, pipeline, precision, compiled)
         if pipeline is not None:
-            given.refuse_pipeline(found.train.take(torch.tensor([0])).x)
+            with about("Neural", "pipeline"):
+                given.refuse_pipeline(pipeline, found.train.take(torch.tensor([0])).x)
         names = None if images is None else tuple(map(str, images.classes))
         self.objective, judge, self.class_names = choose(
             self.placed, names, loss, objective, metrics

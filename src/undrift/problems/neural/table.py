@@ -12,11 +12,20 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeGuard
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch import Tensor, nn
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+)
 from torch.utils.data import default_collate as collate
 
-from undrift.core.params import not_allowed
+from undrift.core.params import BadParameters, about, not_allowed
 from undrift.data.files import brief
 from undrift.data.partition import hold_out
 from undrift.problems.ragged import positions
@@ -50,6 +59,25 @@ def leaves(fields: Fields) -> tuple[Tensor, ...]:
 def count(fields: Fields) -> int:
     """How many samples they are of."""
     return len(leaves(fields)[0])
+
+
+def versions(*values: Output) -> list[int]:
+    """How often each tensor in them was written to."""
+    found = list[int]()
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value._version)
+        elif isinstance(value, tuple | list | dict):
+            found += versions(*(value.values() if isinstance(value, dict) else value))
+    return found
+
+
+def shown(value: object) -> str:
+    """Type and shape of a tensor of samples, in words."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    sizes = ", ".join(["n", *map(str, value.shape[1:])])
+    return f"{str(value.dtype).removeprefix('torch.')} [{sizes}]"
 
 
 class Rows(NamedTuple):
@@ -171,18 +199,27 @@ def federation(train: object, parts: Sequence[ArrayLike] | None, test: object) -
     """What was given as data, with every client's share of it. Nothing is copied if it can stay."""
     if isinstance(train, list):
         if parts is not None:
-            raise ValueError("train has the data of each client already: leave out parts")
-        table, held = _joined("train", train)
+            text = (
+                "train is a list, the data of each client: leave out parts, or give a tuple "
+                "(inputs, targets) of all samples"
+            )
+            raise BadParameters("Neural", {"parts": text})
+        with about("Neural", "train"):
+            table, held = _joined("train", train)
     else:
-        table = _table("train", train)
+        with about("Neural", "train"):
+            table = _table("train", train)
         if parts is None:
-            raise ValueError(
+            text = (
                 "parts must say which samples each client holds, as "
                 "parts=undrift.data.iid(len(inputs), clients=10); or give train as a list with "
                 "the data of each client"
             )
-        held = positions(parts, len(table))
-    found = _with_test(table, held, test)
+            raise BadParameters("Neural", {"parts": text})
+        with about("Neural", "parts"):
+            held = positions(parts, len(table))
+    with about("Neural", "test"):
+        found = _with_test(table, held, test)
     refuse_unfinite(found)
     return found
 
@@ -190,14 +227,16 @@ def federation(train: object, parts: Sequence[ArrayLike] | None, test: object) -
 def _with_test(table: Table, parts: list[np.ndarray], test: object) -> Federation:
     if test is None:
         return Federation(table, parts, None, None)
-    if isinstance(test, float | int):
+    if isinstance(test, float | int | np.floating | np.integer):
         if not 0 < test < 1:
-            share = "a share of every client's samples, > 0 and < 1, or test data"
-            raise ValueError(not_allowed("test", test, share))
-        left, taken = hold_out(parts, test)
-        return Federation(table, left, table, taken)
+            allowed = "a share of every client's samples, > 0 and < 1, or test data"
+            raise ValueError(not_allowed("test", test, allowed))
+        return _held_out(table, parts, float(test))
     if isinstance(test, list) and len(test) != len(parts):
-        raise ValueError(f"test has data of {len(test)} clients, but there are {len(parts)}")
+        raise ValueError(
+            f"test is a list, the data of each client, of length {len(test)}, but there are "
+            f"{len(parts)} clients; a tuple (inputs, targets) is everyone's"
+        )
     tested, owners = (
         _joined("test", test) if isinstance(test, list) else (_table("test", test), None)
     )
@@ -212,6 +251,21 @@ def _with_test(table: Table, parts: list[np.ndarray], test: object) -> Federatio
     return Federation(table, parts, tested, owners)
 
 
+def _held_out(table: Table, parts: list[np.ndarray], share: float) -> Federation:
+    times = np.bincount(np.concatenate(parts))
+    if times.max() > 1:
+        raise ValueError(
+            f"sample {times.argmax()} is held {times.max()} times, so that a share held out would "
+            "be trained on too; give test data of its own"
+        )
+    left, taken = hold_out(parts, share)
+    if not any(map(len, taken)):
+        raise ValueError(
+            "no client has two samples or more, of which one could be held out; give test data"
+        )
+    return Federation(table, left, table, taken)
+
+
 def refuse_unfinite(found: Federation) -> None:
     """Refuse NaN and infinite numbers among samples in memory."""
     tables = [("", found.train, found.parts), ("test ", found.test, found.test_parts)]
@@ -221,18 +275,24 @@ def refuse_unfinite(found: Federation) -> None:
                 continue
             client = next((c for c, part in enumerate(parts or ()) if sample in part), None)
             of = "" if client is None else f" of client {client}"
-            raise ValueError(f"{what}sample {sample}{of}: {UNFINITE.format(name)}")
+            text = f"{what}sample {sample}{of}: {UNFINITE.format(name)}"
+            raise BadParameters("Neural", {"test" if what else "train": text})
 
 
 def _joined(name: str, given: Sequence[object]) -> tuple[Table, list[np.ndarray]]:
     """One table of several clients' data, and which samples are whose."""
     if not given:
         raise ValueError(f"{name} is empty; a federation needs at least one client")
+    if len(given) == 2 and all(isinstance(part, Tensor | np.ndarray) for part in given):
+        raise TypeError(
+            f"{name} is a list, the data of each client; give a tuple (inputs, targets) instead"
+        )
     subsets = [part for part in given if isinstance(part, Subset)]
     if len(subsets) == len(given) and all(s.dataset is subsets[0].dataset for s in subsets):
         whole = _table(name, subsets[0].dataset)
         return whole, positions([list(s.indices) for s in subsets], len(whole))
-    tables = [_table(f"{name}[{client}]", part) for client, part in enumerate(given)]
+    with about("Neural", name, "a list has the data of each client: "):
+        tables = [_table(f"{name}[{client}]", part) for client, part in enumerate(given)]
     ends = np.cumsum([len(table) for table in tables])
     parts = np.split(np.arange(ends[-1]), ends[:-1])
     samples = [table.take(torch.tensor([0])) for table in tables]
@@ -292,11 +352,7 @@ def _refuse_other(name: str, one: Rows, like_name: str, like: Rows) -> None:
 
 def _table(name: str, given: object) -> Table:
     if isinstance(given, DataLoader):
-        if given.collate_fn is not collate:
-            raise TypeError(
-                f"{name} is a DataLoader with a collate_fn of its own; give a Dataset whose "
-                "samples all have the same shape"
-            )
+        _refuse_loader(name, given)
         given = given.dataset
     if isinstance(given, TensorDataset) and len(given.tensors) > 1:
         *inputs, targets = given.tensors
@@ -310,7 +366,44 @@ def _table(name: str, given: object) -> Table:
             f"{name} is an IterableDataset, whose samples have no numbers; give a Dataset with "
             "__len__ and __getitem__, or tensors"
         )
-    raise TypeError(f"{name} must be {WANTED}; got a {type(given).__name__}")
+    raise TypeError(f"{name} must be {WANTED}; got {_instead(name, given)}")
+
+
+def _instead(name: str, given: object) -> str:
+    """What was given in the place of data, and what to do about it."""
+    kind = type(given).__name__
+    if isinstance(given, tuple):
+        return f"a tuple of {len(given)}: a list has the data of each client"
+    if isinstance(given, Mapping):
+        return f"a {kind}: list({name}.values()) would be the data of each client"
+    if isinstance(given, Iterator):
+        return f"a {kind}, which can be read only once: give list({name})"
+    if isinstance(given, Dataset):
+        return f"a {kind} without __len__: add it"
+    if isinstance(given, nn.Module):
+        return f"a {kind}: the network is the first argument, its data the second"
+    if _is_frame(given):
+        return f"a {kind}: give its columns, as (frame[names].to_numpy(), frame[target].to_numpy())"
+    return f"a {kind}"
+
+
+def _refuse_loader(name: str, given: DataLoader[object]) -> None:
+    """Refuse a loader that gives other samples than its Dataset has."""
+    if given.collate_fn is not collate:
+        raise TypeError(
+            f"{name} is a DataLoader with a collate_fn of its own; give a Dataset whose "
+            "samples all have the same shape"
+        )
+    batches: object = given.batch_sampler
+    sampler = given.sampler if type(batches) in (BatchSampler, type(None)) else batches
+    whole = isinstance(sampler, SequentialSampler)
+    if isinstance(sampler, RandomSampler):
+        whole = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+    if not whole and not isinstance(given.dataset, IterableDataset):
+        raise TypeError(
+            f"{name} is a DataLoader whose {type(sampler).__name__} chooses among its samples; "
+            "give the Dataset, or a Subset of it"
+        )
 
 
 class _Dataset(Sized):
@@ -319,8 +412,13 @@ class _Dataset(Sized):
 
 def _is_dataset(given: object) -> TypeGuard[_Dataset]:
     by_number = hasattr(given, "__getitem__") and hasattr(given, "__len__")
-    plain = isinstance(given, tuple | list | Mapping | str | Tensor | np.ndarray)
-    return by_number and (isinstance(given, Dataset) or not plain)
+    plain = isinstance(given, tuple | list | Mapping | str | Tensor | np.ndarray | nn.Module)
+    return by_number and (isinstance(given, Dataset) or not (plain or _is_frame(given)))
+
+
+def _is_frame(given: object) -> bool:
+    """Whether it is a table of pandas, whose rows are not reached by their numbers."""
+    return hasattr(given, "to_numpy") and hasattr(given, "columns")
 
 
 def _pair(name: str, inputs: object, targets: object) -> Table:
@@ -359,16 +457,50 @@ def _fields(name: str, given: object) -> Fields:
 
 def _tensor(name: str, given: object) -> Tensor:
     if not isinstance(given, Tensor):
-        try:
-            array = np.asarray(given)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # read-only memory: nobody writes to it here
-                given = torch.from_numpy(array)
-        except Exception as error:  # NumPy and torch say so in many ways
-            raise TypeError(f"{name} are not numbers: {brief(error)}") from None
+        array = _array(name, given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # read-only memory: nobody writes to it here
+            given = torch.from_numpy(array)
+    if given.is_complex():
+        raise TypeError(f"{name} are complex numbers; give torch.view_as_real of them")
     if given.layout != torch.strided or not given.dim():
         raise ValueError(f"{name} must be a dense tensor or array with one row for each sample")
     return given.detach().cpu()
+
+
+def _array(name: str, given: object) -> np.ndarray:
+    """What was given as an array that torch can share, if it holds numbers."""
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+        raise TypeError(f"{name} are a masked array; fill it, or leave out those samples")
+    try:
+        array = np.asarray(given)
+    except Exception as error:  # NumPy says so in many ways
+        reason = f"{name} are not numbers: {brief(error)}"
+        if isinstance(given, list | tuple):
+            reason = f"{name} have rows of different lengths; pad them to one length"
+        raise TypeError(reason) from None
+    if array.dtype.kind in REMEDIES:
+        kind, remedy = REMEDIES[array.dtype.kind]
+        if any(isinstance(one, str) for one in (array.flat if array.dtype == object else ())):
+            kind, remedy = REMEDIES["U"]
+        raise TypeError(f"{name} are {kind}, not numbers; {remedy}")
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # torch has no longer ones
+        array = array.astype(np.float64)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    return np.ascontiguousarray(array) if any(step < 0 for step in array.strides) else array
+
+
+TEXTS = ("texts", "number them, as by np.unique(labels, return_inverse=True)[1] for classes")
+REMEDIES = {
+    "U": TEXTS,
+    "S": TEXTS,
+    "O": ("Python objects", "give an array of one type, as np.array(values, dtype=np.float32)"),
+    "M": ("dates", "give numbers, such as the days since the first"),
+    "m": ("spans of time", "give numbers, such as seconds"),
+    "V": ("records", "give each of their columns as an array"),
+}
+"""What arrays of other kinds hold, by NumPy's letters, and what to do about it."""
 
 
 def _read(name: str, dataset: _Dataset) -> Table:
@@ -377,15 +509,24 @@ def _read(name: str, dataset: _Dataset) -> Table:
     if not total:
         raise ValueError(f"{name} has no samples")
 
+    def sample(number: int) -> object:
+        try:
+            found = dataset[number]
+        except Exception as error:  # a Dataset may fail in any way
+            raise ValueError(
+                f"sample {number} of {name} cannot be read: {type(error).__name__}, "
+                f"{brief(error)}; its Dataset must give each of its {total}"
+            ) from error
+        if isinstance(found, tuple | list) and len(found) == 2:
+            return found
+        kind = f"a {type(found).__name__}"
+        if isinstance(found, tuple | list):
+            kind += f" of {len(found)}"
+        raise TypeError(f"sample {number} of {name} is {kind}; make it a pair (input, target)")
+
     def read(numbers: Sequence[int]) -> Rows:
         with lock:  # clients may train on several threads
-            samples = [dataset[number] for number in numbers]
-        for number, sample in zip(numbers, samples, strict=True):
-            if not (isinstance(sample, tuple | list) and len(sample) == 2):
-                raise TypeError(
-                    f"sample {number} of {name} is a {type(sample).__name__}; make it a pair "
-                    "(input, target)"
-                )
+            samples = [sample(number) for number in numbers]
         try:
             return Rows(*map(_collated, collate(samples)))
         except Exception as error:  # a Dataset may give anything
