@@ -1,3 +1,4 @@
+from .hugging_face import from_datasets as from_datasets
 from .images import ImageSet as ImageSet
 from .images import load_images as load_images
 from .partition import by_group as by_group

@@ -511,22 +511,32 @@ def _read(name: str, dataset: _Dataset) -> Table:
 
     def sample(number: int) -> object:
         try:
-            found = dataset[number]
+            return dataset[number]
         except Exception as error:  # a Dataset may fail in any way
             raise ValueError(
                 f"sample {number} of {name} cannot be read: {type(error).__name__}, "
                 f"{brief(error)}; its Dataset must give each of its {total}"
             ) from error
-        if isinstance(found, tuple | list) and len(found) == 2:
-            return found
-        kind = f"a {type(found).__name__}"
-        if isinstance(found, tuple | list):
-            kind += f" of {len(found)}"
-        raise TypeError(f"sample {number} of {name} is {kind}; make it a pair (input, target)")
+
+    at_once = getattr(dataset, "__getitems__", None)
 
     def read(numbers: Sequence[int]) -> Rows:
         with lock:  # clients may train on several threads
-            samples = [sample(number) for number in numbers]
+            try:
+                samples = at_once(list(numbers)) if at_once else None
+            except Exception:  # one by one, to say which
+                samples = None
+            if samples is None:
+                samples = [sample(number) for number in numbers]
+        for number, found in zip(numbers, samples, strict=True):
+            if not (isinstance(found, tuple | list) and len(found) == 2):
+                kind = f"a {type(found).__name__}"
+                if isinstance(found, tuple | list):
+                    kind += f" of {len(found)}"
+                remedy = "make it a pair (input, target)"
+                if hasattr(dataset, "with_format"):
+                    remedy = "give undrift.data.from_datasets(dataset, input=..., target=...)"
+                raise TypeError(f"sample {number} of {name} is {kind}; {remedy}")
         try:
             return Rows(*map(_collated, collate(samples)))
         except Exception as error:  # a Dataset may give anything

@@ -1,0 +1,122 @@
+"""Datasets of Hugging Face, and partitioners of flwr-datasets, as data of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeGuard
+
+import numpy as np
+
+from undrift.core.params import BadParameters, unknown
+
+Names = str | Sequence[str] | Mapping[str, str]
+"""A column; several, which are arguments in that order; or those of arguments by name."""
+Field = object
+"""One column's entry of a sample, or several of them."""
+
+
+class HFDataset(Protocol):
+    """What is needed of ``datasets.Dataset``."""
+
+    @property
+    def column_names(self) -> list[str]: ...
+    def __len__(self) -> int: ...
+    def with_format(self, type: str, columns: list[str]) -> HFDataset: ...
+    def __getitem__(self, key: list[int]) -> Mapping[str, np.ndarray]: ...
+
+
+class Partitioner(Protocol):
+    """What is needed of a partitioner that has its dataset."""
+
+    @property
+    def num_partitions(self) -> int: ...
+    def load_partition(self, partition_id: int) -> HFDataset: ...
+
+
+class Columns:
+    """Samples of a dataset as pairs (input, target), for ``undrift.Neural``."""
+
+    def __init__(self, dataset: HFDataset, input: Names, target: Names):
+        self.input, self.target = input, target
+        for field, names in {"input": input, "target": target}.items():
+            for name in _flat(names):
+                if name not in dataset.column_names:
+                    text = unknown("column", name, dataset.column_names)
+                    raise BadParameters("from_datasets", {field: text})
+        self._rows = dataset.with_format("numpy", columns=[*{*_flat(input), *_flat(target)}])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: int) -> tuple[Field, Field]:
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[tuple[Field, Field]]:
+        """Several samples at once, as PyTorch's loaders ask for them."""
+        rows = self._rows[list(numbers)]
+        return [
+            (_entry(rows, self.input, k), _entry(rows, self.target, k)) for k in range(len(numbers))
+        ]
+
+
+def from_datasets(
+    given: HFDataset | Partitioner | Sequence[HFDataset], input: Names, target: Names
+) -> Columns | list[Columns]:
+    """A ``datasets.Dataset`` as data of :class:`undrift.Neural`; of several, a client's data each.
+
+    ``given`` is a dataset, a list with that of each client, or a partitioner of flwr-datasets whose
+    ``dataset`` is set. ``input`` and ``target`` are names of columns; a list of names are several
+    inputs in that order, a dictionary those of the network's arguments by name. Columns must be
+    numbers or images of one shape: tokenise texts first, as by ``dataset.map``.
+
+    >>> from_datasets(dataset, input="pixels", target="label")  # doctest: +SKIP
+    >>> from_datasets(partitioner, input=["tokens", "mask"], target="label")  # doctest: +SKIP
+    """
+    if _is_partitioner(given):
+        return [
+            Columns(given.load_partition(client), input, target)
+            for client in range(given.num_partitions)
+        ]
+    if isinstance(given, list | tuple):
+        return [Columns(_checked(f"[{k}]", one), input, target) for k, one in enumerate(given)]
+    return Columns(_checked("", given), input, target)
+
+
+def _checked(place: str, given: object) -> HFDataset:
+    """``given``, if it is a dataset whose samples have numbers."""
+    if isinstance(given, Mapping):
+        names = ", ".join(map(repr, given)) or "nothing"
+        text = f"given{place} has the splits {names}; give one of them, as given['train']"
+        raise BadParameters("from_datasets", {"given": text})
+    if not _is_dataset(given):
+        kind = type(given).__name__
+        text = (
+            f"given{place} must be a datasets.Dataset, or a partitioner of flwr-datasets; got a "
+            f"{kind}"
+        )
+        if hasattr(given, "__iter__"):
+            text += ": samples that only come one after another have no numbers"
+        raise BadParameters("from_datasets", {"given": text})
+    return given
+
+
+def _is_dataset(given: object) -> TypeGuard[HFDataset]:
+    return all(hasattr(given, name) for name in ("with_format", "column_names", "__len__"))
+
+
+def _is_partitioner(given: object) -> TypeGuard[Partitioner]:
+    return hasattr(given, "load_partition") and hasattr(given, "num_partitions")
+
+
+def _flat(names: Names) -> list[str]:
+    if isinstance(names, str):
+        return [names]
+    return list(names.values() if isinstance(names, Mapping) else names)
+
+
+def _entry(rows: Mapping[str, np.ndarray], names: Names, k: int) -> Field:
+    if isinstance(names, str):
+        return rows[names][k]
+    if isinstance(names, Mapping):
+        return {argument: rows[name][k] for argument, name in names.items()}
+    return tuple(rows[name][k] for name in names)
