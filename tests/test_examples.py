@@ -74,6 +74,7 @@ def test_own_data_and_own_loop(tmp_path):
 LEARNT = {
     "regression.py": (r"error (\S+),", lambda first, *_, last: last < 0.7 * first),
     "text.py": (r"right (\S+)%", lambda first, *_, last: last > 20 > first),
+    "text_classification.py": (r"right (\S+)%", lambda first, *_, last: last > 50 > 30 > first),
     "fine_tuning.py": (r"(\S+)%", lambda first, last: last > 65 > first),
     "low_rank.py": (r"(\S+)%", lambda first, last: last > 60 > 20 > first),
     "local_adamw.py": (r"accuracy (\S+)%", lambda first, *_, last: last > 85 > 30 > first),
