@@ -116,8 +116,9 @@ def test_steps_or_epochs():
 )  # fmt: skip
 def test_first_points_that_are_not_points(x0):
     for start in (ud.Simulate, ud.Wire, prepare):
-        with pytest.raises(ValueError, match="x0"):
+        with pytest.raises(BadParameters) as caught:
             start(METHOD, quadratic(), x0=x0)
+        assert set(caught.value.problems) == {"x0"}
 
 
 def test_the_method_and_the_problem():

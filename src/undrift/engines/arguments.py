@@ -101,17 +101,18 @@ def _like_a_problem(given: object) -> bool:
 
 
 def first_point(x0: object, problem: Problem | Facts) -> Tensor:
-    """Where a run starts, in the problem's own type and place. Raises :class:`ValueError`."""
+    """Where a run starts, in the problem's own type and place. Raises :class:`BadParameters`."""
     if x0 is None:
         x0 = problem.start()
+    wanted = f"not a vector of {problem.dim} numbers, as problem.start() is"
     try:
         point = torch.as_tensor(x0)
     except (TypeError, ValueError, RuntimeError):
-        kind = type(x0).__name__
-        raise ValueError(f"x0 is a {kind}, not a vector of {problem.dim} numbers") from None
+        text = f"x0 is a {type(x0).__name__}, {wanted}"
+        raise BadParameters("run", {"x0": text}) from None
     if tuple(point.shape) != (problem.dim,) or point.is_complex():
-        shown = f"{point.dtype} {list(point.shape)}"
-        raise ValueError(f"x0 is {shown}, not a vector of {problem.dim} numbers")
+        text = f"x0 is {point.dtype} {list(point.shape)}, {wanted}"
+        raise BadParameters("run", {"x0": text})
     if not bool(point.isfinite().all()):
-        raise ValueError("x0 has entries that are not finite")
+        raise BadParameters("run", {"x0": "x0 has entries that are not finite; replace them"})
     return point.to(problem.dtype).to(problem.device)
