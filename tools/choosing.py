@@ -1,11 +1,13 @@
-"""Write the tables of docs/choosing.md from what the methods declare.
+"""Write the tables of docs/choosing.md from what the methods declare, and from what was measured.
 
 ``make stubs`` runs it after a method was added; tests/methods/test_choosing.py compares.
 """
 
 import dataclasses
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from undrift.core import BadParameters, Constants, Method
 from undrift.core.costs import Costs, costs, placeholder
@@ -14,6 +16,7 @@ from undrift.methods import registry
 from undrift.theory import has_rule, prescribe
 
 PAGE = Path(__file__).parents[1] / "docs/choosing.md"
+MEASURED = Path(__file__).parents[1] / "benchmarks/choosing.json"
 KNOWN = {"L": 2.0, "L_mean": 2.0, "delta_A": 1.0, "delta_B": 1.0}
 CLASSES = {"any": -1.0, "convex": 0.0, "strongly convex": 1.0}
 """Kinds of problems, widest first, with a mu of theirs."""
@@ -133,9 +136,52 @@ def facts() -> str:
     return "\n".join(lines)
 
 
+def measured() -> str:
+    """What benchmarks/choosing.py found."""
+    results = json.loads(MEASURED.read_text(encoding="utf-8"))
+    titles = {name: results["situations"][name]["title"] for name in complete(results)}
+    by = {(one["method"], one["situation"]): one for one in results["found"]}
+    fewest = {
+        situation: min(one["round"] for one in results["found"] if _reached(one, situation))
+        for situation in titles
+    }
+    lines = [f"| method | {' | '.join(titles.values())} |", "|---" * (len(titles) + 1) + "|"]
+    for name in sorted({name for name, _ in by}, key=str.casefold):
+        cells = [_cell(by[name, situation], fewest[situation]) for situation in titles]
+        lines.append(f"| {' | '.join([name, *cells])} |")
+    when = (
+        f"`python -m benchmarks.choosing`, {results['date']}, commit {results['commit']}, "
+        f"{results['seconds'] / 60:.0f} minutes on two busy cores."
+    )
+    return "\n".join([*lines, "", when])
+
+
+def complete(results: Mapping[str, Any]) -> list[str]:
+    """The situations in which every method was measured."""
+    found = [one["situation"] for one in results["found"]]
+    return [name for name in results["situations"] if found.count(name) == len(registry)]
+
+
+def _reached(one: Mapping[str, Any], situation: str) -> bool:
+    return one["situation"] == situation and "round" in one
+
+
+def _cell(one: Mapping[str, Any], fewest: int) -> str:
+    """Rounds, vectors and gradients until the target, or why there are none."""
+    if "refused" in one:
+        return str(one["refused"])
+    if "round" not in one:
+        return "-"
+    rounds = f"**{one['round']}**" if one["round"] == fewest else str(one["round"])
+    gradients = one["gradients"]
+    short = f"{gradients / 1000:.1f}k" if gradients < 99_950 else f"{gradients / 1000:.0f}k"
+    return f"{rounds} / {one['vectors']} / {short}"
+
+
 def written(page: str) -> str:
     """The page with its tables as they should be."""
-    for name, table in {"shortlist": shortlist(), "facts": facts()}.items():
+    tables = {"shortlist": shortlist(), "facts": facts(), "measured": measured()}
+    for name, table in tables.items():
         head, rest = page.split(f"<!-- {name} -->\n", 1)
         tail = rest.split("<!-- end -->", 1)[1]
         page = f"{head}<!-- {name} -->\n\n{table}\n\n<!-- end -->{tail}"

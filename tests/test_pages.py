@@ -1,0 +1,43 @@
+"""Every block of code in the pages for users runs as it stands, one after another, and shows what
+the page says.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def ran(name, folder, monkeypatch):
+    """The names that a page's blocks leave behind, block by block."""
+    page = (DOCS / name).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(folder)
+    names, left, random = {}, [], torch.get_rng_state()
+    try:
+        for k, code in enumerate(blocks):
+            exec(compile(code, f"docs/{name}, block {k}", "exec"), names)
+            left.append(dict(names))
+    finally:
+        torch.set_rng_state(random)
+    return left
+
+
+@pytest.mark.thorough
+def test_step_sizes(tmp_path, monkeypatch):
+    theory, grid, network, decay, large = ran("step-sizes.md", tmp_path, monkeypatch)
+    ud, needed, tune = theory["ud"], theory["needed"], grid["tune"]
+    fedrecu = [needed(ud.FedRecu(lr=lr)) for lr in ("theory", 0.1, 0.4)]
+    assert fedrecu == pytest.approx([1045, 72, 19], abs=1)
+    assert needed(ud.Scaffold(lr=0.1)) == pytest.approx(72, abs=1)
+    for method, rounds in {ud.Scaffold: 33, ud.FedRecu: 19}.items():
+        best, found = tune(method)
+        assert best == 0.4 and found == pytest.approx(rounds, abs=1)
+    scores = network["scores"]
+    assert network["best"] not in (min(scores), max(scores))
+    assert network["run"].history.last["accuracy"] > 0.85
+    assert decay["fading"].history.last["gap"] < 0.5 * decay["steady"].history.last["gap"]
+    assert large["run"].status == "diverged" and large["run"].suggested["lr"] < 0.5
