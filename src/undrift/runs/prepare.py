@@ -208,12 +208,13 @@ def build_all(
             if isinstance(error, BadParameters) and "objective" in error.problems:
                 complaints.append(spec.complaint(i, "objective", error.problems["objective"]))
                 continue
-            text = _blamed(spec, error) or str(error)
+            text = _blamed(spec, error)
             path: Keys = ("problem",)
-            if isinstance(error, BadParameters):
+            if not text and isinstance(error, BadParameters):
                 text = "; ".join(error.problems.values())
-                own = [name for name in error.problems if name in hints(type(spec.problem))]
-                path = ("problem", *own[:1])
+                fields = [name for name in error.problems if name in hints(type(spec.problem))]
+                path = ("problem", *fields[:1])
+            text = text or str(error)
             text = f"seed {seed}: {text}" if spec.anew else text
             if isinstance(error, BadData) and spec.problem_file is None:
                 preset = find(spec.problem_name)[1]
