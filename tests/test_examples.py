@@ -72,6 +72,8 @@ def test_own_data_and_own_loop(tmp_path):
 
 
 LEARNT = {
+    "own_tensors.py": (r"(?:loss|->) (\d\S+)", lambda first, last: last < 0.1 * first),
+    "given_weights.py": (r"accuracy (\S+)%", lambda first, last: last > 80 > first > 30),
     "regression.py": (r"error (\S+),", lambda first, *_, last: last < 0.7 * first),
     "text.py": (r"right (\S+)%", lambda first, *_, last: last > 20 > first),
     "text_classification.py": (r"right (\S+)%", lambda first, *_, last: last > 50 > 30 > first),
