@@ -3,6 +3,7 @@
 import pytest
 
 from undrift.report.figures import panels, save
+from undrift.report.summary import window
 
 
 def rows(label, method, seed=0, rounds=5, column="gap"):
@@ -108,3 +109,9 @@ def test_a_figure_that_cannot_be_drawn_leaves_no_file(tmp_path):
     with pytest.raises(ValueError):
         save(panels({"one": rows("A", "FedAvg")}), tmp_path / "x.exe")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_point_is_the_mean_of_few_rows_of_a_long_curve():
+    found = [{"label": "one", "seed": seed, "round": k} for seed in (0, 1) for k in range(101)]
+    assert [window(smooth, found) for smooth in (1, 4, 10)] == [1, 4, 5]
+    assert window(10, found[:11]) == window(10, []) == 1

@@ -20,7 +20,7 @@ from undrift.cli.stop import Stop
 from undrift.engines.named import registry as engines
 from undrift.engines.options import RENDEZVOUS, Place
 from undrift.report.left_out import by_client, lines
-from undrift.report.summary import aim, metric, print_summaries, summarise
+from undrift.report.summary import aim, metric, print_summaries, summarise, window
 from undrift.report.text import count, prose
 from undrift.runs.events import (
     Began,
@@ -327,7 +327,7 @@ def draw(folder: Folder, spec: Spec) -> None:
     if rows := folder.recorded():
         column, title = metric(rows), f"{spec.name}: {spec.problem_name}"
         goal = aim(spec.document(), column)
-        figure = panels({title: rows}, goal, smooth=spec.smooth, note=folder.note)
+        figure = panels({title: rows}, goal, smooth=window(spec.smooth, rows), note=folder.note)
         folder.write(f"{column}.png", image(figure))
 
 

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from undrift.core.optimisers import registry as optimisers
 from undrift.report.content import About, Content, Partition, Setting
-from undrift.report.summary import aim, metric
+from undrift.report.summary import aim, metric, window
 from undrift.report.text import count
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 from undrift.spec.vary import varied
 
 SMOOTH = 10
-"""Rows that accuracies are averaged over, unless a spec says otherwise."""
+"""Rows that accuracies of long runs are averaged over, unless a spec says otherwise."""
 BUNDLED = ("breast-cancer", "digits")
 """Data that come with scikit-learn."""
 
@@ -125,7 +125,9 @@ def spreads(runs: Sequence[Recorded]) -> list[str]:
 
 
 def smoothing(runs: Sequence[Recorded]) -> int:
-    return common([run.document.get("smooth") for run in runs]) or SMOOTH
+    """Rows that a point of an accuracy curve is the mean of."""
+    asked = common([run.document.get("smooth") for run in runs]) or SMOOTH
+    return window(asked, [row for run in runs for row in run.rows])
 
 
 def based_on(groups: Sequence[Group], baseline: str | None) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
@@ -149,6 +150,15 @@ def complete(rows: Iterable[Row]) -> list[Row]:
 def aim(document: Mapping[str, float | None], column: str) -> float | None:
     """The target that a spec sets for ``column``."""
     return document.get("target_accuracy" if column == "accuracy" else "target")
+
+
+def window(smooth: int, rows: Sequence[Row]) -> int:
+    """Rows that a point of a curve is the mean of: ``smooth``, but at most a twentieth of them.
+
+    A mean over more would show a curve's past as its end.
+    """
+    lengths = Counter((row["label"], row["seed"]) for row in rows).values()
+    return max(1, min(smooth, max(lengths, default=0) // 20))
 
 
 def goal(target: float | None, column: str) -> str:

@@ -98,7 +98,7 @@ class Settings(RunOptions, Training):
         target: a gap f(x) - f*: a method that reaches it is done.
         target_accuracy: the rounds until a row reaches this test accuracy are counted; no method
             stops there, unless it is the target of stop.
-        smooth: rows that a point of an accuracy curve is the mean of.
+        smooth: rows that a point of an accuracy curve is the mean of, at most a twentieth of them.
         stop: ends a method early: a table of what it waits for, and how long.
         best: what the best model is best in: a metric, or a table of metric and mode; left out:
             that of stop, else the gap, else the accuracy, else the loss.

@@ -198,8 +198,8 @@
       const z = map.classes.map((_, c) => counts.map((row, k) => (share ? 100 * row[c] / total[k] : row[c])));
       const scale = [0, 0.25, 0.6, 1].map((at, k) => [at, css(`--heat${k}`)]);
       const top = labels.length ? 20 * labels.length + 14 : 0, bottom = Math.min(Math.max(20 * map.classes.length, 120), 420);
-      const height = top + bottom, low = bottom / height, gap = map.clients.length > 60 ? 0 : 1;
-      place.style.height = `${height + 80}px`;
+      const height = top + bottom, low = bottom / height, bar = labels.length ? 30 : 0, gap = map.clients.length > 60 ? 0 : 1;
+      place.style.height = `${height + bar + 80}px`;
       const drawn = [{
         type: "heatmap", z, x: names, y: map.classes.map((name) => plain(`${name}`)), colorscale: scale, zmin: 0,
         xgap: gap, ygap: map.classes.length > 30 ? 0 : 1,
@@ -207,7 +207,7 @@
         colorbar: { thickness: 10, outlinewidth: 0, ticksuffix: share ? " %" : "", len: low, y: low / 2, yanchor: "middle" },
       }];
       const look = {
-        ...base(), margin: { l: 40, r: 0, t: 6, b: 44 }, dragmode: false,
+        ...base(), margin: { l: 40, r: 0, t: 6 + bar, b: 44 }, dragmode: false,
         xaxis: { type: "category", title: { text: key ? "client, the worst first" : "client", standoff: 8 }, nticks: innerWidth < 600 ? 6 : 25, showgrid: false, tickangle: 0 },
         yaxis: { type: "category", title: { text: "class", standoff: 6 }, autorange: "reversed", automargin: true, showgrid: false, nticks: 20, domain: [0, low] },
       };
