@@ -270,12 +270,13 @@ def one_of(setting: str, given: object, registry: Mapping[str, type[T]], example
     """
     given = plain(given)
     values = dict(given) if isinstance(given, Mapping) else {"name": given}
-    name: Any = values.pop("name", None)
+    name = values.pop("name", None)
     if problem := not_named(setting, name, registry, example):
         raise BadParameters(setting, {setting: problem})
-    if problems := check(name, registry[name], values, kind=f"parameter of {name}"):
+    kind = registry[str(name)]
+    if problems := check(str(name), kind, values, kind=f"parameter of {name}"):
         raise BadParameters(setting, problems)
-    return registry[name](**values)
+    return kind(**values)
 
 
 def not_named(setting: str, name: object, registry: Iterable[str], example: str) -> str:
