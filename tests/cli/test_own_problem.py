@@ -142,7 +142,11 @@ def spec(text):
         file.write(text)
 
 
-@pytest.mark.parametrize("text", [POINTS, IMAGES], ids=["problem", "network and data"])
+@pytest.mark.parametrize(
+    "text",
+    [pytest.param(POINTS, marks=pytest.mark.slow), IMAGES],
+    ids=["problem", "network and data"],
+)
 def test_it_runs_resumes_and_is_read_like_any_other(tmp_path, capsys, monkeypatch, text):
     spec(text)
     assert told(capsys, "run", "spec.toml", "--check")[0] == 0
@@ -169,6 +173,7 @@ def test_it_runs_resumes_and_is_read_like_any_other(tmp_path, capsys, monkeypatc
     assert all(torch.equal(weights[k], v) for k, v in found.models["FedAvg", 0]["last"].items())
 
 
+@pytest.mark.slow
 def test_several_processes_share_it(capsys):
     spec(POINTS)
     assert told(capsys, "run", "spec.toml", "--out", "whole")[0] == 0
