@@ -141,3 +141,20 @@ def test_a_saved_run_has_it(tmp_path):
     run = ud.run(um.FedAvg(lr=0.02), "least-squares", save=tmp_path / "r", **given)
     assert ud.load(tmp_path / "r").spec["accumulate"] == 3
     assert torch.equal(ud.run_spec(tmp_path / "r/spec.toml")["FedAvg", 0].x, run.x)
+
+
+@EVERY
+def test_a_loss_that_needs_several_samples_leaves_nobody_out(engine):
+    """The small client is shown one sample again and again, where it has none left."""
+
+    def correlation(outputs, targets):
+        o, t = outputs - outputs.mean(), targets - targets.mean()
+        return 1 - (o * t).sum() / (o.norm() * t.norm())
+
+    torch.manual_seed(0)
+    x = torch.randn(44, 3)
+    parts = [np.arange(4), np.arange(4, 44)]
+    problem = ud.Neural(torch.nn.Linear(3, 1), (x, x[:, :1]), parts, loss=correlation)
+    run = engine(um.FedAvg(lr=0.1), problem, batch=4, accumulate=2, steps=2)
+    run.run_round()
+    assert not run.rejections and bool(run.x.isfinite().all())

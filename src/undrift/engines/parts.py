@@ -39,13 +39,14 @@ class InParts(Oracle):
         total = torch.zeros_like(y)
         for k, part in enumerate(torch.split(batch, self._size, dim=1)):
             here = (part >= 0).sum(1, keepdim=True)
-            # a client without samples in this part is shown one that counts nothing
+            # a client without samples in this part is shown one that counts nothing, whatever its
+            # gradient: some losses have none on a single sample
             shown = torch.where(here > 0, part, 0)
             which = slice(k * self._size, k * self._size + part.shape[1])
             drawn = None if draws is None else draws.columns(len(batch), which)
             part_key = None if key is None else key + k * SLICE
             found = self._given(y, shown, drawn, part_key)
-            total.addcmul_(found, here.to(y.dtype) / held)
+            total += torch.where(here > 0, found * (here.to(y.dtype) / held), 0.0)
         return total
 
     def _given(
