@@ -17,6 +17,7 @@ from undrift.cli import main
 from undrift.core.params import BadParameters
 from undrift.core.schedules import Computed, registry, schedule
 from undrift.engines import Simulate, Wire
+from undrift.runs.api import prepare
 from undrift.spec.reader import parse
 
 COSINE = ud.schedules.Cosine(rounds=11, last=0.2, warmup=3)
@@ -227,3 +228,17 @@ def test_schedules_load_no_torch():
 
 def test_a_function_tells_which_it_is():
     assert "test_a_function" in repr(Computed(function=test_a_function_tells_which_it_is))
+
+
+def test_the_least_factor_is_looked_for_behind_the_warm_up():
+    listed = ud.schedules.Listed(factors=[1.0, 1e-300], warmup=2)
+    assert listed.least(2) == pytest.approx(1 / 3) and listed.least(3) == 1e-300
+
+
+def test_an_engine_by_itself_follows_a_function_for_any_number_of_rounds():
+    engine = prepare(um.FedAvg(lr=0.1), "quadratic", schedule=lambda round: 1 / (round + 1))
+    listed = ud.schedules.Listed(factors=[1.0, 1 / 2, 1 / 3])
+    run = ud.run(um.FedAvg(lr=0.1), "quadratic", rounds=3, schedule=listed)
+    for _ in range(3):
+        engine.run_round()
+    assert torch.equal(engine.x, run.x)

@@ -168,7 +168,7 @@ class Listed(Schedule):
         return self.factors[min(round, len(self.factors) - 1)]
 
     def least(self, rounds: int) -> float:
-        return min(map(self, range(min(rounds, len(self.factors)))))
+        return min(map(self, range(min(rounds, max(len(self.factors), self.warmup + 1)))))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from undrift.core.params import BadParameters, fits, plain, shown
 from undrift.core.problem import Problem
 from undrift.core.robust import Robust
 from undrift.core.schedules import Listed, Schedule
+from undrift.core.schedules import schedule as read_schedule
 from undrift.core.stopping import USUALLY, EarlyStopping, Goal
 from undrift.engines import Engine
 from undrift.problems.named import made
@@ -230,6 +231,7 @@ def prepare(method: Method, problem: Problem | str, **setting: object) -> Engine
     defaults = run.__kwdefaults__ or {}
     given = {k: setting.pop(k, v) for k, v in defaults.items() if k not in _NOT_OF_ENGINES}
     checked = settle([method], problem, {**given, "rounds": 1, "every": 1}, setting)
+    checked["schedule"] = read_schedule(given["schedule"])  # of any number of rounds
     experiment = _experiment(labelled(method), problem, checked, None)
     return experiment.tasks[0].engine(checked["seed"])
 
