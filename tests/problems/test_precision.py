@@ -8,6 +8,8 @@ from torch.nn import functional as F
 import undrift as ud
 from undrift.core.params import BadParameters
 from undrift.models.net import seeded
+from undrift.problems.neural.oracle import NeuralOracle
+from undrift.runs.journal import BadFolder
 
 generator = torch.Generator().manual_seed(0)
 X = torch.randn(60, 6, generator=generator)
@@ -97,3 +99,23 @@ def test_it_needs_float32():
     with pytest.raises(BadParameters) as found:
         ud.run(ud.FedAvg(lr=0.1), problem, rounds=1, dtype="float64")
     assert [*found.value.problems] == ["precision"]
+
+
+def test_a_saved_run_is_not_continued_in_another_precision(tmp_path):
+    def train(precision):
+        problem = ud.Neural(made("formula"), (X, LABELS), PARTS, precision=precision)
+        return ud.run(ud.FedAvg(lr=0.1), problem, rounds=2, batch=4, save=tmp_path / "run")
+
+    train("f32")
+    with pytest.raises(BadFolder):
+        train("bf16")
+
+
+def test_too_little_memory_is_not_blamed_on_the_precision(monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("no room")
+
+    problem = ud.Neural(made("stacked"), (X, LABELS), PARTS, precision="bf16")
+    monkeypatch.setattr(NeuralOracle, "_differentiated", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        problem.at().grad(torch.zeros(len(PARTS), problem.dim), torch.zeros(len(PARTS), 1).long())

@@ -77,7 +77,7 @@ def _setup(task: Task) -> Values:
 
 
 def _facts(problem: Problem) -> Values:
-    kind = type(problem)
+    kind, precision = type(problem), getattr(problem, "precision", "f32")
     return {
         "name": kind.__name__,
         PYTHON: f"{kind.__module__}.{kind.__qualname__}",
@@ -85,4 +85,5 @@ def _facts(problem: Problem) -> Values:
         "dim": problem.dim,
         "samples": sum(problem.samples),
         "dtype": str(problem.dtype).removeprefix("torch."),
+        **({} if precision == "f32" else {"precision": precision}),
     }

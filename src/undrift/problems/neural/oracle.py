@@ -238,6 +238,8 @@ class NeuralOracle(Oracle):
         try:
             with torch.autocast(self.placed.device.type, torch.bfloat16):
                 return self._differentiated(y, self._arguments(inputs))
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             text = f"torch cannot run this network in bf16 here: {error}; leave out precision"
             raise BadParameters("Neural", {"precision": text}) from error

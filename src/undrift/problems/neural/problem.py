@@ -90,8 +90,9 @@ class Neural(Problem):
 
     **Precision.** ``precision`` is that of matrix products in the gradients of mini-batches: f32,
     tf32 (on a GPU that has it), or bf16 (torch.autocast, on any device). Weights, updates,
-    gradients on all samples and metrics stay float32. torch switches TF32 for a whole process, so
-    of several problems on a GPU the one that was placed there last decides.
+    gradients on all samples and metrics stay float32, whose products on a GPU are TF32 unless
+    ``precision`` is f32. torch switches TF32 for a whole process, so of several problems on a GPU
+    the one that was placed there last decides.
 
     >>> import torch, undrift as ud
     >>> x = torch.linspace(-1, 1, 40).unsqueeze(1)
