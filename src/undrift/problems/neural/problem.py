@@ -25,6 +25,7 @@ from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import CPU, NeuralOracle, Placed, Precision, refuse_precision
 from undrift.problems.neural.table import Held, Rows, Table, federation
+from undrift.problems.neural.written import written
 from undrift.problems.ragged import relabelled
 
 if TYPE_CHECKING:
@@ -203,11 +204,22 @@ class Neural(Problem):
             tables = [found.train.rows, *([] if found.test is None else [found.test.rows])]
             rows = [part for table in tables for pair in table.tensors() for part in pair]
             rows += [] if found.test_parts is None else [np.concatenate(found.test_parts)]
-            rows += [self.objective.name] if isinstance(self.objective, OwnLoss) else []
         else:
             return None
+        rows += [code] if (code := self._written()) else []
         held = (np.concatenate(self.parts), self.samples)
         return digest("neural", *rows, *held, words, start, *self.tensors(start).values())
+
+    def _written(self) -> str:
+        """What of it a user wrote: the network, the loss and the metrics; empty if nothing."""
+        net, objective = self.module(self.start()), self.objective
+        things: list[object] = []
+        if not type(net).__module__.startswith("undrift."):
+            things.append(net)
+        if isinstance(objective, OwnLoss):
+            named = self.placed.judge.metrics.items()
+            things += [objective.function, *(part for pair in named for part in pair)]
+        return written(*things)
 
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the module as it was given, with the weights ``x [d]``.
