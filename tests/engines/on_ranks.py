@@ -17,6 +17,7 @@ from tests.objectives.world import federation
 
 from undrift.check.federations import example, least_squares
 from undrift.core import Message, Method, Phase, State, Vec, registry
+from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import Simulate
 from undrift.engines.distributed import Distributed
 from undrift.engines.judge import Diverged
@@ -27,8 +28,10 @@ from undrift.objectives import MOON
 from undrift.problems import regression
 from undrift.problems.named import build
 from undrift.problems.neural import measure as passes
+from undrift.runs.best import Best
+from undrift.runs.callbacks import Callbacks
 from undrift.runs.clients import measured_clients
-from undrift.runs.trial import measure
+from undrift.runs.trial import Rules, Trial, measure
 
 CLIENTS = 7
 STEPS = [3, 1, 2, 5, 3, 2, 4]
@@ -224,6 +227,23 @@ def parted():
     return "nobody noticed"
 
 
+def watched():
+    """The leader calls a callback; everybody has its numbers, and stops by them."""
+    engine, seen = Distributed(FedAvg(lr=0.05), PROBLEM), []
+
+    def score(moment):
+        seen.append(moment.round)
+        return {"score": -moment.round}
+
+    rows, best = [], Best(goal=Goal(metric="score", mode="max"))
+    rules = Rules(early=EarlyStopping(metric="score", mode="max", patience=2))
+    callbacks = Callbacks([score], "one", 0)
+    trial = Trial(engine, 9, 1, rows.append, best, rules=rules, callbacks=callbacks)
+    found = trial.run(), [row["score"] for row in rows], best.round, bool(seen)
+    expected = "early", [0, -1, -2], 0, engine.leads
+    return None if found == expected else f"{found} instead of {expected}"
+
+
 def memory():
     """Bytes of client states here are at most 1.1 / R of those of one process."""
     problem = least_squares(1, clients=100, rows=2, dim=5)
@@ -249,7 +269,7 @@ def main(rounds: int, everything: bool, only: list[str]) -> int:
         number += 1
         if found := compare(*case, collect, rounds):
             wrong[f"{name}, {collect}"] = found
-    for check in (moved_in_mid_round, divergence, parted, memory):
+    for check in (moved_in_mid_round, divergence, parted, watched, memory):
         number += 1
         if found := check():
             wrong[check.__name__] = found

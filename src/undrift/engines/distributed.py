@@ -75,6 +75,10 @@ class Distributed(Engine):
     def agree(self, decision: bool) -> bool:
         return self.ranks.agree(decision)
 
+    def told(self, numbers: dict[str, float]) -> dict[str, float]:
+        said: dict[str, float] = self.ranks.tell(numbers)
+        return said
+
     def collect(self, order: Order, down: Message) -> list[Work]:
         work = self.site.work(self.site.share(order), down)
         self._spent[0] += work.gradients

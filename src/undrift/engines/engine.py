@@ -234,6 +234,10 @@ class Engine:
         """What all processes of the run do: the decision of the one that leads."""
         return decision
 
+    def told(self, numbers: dict[str, float]) -> dict[str, float]:
+        """The numbers that the process which leads has found."""
+        return numbers
+
     def follow(self) -> dict[str, Any] | None:
         """Continue, where another process leads, as that one does; its notes, if it has any."""
         raise NotImplementedError(f"{type(self).__name__} has one process, which leads")

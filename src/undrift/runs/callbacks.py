@@ -93,9 +93,11 @@ class Callbacks:
         self.why = ""
         """Why the run is to end; empty if it goes on."""
 
-    def see(self, row: Row, engine: Engine) -> None:
-        """Show the model to all of them, and add what they return to ``row``."""
+    def see(self, row: Row, engine: Engine) -> dict[str, float]:
+        """Show the model to all of them; what they return, each of them seeing those before."""
+        numbers: dict[str, float] = {}
         wishes: list[str] = []
+        row = dict(row)
         for k, callback in enumerate(self.callbacks):
             moment = Moment(self.label, self.seed, dict(row), engine, wishes)
             try:
@@ -106,8 +108,10 @@ class Callbacks:
             added = {} if found is None else found
             if wrong := _refuse(added, row, self.columns.setdefault(k, set(_names(added)))):
                 raise CallbackFailed(moment, name_of(callback), wrong)
-            row |= {name: plain(value) for name, value in added.items()}
+            numbers |= {name: plain(value) for name, value in added.items()}
+            row |= numbers
         self.why = "; ".join(wishes)
+        return numbers
 
 
 def name_of(callback: Callback) -> str:

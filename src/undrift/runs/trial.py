@@ -259,8 +259,9 @@ class Trial:
         if self.per_client:
             self.clients = measured_clients(self.engine)
             row |= spreads(self.clients)
-        if self.callbacks and self.engine.leads:
-            self.callbacks.see(row, self.engine)
+        if self.callbacks:
+            added = self.callbacks.see(row, self.engine) if self.engine.leads else {}
+            row |= self.engine.told(added)
         if self.alarm is None and self.engine.leads and (wrong := self.rules.missing(row)):
             raise BadParameters("run", wrong)
         if self.rules.early:
