@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -183,6 +184,15 @@ def test_several_processes_share_it(capsys):
     assert done.returncode == 0
     mine, whole = rows("runs/mine"), rows("whole/mine")
     assert [row["loss"] for row in mine] == pytest.approx([row["loss"] for row in whole], rel=1e-5)
+
+
+def test_a_network_is_not_built_from_changed_code(tmp_path, capsys):
+    spec(IMAGES)
+    assert told(capsys, "run", "spec.toml")[0] == 0
+    brought = tmp_path / "runs/mine/mine.py"
+    brought.write_text(brought.read_text() + "\n# changed\n")
+    with pytest.raises(BadFolder, match=re.escape("mine.py")):
+        ud.load("runs/mine").module("FedAvg", trust=True)
 
 
 def test_a_file_that_was_changed_is_another_run(tmp_path, capsys, monkeypatch):

@@ -288,7 +288,7 @@ def print_summaries(
         meaning.append("bytes: up and down, of all clients together")
     if judged:
         drift = f"; drift: {FAR}" if drifted else ""
-        meaning.append(f"accuracy and loss: at the end, on the test images{drift}")
+        meaning.append(f"accuracy and loss: at the end, on the test samples{drift}")
     if fares:
         what = "accuracy" if judged else "loss"
         meaning.append(

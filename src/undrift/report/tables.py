@@ -102,7 +102,7 @@ def results(
         extra.append("drift")
         notes.append("drift: mean squared distance of the last local models to the server's")
     if judged:
-        notes.append("accuracy and loss: on the test images")
+        notes.append("accuracy and loss: on the test samples")
     notes.append("time: of training, for one seed")
     if several:
         means = ", ".join(["final", "best", *extra])
