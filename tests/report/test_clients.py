@@ -156,6 +156,21 @@ def test_histograms_count_every_client_of_every_seed(folder):
     assert picture(accuracy, list(RATE), set()).startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("low", "apart", "bins"),
+    [(0.5, 1e-9, 10), (1000.0, 1e-2, 10), (1e4, 0.0, 1), (-1e300, 0.0, 1), (0.5, 1e-16, 1)],
+)
+def test_losses_that_are_close_together_have_bins(low, apart, bins):
+    losses = [low + k * apart for k in range(10)]
+    row = {"label": "A", "seed": 0, "round": 0, "of": "test", "loss": losses}
+    (found,) = measures([row], [])
+    counts, edges = found["ends"][0]["counts"], found["edges"]
+    assert sum(counts) == 10 and sum(n > 0 for n in counts) == bins
+    assert (
+        edges == sorted(set(edges)) and edges[0] == losses[0] and edges[-1] >= max(losses) - apart
+    )
+
+
 def test_the_label_map_has_the_accuracy_of_its_clients(folder):
     share(folder, clients=CLIENTS)
     run = read([folder])[0]

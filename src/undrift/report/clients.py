@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 OWN = "local_"
 BINS = 20
+NOTHING = 1e-12
+"""Beside the values, a width of bins that is rounding alone."""
 POINTS = 300
 """Points of a curve; longer ones are thinned."""
 WORDS = {"accuracy": "accuracy, %", "loss": "loss"}
@@ -115,12 +117,14 @@ def _measure(name: str, clients: Sequence[Row], rows: Sequence[Row]) -> Measure:
 
 def _edges(values: Sequence[float], share: bool) -> list[float]:
     low, high = (0.0, 100.0) if share else (min(values), max(values))
-    step = (high - low) / BINS or 1.0
-    return [_short(low + k * step) for k in range(BINS + 1)]
+    step, size = (high - low) / BINS, max(abs(low), abs(high))
+    if step <= NOTHING * size:  # all in the first bin
+        step = max(size, 1.0)
+    return [low + k * step for k in range(BINS + 1)]
 
 
 def _counts(values: Sequence[float], edges: Sequence[float]) -> list[int]:
-    counts, step = [0] * BINS, edges[1] - edges[0]
+    counts, step = [0] * BINS, (edges[-1] - edges[0]) / BINS
     for value in values:
         counts[min(max(int((value - edges[0]) / step), 0), BINS - 1)] += 1
     return counts
