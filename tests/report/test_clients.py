@@ -11,7 +11,7 @@ import pytest
 from tests.report.recorded import HOSTILE, RATE, ROUNDS, SEEDS, record, share
 
 from undrift.cli import main
-from undrift.report.against import against, interval
+from undrift.report.against import against, interval, remarks
 from undrift.report.clients import measures
 from undrift.report.html import page
 from undrift.report.numbers import clients_csv, rows_csv
@@ -73,6 +73,41 @@ def test_a_method_that_no_seed_changes_counts_for_every_seed():
     (one,) = against(rows, [twin], "loss", None, "A")
     assert one.final.seeds == 2 and one.final.mean == 3.0 and one.rounds is None
     assert against(rows, [], "loss", None, "A")[0].final.seeds == 1
+
+
+def accuracies(label, seeds, ends):
+    return [
+        {"label": label, "seed": seed, "round": k, "accuracy": value, "loss": 1.0}
+        for seed in seeds
+        for k, value in enumerate(ends)
+    ]
+
+
+def test_rounds_are_compared_only_if_every_seed_reaches_the_target():
+    rows = accuracies("A", range(5), [0.1, 0.5, 0.6, 0.7])
+    rows += accuracies("B", [0], [0.1, 0.65, 0.7, 0.7])
+    rows += accuracies("B", range(1, 5), [0.1, 0.3, 0.3, 0.3])
+    rows += accuracies("C", range(5), [0.1, 0.6, 0.6, 0.7])
+    found = against(rows, [], "accuracy", 0.6, "A")
+    assert [(one.rounds.seeds, one.rounds.mean) for one in found] == [(5, None), (5, -1.0)]
+    assert [one.final.seeds for one in found] == [5, 5]
+    assert found[0].final.mean == pytest.approx(-0.32)
+    sheet = differences(found, "accuracy")
+    assert [cell.text for cell in cells(sheet, "rounds to the target")] == ["-", "-1"]
+    missed, reached = (remarks([one], "accuracy") for one in found)
+    assert len(missed) == len(reached) + 1 and missed[-1] in sheet.notes
+
+
+def test_the_ends_of_seeds_that_diverge_are_not_left_out_of_a_mean():
+    rows = accuracies("A", range(5), [0.1, 0.6, 0.7])
+    rows += accuracies("B", range(2), [0.1, 0.6, 0.8])
+    rows += accuracies("B", range(2, 5), [0.1, 0.3, None])
+    (one,) = against(rows, [], "accuracy", None, "A")
+    assert (one.final.seeds, one.final.mean, one.final.low) == (5, None, None)
+    kept = [row for row in rows if row["seed"] < 2]
+    (other,) = against(kept, [], "accuracy", None, "A")
+    assert other.final.mean == pytest.approx(0.1)
+    assert len(remarks([one], "accuracy")) == len(remarks([other], "accuracy")) + 1
 
 
 def test_compare_has_them_and_refuses_an_unknown_baseline(folder, capsys):

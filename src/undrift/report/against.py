@@ -21,7 +21,8 @@ class Difference:
 
     seeds: int
     mean: float | None = None
-    """``None`` where no seed has both values."""
+    """``None`` unless all of these seeds have both values: a mean over the others would favour a
+    method that fails in some seeds."""
     low: float | None = None
     high: float | None = None
     """The 95 % interval by Student's t; ``None`` of a single seed."""
@@ -82,14 +83,14 @@ def against(
 def difference(
     seeds: Mapping[int, Curve], first: Mapping[int, Curve], value: Callable[[Curve], object]
 ) -> Difference:
-    """The difference of some value of two methods, over the seeds that have it of both."""
+    """The difference of some value of two methods, over the seeds that both have."""
     pairs = [(value(seeds[seed]), value(first[seed])) for seed in seeds if seed in first]
     apart = [
         one - other
         for one, other in pairs
         if isinstance(one, int | float) and isinstance(other, int | float)
     ]
-    return interval(apart)
+    return interval(apart) if len(apart) == len(pairs) else Difference(len(pairs))
 
 
 def interval(apart: Sequence[float]) -> Difference:
@@ -137,6 +138,14 @@ def remarks(found: Sequence[Against], column: str) -> list[str]:
     unit = " in percentage points" if column == "accuracy" else ""
     several = any(one.final.seeds > 1 for one in found)
     text = f"differences{unit}: means over the seeds that both methods have"
-    if not several:
-        return [f"{text}; there is one, so that an interval is not known"]
-    return [f"{text}, paired, with the 95 % interval of Student's t distribution"]
+    if several:
+        notes = [f"{text}, paired, with the 95 % interval of Student's t distribution"]
+    else:
+        notes = [f"{text}; there is one, so that an interval is not known"]
+    if any(one.final.mean is None for one in found):
+        notes.append(f"no difference in the final {column} unless all of these seeds end with one")
+    if any(one.rounds is not None and one.rounds.mean is None for one in found):
+        notes.append(
+            "no difference in rounds unless both methods reach the target in all of these seeds"
+        )
+    return notes
