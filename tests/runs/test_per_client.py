@@ -1,6 +1,7 @@
 """How each client fares: its numbers in rows, in folders and in Python."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -134,6 +135,35 @@ def test_spreads_by_hand():
     assert alone["client_local_loss_mean"] == 3 and alone["client_local_loss_worst10"] == 4
     assert spreads({"loss": [np.nan]}) == {}
     assert spreads({"loss": [1.0, np.inf]})["client_loss_mean"] == np.inf
+
+
+def test_a_client_without_test_samples_is_not_measured():
+    X, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 2
+    parts = [np.arange(20), np.arange(20, 21), np.arange(40, 60)]
+    problem = ud.Neural(nn.Linear(4, 2), (X, y), parts, test=0.2)
+    run = ud.run(ud.FedAvg(lr=0.1), problem, rounds=1, steps=2, batch=5, per_client=True)
+    assert run.per_client.of == "test"
+    for name, values in run.per_client.last.items():
+        assert np.isnan(values[1]) and np.isfinite(values[[0, 2]]).all(), name
+
+
+def test_the_loss_of_an_own_model_that_is_not_finite_is_infinite():
+    """Client 0 has no samples, the model of client 2 is NaN."""
+    nan = np.nan
+    server = {"loss": [nan, 1.0, 2.0, 3.0], "accuracy": [nan, 0.5, 0.6, 0.7]}
+    own = {"loss": [nan, 4.0, nan], "accuracy": [nan, 0.8, nan]}
+    engine = SimpleNamespace(
+        round=3,
+        problem=SimpleNamespace(clients=4, own_samples="test"),
+        client_metrics=lambda: {name: torch.tensor(v) for name, v in server.items()},
+        own_metrics=lambda names: (
+            np.array([0, 1, 2]),
+            {name: torch.tensor(own[name]) for name in names},
+        ),
+    )
+    found = measured_clients(engine)
+    np.testing.assert_equal(found["local_loss"], [nan, 4.0, np.inf, nan])
+    np.testing.assert_allclose(found["local_accuracy"], [nan, 0.8, nan, nan], rtol=1e-6)
 
 
 def test_rows_have_the_spreads_of_the_vectors():

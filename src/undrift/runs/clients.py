@@ -114,7 +114,10 @@ def measured_clients(engine: Engine) -> Row:
     if len(members):
         for name, values in _lists(own).items():
             everyone = np.full(engine.problem.clients, np.nan)
-            everyone[members] = [math.inf if math.isnan(value) else value for value in values]
+            everyone[members] = values
+            if _sign(name) < 0:  # with samples, NaN is the loss of a model that is not finite
+                failed = np.isnan(everyone[members]) & ~np.isnan(np.array(found[name])[members])
+                everyone[members[failed]] = np.inf
             found[OWN + name] = everyone.tolist()
     return {"round": engine.round, "of": engine.problem.own_samples, **found}
 
