@@ -206,6 +206,25 @@ def test_losses_that_are_close_together_have_bins(low, apart, bins):
     )
 
 
+def test_infinite_losses_are_counted_apart_and_are_the_worst(tmp_path):
+    folder = record(tmp_path / "known", gap=None)
+    rows = [
+        {"label": "FedAvg", "seed": seed, "round": ROUNDS, "of": "test", "loss": [1.0, last, 3.0]}
+        for seed, last in zip(SEEDS, (math.inf, 2.0), strict=True)
+    ]
+    (found,) = measures(rows, [])
+    (one,) = found["ends"]
+    assert (sum(one["counts"]), one["infinite"], one["mean"]) == (5, 1, None)
+    assert found["edges"][0] == 1 and found["edges"][-1] == 3
+    assert picture(found, ["FedAvg"], set()).startswith(b"\x89PNG")
+    everywhere = [rows[0] | {"loss": [math.inf] * 3}]
+    assert measures(everywhere, [])[0]["ends"][0]["infinite"] == 3
+    share(folder, clients=3)
+    assert heat_map("known", folder.partition, rows)["fares"]["FedAvg"] == [1.0, "Infinity", 3.0]
+    losses = [row["loss"] for row in table(clients_csv(rows))]
+    assert [*map(float, losses)] == [1.0, math.inf, 3.0, 1.0, 2.0, 3.0]
+
+
 def test_the_label_map_has_the_accuracy_of_its_clients(folder):
     share(folder, clients=CLIENTS)
     run = read([folder])[0]

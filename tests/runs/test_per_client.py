@@ -14,7 +14,7 @@ from undrift.core import Message, Method, State, Vec
 from undrift.core.problem import Unsupported
 from undrift.engines import Simulate, Wire
 from undrift.problems import Quadratic
-from undrift.runs.clients import measured_clients, spreads
+from undrift.runs.clients import PerClient, measured_clients, spreads
 from undrift.runs.events import Dropped, Measured, from_json, to_json
 from undrift.runs.experiment import make
 from undrift.runs.folder import BadFolder, Folder
@@ -164,6 +164,31 @@ def test_the_loss_of_an_own_model_that_is_not_finite_is_infinite():
     found = measured_clients(engine)
     np.testing.assert_equal(found["local_loss"], [nan, 4.0, np.inf, nan])
     np.testing.assert_allclose(found["local_accuracy"], [nan, 0.8, nan, nan], rtol=1e-6)
+
+
+def test_quantiles_beside_an_infinity():
+    found = spreads({"loss": [0.3, 0.9, np.inf]})
+    assert found["client_loss_p10"] == pytest.approx(0.3 + 0.2 * 0.6)
+    assert found["client_loss_p50"] == 0.9 and found["client_loss_p90"] == np.inf
+    found = spreads({"loss": [*map(float, range(10)), np.inf]})  # the tenth is the last finite one
+    assert found["client_loss_p90"] == 9 and found["client_loss_p50"] == 5
+    found = spreads({"loss": [np.inf, np.inf]})
+    assert [found[f"client_loss_{name}"] for name in ("p10", "p50", "p90")] == [np.inf] * 3
+
+
+def test_infinite_losses_are_read_back(tmp_path):
+    """Client 1 is worst where it is infinite, and not ranked where it was not measured."""
+    folder = Folder(tmp_path / "run")
+    folder.path.mkdir()
+    row = {"label": "A", "seed": 0, "round": 0, "vectors": 0, "gradients": 0}
+    numbers = [1.0, np.inf, np.nan, -np.inf, 2.0]
+    folder.append(row, {"round": 0, "of": "test", "loss": numbers})
+    folder.close()
+    (found,) = folder.clients()
+    assert found["loss"] == [1.0, np.inf, None, -np.inf, 2.0]
+    assert PerClient([found]).ranking().tolist() == [1, 4, 0, 3, 2]
+    assert PerClient([found]).worst().tolist() == [np.inf]
+    json.loads(lines(folder).splitlines()[0].split(b"\t")[0], parse_constant=pytest.fail)
 
 
 def test_rows_have_the_spreads_of_the_vectors():

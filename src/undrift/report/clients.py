@@ -29,7 +29,10 @@ class Histogram(TypedDict):
 
     label: str
     counts: list[int]
-    mean: float
+    infinite: int
+    """Clients in no bin."""
+    mean: float | None
+    """``None`` where it is infinite."""
 
 
 class OverTime(TypedDict):
@@ -96,17 +99,14 @@ def _measure(name: str, clients: Sequence[Row], rows: Sequence[Row]) -> Measure:
         for label, seeds in lasts(clients).items()
     }
     ends = {label: values for label, values in ends.items() if values}
-    every = [value for values in ends.values() for value in values]
-    edges = _edges(every, share) if every else []
+    every = [value for values in ends.values() for value in values if math.isfinite(value)]
+    edges = _edges(every or [0.0], share)
     return {
         "name": name,
         "title": WORDS.get(bare, bare),
         "share": share,
         "edges": edges,
-        "ends": [
-            {"label": label, "counts": _counts(values, edges), "mean": _short(fmean(values))}
-            for label, values in ends.items()
-        ],
+        "ends": [_histogram(label, values, edges) for label, values in ends.items()],
         "over_time": [
             _over_time(label, name, [*seeds.values()], scale)
             for label, seeds in curves(rows).items()
@@ -123,11 +123,14 @@ def _edges(values: Sequence[float], share: bool) -> list[float]:
     return [low + k * step for k in range(BINS + 1)]
 
 
-def _counts(values: Sequence[float], edges: Sequence[float]) -> list[int]:
+def _histogram(label: str, values: Sequence[float], edges: Sequence[float]) -> Histogram:
     counts, step = [0] * BINS, (edges[-1] - edges[0]) / BINS
-    for value in values:
+    finite = [value for value in values if math.isfinite(value)]
+    for value in finite:
         counts[min(max(int((value - edges[0]) / step), 0), BINS - 1)] += 1
-    return counts
+    infinite = len(values) - len(finite)
+    mean = None if infinite else _short(fmean(finite))
+    return {"label": label, "counts": counts, "infinite": infinite, "mean": mean}
 
 
 def _over_time(label: str, name: str, seeds: Sequence[Sequence[Row]], scale: float) -> OverTime:
@@ -144,7 +147,7 @@ def _over_time(label: str, name: str, seeds: Sequence[Sequence[Row]], scale: flo
     def means(statistic: str) -> list[float | None]:
         column = f"client_{name}_{statistic}"
         found = (_mean([row.get(column) for row in rows]) for rows in at.values())
-        return [None if v is None else _short(scale * v) for v in found]
+        return [None if v is None or math.isinf(v) else _short(scale * v) for v in found]
 
     return {
         "label": label,
@@ -157,8 +160,11 @@ def _over_time(label: str, name: str, seeds: Sequence[Sequence[Row]], scale: flo
 
 
 def _mean(numbers: Sequence[float | None]) -> float | None:
-    known = [v for v in numbers if v is not None and math.isfinite(v)]
-    return fmean(known) if known else None
+    known = [v for v in numbers if v is not None and not math.isnan(v)]
+    if all(map(math.isfinite, known)):
+        return fmean(known) if known else None
+    mean = sum(known)
+    return None if math.isnan(mean) else mean
 
 
 def _short(value: float) -> float:
@@ -177,14 +183,16 @@ def picture(measure: Measure, order: Sequence[str], grey: set[str]) -> bytes:
     left, right = figure.subplots(1, 2)
     for one in measure["ends"]:
         style = styles[one["label"]]
-        shares = 100 * np.array(one["counts"]) / max(sum(one["counts"]), 1)
+        clients = sum(one["counts"]) + one["infinite"]
+        shares = 100 * np.array(one["counts"]) / max(clients, 1)
         left.stairs(
             shares,
             measure["edges"],
             color=style["color"],
             linestyle=style["linestyle"],
             linewidth=1.5,
-            label=plain(one["label"]),
+            label=plain(one["label"])
+            + (f" ({one['infinite']} infinite)" if one["infinite"] else ""),
         )
     for over in measure["over_time"]:
         colour = styles[over["label"]]["color"]

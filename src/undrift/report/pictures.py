@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -25,7 +26,7 @@ class Map(TypedDict):
     clients: list[int]
     """Those that are shown."""
     counts: list[list[int]]
-    fares: dict[str, list[float | None]]
+    fares: dict[str, list[float | str | None]]
     """Label -> the accuracy, or loss, of the clients that are shown, where it was measured."""
     measure: str
     """Which of the two."""
@@ -73,7 +74,7 @@ def heat_map(name: str, partition: Partition, clients: Sequence[Row] = ()) -> Ma
     found = fares(clients, measure, partition.get("seed"))
     return {
         "fares": {
-            label: [values[k] for k in shown]
+            label: [_spelled(values[k]) for k in shown]
             for label, values in found.items()
             if len(values) == len(counts)
         },
@@ -84,6 +85,13 @@ def heat_map(name: str, partition: Partition, clients: Sequence[Row] = ()) -> Ma
         "clients": list(shown),
         "counts": [counts[k] for k in shown],
     }
+
+
+def _spelled(value: float | None) -> float | str | None:
+    """JSON has no infinities; ``Number`` of JavaScript reads these."""
+    if value is None or math.isfinite(value):
+        return value
+    return "Infinity" if value > 0 else "-Infinity"
 
 
 def heat(entry: Map) -> bytes:

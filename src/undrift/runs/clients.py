@@ -71,7 +71,7 @@ class PerClient(Mapping[str, Floats]):
         """The numbers of the clients at the end, the worst first; those not measured come last."""
         name = metric or self._judge
         values = self[name][-1]
-        return np.argsort(np.where(np.isnan(values), np.inf, _sign(name) * values), kind="stable")
+        return np.lexsort((_sign(name) * values, np.isnan(values)))
 
     def frame(self) -> Frame:
         """A row per round and client, as a DataFrame of pandas or polars."""
@@ -140,7 +140,7 @@ def spreads(row: Row) -> dict[str, float]:
         if not len(values):
             continue
         with np.errstate(invalid="ignore"):  # infinite losses of a run that diverges
-            low, middle, high = np.quantile(values, [0.1, 0.5, 0.9]).tolist()
+            low, middle, high = _quantiles(values)
             found |= {
                 f"client_{name}_mean": float(values.mean()),
                 f"client_{name}_std": float(values.std()),
@@ -172,6 +172,18 @@ def worst(values: Floats, metric: str, share: float = SHARE) -> float:
     number = math.ceil(round(share * len(known), 9))
     ordered = np.sort(_sign(metric) * known)[:number]
     return float(_sign(metric) * ordered.mean())
+
+
+def _quantiles(values: Floats) -> list[float]:
+    """At 10, 50 and 90 %, between neighbours in proportion; NumPy's are NaN beside an infinity."""
+    shares = np.array([0.1, 0.5, 0.9])
+    if np.isfinite(values).all():
+        return [*map(float, np.quantile(values, shares))]
+    ordered, places = np.sort(values), np.round(shares * (len(values) - 1), 9)
+    below, above = (ordered[at(places).astype(int)] for at in (np.floor, np.ceil))
+    part = places % 1
+    found = np.where(below == above, below, (1 - part) * below + part * above)
+    return [*map(float, found)]
 
 
 def _sign(metric: str) -> int:

@@ -31,6 +31,8 @@ NEEDED: Mapping[str, set[str]] = {
     CLIENTS: {"label", "seed", "round", "of", "loss"},
 }
 """The files of rows, and what every row of them has."""
+WORDS = {math.inf: "inf", -math.inf: "-inf"}
+"""Infinite numbers of clients, as their file has them."""
 Row = dict[str, Any]
 Entry = dict[str, Any]
 """An outcome as a file has it."""
@@ -98,7 +100,7 @@ class Journal:
         """Record a row, and before it the numbers of each client, if they were measured."""
         if clients is not None:
             label, seed = key_of(row)
-            self._add_row(CLIENTS, {"label": label, "seed": seed, **clients})
+            self._add_row(CLIENTS, {"label": label, "seed": seed, **_spelled(clients)})
         self._add_row(METRICS, row)
         for listener in self.listeners:
             listener.row(row)
@@ -206,7 +208,7 @@ class Journal:
         """The numbers of each client, where they were measured: ``label``, ``seed``, ``round``,
         ``of`` (which samples), and a list for every metric.
         """
-        return [row for row, _ in self._whole(CLIENTS)]
+        return [_numbers(row) for row, _ in self._whole(CLIENTS)]
 
     def rows(self) -> list[Row]:
         """Every recorded row, without a last line that a crash cut short.
@@ -419,6 +421,24 @@ def _finite(value: object) -> object:
     if isinstance(value, list):
         return [*map(_finite, value)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _spelled(clients: Row) -> Row:
+    """A client's infinite loss is not the same as none: it is written as a word."""
+
+    def word(value: object) -> object:
+        return WORDS.get(value, value) if isinstance(value, float) else value
+
+    return {k: [*map(word, v)] if isinstance(v, list) else v for k, v in clients.items()}
+
+
+def _numbers(clients: Row) -> Row:
+    """The inverse of :func:`_spelled`."""
+
+    def number(value: object) -> object:
+        return float(value) if isinstance(value, str) and value in WORDS.values() else value
+
+    return {k: [*map(number, v)] if isinstance(v, list) else v for k, v in clients.items()}
 
 
 def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:

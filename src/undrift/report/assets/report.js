@@ -144,11 +144,11 @@
     const width = one.edges[1] - one.edges[0], room = 1 / Math.max(seen.length, 1);
     const look = { ...base(), margin: { l: 40, r: 8, t: 8, b: 48 }, dragmode: false, bargap: 0.06, annotations: [], shapes: [] };
     look.xaxis = { ...axis(), title: { text: one.title, standoff: 10 }, range: [one.edges[0], one.edges.at(-1)], nticks: innerWidth < 600 ? 5 : 8, anchor: seen.length > 1 ? `y${seen.length}` : "y" };
-    const drawn = seen.map(({ label, counts, mean }, k) => {
-      const total = counts.reduce((a, b) => a + b, 0), colour = css(style.get(label)?.name ?? "--c8"), name = k ? k + 1 : "";
+    const drawn = seen.map(({ label, counts, infinite, mean }, k) => {
+      const total = counts.reduce((a, b) => a + b, infinite), colour = css(style.get(label)?.name ?? "--c8"), name = k ? k + 1 : "";
       look[`yaxis${name}`] = { ...axis(), domain: [1 - (k + 0.88) * room, 1 - (k + 0.17) * room], nticks: 3, rangemode: "tozero", ticksuffix: " %", fixedrange: true };
-      look.shapes.push({ type: "line", x0: mean, x1: mean, y0: 0, y1: 1, yref: `y${name} domain`, line: { color: css("--ink"), width: 1.4, dash: "dot" } });
-      look.annotations.push({ text: plain(label), x: 0, xref: "paper", xanchor: "left", y: 1, yref: `y${name} domain`, yanchor: "bottom", showarrow: false, font: { color: colour, size: 12.5 } });
+      if (mean !== null) look.shapes.push({ type: "line", x0: mean, x1: mean, y0: 0, y1: 1, yref: `y${name} domain`, line: { color: css("--ink"), width: 1.4, dash: "dot" } });
+      look.annotations.push({ text: plain(label) + (infinite ? ` (${infinite} infinite)` : ""), x: 0, xref: "paper", xanchor: "left", y: 1, yref: `y${name} domain`, yanchor: "bottom", showarrow: false, font: { color: colour, size: 12.5 } });
       return {
         type: "bar", x: counts.map((_, bin) => one.edges[bin] + width / 2), y: counts.map((n) => 100 * n / total), width: width * 0.94,
         yaxis: `y${name}`, name: plain(label), marker: { color: colour }, showlegend: false,
@@ -189,7 +189,8 @@
 
   function heat() {
     for (const place of all("[data-map]")) {
-      const map = data.maps[place.dataset.map], share = shown.unit === "share", labels = Object.keys(map.fares), key = map.fares[shown.order];
+      const map = data.maps[place.dataset.map], share = shown.unit === "share", labels = Object.keys(map.fares);
+      const numbers = (list) => list?.map((v) => (v === null ? null : Number(v))), key = numbers(map.fares[shown.order]);
       const order = map.clients.map((_, k) => k);
       const sign = map.measure === "accuracy" ? 1 : -1;
       if (key) order.sort((a, b) => (key[a] === null) - (key[b] === null) || sign * (key[a] - key[b]));
@@ -212,7 +213,7 @@
         yaxis: { type: "category", title: { text: "class", standoff: 6 }, autorange: "reversed", automargin: true, showgrid: false, nticks: 20, domain: [0, low] },
       };
       if (labels.length) {
-        const percent = map.measure === "accuracy", size = percent ? 100 : 1, found = labels.map((label) => order.map((k) => (map.fares[label][k] === null ? null : size * map.fares[label][k])));
+        const percent = map.measure === "accuracy", size = percent ? 100 : 1, found = labels.map((label) => { const values = numbers(map.fares[label]); return order.map((k) => (values[k] === null ? null : size * values[k])); });
         drawn.push({
           type: "heatmap", z: found, x: names, y: labels.map(plain), yaxis: "y2", xgap: gap, ygap: 1, zmin: percent ? 0 : undefined, zmax: percent ? 100 : undefined,
           colorscale: [[0, css("--fare0")], [0.5, css("--fare1")], [1, css("--fare2")]], reversescale: !percent, hoverongaps: false,
