@@ -10,8 +10,9 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from undrift.core.problem import Unsupported
+from undrift.core.problem import Facts, Unsupported
 from undrift.engines import Simulate
+from undrift.engines.federated import Remote
 from undrift.engines.format import BadFormat, dump, parse
 from undrift.flower import correspondence as module
 from undrift.flower.federation import NODES, RECORD, FlowerFederation
@@ -427,6 +428,57 @@ def test_nodes_report_how_they_fare_on_their_own_data(tmp_path, hospitals):
     assert weights @ found["loss"].numpy() == pytest.approx(row["loss"], rel=1e-12)
     other = far.engine.problem.client_metrics(0 * far.model)  # asked for anew
     assert other["loss"].tolist() == pytest.approx([np.log(2)] * 3)
+
+
+def heard(*answers, clients=3):
+    """What a server makes of the answers of nodes, to one question after another."""
+    rest = iter(answers)
+
+    class Nodes:
+        def evaluate(self, problem, x):
+            FlowerFederation._report(None, problem, x, next(rest))
+            return {"loss": 0.0}
+
+    facts = Facts(
+        clients=clients, dim=2, samples=(1,) * clients, dtype=torch.float64,
+        device=torch.device("cpu"), remembers=False, differentiates=True, first=torch.zeros(2),
+        constants=None,
+    )  # fmt: skip
+    problem = Remote(facts, Nodes(), "digest")
+    found = [problem.client_metrics(torch.full((2,), float(k))) for k in range(len(answers))]
+    return problem.own_samples, [{n: v.tolist() for n, v in one.items()} for one in found]
+
+
+def test_training_samples_are_not_mixed_with_test_samples():
+    test, train = {"alone": {"loss": 0.1}, "of": "test"}, {"alone": {"loss": 9.0}, "of": "train"}
+    for answers, losses in (
+        ({0: train, 1: test, 2: test}, [np.nan, 0.1, 0.1]),
+        ({0: test, 2: train}, [0.1, np.nan, np.nan]),
+    ):
+        of, found = heard(answers)
+        assert of == "test"
+        np.testing.assert_equal(found, [{"loss": losses}])
+    of, found = heard({0: train, 1: train})
+    assert of == "train"
+    np.testing.assert_equal(found, [{"loss": [9.0, 9.0, np.nan]}])
+
+
+def test_numbers_of_an_earlier_model_are_not_told_of_a_later_one():
+    first = {0: {"alone": {"loss": 0.1, "accuracy": 0.9}, "of": "test"}}
+    _, found = heard(first, {})
+    nothing = [np.nan] * 3
+    np.testing.assert_equal(found[1], {"loss": nothing, "accuracy": nothing})
+    with pytest.raises(Unsupported):
+        heard(first, {0: {"metrics": {}}})
+
+
+@pytest.mark.parametrize(
+    "alone", [None, 3, "text", [], {"loss": "much"}, {"loss": [1]}, {"loss": 10**400, "of": 1.0}]
+)
+def test_an_answer_that_is_no_number_is_not_measured(alone):
+    good = {"alone": {"loss": 0.5}, "of": "train"}
+    _, found = heard({0: {"alone": alone}, 1: good})
+    np.testing.assert_equal(found, [{"loss": [np.nan, 0.5, np.nan]}])
 
 
 def test_nodes_that_are_not_asked_report_nothing_of_themselves(tmp_path, hospitals):

@@ -22,6 +22,7 @@ from undrift.flower.correspondence import Carrier, Correspondence, Letter, needs
 from undrift.flower.job import Job, sources
 from undrift.flower.session import NoFederation, Reply
 from undrift.objectives import Objective
+from undrift.runs.clients import ABOUT
 from undrift.runs.events import Began, Event
 from undrift.runs.prepare import build_all
 from undrift.spec.errors import Complaint
@@ -195,17 +196,25 @@ class FlowerFederation(Correspondence):
         return self._means([*said.values()])
 
     def _report(self, problem: Remote, x: Tensor, said: Mapping[int, Mapping[str, Any]]) -> None:
-        """Keep what nodes say of their own data, if they do."""
-        alone = {client: about["alone"] for client, about in said.items() if "alone" in about}
-        if not alone:
-            return
+        """Keep what nodes say of their own data, if they do; NaN is what nobody has measured now.
+
+        Where some are judged on test samples, others that have none are not measured.
+        """
+        before = problem.reported[1] if problem.reported else {}
+        problem.reported = None
+        if said and not any("alone" in about for about in said.values()):
+            return  # nodes were not asked to
+        alone = {c: v for c, about in said.items() if isinstance(v := about.get("alone"), Mapping)}
+        tested = [client for client in alone if said[client].get("of") == "test"]
+        if alone:
+            problem.own_samples = "test" if tested else "train"
+        named = (name for numbers in alone.values() for name in numbers if name not in ABOUT)
         unknown = torch.full((problem.clients,), math.nan, dtype=torch.float64)
-        found = {name: unknown.clone() for name in next(iter(alone.values()))}
-        for client, numbers in alone.items():
+        found = {name: unknown.clone() for name in dict.fromkeys(["loss", *before, *named])}
+        for client in tested or alone:
             for name, v in found.items():
-                v[client] = float(numbers.get(name, math.nan))
+                v[client] = _number(alone[client].get(name))
         problem.reported = x.clone(), found
-        problem.own_samples = "test" if said[next(iter(alone))]["of"] == "test" else "train"
 
     def _means(self, said: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """Losses as f has them; shares of samples by their samples."""
@@ -225,3 +234,11 @@ class FlowerFederation(Correspondence):
 def _extreme(choose: Callable[..., float], found: Sequence[float | None]) -> float | None:
     known = [value for value in found if value is not None]
     return choose(known) if len(known) == len(found) else None
+
+
+def _number(given: object) -> float:
+    """What a node says, where it is a number; else NaN."""
+    try:
+        return float(given) if isinstance(given, int | float) else math.nan
+    except OverflowError:
+        return math.nan
