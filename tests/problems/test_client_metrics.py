@@ -1,12 +1,16 @@
 """Each client's numbers against NumPy, written out from the definitions."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from undrift import Neural
+from undrift.core.params import BadParameters
 from undrift.core.problem import Problem, Unsupported
+from undrift.engines import Ledger
 from undrift.problems import LeastSquares, Logistic, Quadratic, Softmax
 from undrift.problems.regression import BLOCK
 
@@ -225,3 +229,29 @@ def test_a_problem_without_them_says_so():
 
     with pytest.raises(Unsupported):
         Bare().client_metrics(torch.zeros(1))
+
+
+def test_top5_is_measured_where_it_is_asked_for():
+    rng = np.random.default_rng(4)
+    X, y, of = rng.normal(size=(40, 3)), rng.integers(8, size=40), parts((12, 28))
+    network = nn.Linear(3, 8)
+    asked = Neural(network, (X, y), of, metrics=["accuracy", "top5"])
+    found = asked.client_metrics(asked.start())
+    weight, bias = (v.detach().double().numpy() for v in network.parameters())
+    best = np.argsort(-(X @ weight.T + bias), 1)[:, :5]
+    wanted = [(best[part] == y[part, None]).any(1).mean() for part in of]
+    np.testing.assert_allclose(found["top5"], wanted, **CLOSE)
+    plain = Neural(network, (X, y), of)
+    assert list(plain.client_metrics(plain.start())) == ["loss", "accuracy"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["label", "method", "seed", "round", "of", "client", "vectors"]
+    + [field.name for field in dataclasses.fields(Ledger)],
+)
+def test_a_metric_is_not_called_like_a_column_of_rows(name):
+    data = np.zeros((4, 2)), np.array([0, 1, 0, 1])
+    with pytest.raises(BadParameters) as error:
+        Neural(nn.Linear(2, 2), data, [np.arange(4)], metrics={name: "accuracy"})
+    assert list(error.value.problems) == ["metrics"]

@@ -19,7 +19,12 @@ from undrift.problems.neural.table import Fields, Output, Rows, Table, shown, ve
 PASS = 512
 """Samples per forward pass on a CPU; ten times as many on a GPU."""
 NOBODY = np.array([], dtype=np.int64)
-TAKEN = ("round", "loss", "gap", "distance", "grad_norm", "drift", "seconds", "note", "status")
+TAKEN = (
+    "label", "method", "seed", "round", "of", "client", "status", "note", "seconds",
+    "loss", "gap", "distance", "grad_norm", "drift", "measured_clients",
+    "vectors", "vectors_up", "vectors_down", "bytes_up", "bytes_down",
+    "gradients", "iterations", "syncs", "left_out", "skipped",
+)  # fmt: skip
 """Columns that a metric cannot be called."""
 
 Columns = tuple[Tensor, Tensor | None]

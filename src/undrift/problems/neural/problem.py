@@ -20,7 +20,7 @@ from undrift.problems.digest import digest
 from undrift.problems.neural import input as given
 from undrift.problems.neural.choose import choose
 from undrift.problems.neural.loss import Loss, OwnLoss
-from undrift.problems.neural.measure import Judged, Metric, added, judged, of_each_part
+from undrift.problems.neural.measure import Classes, Judged, Metric, added, judged, of_each_part
 from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import CPU, NeuralOracle, Placed, Precision, refuse_precision
@@ -274,7 +274,8 @@ class Neural(Problem):
         else:
             pairs = zip(x, own, strict=True)
             found = [self._of_clients(row, table, [part]) for row, part in pairs]
-        names = [name for name in self.placed.judge.names if name != "top5"]
+        judge = self.placed.judge
+        names = [name for name in judge.names if name != "top5" or not isinstance(judge, Classes)]
         return {name: torch.cat([some[name] for some in found]) for name in names}
 
     def _of_clients(self, x: Tensor, table: Table, parts: Sequence[np.ndarray]) -> Sums:
