@@ -18,6 +18,7 @@ from torch.utils.data import (
 
 import undrift as ud
 from tests.objectives.world import CPU, DIGITS, PARTS
+from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, Scaffold
 from undrift.models.net import seeded
@@ -257,6 +258,38 @@ def test_several_inputs_and_outputs(tokens, by_name):
             "right": (out["kind"].argmax(1) == kind).double().mean().item(),
         }
     assert problem.metrics(fast) == pytest.approx(want, rel=1e-12)
+
+
+class Read(nn.Module):
+    """Tokens up to their length, or one number for each sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(7, 3), nn.Linear(3, 2)
+
+    def forward(self, tokens, lengths=None):
+        z = self.words(tokens)
+        if lengths is not None:
+            there = torch.arange(z.shape[1]) < lengths.unsqueeze(1)
+            z = (z * there.unsqueeze(-1)).sum(1) / lengths.unsqueeze(1)
+        return self.head(z)
+
+
+@pytest.mark.parametrize("inputs", [(TOKENS[:, 0],), (TOKENS, 1 + TOKENS[:, 1] % 5)])
+def test_one_whole_number_for_each_sample(inputs):
+    with seeded(0):
+        net = Read()
+    given = inputs[0] if len(inputs) == 1 else inputs
+    problem = Neural(net, (given, KIND), SPLIT, test=(given, KIND)).to(torch.float64, CPU)
+    with torch.no_grad():
+        out = net.double()(*map(torch.tensor, inputs))
+    want = F.cross_entropy(out, torch.tensor(KIND)).item()
+    assert problem.metrics(problem.start())["loss"] == pytest.approx(want, rel=1e-12)
+    beyond = inputs[0].copy()
+    beyond[3] = 7
+    with pytest.raises(BadParameters) as error:
+        Neural(net.float(), ((beyond, *inputs[1:]) if inputs[1:] else beyond, KIND), SPLIT)
+    assert [*error.value.problems] == ["train"]
 
 
 def test_classes_in_plain_tensors_are_those_of_an_image_set():

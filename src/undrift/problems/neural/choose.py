@@ -107,7 +107,7 @@ def _try_tokens(placed: Placed) -> None:
         for v in leaves(table.rows.x):
             if v.dtype in (torch.uint8, torch.bool) or v.is_floating_point() or not v.numel():
                 continue
-            rows = v.flatten(1).long()
+            rows = v.reshape(len(v), -1).long()
             ends = torch.stack([rows.amin(1).argmin(), rows.amax(1).argmax()])
             low, high = int(rows.min()), int(rows.max())
             with about("Neural", name, f"inputs of {name} are {low} to {high}: "):
