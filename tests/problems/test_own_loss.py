@@ -183,6 +183,33 @@ def test_metrics_by_name_and_by_function(monkeypatch):
     ]  # fmt: skip
 
 
+def test_a_root_is_taken_of_the_metric_rmse_whatever_it_is_called():
+    def rmse(outputs, targets):
+        return (outputs - targets).square().mean(1).sqrt()
+
+    wanted = {"err": "rmse", "rmse": rmse}
+    problem = federation("mse", test=[(X[p], NUMBERS[p]) for p in SPLIT], metrics=wanted)
+    x = points(problem)[0]
+    out, aim = rows_of(problem, x, NUMBERS)
+    squares = (out - aim) ** 2
+    row = problem.metrics(x)
+    assert row["err"] == pytest.approx(np.sqrt(squares.mean()), rel=1e-12)
+    assert row["rmse"] == pytest.approx(np.sqrt(squares.mean(1)).mean(), rel=1e-12)
+    each = problem.client_metrics(x)
+    for client, part in enumerate(SPLIT):
+        assert each["err"][client] == pytest.approx(np.sqrt(squares[part].mean()), rel=1e-12)
+        assert each["rmse"][client] == pytest.approx(
+            np.sqrt(squares[part].mean(1)).mean(), rel=1e-12
+        )
+    with pytest.raises(BadParameters) as error:
+        make(module=lambda: single(2), targets=NUMBERS, loss=spread, metrics={"err": "rmse"})()
+    assert [*error.value.problems] == ["metrics"]
+
+
+def spread(outputs, targets):
+    return (outputs.sum(1) - targets.sum(1)).square().mean()
+
+
 def test_accuracy_of_classes_answers_and_letters():
     def found(what, targets, right, limit=None):
         problem = federation(what, test=(X, targets))

@@ -45,6 +45,7 @@ class Judge:
     ):
         self.loss, self.metrics, self.alone = loss, dict(metrics), alone
         self.names = ("loss", *metrics)
+        self.roots = {name for name, metric in metrics.items() if metric is root_mean_square}
 
     def columns(self, outputs: Output, targets: Output) -> Columns:
         found: list[Values] = [self.loss(outputs, targets)]
@@ -56,7 +57,7 @@ class Judge:
     def means(self, totals: Tensor) -> dict[str, float]:
         """What :func:`added` has found, by name."""
         found = dict(zip(self.names, (totals[0] / totals[1]).tolist(), strict=True))
-        return {name: v**0.5 if name in ROOTS else v for name, v in found.items()}
+        return {name: v**0.5 if name in self.roots else v for name, v in found.items()}
 
 
 class Classes(Judge):
@@ -147,7 +148,7 @@ def of_each_part(
     values, counts = torch.segment_reduce(torch.cat(found), "sum", lengths=lengths).chunk(2, 1)
     values[:, 0].masked_fill_(values[:, 0].isnan(), torch.inf)
     means = dict(zip(judge.names, (values / counts).unbind(1), strict=True))
-    return {name: v.sqrt() if name in ROOTS else v for name, v in means.items()}
+    return {name: v.sqrt() if name in judge.roots else v for name, v in means.items()}
 
 
 def added(pieces: Tensor, given: Judged) -> Tensor:
@@ -196,6 +197,11 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return _each((outputs - targets).square())
 
 
+def root_mean_square(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Squares, of whose mean over all samples the root is taken."""
+    return squared_error(outputs, targets)
+
+
 def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return _each((outputs - targets).abs())
 
@@ -204,11 +210,11 @@ METRICS: Mapping[str, Metric] = {
     "accuracy": accuracy,
     "top5": top5,
     "mse": squared_error,
-    "rmse": squared_error,
+    "rmse": root_mean_square,
     "mae": absolute_error,
 }
-ROOTS = ("rmse",)
-"""Metrics that are the root of a mean."""
+COMPARING = (squared_error, root_mean_square, absolute_error)
+"""Metrics of outputs and targets of the same shape."""
 
 
 def chosen(given: object) -> dict[str, Metric]:
@@ -247,9 +253,7 @@ def try_metrics(
     """Refuse a metric that does not give a number for each of these ``count`` samples."""
     for name, metric in metrics.items():
         like = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-        if metric in (squared_error, absolute_error) and not (
-            like and outputs.shape == targets.shape
-        ):
+        if metric in COMPARING and not (like and outputs.shape == targets.shape):
             raise ValueError(
                 f"{name} compares outputs with targets of the same shape, not {shown(outputs)} "
                 f"with {shown(targets)}; give a function of yours, or another metric"
