@@ -88,6 +88,8 @@ LOSSES = {
     "letters, some ignored": (writer, SOME, F.cross_entropy, True),
     "sums by partial": (plain, NUMBERS, functools.partial(F.mse_loss, reduction="sum"), True),
 }
+COUNTED = ("weighted classes", "classes, some ignored", "letters, some ignored")
+"""Their means over all samples are not those of the clients' means."""
 
 
 def federation(what, **options):
@@ -140,7 +142,77 @@ def test_the_loss_of_a_row_is_that_of_each_client(what):
     each = [by_module(problem, x, torch.from_numpy(part), what)[0].item() for part in SPLIT]
     row = problem.metrics(x)
     assert row["train_loss"] == pytest.approx(np.mean(each), rel=1e-12)
-    assert row["loss"] == pytest.approx(np.average(each, weights=problem.samples), rel=1e-12)
+    want = np.average(each, weights=problem.samples)
+    if what in COUNTED:
+        want = by_module(problem, x, torch.arange(60), what)[0].item()
+    assert row["loss"] == pytest.approx(want, rel=1e-12)
+
+
+RARE = {"weight": WEIGHTS}
+PADDED = {
+    "letters": (writer, SOME, {}),
+    "letters, another number": (writer, LETTERS, {"ignore_index": 0}),
+    "weighted letters": (writer, SOME, RARE),
+    "weighted and smooth letters": (writer, SOME, {**RARE, "label_smoothing": 0.2}),
+    "classes": (plain, CLASSES.masked_fill(X[:, 0] > 0.5, -100), {}),
+    "classes, another number": (plain, CLASSES, {"ignore_index": 2}),
+    "weighted classes": (plain, CLASSES, RARE),
+}
+
+
+def by_settings(form, settings):
+    if form is nn.CrossEntropyLoss:
+        return nn.CrossEntropyLoss(**settings)
+    return functools.partial(F.cross_entropy, **settings) if settings else F.cross_entropy
+
+
+@pytest.mark.parametrize("passes", [512, 7])
+@pytest.mark.parametrize("form", [nn.CrossEntropyLoss, F.cross_entropy])
+@pytest.mark.parametrize("what", PADDED)
+def test_targets_that_are_ignored_or_weighted_are_counted_as_torch_does(
+    what, form, passes, monkeypatch
+):
+    monkeypatch.setattr(measure, "PASS", passes)
+    module, targets, settings = PADDED[what]
+    ignored = settings.get("ignore_index", -100)
+    full = torch.where(targets == ignored, 1, targets)  # training ignores nothing
+
+    def problem(train, test):
+        loss = by_settings(form, settings)
+        return Neural(
+            module(), (X.float(), train), SPLIT, test=test, loss=loss, metrics=["accuracy"],
+            training=True,
+        )  # fmt: skip
+
+    net = module().double()
+    nothing = targets.clone()
+    nothing[SPLIT[0]] = ignored
+    nothing[:2] = ignored
+    with torch.no_grad():
+        out = net(X.float().double())
+
+    def want(rows, targets):
+        exact = settings | ({"weight": WEIGHTS.double()} if "weight" in settings else {})
+        loss = F.cross_entropy(out[rows], targets[rows], **exact)
+        kept = targets[rows] != ignored
+        right = (out[rows].argmax(1) == targets[rows])[kept].double().mean()
+        return loss.item(), right.item()
+
+    everyone = torch.arange(60)
+    for train in (full, targets):
+        made = problem(train, (X.float(), targets))
+        row = made.metrics(made.start())
+        assert (row["loss"], row["accuracy"]) == pytest.approx(want(everyone, targets), rel=1e-5)
+        each = [want(part, train)[0] for part in SPLIT]
+        assert row["train_loss"] == pytest.approx(np.mean(each), rel=1e-5)
+    made = problem(nothing, [(X[p].float(), nothing[p]) for p in SPLIT])
+    row, each = made.metrics(made.start()), made.client_metrics(made.start())
+    assert (row["loss"], row["accuracy"]) == pytest.approx(want(everyone, nothing), rel=1e-5)
+    known = [want(part, nothing) for part in SPLIT[1:]]
+    assert row["train_loss"] == pytest.approx(np.mean([loss for loss, _ in known]), rel=1e-5)
+    assert each["loss"][0].isnan() and each["accuracy"][0].isnan()
+    found = torch.stack([each["loss"], each["accuracy"]], 1)[1:]
+    np.testing.assert_allclose(found, known, rtol=1e-5)
 
 
 # -- metrics

@@ -22,6 +22,7 @@ from undrift.problems.neural.measure import (
     accuracy,
     chosen,
     cross_entropy,
+    ignoring,
     thresholded,
     try_metrics,
 )
@@ -66,7 +67,7 @@ def choose(
             for logits in (trained, output):
                 given.refuse_logits(logits, count(rows.x), len(names))
     classes = _classes(output, rows.y) if names is None else names
-    usual = classes and losses.plain_cross_entropy(loss, placed.samples.train.y)
+    usual = classes and losses.plain_cross_entropy(loss, [placed.samples.train.y, *_judged(placed)])
     wanted = None if metrics is None else _chosen(metrics)
     if objective is not None or loss is None or usual:
         with about("Neural", "objective" if objective is not None else "loss"):
@@ -210,9 +211,14 @@ def _differentiable(placed: Placed, rows: Rows) -> tuple[Any, Tensor]:
         return network.bound(leaf, network.own(training=True), key)(rows.x), leaf
 
 
+def _judged(placed: Placed) -> list[Fields | None]:
+    """All targets of test data, if there are some."""
+    return [] if placed.samples.test is None else [placed.samples.test.y]
+
+
 def _own(placed: Placed, function: object, outputs: object, rows: Rows) -> OwnLoss:
     """A user's loss, after it was differentiated once."""
-    own = losses.own(function, outputs, rows.y, placed.samples.train.y)
+    own = losses.own(function, outputs, rows.y, placed.samples.train.y, _judged(placed))
     own = own.to(placed.dtype, placed.device)
     outputs, leaf = _differentiable(placed, rows)
     with torch.enable_grad():
@@ -226,7 +232,7 @@ def _own(placed: Placed, function: object, outputs: object, rows: Rows) -> OwnLo
                 f"{own.name} writes to its outputs or targets, which metrics need too; "
                 "compute without operations in place"
             )
-        losses.refuse_value(own.name, value)
+        losses.refuse_value(own.name, value, own.counts(rows.y))
         try:
             torch.autograd.grad(value, leaf)
         except Exception as error:
@@ -253,4 +259,6 @@ def _judge(
             raise BadParameters("Neural", {"metrics": text})
     if kind is nn.BCELoss:
         wanted = thresholded(wanted, 0.5)
-    return Judge(own.values, wanted, own.alone)
+    if own.settings is not None:
+        wanted = ignoring(wanted, own.settings.ignore_index)
+    return Judge.of(own, wanted)

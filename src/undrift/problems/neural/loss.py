@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from undrift.data.files import brief
 from undrift.objectives.base import Batch, Need, Network, Objective, Others
-from undrift.problems.neural.table import Fields, Output, count, shown
+from undrift.problems.neural.table import Fields, Output, count, leaves, shown
 
 Loss = Callable[[Output, Fields], Tensor]
 """Of a network's outputs and the targets of a mini-batch: one number."""
@@ -31,6 +31,21 @@ IGNORED = -100
 """A target that cross-entropy leaves out unless told otherwise."""
 
 
+class Settings(NamedTuple):
+    """Of torch's cross-entropy, under its names."""
+
+    weight: Tensor | None = None
+    ignore_index: int = IGNORED
+    label_smoothing: float = 0.0
+
+
+class Totals(NamedTuple):
+    """For each sample a sum, and how much it is a sum of: a mean divides one total by the other."""
+
+    sums: Tensor
+    counts: Tensor
+
+
 class LocalLoss(Protocol):
     """What gradients are of: an objective, or a loss of the user's own."""
 
@@ -45,28 +60,39 @@ class OwnLoss:
 
     Where it is known to be the mean of a number for each sample, ``each`` gives those numbers, and
     rows that are only padding have no weight. Otherwise it may compare samples with one another,
-    and must be given a client's own rows ``alone``.
+    and must be given a client's own rows ``alone``. Cross-entropy that leaves out targets or weighs
+    classes is ``counted``: its mean over many samples is taken of sums and counts.
     """
 
     needs: tuple[Need, ...] = ()
 
-    def __init__(self, function: Loss, each: Loss | None):
+    def __init__(self, function: Loss, each: Loss | None, counted: bool = False):
         self.function, self.each, self.alone = function, each, each is None
+        self.counted, self.settings = counted, _settings(function) if counted else None
 
     def loss(self, local: Network, batch: Batch, others: Others) -> Tensor:
         if self.each is None:
             return self.function(local(batch.x), batch.labels)
         return (batch.weights * _means(self.each(local(batch.x), batch.labels))).sum()
 
-    def values(self, outputs: Output, targets: Fields) -> Tensor:
+    def values(self, outputs: Output, targets: Fields) -> Tensor | Totals:
         """A number for each sample; where there is only one for all of them, that one."""
+        if self.settings is not None and isinstance(targets, Tensor):
+            return _totals(self.settings, outputs, targets)
         if self.each is None:
             return self.function(outputs, targets).expand(count(targets))
         return _means(self.each(outputs, targets))
 
     def to(self, dtype: torch.dtype, device: torch.device) -> OwnLoss:
         """With the tensors of its modules, such as the weights of classes, in that place."""
-        return OwnLoss(*(_placed(f, dtype, device) for f in (self.function, self.each)))  # type: ignore[arg-type]
+        function, each = (_placed(f, dtype, device) for f in (self.function, self.each))
+        return OwnLoss(function, each, self.counted)  # type: ignore[arg-type]
+
+    def counts(self, targets: Fields) -> bool:
+        """Whether any of these targets is not left out."""
+        if self.settings is None:
+            return True
+        return any(bool((y != self.settings.ignore_index).any()) for y in leaves(targets))
 
     @property
     def name(self) -> str:
@@ -80,8 +106,17 @@ def called(function: object) -> str:
     return str(getattr(plain, "__name__", type(plain).__name__))
 
 
-def own(function: object, outputs: object, targets: Fields, everything: Fields | None) -> OwnLoss:
-    """A user's loss, after a look at a few ``outputs`` and ``targets``, and at ``everything``."""
+def own(
+    function: object,
+    outputs: object,
+    targets: Fields,
+    everything: Fields | None,
+    judged: Sequence[Fields | None] = (),
+) -> OwnLoss:
+    """A user's loss, after a look at a few ``outputs`` and ``targets``, and at ``everything``.
+
+    Targets that are only ``judged`` may leave out some too.
+    """
     if isinstance(function, type):
         raise TypeError(f"loss is the class {function.__name__}; give {function.__name__}()")
     if isinstance(function, Objective):
@@ -110,23 +145,24 @@ def own(function: object, outputs: object, targets: Fields, everything: Fields |
     if kind is not None:
         _refuse_comparison(called(function), kind, outputs, targets, everything)
         return OwnLoss(function, _each(function))
-    if _cross_entropy(function):
-        _refuse_classes(function, outputs, everything)
-        if _ignores_nothing(function, everything) and _unweighted(function):
-            return OwnLoss(function, _each(function))
-    return OwnLoss(function, None)
+    settings = _settings(function)
+    if settings is None:
+        return OwnLoss(function, None)
+    _refuse_classes(settings.ignore_index, outputs, everything)
+    if _alike(function, [everything, *judged]):
+        return OwnLoss(function, _each(function))
+    classes = isinstance(targets, Tensor) and not targets.is_floating_point()
+    return OwnLoss(function, None, counted=classes)
 
 
-def plain_cross_entropy(function: object, everything: Fields | None) -> bool:
+def plain_cross_entropy(function: object, everything: Sequence[Fields | None]) -> bool:
     """Whether it is the cross-entropy of all samples alike, as undrift's own is."""
-    if not _cross_entropy(function):
-        return False
     smooth = getattr(function, "label_smoothing", 0.0)
-    return not smooth and _unweighted(function) and _ignores_nothing(function, everything)
+    return not smooth and _alike(function, everything)
 
 
-def refuse_value(name: str, value: object) -> None:
-    """Refuse what is not one number."""
+def refuse_value(name: str, value: object, counts: bool = True) -> None:
+    """Refuse what is not one number; where no target ``counts`` there is none."""
     if not isinstance(value, Tensor):
         raise TypeError(
             f"{name} returns a {type(value).__name__}; make it return a tensor, without .item()"
@@ -143,7 +179,7 @@ def refuse_value(name: str, value: object) -> None:
             f"{name} does not depend on the network's weights: nothing to train; compute it from "
             "the outputs, without .detach(), .item() or comparisons"
         )
-    if bool(value.isnan()):
+    if counts and bool(value.isnan()):
         raise ValueError(
             f"{name} is not a number for the first samples and the weights given; make it finite"
         )
@@ -188,30 +224,59 @@ def _positive(outputs: object) -> bool:
     return isinstance(outputs, Tensor) and bool((outputs > 0).any())
 
 
-def _cross_entropy(function: object) -> bool:
-    module = isinstance(function, nn.CrossEntropyLoss) and type(function) is nn.CrossEntropyLoss
-    return module or function is F.cross_entropy
+def is_cross_entropy(function: object) -> bool:
+    """Whether it is torch's, as a module, as a function, or with settings by ``partial``."""
+    return _settings(function) is not None
 
 
-def _unweighted(function: object) -> bool:
-    weight = getattr(function, "weight", None)
-    return weight is None and getattr(function, "reduction", "mean") == "mean"
+def _settings(function: object) -> Settings | None:
+    """Those of a loss that is torch's cross-entropy."""
+    if isinstance(function, nn.CrossEntropyLoss) and type(function) is nn.CrossEntropyLoss:
+        return Settings(function.weight, function.ignore_index, function.label_smoothing)
+    if function is F.cross_entropy:
+        return Settings()
+    if not isinstance(function, functools.partial) or function.func is not F.cross_entropy:
+        return None
+    known = not function.args and function.keywords.keys() <= set(Settings._fields)
+    return Settings(**function.keywords) if known else None
 
 
-def _ignores_nothing(function: object, targets: Fields | None) -> bool:
-    """Whether cross-entropy is a mean over as many positions of each sample."""
-    if not isinstance(targets, Tensor):
+def _alike(function: object, everything: Sequence[Fields | None]) -> bool:
+    """Whether it is a mean of cross-entropies over as many positions of each of these samples."""
+    settings = _settings(function)
+    if settings is None or isinstance(function, functools.partial):
         return False
-    ignored = getattr(function, "ignore_index", IGNORED)
-    return targets.is_floating_point() or not bool((targets == ignored).any())
+    if getattr(function, "reduction", "mean") != "mean" or settings.weight is not None:
+        return False
+    return all(
+        isinstance(targets, Tensor)
+        and (targets.is_floating_point() or not bool((targets == settings.ignore_index).any()))
+        for targets in everything
+    )
 
 
-def _refuse_classes(function: object, outputs: object, targets: Fields | None) -> None:
+def _totals(settings: Settings, outputs: Tensor, targets: Tensor) -> Totals:
+    """Cross-entropies, and the weights of the targets that count."""
+    weight, ignored, smoothing = settings
+    values = F.cross_entropy(
+        outputs,
+        targets,
+        weight=weight,
+        ignore_index=ignored,
+        label_smoothing=smoothing,
+        reduction="none",
+    )
+    kept = targets != ignored
+    counts = kept if weight is None else weight[targets.where(kept, 0).long()] * kept
+    return Totals(*(v.double().reshape(len(targets), -1).sum(1) for v in (values, counts)))
+
+
+def _refuse_classes(ignored: int, outputs: object, targets: Fields | None) -> None:
     """Refuse targets that are not numbers of classes."""
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.dim() < 2:
         return
     classes = outputs.shape[1]
-    kept = targets[targets != getattr(function, "ignore_index", IGNORED)]
+    kept = targets[targets != ignored]
     if targets.is_floating_point() or not len(kept):
         return
     low, high = int(kept.min()), int(kept.max())

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from undrift.core.params import BadParameters, unknown
 from undrift.data.files import brief
-from undrift.problems.neural.loss import IGNORED, called
+from undrift.problems.neural.loss import IGNORED, OwnLoss, Totals, called
 from undrift.problems.neural.table import Fields, Output, Rows, Table, shown, versions
 
 PASS = 512
@@ -29,23 +29,31 @@ TAKEN = (
 
 Columns = tuple[Tensor, Tensor | None]
 """For each sample a number per metric ``[n, k]``, and how much those count (``None``: 1)."""
-Values = Tensor | tuple[Tensor, Tensor]
+Values = Tensor | tuple[Tensor, Tensor] | Totals
 Metric = Callable[[Output, Output], Values]
 """Of outputs and targets: a number for each sample; or such numbers, and how much each counts."""
 
 
 class Judge:
-    """A loss and metrics, by name."""
+    """A loss and metrics, by name.
+
+    A loss that compares samples sees those of a client ``alone``; a ``counted`` one gives totals.
+    """
 
     def __init__(
         self,
-        loss: Callable[[Output, Output], Tensor],
+        loss: Callable[[Output, Output], Values],
         metrics: Mapping[str, Metric],
         alone: bool = False,
+        counted: bool = False,
     ):
-        self.loss, self.metrics, self.alone = loss, dict(metrics), alone
+        self.loss, self.metrics, self.alone, self.counted = loss, dict(metrics), alone, counted
         self.names = ("loss", *metrics)
         self.roots = {name for name, metric in metrics.items() if metric is root_mean_square}
+
+    @classmethod
+    def of(cls, own: OwnLoss, metrics: Mapping[str, Metric]) -> Judge:
+        return cls(own.values, metrics, own.alone, own.counted)
 
     def columns(self, outputs: Output, targets: Output) -> Columns:
         found: list[Values] = [self.loss(outputs, targets)]
@@ -80,6 +88,8 @@ class Judged(NamedTuple):
     numbers: np.ndarray
     weights: np.ndarray
     passes: list[slice]
+    alike: list[int] | None = None
+    """How many passes each part has, where a loss of totals is the mean of the parts' losses."""
 
     @classmethod
     def of(
@@ -89,15 +99,17 @@ class Judged(NamedTuple):
         weights: Sequence[float],
         alone: bool,
         device: torch.device,
+        alike: bool = False,
     ) -> Judged:
         """Every sample of ``parts[i]`` weighs ``weights[i]``; where a loss must be ``alone``, no
-        pass has samples of several parts.
+        pass has samples of several parts, whose losses may count ``alike``.
         """
         sizes = [len(part) for part in parts]
         each = np.repeat(np.asarray(weights, dtype=float), sizes)
         size = PASS if device.type == "cpu" else 10 * PASS
         passes = _pieces(sizes if alone else [sum(sizes)], size)
-        return cls(table, np.concatenate([NOBODY, *parts]), each, passes)
+        of_parts = [-(-n // size) for n in sizes] if alike else None
+        return cls(table, np.concatenate([NOBODY, *parts]), each, passes, of_parts)
 
 
 @torch.no_grad()
@@ -159,6 +171,12 @@ def added(pieces: Tensor, given: Judged) -> Tensor:
     totals = totals.view(2, -1)
     if not len(pieces) or bool(totals[1].isnan().any()):
         totals[1] = given.weights.sum()
+    elif given.alike is not None:
+        loss = pieces[:, [0, totals.shape[1]]]
+        lengths = torch.tensor(given.alike, device=pieces.device)
+        sums, counts = torch.segment_reduce(loss, "sum", lengths=lengths).unbind(1)
+        known = counts > 0
+        totals[0, 0], totals[1, 0] = (sums[known] / counts[known]).sum(), known.sum()
     return totals
 
 
@@ -173,24 +191,35 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return nn.functional.cross_entropy(logits.double(), labels, reduction="none")
 
 
-def accuracy(outputs: Tensor, targets: Tensor, limit: float = 0.0) -> Values:
+def accuracy(
+    outputs: Tensor, targets: Tensor, limit: float = 0.0, ignored: int | None = None
+) -> Values:
     """How many answers of each sample are right, and of how many.
 
     Classes are whole numbers, their scores along the second axis. Where targets are numbers from 0
-    to 1, an output above ``limit`` is a yes. Targets that cross-entropy ignores do not count.
+    to 1, an output above ``limit`` is a yes. Targets that the loss has ``ignored`` do not count;
+    at positions these are cross-entropy's usual ones unless told otherwise.
     """
     if targets.is_floating_point():
         return _each((outputs > limit) == (targets > 0.5))
     if targets.dim() == 1:
-        return _best(outputs, targets)[:, 0].double()
-    counted = targets != IGNORED
+        return _counted(_best(outputs, targets)[:, 0], targets, ignored)
+    counted = targets != (IGNORED if ignored is None else ignored)
     right = (outputs.argmax(1) == targets) & counted
-    return right.flatten(1).sum(1).double(), counted.flatten(1).sum(1).double()
+    return Totals(right.flatten(1).sum(1).double(), counted.flatten(1).sum(1).double())
 
 
-def top5(outputs: Tensor, targets: Tensor) -> Tensor:
+def top5(outputs: Tensor, targets: Tensor, ignored: int | None = None) -> Values:
     """Whether a label is among the five largest logits."""
-    return _best(outputs, targets).any(-1).double()
+    return _counted(_best(outputs, targets).any(-1), targets, ignored)
+
+
+def _counted(right: Tensor, targets: Tensor, ignored: int | None) -> Values:
+    """Whether each sample is right, of those whose target is not ``ignored``."""
+    if ignored is None:
+        return right.double()
+    counted = targets != ignored
+    return Totals((right & counted).double(), counted.double())
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -299,3 +328,12 @@ def thresholded(metrics: Mapping[str, Metric], limit: float) -> dict[str, Metric
     """The same where an output above ``limit`` is a yes."""
     at = functools.partial(accuracy, limit=limit)
     return {name: at if metric is accuracy else metric for name, metric in metrics.items()}
+
+
+def ignoring(metrics: Mapping[str, Metric], ignored: int) -> dict[str, Metric]:
+    """The same without the targets that a loss leaves out."""
+    known = (accuracy, top5)
+    return {
+        name: functools.partial(metric, ignored=ignored) if metric in known else metric
+        for name, metric in metrics.items()
+    }

@@ -321,8 +321,9 @@ class Neural(Problem):
     def _train(self, members: np.ndarray | None = None) -> Judged:
         """The training samples of some clients, every client alike."""
         parts = [self.parts[i] for i in self._chosen(members)]
-        weights, alone = [1 / len(part) for part in parts], self.placed.judge.alone
-        return Judged.of(self.placed.samples.train, parts, weights, alone, self.device)
+        weights, judge = [1 / len(part) for part in parts], self.placed.judge
+        table = self.placed.samples.train
+        return Judged.of(table, parts, weights, judge.alone, self.device, alike=judge.counted)
 
     def _chosen(self, members: np.ndarray | None) -> Sequence[int]:
         return range(self.clients) if members is None else members.tolist()
