@@ -166,6 +166,32 @@ def by_settings(form, settings):
     return functools.partial(F.cross_entropy, **settings) if settings else F.cross_entropy
 
 
+@pytest.mark.parametrize("letters", [3, 5])
+def test_scores_along_the_last_axis_have_no_accuracy_that_nobody_asked_for(letters):
+    def module():
+        return net(lambda: nn.Linear(4, 5 * letters), lambda: nn.Unflatten(1, (5, letters)))
+
+    def loss(outputs, targets):
+        return F.cross_entropy(outputs.transpose(1, 2), targets)
+
+    def right(outputs, targets):
+        return (outputs.argmax(2) == targets).double().mean(1)
+
+    problem = make(module, LETTERS, loss, test=(X, LETTERS))().to(torch.float64, CPU)
+    with torch.no_grad():
+        out = module().double()(X)
+    want = {"loss": loss(out, LETTERS).item()}
+    assert problem.metrics(problem.start()) == pytest.approx(want, rel=1e-12)
+    own = make(module, LETTERS, loss, test=(X, LETTERS), metrics={"accuracy": right})()
+    found = own.to(torch.float64, CPU).metrics(own.start())
+    want["accuracy"] = (out.argmax(2) == LETTERS).double().mean().item()
+    assert found == pytest.approx(want, rel=1e-12)
+    if letters != 5:  # else the two axes cannot be told from one another
+        with pytest.raises(BadParameters) as error:
+            make(module, LETTERS, loss, metrics=["accuracy"])()
+        assert [*error.value.problems] == ["metrics"]
+
+
 @pytest.mark.parametrize("passes", [512, 7])
 @pytest.mark.parametrize("form", [nn.CrossEntropyLoss, F.cross_entropy])
 @pytest.mark.parametrize("what", PADDED)

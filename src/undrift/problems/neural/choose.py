@@ -240,21 +240,32 @@ def _own(placed: Placed, function: object, outputs: object, rows: Rows) -> OwnLo
     return own
 
 
+def _scored(outputs: object, targets: Fields) -> bool:
+    """Whether outputs have a score for each class along their second axis."""
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
+        return False
+    axes = outputs.dim() == targets.dim() + 1 and targets.dtype == torch.int64
+    return axes and outputs.shape[:1] + outputs.shape[2:] == targets.shape
+
+
 def _judge(
     own: OwnLoss, metrics: Mapping[str, Metric] | None, outputs: object, targets: Fields
 ) -> Judge:
     kind = losses.comparing(own.function)
     answers = kind in losses.PROBABILITIES
-    scored = False
-    if isinstance(outputs, Tensor) and isinstance(targets, Tensor):
-        scored = targets.dtype == torch.int64 and outputs.dim() == targets.dim() + 1
-    wanted: Mapping[str, Metric] = {"accuracy": accuracy} if answers or scored else {}
+    scored = _scored(outputs, targets)
+    one = isinstance(targets, Tensor) and targets.dim() == 1
+    known = scored and (one or losses.is_cross_entropy(own.function))
+    wanted: Mapping[str, Metric] = {"accuracy": accuracy} if answers or known else {}
     if metrics is not None:
         wanted = metrics
         if accuracy in wanted.values() and not (answers or scored):
+            remedy = "for measured numbers there are mse, rmse and mae"
+            if isinstance(targets, Tensor) and targets.dtype == torch.int64:
+                remedy = "give a function of yours"
             text = (
-                "accuracy needs targets that are classes, with a score for each class; for "
-                "measured numbers there are mse, rmse and mae"
+                "accuracy needs targets that are classes, with a score for each class along the "
+                f"second axis of outputs, not {shown(targets)} with {shown(outputs)}; {remedy}"
             )
             raise BadParameters("Neural", {"metrics": text})
     if kind is nn.BCELoss:
