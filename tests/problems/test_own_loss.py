@@ -327,12 +327,21 @@ def test_a_metric_may_say_how_much_each_number_counts():
     def large(outputs, targets):
         """The error of targets above one half."""
         counts = (targets > 0.5).double()
-        return ((outputs - targets).abs() * counts).sum(1), counts.sum(1)
+        return ((outputs - targets).abs() * counts).sum(1) / counts.sum(1), counts.sum(1)
 
+    assert not (NUMBERS > 0.5).any(1).all()  # some give 0 / 0, with no weight
     problem = federation("mse", test=(X, NUMBERS), metrics=[large])
     x = points(problem)[0]
     out, aim = rows_of(problem, x, NUMBERS)
     assert problem.metrics(x)["large"] == pytest.approx(np.abs(out - aim)[aim > 0.5].mean())
+    weights = np.arange(60.0)
+    many = federation(
+        "mse",
+        test=(X, NUMBERS),
+        metrics={"late": lambda o, t: ((o - t)[:, 0], torch.arange(len(t)))},
+    )
+    want = np.average((out - aim)[:, 0], weights=weights)
+    assert many.metrics(x)["late"] == pytest.approx(want, rel=1e-12)
 
 
 def test_metrics_of_classes_may_be_chosen():

@@ -31,7 +31,7 @@ Columns = tuple[Tensor, Tensor | None]
 """For each sample a number per metric ``[n, k]``, and how much those count (``None``: 1)."""
 Values = Tensor | tuple[Tensor, Tensor] | Totals
 Metric = Callable[[Output, Output], Values]
-"""Of outputs and targets: a number for each sample; or such numbers, and how much each counts."""
+"""Of outputs and targets: a number for each sample; or numbers and weights, for a weighted mean."""
 
 
 class Judge:
@@ -58,14 +58,23 @@ class Judge:
     def columns(self, outputs: Output, targets: Output) -> Columns:
         found: list[Values] = [self.loss(outputs, targets)]
         found += [metric(outputs, targets) for metric in self.metrics.values()]
-        pairs = [v if isinstance(v, tuple) else (v, torch.ones_like(v)) for v in found]
-        values, counts = (torch.stack([v.double() for v in part], -1) for part in zip(*pairs))  # noqa: B905
+        values, counts = (torch.stack(part, -1) for part in zip(*map(_totals, found), strict=True))
         return values, counts if any(isinstance(v, tuple) for v in found) else None
 
     def means(self, totals: Tensor) -> dict[str, float]:
         """What :func:`added` has found, by name."""
         found = dict(zip(self.names, (totals[0] / totals[1]).tolist(), strict=True))
         return {name: v**0.5 if name in self.roots else v for name, v in found.items()}
+
+
+def _totals(found: Values) -> Totals:
+    """Sums and counts; a number that does not count may be anything."""
+    if isinstance(found, Totals):
+        return Totals(*(v.double() for v in found))
+    if not isinstance(found, tuple):
+        return Totals(found.double(), torch.ones_like(found, dtype=torch.float64))
+    values, weights = (v.double() for v in found)
+    return Totals((values * weights).where(weights != 0, 0.0), weights)
 
 
 class Classes(Judge):
@@ -303,7 +312,7 @@ def try_metrics(
         if isinstance(found, tuple) and len(found) != 2:
             raise ValueError(
                 f"the metric {name} gives a tuple of {len(found)}; make it give a tensor, or a "
-                "pair of numbers and how much each counts"
+                "pair of numbers and their weights"
             )
         for values in found if isinstance(found, tuple) else (found,):
             if not isinstance(values, Tensor) or tuple(values.shape) != (count,):

@@ -68,8 +68,9 @@ class Neural(Problem):
     **Loss.** ``loss(outputs, targets)`` gives one number, the mean over a mini-batch; left out: the
     cross-entropy, where targets are classes. ``objective`` is one of ``undrift.objectives``
     instead. ``metrics`` are names (accuracy, top5, mse, rmse, mae) or functions of outputs and
-    targets that give a number for each sample, or a pair of numbers and how much each counts.
-    The row of a run has their means over all test samples; ``training`` adds those over the
+    targets that give a number for each sample, or a pair of numbers and weights, such as a mean
+    over a sample's tokens and how many it has. The row of a run has their means over all test
+    samples, with weights sum(weights * numbers) / sum(weights); ``training`` adds those over the
     clients' training samples, every client with equal weight. Without ``test``, ``loss`` is f(x).
 
     **Network.** Training starts from the weights that it has. Frozen parameters stay what they
