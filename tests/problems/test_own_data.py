@@ -1,5 +1,6 @@
 """Any data: whatever holds the samples, the numbers are those of a plain loop over them."""
 
+import random
 import time
 
 import numpy as np
@@ -260,6 +261,39 @@ def test_several_inputs_and_outputs(tokens, by_name):
     assert problem.metrics(fast) == pytest.approx(want, rel=1e-12)
 
 
+DRAWS = {
+    "torch": lambda k: torch.rand(()) < 0.5,
+    "NumPy": lambda k: np.random.random() < 0.5,
+    "Python": lambda k: random.random() < 0.5,
+    "later samples": lambda k: k > 0 and torch.rand(()) < 0.5,
+}
+
+
+@pytest.mark.parametrize("who", DRAWS)
+def test_a_dataset_that_draws_random_numbers_is_refused_whatever_it_draws(who):
+    class Flipped(Counted):
+        def __getitem__(self, k):
+            x, y = super().__getitem__(k)
+            return (x.flip(0) if DRAWS[who](k) else x), y
+
+    for seed in range(6):  # sample 0 twice the same for some of them
+        with torch.random.fork_rng():
+            for start in (torch.manual_seed, np.random.seed, random.seed):
+                start(seed)
+            with pytest.raises(BadParameters) as error:
+                regression(Flipped())
+        assert [*error.value.problems] == ["train"]
+
+
+def test_a_dataset_may_have_a_generator_for_each_sample():
+    class Noisy(Counted):
+        def __getitem__(self, k):
+            x, y = super().__getitem__(k)
+            return x + torch.randn(4, generator=torch.Generator().manual_seed(k)), y
+
+    assert regression(Noisy()).samples == [len(part) for part in SPLIT]
+
+
 class Read(nn.Module):
     """Tokens up to their length, or one number for each sample."""
 
@@ -438,7 +472,11 @@ REFUSED = {
         ValueError,
         "collate_fn of its own; give a Dataset",
     ),
-    "random samples": (lambda: regression(Random()), ValueError, "sample 0 of train is another"),
+    "random samples": (
+        lambda: regression(Random()),
+        ValueError,
+        "reading train draws random numbers",
+    ),
     "samples of words": (lambda: regression(Words()), ValueError, "cannot be put into tensors"),
     "samples that are dictionaries": (
         lambda: regression(Table()),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence, Sized
-from typing import TYPE_CHECKING, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, TypeGuard
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
@@ -15,13 +13,13 @@ from undrift.core.params import BadParameters, about
 from undrift.models.batch_norm import refuse_batch_statistics
 from undrift.models.net import Net, refuse_lazy
 from undrift.objectives.base import Objective
+from undrift.problems.neural.drawing import Result, watched
 from undrift.problems.neural.table import Federation, Fields, Held, Rows, refuse_unfinite
 from undrift.problems.ragged import positions
 
 if TYPE_CHECKING:
     from undrift.data.images import ImageSet
 
-Result = TypeVar("Result")
 FIELDS = ("images", "labels", "test_images", "test_labels", "classes")
 
 
@@ -172,20 +170,13 @@ def drawing(who: str, work: Callable[[], Result]) -> tuple[Result, bool]:
 
     Refused if it draws from the generators of Python or NumPy.
     """
-    own, numpys = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        torchs, others = torch.get_rng_state(), _generators()
-        try:
-            found = work()
-            if _generators() != others:
-                raise ValueError(
-                    f"{who} draws random numbers by Python or NumPy, so that no run could be "
-                    "repeated; draw them by torch"
-                )
-            return found, not torch.equal(torch.get_rng_state(), torchs)
-        finally:
-            random.setstate(own)
-            np.random.set_state(numpys)
+    found, drawn = watched(work)
+    if drawn.others:
+        raise ValueError(
+            f"{who} draws random numbers by Python or NumPy, so that no run could be "
+            "repeated; draw them by torch"
+        )
+    return found, drawn.torch
 
 
 def repeatable(who: str, work: Callable[[], Result], remedy: str) -> Result:
@@ -194,11 +185,6 @@ def repeatable(who: str, work: Callable[[], Result], remedy: str) -> Result:
     if draws:
         raise ValueError(f"{who} draws random numbers, so that no model could be judged; {remedy}")
     return found
-
-
-def _generators() -> tuple[object, ...]:
-    state = np.random.get_state(legacy=False)["state"]
-    return random.getstate(), {name: np.asarray(part).tolist() for name, part in state.items()}
 
 
 def _tensor(name: str, given: object) -> Tensor:

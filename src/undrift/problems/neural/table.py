@@ -28,6 +28,7 @@ from torch.utils.data import default_collate as collate
 from undrift.core.params import BadParameters, about, not_allowed
 from undrift.data.files import brief
 from undrift.data.partition import hold_out
+from undrift.problems.neural.drawing import watched
 from undrift.problems.ragged import positions
 
 Fields = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
@@ -545,7 +546,16 @@ def _read(name: str, dataset: _Dataset) -> Table:
                 "and targets tensors, arrays or numbers of the same shapes"
             ) from None
 
-    first, again = read([0]), read([0])
+    def settled(numbers: Sequence[int]) -> Rows:
+        found, drawn = watched(lambda: read(numbers))
+        if any(drawn):
+            raise ValueError(
+                f"reading {name} draws random numbers, so that no run could be repeated; leave out "
+                "random transforms, or give each sample a generator of its own, from its number"
+            )
+        return found
+
+    first, again = settled([0]), read([0])
     for (_, a), (_, b) in zip(first.tensors(), again.tensors(), strict=True):
         if not torch.equal(a, b) and not a.isnan().any():
             raise ValueError(
@@ -555,7 +565,7 @@ def _read(name: str, dataset: _Dataset) -> Table:
     size = total * sum(v.numel() * v.element_size() for _, v in first.tensors())
     if size <= SMALL:
         pieces = [range(k, min(k + 4096, total)) for k in range(0, total, 4096)]
-        return Held(_cat([read(piece) for piece in pieces]))
+        return Held(_cat([settled(piece) for piece in pieces]))
     return Read(lambda numbers: read(numbers.tolist()), total)
 
 
