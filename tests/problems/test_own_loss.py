@@ -76,6 +76,12 @@ LOSSES = {
     "own that compares samples": (plain, NUMBERS, correlated, True),
     "own of classes": (plain, CLASSES, focal, True),
     "weighted classes": (plain, CLASSES, nn.CrossEntropyLoss(weight=WEIGHTS), True),
+    "weighted classes by partial": (
+        plain,
+        CLASSES,
+        functools.partial(F.cross_entropy, weight=WEIGHTS),
+        True,
+    ),
     "weighted rows": (plain, ANSWERS, nn.BCEWithLogitsLoss(weight=WEIGHTS), True),
     "smooth classes": (plain, CLASSES, nn.CrossEntropyLoss(label_smoothing=0.2), False),
     "classes, some ignored": (
@@ -88,7 +94,12 @@ LOSSES = {
     "letters, some ignored": (writer, SOME, F.cross_entropy, True),
     "sums by partial": (plain, NUMBERS, functools.partial(F.mse_loss, reduction="sum"), True),
 }
-COUNTED = ("weighted classes", "classes, some ignored", "letters, some ignored")
+COUNTED = (
+    "weighted classes",
+    "weighted classes by partial",
+    "classes, some ignored",
+    "letters, some ignored",
+)
 """Their means over all samples are not those of the clients' means."""
 
 
@@ -102,6 +113,8 @@ def by_module(problem, y, rows, what):
     module = problem.module(y).double()
     nn.utils.vector_to_parameters(y, module.parameters())
     loss = copy.deepcopy(loss).double() if isinstance(loss, nn.Module) else loss
+    if "weight" in getattr(loss, "keywords", {}):
+        loss = functools.partial(loss, weight=WEIGHTS.double())
     value = loss(module(X[rows]), targets[rows])
     return value, torch.cat(
         [g.reshape(-1) for g in torch.autograd.grad(value, module.parameters())]

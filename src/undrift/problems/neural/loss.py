@@ -84,7 +84,7 @@ class OwnLoss:
         return _means(self.each(outputs, targets))
 
     def to(self, dtype: torch.dtype, device: torch.device) -> OwnLoss:
-        """With the tensors of its modules, such as the weights of classes, in that place."""
+        """With tensors of a module or ``partial``, such as weights of classes, in that place."""
         function, each = (_placed(f, dtype, device) for f in (self.function, self.each))
         return OwnLoss(function, each, self.counted)  # type: ignore[arg-type]
 
@@ -339,4 +339,11 @@ def _like(v: Tensor) -> str:
 def _placed(function: object, dtype: torch.dtype, device: torch.device) -> object:
     if isinstance(function, nn.Module):
         return copy.deepcopy(function).to(device, dtype)
+    if isinstance(function, functools.partial):
+        moved = {
+            name: v.to(device, dtype if v.is_floating_point() else v.dtype)
+            for name, v in function.keywords.items()
+            if isinstance(v, Tensor)
+        }
+        return functools.partial(function, **moved) if moved else function
     return function
