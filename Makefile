@@ -28,7 +28,7 @@ demo: $(VENV)/installed  ## the main job, on embedded data
 	$(BIN)/undrift demo
 
 test: $(VENV)/tools lint types  ## what CI runs
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-fast: $(VENV)/tools  ## after an edit: no subprocesses, browsers or long trainings
 	$(BIN)/python -m pytest -n 2

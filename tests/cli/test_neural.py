@@ -124,7 +124,7 @@ def test_what_is_to_be_said_of_the_data_stands_beside_every_accuracy(
         if "accuracy" in line and "round" in line
     )
     label = labels[0].axes[0].get_ylabel()
-    assert label == "test accuracy, % (JPEG q80; mean of the last 4 rows)"
+    assert label == "test accuracy, % (JPEG q80)"
     assert main(["compare", "net", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["note"] == "JPEG q80"
 
@@ -150,7 +150,7 @@ def test_curves_of_loss_and_drift(net, capsys, monkeypatch):
         (["--y", "train_loss"], "training loss", "linear"),
         (["--smooth", "2"], "test accuracy, % (mean of the last 2 rows)", "linear"),
         (["--smooth", "1"], "test accuracy, %", "linear"),
-        ([], "test accuracy, % (mean of the last 4 rows)", "linear"),
+        ([], "test accuracy, %", "linear"),
     ):
         assert main(["compare", "net", "--plot", "x.png", *words]) == 0
         assert drawn[-1].axes[0].get_ylabel() == label and drawn[-1].axes[0].get_yscale() == scale

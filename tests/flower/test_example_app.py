@@ -59,6 +59,7 @@ def task():
     return module
 
 
+@pytest.mark.slow
 def test_the_app_is_what_simulate_computes(tmp_path):
     saved = tmp_path / "model.safetensors"
     with ExitStack() as stack:
