@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.nn.functional import cross_entropy
 
 from tests.objectives.world import CPU, DIGITS, PARTS, PIPELINE
@@ -10,7 +11,7 @@ from undrift.models import Net, build, flatten
 from undrift.models.net import seeded
 from undrift.objectives import MOON, FedLC
 from undrift.problems import Neural
-from undrift.problems.neural.mlp_gradient import MLPGradient
+from undrift.problems.neural.mlp_gradient import MLPGradient, slope_of_cross_entropy
 
 BEND = nn.ReLU()
 DENSE = {
@@ -55,14 +56,14 @@ def test_the_formula_is_the_derivative(name, clients):
     labels = torch.randint(10, (clients, 4), generator=generator)
     weights = torch.rand(clients, 4, dtype=torch.float64, generator=generator)
     weights[0, 2] = 0
-    got = MLPGradient.of(net, layout).gradients(y, x, labels, weights)
+    got = MLPGradient.of(net, layout).gradients(y, x, labels, weights, slope_of_cross_entropy)
     for c in range(clients):
         torch.testing.assert_close(
             got[c], by_module(net, y[c], x[c], labels[c], weights[c]), rtol=1e-12, atol=1e-13
         )
     over = y.clone()
     MLPGradient.of(net, layout).step_(
-        MLPGradient.of(net, layout).views(over), 0.3, x, labels, weights
+        MLPGradient.of(net, layout).views(over), 0.3, x, labels, weights, slope_of_cross_entropy
     )
     torch.testing.assert_close(over, y - 0.3 * got, rtol=1e-12, atol=1e-13)
 
@@ -72,14 +73,14 @@ def test_points_may_be_views_and_are_left_alone():
     vector, layout = flatten(net)
     x, labels = torch.rand(2, 3, 1, 8, 8, dtype=torch.float64), torch.tensor([[0, 1, 2], [3, 4, 5]])
     weights, found = torch.full((2, 3), 1 / 3, dtype=torch.float64), MLPGradient.of(net, layout)
-    want = found.gradients(vector.repeat(2, 1), x, labels, weights)
+    want = found.gradients(vector.repeat(2, 1), x, labels, weights, slope_of_cross_entropy)
     kept = vector.clone()
     for y in (
         vector.expand(2, -1),
         torch.stack([vector, vector], 1).T,
         vector.repeat(2, 1).requires_grad_(),
     ):
-        got = found.gradients(y, x, labels, weights)
+        got = found.gradients(y, x, labels, weights, slope_of_cross_entropy)
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
         assert not got.requires_grad and y.grad is None
     assert torch.equal(vector, kept)
@@ -148,7 +149,7 @@ def test_dropout_that_drops_nothing_is_no_obstacle():
     assert problem.placed.mlp is not None and not problem.drops
 
 
-def test_only_the_plain_loss_has_the_formula():
+def test_losses_that_look_into_the_network_are_differentiated():
     net = made("mlp")
     assert Neural(net, DIGITS, PARTS).placed.mlp is not None
     assert Neural(net, DIGITS, PARTS, objective=FedLC()).placed.mlp is None
@@ -177,3 +178,51 @@ def test_problems_use_it_for_mini_batches_and_all_samples(name):
         over = y.clone()
         assert f.step_(over, 0.3, *given) is over
         torch.testing.assert_close(over, y - 0.3 * f.grad(y, *given), rtol=1e-11, atol=1e-12)
+
+
+def spread(outputs, targets):
+    """Compares samples with one another."""
+    return (outputs - targets).square().mean() * (1 + outputs.std())
+
+
+TABLE = [
+    (torch.randn(9, 6, dtype=torch.float64), torch.rand(9, 2, dtype=torch.float64)),
+    (torch.randn(4, 6, dtype=torch.float64), torch.rand(4, 2, dtype=torch.float64)),
+]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [F.mse_loss, nn.SmoothL1Loss(), nn.BCEWithLogitsLoss(), nn.CrossEntropyLoss(), spread],
+    ids=str,
+)
+def test_any_loss_of_the_outputs_has_the_formula(loss):
+    """Mini-batches, some of them padded, all samples, and steps without a stored gradient."""
+    with seeded(0):
+        net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 2)).double()
+    problem = Neural(net, TABLE, loss=loss).to(torch.float64, CPU)
+    assert problem.placed.mlp is not None
+    y = problem.start() + 0.1 * torch.randn(2, problem.dim, dtype=torch.float64)
+    oracle = problem.at()
+
+    def by_module(c, rows):
+        nn.utils.vector_to_parameters(y[c].clone(), net.parameters())
+        net.zero_grad()
+        loss(net(TABLE[c][0][rows]), TABLE[c][1][rows]).backward()
+        return torch.cat([p.grad.reshape(-1) for p in net.parameters()])
+
+    batch = torch.tensor([[8, 0, 5], [3, 1, -1]])
+    for given, rows in (((batch,), ([8, 0, 5], [3, 1])), ((), (slice(None), slice(None)))):
+        want = torch.stack([by_module(c, rows[c]) for c in range(2)])
+        got = oracle.grad(y, *given)
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-13)
+        over = oracle.step_(y.clone(), 0.3, *given)
+        torch.testing.assert_close(over, y - 0.3 * want, rtol=1e-12, atol=1e-13)
+
+
+def test_a_sample_that_is_no_vector_needs_flatten():
+    """A linear layer on rows of pixels is applied to each of them."""
+    net = nn.Sequential(nn.Linear(8, 3), nn.ReLU(), nn.Linear(3, 8))
+    images = torch.rand(6, 8, 8)
+    problem = Neural(net, [(images, images)], loss=F.mse_loss)
+    assert problem.placed.mlp is None

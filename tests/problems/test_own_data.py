@@ -343,7 +343,7 @@ def test_classes_in_plain_tensors_are_those_of_an_image_set():
     smooth = Neural(
         net, pairs[0], PARTS, test=pairs[1], loss=nn.CrossEntropyLoss(label_smoothing=0.1)
     )
-    assert smooth.placed.mlp is None and not smooth.placed.alone
+    assert smooth.placed.mlp is not None and not smooth.placed.alone
     assert smooth.metrics(x)["accuracy"] == images.metrics(x)["accuracy"]
     assert smooth.metrics(x)["loss"] != images.metrics(x)["loss"]
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from undrift.data.files import brief
 from undrift.objectives.base import Batch, Need, Network, Objective, Others
-from undrift.problems.neural.table import Fields, Output, count, leaves, shown
+from undrift.problems.neural.table import Fields, Output, count, leaves, mapped, shown
 
 Loss = Callable[[Output, Fields], Tensor]
 """Of a network's outputs and the targets of a mini-batch: one number."""
@@ -74,6 +74,22 @@ class OwnLoss:
         if self.each is None:
             return self.function(local(batch.x), batch.labels)
         return (batch.weights * _means(self.each(local(batch.x), batch.labels))).sum()
+
+    def slope(self, outputs: Tensor, targets: Fields, weights: Tensor) -> Tensor:
+        """The derivative of each client's loss in its outputs ``[C, n, ...]``."""
+        with torch.enable_grad():
+            leaf = outputs.detach().requires_grad_()
+            if self.each is None:
+                losses = [self._of_client(c, leaf, targets, weights) for c in range(len(leaf))]
+                return torch.autograd.grad(losses, leaf)[0]
+            joined = mapped(lambda v: v.flatten(0, 1), targets)
+            means = _means(self.each(leaf.flatten(0, 1), joined))
+            return torch.autograd.grad((weights.flatten() * means).sum(), leaf)[0]
+
+    def _of_client(self, c: int, outputs: Tensor, targets: Fields, weights: Tensor) -> Tensor:
+        """Without the samples that have no weight."""
+        kept = weights[c] > 0
+        return self.function(outputs[c][kept], mapped(lambda v: v[c][kept], targets))
 
     def values(self, outputs: Output, targets: Fields) -> Tensor | Totals:
         """A number for each sample; where there is only one for all of them, that one."""

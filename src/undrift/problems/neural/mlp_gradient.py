@@ -1,15 +1,20 @@
-"""Cross-entropy of linear layers with ReLU between: its gradient by formula, for many clients."""
+"""Linear layers with ReLU between: their gradient by formula, for many clients at once."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
 from undrift.models.layers import hooked, leaves
 from undrift.models.layout import Layout
+from undrift.problems.neural.table import Fields
+
+Slope = Callable[[Tensor, Fields, Tensor], Tensor]
+"""The derivative of each client's loss in its outputs ``[C, n, k]``, given the targets and how much
+each sample counts ``[C, n]``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +38,10 @@ class MLPGradient:
         self.layers, self.sizes = layers, sizes
 
     @classmethod
-    def of(cls, net: nn.Module, layout: Layout) -> MLPGradient | None:
-        """For ``net``, if it is such a network."""
+    def of(cls, net: nn.Module, layout: Layout, flat: bool = False) -> MLPGradient | None:
+        """For ``net``, if it is such a network; ``flat`` says that a sample is a vector."""
         places = {name: k for k, name in enumerate(layout.names)}
         found: list[Layer] = []
-        flat = False
         for name, module in leaves(net):
             kind = type(module)
             if isinstance(module, nn.Flatten) and kind is nn.Flatten:
@@ -60,11 +64,13 @@ class MLPGradient:
             return None
         return cls(found, layout.sizes)
 
-    def gradients(self, y: Tensor, x: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """Of sum_j w_j (-log softmax(s_j)_{label_j}) over samples ``x [C, n, ...]``: ``[C, d]``."""
+    def gradients(
+        self, y: Tensor, x: Tensor, targets: Fields, weights: Tensor, slope: Slope
+    ) -> Tensor:
+        """Of the loss that has this ``slope``, over samples ``x [C, n, ...]``: ``[C, d]``."""
         g = torch.empty(y.shape, dtype=y.dtype, device=y.device)
         slopes = self.views(g)
-        for k, h, back in self._backwards(self.views(y.detach()), x, labels, weights):
+        for k, h, back in self._backwards(self.views(y.detach()), x, targets, weights, slope):
             weight, bias = slopes[k]
             torch.bmm(back.mT, h, out=weight)
             if bias is not None:
@@ -72,13 +78,19 @@ class MLPGradient:
         return g
 
     def step_(
-        self, views: list[View], lr: float, x: Tensor, labels: Tensor, weights: Tensor
+        self,
+        views: list[View],
+        lr: float,
+        x: Tensor,
+        targets: Fields,
+        weights: Tensor,
+        slope: Slope,
     ) -> None:
         """``y - lr * gradients(y, ...)``, written over the y of these ``views``.
 
-        The gradient is never stored.
+        The gradient is never stored; the slope must be proportional to the weights.
         """
-        for k, h, back in self._backwards(views, x, labels, lr * weights):
+        for k, h, back in self._backwards(views, x, targets, lr * weights, slope):
             weight, bias = views[k]
             weight.baddbmm_(back.mT, h, alpha=-1)
             if bias is not None:
@@ -96,7 +108,7 @@ class MLPGradient:
         ]
 
     def _backwards(
-        self, views: list[View], x: Tensor, labels: Tensor, weights: Tensor
+        self, views: list[View], x: Tensor, targets: Fields, weights: Tensor, slope: Slope
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Layers from last to first, each with its inputs and the derivative in its outputs."""
         inputs = [x.flatten(2)]
@@ -105,10 +117,7 @@ class MLPGradient:
             if bias is not None:
                 z += bias
             inputs.append(z.relu_() if layer.relu else z)
-        share = weights.unsqueeze(-1)
-        # Several times faster than along the last axis, where classes are few.
-        back = inputs.pop().mT.softmax(1).mT
-        back.mul_(share).scatter_add_(-1, labels.unsqueeze(-1), -share)
+        back = slope(inputs.pop(), targets, weights)
         for k in range(len(views) - 1, -1, -1):
             here = back
             if k:
@@ -116,3 +125,12 @@ class MLPGradient:
                 if self.layers[k - 1].relu:
                     back = torch.ops.aten.threshold_backward(back, inputs[k], 0)
             yield k, inputs[k], here
+
+
+def slope_of_cross_entropy(logits: Tensor, labels: Fields, weights: Tensor) -> Tensor:
+    """Of sum_j w_j (-log softmax(s_j)_{label_j})."""
+    assert isinstance(labels, Tensor)
+    share = weights.unsqueeze(-1)
+    # Several times faster than along the last axis, where classes are few.
+    slope = logits.mT.softmax(1).mT
+    return slope.mul_(share).scatter_add_(-1, labels.unsqueeze(-1), -share)

@@ -22,7 +22,7 @@ from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.neural.cuda_graph import Captured, Form, capture
 from undrift.problems.neural.loss import LocalLoss, OwnLoss
 from undrift.problems.neural.measure import Classes, Judge
-from undrift.problems.neural.mlp_gradient import MLPGradient, View
+from undrift.problems.neural.mlp_gradient import MLPGradient, Slope, View, slope_of_cross_entropy
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.table import Federation, Fields, Rows, leaves, mapped
 
@@ -99,6 +99,13 @@ class Placed:
     def alone(self) -> bool:
         """Whether the loss must see a client's samples without any padding."""
         return isinstance(self.objective, OwnLoss) and self.objective.alone
+
+    @property
+    def slope(self) -> Slope:
+        """The derivative of the loss in the outputs, where the gradient is by formula."""
+        if isinstance(self.objective, OwnLoss):
+            return self.objective.slope
+        return slope_of_cross_entropy
 
     def prepare(self, x: Fields, draws: Draws[Tensor] | None = None) -> Fields:
         """Inputs as the network sees them: uint8 are images, which are scaled."""
@@ -253,13 +260,14 @@ class NeuralOracle(Oracle):
         return captured
 
     def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
-        mlp = self.placed.mlp
-        if mlp is None or not batch or self.placed.device.type != "cpu" or self._lowered:
+        placed = self.placed
+        mlp, slow = placed.mlp, placed.alone or placed.device.type != "cpu" or self._lowered
+        if mlp is None or slow or not batch:
             return super().step_(y, lr, *batch)
         if self._views is None or self._views[0] is not y:
             self._views = y, mlp.views(y)
         given = self._arguments(self._inputs(y, *batch))
-        mlp.step_(self._views[1], lr, given.x, given.labels, given.weights)  # type: ignore[arg-type]
+        mlp.step_(self._views[1], lr, given.x, given.labels, given.weights, placed.slope)  # type: ignore[arg-type]
         return y
 
     def loss(
@@ -331,8 +339,8 @@ class NeuralOracle(Oracle):
         return Arguments(_folded(x, shape), _folded(labels, shape), given.weights, *others)
 
     def _gradients(self, y: Tensor, given: Arguments) -> Tensor:
-        if self.placed.mlp is not None:
-            return self.placed.mlp.gradients(y, given.x, given.labels, given.weights)  # type: ignore[arg-type]
+        if (mlp := self.placed.mlp) is not None:
+            return mlp.gradients(y, given.x, given.labels, given.weights, self.placed.slope)  # type: ignore[arg-type]
         return self._differentiated(y, given)
 
     def _differentiated(self, y: Tensor, given: Arguments) -> Tensor:

@@ -159,16 +159,17 @@ class Neural(Problem):
             name = type(self.objective).__name__
             text = f"{name} looks at how many samples of each class a client has: give tensors"
             raise BadParameters("Neural", {"objective": text})
-        plain = type(self.objective) is CrossEntropy
         self.placed.objective, self.placed.judge = self.objective, judge
-        self.placed.mlp = MLPGradient.of(network.net, network.layout) if plain else None
+        some = self.placed.few().x
+        if isinstance(self.objective, OwnLoss) or type(self.objective) is CrossEntropy:
+            flat = isinstance(some, Tensor) and some.dim() == 2
+            self.placed.mlp = MLPGradient.of(network.net, network.layout, flat)
         self.placed.stacked = not network.convolves if stacked is None else stacked
         self.placed.stacked &= not network.draws
         self._settle()
         if stacked is None and self.placed.mlp is None and self.placed.stacked:
             self.placed.stacked = self.at(np.array([0, 0])).takes_vmap()
         if network.convolves and self.dim < FEW:
-            some = self.placed.few().x
             network.channels_last = isinstance(some, Tensor) and network.takes_channels_last(some)
         self._settle()
 
