@@ -8,6 +8,7 @@ import threading
 import time
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from tests.objectives.world import CPU, DIGITS, PARTS, federation
@@ -16,6 +17,7 @@ from torch import nn
 from undrift._threads import each
 from undrift.core import Message, Method, State, Vec, registry
 from undrift.engines import Simulate, Wire
+from undrift.engines.order import Share
 from undrift.methods import FedAvg, FedDyn, FedLin, FedRecu, Scaffold
 from undrift.models import build
 from undrift.models.net import seeded
@@ -224,6 +226,25 @@ def test_an_interruption_is_heard_at_once(threads):
     with pytest.raises(KeyboardInterrupt):
         each(work, list(range(20)))
     assert sorted(ended) == [0, 1] and torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(
+    ("clients", "most", "sizes"),
+    [
+        (1, 1, [1]),
+        (1, 9, [1]),
+        (3, 1, [1, 1, 1]),
+        (10, 21, [10]),
+        (10, 20, [10]),
+        (10, 19, [5, 5]),
+        (10, 10, [5, 5]),
+        (10, 9, [5, 5]),
+        (10, 4, [3, 3, 4]),
+    ],
+)
+def test_a_second_core_has_work_where_there_is_enough(clients, most, sizes):
+    share = Share(None, np.arange(clients), [1] * clients, False)
+    assert [rows.stop - rows.start for rows in share.groups(most)] == sizes
 
 
 def test_networks_on_a_cpu_go_in_groups():

@@ -68,9 +68,12 @@ class Share(NamedTuple):
         return Share(self.order, self.members[at], [self.steps[k] for k in at], False)
 
     def groups(self, most: int) -> list[slice]:
-        """Rows of groups of at most ``most`` clients, as equal as possible."""
+        """Rows of groups of at most ``most`` clients, as equal as possible.
+
+        One group more than half full would be work for two cores: it is dealt in two.
+        """
         size = len(self.members)
-        count = -(-size // most)
+        count = 2 if most < 2 * size and 1 < size <= most else -(-size // most)
         return [slice(*ends) for ends in pairwise(size * k // count for k in range(count + 1))]
 
 
