@@ -18,7 +18,7 @@ from undrift.runs.divergence import Alarm
 from undrift.runs.experiment import perform
 from undrift.runs.folder import Folder
 from undrift.runs.outcome import Outcome
-from undrift.runs.prepare import Setup, ready
+from undrift.runs.prepare import Setup, resolved
 from undrift.runs.trial import Trial
 
 PROBLEMS = {
@@ -43,7 +43,7 @@ SLOWLY = ud.FedAvg(lr=2.02 / QUADRATIC.constants.L_mean)
 
 
 def task(method, problem=QUADRATIC, rounds=50, **setting):
-    return ready("mine", method, problem, Setup(steps=5, **setting), rounds, every=1)
+    return resolved("mine", method, problem, Setup(steps=5, **setting), rounds, every=1)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -188,15 +188,12 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
 
 def task(want: Want, problem: Problem, x0: Tensor | None = None) -> Task:
     """A run on a problem that is built, as the experiment takes it; its label is the method's."""
-    from undrift.runs.prepare import Setup, ready
+    from undrift.runs.prepare import Setup, ready, resolved
 
-    setting = {
-        key: value
-        for key, value in want.spec.setting(want.entry).items()
-        if key not in ("dtype", "device")
-    }
-    method, setup = want.entry.method, Setup(**setting, x0=x0)
-    return ready(type(method).__name__, method, problem, setup, want.rounds, want.spec.every)
+    spec, method = want.spec, want.entry.method
+    setup = dataclasses.replace(Setup.of(spec, want.entry), x0=x0)
+    label = type(method).__name__
+    return ready(resolved(label, method, problem, setup, want.rounds, spec.every))
 
 
 def start(want: Want, problem: Problem) -> Tensor | None:

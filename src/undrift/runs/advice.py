@@ -17,7 +17,7 @@ from undrift.core.method import Method
 from undrift.core.params import THEORY
 from undrift.engines.faults import AWAY
 from undrift.runs.journal import Row
-from undrift.runs.prepare import Task, resolve
+from undrift.runs.prepare import Task
 from undrift.runs.trial import Stops, Trial
 from undrift.spec.schema import values
 from undrift.theory import has_rule
@@ -105,21 +105,14 @@ def suspects(rejections: Iterable[Rejection], clients: int) -> dict[int, str]:
 
 def prescribed(task: Task) -> Values | None:
     """What theory prescribes for the step; ``None`` where it does not, or nothing tamer."""
-    method, setup = task.method, task.setup
+    method = task.method
     ways = tamer(method)
     fields = [field for field in ways if has_rule(type(method), field)]
     if not fields:
         return None
     left_open = dataclasses.replace(method, **dict.fromkeys(fields, THEORY))
     try:
-        found = resolve(
-            left_open,
-            task.problem,
-            steps=setup.steps,
-            epochs=setup.epochs,
-            cohort=setup.cohort,
-            batch=setup.drawn,
-        )
+        found = task.setup.resolve(left_open, task.problem)
     except ValueError:  # a constant is not known
         return None
     given, theirs = values(method), values(found)

@@ -34,7 +34,7 @@ from undrift.runs.folder import BadFolder, Folder, Row
 from undrift.runs.followers import follow, meet, shared
 from undrift.runs.journal import Key, key_of
 from undrift.runs.keep import carry_out
-from undrift.runs.prepare import build, placed, ready, resolve
+from undrift.runs.prepare import build, placed, ready, resolve, resolved
 from undrift.runs.results import BestModel, Recorded, Run, Runs, distrust, history
 from undrift.runs.script import describe
 from undrift.runs.trial import Rules
@@ -371,17 +371,9 @@ def _experiment(
     else:
         problem = placed(problem, checked["dtype"], checked["device"])
     how, until, callbacks = setup(checked, problem), checked.get("until"), checked["callbacks"]
+    extent = checked["rounds"], checked["every"], checked.get("per_client", False)
     tasks = [
-        ready(
-            label,
-            method,
-            problem,
-            how,
-            checked["rounds"],
-            checked["every"],
-            checked.get("per_client", False),
-        )
-        for label, method in methods.items()
+        ready(resolved(label, method, problem, how, *extent)) for label, method in methods.items()
     ]
     name = "run" if save is None else _name(save)
     stop, best = checked["stop"], checked["best"]

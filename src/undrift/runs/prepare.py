@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import torch
 
@@ -43,6 +43,23 @@ class Setup(RunOptions):
     store: str = "auto"
     options: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """The other options of the engine, where they are not as usual."""
+
+    @classmethod
+    def of(cls, spec: Spec, entry: Entry) -> Self:
+        """How a spec runs one of its methods; the engine has its usual options."""
+        given = spec.setting(entry)
+        return cls(**{k: v for k, v in given.items() if k not in ("dtype", "device")})
+
+    def resolve(self, method: Method, problem: Problem) -> Method:
+        """``method`` with what theory prescribes for it, run like this."""
+        return resolve(
+            method,
+            problem,
+            steps=self.steps,
+            epochs=self.epochs,
+            cohort=self.cohort,
+            batch=self.drawn,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,22 +135,6 @@ def resolve(
     return dataclasses.replace(method, **values)
 
 
-def ready(
-    label: str,
-    method: Method,
-    problem: Problem,
-    setup: Setup,
-    rounds: int,
-    every: int,
-    per_client: bool = False,
-) -> Task:
-    """A task of a call from Python. Raises ``ValueError`` if the method cannot run like that."""
-    task = resolved(label, method, problem, setup, rounds, every, per_client)
-    if reasons := task.fades():
-        raise BadParameters("run", dict(reasons))
-    return task
-
-
 def resolved(
     label: str,
     method: Method,
@@ -147,17 +148,9 @@ def resolved(
     if setup.local is not None and "lr" in method.open_fields():
         text = f"theory prescribes lr for local SGD, not for {setup.local.name}"
         raise ValueError(f"{label}: {text}: give it as a number")
-    found = resolve(
-        method,
-        problem,
-        steps=setup.steps,
-        epochs=setup.epochs,
-        cohort=setup.cohort,
-        batch=setup.drawn,
-    )
     return Task(
         label=label,
-        method=found,
+        method=setup.resolve(method, problem),
         problem=problem,
         rounds=rounds,
         every=every,
@@ -165,6 +158,13 @@ def resolved(
         per_client=per_client,
         written=method,
     )
+
+
+def ready(task: Task) -> Task:
+    """``task`` itself; raises ``BadParameters`` if its lr would not stay a number to the end."""
+    if reasons := task.fades():
+        raise BadParameters("run", dict(reasons))
+    return task
 
 
 Build = Callable[["Spec", int, list[Complaint]], "Mapping[Objective | None, Problem]"]
@@ -245,19 +245,11 @@ def _task(
 ) -> Task | None:
     """One method on its problem; ``None``, and complaints, where it cannot run."""
     say_where, cohort = spec.origin.complaint, spec.cohort or Sampling(problem.clients)
-    setting = {k: v for k, v in spec.setting(entry).items() if k not in ("dtype", "device")}
     options = {k: v for k, v in changed(spec.engine_options).items() if k != "store"}
-    setup = Setup(**setting, store=spec.store, options=options)
+    setup = dataclasses.replace(Setup.of(spec, entry), store=spec.store, options=options)
+    label, method, rounds = entry.label, entry.method, entry.rounds
     try:
-        task = resolved(
-            entry.label,
-            entry.method,
-            problem,
-            setup,
-            entry.rounds,
-            spec.every,
-            spec.per_client,
-        )
+        task = resolved(label, method, problem, setup, rounds, spec.every, spec.per_client)
     except ValueError as error:
         field = next(iter(entry.method.open_fields()), "name")
         complaints.append(say_where(("method", i, field), str(error)))
