@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import typing
 
 import numpy as np
 import pytest
@@ -230,6 +231,18 @@ def test_every_setting_is_in_the_signature_and_explained():
         assert parameter.annotation is not inspect.Parameter.empty
     defaults = {f.name: f.default for f in dataclasses.fields(Setting)}
     assert all(parameters[name].default == default for name, default in defaults.items())
+
+
+def test_one_run_and_several_have_the_same_settings():
+    one, several = (
+        {
+            name: (p.annotation, p.default)
+            for name, p in inspect.signature(signature).parameters.items()
+            if name not in ("method", "seeds")
+        }
+        for signature in typing.get_overloads(ud.run)
+    )
+    assert one == several and "rounds" in one
 
 
 def test_names_that_do_not_exist_suggest_the_nearest():

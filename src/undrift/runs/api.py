@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import overload
+from typing import get_overloads, overload
 
 import numpy as np
 import torch
@@ -16,13 +17,14 @@ from undrift.core.faults import Fault, Judging, Rejection
 from undrift.core.method import Method, registry
 from undrift.core.optimisers import Optimiser
 from undrift.core.options import Scope, Weights
-from undrift.core.params import BadParameters, fits, plain, shown
+from undrift.core.params import BadParameters, fits, hints, plain, shown
 from undrift.core.problem import Problem
 from undrift.core.robust import Robust
 from undrift.core.schedules import Listed, Schedule
 from undrift.core.schedules import schedule as read_schedule
 from undrift.core.stopping import USUALLY, EarlyStopping, Goal
 from undrift.engines import Engine
+from undrift.engines.arguments import Setting
 from undrift.problems.named import made
 from undrift.runs import loggers as adapters
 from undrift.runs import models
@@ -43,7 +45,7 @@ from undrift.spec.errors import BadSpec, Complaint, Place
 from undrift.spec.lines import Keys
 from undrift.spec.reader import load as load_spec
 from undrift.spec.reader import parse
-from undrift.spec.schema import FolderName, Spec, Table, Values, as_toml, values
+from undrift.spec.schema import FolderName, Settings, Spec, Table, Values, as_toml, values
 
 __all__ = ["Run", "Runs", "load", "prepare", "resolve", "resume", "run", "run_spec"]
 
@@ -62,7 +64,8 @@ NAMED = "use another of undrift.schedules than a function or a list, or leave ou
 SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
 
 
-# One method without ``seeds`` gives one run.
+# One method without ``seeds`` gives one run. These two signatures list the settings, with their
+# defaults, and nothing else does: ``help`` shows the second one.
 # fmt: off
 @overload
 def run(  # type: ignore[overload-overlap]
@@ -101,48 +104,7 @@ def run(
     problem_seed: int | None = None, **parameters: object,
 ) -> Runs: ...
 # fmt: on
-def run(
-    method: Methods,
-    problem: Problem | str,
-    *,
-    rounds: int,
-    seeds: Sequence[int] | None = None,
-    save: str | Path | None = None,
-    overwrite: bool = False,
-    checkpoint: float | None = None,
-    loggers: Sequence[str] = (),
-    on_event: Emit | None = None,
-    every: int = 1,
-    per_client: bool = False,
-    until: Callable[[Row], bool] | None = None,
-    watch: Callable[[Row], None] | None = None,
-    stop: Stopping | None = None,
-    best: Best | None = None,
-    callbacks: Callback | Sequence[Callback] = (),
-    steps: int | Sequence[int] = 1,
-    epochs: int | None = None,
-    cohort: Cohort | None = None,
-    batch: int | None = None,
-    accumulate: int | None = None,
-    reduction: Rule | None = None,
-    x0: Point | None = None,
-    seed: int = 0,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device = "cpu",
-    engine: str = "simulate",
-    store: str = "auto",
-    weight_decay: float = 0.0,
-    clip: float | None = None,
-    clip_scope: Scope = "task",
-    decay: float = 1.0,
-    schedule: Rate | None = None,
-    local: Local | None = None,
-    weights: Weights = "uniform",
-    faults: FaultPlan | None = None,
-    judge: Judge | None = None,
-    problem_seed: int | None = None,
-    **parameters: object,
-) -> Run | Runs:
+def run(method: Methods, problem: Problem | str, *, rounds: int, **settings: object) -> Run | Runs:
     """Run a method on a problem and record it; several methods or seeds give :class:`Runs`.
 
     Hyper-parameters given as "theory" take their prescribed values. Everything wrong with the
@@ -206,40 +168,38 @@ def run(
     >>> run.status, bool(run.history["gap"][-1] < run.history["gap"][0])
     ('done', True)
     """
-    given = {
-        "rounds": rounds, "seeds": seeds, "save": save, "overwrite": overwrite, "loggers": loggers,
-        "checkpoint": checkpoint, "on_event": on_event, "every": every, "per_client": per_client,
-        "until": until, "watch": watch, "stop": stop, "best": best, "callbacks": callbacks,
-        "steps": steps, "epochs": epochs, "cohort": cohort, "batch": batch,
-        "accumulate": accumulate, "reduction": reduction, "x0": x0, "seed": seed, "dtype": dtype,
-        "device": device, "engine": engine, "store": store,
-        "weight_decay": weight_decay, "clip": clip, "clip_scope": clip_scope, "decay": decay,
-        "schedule": schedule, "local": local, "weights": weights, "faults": faults, "judge": judge,
-        "problem_seed": problem_seed,
-    }  # fmt: skip
+    given: Values = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
     methods = labelled(method)
-    checked = settle(methods.values(), problem, given, parameters)
-    one = isinstance(method, Method) and seeds is None
-    experiment = _experiment(methods, problem, checked, save)
-    emit = _both(on_event, watch)
-    found = _run(experiment, save, overwrite, loggers, emit, checkpoint=checkpoint)
+    checked = settle(methods.values(), problem, {"rounds": rounds, **given}, settings)
+    one = isinstance(method, Method) and given["seeds"] is None
+    experiment = _experiment(methods, problem, checked, given["save"])
+    emit = _both(given["on_event"], given["watch"])
+    keep = {name: given[name] for name in ("save", "overwrite", "loggers", "checkpoint")}
+    found = _run(experiment, emit=emit, **keep)
     return next(iter(found.values())) if one else found
+
+
+_SIGNATURE = inspect.signature(get_overloads(run)[-1])
+run.__signature__ = _SIGNATURE.replace(return_annotation="Run | Runs")  # type: ignore[attr-defined]
+DEFAULTS = {
+    name: parameter.default
+    for name, parameter in _SIGNATURE.parameters.items()
+    if parameter.default is not inspect.Parameter.empty
+}
+"""The settings of a run that may be left out, and what they are then."""
+OF_SPECS = [name for name in ("rounds", *DEFAULTS) if name in hints(Settings)]
+"""The settings that a spec has too."""
+OF_ENGINES = (*hints(Setting), "dtype", "device", "engine", "store", "problem_seed")
+"""The settings that an engine is made with."""
 
 
 def prepare(method: Method, problem: Problem | str, **setting: object) -> Engine:
     """The engine of a :func:`run`, before its first round; takes the same settings."""
-    defaults = run.__kwdefaults__ or {}
-    given = {k: setting.pop(k, v) for k, v in defaults.items() if k not in _NOT_OF_ENGINES}
+    given = {name: setting.pop(name, DEFAULTS[name]) for name in OF_ENGINES}
     checked = settle([method], problem, {**given, "rounds": 1, "every": 1}, setting)
     checked["schedule"] = read_schedule(given["schedule"])  # of any number of rounds
     experiment = _experiment(labelled(method), problem, checked, None)
     return experiment.tasks[0].engine(checked["seed"])
-
-
-_NOT_OF_ENGINES = (
-    "seeds", "save", "overwrite", "checkpoint", "loggers", "on_event", "every", "per_client",
-    "until", "watch", "stop", "best", "callbacks",
-)  # fmt: skip
 
 
 def run_spec(
@@ -320,7 +280,7 @@ def resume(
         return _run(make(spec), place.path, False, loggers, emit, jobs, checkpoint)
     if method is None or problem is None:
         raise BadFolder(place.from_python)
-    settings: Values = {k: v for k, v in document.items() if k in _SETTINGS}
+    settings: Values = {k: v for k, v in document.items() if k in OF_SPECS}
     return run(
         labelled(method),
         problem,
@@ -334,13 +294,6 @@ def resume(
         dtype=document["problem"]["dtype"],
         **settings,
     )
-
-
-_SETTINGS = {
-    "rounds", "every", "per_client", "seeds", "steps", "epochs", "cohort", "batch", "accumulate",
-    "device", "engine", "weights", "weight_decay", "clip", "clip_scope", "decay", "schedule",
-    "local", "reduction", "faults", "judge", "stop", "best",
-}  # fmt: skip
 
 
 def load(folder: str | Path) -> Recorded:
@@ -407,7 +360,7 @@ def _in_a_spec(
     checked: Table,
     seeds: Sequence[int],
 ) -> Experiment:
-    top = {key: checked[key] for key in (*_SETTINGS, "dtype") if key in checked}
+    top = {key: checked[key] for key in OF_SPECS if key in checked}
     if checked["epochs"] is not None:
         del top["steps"]
     tables = [
