@@ -1,0 +1,162 @@
+"""Runs an experiment from Python, and gathers what it recorded as runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from undrift.core.faults import Rejection
+from undrift.core.params import BadParameters
+from undrift.core.problem import Problem
+from undrift.runs import loggers as adapters
+from undrift.runs import models
+from undrift.runs.events import Emit, Event, LeftOut, Measured, Unproven
+from undrift.runs.experiment import Experiment, Result
+from undrift.runs.folder import BadFolder, Folder, Row
+from undrift.runs.followers import follow, meet, shared
+from undrift.runs.journal import Key, key_of
+from undrift.runs.keep import carry_out
+from undrift.runs.results import BestModel, Run, Runs, history
+from undrift.spec.schema import Spec, Table
+
+SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
+
+
+def gather(
+    experiment: Experiment,
+    save: str | Path | None,
+    overwrite: bool,
+    loggers: Sequence[str],
+    emit: Emit,
+    jobs: int = 1,
+    checkpoint: float | None = None,
+) -> Runs:
+    """Run an experiment, in a folder if it is to be saved, and gather its runs."""
+    wrong = {f"loggers.{name}": text for name, text in adapters.missing(loggers).items()}
+    if save is None and (loggers or jobs > 1):
+        wrong["save"] = "loggers and several jobs need a folder: give save"
+    if jobs > 1 and not isinstance(experiment.recipe, Spec):
+        wrong["jobs"] = SHARED
+    if wrong:
+        raise BadParameters("run", wrong)
+    ranks = shared(experiment)
+    if jobs > 1 and ranks is not None:
+        wrong["jobs"] = "the engine distributed shares each run among its processes: leave out jobs"
+        raise BadParameters("run", wrong)
+    if save is None:
+        return _in_memory(experiment, emit)
+    folder = Folder(Path(save))
+    if ranks is not None and ranks.rank:
+        meet(experiment, ranks)
+        follow(experiment, ranks, emit)
+        return _recorded(experiment, folder)
+    state = folder.state(experiment.recipe)
+    if state == "other" and not overwrite:
+        changed = (
+            "; ".join(folder.differences(experiment.recipe)) or "its Python files have changed"
+        )
+        raise BadFolder(
+            f"{folder.path} holds another run: {changed}. Give another folder, or overwrite=True"
+        )
+    if state == "same" and not overwrite:
+        if not folder.on_data(experiment.data):
+            emit(Unproven(folder.path))
+        folder.tidy()
+        if ranks is not None:
+            meet(experiment, ranks)
+            ranks.tell(None)
+        return _recorded(experiment, folder)
+    results = carry_out(
+        experiment,
+        folder,
+        afresh=overwrite,
+        emit=emit,
+        pause=checkpoint,
+        loggers=loggers,
+        jobs=jobs,
+    )
+    if not folder.complete:
+        raise RuntimeError(f"{folder.path} is not finished: a process died; undrift.resume it")
+    rows = folder.recorded()
+    return _collect(experiment, results, rows, folder.left_out(), folder.clients(), folder)
+
+
+def _in_memory(experiment: Experiment, emit: Emit) -> Runs:
+    """Run an experiment that is not saved."""
+    measured, rejected, apart = list[Row](), list[Row](), list[Row]()
+
+    def hear(event: Event) -> None:
+        if isinstance(event, Measured):
+            measured.append({"label": event.label, "seed": event.seed, **event.row})
+            if event.clients is not None:
+                apart.append({"label": event.label, "seed": event.seed, **event.clients})
+        elif isinstance(event, LeftOut):
+            about = {"label": event.label, "seed": event.seed}
+            rejected.extend({**about, **one._asdict()} for one in event.rejections)
+        emit(event)
+
+    return _collect(experiment, list(experiment.run(emit=hear)), measured, rejected, apart)
+
+
+def _recorded(experiment: Experiment, folder: Folder) -> Runs:
+    """The runs of a folder that is finished."""
+    rows, outcomes = folder.record()
+    results = [Result(outcome) for outcome in outcomes]
+    return _collect(experiment, results, rows, folder.left_out(), folder.clients(), folder)
+
+
+def _collect(
+    experiment: Experiment,
+    results: Sequence[Result],
+    rows: Iterable[Row],
+    left_out: Iterable[Row],
+    apart: Iterable[Row],
+    folder: Folder | None = None,
+) -> Runs:
+    """The runs that results and rows describe."""
+    recorded, of_clients = dict[Key, list[Row]](), dict[Key, list[Row]]()
+    for some, found_rows in ((rows, recorded), (apart, of_clients)):
+        for row in some:
+            found_rows.setdefault(key_of(row), []).append(row)
+    rejected: dict[Key, list[Rejection]] = {}
+    for row in left_out:
+        one = Rejection(*(row[name] for name in Rejection._fields))
+        rejected.setdefault(key_of(row), []).append(one)
+    found: dict[Key, Run] = {}
+    for outcome, engine, last, best in results:
+        source = outcome.seed if outcome.same_as is None else outcome.same_as
+        task = experiment.at(outcome.seed)[experiment.order[outcome.key]]
+        model = None if last is None else last.clone()
+        chosen = None
+        if best is not None and best.x is not None:
+            chosen = BestModel(best.metric, best.value, best.round, best.x, task.problem)
+        if engine is None and folder and "last" in outcome.files:
+            model = _read(folder, task.problem, outcome.files["last"])
+            if outcome.best and "best" in outcome.files:
+                about: Table = outcome.best
+                x = _read(folder, task.problem, outcome.files["best"])
+                chosen = BestModel(**about, x=x, problem=task.problem)
+        elif engine is None and outcome.same_as is not None:
+            model, chosen = found[outcome.label, source].x, found[outcome.label, source].best
+        found[outcome.key] = Run(
+            task.method,
+            task.problem,
+            engine,
+            history(recorded.get((outcome.label, source), ())),
+            outcome.status,
+            outcome.label,
+            outcome.seed,
+            outcome.note,
+            model,
+            outcome.suggested,
+            rejected.get((outcome.label, source), []),
+            of_clients.get((outcome.label, source), []),
+            chosen,
+        )
+    return Runs(found, folder.path if folder else None)
+
+
+def _read(folder: Folder, problem: Problem, file: str) -> Tensor:
+    return models.vector(problem, models.read(folder.file(file)))
