@@ -20,9 +20,9 @@ from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 from undrift.runs.history import Frame, History, frame
 from undrift.runs.journal import Key, key_of
 from undrift.runs.outcome import in_words
-from undrift.spec.reader import Code
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
+from undrift.spec.user_files import Code
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
