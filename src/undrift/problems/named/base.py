@@ -1,0 +1,82 @@
+"""What every named problem has: parameters that are checked, and how it is built from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, dataclass_transform
+
+from undrift.core.params import BadParameters, check
+
+if TYPE_CHECKING:
+    from undrift.core.problem import Problem
+    from undrift.objectives import Objective
+
+registry: dict[str, type[Named]] = {}
+"""Every named problem, in the order of their files."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Named:
+    """The parameters of a named problem; subclasses become frozen dataclasses and are registered.
+
+    Args:
+        clients: the number of clients.
+        seed: decides all that is drawn.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    objectives: ClassVar[bool] = False
+    """Whether the local loss can be chosen."""
+    judged: ClassVar[Literal["gap", "accuracy"] | None] = "gap"
+    """The metric that targets are set for, if that is known before the problem is built."""
+    chance: ClassVar[Mapping[str, str]] = {"split": "data"}
+    """What a seed can decide, in words: the ``split`` (or the data), the ``start``."""
+    held: ClassVar[tuple[str, ...]] = ()
+    """The parameters whose product is the count of numbers that a client holds."""
+
+    clients: int
+    seed: int
+    precision: str | None = None
+    """Of matrix products on a GPU, where it can be chosen."""
+
+    def __init_subclass__(cls, *, register: bool = True, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        if register:
+            registry[cls.name] = cls
+
+    def __post_init__(self) -> None:
+        if problems := check(self.name, type(self), vars(self)) or self.conditions():
+            raise BadParameters(self.name, problems)
+
+    def conditions(self) -> dict[str, str]:
+        """Field -> what is wrong with it, given the others."""
+        return {}
+
+    def build(self, objective: Objective | None = None) -> Problem:
+        """The problem itself, with this local loss where :attr:`objectives` is true."""
+        if objective is not None:
+            text = f"{self.name} has a loss of its own: leave out objective"
+            raise BadParameters(self.name, {"objective": text})
+        return self.make()
+
+    def make(self) -> Problem:
+        """The problem with the loss that it has of its own."""
+        raise NotImplementedError
+
+    def drawn(self, what: Collection[str], seed: int) -> Self:
+        """The same with ``what`` of :attr:`chance` drawn from ``seed``."""
+        return dataclasses.replace(self, seed=seed) if "split" in what else self  # type: ignore[type-var]
+
+    def fixed(self, what: str) -> str:
+        """Why no seed can decide ``what``; empty if one can."""
+        return "" if what in self.chance else f"{self.name} always starts at zero"
+
+    @property
+    def least_bytes(self) -> int:
+        """A lower bound on its memory, as far as that follows from its parameters."""
+        sizes: list[int] = [getattr(self, name) for name in self.held]
+        return 8 * self.clients * math.prod(sizes)
