@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import undrift as ud
 from undrift import Neural
 from undrift.core.params import BadParameters
 from undrift.core.problem import Problem, Unsupported
@@ -247,7 +248,8 @@ def test_top5_is_measured_where_it_is_asked_for():
 
 @pytest.mark.parametrize(
     "name",
-    ["label", "method", "seed", "round", "of", "client", "vectors"]
+    ["label", "method", "seed", "round", "of", "client", "vectors", "loss", "gap"]
+    + ["train_loss", "train_f1", "client_f1", "client_loss_mean", "local_accuracy"]
     + [field.name for field in dataclasses.fields(Ledger)],
 )
 def test_a_metric_is_not_called_like_a_column_of_rows(name):
@@ -255,3 +257,38 @@ def test_a_metric_is_not_called_like_a_column_of_rows(name):
     with pytest.raises(BadParameters) as error:
         Neural(nn.Linear(2, 2), data, [np.arange(4)], metrics={name: "accuracy"})
     assert list(error.value.problems) == ["metrics"]
+
+
+@pytest.mark.parametrize("called", ["trained", "clients", "locally", "rounds", "accuracy"])
+def test_other_names_are_the_users(called):
+    data = np.zeros((4, 2)), np.array([0, 1, 0, 1])
+    problem = Neural(nn.Linear(2, 2), data, [np.arange(4)], metrics={called: "accuracy"})
+    assert called in problem.client_metrics(problem.start())
+
+
+class Renamed(Quadratic):
+    """Metrics of all clients, or of each, under names of a user's."""
+
+    everyone, each = "loss", "loss"
+
+    def metrics(self, x):
+        return {**super().metrics(x), self.everyone: 1.0}
+
+    def client_metrics(self, x, members=None):
+        found = super().client_metrics(x, members)
+        return {**found, self.each: found["loss"]}
+
+
+@pytest.mark.parametrize(
+    ("everyone", "each"),
+    [(name, "loss") for name in ("round", "vectors", "drift", "seconds", "client_loss_mean")]
+    + [("loss", name) for name in ("of", "round", "local_loss", "client_f1")],
+)
+def test_a_problem_of_ones_own_does_not_replace_columns_of_rows(everyone, each):
+    problem = Renamed(torch.eye(2, dtype=torch.float64).repeat(3, 1, 1), torch.zeros(3, 2))
+    setting = {"rounds": 1, "steps": 1, "per_client": True}
+    assert ud.run(ud.FedAvg(lr=0.1), problem, **setting).status == "done"
+    problem.everyone, problem.each = everyone, each
+    with pytest.raises(BadParameters) as error:
+        ud.run(ud.FedAvg(lr=0.1), problem, **setting)
+    assert list(error.value.problems) == ["problem"]

@@ -293,7 +293,10 @@ def test_a_callback_that_fails_is_named_and_the_run_goes_on_from_its_checkpoint(
 
 @pytest.mark.parametrize(
     "added",
-    [3, {"loss": 1.0}, {"seed": 1}, {"a b": 1.0}, {"a": "text"}, {"a": True}, {"a": [1.0, 2.0]}],
+    [
+        *(3, {"a b": 1.0}, {"a": "text"}, {"a": True}, {"a": [1.0, 2.0]}),
+        *({"loss": 1.0}, {"seed": 1}, {"drift": 1.0}, {"left_out": 1}),
+    ],
 )
 def test_what_no_row_can_hold_is_refused(added):
     with pytest.raises(ud.CallbackFailed) as error:

@@ -18,6 +18,24 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Sums = dict[str, "Tensor"]
 """What some clients add to the metrics of all, by name."""
+COLUMNS = (
+    "label", "method", "seed", "round", "of", "client", "status", "note", "seconds", "drift",
+    "vectors", "vectors_up", "vectors_down", "bytes_up", "bytes_down",
+    "gradients", "iterations", "syncs", "left_out", "skipped",
+)  # fmt: skip
+"""What rows have besides metrics."""
+OF_CLIENTS, OF_OWN_MODELS = "client_", "local_"
+"""What the names of columns about clients begin with, and of metrics of clients' own models."""
+
+
+def taken(name: str) -> str:
+    """Why a metric cannot be called so; empty if it can."""
+    if name in COLUMNS:
+        return f"a metric cannot be called {name!r}: rows have another column of that name"
+    for start, what in ((OF_CLIENTS, "clients"), (OF_OWN_MODELS, "clients' own models")):
+        if name.startswith(start):
+            return f"a metric cannot be called {name!r}: columns about {what} begin with {start}"
+    return ""
 
 
 class Unsupported(TypeError):
@@ -227,7 +245,10 @@ class Problem(abc.ABC):
         """The local problems of some clients (all when ``None``), their data gathered once."""
 
     def metrics(self, x: Tensor) -> dict[str, float]:
-        """``loss`` and ``grad_norm`` of f at ``x``; ``gap`` and ``distance`` to a known optimum."""
+        """``loss`` and ``grad_norm`` of f at ``x``; ``gap`` and ``distance`` to a known optimum.
+
+        A run refuses metrics that are called like other columns of its rows (:func:`taken`).
+        """
         return self.combine([self.partial_metrics(x)], x)
 
     def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, TypedDict
 
+from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS
 from undrift.plots.columns import SHARES
 from undrift.plots.style import finish, legend, line_styles, plain
 from undrift.report.summary import curves
@@ -15,7 +16,6 @@ from undrift.runs.folder import Row
 if TYPE_CHECKING:
     from undrift.plots.curves import Floats
 
-OWN = "local_"
 BINS = 20
 NOTHING = 1e-12
 """Beside the values, a width of bins that is rounding alone."""
@@ -62,7 +62,7 @@ def measures(clients: Sequence[Row], rows: Sequence[Row]) -> list[Measure]:
     names = dict.fromkeys(
         name for row in clients for name, value in row.items() if isinstance(value, list)
     )
-    ordered = sorted(names, key=lambda name: (name.startswith(OWN), "accuracy" not in name))
+    ordered = sorted(names, key=lambda n: (n.startswith(OF_OWN_MODELS), "accuracy" not in n))
     found = (_measure(name, clients, rows) for name in ordered)
     return [measure for measure in found if measure["ends"]]
 
@@ -92,7 +92,7 @@ def fares(clients: Sequence[Row], metric: str, seed: int | None) -> dict[str, li
 
 
 def _measure(name: str, clients: Sequence[Row], rows: Sequence[Row]) -> Measure:
-    bare = name.removeprefix(OWN)
+    bare = name.removeprefix(OF_OWN_MODELS)
     share, scale = bare in SHARES, 100 if bare in SHARES else 1
     ends = {
         label: [scale * v for row in seeds.values() for v in row.get(name, ()) if v is not None]
@@ -145,7 +145,7 @@ def _over_time(label: str, name: str, seeds: Sequence[Sequence[Row]], scale: flo
                 at[row["round"]].append(row)
 
     def means(statistic: str) -> list[float | None]:
-        column = f"client_{name}_{statistic}"
+        column = f"{OF_CLIENTS}{name}_{statistic}"
         found = (_mean([row.get(column) for row in rows]) for rows in at.values())
         return [None if v is None or math.isinf(v) else _short(scale * v) for v in found]
 

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from undrift.core.problem import OF_OWN_MODELS
 from undrift.plots.columns import LOGARITHMIC, SHARES, TESTED, WORDS, metric
 from undrift.report import pictures, tables
 from undrift.report.against import against
-from undrift.report.clients import OWN, measures
 from undrift.report.clients import about as samples
+from undrift.report.clients import measures
 from undrift.report.content import Content
 from undrift.report.figures import biased
 from undrift.report.numbers import clients_csv, rows_csv
@@ -79,7 +80,7 @@ def page(content: Content) -> str:
         baseline=content.baseline,
         needs=tables.needs(found, column, target),
         fares=tables.fares(found, of),
-        own=any(one["name"].startswith(OWN) for one in measured),
+        own=any(one["name"].startswith(OF_OWN_MODELS) for one in measured),
         parameters=tables.parameters(found, content.settings),
         files=_files(title, csv, clients),
         csv_stride=stride,

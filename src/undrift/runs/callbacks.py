@@ -8,6 +8,7 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 from undrift.core.params import plain, shown
+from undrift.core.problem import COLUMNS
 from undrift.runs import models
 from undrift.runs.journal import Row
 
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from undrift.core.method import Method
     from undrift.core.problem import Problem
     from undrift.engines import Engine
-
-TAKEN = ("label", "method", "seed")
-"""Columns that say whose row it is."""
 
 
 class CallbackFailed(RuntimeError):
@@ -130,7 +128,7 @@ def _refuse(added: object, row: Row, before: set[str]) -> str:
     for name, value in added.items():
         if not (isinstance(name, str) and name.isidentifier()):
             return f"returned {shown(name)} as a name: letters, digits and _"
-        if name in row or name in TAKEN:
+        if name in row or name in COLUMNS:
             return f"returned {name}, which is recorded already: choose another name"
         number = plain(value)
         if not isinstance(number, Real) or isinstance(number, bool):

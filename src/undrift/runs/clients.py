@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from undrift.core.problem import Problem, Sums
+from undrift.core.params import BadParameters
+from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Sums, taken
 from undrift.runs.history import Frame, frame
 from undrift.runs.journal import Row
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from undrift.engines import Engine
 
 Floats = NDArray[np.float64]
-OWN = "local_"
-"""What the names of metrics of clients' own models begin with."""
 ABOUT = ("label", "seed", "round", "of")
 HIGH, LOW = ("accuracy", "top5"), ("loss", "mse", "rmse", "mae")
 """Metrics that are better the higher, or the lower, they are."""
@@ -110,6 +109,7 @@ class PerClient(Mapping[str, Floats]):
 def measured_clients(engine: Engine) -> Row:
     """A row with a list of all clients' numbers for every metric."""
     found = _lists(engine.client_metrics())
+    refuse_names(found)
     members, own = engine.own_metrics([*found])
     if len(members):
         for name, values in _lists(own).items():
@@ -118,8 +118,14 @@ def measured_clients(engine: Engine) -> Row:
             if _sign(name) < 0:  # with samples, NaN is the loss of a model that is not finite
                 failed = np.isnan(everyone[members]) & ~np.isnan(np.array(found[name])[members])
                 everyone[members[failed]] = np.inf
-            found[OWN + name] = everyone.tolist()
+            found[OF_OWN_MODELS + name] = everyone.tolist()
     return {"round": engine.round, "of": engine.problem.own_samples, **found}
+
+
+def refuse_names(metrics: Iterable[str]) -> None:
+    """Refuse metrics of a problem that are called like other columns of rows."""
+    if wrong := [why for name in metrics if (why := taken(name))]:
+        raise BadParameters("run", {"problem": f"{wrong[0]}; give it another name in the problem"})
 
 
 def at_model(problem: Problem, x: torch.Tensor, round: int) -> Row:
@@ -142,14 +148,14 @@ def spreads(row: Row) -> dict[str, float]:
         with np.errstate(invalid="ignore"):  # infinite losses of a run that diverges
             low, middle, high = _quantiles(values)
             found |= {
-                f"client_{name}_mean": float(values.mean()),
-                f"client_{name}_std": float(values.std()),
-                f"client_{name}_p10": low,
-                f"client_{name}_p50": middle,
-                f"client_{name}_p90": high,
+                f"{OF_CLIENTS}{name}_mean": float(values.mean()),
+                f"{OF_CLIENTS}{name}_std": float(values.std()),
+                f"{OF_CLIENTS}{name}_p10": low,
+                f"{OF_CLIENTS}{name}_p50": middle,
+                f"{OF_CLIENTS}{name}_p90": high,
             }
         if _sign(name):
-            found[f"client_{name}_worst10"] = worst(values, name)
+            found[f"{OF_CLIENTS}{name}_worst10"] = worst(values, name)
     return found
 
 
@@ -188,7 +194,7 @@ def _quantiles(values: Floats) -> list[float]:
 
 def _sign(metric: str) -> int:
     """1 where low values are the worst, -1 where high ones are, 0 where that is not known."""
-    name = metric.removeprefix(OWN)
+    name = metric.removeprefix(OF_OWN_MODELS)
     return (name in HIGH) - (name in LOW)
 
 

@@ -17,7 +17,7 @@ from undrift.core.stopping import USUALLY, EarlyStopping, Goal, Waiting
 from undrift.engines.judge import Diverged, Stuck
 from undrift.runs.best import Best
 from undrift.runs.callbacks import Callback, Callbacks
-from undrift.runs.clients import measured_clients, spreads
+from undrift.runs.clients import measured_clients, refuse_names, spreads
 from undrift.runs.divergence import Alarm
 from undrift.runs.events import Emit, PassedOver, Resumed, ignore
 from undrift.runs.journal import Row
@@ -280,6 +280,7 @@ def fingerprint(x: torch.Tensor) -> str:
 def measure(engine: Engine) -> Row:
     """One row: metrics and costs of the server's model, ``drift`` if the round made local ones."""
     metrics, drift, spent = engine.metrics(), engine.drift, engine.ledger.counts()
+    refuse_names(metrics)
     return {
         "round": engine.round,
         **metrics,

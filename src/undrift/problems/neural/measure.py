@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.core.params import BadParameters, unknown
+from undrift.core.problem import taken
 from undrift.data.files import brief
 from undrift.problems.neural.loss import IGNORED, OwnLoss, Totals, called
 from undrift.problems.neural.table import Fields, Output, Rows, Table, shown, versions
@@ -19,13 +20,10 @@ from undrift.problems.neural.table import Fields, Output, Rows, Table, shown, ve
 PASS = 512
 """Samples per forward pass on a CPU; ten times as many on a GPU."""
 NOBODY = np.array([], dtype=np.int64)
-TAKEN = (
-    "label", "method", "seed", "round", "of", "client", "status", "note", "seconds",
-    "loss", "gap", "distance", "grad_norm", "drift", "measured_clients",
-    "vectors", "vectors_up", "vectors_down", "bytes_up", "bytes_down",
-    "gradients", "iterations", "syncs", "left_out", "skipped",
-)  # fmt: skip
-"""Columns that a metric cannot be called."""
+OF_TRAINING = "train_"
+"""What the names of metrics on training samples begin with."""
+OURS = ("loss", "gap", "distance", "grad_norm", "measured_clients")
+"""Metrics that have a meaning of their own."""
 
 Columns = tuple[Tensor, Tensor | None]
 """For each sample a number per metric ``[n, k]``, and how much those count (``None``: 1)."""
@@ -278,11 +276,22 @@ def chosen(given: object) -> dict[str, Metric]:
             raise TypeError(f"metric {name!r} is a class; give {name}()")
         if not isinstance(metric, str) and not callable(metric):
             raise TypeError(f"metric {name!r} must be a name or a function; got {metric!r}")
-        if not str(name).isidentifier() or name in TAKEN:
-            text = f"a metric cannot be called {name!r}: give {{name: function}} with another name"
+        if why := _misnamed(name):
+            text = f"{why}; give {{name: function}} with another name"
             raise BadParameters("Neural", {"metrics": text})
         found[name] = METRICS[metric] if isinstance(metric, str) else metric
     return found
+
+
+def _misnamed(name: object) -> str:
+    """Why a metric of the user's cannot be called so; empty if it can."""
+    if not isinstance(name, str) or not name.isidentifier():
+        return f"a metric cannot be called {name!r}: names are letters, digits and _"
+    if name in OURS:
+        return f"a metric cannot be called {name!r}: rows have another column of that name"
+    if name.startswith(OF_TRAINING):
+        return f"a metric cannot be called {name!r}: those on training samples begin with train_"
+    return taken(name)
 
 
 def try_metrics(

@@ -20,7 +20,15 @@ from undrift.problems.digest import digest
 from undrift.problems.neural import input as given
 from undrift.problems.neural.choose import choose
 from undrift.problems.neural.loss import Loss, OwnLoss
-from undrift.problems.neural.measure import Classes, Judged, Metric, added, judged, of_each_part
+from undrift.problems.neural.measure import (
+    OF_TRAINING,
+    Classes,
+    Judged,
+    Metric,
+    added,
+    judged,
+    of_each_part,
+)
 from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import CPU, NeuralOracle, Placed, Precision, refuse_precision
@@ -345,7 +353,7 @@ class Neural(Problem):
         found = judge.means(sums["test"]) if "test" in sums else {}
         if self.training:
             known = judge.means(sums["train"])
-            found |= {f"train_{name}": v for name, v in known.items() if name != "top5"}
+            found |= {OF_TRAINING + name: v for name, v in known.items() if name != "top5"}
             found = {"loss": known["loss"], **found}
         return found
 
