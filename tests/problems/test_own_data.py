@@ -455,7 +455,13 @@ def holed(where):
     return x, y
 
 
+def apart(samples):
+    return [tuple(v[part] for v in samples) for part in SPLIT]
+
+
 OWNER = next(c for c, part in enumerate(SPLIT) if 7 in part)
+PLACE = SPLIT[OWNER].tolist().index(7)
+assert OWNER and PLACE != 7
 REFUSED = {
     "nothing": (lambda: regression(None), ValueError, "train must be a pair .* got a NoneType"),
     "a tensor": (lambda: regression(torch.tensor(X)), ValueError, "a pair .* got a Tensor"),
@@ -520,6 +526,26 @@ REFUSED = {
         lambda: regression(test=holed("inputs")),
         ValueError,
         "^Neural: test sample 7: its inputs hold numbers",
+    ),
+    "an input of a client that is not a number": (
+        lambda: regression(apart(holed("inputs")), None),
+        ValueError,
+        f"^Neural: sample {PLACE} of client {OWNER}: its inputs hold",
+    ),
+    "an input of a subset that is not a number": (
+        lambda: regression([Subset(Counted(*holed("inputs")), p.tolist()) for p in SPLIT], None),
+        ValueError,
+        f"^Neural: sample {PLACE} of client {OWNER}: its inputs hold",
+    ),
+    "an input held out of a client that is not a number": (
+        lambda: regression(apart(holed("inputs")), None, test=0.9),
+        ValueError,
+        f"^Neural: sample {PLACE} of client {OWNER}: its inputs hold",
+    ),
+    "a client's test sample that is not a number": (
+        lambda: regression(test=apart(holed("targets"))),
+        ValueError,
+        f"^Neural: test sample {PLACE} of client {OWNER}: its targets hold",
     ),
     "no parts": (lambda: regression(parts=None), ValueError, r"parts=undrift.data.iid\("),
     "parts twice": (lambda: regression([(X, Y)]), ValueError, "leave out parts"),
@@ -587,10 +613,21 @@ def test_refused_in_one_sentence(what):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("by_rows", [OWNER, OWNER - 1], ids=["itself", "another client's"])
+def test_a_sample_that_is_read_later_is_called_by_its_clients_number(by_rows, tmp_path):
+    train = apart(holed("inputs"))
+    x, y = train[by_rows]
+    train[by_rows] = on_disk(x, tmp_path, "x"), y
+    problem = regression(train, None)
+    with pytest.raises(ValueError) as error:
+        problem.at(np.array([OWNER])).grad(problem.start()[None].float(), torch.tensor([[PLACE]]))
+    assert f"sample {PLACE} of train[{OWNER}]" in str(error.value)
+
+
 def test_what_is_read_later_is_looked_at_later(tmp_path):
     x, y = holed("inputs")
     problem = regression((on_disk(x, tmp_path, "x"), y))
-    with pytest.raises(ValueError, match=r"^sample 7: its inputs hold numbers"):
+    with pytest.raises(ValueError, match=r"^sample 7 of train: its inputs hold"):
         problem.at().grad(problem.start().float().expand(5, -1))
 
 

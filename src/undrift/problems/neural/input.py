@@ -63,9 +63,9 @@ def images(data: ImageSet, parts: Sequence[ArrayLike] | None, test: object) -> F
     train, tested = Held(Rows(x, y)), Held(Rows(test_x, test_y))
     with about("Neural", "parts"):
         held = positions(parts, len(y))
-    found = Federation(train, held, tested, None)
-    refuse_unfinite(found)
-    return found
+    refuse_unfinite("train", train, held)
+    refuse_unfinite("test", tested, None)
+    return Federation(train, held, tested, None)
 
 
 def refuse_pipeline(pipeline: object, x: Fields) -> None:

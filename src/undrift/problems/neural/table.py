@@ -147,6 +147,8 @@ class Read(Table):
     read: Callable[[Tensor], Rows]
     """Some samples, on the CPU."""
     length: int
+    called: Callable[[int], str]
+    """What a sample is called, by its number."""
     y: Fields | None = None
     device: torch.device = CPU
 
@@ -160,7 +162,7 @@ class Read(Table):
         rows = self.read(numbers)
         for name, v in rows.tensors():
             if (wrong := unfinite(v)) is not None:
-                raise ValueError(f"sample {int(numbers[wrong])}: {UNFINITE.format(name)}")
+                raise ValueError(f"{self.called(int(numbers[wrong]))}: {UNFINITE.format(name)}")
         return rows.mapped(lambda v: v.to(self.device))
 
     def to(self, device: torch.device) -> Self:
@@ -219,10 +221,9 @@ def federation(train: object, parts: Sequence[ArrayLike] | None, test: object) -
             raise BadParameters("Neural", {"parts": text})
         with about("Neural", "parts"):
             held = positions(parts, len(table))
+    refuse_unfinite("train", table, held, apart=isinstance(train, list))
     with about("Neural", "test"):
-        found = _with_test(table, held, test)
-    refuse_unfinite(found)
-    return found
+        return _with_test(table, held, test)
 
 
 def _with_test(table: Table, parts: list[np.ndarray], test: object) -> Federation:
@@ -249,6 +250,7 @@ def _with_test(table: Table, parts: list[np.ndarray], test: object) -> Federatio
                 f"{name} of test are {v.dtype}, but those of train are {other.dtype}; uint8 are "
                 "images, which are scaled: give both in one dtype"
             )
+    refuse_unfinite("test", tested, owners, apart=True)
     return Federation(table, parts, tested, owners)
 
 
@@ -267,17 +269,25 @@ def _held_out(table: Table, parts: list[np.ndarray], share: float) -> Federation
     return Federation(table, left, table, taken)
 
 
-def refuse_unfinite(found: Federation) -> None:
-    """Refuse NaN and infinite numbers among samples in memory."""
-    tables = [("", found.train, found.parts), ("test ", found.test, found.test_parts)]
-    for what, table, parts in tables if found.test is not found.train else tables[:1]:
-        for name, v in table.rows.tensors() if isinstance(table, Held) else ():
-            if (sample := unfinite(v)) is None:
-                continue
-            client = next((c for c, part in enumerate(parts or ()) if sample in part), None)
-            of = "" if client is None else f" of client {client}"
-            text = f"{what}sample {sample}{of}: {UNFINITE.format(name)}"
-            raise BadParameters("Neural", {"test" if what else "train": text})
+def refuse_unfinite(
+    field: str, table: Table, parts: Sequence[np.ndarray] | None, apart: bool = False
+) -> None:
+    """Refuse NaN and infinite numbers among samples in memory.
+
+    A sample is called by its number in the table, or, where the clients' data were given
+    ``apart``, by that in the data of its client.
+    """
+    for name, v in table.rows.tensors() if isinstance(table, Held) else ():
+        if (number := unfinite(v)) is None:
+            continue
+        of = ""
+        for client, part in enumerate(parts or ()):
+            if len(places := np.flatnonzero(part == number)):
+                of, number = f" of client {client}", int(places[0]) if apart else number
+                break
+        kind = "test sample" if field == "test" else "sample"
+        text = f"{kind} {number}{of}: {UNFINITE.format(name)}"
+        raise BadParameters("Neural", {field: text})
 
 
 def _joined(name: str, given: Sequence[object]) -> tuple[Table, list[np.ndarray]]:
@@ -314,7 +324,11 @@ def _joined(name: str, given: Sequence[object]) -> tuple[Table, list[np.ndarray]
         back = torch.argsort(order)
         return _cat(pieces).mapped(lambda v: v.index_select(0, back))
 
-    return Read(read, int(ends[-1])), parts
+    def called(number: int) -> str:
+        client = int(np.searchsorted(ends, number, side="right"))
+        return f"sample {number - parts[client][0]} of {name}[{client}]"
+
+    return Read(read, int(ends[-1]), called), parts
 
 
 def _cat(pieces: Sequence[Rows]) -> Rows:
@@ -437,7 +451,7 @@ def _pair(name: str, inputs: object, targets: object) -> Table:
     table = Held(rows)
     if any(isinstance(array, np.memmap) for part in (inputs, targets) for array in _arrays(part)):
         known = all(not isinstance(array, np.memmap) for array in _arrays(targets))
-        return Read(table.take, total, rows.y if known else None)
+        return Read(table.take, total, _numbered(name), rows.y if known else None)
     return table
 
 
@@ -566,7 +580,11 @@ def _read(name: str, dataset: _Dataset) -> Table:
     if size <= SMALL:
         pieces = [range(k, min(k + 4096, total)) for k in range(0, total, 4096)]
         return Held(_cat([settled(piece) for piece in pieces]))
-    return Read(lambda numbers: read(numbers.tolist()), total)
+    return Read(lambda numbers: read(numbers.tolist()), total, _numbered(name))
+
+
+def _numbered(name: str) -> Callable[[int], str]:
+    return lambda number: f"sample {number} of {name}"
 
 
 def _collated(fields: object) -> Fields:
