@@ -36,8 +36,6 @@ class Batches:
     ):
         self.streams, self.problem, self.epochs, self.part = streams, problem, epochs, part
         self.size = None if size is None else min(size, max(problem.samples))
-        self.parts = 1 if self.size is None or part is None else -(-self.size // part)
-        """Gradients that one of a mini-batch takes."""
         self.whole = self.size is None and not problem.drops
         """Whether every gradient is that of all samples, and nothing is drawn."""
         self._laid: tuple[int, dict[tuple[int, ...], tuple[int, Tensor]]] = -1, {}
@@ -53,6 +51,17 @@ class Batches:
         if not self.problem.drops:
             return batch
         return *batch, *(None,) * (2 - len(batch)), self._keys(clients, round, step)
+
+    def parts(self, members: Sequence[int] | np.ndarray, step: int) -> np.ndarray:
+        """The gradients ``[C]`` that each client takes for one of its mini-batch: as many as it has
+        parts with samples.
+        """
+        if self.size is None or self.part is None:
+            return np.ones(len(members), dtype=np.int64)
+        held = np.array([self.problem.samples[client] for client in members])
+        if self.epochs:
+            held = held - self.size * (step % -(-held // self.size))
+        return -(-np.minimum(held, self.size) // self.part)
 
     def _samples(self, clients: list[int], round: int, step: int, size: int) -> Batch:
         draw = self._epoch if self.epochs else self._fresh

@@ -55,7 +55,6 @@ class Descent:
         self._oracle, self._previous = oracle, previous
         self._raw = False
         self._drawing, self._drawn = order.round, 0
-        self._parts = rules.batches.parts
 
     def descend(
         self,
@@ -124,6 +123,10 @@ class Descent:
     def _batch(self, step: int) -> Batch:
         return self._batches.draw(self.members, self._drawing, step)
 
+    def _parts(self, step: int) -> int:
+        """Gradients that all clients together take for one of their mini-batches."""
+        return int(self._batches.parts(self.members, step).sum())
+
 
 class One(Descent):
     """``f`` for one client: vectors are ``[d]``."""
@@ -161,7 +164,7 @@ class One(Descent):
         self._oracle.begin(y.unsqueeze(0), self._previous)
 
     def _counted(self, y: Tensor, step: int | None) -> Tensor:
-        self.gradients += 1 if step is None else self._parts
+        self.gradients += 1 if step is None else self._parts(step)
         batch = () if step is None else self._batch(step)
         return self._treated(y, self._oracle.grad(y.unsqueeze(0), *batch).squeeze(0))
 
@@ -174,7 +177,8 @@ class Stacked(Descent):
         self.end: Tensor | None = None
         """Their last local models."""
         self._size = len(share.members)
-        self._calls = 0
+        self._calls: int | np.ndarray = 0
+        """Gradients in the steps that are not counted yet: of all clients alike, or of each."""
         self._recording: Recording | None = None
         self._ahead = NOTHING
 
@@ -183,7 +187,7 @@ class Stacked(Descent):
         return v if v.dim() == 2 else v.expand(self._size, -1)
 
     def grad(self, y: Tensor, step: int | None = None) -> Tensor:
-        self.gradients += self._size * (1 if step is None else self._parts)
+        self.gradients += self._size if step is None else self._parts(step)
         y = self.rows(y)
         self._oracle.begin(y, self._previous)
         return self._treated(y, self._oracle.grad(y, *(() if step is None else self._batch(step))))
@@ -210,7 +214,7 @@ class Stacked(Descent):
         if until is None and fewest == most:
             for grad in self._gradients(range(start, most)):
                 y = step(y, grad)
-            self._count(self._size)
+            self._count(np.ones(self._size, dtype=bool))
             self.steps = most - start
         else:
             y = self._masked(y, step, until, start, most)
@@ -228,7 +232,7 @@ class Stacked(Descent):
         for j, grad in zip(steps, self._gradients(steps), strict=True):
             going = last > j
             y = _where(going, step(y, grad), y)
-            self._count(int(going.sum()) if until is not None else int((planned > j).sum()))
+            self._count(planned > j if until is None else going.flatten().cpu().numpy())
             if until is not None:
                 last = torch.where(going & until(y), j + 1, last)
                 if int(last.max()) <= j + 1:
@@ -236,8 +240,8 @@ class Stacked(Descent):
         self.steps = (last - start).to(like.dtype)
         return y
 
-    def _count(self, active: int) -> None:
-        self.gradients += self._calls * active
+    def _count(self, going: np.ndarray) -> None:
+        self.gradients += int((self._calls * going).sum())
         self._calls = 0
 
     def _gradients(self, steps: range) -> Iterator[Gradient]:
@@ -245,8 +249,11 @@ class Stacked(Descent):
         if self._batches.whole:
             yield from repeat(Gradient(self, ()), len(steps))
         else:
-            for step in steps:
-                yield Gradient(self, self._batch(self._drawn + step))
+            for step in range(self._drawn + steps.start, self._drawn + steps.stop):
+                gradient = Gradient(self, self._batch(step))
+                if self._batches.part is not None:
+                    gradient.parts = self._batches.parts(self.members, step)
+                yield gradient
 
     def _compiles(self, x: Tensor) -> bool:
         self._recording = self._recorded(x) if x.is_cuda else None
@@ -279,15 +286,18 @@ class Stacked(Descent):
 class Gradient:
     """``grad`` of several clients inside one step: bound to its mini-batch."""
 
+    parts: int | np.ndarray = 1
+    """Gradients that it takes: for all clients alike, or for each."""
+
     def __init__(self, f: Stacked, batch: Batch):
         self._f, self.batch = f, batch
 
     def __call__(self, y: Tensor) -> Tensor:
-        self._f._calls += self._f._parts
+        self._f._calls += self.parts
         return self._f._treated(y, self._f._oracle.grad(y, *self.batch))
 
     def step_(self, y: Tensor, lr: float) -> Tensor:
-        self._f._calls += self._f._parts
+        self._f._calls += self.parts
         return self._f._oracle.step_(y, lr, *self.batch)
 
     def recorded(self, y: Tensor) -> Recording | None:
