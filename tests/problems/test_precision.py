@@ -99,6 +99,9 @@ def test_it_needs_float32():
     with pytest.raises(BadParameters) as found:
         ud.run(ud.FedAvg(lr=0.1), problem, rounds=1, dtype="float64")
     assert [*found.value.problems] == ["precision"]
+    with pytest.raises(BadParameters) as found:  # before it is looked whether there is a GPU
+        problem.to(torch.float64, torch.device("cuda"))
+    assert [*found.value.problems] == ["precision"]
 
 
 def test_a_saved_run_is_not_continued_in_another_precision(tmp_path):

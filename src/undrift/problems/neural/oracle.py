@@ -37,8 +37,8 @@ Precision = Literal["f32", "tf32", "bf16"]
 HALF = ("float16", "fp16", "f16", "half")
 
 
-def refuse_precision(given: object, dtype: torch.dtype, device: torch.device) -> None:
-    """Raise :class:`BadParameters` for products that cannot be in that precision there."""
+def refuse_precision(given: object, dtype: torch.dtype) -> None:
+    """Raise :class:`BadParameters` for products that cannot be in that precision."""
     text = ""
     if given in HALF:
         text = (
@@ -47,7 +47,7 @@ def refuse_precision(given: object, dtype: torch.dtype, device: torch.device) ->
         )
     elif given not in get_args(Precision):
         text = not_allowed("precision", given, describe(Precision))
-    elif given == "bf16" and (dtype, device.type) == (torch.float64, "cpu"):
+    elif given == "bf16" and dtype == torch.float64:  # which autocast leaves as it is
         text = "precision = 'bf16' needs models in float32: leave out dtype = 'float64'"
     if text:
         raise BadParameters("Neural", {"precision": text})
@@ -78,7 +78,7 @@ class Placed:
 
         torch has one switch per process, so the problem that was placed last decides.
         """
-        refuse_precision(self.precision, dtype, device)
+        refuse_precision(self.precision, dtype)
         if device.type == "cuda":
             short = self.precision != "f32"
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = short

@@ -31,7 +31,7 @@ from undrift.problems.neural.measure import (
 )
 from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
-from undrift.problems.neural.oracle import CPU, NeuralOracle, Placed, Precision, refuse_precision
+from undrift.problems.neural.oracle import NeuralOracle, Placed, Precision, refuse_precision
 from undrift.problems.neural.table import Held, Rows, Table, federation
 from undrift.problems.neural.written import written
 from undrift.problems.ragged import relabelled
@@ -134,7 +134,7 @@ class Neural(Problem):
         options = {"stacked": stacked, "compiled": compiled, "training": training}
         if wrong := check("Neural", Options, options):
             raise BadParameters("Neural", wrong)
-        refuse_precision(precision, torch.float32, CPU)
+        refuse_precision(precision, torch.float32)
         with about("Neural", "module"):
             given.refuse_module(module)
             network = FlatNetwork(module)
