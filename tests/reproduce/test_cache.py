@@ -186,6 +186,20 @@ def test_packs_travel(papers, tmp_path, rounds):
         there.unpack(pack)
 
 
+def test_packs_carry_whose_work_was_left_out(papers, tmp_path):
+    """How a run ended is proved by these rows too."""
+    text = (papers / "toy" / "figure-1.toml").read_text().replace("lr = 0.02", "lr = 1e200")
+    (papers / "toy" / "figure-1.toml").write_text(text)
+    here, there = Cache(tmp_path / "here"), Cache(tmp_path / "there")
+    go(here, wanted())
+    left_out = [here.folder(want.key).left_out() for want in wanted()]
+    assert all(left_out)
+    here.pack(tmp_path / "runs.zip")
+    there.unpack(tmp_path / "runs.zip")
+    assert [there.folder(want.key).left_out() for want in wanted()] == left_out
+    assert [there.found(w).outcome for w in wanted()] == [here.found(w).outcome for w in wanted()]
+
+
 def test_a_pack_writes_nothing_outside_the_cache(tmp_path):
     import zipfile
 

@@ -16,12 +16,13 @@ from undrift._files import writing
 from undrift.core.cohort import Sampling
 from undrift.core.params import fields
 from undrift.runs.folder import COMPLETE, BadFolder, Folder, Outcome, Row
+from undrift.runs.journal import NEEDED
 from undrift.spec.schema import Entry, Settings, Spec
 
 EDITION = 1
 """Raised when a change of undrift makes every earlier run worthless."""
 PRECISIONS = ("bf16", "tf32", "f32")
-PACKED = ("spec.toml", "environment.json", "metrics.jsonl", COMPLETE)
+PACKED = ("spec.toml", "environment.json", *NEEDED, COMPLETE)
 """What travels: everything but the checkpoints."""
 FINAL = ("diverged", "stuck", "failed")
 """Ends that more rounds do not change."""
@@ -142,7 +143,8 @@ class Cache:
                         if len(here.record()[0]) >= rows:
                             continue
                     taken += 1
-                    here.file(COMPLETE).unlink(missing_ok=True)
+                    for name in PACKED:
+                        here.file(name).unlink(missing_ok=True)
                     for name in names:
                         here.write(name, archive.read(f"{key}/{name}"))
         except (zipfile.BadZipFile, KeyError) as error:
