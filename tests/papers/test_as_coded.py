@@ -65,6 +65,28 @@ def test_only_the_first_round_is_another():
     assert not torch.equal(code.work(me, got, oracle)[1].w, x)
 
 
+def test_feddcs_control_variates_are_over_the_first_step_size():
+    """By hand, two clients with f_i(x) = d_i x^2 / 2 - q_i x and one local step: c_i(1) = g_i(x0)
+    and x1 follow FedDC; then lr halves, and c_i(2) = c_i - c + (its move) / (the first lr).
+    """
+    (code,) = load(PAPERS / "fedacg" / "as_coded.py")
+    d, q, lr, alpha, x = np.array([1.0, 3.0]), np.array([1.0, -2.0]), 0.1, 0.5, 1.0
+    h, c = np.zeros(2), np.zeros(2)
+    engine = Simulate(
+        code(lr=lr, alpha=alpha, first=lr),
+        Quadratic(d[:, None], q[:, None]),
+        steps=1,
+        decay=0.5,
+        x0=torch.ones(1, dtype=torch.float64),
+    )
+    for k in range(3):
+        move = -lr * 0.5**k * (d * x - q + alpha * h + c.mean() - c)
+        h, c = h + move, c - c.mean() - move / lr
+        x += move.mean() + h.mean()
+        engine.run_round()
+        assert abs(float(engine.x) - x) < 1e-12
+
+
 def test_its_bytes_stay_since_specs_hash_them():
     """The identity of every spec with this file, and so of unfinished runs, depends on them."""
     content = (PAPERS / "fedrecu" / "as_coded.py").read_bytes()
