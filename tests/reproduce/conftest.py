@@ -41,7 +41,7 @@ title = "Quadratics"
 [[item.panel.column]]
 read = "final"
 of = "gap"
-order = ["FedAvg", "SCAFFOLD"]
+above = { FedAvg = ["SCAFFOLD"] }
 
 [[item.panel.column]]
 read = "rounds"

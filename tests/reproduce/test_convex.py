@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,10 +15,11 @@ from undrift.reproduce import grid as search
 from undrift.reproduce import items, measured
 from undrift.reproduce.cache import Cache
 from undrift.reproduce.items import Column, item
+from undrift.reproduce.page import text
 from undrift.reproduce.perform import Options, perform, plan, wants
 from undrift.reproduce.readouts import readout
-from undrift.reproduce.results import Report
-from undrift.reproduce.verdict import NOT, ORDER, REPRODUCED, cell, judge
+from undrift.reproduce.results import Report, collect
+from undrift.reproduce.verdict import NOT, ORDER, REPRODUCED
 from undrift.theory import fedcet
 
 from .test_cache import After, Silent
@@ -59,7 +61,7 @@ title = "Quadratics"
 [[item.panel.column]]
 read = "final"
 of = "gap"
-order = ["GD", "Scaffnew"]
+above = { GD = ["Scaffnew"] }
 """
 
 
@@ -109,7 +111,32 @@ def test_a_search_finds_the_best_and_repeats_it_alone(grid, tmp_path):
     assert chosen["GD"].entry.method.lr == 0.1
     assert (chosen["Scaffnew"].entry.method.lr, chosen["Scaffnew"].entry.method.p) == (0.05, 0.5)
     diverged = next(want for want in wanted if getattr(want.entry.method, "lr", 0) == 1000.0)
-    assert search.gap(diverged, cache) == math.inf
+    assert search.loss(diverged, cache) == math.inf
+    assert search.tried(wanted, cache) == {"GD": 4, "Scaffnew": 2}
+    assert search.tried(wanted, Cache(tmp_path / "none")) == {}
+
+
+def test_the_best_network_is_that_with_the_highest_accuracy():
+    def kept(**row):
+        return SimpleNamespace(final=False, last=20, until=lambda rounds: [row])
+
+    def loss(run):
+        return search.loss(SimpleNamespace(rounds=20), SimpleNamespace(found=lambda want: run))
+
+    assert loss(kept(accuracy=0.7)) < loss(kept(accuracy=0.6)) < math.inf
+    assert loss(kept(gap=0.1, accuracy=0.1)) < loss(kept(gap=0.2, accuracy=0.9))
+    assert loss(kept(gap=math.nan)) == loss(kept()) == loss(None) == math.inf
+
+
+def test_a_search_that_was_not_finished_says_so(grid, tmp_path):
+    cache = Cache(tmp_path)
+    wanted = wants(grid, grid.panel[0], Options())
+    go(cache, [wanted[0], wanted[-1]])  # one setting of each method
+    report = collect(grid, Options(), cache)
+    assert report.judgement.pairs == 1 and not report.complete
+    assert "(1 of 4 run)" in text(report, [])
+    go(cache, wanted)
+    assert collect(grid, Options(), cache).complete
 
 
 def test_a_search_from_the_command_line(grid, tmp_path, capsys):
@@ -177,13 +204,6 @@ def test_the_factors_of_fedcet_are_those_of_gradient_descent():
     lr = fedcet.search(2, 1.5, 2)
     assert spec.entries[0].method.lr == pytest.approx(lr, rel=1e-5)
     assert spec.entries[0].method.c == pytest.approx(fedcet.weight(2, lr), rel=1e-5)
-
-
-def test_those_that_are_claimed_to_be_least():
-    column = Column("final", of="gap", least=["A", "B"])
-    ours = {"A": 1.0, "B": 3.0, "C": 2.0, "D": 4.0}
-    found = judge(column, {label: cell(label, column, [value], 1) for label, value in ours.items()})
-    assert (found.ordered, found.pairs) == (3, 4)
 
 
 # Measured rates.

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from undrift.reproduce.items import Column
-from undrift.reproduce.readouts import readout, smoothed
+from undrift.reproduce.readouts import readout, smoothed, trained
 from undrift.reproduce.verdict import NOT, NOTHING, ORDER, REPRODUCED, Judgement, cell, judge
 
 ROWS = [
@@ -100,11 +100,34 @@ def test_never_is_late_and_agrees_with_never():
     assert judge(found, cells) == Judgement(agree=2, numbers=3, ordered=2, pairs=2)
 
 
+def test_a_target_that_is_long_overdue_does_not_agree():
+    """Otherwise numbers would count as soon as they agree, and else only at the end of a run."""
+    column = Column("rounds", to=0.8, printed={"A": 100, "B": 100, "C": "-", "D": 100})
+    run = {"A": (110.0, 500), "B": (None, 119), "C": (None, 500), "D": (None, 121)}
+    cells = {label: cell(label, column, [ours], rounds) for label, (ours, rounds) in run.items()}
+    assert [label for label, c in cells.items() if c.late] == ["D"]
+    assert judge(column, cells) == Judgement(agree=1, numbers=2)
+
+
+def test_runs_that_end_at_chance_are_told_and_not_in_the_mean():
+    column = Column("at", at=20, chance=12.0, printed={"A": 70.0})
+    flat = [row | {"accuracy": 0.1} for row in ROWS]
+    assert trained(column, ROWS) and not trained(column, flat)
+    assert trained(Column("at", at=20), flat)  # where it is not looked at
+    mixed = cell("A", column, [70.0, 10.0, 72.0], 50, [True, False, True])
+    assert (mixed.ours, mixed.seeds, mixed.untrained) == (71.0, 3, 1)
+    none = cell("A", column, [10.0, 12.0], 50, [False, False])
+    assert (none.ours, none.untrained) == (11.0, 2)
+    assert judge(column, {"A": none}) == Judgement(0, 1, 0, 0, -59.0)
+
+
 def test_claims_without_numbers():
     ours = {"A": 3.0, "B": 2.0, "C": 2.5}
-    assert verdict({}, ours, order=["A", "B", "C"]) == Judgement(0, 0, 2, 3)
+    assert verdict({}, ours, above={"A": ["B", "C"], "B": ["C", "D"]}) == Judgement(0, 0, 2, 3)
     assert verdict({}, ours, first="A").verdict == REPRODUCED
     assert verdict({}, ours, first="B").verdict == NOT
+    assert verdict({}, ours, first="B", ties=True).verdict == REPRODUCED  # within two points
+    assert verdict({}, ours | {"C": 4.5}, first="B", ties=True) == Judgement(0, 0, 1, 2)
 
 
 def test_seeds_are_a_mean_and_a_deviation():

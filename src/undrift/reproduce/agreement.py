@@ -44,7 +44,7 @@ def points(pages: Sequence[Page]) -> list[Point]:
         paper = page["item"].partition("/")[0]
         for column in (c for panel in page["panels"] for c in panel["columns"] if c.get("judged")):
             for cell in column["cells"]:
-                label, printed, ours = cell["label"], cell.get("printed"), cell["ours"]
+                label, printed, ours = cell["label"], cell.get("printed"), cell.get("ours")
                 if isinstance(printed, (int, float)) and isinstance(ours, (int, float)):
                     point = Point(paper, page["item"], label, column["share"], printed, ours)
                     seen.setdefault((paper, label, column["share"], printed, ours), point)

@@ -36,9 +36,11 @@ class Column:
     spent      what is saved: rounds, vectors or gradients
     smooth     rows that each value is the mean of
     printed    the paper's number for a label; "-" for never
-    order      where it prints none: labels from the largest value to the smallest
+    above      what its text says of them: label -> labels with a smaller value
     first      or the one that is above all others
-    least      or those that are below all others
+    ties       whether the text has ``first`` match the others too: it may be below them by as much
+               as counts as no difference
+    chance     a run that ends here or below did not train: it is told, and not in the mean
     stored     the numbers are not printed but stored with the authors' code
     tolerance  a difference up to this counts as none; ``None``: two points of an accuracy, a fifth
                of anything else
@@ -53,9 +55,10 @@ class Column:
     spent: Literal["round", "vectors", "gradients"] = "vectors"
     smooth: Count = 1
     printed: dict[str, float | str] = dataclasses.field(default_factory=dict)
-    order: list[str] = dataclasses.field(default_factory=list)
+    above: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     first: str | None = None
-    least: list[str] = dataclasses.field(default_factory=list)
+    ties: bool = False
+    chance: float | None = None
     stored: bool = False
     tolerance: float | None = None
     judged: bool = True
@@ -63,7 +66,13 @@ class Column:
     @property
     def labels(self) -> list[str]:
         """The methods it is about."""
-        return [*self.printed, *self.order, *self.least, *filter(None, (self.first, self.than))]
+        below = [label for labels in self.above.values() for label in labels]
+        return [*self.printed, *self.above, *below, *filter(None, (self.first, self.than))]
+
+    @property
+    def stated(self) -> bool:
+        """Whether there is something to judge by."""
+        return self.judged and bool(self.printed or self.above or self.first)
 
     @property
     def share(self) -> bool:
@@ -126,7 +135,7 @@ class Item:
     draw       columns that are drawn, one plot each
     over       what they are drawn against
     warm       rounds of the panel's first method from whose end all of them start
-    grid       label -> settings to try; the one with the least gap after all rounds is shown
+    grid       label -> settings to try; the best one after all rounds is shown
     across     plots side by side
     axis       what a sweep is over
     table      of a computed item: its name in ``undrift tables``

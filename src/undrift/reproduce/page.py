@@ -18,7 +18,7 @@ from undrift.reproduce import agreement, grid
 from undrift.reproduce.figure import figure
 from undrift.reproduce.items import NEVER, Column, names
 from undrift.reproduce.results import Report, Shown
-from undrift.reproduce.verdict import COMPUTED, OPEN, RULE, Cell
+from undrift.reproduce.verdict import COMPUTED, OPEN, RULE, SHOWN, Cell
 
 QUICK = "quick"
 """Folder of the pages of quick runs."""
@@ -111,7 +111,7 @@ def numbers(report: Report) -> dict[str, object]:
                         "read": column.title,
                         "share": column.share,
                         "judged": column.judged,
-                        "cells": [_finite(c) for c in cells.values() if c.ours is not None],
+                        "cells": [_plain(c) for c in cells.values() if _there(c)],
                     }
                     for column, cells in shown.columns
                 ],
@@ -201,7 +201,7 @@ def facts(report: Report) -> list[str]:
 
 
 def _sentence(report: Report) -> str:
-    judged = not report.quick and report.verdict not in (OPEN, COMPUTED)
+    judged = not report.quick and report.verdict not in (OPEN, COMPUTED, SHOWN)
     parts = [str(report.judgement)] if judged else []
     parts = [part.rstrip(".") for part in (*parts, report.why) if part]
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
@@ -270,7 +270,9 @@ def _setting(shown: Shown, label: str, tried: list[dict[str, float]]) -> str:
         values = {point[key] for point in tried}
         edge = len(values) > 1 and given[key] in (min(values), max(values))
         words.append(f"{key} = {given[key]:.4g}{'*' if edge else ''}")
-    return f"{', '.join(words)} (of {len(tried)})"
+    run = shown.tried.get(label, 0)
+    count = f"of {run}" if run == len(tried) else f"{run} of {len(tried)} run"
+    return f"{', '.join(words)} ({count})"
 
 
 def _columns(column: Column, cells: Sequence[Cell], ours: str) -> list[list[str]]:
@@ -288,11 +290,16 @@ def _columns(column: Column, cells: Sequence[Cell], ours: str) -> list[list[str]
 
 
 def _ours(column: Column, c: Cell) -> str:
+    if c.late:
+        return f"> {c.rounds}"
     text = _number(column, c.ours)
-    if not c.deviation:
+    if c.deviation:
+        small = _digits(column) is None
+        text += f" ± {f'{c.deviation:.2g}' if small else _number(column, c.deviation)}"
+    if c.ours is None or not c.untrained:
         return text
-    small = _digits(column) is None
-    return f"{text} ± {f'{c.deviation:.2g}' if small else _number(column, c.deviation)}"
+    which = "" if c.seeds == 1 else f"{c.untrained} of {c.seeds} "
+    return f"{text} ({which}did not train)"
 
 
 def _difference(column: Column, c: Cell) -> str:
@@ -330,13 +337,18 @@ def _pictures(report: Report, base: Path) -> list[str]:
     return [file.name for file in written]
 
 
-def _finite(c: Cell) -> dict[str, object]:
-    """Without ``None``, and with "-" for an infinity, which JSON cannot hold."""
+def _there(c: Cell) -> bool:
+    """Whether there is something to tell of it."""
+    return c.ours is not None or c.late
+
+
+def _plain(c: Cell) -> dict[str, object]:
+    """Without what is not known or not so, and with "-" for an infinity, which JSON cannot hold."""
     found = dataclasses.asdict(c)
     return {
         key: NEVER if isinstance(v, float) and math.isinf(v) else v
         for key, v in found.items()
-        if v is not None
+        if v is not None and v is not False
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -54,6 +55,14 @@ def readout(column: Column, rows: Rows, whole: bool, other: Rows = ()) -> float 
     if value is None or not math.isfinite(value):
         return None
     return 100 * value if column.share else value
+
+
+def trained(column: Column, rows: Rows) -> bool:
+    """Whether a finished run ended above chance, where that is known."""
+    if column.chance is None:
+        return True
+    last = readout(dataclasses.replace(column, read="final", smooth=1), rows, whole=True)
+    return last is None or last > column.chance
 
 
 def smoothed(rows: Rows, column: str, count: int) -> list[float]:

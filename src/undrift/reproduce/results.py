@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import count, takewhile
 
 from undrift.reproduce.cache import Cache, Kept, Want
-from undrift.reproduce.grid import best
+from undrift.reproduce.grid import best, tried
 from undrift.reproduce.items import Column, Item, Panel
 from undrift.reproduce.measured import Measured, columns, recall
 from undrift.reproduce.perform import Options, missing, wants
-from undrift.reproduce.readouts import readout
+from undrift.reproduce.readouts import readout, trained
 from undrift.reproduce.verdict import (
     COMPUTED,
     DRAWN,
@@ -21,6 +21,7 @@ from undrift.reproduce.verdict import (
     ORDER,
     PARTLY,
     QUICK,
+    SHOWN,
     Cell,
     Columns,
     Judgement,
@@ -41,6 +42,8 @@ class Shown:
     wants: list[Want]
     absent: str = ""
     """Why nothing could be run; empty otherwise."""
+    tried: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Of a search: label -> settings that were run."""
 
     @property
     def empty(self) -> bool:
@@ -88,8 +91,10 @@ class Report:
             return OPEN
         if self.quick:
             return QUICK
-        found, (run, printed) = self.judgement.verdict, self.coverage
-        return found if found == NOTHING or run == printed else found + PARTLY
+        if not any(column.stated for column, _ in self.columns):
+            return SHOWN
+        found = self.judgement.verdict
+        return found if found == NOTHING or self.complete else found + PARTLY
 
     @property
     def why(self) -> str:
@@ -108,7 +113,25 @@ class Report:
         """Judged numbers of the paper that we have one for, and all of them."""
         judged = [cells for column, cells in self.columns if column.judged]
         printed = [c for cells in judged for c in cells.values() if c.printed is not None]
-        return sum(c.ours is not None for c in printed), len(printed)
+        return sum(c.ours is not None or c.late for c in printed), len(printed)
+
+    @property
+    def complete(self) -> bool:
+        """Whether we have a number wherever the paper prints one or its text speaks of one, and
+        searches have tried all there is.
+        """
+        searched = all(
+            shown.tried.get(label) == len(settings)
+            for label, settings in self.item.grid.items()
+            for shown in self.shown
+        )
+        return searched and all(
+            c.ours is not None or c.late
+            for column, cells in self.columns
+            if column.stated
+            for label, c in cells.items()
+            if column.first or label in column.labels
+        )
 
     @property
     def seeds(self) -> int:
@@ -131,12 +154,13 @@ def collect(item: Item, options: Options, cache: Cache) -> Report:
 
 def _shown(item: Item, panel: Panel, options: Options, cache: Cache) -> Shown:
     wanted = wants(item, panel, options)
+    settings = tried(wanted, cache) if item.grid else {}
     if item.grid:
         wanted = best(wanted, cache)
     runs = {want.entry.label: _seeds(want, cache) for want in wanted if item.runs}
     rounds = {want.entry.label: want.entry.rounds for want in wanted}
     columns = [(column, _cells(column, runs, rounds)) for column in panel.column]
-    shown = Shown(panel, rounds, runs, columns, wanted)
+    shown = Shown(panel, rounds, runs, columns, wanted, tried=settings)
     if shown.empty and missing(wanted[0].spec):
         absent = f"{shown.data} is not there; undrift data fetch gets it"
         return dataclasses.replace(shown, absent=absent)
@@ -152,11 +176,13 @@ def _seeds(want: Want, cache: Cache) -> list[Kept]:
 def _cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -> dict[str, Cell]:
     others = runs.get(column.than or "", [])
 
+    def whole(label: str, kept: Kept) -> bool:
+        return kept.final or kept.last >= rounds[label]
+
     def values(label: str, seeds: list[Kept]) -> Iterator[float | None]:
         for k, kept in enumerate(seeds):
-            whole = kept.final or kept.last >= rounds[label]
             other = others[k].rows if k < len(others) else ()
-            yield readout(column, kept.until(rounds[label]), whole, other)
+            yield readout(column, kept.until(rounds[label]), whole(label, kept), other)
 
     return {
         label: cell(
@@ -164,6 +190,10 @@ def _cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) 
             column,
             list(values(label, seeds)),
             rounds=min((kept.last for kept in seeds), default=0),
+            trained=[
+                not whole(label, kept) or trained(column, kept.until(rounds[label]))
+                for kept in seeds
+            ],
         )
         for label, seeds in runs.items()
     }

@@ -27,12 +27,15 @@ same sense, however little. **Reproduced**: every number agrees, and every pair 
 tells apart is in its
 order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs are. **Not reproduced**: fewer \
 are. All is judged that
-the runs went far enough to show; **in part** says that this is not all of the paper's numbers. A \
-quick run is never
-judged."""
+the runs went far enough to show: also that a target is missed, once a run is past the paper's \
+round by more than
+{PART:.0%}. **In part** says that this is not all that the paper prints or says. **Shown**: it \
+says nothing that could be
+judged. A quick run is never judged."""
 
 REPRODUCED, ORDER, NOT = "reproduced", "order reproduced", "not reproduced"
 QUICK, OPEN, DRAWN, COMPUTED = "not judged (quick)", "not run", "drawn", "computed"
+SHOWN = "shown"
 NOTHING, PARTLY = "nothing to judge yet", ", in part"
 
 
@@ -47,6 +50,14 @@ class Cell:
     seeds: int = 0
     rounds: int = 0
     """Rounds that were run, by the seed with the fewest."""
+    untrained: int | None = None
+    """Seeds that ended at chance, where that is looked at; they are not in the mean, unless there
+    are no others.
+    """
+    late: bool = False
+    """Whether a target was not reached long after the paper has reached it, in a run that was not
+    finished.
+    """
 
     @property
     def difference(self) -> float | None:
@@ -69,14 +80,31 @@ def number(printed: object) -> float | None:
     return float(printed)
 
 
-def cell(label: str, column: Column, found: Sequence[float | None], rounds: int) -> Cell:
-    """``found`` has a number of each seed, ``None`` for one that is too short to tell."""
+def cell(
+    label: str,
+    column: Column,
+    found: Sequence[float | None],
+    rounds: int,
+    trained: Sequence[bool] = (),
+) -> Cell:
+    """``found`` has a number of each seed, ``None`` for one that is too short to tell; ``trained``
+    says of each whether it ended above chance.
+    """
     there = [value for value in found if value is not None]
-    mean = sum(there) / len(there) if there else None
+    judged = [v for v, ok in zip(found, trained, strict=False) if ok and v is not None] or there
+    mean = sum(judged) / len(judged) if judged else None
     deviation = None
-    if mean is not None and math.isfinite(mean) and len(there) > 1:
-        deviation = math.sqrt(sum((v - mean) ** 2 for v in there) / (len(there) - 1))
-    return Cell(label, number(column.printed.get(label)), mean, deviation, len(there), rounds)
+    if mean is not None and math.isfinite(mean) and len(judged) > 1:
+        deviation = math.sqrt(sum((v - mean) ** 2 for v in judged) / (len(judged) - 1))
+    printed = number(column.printed.get(label))
+    late = (
+        column.read == "rounds"
+        and mean is None
+        and printed is not None
+        and rounds > printed + tolerance(column, printed)
+    )
+    untrained = None if column.chance is None else sum(not ok for ok in trained)
+    return Cell(label, printed, mean, deviation, len(there), rounds, untrained, late)
 
 
 def tolerance(column: Column, printed: float) -> float:
@@ -130,19 +158,24 @@ def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
         (c.printed, c.ours) for c in cells.values() if c.printed is not None and c.ours is not None
     ]
     agree = sum(_same(column, printed, ours) for printed, ours in both)
+    late = sum(c.late for c in cells.values())
     apart = [(a, b) for a, b in combinations(both, 2) if _apart(column, a[0], b[0])]
     ordered = sum(a[1] != b[1] and (a[0] > b[0]) == (a[1] > b[1]) for a, b in apart)
     there = {label: c.ours for label, c in cells.items() if c.ours is not None}
-    claims = list(combinations([there[label] for label in column.order if label in there], 2))
+    claims = [
+        (there[label], there[other])
+        for label, others in column.above.items()
+        for other in others
+        if label in there and other in there
+    ]
     if column.first in there:
         first = there[column.first]
+        first += tolerance(column, first) if column.ties else 0
         claims += [(first, ours) for label, ours in there.items() if label != column.first]
-    others = [ours for label, ours in there.items() if label not in column.least]
-    claims += [(ours, there[label]) for label in column.least if label in there for ours in others]
     ordered += sum(a > b for a, b in claims)
     differences = [d for c in cells.values() if (d := c.difference) is not None]
     worst = max(differences, key=abs, default=None) if column.share else None
-    return Judgement(agree, len(both), ordered, len(apart) + len(claims), worst)
+    return Judgement(agree, len(both) + late, ordered, len(apart) + len(claims), worst)
 
 
 def _apart(column: Column, one: float, other: float) -> bool:
