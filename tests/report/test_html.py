@@ -208,3 +208,19 @@ def test_pictures_for_paper(folder):
     assert all(
         base64.b64decode(image.partition("base64,")[2]).startswith(b"\x89PNG") for image in images
     )
+
+
+def test_infinite_numbers_have_no_place_in_a_chart(tmp_path, capsys):
+    folder = record(tmp_path / "known")
+    unseal(folder.path)
+    file = folder.path / "metrics.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    row = json.loads(lines[-1])
+    lines[-1] = json.dumps(row | {name: "inf" for name in ("gap", "loss", "drift")})
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    script = Reader(report(folder.path)).scripts[0]
+    found = json.loads(script, parse_constant=pytest.fail)
+    assert found["series"][-1]["seeds"][str(row["seed"])]["gap"][-1] is None
+    capsys.readouterr()
+    assert main(["compare", str(folder.path), "--json"]) == 0
+    json.loads(capsys.readouterr().out, parse_constant=pytest.fail)

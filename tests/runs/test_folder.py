@@ -60,7 +60,7 @@ def test_a_finished_run(folder, spec):
     assert {f.name for f in folder.path.iterdir()} == set(FILES) - later
     assert folder.document() == spec.document()
     assert folder.file("spec.toml").read_text().startswith("# FedAvg: lr = 0.1 (theory)\n")
-    assert folder.rows() == [ROW, ROW | {"round": 1, "gap": None}]
+    assert folder.rows() == [ROW, ROW | {"round": 1, "gap": math.inf}]
     assert parquet.read_table(folder.file("metrics.parquet")).to_pylist() == folder.rows()
     assert folder.outcomes() == [Outcome("FedAvg", "FedAvg", 0, "done", {"lr": 0.1})]
     assert "hello" in folder.file("log.txt").read_text()
@@ -73,6 +73,19 @@ def test_rows_are_on_disk_at_once_and_valid_json(folder, spec):
     assert json.loads(line, parse_constant=pytest.fail)["gap"] is None
     assert folder.state(spec) == "unfinished"
     assert folder.outcomes() == []
+
+
+def test_infinite_numbers_are_read_back_and_words_stay_words(folder, spec):
+    folder.start(spec, {}, [])
+    row = ROW | {"label": "inf", "loss": math.inf, "drift": -math.inf, "client_loss_std": math.nan}
+    folder.append(row)
+    for line in folder.file("metrics.jsonl").read_text().splitlines():
+        json.loads(line.split("\t")[0], parse_constant=pytest.fail)
+    assert folder.rows() == [row | {"client_loss_std": None}]
+    folder.file("metrics.jsonl").write_text(json.dumps(ROW | {"loss": None}) + "\n")
+    older = Folder(folder.path)
+    older.file("environment.json").write_text("{}")
+    assert older.rows() == [ROW | {"loss": None}]
 
 
 def test_another_spec_is_another_run(folder, spec):

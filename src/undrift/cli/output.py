@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,7 +23,16 @@ def result(text: str) -> None:
 
 def result_json(value: object) -> None:
     if not muted:
-        print(json.dumps(value, indent=2))
+        print(json.dumps(_finite(value), indent=2))
+
+
+def _finite(value: object) -> object:
+    """JSON has no NaN and no infinity: those become null."""
+    if isinstance(value, Mapping):
+        return {key: _finite(inside) for key, inside in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(_finite, value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def say(text: str = "") -> None:

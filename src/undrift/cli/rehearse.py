@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from undrift.cli.output import FAILED, OK, result, result_json, say
 from undrift.report.text import count, duration, prose, size, table, whole
-from undrift.runs.journal import finite
 from undrift.spec.schema import Spec
 
 if TYPE_CHECKING:
@@ -29,8 +28,7 @@ def rehearse(spec: Spec, as_json: bool) -> int:
     say(takes(experiment))
     found = rehearsal.rehearse(experiment)
     if as_json:
-        methods = [finite(dataclasses.asdict(method)) for method in found.methods]
-        result_json(dataclasses.asdict(found) | {"methods": methods})
+        result_json(dataclasses.asdict(found))
     else:
         seeds = count(len(spec.seeds), "seed")
         time, states = duration(found.seconds), size(found.state_bytes)

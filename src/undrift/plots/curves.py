@@ -57,6 +57,7 @@ def drawn(values: Iterable[float | None], y: str, smooth: int = 1) -> Floats:
     [50.0, 62.5, 87.5]
     """
     found = np.array([np.nan if value is None else value for value in values], dtype=float)
+    found[np.isinf(found)] = np.nan
     if y in LOGARITHMIC:
         found[found <= 0] = np.nan
     if y not in SHARES:

@@ -21,7 +21,8 @@ def chart(series: Mapping[str, Points], width: int = 60, x: str = "rounds") -> s
              0 rounds 10
     """
     points = {
-        name: [(u, math.log10(v)) for u, v in curve if v > 0] for name, curve in series.items()
+        name: [(u, math.log10(v)) for u, v in curve if 0 < v < math.inf]
+        for name, curve in series.items()
     }
     every = [point for curve in points.values() for point in curve]
     if not every:

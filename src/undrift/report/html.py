@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -170,8 +171,10 @@ def _columns(rows: Sequence[Row], names: Iterable[str], stride: int) -> dict[str
 
 
 def _short(value: object) -> object:
-    """Six digits are more than a screen shows."""
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    """Six digits are more than a screen shows; what is not finite has no place on it."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def _asset(name: str) -> str:

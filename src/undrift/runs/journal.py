@@ -32,7 +32,9 @@ NEEDED: Mapping[str, set[str]] = {
 }
 """The files of rows, and what every row of them has."""
 WORDS = {math.inf: "inf", -math.inf: "-inf"}
-"""Infinite numbers of clients, as their file has them."""
+"""Infinite numbers as files have them, where null is what is not known."""
+TEXTS = ("label", "method", "of")
+"""Columns that are no numbers."""
 Row = dict[str, Any]
 Entry = dict[str, Any]
 """An outcome as a file has it."""
@@ -100,7 +102,7 @@ class Journal:
         """Record a row, and before it the numbers of each client, if they were measured."""
         if clients is not None:
             label, seed = key_of(row)
-            self._add_row(CLIENTS, {"label": label, "seed": seed, **_spelled(clients)})
+            self._add_row(CLIENTS, {"label": label, "seed": seed, **clients})
         self._add_row(METRICS, row)
         for listener in self.listeners:
             listener.row(row)
@@ -208,7 +210,7 @@ class Journal:
         """The numbers of each client, where they were measured: ``label``, ``seed``, ``round``,
         ``of`` (which samples), and a list for every metric.
         """
-        return [_numbers(row) for row, _ in self._whole(CLIENTS)]
+        return [row for row, _ in self._whole(CLIENTS)]
 
     def rows(self) -> list[Row]:
         """Every recorded row, without a last line that a crash cut short.
@@ -307,6 +309,8 @@ class Journal:
         rows, _, damage = self._read(name)
         if damage:
             raise BadFolder(f"{damage}. {self._remedy}")
+        if name != LEFT_OUT:  # it has no infinite numbers, but reasons in any words
+            rows = [(row and _numbers(row), text) for row, text in rows]
         return [(row, text) for row, text in rows if row is not None]
 
     def _entries(self, complete: bool) -> list[tuple[Entry, Outcome]]:
@@ -409,36 +413,27 @@ def key_of(row: Row) -> Key:
 
 
 def _json(row: Row) -> bytes:
-    return json.dumps(finite(row)).encode()
+    return json.dumps({key: _spelled(value) for key, value in row.items()}).encode()
 
 
-def finite(row: Row) -> Row:
-    """JSON has no NaN and no infinity: those become null."""
-    return {key: _finite(value) for key, value in row.items()}
-
-
-def _finite(value: object) -> object:
+def _spelled(value: object) -> object:
+    """JSON has no infinity, which becomes a word, and no NaN, which becomes null."""
     if isinstance(value, list):
-        return [*map(_finite, value)]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [*map(_spelled, value)]
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return WORDS.get(value)
 
 
-def _spelled(clients: Row) -> Row:
-    """A client's infinite loss is not the same as none: it is written as a word."""
-
-    def word(value: object) -> object:
-        return WORDS.get(value, value) if isinstance(value, float) else value
-
-    return {k: [*map(word, v)] if isinstance(v, list) else v for k, v in clients.items()}
+def _numbers(row: Row) -> Row:
+    """A row of a file, with its infinite numbers."""
+    return {k: v if k in TEXTS else _number(v) for k, v in row.items()}
 
 
-def _numbers(clients: Row) -> Row:
-    """The inverse of :func:`_spelled`."""
-
-    def number(value: object) -> object:
-        return float(value) if isinstance(value, str) and value in WORDS.values() else value
-
-    return {k: [*map(number, v)] if isinstance(v, list) else v for k, v in clients.items()}
+def _number(value: object) -> object:
+    if isinstance(value, list):
+        return [*map(_number, value)]
+    return float(value) if isinstance(value, str) and value in WORDS.values() else value
 
 
 def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
