@@ -2,7 +2,8 @@
 
 import pytest
 
-from undrift.report.figures import panels, save
+from undrift.report.figures import biased, panels, save
+from undrift.report.recorded import settings
 from undrift.report.summary import window
 
 
@@ -47,6 +48,27 @@ def test_biased_methods_are_grey_and_no_two_others_look_the_same():
     biased, *others = lines(panels({"one": data}).axes[0])
     assert biased.get_color() == "#888888"
     assert len({(line.get_color(), line.get_marker()) for line in others}) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "grey"),
+    [
+        ({}, {"A"}),
+        ({"local": {"name": "momentum"}}, {"A"}),
+        ({"local": {"name": "adamw"}}, {"A", "B", "C"}),
+        ({"reduction": {"name": "median"}}, {"A", "B", "C"}),
+    ],
+)
+def test_a_setting_makes_exact_methods_biased(changes, grey):
+    methods = {"A": "FedAvg", "B": "FedRecu", "C": "FedCET"}
+    data = [row for label, method in methods.items() for row in rows(label, method)]
+    tables = [{"label": label, "name": method} for label, method in methods.items()]
+    found = settings({"method": tables, **changes})
+    drawn = lines(panels({"one": data}, settings=found).axes[0])
+    assert {line.get_label() for line in drawn if line.get_color() == "#888888"} == grey
+    one = settings({"method": [tables[0], tables[1] | changes, tables[2]]})
+    assert ("B" in biased({"one": data}, one)) == ("B" in grey and "local" in changes)
+    assert not biased({"one": [row | {"gap": None} for row in data]}, found)
 
 
 def test_the_loss_has_a_linear_axis():

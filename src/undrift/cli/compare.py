@@ -102,7 +102,8 @@ def draw(groups: list[Group], plot: Path, y: str | None, window: int, note: str)
     drawn = [group for group in groups if y is None or measured(group.rows, y)]
     goals = {group.title: group.target for group in drawn}
     rows = {group.title: group.rows for group in drawn}
-    figure = panels(rows, goals, y=y, smooth=window, note=note)
+    settings = {label: one for group in drawn for label, one in group.settings.items()}
+    figure = panels(rows, goals, y=y, smooth=window, note=note, settings=settings)
     try:
         save(figure, plot)
     except OSError as error:

@@ -323,11 +323,13 @@ def kept(folder: Folder, spec: Spec, remedy: str) -> bool:
 
 def draw(folder: Folder, spec: Spec) -> None:
     from undrift.report.figures import image, panels
+    from undrift.report.recorded import settings
 
     if rows := folder.recorded():
         column, title = metric(rows), f"{spec.name}: {spec.problem_name}"
-        goal = aim(spec.document(), column)
-        figure = panels({title: rows}, goal, smooth=window(spec.smooth, rows), note=folder.note)
+        document, smooth = spec.document(), window(spec.smooth, rows)
+        goal, shown = aim(document, column), settings(document)
+        figure = panels({title: rows}, goal, smooth=smooth, note=folder.note, settings=shown)
         folder.write(f"{column}.png", image(figure))
 
 

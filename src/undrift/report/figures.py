@@ -12,6 +12,7 @@ from undrift.core.method import registry
 from undrift.plots.columns import LOGARITHMIC, SHARES, WORDS, axis, metric
 from undrift.plots.curves import drawn, image, save
 from undrift.plots.style import Style, finish, legend, line_styles, plain
+from undrift.report.content import Setting
 from undrift.report.summary import Curve, curves
 from undrift.runs.folder import Row
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["image", "panels", "save"]
+NO_SETTINGS: Mapping[str, Setting] = {}
 
 
 def panels(
@@ -29,17 +31,19 @@ def panels(
     y: str | None = None,
     smooth: int = 1,
     note: str = "",
+    settings: Mapping[str, Setting] = NO_SETTINGS,
 ) -> Figure:
     """A pair of plots for each title and its rows: against rounds, and against vectors sent.
 
     ``y`` is the column to draw, by default the one a table would judge by, which is also what
-    ``target`` is about. Titles may have a target each.
+    ``target`` is about. Titles may have a target each. ``settings`` are by label.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.5, 0.6 + 3.4 * len(runs)), layout="constrained")
     axes = figure.subplots(len(runs), 2, sharey="row", squeeze=False)
-    styles = line_styles((row["label"] for rows in runs.values() for row in rows), biased(runs))
+    labels, grey = (row["label"] for rows in runs.values() for row in rows), biased(runs, settings)
+    styles = line_styles(labels, grey)
     for (left, right), (title, rows) in zip(axes, runs.items(), strict=True):
         judged = metric(rows)
         column = y or judged
@@ -56,11 +60,16 @@ def panels(
     return figure
 
 
-def biased(runs: Mapping[str, Sequence[Row]]) -> set[str]:
-    """Labels of methods with a bias, in runs with an optimum to reach."""
+def biased(
+    runs: Mapping[str, Sequence[Row]], settings: Mapping[str, Setting] = NO_SETTINGS
+) -> set[str]:
+    """Labels of methods with a bias, their own or their setting's, in runs with an optimum to
+    reach.
+    """
     aiming = [row for rows in runs.values() if metric(rows) == "gap" for row in rows]
     known = {row["label"]: registry.get(row.get("method") or "") for row in aiming}
-    return {label for label, method in known.items() if method is not None and not method.exact}
+    of_setting = {label for label in known if label in settings and settings[label].biased}
+    return of_setting | {label for label, method in known.items() if method and not method.exact}
 
 
 def _draw(

@@ -129,7 +129,7 @@ def _charts(content: Content, column: str) -> dict[str, object]:
     measured = {name for row in rows for name, value in row.items() if value is not None}
     offered = [name for name in MEASURED if name in measured]
     axes = [name for name in SPENT.values() if name in measured]
-    found, grey = curves(rows), biased({"": rows})
+    found, grey = curves(rows), biased({"": rows}, content.settings)
     longest = max((len(curve) for seeds in found.values() for curve in seeds.values()), default=0)
     stride = -(-longest // POINTS) or 1
     return {

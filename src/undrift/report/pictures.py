@@ -45,13 +45,19 @@ def draw(
     found: dict[str, bytes] = {}
     runs = {title: content.rows}
     if any(row.get(column) is not None for row in content.rows):
-        figure = panels(runs, content.target, smooth=content.smooth, note=content.note)
+        figure = panels(
+            runs,
+            content.target,
+            smooth=content.smooth,
+            note=content.note,
+            settings=content.settings,
+        )
         found["curves"] = image(figure)
     if any(row.get("drift") for row in content.rows):
-        found["drift"] = image(panels(runs, y="drift"))
+        found["drift"] = image(panels(runs, y="drift", settings=content.settings))
     if measured:
         order = [*dict.fromkeys(row["label"] for row in content.rows)]
-        found["clients"] = picture(measured[0], order, biased(runs))
+        found["clients"] = picture(measured[0], order, biased(runs, content.settings))
     return found | {f"map{k}": heat(entry) for k, entry in enumerate(maps)}
 
 

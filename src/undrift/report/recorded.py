@@ -72,6 +72,14 @@ class Group:
     def varied(self) -> list[str]:
         return spreads(self.runs)
 
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """By label."""
+        found = dict[str, Setting]()
+        for run in self.runs:
+            found |= settings(run.document, run.prefix)
+        return found
+
 
 def read(folders: Sequence[Folder]) -> list[Recorded]:
     """All of the runs; ``BadFolder`` where nothing was recorded."""
@@ -145,12 +153,11 @@ def based_on(groups: Sequence[Group], baseline: str | None) -> list[str]:
 def content(runs: Sequence[Recorded], target: float | None, baseline: str | None = None) -> Content:
     """What the HTML report shows of some runs."""
     group = together(metric([row for run in runs for row in run.rows]), runs, target)
-    tables = [
-        (run.prefix + table["label"], table, run.document)
+    planned = {
+        run.prefix + table["label"]: dict.fromkeys(run.document.get("seeds", [0]))
         for run in runs
         for table in methods(run.document)
-    ]
-    planned = {label: dict.fromkeys(document.get("seeds", [0])) for label, _, document in tables}
+    }
     for row in group.rows:
         planned.setdefault(row["label"], {})[row["seed"]] = None
     return Content(
@@ -166,7 +173,7 @@ def content(runs: Sequence[Recorded], target: float | None, baseline: str | None
         note=group.note,
         varied=group.varied,
         left_out=[row for run in runs for row in run.left_out],
-        settings={label: setting(table, document) for label, table, document in tables},
+        settings=group.settings,
         baseline=based_on([group], baseline)[0],
     )
 
@@ -232,6 +239,11 @@ def seeds(document: Document) -> str:
     number = len(document.get("seeds", [0]))
     text = count(number, "seed")
     return f"{text} that vary {varied(document)}" if number > 1 else text
+
+
+def settings(document: Document, prefix: str = "") -> dict[str, Setting]:
+    """What every method of a spec was run with; labels begin with ``prefix``."""
+    return {prefix + table["label"]: setting(table, document) for table in methods(document)}
 
 
 def setting(table: Document, document: Document) -> Setting:
