@@ -386,9 +386,9 @@ def hospitals(tmp_path):
     return data
 
 
-def own(tmp_path, order=(0, 1, 2)):
+def own(tmp_path, order=(0, 1, 2), states="s"):
     return Session(
-        *(Worker(Place(f"h{k}", tmp_path / f"s{k}", tmp_path / f"data{k}")) for k in order)
+        *(Worker(Place(f"h{k}", tmp_path / f"{states}{k}", tmp_path / f"data{k}")) for k in order)
     )
 
 
@@ -479,6 +479,70 @@ def test_an_answer_that_is_no_number_is_not_measured(alone):
     good = {"alone": {"loss": 0.5}, "of": "train"}
     _, found = heard({0: {"alone": alone}, 1: good})
     np.testing.assert_equal(found, [{"loss": [np.nan, 0.5, np.nan]}])
+
+
+WRONG = {
+    "no metrics": {"metrics": None},
+    "no loss": {"metrics": {"accuracy": 1.0}},
+    "other names": {"metrics": {"loss": 1.0, "accuracy": 1.0, "more": 1.0}},
+    "the name of a column": {"metrics": {"loss": 1.0, "round": 7}},
+    "text": {"metrics": {"loss": "low", "accuracy": 1.0}},
+    "a truth": {"metrics": {"loss": 0.1, "accuracy": True}},
+    "a list": {"metrics": {"loss": [0.1], "accuracy": 1.0}},
+    "too large": {"metrics": {"loss": 10**400, "accuracy": 1.0}},
+    "more samples": {"samples": 10**9},
+    "samples below zero": {"samples": -7},
+    "no number of samples": {"samples": float("nan")},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_numbers_that_cannot_be_are_refused_and_asked_for_again(tmp_path, hospitals, wrong):
+    session, chosen, left = own(tmp_path), spec(**OWN), [2]
+    plain = run(own(tmp_path, states="plain"), chosen).engine.metrics()
+
+    def spoil(asked, reply):
+        if asked.table["do"] == "evaluate" and asked.table["client"] == 2 and left[0]:
+            left[0] -= 1
+            return [Parcel({**reply.table, **WRONG[wrong]})]
+        return [reply]
+
+    session.spoil = spoil
+    (tmp_path / "kept").mkdir()
+    assert run(session, chosen, tmp_path / "kept").engine.metrics() == plain and left == [0]
+    lines = (tmp_path / "kept" / RECORD).read_text(encoding="utf-8").splitlines()
+    refused = [one for one in map(json.loads, lines) if one["what"] == "refused"]
+    assert [(one["group"], one["client"]) for one in refused] == [("evaluate", 2)] * 2
+
+
+def test_sums_that_are_not_those_of_the_problem_are_refused(shared, tmp_path):
+    plain, left = run(shared, spec()).engine.metrics(), [{}, {"loss": torch.zeros(3)}, b"nothing"]
+
+    def spoil(asked, reply):
+        if asked.table["do"] == "evaluate" and asked.table["client"] == 1 and left:
+            wrong = left.pop()
+            return [Parcel({}, wrong if isinstance(wrong, bytes) else dump(wrong))]
+        return [reply]
+
+    shared.spoil = spoil
+    (tmp_path / "kept").mkdir()
+    assert run(shared, spec(), tmp_path / "kept").engine.metrics() == plain and not left
+    lines = (tmp_path / "kept" / RECORD).read_text(encoding="utf-8").splitlines()
+    assert sum(json.loads(line)["what"] == "refused" for line in lines) == 3
+
+
+@pytest.mark.parametrize("samples", [0, -3, 2.5, "many", None])
+def test_a_client_without_a_number_of_samples_is_not_begun_with(tmp_path, hospitals, samples):
+    session = own(tmp_path)
+
+    def spoil(asked, reply):
+        return [
+            Parcel({**reply.table, "samples": samples} if "dim" in reply.table else reply.table)
+        ]
+
+    session.spoil = spoil
+    with pytest.raises(NoFederation):
+        run(session, spec(**OWN))
 
 
 def test_nodes_that_are_not_asked_report_nothing_of_themselves(tmp_path, hospitals):

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from undrift._files import writing
-from undrift.core.problem import Constants, Facts, Problem
+from undrift.core.problem import Constants, Facts, Problem, Sums, taken
 from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.format import dump, parse
 from undrift.engines.options import FederatedOptions
@@ -120,6 +121,9 @@ class FlowerFederation(Correspondence):
             if len(different) > 1:
                 listed = ", ".join(f"client {i}: {about[field]}" for i, about in enumerate(said))
                 raise NoFederation(f"the clients do not have the same {field} ({listed})")
+        for client, about in enumerate(said):
+            if not isinstance(about["samples"], int) or about["samples"] < 1:
+                raise NoFederation(f"client {client} says that it has {about['samples']!r} samples")
         self._samples = tuple(about["samples"] for about in said)
         x = self._first_point()
         constants = None
@@ -174,7 +178,12 @@ class FlowerFederation(Correspondence):
                 file.write(json.dumps(self.numbers).encode())
 
     def evaluate(self, problem: Remote, x: Tensor) -> dict[str, float]:
-        replies: dict[int, Reply] = {}
+        sums: dict[int, Sums] = {}
+        said: dict[int, Mapping[str, Any]] = {}
+        metrics: dict[int, dict[str, float]] = {}
+        nobody = None
+        if problem.whole is not None:
+            nobody = problem.whole.partial_metrics(x, np.array([], dtype=np.int64))
         content = dump({"x": x.detach().cpu()})
         letters = {}
         for client in range(problem.clients):
@@ -184,16 +193,19 @@ class FlowerFederation(Correspondence):
         def accept(client: int, reply: Reply) -> None:
             if "unsound" in reply.table:
                 raise Refused(str(reply.table["unsound"]))
-            replies[client] = reply
+            if nobody is not None:
+                sums[client] = _sums(parse(reply.content, HEAD), nobody)
+            else:
+                others = next(iter(metrics.values()), None)
+                metrics[client] = _metrics(reply.table, self._samples[client], others)
+                said[client] = reply.table
 
         wait = self.options.absent == "wait" or problem.whole is not None
         self._exchange(letters, accept, "evaluate", wait)
         if problem.whole is not None:
-            sums = [parse(replies[client].content, HEAD) for client in sorted(replies)]
-            return problem.whole.combine(sums, x)
-        said = {client: replies[client].table for client in sorted(replies)}
-        self._report(problem, x, said)
-        return self._means([*said.values()])
+            return problem.whole.combine([sums[client] for client in sorted(sums)], x)
+        self._report(problem, x, {client: said[client] for client in sorted(said)})
+        return self._means({client: metrics[client] for client in sorted(metrics)})
 
     def _report(self, problem: Remote, x: Tensor, said: Mapping[int, Mapping[str, Any]]) -> None:
         """Keep what nodes say of their own data, if they do; NaN is what nobody has measured now.
@@ -216,19 +228,56 @@ class FlowerFederation(Correspondence):
                 v[client] = _number(alone[client].get(name))
         problem.reported = x.clone(), found
 
-    def _means(self, said: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def _means(self, metrics: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
         """Losses as f has them; shares of samples by their samples."""
-        if not said:
+        if not metrics:
             return {"loss": math.nan}
-        total, found = sum(about["samples"] for about in said), dict[str, float]()
-        for name in said[0]["metrics"]:
+        samples = {client: self._samples[client] for client in metrics}
+        total, found = sum(samples.values()), dict[str, float]()
+        for name in next(iter(metrics.values())):
             equal = "loss" in name and not self._pooled
-            weights = [1 / len(said) if equal else about["samples"] / total for about in said]
-            terms = zip(weights, (about["metrics"][name] for about in said), strict=True)
-            found[name] = math.fsum(weight * value for weight, value in terms)
-        if len(said) < self.clients:
-            found["measured_clients"] = len(said)
+            weights = [1 / len(metrics) if equal else n / total for n in samples.values()]
+            numbers = [one[name] for one in metrics.values()]
+            terms = [weight * v for weight, v in zip(weights, numbers, strict=True)]
+            found[name] = math.fsum(terms) if all(map(math.isfinite, terms)) else sum(terms)
+        if len(metrics) < self.clients:
+            found["measured_clients"] = len(metrics)
         return found
+
+
+def _sums(given: Sums, nobody: Sums) -> Sums:
+    """What a node adds to the metrics; refused unless it is what those of nobody look like."""
+    wanted, found = ({n: (v.dtype, [*v.shape]) for n, v in one.items()} for one in (nobody, given))
+    if found != wanted:
+        raise Refused(f"its sums are {found}, not {wanted}")
+    return given
+
+
+def _metrics(
+    table: Mapping[str, Any], samples: int, others: Mapping[str, float] | None
+) -> dict[str, float]:
+    """What a node says of its own data; refused unless it has as many samples as at first, and
+    numbers under the names that others have. They may be infinite or NaN, where the model is bad.
+    """
+    given = table.get("metrics")
+    if table.get("samples") != samples:
+        raise Refused(f"it has {samples} samples, and says {table.get('samples')!r}")
+    if not isinstance(given, Mapping) or "loss" not in given:
+        raise Refused("there is no loss among its metrics")
+    if others is not None and given.keys() != others.keys():
+        raise Refused(f"its metrics are {', '.join(given)}, those of others {', '.join(others)}")
+    if wrong := [why for name in given if (why := taken(name))]:
+        raise Refused(wrong[0])
+    return {name: _strictly(name, value) for name, value in given.items()}
+
+
+def _strictly(name: str, given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise Refused(f"its {name} is {given!r}, which is no number")
+    try:
+        return float(given)
+    except OverflowError:
+        raise Refused(f"its {name} is too large") from None
 
 
 def _extreme(choose: Callable[..., float], found: Sequence[float | None]) -> float | None:
