@@ -35,7 +35,6 @@ from undrift.core.streams import Streams
 from undrift.core.struct import Message, State
 from undrift.engines.arguments import first_point, refusals
 from undrift.engines.batches import Batches
-from undrift.engines.codec import sparse_bytes
 from undrift.engines.faults import DROPPED, FaultyClients
 from undrift.engines.format import content
 from undrift.engines.judge import Diverged, Judge, Sound, Stuck
@@ -46,6 +45,7 @@ from undrift.engines.options import NoOptions
 from undrift.engines.order import Clock, Order
 from undrift.engines.reduction import Reducer
 from undrift.engines.robust import RobustMeans
+from undrift.engines.saved import check_saved
 from undrift.engines.site import Common, Site, quiet
 from undrift.engines.store import Rows
 from undrift.engines.work import NOBODY, Work, in_order, joined
@@ -474,42 +474,13 @@ class Engine:
         self.ledger = Ledger(**spent)
 
     def _check(self, tensors: Tensors) -> None:
-        state, declared = self.method.Server, self.method.Client
-        required = {f"server.{n}" for n in state.vectors}
-        required |= self.client_names()
-        required |= set(self.reducer.robust.last) if self.reducer.robust is not None else set()
-        optional = {f"server.{n}" for n in state.scratch}
-        optional |= {f"scratch.{n}" for n in declared.scratch}
-        optional |= {"scratch_members"} if declared.scratch else set()
-        optional |= {name for name in tensors if name.startswith(("stale.", "late"))}
-        missing, extra = required - set(tensors), set(tensors) - required - optional
-        if missing or extra:
-            words = [f"missing {', '.join(sorted(missing))}"] if missing else []
-            words += [f"unknown {', '.join(sorted(extra))}"] if extra else []
-            name = type(self.method).__name__
-            raise ValueError(f"the saved state is not one of {name}: {'; '.join(words)}")
-        many = (self.problem.clients, self.problem.dim)
-        shapes = {"server": many[1:], "client": many, "client_previous": many}
-        shapes["reduction"] = many[1:]
-        for name, tensor in tensors.items():
-            shape = shapes.get(name.split(".")[0])
-            if shape is not None and tuple(tensor.shape) != shape:
-                raise ValueError(f"the saved {name} has shape {tuple(tensor.shape)}, not {shape}")
-            if shape is not None and tensor.dtype != self.x0.dtype:
-                raise ValueError(f"the saved {name} is {tensor.dtype}, not {self.x0.dtype}")
+        needed = self.client_names()
+        if self.reducer.robust is not None:
+            needed |= set(self.reducer.robust.last)
+        check_saved(tensors, self.method, self.problem, self.x0.dtype, needed)
 
     def _book(self, order: Order, down: Message, works: Sequence[Work]) -> None:
-        Down, Up, ledger = order.phase.Down, order.phase.Up, self.ledger
-        ledger.syncs += 1
-        ledger.vectors_down += len(Down.vectors)
-        ledger.vectors_up += len(Up.vectors)
-        each = self._size * len(Down.whole) + (sparse_bytes(down) if Down.sparse else 0)
-        ledger.bytes_down += len(order.cohort.members) * each
-        for work in works:
-            ledger.gradients += work.gradients
-            ledger.bytes_up += self._size * len(Up.whole) * len(work.senders)
-            if Up.sparse and work.up is not None:
-                ledger.bytes_up += sparse_bytes(work.up)
+        self.ledger.book(order, down, works, self._size)
 
 
 def _in_order(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:

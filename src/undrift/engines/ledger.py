@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
+
+from undrift.core.struct import Message
+from undrift.engines.codec import sparse_bytes
+from undrift.engines.order import Order
+from undrift.engines.work import Work
 
 Counters = dict[str, Any]
 """Numbers that JSON holds."""
@@ -29,6 +35,20 @@ class Ledger:
     """Clients whose work did not count, summed over rounds."""
     skipped: int = 0
     """Rounds that did not count."""
+
+    def book(self, order: Order, down: Message, works: Sequence[Work], size: int) -> None:
+        """Add a phase, with vectors of ``size`` bytes."""
+        Down, Up = order.phase.Down, order.phase.Up
+        self.syncs += 1
+        self.vectors_down += len(Down.vectors)
+        self.vectors_up += len(Up.vectors)
+        each = size * len(Down.whole) + (sparse_bytes(down) if Down.sparse else 0)
+        self.bytes_down += len(order.cohort.members) * each
+        for work in works:
+            self.gradients += work.gradients
+            self.bytes_up += size * len(Up.whole) * len(work.senders)
+            if Up.sparse and work.up is not None:
+                self.bytes_up += sparse_bytes(work.up)
 
     def counts(self) -> dict[str, int]:
         """All of it by name; without troubles, where there were none."""

@@ -1,0 +1,43 @@
+"""Whether the tensors of a saved run are those of a method on a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import torch
+
+from undrift.core.method import Method
+from undrift.core.problem import Facts, Problem
+
+
+def check_saved(
+    tensors: Mapping[str, torch.Tensor],
+    method: Method,
+    problem: Problem | Facts,
+    dtype: torch.dtype,
+    needed: Collection[str],
+) -> None:
+    """Raise ``ValueError`` unless tensors have the right names, shapes and type.
+
+    ``needed`` are the names of those that are always there, besides the server's.
+    """
+    server, client = method.Server, method.Client
+    required = {f"server.{n}" for n in server.vectors} | {*needed}
+    optional = {f"server.{n}" for n in server.scratch} | {f"scratch.{n}" for n in client.scratch}
+    optional |= {"scratch_members"} if client.scratch else set()
+    optional |= {name for name in tensors if name.startswith(("stale.", "late"))}
+    missing, extra = required - set(tensors), set(tensors) - required - optional
+    if missing or extra:
+        words = [f"missing {', '.join(sorted(missing))}"] if missing else []
+        words += [f"unknown {', '.join(sorted(extra))}"] if extra else []
+        name = type(method).__name__
+        raise ValueError(f"the saved state is not one of {name}: {'; '.join(words)}")
+    one, all_clients = (problem.dim,), (problem.clients, problem.dim)
+    shapes = {"server": one, "reduction": one, "client": all_clients}
+    shapes["client_previous"] = all_clients
+    for name, tensor in tensors.items():
+        shape = shapes.get(name.split(".")[0])
+        if shape is not None and tuple(tensor.shape) != shape:
+            raise ValueError(f"the saved {name} has shape {tuple(tensor.shape)}, not {shape}")
+        if shape is not None and tensor.dtype != dtype:
+            raise ValueError(f"the saved {name} is {tensor.dtype}, not {dtype}")
