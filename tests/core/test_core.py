@@ -49,7 +49,7 @@ def test_hyper_parameters_complain_all_at_once():
 
 
 def test_unknown_names_suggest_the_nearest():
-    problems = check("FedAvg", FedAvg, {"lrr": 1.0})
+    problems = check(FedAvg, {"lrr": 1.0})
     assert "did you mean lr?" in problems["lrr"]
     assert "missing" in problems["lr"]
     assert "did you mean Scaffold?" in unknown("method", "scafold", registry)

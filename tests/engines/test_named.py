@@ -23,9 +23,9 @@ def test_every_name_loads_an_engine():
 
 def test_options_are_declared_and_checked_like_any_parameters():
     assert dataclasses.asdict(registry["simulate"].options()) == {"store": "auto"}
-    assert check("simulate", registry["simulate"].options, {"store": "host"}) == {}
-    assert set(check("simulate", registry["simulate"].options, {"store": "cloud"})) == {"store"}
-    assert set(check("wire", registry["wire"].options, {"store": "host"})) == {"store"}
+    assert check(registry["simulate"].options, {"store": "host"}) == {}
+    assert set(check(registry["simulate"].options, {"store": "cloud"})) == {"store"}
+    assert set(check(registry["wire"].options, {"store": "host"})) == {"store"}
 
 
 def test_listing_engines_loads_no_torch():

@@ -101,7 +101,7 @@ def test_every_name_builds(name):
     problem = spec.build()
     assert problem.clients == spec.clients
     assert np.isfinite(problem.metrics(problem.start())["loss"])
-    assert check(name, kind, dataclasses.asdict(spec)) == {}
+    assert check(kind, dataclasses.asdict(spec)) == {}
 
 
 @pytest.mark.parametrize("name", catalog.registry)
@@ -174,7 +174,7 @@ def test_unknown_names(name, near):
 )
 def test_tables_are_checked(table, wrong):
     values = tomllib.loads(table)
-    assert set(check("quadratic", catalog.RandomQuadratic, values)) == wrong
+    assert set(check(catalog.RandomQuadratic, values)) == wrong
     if wrong:
         with pytest.raises(BadParameters, match=sorted(wrong)[0]):
             catalog.build("quadratic", **values)

@@ -85,7 +85,7 @@ class Sampling:
     dropout: Share = 0.0
 
     def __post_init__(self) -> None:
-        if problems := check("cohort", Sampling, vars(self)):
+        if problems := check(Sampling, vars(self)):
             raise BadParameters("cohort", problems)
 
     def refuse(self, clients: int) -> list[Refusal]:
@@ -146,6 +146,6 @@ def sampling(given: object) -> Sampling | None:
     if not isinstance(given, Mapping):
         text = f"{describe(size)}, or a table of {', '.join(hints(Sampling))}"
         raise BadParameters("cohort", {"cohort": not_allowed("cohort", given, text)})
-    if problems := check("cohort", Sampling, given):
+    if problems := check(Sampling, given):
         raise BadParameters("cohort", problems)
     return Sampling(**given)

@@ -58,7 +58,7 @@ class Fault:
     factor: Positive = 1e30
 
     def __post_init__(self) -> None:
-        problems = check("faults", Fault, vars(self))
+        problems = check(Fault, vars(self))
         if not problems and self.clients is not None and self.share is not None:
             problems = {"share": "give clients or a share of them, not both"}
         if not problems and self.kind == "label-noise":
@@ -95,7 +95,7 @@ class Judging:
     late: Literal["drop", "count"] = "drop"
 
     def __post_init__(self) -> None:
-        if problems := check("judge", Judging, vars(self)):
+        if problems := check(Judging, vars(self)):
             raise BadParameters("judge", problems)
 
 
@@ -212,7 +212,7 @@ def _fault(given: object) -> Fault:
         text = not_allowed("fault", given, "a table with a kind")
         raise BadParameters("faults", {"kind": text})
     table = {name: plain(value) for name, value in given.items()}
-    if problems := check("faults", Fault, table):
+    if problems := check(Fault, table):
         raise BadParameters("faults", problems)
     return Fault(**table)
 
@@ -228,6 +228,6 @@ def judging(given: object) -> Judging:
         text = not_allowed("judge", given, "a table of norm, patience and late")
         raise BadParameters("judge", {"judge": text})
     table = {name: plain(value) for name, value in given.items()}
-    if problems := check("judge", Judging, table):
+    if problems := check(Judging, table):
         raise BadParameters("judge", {f"judge.{field}": text for field, text in problems.items()})
     return Judging(**table)

@@ -166,7 +166,7 @@ class Method(Exchange):
 
     def __post_init__(self) -> None:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        problems = check(type(self).__name__, type(self), values, theory=True)
+        problems = check(type(self), values, theory=True)
         if not problems and not self.open_fields():
             problems = self.conditions()
         if problems:

@@ -45,7 +45,7 @@ class Optimiser:
     """Whether it has a weight decay of its own."""
 
     def __post_init__(self) -> None:
-        if problems := check(self.name, type(self), vars(self)):
+        if problems := check(type(self), vars(self)):
             raise BadParameters("local", problems)
 
     def refuse(self, weight_decay: float) -> list[Refusal]:

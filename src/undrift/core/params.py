@@ -230,7 +230,6 @@ def required(field: dataclasses.Field[object]) -> bool:
 
 
 def check(
-    owner: str,
     cls: type,
     values: Mapping[str, object],
     *,
@@ -274,7 +273,7 @@ def one_of(setting: str, given: object, registry: Mapping[str, type[T]], example
     if problem := not_named(setting, name, registry, example):
         raise BadParameters(setting, {setting: problem})
     kind = registry[str(name)]
-    if problems := check(str(name), kind, values, kind=f"parameter of {name}"):
+    if problems := check(kind, values, kind=f"parameter of {name}"):
         raise BadParameters(setting, problems)
     return kind(**values)
 

@@ -49,7 +49,7 @@ class Robust:
     """Starts from its last result, which is part of the state of a run."""
 
     def __post_init__(self) -> None:
-        if problems := check(self.name, type(self), vars(self)):
+        if problems := check(type(self), vars(self)):
             raise BadParameters("reduction", problems)
 
     @property

@@ -40,7 +40,7 @@ class Schedule:
     warmup: Natural = 0
 
     def __post_init__(self) -> None:
-        problems = check(self.name, type(self), vars(self)) or self.conditions()
+        problems = check(type(self), vars(self)) or self.conditions()
         if problems:
             raise BadParameters("schedule", problems)
 

@@ -39,7 +39,7 @@ class Goal:
 
     def __post_init__(self) -> None:
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if problems := check(self.owner, type(self), values) or self.conditions():
+        if problems := check(type(self), values) or self.conditions():
             raise BadParameters(self.owner, problems)
 
     @property
@@ -178,7 +178,7 @@ def _made(cls: type[Rule], name: str, given: object, allowed: str) -> Rule | Non
     if not isinstance(given, Mapping):
         raise BadParameters(name, {name: not_allowed(name, given, allowed)})
     table = {field: plain(value) for field, value in given.items()}
-    problems = check(name, cls, table)
+    problems = check(cls, table)
     if not problems:
         try:
             return cls(**table)

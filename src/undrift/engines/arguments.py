@@ -48,8 +48,8 @@ def refusals(
     """
     mine = {name: value for name, value in given.items() if name in hints(own)}
     others = {n: v for n, v in given.items() if n not in {*mine, *TABLES, *PLANS}}
-    problems = not_methods(method, problem) | check("engine", Setting, others)
-    problems |= check("engine", own, mine)
+    problems = not_methods(method, problem) | check(Setting, others)
+    problems |= check(own, mine)
     if given.get("steps") == []:
         problems["steps"] = "steps = [] is not allowed: one number for all clients, or one for each"
     for name, read in TABLES.items():

@@ -94,7 +94,7 @@ class Objective:
 
     def __post_init__(self) -> None:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        if problems := check(type(self).__name__, type(self), values) or self.conditions():
+        if problems := check(type(self), values) or self.conditions():
             raise BadParameters(type(self).__name__, problems)
 
     def conditions(self) -> dict[str, str]:

@@ -75,7 +75,7 @@ def settle(
     }
     for method in methods:
         wrong |= refusals(method, problem, engine)
-    wrong |= {name: text for name, text in check("run", Settings, other).items() if name in other}
+    wrong |= {name: text for name, text in check(Settings, other).items() if name in other}
     if "device" not in wrong and (text := absent(values["device"])):
         wrong["device"] = text
     if values.get("seeds") is not None and values["seed"] != 0:
@@ -180,7 +180,7 @@ def _of_named(
     except ValueError as error:
         return {"problem": str(error)}
     values: Values = {**preset, **parameters}
-    wrong = check(problem, kind, values)
+    wrong = check(kind, values)
     for name in parameters.keys() - hints(kind).keys():
         own = [name for name in hints(kind) if name != "seed"]
         wrong[name] = unknown(f"setting or parameter of {problem}", name, [*own, *settings])

@@ -145,7 +145,7 @@ class Reader:
         if isinstance(given["engine"], dict):
             options = {"name": "simulate"} | given["engine"]
             given["engine"] = options.pop("name")
-            if wrong := check("", Settings, {"engine": given["engine"]}).get("engine"):
+            if wrong := check(Settings, {"engine": given["engine"]}).get("engine"):
                 self.complain(("engine", "name"), wrong)
                 del given["engine"]
         names = [*SETTINGS, "problem", "network", "data", "method"]

@@ -66,7 +66,7 @@ def made(name: str, **parameters: object) -> Named:
     """The parameters of a problem by name, checked."""
     kind, preset = find(name)
     values = preset | parameters
-    if problems := check(name, kind, values):
+    if problems := check(kind, values):
         raise BadParameters(name, problems)
     make: Callable[..., Named] = kind
     return make(**values)

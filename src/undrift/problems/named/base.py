@@ -49,7 +49,7 @@ class Named:
             registry[cls.name] = cls
 
     def __post_init__(self) -> None:
-        if problems := check(self.name, type(self), vars(self)) or self.conditions():
+        if problems := check(type(self), vars(self)) or self.conditions():
             raise BadParameters(self.name, problems)
 
     def conditions(self) -> dict[str, str]:

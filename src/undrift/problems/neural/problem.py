@@ -132,7 +132,7 @@ class Neural(Problem):
         training: bool = False,
     ):
         options = {"stacked": stacked, "compiled": compiled, "training": training}
-        if wrong := check("Neural", Options, options):
+        if wrong := check(Options, options):
             raise BadParameters("Neural", wrong)
         refuse_precision(precision, torch.float32)
         with about("Neural", "module"):
