@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from undrift.core.params import (
     BadParameters,
+    BelowOne,
     Count,
-    Range,
     Refusal,
     check,
     describe,
@@ -22,12 +22,6 @@ from undrift.core.streams import Streams
 
 if TYPE_CHECKING:
     import numpy as np
-
-    Share = float
-else:
-    from typing import Annotated
-
-    Share = Annotated[float, Range(0, 1, open_high=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +76,7 @@ class Sampling:
     sampling: Literal["fixed", "bernoulli"] = "fixed"
     pool: Count | None = None
     renew: Count = 1
-    dropout: Share = 0.0
+    dropout: BelowOne = 0.0
 
     def __post_init__(self) -> None:
         if problems := check(Sampling, vars(self)):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from undrift.core.params import (
     BadParameters,
+    BelowOne,
     NonNegative,
     Positive,
-    Range,
     Refusal,
     check,
     one_of,
@@ -22,12 +22,6 @@ from undrift.core.params import (
 
 if TYPE_CHECKING:
     from undrift.core.struct import Vec
-
-    BelowOne = float
-else:
-    from typing import Annotated
-
-    BelowOne = Annotated[float, Range(0, 1, open_high=True)]
 
 Move = Callable[["Vec", "Vec"], "Vec"]
 """The next point from a point and what SGD would follow there; it writes over neither."""

@@ -78,6 +78,7 @@ if typing.TYPE_CHECKING:
     NonNegative = float
     Fraction = float
     Probability = float
+    BelowOne = float
     Count = int
     Natural = int
 else:
@@ -96,6 +97,7 @@ else:
     NonNegative = Annotated[float, Range(0)]
     Fraction = Annotated[float, Range(0, 1)]
     Probability = Annotated[float, Range(0, 1, open_low=True)]
+    BelowOne = Annotated[float, Range(0, 1, open_high=True)]
     Count = Annotated[int, Range(1)]
     Natural = Annotated[int, Range(0)]
 
