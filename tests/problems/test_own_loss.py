@@ -242,13 +242,14 @@ def test_targets_that_are_ignored_or_weighted_are_counted_as_torch_does(
         made = problem(train, (X.float(), targets))
         row = made.metrics(made.start())
         assert (row["loss"], row["accuracy"]) == pytest.approx(want(everyone, targets), rel=1e-5)
-        each = [want(part, train)[0] for part in SPLIT]
-        assert row["train_loss"] == pytest.approx(np.mean(each), rel=1e-5)
+        each = np.mean([want(part, train) for part in SPLIT], axis=0)
+        assert (row["train_loss"], row["train_accuracy"]) == pytest.approx(each, rel=1e-5)
     made = problem(nothing, [(X[p].float(), nothing[p]) for p in SPLIT])
     row, each = made.metrics(made.start()), made.client_metrics(made.start())
     assert (row["loss"], row["accuracy"]) == pytest.approx(want(everyone, nothing), rel=1e-5)
     known = [want(part, nothing) for part in SPLIT[1:]]
-    assert row["train_loss"] == pytest.approx(np.mean([loss for loss, _ in known]), rel=1e-5)
+    trained = row["train_loss"], row["train_accuracy"]
+    assert trained == pytest.approx(np.mean(known, axis=0), rel=1e-5)
     assert each["loss"][0].isnan() and each["accuracy"][0].isnan()
     found = torch.stack([each["loss"], each["accuracy"]], 1)[1:]
     np.testing.assert_allclose(found, known, rtol=1e-5)
@@ -355,6 +356,52 @@ def test_a_metric_may_say_how_much_each_number_counts():
     )
     want = np.average((out - aim)[:, 0], weights=weights)
     assert many.metrics(x)["late"] == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize("passes", [512, 7])
+@pytest.mark.parametrize("what", ["mse", "own that compares samples"])
+def test_on_training_samples_each_client_has_one_weighted_mean(what, passes, monkeypatch):
+    def large(outputs, targets):
+        counts = (targets > 0.5).double().sum(1)
+        return (outputs - targets).abs().mean(1), counts
+
+    monkeypatch.setattr(measure, "PASS", passes)
+    targets = NUMBERS.clone()
+    targets[SPLIT[1]] -= 10  # nothing of this client counts
+    module, _, loss, _ = LOSSES[what]
+    problem = Neural(module(), (X, targets), SPLIT, loss=loss, metrics=[large, "mae"])
+    problem = problem.to(torch.float64, CPU)
+    x = points(problem)[0]
+    out, aim = rows_of(problem, x, targets)
+    away, counts = np.abs(out - aim).mean(1), (aim > 0.5).sum(1)
+    means = [np.average(away[p], weights=counts[p]) for p in SPLIT if counts[p].any()]
+    assert len(means) == len(SPLIT) - 1
+    row = problem.metrics(x)
+    assert row["train_large"] == pytest.approx(np.mean(means), rel=1e-12)
+    assert row["train_mae"] == pytest.approx(np.mean([away[p].mean() for p in SPLIT]), rel=1e-12)
+    parts = [problem.partial_metrics(x, np.array(some)) for some in ([2, 0], [1, 3])]
+    assert problem.combine(parts, x) == pytest.approx(row, rel=1e-12)
+    assert problem.of_pieces(problem.pieces(x), x) == row
+
+
+def test_weights_that_are_not_numbers_are_the_metrics_own_trouble():
+    def odd(outputs, targets):
+        first = (targets == 0).to(outputs.dtype)
+        return first, first / first
+
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
+    wanted = {"accuracy": "accuracy", "odd": odd}
+    options = {"loss": loss, "test": (X.float(), CLASSES), "training": True}
+    alone, beside = (
+        Neural(plain(), (X.float(), CLASSES), SPLIT, metrics=metrics, **options)
+        for metrics in (["accuracy"], wanted)
+    )
+    row = beside.metrics(beside.start())
+    assert np.isnan(row.pop("odd")) and np.isnan(row.pop("train_odd"))
+    assert row == alone.metrics(alone.start())
+    with torch.no_grad():
+        want = loss(plain()(X.float()), CLASSES).item()
+    assert row["loss"] == pytest.approx(want, rel=1e-5)
 
 
 def test_metrics_of_classes_may_be_chosen():

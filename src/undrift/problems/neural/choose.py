@@ -80,7 +80,7 @@ def choose(
             )
         judge = _judge(own, wanted, output, rows.y)
     with about("Neural", "metrics"):
-        try_metrics(judge.metrics, output, rows.y, count(rows.y))
+        judge.counted |= try_metrics(judge.metrics, output, rows.y, count(rows.y))
     if placed.samples.test is not None:
         with about("Neural", "test", "test data: "):
             _try_test(placed, local, judge)

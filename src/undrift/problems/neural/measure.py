@@ -35,7 +35,8 @@ Metric = Callable[[Output, Output], Values]
 class Judge:
     """A loss and metrics, by name.
 
-    A loss that compares samples sees those of a client ``alone``; a ``counted`` one gives totals.
+    A loss that compares samples sees those of a client ``alone``. Of those that are ``counted`` a
+    mean is a sum over counts; of the others every sample counts alike.
     """
 
     def __init__(
@@ -43,21 +44,28 @@ class Judge:
         loss: Callable[[Output, Output], Values],
         metrics: Mapping[str, Metric],
         alone: bool = False,
-        counted: bool = False,
+        counted: frozenset[str] = frozenset(),
     ):
         self.loss, self.metrics, self.alone, self.counted = loss, dict(metrics), alone, counted
         self.names = ("loss", *metrics)
         self.roots = {name for name, metric in metrics.items() if metric is root_mean_square}
 
     @classmethod
-    def of(cls, own: OwnLoss, metrics: Mapping[str, Metric]) -> Judge:
-        return cls(own.values, metrics, own.alone, own.counted)
+    def of(
+        cls, own: OwnLoss, metrics: Mapping[str, Metric], counted: frozenset[str] = frozenset()
+    ) -> Judge:
+        return cls(own.values, metrics, own.alone, counted | {"loss"} if own.counted else counted)
+
+    @property
+    def by_counts(self) -> list[int]:
+        """The columns of those that are counted."""
+        return [k for k, name in enumerate(self.names) if name in self.counted]
 
     def columns(self, outputs: Output, targets: Output) -> Columns:
         found: list[Values] = [self.loss(outputs, targets)]
         found += [metric(outputs, targets) for metric in self.metrics.values()]
         values, counts = (torch.stack(part, -1) for part in zip(*map(_totals, found), strict=True))
-        return values, counts if any(isinstance(v, tuple) for v in found) else None
+        return values, counts if self.counted else None
 
     def means(self, totals: Tensor) -> dict[str, float]:
         """What :func:`added` has found, by name."""
@@ -95,8 +103,8 @@ class Judged(NamedTuple):
     numbers: np.ndarray
     weights: np.ndarray
     passes: list[slice]
-    alike: list[int] | None = None
-    """How many passes each part has, where a loss of totals is the mean of the parts' losses."""
+    passes_of_parts: list[int] | None = None
+    """How many passes each part has, where a mean by counts is the mean of the parts' means."""
 
     @classmethod
     def of(
@@ -108,13 +116,13 @@ class Judged(NamedTuple):
         device: torch.device,
         alike: bool = False,
     ) -> Judged:
-        """Every sample of ``parts[i]`` weighs ``weights[i]``; where a loss must be ``alone``, no
-        pass has samples of several parts, whose losses may count ``alike``.
+        """Every sample of ``parts[i]`` weighs ``weights[i]``; where a loss must be ``alone``, or
+        the means of parts by counts count ``alike``, no pass has samples of several parts.
         """
         sizes = [len(part) for part in parts]
         each = np.repeat(np.asarray(weights, dtype=float), sizes)
         size = PASS if device.type == "cpu" else 10 * PASS
-        passes = _pieces(sizes if alone else [sum(sizes)], size)
+        passes = _pieces(sizes if alone or alike else [sum(sizes)], size)
         of_parts = [-(-n // size) for n in sizes] if alike else None
         return cls(table, np.concatenate([NOBODY, *parts]), each, passes, of_parts)
 
@@ -129,7 +137,7 @@ def judged(
     which: slice = slice(None),
 ) -> Tensor:
     """Weighted sums ``[P, 2 k]`` of every forward pass, or of some: of what ``judge`` finds, and of
-    how much it counts, NaN where each sample counts alike.
+    how much it counts, where that is counted.
     """
     found = [torch.zeros(0, 2 * len(judge.names), dtype=torch.float64, device=device)]
     for piece in given.passes[which]:
@@ -139,7 +147,7 @@ def judged(
         x, targets = prepare(given.table.take(chosen))
         values, counts = judge.columns(model(x), targets)
         total = share @ values
-        counted = torch.full_like(total, torch.nan) if counts is None else share @ counts
+        counted = torch.zeros_like(total) if counts is None else share @ counts
         found.append(torch.cat([total, counted]).unsqueeze(0))
     return torch.cat(found)
 
@@ -170,20 +178,22 @@ def of_each_part(
     return {name: v.sqrt() if name in judge.roots else v for name, v in means.items()}
 
 
-def added(pieces: Tensor, given: Judged) -> Tensor:
+def added(pieces: Tensor, judge: Judge, given: Judged) -> Tensor:
     """The sums of all passes, one after another, and how much they count: ``[2, k]``."""
     totals = torch.zeros(pieces.shape[1], dtype=torch.float64, device=pieces.device)
     for piece in pieces:
         totals += piece
     totals = totals.view(2, -1)
-    if not len(pieces) or bool(totals[1].isnan().any()):
-        totals[1] = given.weights.sum()
-    elif given.alike is not None:
-        loss = pieces[:, [0, totals.shape[1]]]
-        lengths = torch.tensor(given.alike, device=pieces.device)
-        sums, counts = torch.segment_reduce(loss, "sum", lengths=lengths).unbind(1)
-        known = counts > 0
-        totals[0, 0], totals[1, 0] = (sums[known] / counts[known]).sum(), known.sum()
+    size = totals.shape[1]
+    for k in set(range(size)) - set(judge.by_counts):
+        totals[1, k] = given.weights.sum()
+    if given.passes_of_parts is not None:
+        lengths = torch.tensor(given.passes_of_parts, device=pieces.device)
+        for k in judge.by_counts:
+            of_parts = torch.segment_reduce(pieces[:, [k, size + k]], "sum", lengths=lengths)
+            sums, counts = of_parts.unbind(1)
+            known = counts != 0
+            totals[0, k], totals[1, k] = (sums[known] / counts[known]).sum(), known.sum()
     return totals
 
 
@@ -296,8 +306,12 @@ def _misnamed(name: object) -> str:
 
 def try_metrics(
     metrics: Mapping[str, Metric], outputs: Output, targets: Output, count: int
-) -> None:
-    """Refuse a metric that does not give a number for each of these ``count`` samples."""
+) -> frozenset[str]:
+    """Refuse a metric that does not give a number for each of these ``count`` samples.
+
+    Returns those that give weights, or counts, as well.
+    """
+    counted = set[str]()
     for name, metric in metrics.items():
         like = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
         if metric in COMPARING and not (like and outputs.shape == targets.shape):
@@ -323,6 +337,8 @@ def try_metrics(
                 f"the metric {name} gives a tuple of {len(found)}; make it give a tensor, or a "
                 "pair of numbers and their weights"
             )
+        if isinstance(found, tuple):
+            counted.add(name)
         for values in found if isinstance(found, tuple) else (found,):
             if not isinstance(values, Tensor) or tuple(values.shape) != (count,):
                 got = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
@@ -330,6 +346,7 @@ def try_metrics(
                     f"the metric {name} gives {got} for {count} samples; make it give a tensor "
                     "with one number for each: their mean is taken here"
                 )
+    return frozenset(counted)
 
 
 def _best(logits: Tensor, labels: Tensor) -> Tensor:

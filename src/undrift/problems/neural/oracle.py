@@ -92,7 +92,7 @@ class Placed:
         )
         if isinstance(self.objective, OwnLoss):
             loss = there.objective = self.objective.to(dtype, device)
-            there.judge = Judge.of(loss, self.judge.metrics)
+            there.judge = Judge.of(loss, self.judge.metrics, self.judge.counted)
         return there
 
     @property

@@ -309,7 +309,7 @@ class Neural(Problem):
         sums, sets = {}, self._sets(self._test())
         for name, given_set in sets.items():
             own, pieces = pieces[: len(given_set.passes)], pieces[len(given_set.passes) :]
-            sums[name] = added(own, given_set)
+            sums[name] = added(own, self.placed.judge, given_set)
         return self._means(sums)
 
     def _sets(self, test: Judged | None, members: np.ndarray | None = None) -> dict[str, Judged]:
@@ -333,13 +333,15 @@ class Neural(Problem):
         parts = [self.parts[i] for i in self._chosen(members)]
         weights, judge = [1 / len(part) for part in parts], self.placed.judge
         table = self.placed.samples.train
-        return Judged.of(table, parts, weights, judge.alone, self.device, alike=judge.counted)
+        alike = bool(judge.counted)
+        return Judged.of(table, parts, weights, judge.alone, self.device, alike)
 
     def _chosen(self, members: np.ndarray | None) -> Sequence[int]:
         return range(self.clients) if members is None else members.tolist()
 
     def _measured(self, x: Tensor, sets: Mapping[str, Judged]) -> Sums:
-        return {name: added(self._judged(x, one), one) for name, one in sets.items()}
+        judge = self.placed.judge
+        return {name: added(self._judged(x, one), judge, one) for name, one in sets.items()}
 
     def _judged(self, x: Tensor, given_set: Judged, which: slice = slice(None)) -> Tensor:
         """Measures the network with the weights ``x``."""
