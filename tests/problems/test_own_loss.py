@@ -473,6 +473,11 @@ def single(outputs=1):
     return net(lambda: nn.Linear(4, outputs))
 
 
+class Squeezed(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).squeeze()
+
+
 def make(module=plain, targets=NUMBERS, loss=F.mse_loss, **options):
     return lambda: Neural(module(), (X, targets), SPLIT, loss=loss, **options)
 
@@ -550,6 +555,14 @@ REFUSED = {
         make(targets=CLASSES, loss=focal, metrics=["mse"]),
         r"mse compares .* same shape, not float32 \[n, 3\] with int64 \[n\]",
     ),
+    "a metric that loses the axis of samples": (
+        make(metrics={"mine": lambda o, t: (o - t)[:, :1].squeeze()}),
+        r"the metric mine gives \[\] for one sample; .* .squeeze\(1\)",
+    ),
+    "a network that loses the axis of samples": (
+        make(lambda: Squeezed(4, 1), NUMBERS[:, 0]),
+        r"the network gives \[\] for one sample and \[2\] for 2; .* .squeeze\(1\)",
+    ),
     "accuracy of measurements": (
         make(metrics=["accuracy"]),
         "accuracy needs targets that are classes",
@@ -563,6 +576,43 @@ def test_refused_in_one_sentence(what):
     with pytest.raises((ValueError, TypeError), match=sentence) as error:
         refused()
     assert "\n" not in str(error.value)
+
+
+def fussy(outputs, targets):
+    """A metric of up to twenty samples."""
+    return None if len(targets) > 20 else targets[:, 0]
+
+
+def short(outputs, targets):
+    return targets[:20, 0]
+
+
+def failing(outputs, targets):
+    return (outputs - targets)[:, 0] if len(targets) <= 20 else outputs @ targets
+
+
+def undecided(outputs, targets):
+    values = targets[:, 0]
+    return values if len(values) <= 20 else (values, values)
+
+
+@pytest.mark.parametrize("metric", [fussy, short, failing, undecided])
+def test_a_metric_that_goes_wrong_later_is_named(metric):
+    problem = make(metrics=[metric], test=(X, NUMBERS))()
+    with pytest.raises(BadParameters) as error:
+        problem.metrics(problem.start())
+    assert metric.__name__ in error.value.problems["metrics"]
+
+
+@pytest.mark.parametrize("late", [lambda o, t: None, lambda o, t: (o - t).square()])
+def test_a_loss_that_goes_wrong_later_is_named(late):
+    def tired(outputs, targets):
+        return F.mse_loss(outputs, targets) if len(targets) <= 20 else late(outputs, targets)
+
+    problem = make(loss=tired, test=(X, NUMBERS))()
+    with pytest.raises(BadParameters) as error:
+        problem.metrics(problem.start())
+    assert "tired" in error.value.problems["loss"]
 
 
 def test_nothing_is_said_aloud():

@@ -66,6 +66,7 @@ def choose(
         if names is not None:
             for logits in (trained, output):
                 given.refuse_logits(logits, count(rows.x), len(names))
+        single = _single(network, rows, output)
     classes = _classes(output, rows.y) if names is None else names
     usual = classes and losses.plain_cross_entropy(loss, [placed.samples.train.y, *_judged(placed)])
     wanted = None if metrics is None else _chosen(metrics)
@@ -80,7 +81,8 @@ def choose(
             )
         judge = _judge(own, wanted, output, rows.y)
     with about("Neural", "metrics"):
-        judge.counted |= try_metrics(judge.metrics, output, rows.y, count(rows.y))
+        judge.counted |= try_metrics(judge.metrics, output, rows.y)
+        try_metrics(judge.metrics, single, rows.mapped(lambda v: v[:1]).y)
     if placed.samples.test is not None:
         with about("Neural", "test", "test data: "):
             _try_test(placed, local, judge)
@@ -96,7 +98,7 @@ def _try_test(placed: Placed, local: LocalLoss, judge: Judge) -> None:
         losses.own(local.function, output, rows.y, None if table is None else table.y)
     elif not _classes(output, rows.y):
         _refuse_targets(type(local).__name__, True, output, rows.y)
-    try_metrics(judge.metrics, output, rows.y, count(rows.y))
+    try_metrics(judge.metrics, output, rows.y)
 
 
 def _try_tokens(placed: Placed) -> None:
@@ -132,6 +134,17 @@ def _outputs(network: FlatNetwork, rows: Rows) -> tuple[object, object]:
     )
     given.refuse_memory(network.net, network.own(training=True))
     return output, trained
+
+
+def _single(network: FlatNetwork, rows: Rows, output: object) -> object:
+    """What the network makes of the first sample by itself; ``output`` is that of two."""
+    single = network.trial(rows.mapped(lambda v: v[:1]).x, training=False)
+    if isinstance(single, Tensor) and isinstance(output, Tensor) and single.dim() != output.dim():
+        raise ValueError(
+            f"the network gives {list(single.shape)} for one sample and {list(output.shape)} for "
+            f"{len(output)}; keep the first axis, as by .squeeze(1) in the place of .squeeze()"
+        )
+    return single
 
 
 def _classes(output: object, targets: Fields) -> tuple[str, ...]:

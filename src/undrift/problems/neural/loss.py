@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from undrift.core.params import about
 from undrift.data.files import brief
 from undrift.objectives.base import Batch, Need, Network, Objective, Others
 from undrift.problems.neural.table import Fields, Output, count, leaves, mapped, shown
@@ -96,7 +97,8 @@ class OwnLoss:
         if self.settings is not None and isinstance(targets, Tensor):
             return _totals(self.settings, outputs, targets)
         if self.each is None:
-            return self.function(outputs, targets).expand(count(targets))
+            with about("Neural", "loss"):
+                return _number(self.name, self.function(outputs, targets)).expand(count(targets))
         return _means(self.each(outputs, targets))
 
     def to(self, dtype: torch.dtype, device: torch.device) -> OwnLoss:
@@ -177,8 +179,8 @@ def plain_cross_entropy(function: object, everything: Sequence[Fields | None]) -
     return not smooth and _alike(function, everything)
 
 
-def refuse_value(name: str, value: object, counts: bool = True) -> None:
-    """Refuse what is not one number; where no target ``counts`` there is none."""
+def _number(name: str, value: object) -> Tensor:
+    """What a loss returns; refused unless that is one number."""
     if not isinstance(value, Tensor):
         raise TypeError(
             f"{name} returns a {type(value).__name__}; make it return a tensor, without .item()"
@@ -190,6 +192,12 @@ def refuse_value(name: str, value: object, counts: bool = True) -> None:
             f"{name} returns {list(value.shape)} numbers; make it return one, the mean over the "
             "samples"
         )
+    return value
+
+
+def refuse_value(name: str, found: object, counts: bool = True) -> None:
+    """Refuse what cannot be minimised; where no target ``counts`` there is no number."""
+    value = _number(name, found)
     if not value.requires_grad:
         raise ValueError(
             f"{name} does not depend on the network's weights: nothing to train; compute it from "

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from undrift.core.params import BadParameters, unknown
+from undrift.core.params import BadParameters, about, unknown
 from undrift.core.problem import taken
 from undrift.data.files import brief
 from undrift.problems.neural.loss import IGNORED, OwnLoss, Totals, called
-from undrift.problems.neural.table import Fields, Output, Rows, Table, shown, versions
+from undrift.problems.neural.table import Fields, Output, Rows, Table, count, shown, versions
 
 PASS = 512
 """Samples per forward pass on a CPU; ten times as many on a GPU."""
@@ -62,8 +62,16 @@ class Judge:
         return [k for k, name in enumerate(self.names) if name in self.counted]
 
     def columns(self, outputs: Output, targets: Output) -> Columns:
-        found: list[Values] = [self.loss(outputs, targets)]
-        found += [metric(outputs, targets) for metric in self.metrics.values()]
+        found, total = [self.loss(outputs, targets)], count(targets)
+        for name, metric in self.metrics.items():
+            with about("Neural", "metrics"):
+                values = _found(name, metric, outputs, targets, total)
+                if isinstance(values, tuple) != (name in self.counted):
+                    raise ValueError(
+                        f"the metric {name} gives weights for some samples and none for others; "
+                        "make it give them always"
+                    )
+            found.append(values)
         values, counts = (torch.stack(part, -1) for part in zip(*map(_totals, found), strict=True))
         return values, counts if self.counted else None
 
@@ -304,10 +312,8 @@ def _misnamed(name: object) -> str:
     return taken(name)
 
 
-def try_metrics(
-    metrics: Mapping[str, Metric], outputs: Output, targets: Output, count: int
-) -> frozenset[str]:
-    """Refuse a metric that does not give a number for each of these ``count`` samples.
+def try_metrics(metrics: Mapping[str, Metric], outputs: Output, targets: Fields) -> frozenset[str]:
+    """Refuse a metric that does not give a number for each of these samples.
 
     Returns those that give weights, or counts, as well.
     """
@@ -320,33 +326,40 @@ def try_metrics(
                 f"with {shown(targets)}; give a function of yours, or another metric"
             )
         before = versions(outputs, targets)
-        try:
-            found = metric(outputs, targets)
-        except Exception as error:  # a user's function may fail in any way
-            raise ValueError(
-                f"the metric {name} fails: {brief(error)}; it is called as metric(outputs, "
-                f"targets), with {shown(outputs)} and {shown(targets)}"
-            ) from error
+        found = _found(name, metric, outputs, targets, count(targets))
         if versions(outputs, targets) != before:
             raise ValueError(
                 f"the metric {name} writes to its outputs or targets, which others need too; "
                 "compute without operations in place"
             )
-        if isinstance(found, tuple) and len(found) != 2:
-            raise ValueError(
-                f"the metric {name} gives a tuple of {len(found)}; make it give a tensor, or a "
-                "pair of numbers and their weights"
-            )
         if isinstance(found, tuple):
             counted.add(name)
-        for values in found if isinstance(found, tuple) else (found,):
-            if not isinstance(values, Tensor) or tuple(values.shape) != (count,):
-                got = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
-                raise ValueError(
-                    f"the metric {name} gives {got} for {count} samples; make it give a tensor "
-                    "with one number for each: their mean is taken here"
-                )
     return frozenset(counted)
+
+
+def _found(name: str, metric: Metric, outputs: Output, targets: Fields, total: int) -> Values:
+    """What a metric gives for so many samples; refused unless that is a number for each."""
+    try:
+        found = metric(outputs, targets)
+    except Exception as error:  # a user's function may fail in any way
+        raise ValueError(
+            f"the metric {name} fails: {brief(error)}; it is called as metric(outputs, "
+            f"targets), with {shown(outputs)} and {shown(targets)}"
+        ) from error
+    if isinstance(found, tuple) and len(found) != 2:
+        raise ValueError(
+            f"the metric {name} gives a tuple of {len(found)}; make it give a tensor, or a "
+            "pair of numbers and their weights"
+        )
+    for values in found if isinstance(found, tuple) else (found,):
+        if not isinstance(values, Tensor) or tuple(values.shape) != (total,):
+            got = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            samples = "one sample" if total == 1 else f"{total} samples"
+            remedy = "make it give a tensor with one number for each: their mean is taken here"
+            if total == 1 and isinstance(values, Tensor) and not values.dim():
+                remedy = "make it give [1], as by .squeeze(1) in the place of .squeeze()"
+            raise ValueError(f"the metric {name} gives {got} for {samples}; {remedy}")
+    return found
 
 
 def _best(logits: Tensor, labels: Tensor) -> Tensor:
