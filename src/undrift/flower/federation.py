@@ -254,7 +254,7 @@ def _sums(given: Sums, nobody: Sums) -> Sums:
 
 
 def _metrics(
-    table: Mapping[str, Any], samples: int, others: Mapping[str, float] | None
+    table: Mapping[str, object], samples: int, others: Mapping[str, float] | None
 ) -> dict[str, float]:
     """What a node says of its own data; refused unless it has as many samples as at first, and
     numbers under the names that others have. They may be infinite or NaN, where the model is bad.
