@@ -550,7 +550,7 @@ REFUSED = {
         make(metrics={"mine": lambda o, t: (o - t).mean()}),
         r"the metric mine gives \[\] for 2 samples; .* one number for each",
     ),
-    "a metric that fails": (make(metrics={"mine": lambda o, t: o @ t}), "the metric mine fails: "),
+    "a metric that fails": (make(metrics={"mine": lambda o, t: o @ t}), "the metric mine does not"),
     "a metric of other shapes": (
         make(targets=CLASSES, loss=focal, metrics=["mse"]),
         r"mse compares .* same shape, not float32 \[n, 3\] with int64 \[n\]",
@@ -576,6 +576,31 @@ def test_refused_in_one_sentence(what):
     with pytest.raises((ValueError, TypeError), match=sentence) as error:
         refused()
     assert "\n" not in str(error.value)
+
+
+class Tied(nn.Linear):
+    """Has a tensor that is no buffer."""
+
+    def __init__(self):
+        super().__init__(4, 3)
+        self.table = torch.ones(3, 3)
+
+    def forward(self, x):
+        return super().forward(x) @ self.table
+
+
+def test_what_does_not_follow_to_another_precision_is_refused_when_a_problem_is_placed():
+    weights = torch.ones(3)
+    closed = make(targets=CLASSES, loss=lambda o, t: F.cross_entropy(o, t, weights))
+    metric = make(metrics={"mine": lambda o, t: (o @ weights.unsqueeze(1)).squeeze(1)})
+    for field, problem in (("loss", closed), ("metrics", metric), ("module", make(Tied))):
+        with pytest.raises(BadParameters) as error:
+            problem().to(torch.float64, CPU)
+        assert [*error.value.problems] == [field]
+    by_partial = make(targets=CLASSES, loss=functools.partial(F.cross_entropy, weight=weights))
+    followed = make(targets=CLASSES, loss=lambda o, t: F.cross_entropy(o, t, weights.to(o)))
+    for problem in (by_partial, followed):
+        assert problem().to(torch.float64, CPU).dtype == torch.float64
 
 
 def fussy(outputs, targets):

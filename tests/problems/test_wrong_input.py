@@ -487,7 +487,7 @@ METRICS = {
     ),
     "one that fails": (
         lambda: numbers(metrics={"m": lambda o: o}),
-        r"fails: .*called as metric\(outputs, targets\)",
+        r"does not take .*called as metric\(outputs, targets\)",
     ),
     "in place": (
         lambda: numbers(metrics={"m": lambda o, t: o.sub_(t)[:, 0]}),

@@ -90,6 +90,29 @@ def choose(
     return Choice(local, judge, classes if _in_range(placed, len(classes)) else ())
 
 
+def try_placed(placed: Placed) -> None:
+    """Refuse what does not work in the precision and on the device that all was moved to."""
+    rows, judge = placed.few(), placed.judge
+    where = f"in {str(placed.dtype).removeprefix('torch.')} on {placed.device}: "
+    with about("Neural", "module", where):
+        output = placed.network.trial(rows.x, training=False, moved=True)
+    if isinstance(placed.objective, OwnLoss):
+        with about("Neural", "loss", where), torch.no_grad():
+            try:
+                placed.objective.function(output, rows.y)
+            except Exception as error:  # a user's function may fail in any way
+                losses.refuse_failed(placed.objective.name, error, output, rows.y, HELD)
+    with about("Neural", "metrics", where), torch.no_grad():
+        try_metrics(judge.metrics, output, rows.y, HELD)
+
+
+HELD = (
+    "a tensor that a function holds stays as it was: write tensor.to(outputs), or give it by "
+    "functools.partial to a loss"
+)
+"""What to do where a function does not follow to another precision or device."""
+
+
 def _try_test(placed: Placed, local: LocalLoss, judge: Judge) -> None:
     """Refuse test samples that are not of the same kind."""
     rows, table = placed.few(test=True), placed.samples.test

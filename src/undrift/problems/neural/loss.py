@@ -209,11 +209,17 @@ def refuse_value(name: str, found: object, counts: bool = True) -> None:
         )
 
 
-def refuse_failed(name: str, error: Exception, outputs: object, targets: object) -> NoReturn:
+def refuse_failed(
+    name: str,
+    error: Exception,
+    outputs: object,
+    targets: object,
+    remedy: str = "it is called as loss(outputs, targets)",
+) -> NoReturn:
     """A loss that cannot be computed, or not differentiated."""
     raise ValueError(
         f"{name} does not take outputs {shown(outputs)} and targets {shown(targets)}: "
-        f"{brief(error)}; it is called as loss(outputs, targets)"
+        f"{brief(error)}; {remedy}"
     ) from error
 
 

@@ -312,10 +312,15 @@ def _misnamed(name: object) -> str:
     return taken(name)
 
 
-def try_metrics(metrics: Mapping[str, Metric], outputs: Output, targets: Fields) -> frozenset[str]:
+CALLED = "it is called as metric(outputs, targets)"
+
+
+def try_metrics(
+    metrics: Mapping[str, Metric], outputs: Output, targets: Fields, remedy: str = CALLED
+) -> frozenset[str]:
     """Refuse a metric that does not give a number for each of these samples.
 
-    Returns those that give weights, or counts, as well.
+    ``remedy`` is what to do about one that fails. Returns those that give weights, or counts, too.
     """
     counted = set[str]()
     for name, metric in metrics.items():
@@ -326,7 +331,7 @@ def try_metrics(metrics: Mapping[str, Metric], outputs: Output, targets: Fields)
                 f"with {shown(targets)}; give a function of yours, or another metric"
             )
         before = versions(outputs, targets)
-        found = _found(name, metric, outputs, targets, count(targets))
+        found = _found(name, metric, outputs, targets, count(targets), remedy)
         if versions(outputs, targets) != before:
             raise ValueError(
                 f"the metric {name} writes to its outputs or targets, which others need too; "
@@ -337,14 +342,21 @@ def try_metrics(metrics: Mapping[str, Metric], outputs: Output, targets: Fields)
     return frozenset(counted)
 
 
-def _found(name: str, metric: Metric, outputs: Output, targets: Fields, total: int) -> Values:
+def _found(
+    name: str,
+    metric: Metric,
+    outputs: Output,
+    targets: Fields,
+    total: int,
+    remedy: str = CALLED,
+) -> Values:
     """What a metric gives for so many samples; refused unless that is a number for each."""
     try:
         found = metric(outputs, targets)
     except Exception as error:  # a user's function may fail in any way
         raise ValueError(
-            f"the metric {name} fails: {brief(error)}; it is called as metric(outputs, "
-            f"targets), with {shown(outputs)} and {shown(targets)}"
+            f"the metric {name} does not take outputs {shown(outputs)} and targets "
+            f"{shown(targets)}: {brief(error)}; {remedy}"
         ) from error
     if isinstance(found, tuple) and len(found) != 2:
         raise ValueError(

@@ -155,15 +155,20 @@ class FlatNetwork:
         return net
 
     @torch.no_grad()
-    def trial(self, x: Fields, training: bool) -> object:
-        """What it returns for these inputs; an error that says if it does not take them."""
+    def trial(self, x: Fields, training: bool, moved: bool = False) -> object:
+        """What it returns for these inputs; an error that says if it does not take them, or no more
+        because it was ``moved``.
+        """
         key = torch.zeros((), dtype=torch.int64) if training else None
         try:
-            return self.bound(self.start.to(self.dtype), self.own(training), key)(x)
+            weights = self.start.to(self.device, self.dtype)
+            return self.bound(weights, self.own(training), key)(x)
         except Exception as error:  # a user's module may fail in any way
             shapes = " and ".join(map(shown, leaves(x)))
             remedy = "make sure that it runs on a batch of two of them"
-            if self._takes(mapped(lambda v: v if v.is_floating_point() else v.to(self.dtype), x)):
+            if moved:
+                remedy = "tensors that it holds stay as they were: use self.register_buffer"
+            elif self._takes(mapped(lambda v: v if v.is_floating_point() else v.to(self.dtype), x)):
                 remedy = "whole numbers reach it as they are: give inputs.float()"
             elif self._takes(mapped(Tensor.long, x)):
                 remedy = "if they are tokens, give inputs.long()"
@@ -173,7 +178,7 @@ class FlatNetwork:
 
     def _takes(self, x: Fields) -> bool:
         try:
-            self.bound(self.start.to(self.dtype))(x)
+            self.bound(self.start.to(self.device, self.dtype))(x)
         except Exception:
             return False
         return True

@@ -141,7 +141,7 @@ class Placed:
     def few(self, test: bool = False) -> Rows:
         """Two samples, for a trial."""
         table = self.samples.test if test and self.samples.test else self.samples.train
-        return self.prepared(table.take(torch.arange(min(2, len(table)))))
+        return self.prepared(table.take(torch.arange(min(2, len(table)), device=self.device)))
 
     def release(self) -> None:
         """Free the CUDA graphs."""

@@ -18,7 +18,7 @@ from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.digest import digest
 from undrift.problems.neural import input as given
-from undrift.problems.neural.choose import choose
+from undrift.problems.neural.choose import choose, try_placed
 from undrift.problems.neural.loss import Loss, OwnLoss
 from undrift.problems.neural.measure import (
     OF_TRAINING,
@@ -184,6 +184,8 @@ class Neural(Problem):
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         twin = copy.copy(self)
         twin.placed = self.placed.to(dtype, torch.device(device))
+        if (twin.placed.dtype, twin.placed.device) != (self.dtype, self.device):
+            try_placed(twin.placed)
         twin._settle()
         return twin
 
