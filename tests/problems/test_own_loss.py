@@ -92,7 +92,7 @@ LOSSES = {
     ),
     "letters": (writer, LETTERS, F.cross_entropy, False),
     "letters, some ignored": (writer, SOME, F.cross_entropy, True),
-    "sums by partial": (plain, NUMBERS, functools.partial(F.mse_loss, reduction="sum"), True),
+    "a mean by partial": (plain, NUMBERS, functools.partial(F.mse_loss, reduction="mean"), True),
 }
 COUNTED = (
     "weighted classes",
@@ -522,6 +522,18 @@ REFUSED = {
         r"<lambda> returns \[2\] numbers; make it return one, the mean",
     ),
     "a sum": (make(loss=nn.MSELoss(reduction="sum")), 'give reduction="mean"'),
+    "a sum by partial": (
+        make(loss=functools.partial(F.mse_loss, reduction="sum")),
+        "mse_loss adds up over the samples",
+    ),
+    "a sum of old": (
+        make(loss=functools.partial(F.mse_loss, size_average=False)),
+        "mse_loss adds up over the samples",
+    ),
+    "a sum inside a partial": (
+        make(loss=functools.partial(nn.MSELoss(reduction="sum"))),
+        "MSELoss adds up over the samples",
+    ),
     "no reduction": (make(loss=nn.MSELoss(reduction="none")), r"returns \[2, 3\] numbers"),
     "no tensor": (make(loss=lambda o, t: 3.0), "returns a float; make it return a tensor"),
     "no gradient": (make(loss=lambda o, t: t.mean()), "does not depend on the network's weights"),

@@ -149,7 +149,7 @@ def own(
             f"{called(function)} has parameters, which nobody would train; put them into the "
             "network, and let it return what the loss needs"
         )
-    if getattr(function, "reduction", "mean") == "sum":
+    if _adds_up(function):
         raise ValueError(
             f"{called(function)} adds up over the samples, so that larger batches make larger "
             'steps; give reduction="mean"'
@@ -234,6 +234,16 @@ def comparing(function: object) -> type[nn.Module] | None:
     other = {"reduction", "weight", "size_average", "reduce"} & set(keywords)
     known_kinds = (kind for known, kind in COMPARING.items() if known is plain and not other)
     return next(known_kinds, None)
+
+
+def _adds_up(function: object) -> bool:
+    """Whether it is told to add up, as a module or by ``partial``."""
+    if not isinstance(function, functools.partial):
+        return getattr(function, "reduction", "mean") == "sum"
+    settings = function.keywords
+    if settings.get("reduction") == "sum" or settings.get("size_average") is False:
+        return True
+    return "reduction" not in settings and _adds_up(function.func)
 
 
 def _each(function: Any) -> Loss:
