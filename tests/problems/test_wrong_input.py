@@ -297,6 +297,18 @@ MODULE = {
         lambda: numbers(module=nn.Sequential(nn.BatchNorm1d(4), line())),
         "to_group_norm.*freeze_batch_norm",
     ),
+    "an embedding that writes to its weights": (
+        lambda: ud.Neural(
+            nn.Sequential(nn.Embedding(9, 3, max_norm=1.0), nn.Flatten(), nn.Linear(12, 2)),
+            ((X > 0).astype(int), LABELS),
+            PARTS,
+        ),
+        "Embedding at '0' has a max_norm, .*leave it out",
+    ),
+    "a bag that writes to its weights": (
+        lambda: ud.Neural(nn.EmbeddingBag(9, 2, max_norm=1.0), ((X > 0) * 1, LABELS), PARTS),
+        "EmbeddingBag has a max_norm, .*leave it out",
+    ),
     "one that cannot be copied": (
         lambda: numbers(module=Changed(threading.Lock())),
         "cannot be copied: .*deepcopy",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from undrift.core.params import BadParameters, about
 from undrift.models.batch_norm import refuse_batch_statistics
-from undrift.models.net import Net, refuse_lazy
+from undrift.models.net import Net, refuse_lazy, where
 from undrift.objectives.base import Objective
 from undrift.problems.neural.drawing import Result, watched
 from undrift.problems.neural.table import Federation, Fields, Held, Rows, refuse_unfinite
@@ -108,6 +108,13 @@ def refuse_module(module: object) -> None:
         raise TypeError("the network was compiled; give the module before torch.compile")
     refuse_batch_statistics(module)
     refuse_lazy(module)
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+            raise ValueError(
+                f"the {where(name, layer)} has a max_norm, by which every pass writes to its "
+                "weights; leave it out, and shorten the vectors that the layer gives, as by "
+                "torch.renorm"
+            )
     for name, weight in module.named_parameters():
         if weight.is_meta:
             text = "no values: it is on the meta device; load the weights first"
