@@ -129,6 +129,14 @@ def holed(part):
 
 
 TRAIN = {
+    "a table of bytes": (
+        lambda: numbers(((X > 0).astype(np.uint8), Y)),
+        r"inputs are uint8 \[n, 4\]: .*give .float\(\)",
+    ),
+    "a mask of bytes": (
+        lambda: numbers(({"a": X, "b": (X > 0).astype(np.uint8)}, Y), module=Sum(4, 1)),
+        r"inputs\['b'\] are uint8 \[n, 4\]: .*.bool\(\)",
+    ),
     "nothing": (lambda: numbers(None), "a pair .inputs, targets.*NoneType"),
     "inputs alone": (lambda: numbers(torch.tensor(X)), "a pair .*Tensor"),
     "three": (lambda: numbers((X, Y, Y)), "a tuple of 3: a list has the data of each client"),

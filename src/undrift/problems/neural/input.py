@@ -14,7 +14,7 @@ from undrift.models.batch_norm import refuse_batch_statistics
 from undrift.models.net import Net, refuse_lazy, where
 from undrift.objectives.base import Objective
 from undrift.problems.neural.drawing import Result, watched
-from undrift.problems.neural.table import Federation, Fields, Held, Rows, refuse_unfinite
+from undrift.problems.neural.table import Federation, Fields, Held, Rows, refuse_unfinite, shown
 from undrift.problems.ragged import positions
 
 if TYPE_CHECKING:
@@ -79,6 +79,17 @@ def refuse_pipeline(pipeline: object, x: Fields) -> None:
             f"a pipeline normalises uint8 images, but these are {kind}; give the uint8 images, "
             "or leave pipeline out: other inputs reach the network as they are"
         )
+
+
+def refuse_bytes(rows: Rows) -> None:
+    """Refuse uint8 that are no images, which alone are scaled."""
+    for name, v in rows.tensors():
+        if name.startswith("inputs") and v.dtype == torch.uint8 and v.dim() < 3:
+            raise ValueError(
+                f"{name} are {shown(v)}: uint8 are images, which would be scaled to [0, 1], and "
+                "these are none; give .float() of them if they are numbers, .float() / 255 if "
+                "they are pixels, .long() if they are tokens, .bool() if they are a mask"
+            )
 
 
 def objective(given: object) -> Objective:

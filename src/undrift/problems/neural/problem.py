@@ -62,10 +62,10 @@ class Neural(Problem):
     several inputs being a tuple or a dictionary; or a ``Dataset`` of such pairs; or an
     ``undrift.data.ImageSet``. ``parts`` are the sample numbers of each client (a sample may occur
     twice), or masks of all samples, as the splits of ``undrift.data`` give them. A list has the
-    data of each client instead, without ``parts``. uint8 inputs are images: ``pipeline`` normalises
-    them, and augments those of mini-batches; without it they are scaled to [0, 1]. Other inputs
-    reach the network as they are: floating point, which must be finite, in the precision of the
-    run, and whole numbers unchanged.
+    data of each client instead, without ``parts``. uint8 inputs are images (rows of
+    uint8 are refused): ``pipeline`` normalises them, and augments those of mini-batches; without it
+    they are scaled to [0, 1]. Other inputs reach the network as they are: floating point, which
+    must be finite, in the precision of the run, and whole numbers unchanged.
 
     A ``Dataset`` of up to a gigabyte is read into memory once, a larger one whenever samples are
     needed, as are arrays of ``np.memmap``. Nothing else is copied.
@@ -142,6 +142,8 @@ class Neural(Problem):
         self.data, images = train, train if given.is_image_set(train) else None
         if images is None:
             found = federation(train, parts, test)
+            with about("Neural", "train"):
+                given.refuse_bytes(found.train.take(torch.tensor([0])))
         else:
             with about("Neural", "train"):
                 found = given.images(images, parts, test)
