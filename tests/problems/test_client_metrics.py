@@ -174,6 +174,43 @@ def test_a_client_without_test_samples_is_not_measured():
     assert broken.isinf().tolist() == [size > 0 for size in sizes]
 
 
+class Shelf(torch.utils.data.Dataset):
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, k):
+        return self.x[k], self.y[k]
+
+
+@pytest.mark.parametrize("nothing", ["none", "pair", "dataset", "subset"])
+def test_a_site_may_have_no_test_samples(nothing):
+    X, y = classes(np.random.default_rng(5), sum(SIZES))
+    shelf = Shelf(torch.tensor(X), torch.tensor(y))
+    missing = {
+        "none": None,
+        "pair": (X[:0], y[:0]),
+        "dataset": Shelf(X[:0], y[:0]),
+        "subset": torch.utils.data.Subset(shelf, []),
+    }[nothing]
+    held = [(X[k : k + 3], y[k : k + 3]) for k in range(3)]
+    if nothing == "subset":
+        held = [torch.utils.data.Subset(shelf, range(k, k + 3)) for k in range(3)]
+    problem = Neural(network(), (X, y), parts(), test=[missing, held[0], held[1], missing, held[2]])
+    sizes = [len(part) for part in problem.placed.samples.test_parts]
+    assert sizes == [0, 3, 3, 0, 3]
+    x = problem.start()
+    found = problem.client_metrics(x)["loss"]
+    assert found.isnan().tolist() == [size == 0 for size in sizes]
+    for site, first in ((1, 0), (2, 1), (4, 2)):
+        rows = slice(first, first + 3)
+        want = judged(x.numpy(), X[rows], y[rows])
+        assert found[site] == pytest.approx(want["loss"], rel=1e-5)
+    assert problem.metrics(x)["loss"] == pytest.approx(float(found.nanmean()), rel=1e-6)
+
+
 def test_test_samples_of_nobody_leave_the_training_samples():
     X, y = classes(np.random.default_rng(5), sum(SIZES))
     problem = Neural(network(), (X, y), parts(), test=(X[:9], y[:9]))

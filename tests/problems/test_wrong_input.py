@@ -176,7 +176,11 @@ TRAIN = {
     ),
     "a loader of a stream": (lambda: numbers(DataLoader(Stream())), "IterableDataset"),
     "fewer targets": (lambda: numbers((X, Y[:9])), "60 inputs, but 9 targets; give one row"),
-    "nobody": (lambda: numbers((X[:0], Y[:0])), "no samples"),
+    "nobody": (lambda: numbers((X[:0], Y[:0])), "no samples; give some"),
+    "a site without samples": (
+        lambda: numbers([(X, Y), (X[:0], Y[:0])], None),
+        r"train\[1\] has no samples; leave out that client",
+    ),
     "texts": (lambda: classes(NAMES), r"targets of train are texts, .*np.unique\("),
     "a list of texts": (lambda: classes(NAMES.tolist()), r"are texts, .*np.unique\("),
     "texts among objects": (lambda: classes(NAMES.astype(object)), "are texts"),
@@ -243,7 +247,15 @@ TEST = {
     "of fewer clients": (lambda: numbers(test=[(X, Y)] * 3), "length 3, .*4 clients; a tuple"),
     "a list for a tuple": (lambda: numbers(test=[X, Y]), "length 2, .*4 clients; a tuple"),
     "a share each": (lambda: numbers(test=[0.1] * 4), r"test\[0\] must be a pair .*float"),
-    "no samples": (lambda: numbers(test=(X[:0], Y[:0])), "no samples"),
+    "no samples": (lambda: numbers(test=(X[:0], Y[:0])), "no samples; .*leave out test"),
+    "no samples anywhere": (
+        lambda: numbers(test=[(X[:0], Y[:0]), None] * 2),
+        "no samples; .*leave out test",
+    ),
+    "other inputs of the second site": (
+        lambda: numbers(test=[None, (X, Y), (X[:, :3], Y), None]),
+        r"test\[2\].* test\[1\]",
+    ),
     "nothing to hold out": (
         lambda: numbers(parts=[[k] for k in range(60)], test=0.2),
         "no client has two samples .*give test data",

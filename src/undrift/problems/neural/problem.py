@@ -71,7 +71,8 @@ class Neural(Problem):
     needed, as are arrays of ``np.memmap``. Nothing else is copied.
 
     **Test data.** ``test`` is data like ``train`` that no client holds, a list with the test data
-    of each client, or a share such as 0.2 that is held out of every client's samples.
+    of each client (``None`` for one without), or a share such as 0.2 that is held out of every
+    client's samples.
 
     **Loss.** ``loss(outputs, targets)`` gives one number, the mean over a mini-batch; left out: the
     cross-entropy, where targets are classes. ``objective`` is one of ``undrift.objectives``

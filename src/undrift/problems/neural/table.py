@@ -208,7 +208,7 @@ def federation(train: object, parts: Sequence[ArrayLike] | None, test: object) -
             )
             raise BadParameters("Neural", {"parts": text})
         with about("Neural", "train"):
-            table, held = _joined("train", train)
+            table, held = _joined("train", dict(enumerate(train)))
     else:
         with about("Neural", "train"):
             table = _table("train", train)
@@ -239,9 +239,18 @@ def _with_test(table: Table, parts: list[np.ndarray], test: object) -> Federatio
             f"test is a list, the data of each client, of length {len(test)}, but there are "
             f"{len(parts)} clients; a tuple (inputs, targets) is everyone's"
         )
-    tested, owners = (
-        _joined("test", test) if isinstance(test, list) else (_table("test", test), None)
-    )
+    sites = dict(enumerate(test)) if isinstance(test, list) else {0: test}
+    known = {site: data for site, data in sites.items() if not _is_empty(data)}
+    if sites and not known:
+        raise ValueError("test has no samples; give some, or leave out test")
+    owners: list[np.ndarray] | None = None
+    if isinstance(test, list):
+        tested, found = _joined("test", known)
+        owners = [np.array([], dtype=np.int64)] * len(test)
+        for site, part in zip(known, found, strict=True):
+            owners[site] = part
+    else:
+        tested = _table("test", test)
     first, like = (t.take(torch.tensor([0])) for t in (tested, table))
     _refuse_structure("test", first, "train", like)
     for (name, v), (_, other) in zip(first.tensors(), like.tensors(), strict=True):
@@ -290,25 +299,46 @@ def refuse_unfinite(
         raise BadParameters("Neural", {field: text})
 
 
-def _joined(name: str, given: Sequence[object]) -> tuple[Table, list[np.ndarray]]:
+def _rows(array: object) -> int | None:
+    """How many samples there are in an array, or in a list."""
+    if isinstance(array, Tensor | np.ndarray):
+        return int(array.shape[0]) if array.ndim else None
+    return len(array) if isinstance(array, list) else None
+
+
+def _is_empty(given: object) -> bool:
+    """Whether these are data without any sample."""
+    if isinstance(given, tuple):
+        arrays = [array for part in given for array in _arrays(part)]
+        return bool(arrays) and all(_rows(array) == 0 for array in arrays)
+    if isinstance(given, DataLoader):
+        return _is_empty(given.dataset)
+    return given is None or (_is_dataset(given) and not len(given))
+
+
+def _joined(name: str, given: Mapping[int, object]) -> tuple[Table, list[np.ndarray]]:
     """One table of several clients' data, and which samples are whose."""
     if not given:
         raise ValueError(f"{name} is empty; a federation needs at least one client")
-    if len(given) == 2 and all(isinstance(part, Tensor | np.ndarray) for part in given):
+    if len(given) == 2 and all(isinstance(part, Tensor | np.ndarray) for part in given.values()):
         raise TypeError(
             f"{name} is a list, the data of each client; give a tuple (inputs, targets) instead"
         )
-    subsets = [part for part in given if isinstance(part, Subset)]
+    for client, part in given.items():
+        if _is_empty(part):
+            raise ValueError(f"{name}[{client}] has no samples; leave out that client")
+    subsets = [part for part in given.values() if isinstance(part, Subset)]
     if len(subsets) == len(given) and all(s.dataset is subsets[0].dataset for s in subsets):
         whole = _table(name, subsets[0].dataset)
         return whole, positions([list(s.indices) for s in subsets], len(whole))
     with about("Neural", name, "a list has the data of each client: "):
-        tables = [_table(f"{name}[{client}]", part) for client, part in enumerate(given)]
+        tables = [_table(f"{name}[{client}]", part) for client, part in given.items()]
+    clients = list(given)
     ends = np.cumsum([len(table) for table in tables])
     parts = np.split(np.arange(ends[-1]), ends[:-1])
     samples = [table.take(torch.tensor([0])) for table in tables]
-    for client, sample in enumerate(samples):
-        _refuse_other(f"{name}[{client}]", sample, f"{name}[0]", samples[0])
+    for client, sample in zip(clients, samples, strict=True):
+        _refuse_other(f"{name}[{client}]", sample, f"{name}[{clients[0]}]", samples[0])
     held = [table.rows for table in tables if isinstance(table, Held)]
     if len(held) == len(tables):
         return Held(_cat(held)), parts
@@ -325,8 +355,8 @@ def _joined(name: str, given: Sequence[object]) -> tuple[Table, list[np.ndarray]
         return _cat(pieces).mapped(lambda v: v.index_select(0, back))
 
     def called(number: int) -> str:
-        client = int(np.searchsorted(ends, number, side="right"))
-        return f"sample {number - parts[client][0]} of {name}[{client}]"
+        place = int(np.searchsorted(ends, number, side="right"))
+        return f"sample {number - parts[place][0]} of {name}[{clients[place]}]"
 
     return Read(read, int(ends[-1]), called), parts
 
@@ -447,7 +477,7 @@ def _pair(name: str, inputs: object, targets: object) -> Table:
                 f"{name} has {total} {first}, but {length} {field}; give one row for each sample"
             )
     if not total:
-        raise ValueError(f"{name} has no samples")
+        raise ValueError(f"{name} has no samples; give some")
     table = Held(rows)
     if any(isinstance(array, np.memmap) for part in (inputs, targets) for array in _arrays(part)):
         known = all(not isinstance(array, np.memmap) for array in _arrays(targets))
@@ -522,7 +552,7 @@ def _read(name: str, dataset: _Dataset) -> Table:
     """A Dataset: in memory if it is small, else read again whenever it is used."""
     total, lock = len(dataset), threading.Lock()
     if not total:
-        raise ValueError(f"{name} has no samples")
+        raise ValueError(f"{name} has no samples; give some")
 
     def sample(number: int) -> object:
         try:
