@@ -129,6 +129,14 @@ def holed(part):
 
 
 TRAIN = {
+    "tokens beyond the vocabulary": (
+        lambda: ud.Neural(reader(5), ((X > -9) * 5, LABELS), PARTS),
+        "inputs of train are 5 to 5, .*give its embedding 6 rows",
+    ),
+    "tokens below zero": (
+        lambda: ud.Neural(reader(5), ((X > -9) * -1, LABELS), PARTS),
+        "inputs of train are -1 to -1, .*number them from 0",
+    ),
     "a table of bytes": (
         lambda: numbers(((X > 0).astype(np.uint8), Y)),
         r"inputs are uint8 \[n, 4\]: .*give .float\(\)",
@@ -208,7 +216,7 @@ TRAIN = {
         lambda: ud.Neural(
             reader(5), (np.where(np.arange(60)[:, None] == 50, 9, X > 0), LABELS), PARTS
         ),
-        "inputs of train are 0 to 9: .*index out of range",
+        "inputs of train are 0 to 9, .*index out of range .*give its embedding 10 rows",
     ),
 }
 FRAME_OF_PARTS = {"a": [0], "b": [1]}
@@ -280,7 +288,7 @@ TEST = {
         lambda: ud.Neural(
             reader(5), ((X > 0).astype(int), LABELS), PARTS, test=((X > 0) * 9, LABELS)
         ),
-        "test data: the network does not take|inputs of test are 0 to 9",
+        "inputs of test are 0 to 9, .*give its embedding 10 rows",
     ),
 }
 MODULE = {
@@ -316,6 +324,10 @@ MODULE = {
     "batch statistics": (
         lambda: numbers(module=nn.Sequential(nn.BatchNorm1d(4), line())),
         "to_group_norm.*freeze_batch_norm",
+    ),
+    "statistics of batches alone": (
+        lambda: numbers(module=nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), line())),
+        r"'0' normalises by its batches, .*to_group_norm\(net\)$",
     ),
     "an embedding that writes to its weights": (
         lambda: ud.Neural(
@@ -353,6 +365,15 @@ MODULE = {
     ),
 }
 LOSS = {
+    "scores along the last axis": (
+        lambda: ud.Neural(
+            nn.Sequential(nn.Embedding(9, 7)),
+            ((X > 0) * 1, (X > 0) * 1 + 5),
+            PARTS,
+            loss=F.cross_entropy,
+        ),
+        r"\[n, 4, 7\] .*return outputs.transpose\(1, 2\)",
+    ),
     "a class": (lambda: numbers(loss=nn.MSELoss), r"give MSELoss\(\)"),
     "a name": (lambda: numbers(loss="mse"), "a function of outputs and targets, .*'mse'"),
     "an objective": (lambda: classes(loss=ud.objectives.MOON()), r"give objective=MOON\(\)"),
@@ -489,6 +510,14 @@ def another():
 
 
 METRICS = {
+    "accuracy of a pair": (
+        lambda: numbers(
+            module=Changed(lambda o: (o, o)),
+            loss=lambda o, t: F.mse_loss(o[0], t),
+            metrics=["accuracy"],
+        ),
+        "not float32 .* with a tuple; give a function of yours",
+    ),
     "misspelt": (lambda: numbers(metrics=["maee"]), "did you mean mae"),
     "misspelt alone": (lambda: classes(metrics="acuracy"), "did you mean accuracy"),
     "a number": (lambda: numbers(metrics=3), "names or functions; got 3"),

@@ -68,17 +68,19 @@ def freeze_batch_norm(net: nn.Module) -> nn.Module:
 def refuse_batch_statistics(module: nn.Module) -> None:
     """Refuse layers whose output or state depends on the other samples of a batch."""
     for name, layer in module.named_modules():
+        kept = "keeps statistics of"
         if isinstance(layer, _InstanceNorm) and layer.track_running_stats:
             remedy = "leave out track_running_stats"
         elif isinstance(layer, _BatchNorm) and not isinstance(layer, FrozenBatchNorm):
-            remedy = (
-                "use undrift.models.to_group_norm(net), or freeze_batch_norm(net) to keep the "
-                "statistics of a trained network"
-            )
+            remedy = "use undrift.models.to_group_norm(net)"
+            if layer.track_running_stats:
+                remedy += ", or freeze_batch_norm(net) to keep the statistics of a trained network"
+            else:
+                kept = "normalises by"
         else:
             continue
         raise ValueError(
-            f"the {where(name, layer)} keeps statistics of its batches, which clients with "
+            f"the {where(name, layer)} {kept} its batches, which clients with "
             f"different data do not share; {remedy}"
         )
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.core.params import BadParameters, about
+from undrift.data.files import brief
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.neural import input as given
@@ -34,6 +35,7 @@ from undrift.problems.neural.table import (
     Rows,
     count,
     leaves,
+    mapped,
     shown,
     versions,
 )
@@ -61,6 +63,7 @@ def choose(
     if loss is not None and objective is not None:
         raise BadParameters("Neural", {"loss": "loss and objective are both losses: give one"})
     network, rows = placed.network, placed.few()
+    _try_tokens(placed)
     with about("Neural", "module"):
         output, trained = _outputs(network, rows)
         if names is not None:
@@ -86,7 +89,6 @@ def choose(
     if placed.samples.test is not None:
         with about("Neural", "test", "test data: "):
             _try_test(placed, local, judge)
-    _try_tokens(placed)
     return Choice(local, judge, classes if _in_range(placed, len(classes)) else ())
 
 
@@ -135,9 +137,18 @@ def _try_tokens(placed: Placed) -> None:
                 continue
             rows = v.reshape(len(v), -1).long()
             ends = torch.stack([rows.amin(1).argmin(), rows.amax(1).argmax()])
+            x = placed.prepared(table.take(ends)).x
+            failure = placed.network.failure(x)
+            zeros = mapped(lambda v: v if v.is_floating_point() else torch.zeros_like(v), x)
+            if failure is None or placed.network.failure(zeros) is not None:
+                continue
             low, high = int(rows.min()), int(rows.max())
-            with about("Neural", name, f"inputs of {name} are {low} to {high}: "):
-                placed.network.trial(placed.prepared(table.take(ends)).x, training=False)
+            remedy = "number them from 0" if low < 0 else f"give its embedding {high + 1} rows"
+            text = (
+                f"inputs of {name} are {low} to {high}, which the network does not take: "
+                f"{brief(failure)}; {remedy}"
+            )
+            raise BadParameters("Neural", {name: text})
 
 
 def _chosen(metrics: object) -> dict[str, Metric]:
@@ -297,7 +308,8 @@ def _judge(
         wanted = metrics
         if accuracy in wanted.values() and not (answers or scored):
             remedy = "for measured numbers there are mse, rmse and mae"
-            if isinstance(targets, Tensor) and targets.dtype == torch.int64:
+            measured = isinstance(targets, Tensor) and targets.is_floating_point()
+            if not measured or not isinstance(outputs, Tensor):
                 remedy = "give a function of yours"
             text = (
                 "accuracy needs targets that are classes, with a score for each class along the "

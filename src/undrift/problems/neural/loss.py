@@ -315,6 +315,12 @@ def _refuse_classes(ignored: int, outputs: object, targets: Fields | None) -> No
     """Refuse targets that are not numbers of classes."""
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.dim() < 2:
         return
+    one_for_each = outputs.dim() == 3 and targets.dim() == 2 and not targets.is_floating_point()
+    if one_for_each and outputs.shape[1] == targets.shape[1] != outputs.shape[2]:
+        raise ValueError(
+            f"the network's outputs are {_like(outputs)} and targets {_like(targets)}, but scores "
+            "of classes are along the second axis; let it return outputs.transpose(1, 2)"
+        )
     classes = outputs.shape[1]
     kept = targets[targets != ignored]
     if targets.is_floating_point() or not len(kept):

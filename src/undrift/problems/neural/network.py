@@ -17,7 +17,7 @@ from undrift.models.dropout import keyed
 from undrift.models.layers import channels_last, pool_first
 from undrift.models.layout import flatten, unflatten
 from undrift.models.net import Net
-from undrift.problems.neural.table import Fields, Output, leaves, mapped, shown
+from undrift.problems.neural.table import Fields, Output, count, leaves, mapped, shown
 
 Result = TypeVar("Result")
 
@@ -165,23 +165,27 @@ class FlatNetwork:
             return self.bound(weights, self.own(training), key)(x)
         except Exception as error:  # a user's module may fail in any way
             shapes = " and ".join(map(shown, leaves(x)))
-            remedy = "make sure that it runs on a batch of two of them"
+            size = "two" if count(x) > 1 else "one"
+            numbers = mapped(lambda v: v if v.is_floating_point() else v.to(self.dtype), x)
+            remedy = f"make sure that it runs on a batch of {size} of them"
             if moved:
                 remedy = "tensors that it holds stay as they were: use self.register_buffer"
-            elif self._takes(mapped(lambda v: v if v.is_floating_point() else v.to(self.dtype), x)):
+            elif self.failure(numbers) is None:
                 remedy = "whole numbers reach it as they are: give inputs.float()"
-            elif self._takes(mapped(Tensor.long, x)):
+            elif self.failure(mapped(Tensor.long, x)) is None:
                 remedy = "if they are tokens, give inputs.long()"
             raise ValueError(
                 f"the network does not take inputs {shapes}: {brief(error)}; {remedy}"
             ) from error
 
-    def _takes(self, x: Fields) -> bool:
+    @torch.no_grad()
+    def failure(self, x: Fields) -> Exception | None:
+        """Why it does not take these inputs, if it does not."""
         try:
             self.bound(self.start.to(self.device, self.dtype))(x)
-        except Exception:
-            return False
-        return True
+        except Exception as error:  # a user's module may fail in any way
+            return error
+        return None
 
     @torch.no_grad()
     def takes_channels_last(self, images: Tensor) -> bool:
