@@ -342,8 +342,9 @@ def test_a_run_of_ones_own_network_goes_on_by_resume_too():
     kept = {"save": "runs/own", "checkpoint": 0, **setting}
     with pytest.raises(ud.CallbackFailed):
         ud.run(FEDAVG, problem, callbacks=broken(whole.history.last["round"] - 2), **kept)
-    with pytest.raises(BadFolder, match="callbacks"):
+    with pytest.raises(BadFolder, match=r"Give .* callbacks of the call that began it") as refused:
         ud.resume("runs/own", FEDAVG, problem)
+    assert "overwrite" not in str(refused.value)  # which it does not take
     runs = ud.resume("runs/own", FEDAVG, problem, callbacks=broken(-1), checkpoint=0)
     run = runs["FedAvg", 0]
     assert (run.status, run.note) == (whole.status, whole.note)

@@ -30,7 +30,7 @@ from undrift.runs.calls import experiment_of, from_dictionary, run_name
 from undrift.runs.events import Emit, Event, Measured, ignore
 from undrift.runs.experiment import make
 from undrift.runs.folder import BadFolder, Folder, Row
-from undrift.runs.gather import SHARED, gather
+from undrift.runs.gather import SHARED, AnotherRun, gather
 from undrift.runs.prepare import resolve
 from undrift.runs.results import Recorded, Run, Runs, distrust
 from undrift.spec.reader import load as load_spec
@@ -261,19 +261,23 @@ def resume(
     if method is None or problem is None:
         raise BadFolder(place.from_python)
     settings: Values = {k: document[k] for k in hints(Settings) if k in document and k != "name"}
-    return run(
-        labelled(method),
-        problem,
-        save=place.path,
-        loggers=loggers,
-        on_event=on_event,
-        x0=x0,
-        until=until,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        dtype=document["problem"]["dtype"],
-        **settings,
-    )
+    try:
+        return run(
+            labelled(method),
+            problem,
+            save=place.path,
+            loggers=loggers,
+            on_event=on_event,
+            x0=x0,
+            until=until,
+            callbacks=callbacks,
+            checkpoint=checkpoint,
+            dtype=document["problem"]["dtype"],
+            **settings,
+        )
+    except AnotherRun as error:
+        remedy = "Give the methods, the problem, x0, until and callbacks of the call that began it"
+        raise AnotherRun(place.path, error.changed, remedy) from None
 
 
 def load(folder: str | Path) -> Recorded:

@@ -24,6 +24,14 @@ from undrift.spec.schema import Spec, Table
 SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
 
 
+class AnotherRun(BadFolder):
+    """A folder holds a run that what was asked for would not continue."""
+
+    def __init__(self, path: Path, changed: str, remedy: str):
+        super().__init__(f"{path} holds another run: {changed}. {remedy}")
+        self.changed = changed
+
+
 def gather(
     experiment: Experiment,
     save: str | Path | None,
@@ -57,9 +65,7 @@ def gather(
         changed = (
             "; ".join(folder.differences(experiment.recipe)) or "its Python files have changed"
         )
-        raise BadFolder(
-            f"{folder.path} holds another run: {changed}. Give another folder, or overwrite=True"
-        )
+        raise AnotherRun(folder.path, changed, "Give another folder, or overwrite=True")
     if state == "same" and not overwrite:
         if not folder.on_data(experiment.data):
             emit(Unproven(folder.path))
