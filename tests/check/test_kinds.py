@@ -146,6 +146,29 @@ def test_what_is_wrong_is_said(tmp_path, kind, old, new, expected):
     assert all(len(sentence) > 20 for sentence in found.values())
 
 
+TABLES = {
+    "its own width": "def mine(classes: int) -> nn.Module:\n    return nn.Linear(3, classes)\n",
+    "a width of images": "def mine(classes: int) -> nn.Module:\n    return nn.Linear(8, classes)\n",
+    "any width": (
+        "def mine(shape: tuple, classes: int) -> nn.Module:\n"
+        "    return nn.Sequential(nn.Linear(*shape, 4), nn.ReLU(), nn.Linear(4, classes))\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TABLES)
+def test_a_network_for_tables_passes(tmp_path, what):
+    (tmp_path / "mine.py").write_text(f"from torch import nn\n\n{TABLES[what]}", encoding="utf-8")
+    assert failed(tmp_path / "mine.py") == {}
+
+
+def test_a_network_that_takes_nothing_is_told_what_was_tried(tmp_path):
+    code = "def mine(classes: int) -> nn.Module:\n    return nn.Bilinear(3, 3, classes)\n"
+    (tmp_path / "mine.py").write_text(f"from torch import nn\n\n{code}", encoding="utf-8")
+    found = failed(tmp_path / "mine.py")
+    assert found and all("[n, 3, 32, 32]" in text and "[n, 10]" in text for text in found.values())
+
+
 def test_an_error_is_told_with_its_line(tmp_path):
     file = write("mine", tmp_path, "problem")
     code = file.read_text(encoding="utf-8")

@@ -301,8 +301,13 @@ def results(thing: Thing, checks: Mapping[str, Check[Thing]]) -> Iterator[Result
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # whatever a user's code does, the other checks still run
-            failure = f"it stops with {type(error).__name__}{_place(error)}: {error}"
+            failure = stopped(error)
         yield Result(name, title, failure)
+
+
+def stopped(error: BaseException) -> str:
+    """What a user's code raised, and where."""
+    return f"it stops with {type(error).__name__}{_place(error)}: {error}"
 
 
 def _place(error: BaseException) -> str:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from undrift.check.battery import Check, Failure, expect, generators
+from undrift.check.battery import Check, Failure, expect, generators, stopped
 from undrift.core.params import BadParameters
 from undrift.models.net import seeded
 from undrift.problems.neural.problem import Neural
 
 CLASSES = 5
-SHAPES = ((3, 32, 32), (1, 28, 28), (1, 8, 8))
-"""Images that networks are for; the first that a network takes is what it is checked with."""
+SHAPES = ((3, 32, 32), (1, 28, 28), (1, 8, 8), (10,))
+"""Images, and rows of a table; the first that a network takes is what it is checked with."""
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 Make = Callable[..., object]
 
 
 class Trial(NamedTuple):
-    """A network and images for it."""
+    """A network and samples for it."""
 
     net: nn.Module
     x: Tensor
@@ -30,11 +30,11 @@ class Trial(NamedTuple):
 
 
 def outputs(make: Make) -> None:
-    """It maps images to a number for each class, however many images there are."""
+    """It maps samples to a number for each class, however many samples there are."""
     net, x, _ = trial(make)
     for k in (1, 2, len(x)):
         found = net(x[:k])
-        text = f"{k} images and {CLASSES} classes give {_shape(found)}, not [{k}, {CLASSES}]"
+        text = f"{k} samples and {CLASSES} classes give {_shape(found)}, not [{k}, {CLASSES}]"
         expect(isinstance(found, Tensor) and tuple(found.shape) == (k, CLASSES), text)
         expect(found.isfinite().all(), "it gives numbers that are not finite")
 
@@ -53,14 +53,14 @@ def repeats(make: Make) -> None:
 
 
 def samples_apart(make: Make) -> None:
-    """What it gives for an image does not depend on the others in its batch."""
+    """What it gives for a sample does not depend on the others in its batch."""
     net, x, _ = trial(make)
     names = [name for name, layer in net.named_modules() if isinstance(layer, BATCH_NORMS)]
     remedy = "use nn.GroupNorm, or undrift.models.to_group_norm(net)"
     expect(not names, f"{', '.join(names)}: batch normalisation mixes a batch's samples: {remedy}")
     alone = torch.cat([net(x[k : k + 1]) for k in range(len(x))])
     error = float((alone - net(x)).detach().abs().max())
-    expect(error < 1e-3, f"an image alone gives other numbers than in a batch (by {error:.1e})")
+    expect(error < 1e-3, f"a sample alone gives other numbers than in a batch (by {error:.1e})")
 
 
 def buffers(make: Make) -> None:
@@ -86,7 +86,7 @@ def precision(make: Make) -> None:
     """It computes in float64 as well as in float32."""
     net, x, _ = trial(make)
     short, fine = net(x), net.double()(x.double())
-    text = f"with weights and images in float64 it gives {fine.dtype}"
+    text = f"with weights and samples in float64 it gives {fine.dtype}"
     expect(fine.dtype == torch.float64, text)
     error = float((short - fine).detach().abs().max())
     largest = max(1.0, float(short.detach().abs().max()))
@@ -118,27 +118,52 @@ CHECKS: dict[str, Check[Make]] = {
 
 
 def trial(make: Make, seed: int = 0) -> Trial:
-    """The network in evaluation mode, with images of the first size that it takes."""
-    first: Exception | None = None
-    for shape in SHAPES:
-        draw = torch.Generator().manual_seed(0)
-        x = torch.rand(6, *shape, generator=draw)
-        about = {"channels": shape[0], "size": shape[1], "shape": shape, "classes": CLASSES}
+    """The network in evaluation mode, with samples of the first shape for which it gives a number
+    for each class, or of the first that it takes at all.
+    """
+    taken, errors = list[Trial](), dict[tuple[int, ...], Exception]()
+    for shape in _shapes(make):
+        x = torch.rand(6, *shape, generator=torch.Generator().manual_seed(0))
         try:
-            with seeded(seed):
-                net = make(**about)
-            if not isinstance(net, nn.Module):
-                raise Failure(f"it gives a {type(net).__name__}, not an nn.Module")
+            net = _made(make, shape, seed)
             with torch.random.fork_rng(devices=[]):
-                net.train(False)(x)
+                found = net.train(False)(x)
         except Failure:
             raise
         except Exception as error:
-            first = first or error
+            errors[shape] = error
             continue
-        return Trial(net, x, torch.arange(6) % CLASSES)
-    assert first is not None
-    raise first
+        taken.append(Trial(net, x, torch.arange(6) % CLASSES))
+        if isinstance(found, Tensor) and tuple(found.shape) == (6, CLASSES):
+            return taken[-1]
+    if taken:
+        return taken[0]
+    shapes = ", ".join(f"[{', '.join(['n', *map(str, shape)])}]" for shape in errors)
+    first = next(iter(errors.values()))
+    raise Failure(f"it takes no samples of {shapes}: with the first {stopped(first)}") from first
+
+
+def _shapes(make: Make) -> Iterator[tuple[int, ...]]:
+    """Those that are tried: at last rows as long as the network's first linear layer takes."""
+    yield from SHAPES
+    try:
+        layers = _made(make, SHAPES[-1], seed=0).modules()
+    except Exception:  # a network for images alone
+        return
+    widths = [layer.in_features for layer in layers if isinstance(layer, nn.Linear)]
+    yield from ((width,) for width in widths[:1] if (width,) not in SHAPES)
+
+
+def _made(make: Make, shape: tuple[int, ...], seed: int) -> nn.Module:
+    """The network for samples of that shape, told what a spec would tell it."""
+    about: dict[str, object] = {"shape": shape, "classes": CLASSES}
+    if len(shape) == 3:
+        about |= {"channels": shape[0], "size": shape[1]}
+    with seeded(seed):
+        net = make(**about)
+    if not isinstance(net, nn.Module):
+        raise Failure(f"it gives a {type(net).__name__}, not an nn.Module")
+    return net
 
 
 def _equal(one: nn.Module, other: nn.Module) -> bool:
