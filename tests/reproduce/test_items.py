@@ -84,7 +84,7 @@ def test_items_share_runs():
 
     assert keys("fedspeed/table-4") == keys("fedspeed/figure-1")
     other = keys("fedspeed/table-1") - keys("fedspeed/table-4")
-    assert len(other) == 6  # the settings of the text, another decay, another clipping
+    assert len(other) == 10  # the settings of text and appendix, another decay, another clipping
     assert len(keys("fedspeed/table-6") - keys("fedspeed/table-1")) == 6
     assert keys("fedrecu/figure-1") <= keys("fedrecu/figure-12")
     assert keys("fedspeed/table-5") <= keys("fedspeed/figure-1")

@@ -77,6 +77,20 @@ def test_a_part_of_an_item(papers, tmp_path, capsys):
     assert ended.value.code == 2 and "FedProx" in capsys.readouterr().err
 
 
+def test_a_page_tells_what_is_late_and_what_did_not_train(papers, tmp_path, capsys):
+    file = papers / "toy" / "figure-1.toml"
+    late = "printed = { FedAvg = 2, SCAFFOLD = 20 }"
+    text = file.read_text().replace('printed = { FedAvg = "-", SCAFFOLD = 20 }', late)
+    file.write_text(text + '\n[[item.panel.column]]\nread = "final"\nof = "gap"\nchance = 1e9\n')
+    words = ["reproduce", "toy/figure-1", "--out", str(tmp_path)]
+    assert main([*words, "--only", "FedAvg", "--rounds", "20"]) == 0
+    page = (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
+    assert "| > 20 |" in page and "0 of 1 numbers agree" in page
+    assert main(words) == 0
+    page = (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
+    assert "(did not train) |" in page and "> " not in page.replace(" -> ", "")
+
+
 def test_time_is_up(papers, tmp_path, capsys):
     words = ["reproduce", "toy", "--out", str(tmp_path)]
     assert main([*words, "--minutes", "1e-9"]) == 0
