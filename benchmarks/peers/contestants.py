@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -23,6 +23,10 @@ class Contestant:
     """Whether it runs with this project's own interpreter; else with that of its environment."""
     torchrun: bool = False
     """Whether it uses several cores as so many processes under torchrun."""
+    interpreter: str = sys.executable
+    """The Python that its environment is made with."""
+    options: tuple[str, ...] = ()
+    """Of that Python, whenever it runs."""
 
     @property
     def requirements(self) -> Path:
@@ -41,7 +45,8 @@ class Contestant:
             str(rounds),
             str(cores),
         ]
-        return [str(self.python), *(runner if self.torchrun and cores > 1 else []), *script]
+        python = [str(self.python), *self.options]
+        return [*python, *(runner if self.torchrun and cores > 1 else []), *script]
 
     def make(self) -> None:
         """Its environment, unless it is there with these very versions."""
@@ -51,18 +56,23 @@ class Contestant:
         installed = folder / "installed.txt"
         if installed.exists() and installed.read_text() == wanted:
             return
+        interpreter = shutil.which(self.interpreter)
+        if interpreter is None:
+            raise RuntimeError(f"{self.title} needs {self.interpreter}, which is not on the PATH")
         print(
             f"installing {self.title} into {folder.relative_to(ROOT)}", file=sys.stderr, flush=True
         )
-        venv.create(folder, clear=True, with_pip=True)
         pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run(
-            [*pip, "--requirement", str(self.requirements)], capture_output=True, text=True
-        )
-        if done.returncode:
-            raise RuntimeError(
-                f"{self.title} cannot be installed: {done.stderr.strip().splitlines()[-1]}"
+        for command in (
+            [interpreter, "-m", "venv", "--clear", str(folder)],
+            [*pip, "--requirement", str(self.requirements)],
+        ):
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
             )
+            if done.returncode:
+                last = [line for line in done.stdout.splitlines() if line.strip()][-1:]
+                raise RuntimeError(": ".join([f"{self.title} cannot be installed", *last]))
         installed.write_text(wanted)
 
 
@@ -76,6 +86,7 @@ CONTESTANTS = {
         Contestant("pfl", "pfl", torchrun=True),
         Contestant("fluke", "fluke"),
         Contestant("fedlab", "FedLab"),
+        Contestant("blazefl", "BlazeFL", interpreter="python3.14t", options=("-X", "gil=0")),
         Contestant("flower", "Flower"),
     )
 }

@@ -17,7 +17,12 @@ from benchmarks.peers.contestants import ROOT
 
 PAUSE = 0.5
 """Seconds between two looks at the memory."""
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "ignore"}
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TQDM_DISABLE": "1",
+    "PYTHONWARNINGS": "ignore",
+}
 
 
 class Failed(RuntimeError):

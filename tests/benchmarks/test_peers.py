@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from benchmarks.peers import compare, measure, report
+from benchmarks.peers import compare, contestants, measure, report
 from benchmarks.peers.contenders import plain, undrift
-from benchmarks.peers.contestants import CONTESTANTS, HERE
+from benchmarks.peers.contestants import CONTESTANTS, HERE, Contestant
 from benchmarks.peers.torch_parts import load, network, tensors, weights_of
 from benchmarks.peers.workloads import WORKLOADS
 from torch.nn.functional import cross_entropy
@@ -132,3 +132,65 @@ def test_every_contestant_has_a_script_and_exact_versions(contestant):
     if not contestant.ours:
         lines = contestant.requirements.read_text().split()
         assert lines and all(line.count("==") == 1 for line in lines)
+
+
+INTERPRETER = """#!/bin/sh
+if [ "$2" = venv ]; then
+    mkdir -p "$4/bin" && cp "$0" "$4/bin/python" && echo made by "$(basename "$0")" >> "$4/log"
+else
+    echo "$2 $3 with $(basename "$0")" >> "$(dirname "$0")/../log"
+    echo reading the index
+    echo no such version >&2
+    exit "$REFUSES"
+fi
+"""
+
+
+@pytest.fixture
+def peer(tmp_path, monkeypatch):
+    """One whose environment is made by an interpreter of its own."""
+    contestant = Contestant("blazefl", "A peer", interpreter="python9.9t", options=("-X", "dev"))
+    monkeypatch.setattr(contestants, "ROOT", tmp_path)
+    monkeypatch.setattr(contestants, "ENVIRONMENTS", tmp_path / ".peers")
+    monkeypatch.setitem(CONTESTANTS, "peer", contestant)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return contestant
+
+
+@pytest.fixture
+def interpreter(tmp_path):
+    script = tmp_path / "python9.9t"
+    script.write_text(INTERPRETER, encoding="utf-8")
+    script.chmod(0o755)
+
+
+def test_a_peer_without_its_interpreter_is_left_out(peer, tmp_path):
+    able, failures = compare.prepared(["undrift", "peer"])
+    assert able == ["undrift"]
+    assert [failure["what"] for failure in failures] == ["A peer"]
+    assert "python9.9t" in failures[0]["why"]
+    assert not (tmp_path / ".peers").exists()
+
+
+@linux
+@pytest.mark.usefixtures("interpreter")
+def test_a_peers_environment_is_made_by_its_interpreter_once(peer, tmp_path, monkeypatch):
+    monkeypatch.setenv("REFUSES", "0")
+    folder = tmp_path / ".peers" / "blazefl"
+    for _ in range(2):
+        assert compare.prepared(["peer"]) == (["peer"], [])
+        log = (folder / "log").read_text(encoding="utf-8").splitlines()
+        assert log == ["made by python9.9t", "pip install with python"]
+    python, *options = peer.command("mlp", 3, 1)[:3]
+    assert (python, options) == (str(folder / "bin" / "python"), ["-X", "dev"])
+
+
+@linux
+@pytest.mark.usefixtures("interpreter")
+def test_a_peer_that_cannot_be_installed_is_left_out_and_tried_again(peer, monkeypatch):
+    monkeypatch.setenv("REFUSES", "1")
+    able, failures = compare.prepared(["peer"])
+    assert able == []
+    assert failures[0]["why"].endswith("no such version")
+    monkeypatch.setenv("REFUSES", "0")
+    assert compare.prepared(["peer"]) == (["peer"], [])
