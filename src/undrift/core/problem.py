@@ -338,6 +338,10 @@ class Problem(abc.ABC):
         """The SHA-256 of data, partition and first point; ``None`` where that is not known."""
         return None
 
+    def choices(self) -> Mapping[str, object]:
+        """What decides its numbers besides data and first point, such as its loss, by name."""
+        return {}
+
     def start(self) -> Tensor:
         """The default first point."""
         import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import get_overloads, overload
@@ -27,7 +28,7 @@ from undrift.engines.arguments import Setting
 from undrift.runs.arguments import Methods, keeping, labelled, settle
 from undrift.runs.callbacks import Callback
 from undrift.runs.calls import experiment_of, from_dictionary, run_name
-from undrift.runs.events import Emit, Event, Measured, ignore
+from undrift.runs.events import Emit, Event, Measured, Unproven
 from undrift.runs.experiment import make
 from undrift.runs.folder import BadFolder, Folder, Row
 from undrift.runs.gather import SHARED, AnotherRun, gather
@@ -218,7 +219,7 @@ def run_spec(
         experiment = from_dictionary(source, name, overrides)
     else:
         experiment = make(load_spec(source, overrides))
-    return gather(experiment, save, overwrite, loggers, on_event or ignore, jobs, checkpoint)
+    return gather(experiment, save, overwrite, loggers, _both(on_event), jobs, checkpoint)
 
 
 def resume(
@@ -243,7 +244,7 @@ def resume(
     """
     place = Folder.of_run(folder)
     document = place.document()
-    emit = on_event or ignore
+    emit = _both(on_event)
     wrong = keeping({"checkpoint": checkpoint, "loggers": loggers, "jobs": jobs})
     given: dict[str, object] = {"method": method, "problem": problem, "x0": x0, "until": until}
     given["callbacks"] = callbacks or None
@@ -286,10 +287,12 @@ def load(folder: str | Path) -> Recorded:
     return Recorded(place, place.document(), *place.record(), place.left_out(), place.clients())
 
 
-def _both(on_event: Emit | None, watch: Callable[[Row], None] | None) -> Emit:
+def _both(on_event: Emit | None, watch: Callable[[Row], None] | None = None) -> Emit:
     def emit(event: Event) -> None:
         if on_event:
             on_event(event)
+        elif isinstance(event, Unproven):
+            warnings.warn(str(event), stacklevel=2)
         if watch and isinstance(event, Measured):
             watch(event.row)
 

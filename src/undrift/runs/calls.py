@@ -16,7 +16,7 @@ from undrift.runs.arguments import setup
 from undrift.runs.experiment import Experiment, make, unmeasured
 from undrift.runs.folder import Folder
 from undrift.runs.prepare import build, placed, ready, resolved
-from undrift.runs.script import describe
+from undrift.runs.script import code_of, describe
 from undrift.runs.trial import Rules
 from undrift.spec import writer
 from undrift.spec.errors import BadSpec, Complaint, Place
@@ -61,8 +61,10 @@ def experiment_of(
     if wrong := unmeasured(rules, tasks[0]):
         raise BadParameters("run", wrong)
     recipe = describe(name, tasks, seeds, checked)
-    data = problem.digest() if save is not None else None
-    return Experiment(recipe, tasks, seeds, rules=rules, data=data, alike=not callbacks)
+    data, code = None, None
+    if save is not None:
+        data, code = problem.digest(), code_of(tasks, checked)
+    return Experiment(recipe, tasks, seeds, rules=rules, data=data, code=code, alike=not callbacks)
 
 
 def run_name(save: str | Path) -> str:

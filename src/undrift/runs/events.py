@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from undrift.core.faults import Rejection
 from undrift.runs.journal import Row
@@ -41,13 +41,20 @@ class Dropped(Event):
 
 @dataclasses.dataclass(frozen=True)
 class Unproven(Event):
-    """Whether the data are those that the run began with is not known."""
+    """Whether the data, or the code, are those that the run began with is not known."""
 
     folder: Path
     why: str = ""
+    what: Literal["data", "code"] = "data"
 
     def __str__(self) -> str:
         reason = f" ({self.why})" if self.why else ""
+        if self.what == "code":
+            return (
+                f"{self.folder} may have been run with other code, or other values that it reads: "
+                "an earlier version of undrift or another one of Python left no digest to compare "
+                "them by."
+            )
         return (
             f"{self.folder} may have been run on other data: "
             f"there is no digest to compare them by{reason}."

@@ -158,6 +158,8 @@ class Experiment:
     """What ends a method before its last round."""
     data: str | None = None
     """The digest of the data, for all seeds."""
+    code: Mapping[str, str] | None = None
+    """Digests of what the program gave to the run, by name; a spec has its files instead."""
     draws: Callable[[int], int] = int
     """The seed of the engine in the run with a seed."""
     lay: Callable[[int], list[Task]] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import platform
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -44,7 +45,7 @@ __all__ = [
 
 FILES = {
     "spec.toml": "what was run, with every default written out",
-    "environment.json": "versions and hardware, caveats of the data, digests of spec and data",
+    "environment.json": "versions and hardware, caveats of the data, digests of what was run",
     "partition.json": "samples of each class that each client holds, where samples have classes",
     METRICS: "one row per evaluation, appended during the run",
     LEFT_OUT: "clients whose work did not count, in which round and why, if there were any",
@@ -140,6 +141,24 @@ class Folder(Journal):
             )
         return True
 
+    def with_code(self, code: Mapping[str, str]) -> bool:
+        """Whether the run was made with ``code``, digests by name; false if that is not known.
+
+        It is not where an earlier version made the folder, or another Python compiled the code.
+        Raises :class:`BadFolder` for a run with other code.
+        """
+        about = self.environment
+        before, python = about.get("code"), str(about.get("python", "")).split(".")
+        if not isinstance(before, dict) or python[:2] != [*platform.python_version_tuple()[:2]]:
+            return not (before or code)
+        if changed := [name for name in {**before, **code} if before.get(name) != code.get(name)]:
+            raise BadFolder(
+                f"{self.path} holds this run with another {' and '.join(changed)}: the code has "
+                "changed, or a value that it reads. Put that back, give another folder, or "
+                "overwrite=True"
+            )
+        return True
+
     def document(self) -> Values:
         """The spec that was run, as TOML holds it."""
         try:
@@ -196,12 +215,12 @@ class Folder(Journal):
 
     @property
     def identity(self) -> str:
-        """Digests of the spec and the data at the start, or the key of a kept run of ``reproduce``.
+        """Digests of spec, data and code at the start, or the key of a kept run of ``reproduce``.
 
         Empty in folders of older versions.
         """
         found = self.environment
-        return " ".join(str(found[key]) for key in ("spec", "data", "key") if key in found)
+        return " ".join(str(found[key]) for key in ("spec", "data", "code", "key") if key in found)
 
     @property
     def sealed(self) -> bool:

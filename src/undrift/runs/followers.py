@@ -46,7 +46,8 @@ def shared(experiment: Experiment) -> Ranks | None:
 def meet(experiment: Experiment, ranks: Ranks) -> None:
     """Make sure that all processes are about to do the same. Raises :class:`Parted`."""
     options = {**experiment.tasks[0].setup.options, "workers": ranks.size}
-    about = [experiment.recipe.identity, experiment.data, __version__, [*experiment.order], options]
+    what = experiment.recipe.identity, experiment.data, experiment.code, [*experiment.order]
+    about = [*what, __version__, options]
     if not ranks.same(hashlib.sha256(repr(about).encode()).digest()):
         raise Parted(OTHER)
 

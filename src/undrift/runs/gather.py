@@ -12,12 +12,12 @@ from undrift.core.params import BadParameters
 from undrift.core.problem import Problem
 from undrift.runs import loggers as adapters
 from undrift.runs import models
-from undrift.runs.events import Emit, Event, LeftOut, Measured, Unproven
+from undrift.runs.events import Emit, Event, LeftOut, Measured
 from undrift.runs.experiment import Experiment, Result
 from undrift.runs.folder import BadFolder, Folder, Row
 from undrift.runs.followers import follow, meet, shared
 from undrift.runs.journal import Key, key_of
-from undrift.runs.keep import carry_out
+from undrift.runs.keep import carry_out, compare
 from undrift.runs.results import BestModel, Run, Runs, history
 from undrift.spec.schema import Spec, Table
 
@@ -67,8 +67,7 @@ def gather(
         )
         raise AnotherRun(folder.path, changed, "Give another folder, or overwrite=True")
     if state == "same" and not overwrite:
-        if not folder.on_data(experiment.data):
-            emit(Unproven(folder.path))
+        compare(folder, experiment, emit)
         folder.tidy()
         if ranks is not None:
             meet(experiment, ranks)

@@ -82,7 +82,9 @@ def begin(folder: Folder, experiment: Experiment) -> None:
             set_by_theory = ", ".join(f"{f} = {getattr(task.method, f):.6g}" for f in fields)
             chosen.append(f"{task.label}: {set_by_theory} (theory)")
     about = {"note": experiment.note, "spec": experiment.recipe.identity, "data": experiment.data}
-    known = {key: value for key, value in about.items() if value}
+    known: dict[str, object] = {key: value for key, value in about.items() if value}
+    if experiment.code is not None:
+        known["code"] = experiment.code
     folder.start(experiment.recipe, environment(_device(experiment)) | known, chosen)
 
 
@@ -94,8 +96,7 @@ def take_up(folder: Folder, experiment: Experiment, emit: Emit) -> None:
             f"{' or '.join(['spec.toml', *recipe.sources])} in {folder.path} is not what this run "
             "began with: put that back, or run this one elsewhere: undrift run SPEC -s name=NAME"
         )
-    if not folder.on_data(experiment.data):
-        emit(Unproven(folder.path))
+    compare(folder, experiment, emit)
     for text in folder.resume(experiment.order.keys()):
         emit(Dropped(text))
     emit(Continued(folder.path, len(folder.outcomes()), len(experiment.order)))
@@ -104,6 +105,14 @@ def take_up(folder: Folder, experiment: Experiment, emit: Emit) -> None:
     if changes:
         emit(event := Elsewhere(changes))
         folder.log(str(event))
+
+
+def compare(folder: Folder, experiment: Experiment, emit: Emit) -> None:
+    """Refuse a run with other code or on other data; say so where that is not known."""
+    if experiment.code is not None and not folder.with_code(experiment.code):
+        emit(Unproven(folder.path, what="code"))
+    if not folder.on_data(experiment.data):
+        emit(Unproven(folder.path))
 
 
 def share(folder: Folder, experiment: Experiment) -> None:

@@ -7,8 +7,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
+from undrift.core.params import BadParameters
 from undrift.core.problem import Problem
 from undrift.runs.callbacks import name_of
+from undrift.runs.code import Unwritten, code_digest, is_known
 from undrift.runs.folder import PYTHON
 from undrift.runs.prepare import Task
 from undrift.spec import writer
@@ -61,6 +63,36 @@ def describe(name: str, tasks: Sequence[Task], seeds: Sequence[int], given: Tabl
         for task in tasks
     ]
     return Script(name, as_toml({**top, "problem": _facts(first.problem), "method": methods}))
+
+
+def code_of(tasks: Sequence[Task], given: Table) -> dict[str, str]:
+    """The digest of each part of a call that no document can hold, with the values that it reads.
+
+    Methods and settings of undrift's own are in the document. Callbacks are known by name alone:
+    one that failed may be mended. Raises ``BadParameters`` where a part has no digest.
+    """
+    first = tasks[0]
+    things = dict(first.problem.choices())
+    if not is_known(type(first.problem)):
+        things["problem"] = type(first.problem)
+    if given.get("until") is not None:
+        things["until"] = given["until"]
+    things |= {f"method {task.label}": task.written for task in tasks if _is_own(task.written)}
+    settings = {**vars(first.setup), "stop": given["stop"], "best": given["best"]}
+    things |= {name: value for name, value in settings.items() if _is_own(value)}
+    try:
+        return {name: code_digest(thing, name) for name, thing in things.items()}
+    except Unwritten as error:
+        text = (
+            f"{error}, so that nobody could tell a run with another one: let the code read "
+            "numbers, texts, arrays, functions or objects that have these, or leave out save"
+        )
+        raise BadParameters("run", {"save": text}) from None
+
+
+def _is_own(value: object) -> bool:
+    parts = value if isinstance(value, list | tuple) else [value]
+    return not all(is_known(type(part)) for part in parts)
 
 
 def _setup(task: Task) -> Values:

@@ -236,6 +236,17 @@ class Neural(Problem):
             things += [objective.function, *(part for pair in named for part in pair)]
         return written(*things)
 
+    def choices(self) -> dict[str, object]:
+        net, objective = self.module(self.start()), self.objective
+        ours = type(net).__module__.startswith("undrift.")
+        return {
+            "network": repr(net) if ours else net,
+            "loss": objective.function if isinstance(objective, OwnLoss) else objective,
+            "metrics": self.placed.judge.metrics,
+            "training": self.training,
+            "pipeline": self.pipeline,
+        }
+
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the module as it was given, with the weights ``x [d]``.
 

@@ -1,10 +1,15 @@
-"""What a user wrote, as text: so that a saved run is known again, and another one is not."""
+"""What a user wrote, as text, for the digest of a network.
+
+That digest is kept in run folders, so these words must stay. A run that is called from Python is
+known by more, the code as Python runs it and all values that it reads: ``undrift.runs.code``.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
+from types import CodeType
 
 from torch import Tensor, nn
 
@@ -71,7 +76,12 @@ def _code(thing: object) -> str:
     try:
         source = inspect.getsource(thing)  # type: ignore[arg-type]
     except (OSError, TypeError):
-        return "" if code is None else f"{code.co_code.hex()} {code.co_consts!r}"
+        return "" if code is None else f"{code.co_code.hex()} {_constants(code)!r}"
     if code is not None and code.co_name == "<lambda>":  # its line may have several
-        source += repr((code.co_names, code.co_consts))
+        source += repr((code.co_names, _constants(code)))
     return source
+
+
+def _constants(code: CodeType) -> tuple[object, ...]:
+    """Without functions inside it, which are written with their places in memory."""
+    return tuple(one for one in code.co_consts if not isinstance(one, CodeType))
