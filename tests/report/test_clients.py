@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -294,3 +295,16 @@ def test_the_page_of_a_run_with_clients(folder):
     for part in ('id="clients"', 'id="differences"', 'id="parameters"', "known-clients.csv"):
         assert part in text
     assert not any(name in text for name in HOSTILE)
+
+
+def test_clients_of_a_method_that_diverged_have_no_end(tmp_path):
+    run = read([record(tmp_path / "known", clients=CLIENTS, gap=None)])[0]
+    outcomes = [
+        dataclasses.replace(one, status="diverged") if one.key == ("SCAFFOLD", 0) else one
+        for one in run.outcomes
+    ]
+    sheet = fares(summarise(run.rows, outcomes=outcomes), "test samples")
+    assert [cell.value is None for cell in cells(sheet, "worst 10 %")] == [False, True]
+    shown = page(content([dataclasses.replace(run, outcomes=outcomes)], None))
+    data = json.loads(shown.split('id="record">')[1].split("</script>")[0])
+    assert [one["label"] for one in data["clients"][0]["ends"]] == ["FedAvg"]

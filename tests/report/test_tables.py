@@ -8,6 +8,7 @@ from tests.report.recorded import ROUNDS, TARGET, record
 
 from undrift.methods import registry
 from undrift.report import tables
+from undrift.report.against import against
 from undrift.report.content import Setting
 from undrift.report.summary import Spread, Summary, summarise
 
@@ -172,3 +173,22 @@ def test_what_no_seed_changes_has_no_deviation(folder):
         and "±" not in column(sheet, "final gap")[0]
     )
     assert column(sheet, "outcome") == ["all rounds run"]
+
+
+def test_a_method_that_diverged_wins_nothing_by_the_rows_before(folder):
+    outcomes = [
+        dataclasses.replace(one, status="diverged") if one.key == ("SCAFFOLD", 1) else one
+        for one in folder.outcomes()
+    ]
+    rows = [{n: v for n, v in row.items() if n != "gap"} for row in folder.rows()]
+    found = summarise(rows, None, outcomes, PLANNED)
+    fedavg, scaffold = found
+    assert fedavg.end("accuracy") is not None and scaffold.end("accuracy") is None
+    assert (scaffold.end("loss"), scaffold.end("drift")) == (None, None)
+    assert scaffold.spent("rounds") == 5.5 and scaffold.spent("bytes") == 400 * 5.5
+    (tile,) = tables.tiles(found, "accuracy", None)
+    assert tile.value == "FedAvg"
+    assert column(tables.results(found, "accuracy", None, ""), "final accuracy")[1] == "-"
+    for baseline in ("FedAvg", "SCAFFOLD"):
+        (one,) = against(rows, outcomes, "accuracy", None, baseline)
+        assert (one.final.seeds, one.final.mean, one.final.low) == (2, None, None)

@@ -89,3 +89,12 @@ def test_the_trained_network(convex):
     assert torch.equal(run.x, convex.x) and run.x.any()
     with pytest.raises(Unsupported, match="Quadratic is not a network"):
         convex.module()
+
+
+def test_a_run_that_diverged_has_no_final_loss_in_the_table():
+    methods = {"sound": ud.FedAvg(lr=0.01), "wild": ud.FedAvg(lr=1e200)}
+    found = ud.run(methods, "quadratic", rounds=3, steps=2)
+    head, sound, wild = (line.split() for line in found.table().splitlines())
+    assert found["wild", 0].status == "diverged"
+    at = head.index("gap")
+    assert float(sound[at]) > 0 and wild[at] == "-" and wild[at - 1].isdigit()

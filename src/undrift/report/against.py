@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
 
-from undrift.report.summary import Curve, curves, hit
+from undrift.report.summary import UNFINISHED, Curve, curves, hit
 from undrift.report.text import NONE, plain, whole
 from undrift.runs.folder import Row
-from undrift.runs.outcome import Outcome
+from undrift.runs.journal import key_of
+from undrift.runs.outcome import Outcome, at_end
 
 LEVEL = 0.95
 
@@ -60,9 +61,11 @@ def against(
             own.setdefault(outcome.seed, own[outcome.same_as])
     first = found.get(baseline, {})
     aimed = target is not None or column == "gap"
+    ended = {outcome.key: outcome.status for outcome in outcomes}
 
     def end(curve: Curve) -> object:
-        return curve[-1].get(column)
+        last = curve[-1]
+        return at_end(last, ended.get(key_of(last), UNFINISHED)).get(column)
 
     def rounds(curve: Curve) -> object:
         row = hit(curve, column, target)

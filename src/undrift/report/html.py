@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -61,13 +61,14 @@ def page(content: Content) -> str:
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     scripts = [get_plotlyjs(), _asset("report.js")]
     title = ", ".join(run.name for run in content.runs)
+    failed = {summary.label for summary in found if summary.diverged}
     maps = [
-        pictures.heat_map(run.name, run.partition, run.clients)
+        pictures.heat_map(run.name, run.partition, _without(failed, run.clients))
         for run in content.runs
         if run.partition
     ]
     clients = [row for run in content.runs for row in run.clients]
-    measured = measures(clients, content.rows)
+    measured = measures(_without(failed, clients), content.rows)
     stills = pictures.draw(title, content, column, maps, measured)
     csv, stride = rows_csv(content.rows)
     of = samples({row["label"]: row["of"] for row in clients})
@@ -83,7 +84,7 @@ def page(content: Content) -> str:
         fares=tables.fares(found, of),
         own=any(one["name"].startswith(OF_OWN_MODELS) for one in measured),
         parameters=tables.parameters(found, content.settings),
-        files=_files(title, csv, clients),
+        files=_files(title, csv, _without(failed, clients)),
         csv_stride=stride,
         bill=tables.bill(found, content.settings),
         left_out=tables.left_out(content.left_out, content.rows),
@@ -99,6 +100,10 @@ def page(content: Content) -> str:
             f"'sha256-{_base64(hashlib.sha256(script.encode()).digest())}'" for script in scripts
         ),
     )
+
+
+def _without(labels: Collection[str], rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row["label"] not in labels]
 
 
 def _differences(content: Content, column: str) -> dict[str, tables.Sheet]:

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from undrift.plots.columns import metric
 from undrift.report.text import NONE, percent, plain, prose, size, small, table, whole
 from undrift.runs.folder import Row
-from undrift.runs.outcome import Outcome, in_words
+from undrift.runs.outcome import Outcome, at_end, in_words
 
 __all__ = ["Spread", "Summary", "aim", "curves", "metric", "print_summaries", "summarise"]
 
@@ -29,6 +29,7 @@ COUNTED = ("rounds", "vectors", "gradients")
 """What a terminal has room for; bytes only where they are not in proportion to vectors."""
 UNFINISHED = "unfinished"
 FAR = "mean squared distance of the local models"
+NO_END = f"{NONE}: a method that diverges, if only with some seed, has no final values"
 NUMBER: dict[str, Callable[[float | None], str]] = {
     "gap": small,
     "accuracy": percent,
@@ -60,7 +61,7 @@ class Summary:
     statuses: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """How many seeds ended in which way."""
     ends: Mapping[str, Spread | None] = dataclasses.field(default_factory=dict)
-    """The last value of every column."""
+    """The last value of every column; ``None`` for those of quality, where a seed diverged."""
     best: Spread | None = None
     reached: int = 0
     """Seeds that reached the target."""
@@ -76,6 +77,11 @@ class Summary:
     def fares(self) -> str:
         """The column about clients that is of the measure it is judged by; of a gap, the loss."""
         return f"client_{'accuracy' if self.metric == 'accuracy' else 'loss'}"
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a seed of it did, so that it has no final values."""
+        return "diverged" in self.statuses
 
     def end(self, column: str) -> float | None:
         """The mean of the last values of a column."""
@@ -189,7 +195,7 @@ def summarise(
     return [
         _summary(
             label,
-            list(found.get(label, {}).values()),
+            found.get(label, {}),
             [ended.get((label, seed)) for seed in seeds],
             column,
             target,
@@ -298,6 +304,8 @@ def print_summaries(
         )
     if several:
         meaning += [f"seeds vary {what}" for what in varied]
+    if any(s.diverged for s in summaries):
+        meaning.append(NO_END)
     if same := [s.label for s in summaries if not s.seeded]:
         meaning.append(f"run once, for no seed changes it: {', '.join(same)}")
     return "\n".join([text, "", *map(prose, meaning)])
@@ -305,18 +313,20 @@ def print_summaries(
 
 def _summary(
     label: str,
-    curves: Sequence[Curve],
+    by_seed: Mapping[int, Curve],
     outcomes: Sequence[Outcome | None],
     column: str,
     target: float | None,
 ) -> Summary:
+    curves = [*by_seed.values()]
     known = [outcome for outcome in outcomes if outcome]
+    ended = {outcome.seed: outcome.status for outcome in known}
     statuses: dict[str, int] = {}
     for outcome in outcomes:
         status = outcome.status if outcome else UNFINISHED
         statuses[status] = statuses.get(status, 0) + 1
     recorded = str(curves[0][0].get("method", "")) if curves else ""
-    last = [curve[-1] for curve in curves]
+    last = [at_end(curve[-1], ended.get(seed, UNFINISHED)) for seed, curve in by_seed.items()]
     hits = [row for curve in curves if (row := hit(curve, column, target))]
     top = max if column == "accuracy" else min
     measured = [[row[column] for row in curve if row.get(column) is not None] for curve in curves]

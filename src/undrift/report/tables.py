@@ -13,7 +13,7 @@ from undrift.core.params import THEORY, BadParameters, hints
 from undrift.report.against import Against, Difference, between, remarks, signed
 from undrift.report.content import Setting
 from undrift.report.left_out import by_client, skipped, spans, why
-from undrift.report.summary import NUMBER, SPENT, Spread, Summary, goal, spell
+from undrift.report.summary import NO_END, NUMBER, SPENT, Spread, Summary, goal, spell
 from undrift.report.text import NONE, count, duration, percent, plain, size, small, whole
 from undrift.runs.folder import Row
 from undrift.runs.outcome import ENDS
@@ -104,6 +104,8 @@ def results(
     if judged:
         notes.append("accuracy and loss: on the test samples")
     notes.append("time: of training, for one seed")
+    if any(s.diverged for s in summaries):
+        notes.append(NO_END)
     if several:
         means = ", ".join(["final", "best", *extra])
         notes.insert(0, f"{means}: means over seeds ± standard deviation")
@@ -151,8 +153,8 @@ def differences(found: Sequence[Against], column: str) -> Sheet | None:
 
 def fares(summaries: Sequence[Summary], of: str) -> Sheet | None:
     """How the clients are spread at the end; ``None`` where they were not measured."""
-    known = [s for s in summaries if s.ends.get(f"{s.fares}_mean")]
-    if not known:
+    known = [s for s in summaries if f"{s.fares}_mean" in s.ends]
+    if not any(s.ends[f"{s.fares}_mean"] for s in known):
         return None
     judged = known[0].metric == "accuracy"
     rows = [
@@ -169,6 +171,8 @@ def fares(summaries: Sequence[Summary], of: str) -> Sheet | None:
     ]
     if any(s.seeds > 1 for s in known):
         notes.append("means over seeds ± standard deviation")
+    if any(s.diverged for s in known):
+        notes.append(NO_END)
     caption = f"{what} of the server's model at the end, on each client's {of}"
     return Sheet("Clients", caption, ["method", *FARES.values()], rows, notes=notes)
 

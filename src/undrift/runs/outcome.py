@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
+from undrift.core.problem import COLUMNS
+
+Value = TypeVar("Value")
 Status = Literal["done", "reached", "early", "diverged", "stuck", "failed", "stopped"]
 
 
@@ -29,9 +32,23 @@ ENDS: Mapping[str, Ending] = {
 """Every status. ``unfinished`` is that of a run without an outcome."""
 
 
+SPENT = {*COLUMNS, "bytes"} - {"drift"}
+"""Columns that are known even of a run that diverged."""
+
+
 def in_words(status: str) -> str:
     """A status as tables show it; one of another version as it is."""
     return ENDS[status].words if status in ENDS else status
+
+
+def at_end(row: Mapping[str, Value], status: str) -> dict[str, Value | None]:
+    """The last row of a run; of one that diverged, what it spent, and ``None`` for all else.
+
+    That row may be from before the round in which it diverged, and its numbers good.
+    """
+    if status != "diverged":
+        return {**row}
+    return {name: value if name in SPENT else None for name, value in row.items()}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from undrift.runs.clients import PerClient, at_model
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 from undrift.runs.history import Frame, History, frame
 from undrift.runs.journal import Key, key_of
-from undrift.runs.outcome import in_words
+from undrift.runs.outcome import at_end, in_words
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
 from undrift.spec.user_files import Code
@@ -167,7 +167,10 @@ class Runs(Mapping[Key, Run]):
     def table(self) -> str:
         """How each run ended, as text."""
         columns = ["round", "gap", "accuracy", "loss", "vectors", "gradients", "seconds"]
-        lasts = [run.history.last if run.history.rows else {} for run in self.values()]
+        lasts = [
+            at_end(run.history.last, run.status) if run.history.rows else {}
+            for run in self.values()
+        ]
         shown = [name for name in columns if any(row.get(name) is not None for row in lasts)]
         lines = [["method", "seed", *shown, "outcome"]]
         for ((label, seed), run), last in zip(self.items(), lasts, strict=True):
