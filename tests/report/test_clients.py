@@ -76,6 +76,19 @@ def test_a_method_that_no_seed_changes_counts_for_every_seed():
     assert against(rows, [], "loss", None, "A")[0].final.seeds == 1
 
 
+def test_two_methods_that_no_seed_changes_are_one_pair():
+    rows = [
+        {"label": label, "seed": seed, "round": 0, "loss": loss}
+        for label, seed, loss in [("A", 0, 1.0), ("B", 0, 3.0), ("C", 0, 5.0), ("C", 1, 7.0)]
+    ]
+    copies = [Outcome(label, "GD", 1, "done", {}, same_as=0) for label in "AB"]
+    still, drawn = against(rows, copies, "loss", None, "A")
+    assert (still.final.seeds, still.final.mean, still.final.low) == (1, 2.0, None)
+    assert (drawn.final.seeds, drawn.final.mean) == (2, 5.0) and drawn.final.low is not None
+    assert not any(cell.kind for cell in differences([still], "loss").rows[0])
+    assert remarks([still, drawn], "loss") != remarks([drawn], "loss")
+
+
 def accuracies(label, seeds, ends):
     return [
         {"label": label, "seed": seed, "round": k, "accuracy": value, "loss": 1.0}

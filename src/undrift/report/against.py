@@ -86,8 +86,13 @@ def against(
 def difference(
     seeds: Mapping[int, Curve], first: Mapping[int, Curve], value: Callable[[Curve], object]
 ) -> Difference:
-    """The difference of some value of two methods, over the seeds that both have."""
-    pairs = [(value(seeds[seed]), value(first[seed])) for seed in seeds if seed in first]
+    """The difference of some value of two methods, over the seeds that both have.
+
+    Seeds that change neither are one: the same two runs stand for all of them.
+    """
+    both = [(seeds[seed], first[seed]) for seed in seeds if seed in first]
+    runs = {(one[0]["seed"], other[0]["seed"]): (one, other) for one, other in both}
+    pairs = [(value(one), value(other)) for one, other in runs.values()]
     apart = [
         one - other
         for one, other in pairs
@@ -142,6 +147,8 @@ def remarks(found: Sequence[Against], column: str) -> list[str]:
     several = any(one.final.seeds > 1 for one in found)
     text = f"differences{unit}: means over the seeds that both methods have"
     if several:
+        if any(one.final.seeds == 1 for one in found):
+            text += " (one, where no seed changes either)"
         notes = [f"{text}, paired, with the 95 % interval of Student's t distribution"]
     else:
         notes = [f"{text}; there is one, so that an interval is not known"]
