@@ -9,9 +9,12 @@ from tests.cli.test_start import PROBE
 from tests.report.recorded import record
 from tests.runs.older import unseal
 
+import undrift as ud
+from undrift.check.federations import quadratic
 from undrift.cli import main
 from undrift.report import pictures
-from undrift.report.recorded import about, setting
+from undrift.report.html import page
+from undrift.report.recorded import about, content, read, repetition, setting
 from undrift.runs.folder import Folder
 
 IMAGES = """\
@@ -158,6 +161,31 @@ def test_how_to_do_it_again(runs):
     ]
     document["problem"]["folder"] = "data"
     assert "UNDRIFT" not in about("one", folder, document).command
+
+
+def test_files_of_every_table_are_needed_to_do_it_again():
+    tables = {
+        "network": {"file": "net.py", "name": "small"},
+        "data": {"file": "data.py", "name": "cloud"},
+        "objective": {"file": "loss.py", "name": "Mine"},
+        "problem": {"name": "images", "data": "cloud"},
+        "method": [{"name": "FedAvg", "label": "FedAvg"}],
+    }
+    command, (needed,) = repetition("one.toml", tables)
+    assert command == "undrift run one.toml --out again"
+    assert all(file in needed for file in ("net.py", "data.py", "loss.py"))
+    own = {"problem": {"file": "mine.py", "name": "mine", "data": "rows"}}
+    command, (needed,) = repetition("one.toml", own)
+    assert not command.startswith("UNDRIFT_DATA") and "mine.py" in needed
+
+
+def test_a_run_that_only_a_program_can_repeat_has_no_command(place):
+    method, problem = ud.FedAvg(lr=0.1), quadratic()
+    ud.run(method, problem, rounds=1, save=place / "runs/mine")
+    folder = Folder(place / "runs/mine")
+    assert folder.from_python and about("mine", folder, folder.document()).command == ""
+    text = page(content(read([folder]), None))
+    assert "undrift run " not in text and 'download="mine.toml"' not in text
 
 
 def test_the_spec_of_a_report_runs_again_to_the_same_rows(place, capsys):

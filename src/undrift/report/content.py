@@ -31,6 +31,7 @@ class About:
     spec: str
     environment: Mapping[str, object]
     command: str
+    """Runs it again; empty if only the program that called ``undrift.run`` can."""
     remarks: Sequence[str] = ()
     partition: Partition | None = None
     clients: Sequence[Row] = ()

@@ -12,12 +12,18 @@ from undrift.report.content import About, Content, Partition, Setting
 from undrift.report.summary import aim, metric, window
 from undrift.report.text import count
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
+from undrift.spec.user_files import own_tables
 from undrift.spec.vary import varied
 
 SMOOTH = 10
 """Rows that accuracies of long runs are averaged over, unless a spec says otherwise."""
 BUNDLED = ("breast-cancer", "digits")
 """Data that come with scikit-learn."""
+
+FROM_PYTHON = (
+    "made by undrift.run with a problem, a method or a function that only that program has: run it "
+    "again, with another folder to save in"
+)
 
 Document = Mapping[str, Any]
 """A spec, or a table of one, as TOML has it."""
@@ -180,25 +186,33 @@ def content(runs: Sequence[Recorded], target: float | None, baseline: str | None
 
 def about(title: str, folder: Folder, document: Document) -> About:
     """A run in words: its facts, its spec and machine, and the command that repeats it."""
-    problem = document.get("problem", {})
-    data = problem.get("data")
-    outside = data is not None and data not in BUNDLED and "folder" not in problem
-    name, spec = f"{folder.name}.toml", folder.file("spec.toml")
-    again = f"undrift run {shlex.quote(name)} --out again"
-    own = sorted({table["file"] for table in methods(document) if "file" in table})
-    remark = f"with the spec below saved as {name}"
-    remarks = [f"{remark}, and beside it {', '.join(own)}" if own else remark]
-    if outside:
-        remarks.append(f"FOLDER has the files of {data}")
+    spec = folder.file("spec.toml")
+    command, remarks = "", [FROM_PYTHON]
+    if not folder.from_python:
+        command, remarks = repetition(f"{folder.name}.toml", document)
     return About(
         name=title,
         facts=facts(folder, document),
         spec=spec.read_text(encoding="utf-8", errors="replace") if spec.is_file() else "",
         environment=folder.environment,
-        command=f"UNDRIFT_DATA=FOLDER {again}" if outside else again,
+        command=command,
         remarks=remarks,
         partition=partition(folder, document),
     )
+
+
+def repetition(name: str, document: Document) -> tuple[str, list[str]]:
+    """The command that repeats a run whose spec is saved as ``name``, and what it needs."""
+    problem, own = document.get("problem", {}), own_tables(dict(document))
+    files = sorted({str(table["file"]) for table in own.values()})
+    remark = f"with the spec below saved as {name}"
+    remarks = [f"{remark}, and beside it {', '.join(files)}" if files else remark]
+    command, data = f"undrift run {shlex.quote(name)} --out again", problem.get("data")
+    read = data is not None and data not in BUNDLED and "folder" not in problem
+    if read and not {("problem",), ("data",)} & own.keys():  # their functions read what they like
+        command = f"UNDRIFT_DATA=FOLDER {command}"
+        remarks.append(f"FOLDER has the files of {data}")
+    return command, remarks
 
 
 def facts(folder: Folder, document: Document) -> list[str]:
