@@ -1,5 +1,7 @@
 """What each method needed, from rows."""
 
+import dataclasses
+
 import pytest
 
 from undrift.report.summary import COUNTED, aim, metric, print_summaries, summarise
@@ -117,3 +119,11 @@ def test_bytes_are_shown_where_some_vectors_travel_only_in_part():
     text = print_summaries(summarise(whole + part, 0.1), 0.1)
     assert text.splitlines()[0].split()[:5] == ["method", "rounds", "vectors", "gradients", "bytes"]
     assert "16.0 kB" in text and "9.0 kB" in text and "bytes: up and down" in text
+
+
+def test_a_note_names_its_seed_where_there_are_several():
+    ended = [Outcome("A", "FedAvg", 0, "done", {}), Outcome("A", "FedAvg", 1, "early", {}, "why")]
+    both = rows("A", 0, [1.0]) + rows("A", 1, [1.0])
+    assert summarise(both, None, ended)[0].note == "(seed 1) why"
+    twin = dataclasses.replace(ended[1], seed=2, same_as=1)
+    assert summarise(rows("A", 1, [1.0]), None, [ended[1], twin])[0].note == "why"

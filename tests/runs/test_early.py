@@ -395,3 +395,15 @@ def test_a_run_that_is_killed_ends_where_it_would_have(tmp_path, capsys, before)
     assert f"continues from round {last - before}" in capsys.readouterr().err
     assert rows("runs/mine") == rows("whole/mine")
     assert Folder(tmp_path / "runs/mine").outcomes() == [whole]
+
+
+def test_why_a_run_stopped_early_is_always_said():
+    def nothing(moment):
+        return {"score": math.nan}
+
+    rule = EarlyStopping(metric="score", mode="max", patience=3)
+    run = ud.run(FEDAVG, "least-squares", stop=rule, callbacks=[nothing], **NOISY)
+    assert (run.status, run.history.last["round"]) == ("early", 2)
+    assert run.note.rstrip().endswith("no finite score in the last 3 rows")
+    rule = EarlyStopping(metric="loss", patience=2, min_delta=0.05)
+    assert "by more than 0.05" in ud.run(FEDAVG, "least-squares", stop=rule, **NOISY).note

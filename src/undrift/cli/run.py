@@ -353,12 +353,9 @@ def report(folder: Folder, as_json: bool) -> int:
         )
     else:
         result(print_summaries(summaries, target, note=folder.note, varied=[seeds]))
-        notes: dict[str, str] = {}  # what went wrong and what to try, once per method
-        for outcome in outcomes:
-            if outcome.note:
-                notes.setdefault(outcome.label, outcome.note)
-        for label, note in notes.items():
-            result(f"\n{label} {note}")
+        for summary in summaries:
+            if summary.note:
+                result(f"\n{summary.label} {summary.note}")
         for label, text in lines(left_out, rows).items():
             result("\n" + prose(f"{label}: {text}"))
     return FAILED if all(ENDS[o.status].kind == "bad" for o in outcomes) else OK

@@ -70,6 +70,8 @@ class Summary:
     values: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """Hyper-parameters it ran with."""
     note: str = ""
+    """What became of it and what to try, where there is something to say of a seed: of the first
+    such seed, which is named if it was run with others."""
     seeded: bool = True
     """Whether a seed changes it; if not, it was run with one of them."""
 
@@ -347,9 +349,17 @@ def _summary(
             for name, key in SPENT.items()
         },
         values=known[0].values if known else {},
-        note=next((outcome.note for outcome in known if outcome.note), ""),
+        note=_note(known),
         seeded=all(outcome.same_as is None for outcome in known),
     )
+
+
+def _note(outcomes: Sequence[Outcome]) -> str:
+    said = next((outcome for outcome in outcomes if outcome.note), None)
+    if said is None:
+        return ""
+    several = sum(outcome.same_as is None for outcome in outcomes) > 1
+    return f"(seed {said.seed}) {said.note}" if several else said.note
 
 
 def _mean(found: Spread | None) -> float | None:

@@ -249,11 +249,14 @@ class Trial:
         if self.callbacks and self.callbacks.why:
             return self.callbacks.why
         early, waiting = self.rules.early, self.waiting
-        if early is None or waiting.value is None:
+        if early is None:
             return ""
         rows = "row" if waiting.rows == 1 else f"{waiting.rows} rows"
+        if waiting.value is None:
+            return f"no finite {self.judged} in the last {rows}"
         best = f"{waiting.value:.6g} (round {waiting.round})"
-        return f"no {self.judged} better than {best} in the last {rows}"
+        least = f" by more than {early.min_delta:g}" if early.min_delta else ""
+        return f"no {self.judged} better than {best}{least} in the last {rows}"
 
     def _record(self, row: Row) -> None:
         if self.per_client:
