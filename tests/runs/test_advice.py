@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
 import torch
+from torch import nn
 
 import undrift as ud
 from undrift.check.federations import least_squares
@@ -68,6 +70,26 @@ def test_theory_is_preferred_and_rounded_to_the_safe_side():
         assert getattr(theory, field) <= value <= 1.01 * getattr(theory, field)
     step = task(ud.FedAvg(lr="theory")).method.lr
     assert 0.99 * step <= advice.prescribed(task(ud.FedAvg(lr=5.0)))["lr"] <= step
+
+
+def test_theory_is_not_named_where_it_prescribes_nothing():
+    method = ud.FedAvg(lr=100.0)
+    assert advice.remedy(task(method)).count('lr = "theory"') == 1
+    net = nn.Sequential(nn.Linear(2, 1))
+    data = torch.ones(4, 2), torch.ones(4, 1)
+    network = ud.Neural(net, data, [range(2), range(2, 4)], loss=nn.functional.mse_loss)
+    assert "theory" not in advice.remedy(task(method, network))
+    assert "theory" not in advice.remedy(task(method, local=ud.AdamW()))
+
+
+def test_a_loss_that_begins_infinite_is_not_blamed_on_the_step():
+    data = torch.ones(4, 2), torch.full((4, 1), 1e25)
+    net = nn.Sequential(nn.Linear(2, 1))
+    problem = ud.Neural(net, data, [range(2), range(2, 4)], loss=nn.functional.mse_loss)
+    run = ud.run(ud.FedAvg(lr=0.05), problem, rounds=2)
+    assert run.status == "diverged" and run.note.endswith(advice.TOO_LARGE)
+    alarm = Alarm.first({"loss": math.inf})
+    assert not Alarm(**alarm.kept()).began_finite
 
 
 def test_theory_is_not_repeated_to_who_used_it():

@@ -17,7 +17,7 @@ from undrift.core.method import Method
 from undrift.core.params import THEORY
 from undrift.engines.faults import AWAY
 from undrift.runs.journal import Row
-from undrift.runs.prepare import Task
+from undrift.runs.prepare import Task, resolved
 from undrift.runs.trial import Stops, Trial
 from undrift.spec.schema import values
 from undrift.theory import has_rule
@@ -37,6 +37,11 @@ REPEATED = 3
 DIGITS = 3
 """Of a number that is suggested."""
 
+TOO_LARGE = (
+    "its loss was not finite before the first step: bring inputs and targets to a scale near 1, or "
+    'compute with dtype = "float64"'
+)
+
 Values = dict[str, float]
 Way = Literal["smaller", "larger"]
 
@@ -55,6 +60,8 @@ def advise(task: Task, draws: int, trial: Trial, stop: Stops | None = None) -> A
     engines, which leave the run as it is.
     """
     engine, seconds = trial.engine, trial.seconds
+    if trial.alarm and not trial.alarm.began_finite:
+        return Advice(f"diverged in round {engine.round}: {TOO_LARGE}", None)
     blamed = suspects(trial.rejections, engine.problem.clients)
     cause = "its step"
     if blamed:
@@ -73,19 +80,21 @@ def advise(task: Task, draws: int, trial: Trial, stop: Stops | None = None) -> A
         numbers = " and ".join(f"{field} = {value:g}" for field, value in found.items())
         tries = f"try {numbers}, {how}"
     else:
-        tries = remedy(task.written)
+        tries = remedy(task)
     return Advice(f"diverged in round {engine.round}, likely because of {cause}: {tries}", found)
 
 
-def remedy(method: Method) -> str:
+def remedy(task: Task) -> str:
     """What to try when a method diverges, in words."""
-    given = values(method)
+    method = task.written
     tries = [f"a {way} {field}" for field, way in tamer(method).items()]
-    by_theory = [
-        field for field, value in given.items() if value != THEORY and has_rule(type(method), field)
+    fields = [
+        field
+        for field, value in values(method).items()
+        if value != THEORY and has_rule(type(method), field)
     ]
-    if by_theory:
-        tries.append(" and ".join(f'{field} = "theory"' for field in by_theory))
+    if fields and by_theory(task, fields):
+        tries.append(" and ".join(f'{field} = "theory"' for field in fields))
     return f"try {', or '.join(tries)}" if tries else "try fewer local steps"
 
 
@@ -110,10 +119,8 @@ def prescribed(task: Task) -> Values | None:
     fields = [field for field in ways if has_rule(type(method), field)]
     if not fields:
         return None
-    left_open = dataclasses.replace(method, **dict.fromkeys(fields, THEORY))
-    try:
-        found = task.setup.resolve(left_open, task.problem)
-    except ValueError:  # a constant is not known
+    found = by_theory(task, fields)
+    if found is None:
         return None
     given, theirs = values(method), values(found)
     lower = [field for field in fields if theirs[field] < given[field]]
@@ -121,6 +128,16 @@ def prescribed(task: Task) -> Values | None:
     if "smaller" not in map(ways.get, lower) and "larger" not in map(ways.get, higher):
         return None
     return {field: shortened(theirs[field], ways[field]) for field in fields}
+
+
+def by_theory(task: Task, fields: Iterable[str]) -> Method | None:
+    """The method with some fields as theory sets them; ``None`` where it cannot."""
+    left_open = dataclasses.replace(task.method, **dict.fromkeys(fields, THEORY))
+    try:
+        found = resolved(task.label, left_open, task.problem, task.setup, task.rounds, task.every)
+    except ValueError:  # a constant is not known, or local steps are not those of theory
+        return None
+    return found.method
 
 
 def tamer(method: Method) -> dict[str, Way]:

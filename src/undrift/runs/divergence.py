@@ -23,7 +23,7 @@ class Alarm:
     and after rounds 1, 2, 4, 8, ..., which catch losses that grow while gradients stay bounded.
     """
 
-    limit: float
+    limit: float = math.inf
     """Of the gradient's norm."""
     ceiling: float = math.inf
     """Of the loss."""
@@ -42,6 +42,11 @@ class Alarm:
             scale = max(abs(row["loss"]), row.get("gap", 0.0))
             ceiling = row["loss"] + LOSS * scale if scale > 0 else math.inf
         return cls(GRADIENT * max(_size(row), 1e-300), ceiling)
+
+    @property
+    def began_finite(self) -> bool:
+        """Whether the row before the first round was finite."""
+        return math.isfinite(self.limit)
 
     def kept(self) -> dict[str, float]:
         """For a checkpoint: what is finite, since JSON holds no more."""

@@ -110,7 +110,7 @@ def perform(
     note, suggested, files = "", None, dict[str, str]()
     last = Sound(engine.round, engine.x)
     if status == "diverged":
-        last, note = trial.sound, f"diverged in round {engine.round}: {remedy(task.written)}"
+        last, note = trial.sound, f"diverged in round {engine.round}: {remedy(task)}"
         if search:
             note, suggested = advise(task, draws, trial, stop)
     if status == "early":

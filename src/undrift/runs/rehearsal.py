@@ -83,7 +83,7 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
     except KeyboardInterrupt:
         raise
     except Diverged:
-        return dataclasses.replace(what, problem=f"diverges: {remedy(task.written)}")
+        return dataclasses.replace(what, problem=f"diverges: {remedy(task)}")
     except BaseException as error:  # a user's method may do anything
         return dataclasses.replace(what, problem=f"fails: {error}")
     ledger = engine.ledger
@@ -102,7 +102,7 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
 def _trouble(engine: Engine, row: Row, task: Task) -> str:
     """What is wrong after a few rounds; empty if nothing is."""
     if not math.isfinite(row["loss"]):
-        return f"diverges: {remedy(task.written)}"
+        return f"diverges: {remedy(task)}"
     if engine.ledger.skipped:
         why = engine.rejections[-1].reason if engine.rejections else "nobody took part"
         return f"fails: {engine.ledger.skipped} rounds could not be counted: {why}"
