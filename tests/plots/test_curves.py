@@ -31,7 +31,8 @@ def test_a_curve_says_what_was_measured_on_what(more, loss, accuracy):
         curve(history, "loss").get_ylabel() == loss
         and curve(history, "accuracy").get_ylabel() == accuracy
     )
-    assert curve({"round": np.arange(2), "loss": np.ones(2)}, "loss").get_ylabel() == "f(x)"
+    convex = {"round": np.arange(2), "loss": np.ones(2), "grad_norm": np.ones(2)}
+    assert curve(convex, "loss").get_ylabel() == "f(x)"
 
 
 def test_no_two_lines_look_the_same_and_grey_ones_take_no_colour():

@@ -1,7 +1,9 @@
 """Figures: what is drawn, not how it looks."""
 
 import pytest
+from matplotlib.figure import Figure
 
+from undrift.plots.curves import curve
 from undrift.report.figures import biased, panels, save
 from undrift.report.recorded import settings
 from undrift.report.summary import window
@@ -72,7 +74,8 @@ def test_a_setting_makes_exact_methods_biased(changes, grey):
 
 
 def test_the_loss_has_a_linear_axis():
-    figure = panels({"one": rows("A", "FedAvg", column="loss")})
+    data = [row | {"grad_norm": 1.0} for row in rows("A", "FedAvg", column="loss")]
+    figure = panels({"one": data})
     assert figure.axes[0].get_yscale() == "linear" and figure.axes[0].get_ylabel() == "f(x)"
 
 
@@ -104,6 +107,24 @@ def test_what_was_measured_on_what(gap):
     assert words["accuracy"] == ("test accuracy, %" if gap is None else "accuracy, %")
     shares = lines(panels({"one": data}, y="train_accuracy").axes[0])[0].get_ydata()
     assert set(shares) == {25}
+
+
+@pytest.mark.parametrize(
+    ("more", "title"),
+    [
+        ({}, "test loss"),
+        ({"train_loss": 9.0}, "test loss"),
+        ({"train_loss": None}, "f(x)"),  # as the loss: there are no test samples
+        ({"grad_norm": 1.0}, "f(x)"),
+    ],
+)
+def test_a_network_without_accuracy_has_a_test_loss_if_it_has_test_samples(more, title):
+    data = [row | more for row in rows("A", "FedAvg", column="loss")]
+    if more.get("train_loss", 0) is None:
+        data = [row | {"train_loss": row["loss"]} for row in data]
+    assert panels({"one": data}, y="loss").axes[0].get_ylabel() == title
+    run = {name: [row[name] for row in data] for name in data[0]}
+    assert curve(run, "loss", ax=Figure().subplots()).get_ylabel() == title
 
 
 def test_only_where_there_is_an_optimum_are_methods_biased():

@@ -31,7 +31,7 @@ TESTED = {
     "accuracy": "test accuracy, %",
     "top5": "test accuracy among five, %",
 }
-"""Replace ``WORDS`` for runs judged by accuracy: those are networks, measured on test samples."""
+"""Replace ``WORDS`` for networks that are measured on test samples."""
 
 
 def metric(rows: Iterable[Mapping[str, object]]) -> str:
@@ -41,9 +41,23 @@ def metric(rows: Iterable[Mapping[str, object]]) -> str:
     return next(known, "loss")
 
 
-def axis(y: str, smooth: int = 1, note: str = "", *, judged: str = "") -> str:
-    """The title of an axis that shows column ``y`` of runs judged by the column ``judged``."""
-    words = WORDS | TESTED if judged == "accuracy" else WORDS
+def tested(rows: Iterable[Mapping[str, object]]) -> bool:
+    """Whether losses and accuracies are of test samples.
+
+    Those are networks, which record no gradient; without test samples their loss is the training
+    loss.
+    """
+    rows = list(rows)
+    if (judged := metric(rows)) != "loss":
+        return judged == "accuracy"
+    found = [row for row in rows if row.get("loss") is not None]
+    of_training = all(row["loss"] == row.get("train_loss") for row in found)
+    return not of_training and not any("grad_norm" in row for row in rows)
+
+
+def axis(y: str, smooth: int = 1, note: str = "", *, tested: bool = False) -> str:
+    """The title of an axis that shows column ``y``."""
+    words = WORDS | TESTED if tested else WORDS
     if y not in SHARES:
         return words.get(y, y)
     details = [note] if note else []

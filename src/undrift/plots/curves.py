@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from undrift._files import writing
-from undrift.plots.columns import LOGARITHMIC, SHARES, axis, metric
+from undrift.plots.columns import LOGARITHMIC, SHARES, axis, tested
 from undrift.plots.style import finish
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def curve(
     ax.plot(across, up, label=label)
     if y in LOGARITHMIC:
         ax.set_yscale("log")
-    finish(ax, axis(x), axis(y, smooth, judged=metric([history])), zero=False)
+    last = {name: values[-1] for name, values in history.items() if len(values)}
+    finish(ax, axis(x), axis(y, smooth, tested=tested([last])), zero=False)
     if label:
         ax.legend(frameon=False, fontsize="small")
     return ax

@@ -9,7 +9,7 @@ import numpy as np
 
 import undrift.methods  # noqa: F401, fills the registry
 from undrift.core.method import registry
-from undrift.plots.columns import LOGARITHMIC, SHARES, WORDS, axis, metric
+from undrift.plots.columns import LOGARITHMIC, SHARES, WORDS, axis, metric, tested
 from undrift.plots.curves import drawn, image, save
 from undrift.plots.style import Style, finish, legend, line_styles, plain
 from undrift.report.content import Setting
@@ -54,7 +54,7 @@ def panels(
                 level = 100 * goal if column in SHARES else goal
                 ax.axhline(level, color="#bbbbbb", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
             finish(ax, WORDS[x])
-        left.set_ylabel(plain(axis(column, smooth, note, judged=judged)))
+        left.set_ylabel(plain(axis(column, smooth, note, tested=tested(rows))))
         left.set_title(plain(title), loc="left", fontsize=11, fontweight="bold")
     legend(figure, axes[:, 0])
     return figure

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from undrift.core.problem import OF_OWN_MODELS
-from undrift.plots.columns import LOGARITHMIC, SHARES, TESTED, WORDS, metric
+from undrift.plots.columns import LOGARITHMIC, SHARES, TESTED, WORDS, metric, tested
 from undrift.report import pictures, tables
 from undrift.report.against import against
 from undrift.report.clients import about as samples
@@ -137,11 +137,14 @@ def _charts(content: Content, column: str) -> dict[str, object]:
     found, grey = curves(rows), biased({"": rows}, content.settings)
     longest = max((len(curve) for seeds in found.values() for curve in seeds.values()), default=0)
     stride = -(-longest // POINTS) or 1
+    words = MEASURED | TESTED if tested(rows) else MEASURED
     return {
         "x": {name: SPENDING[name] for name in axes},
         "y": {
             name: {
-                "title": _title(name, column, content.note),
+                "title": f"{words[name]} ({content.note})"
+                if content.note and name in SHARES
+                else words[name],
                 "log": name in LOGARITHMIC,
                 "share": name in SHARES,
             }
@@ -163,11 +166,6 @@ def _charts(content: Content, column: str) -> dict[str, object]:
             for label, seeds in found.items()
         ],
     }
-
-
-def _title(name: str, column: str, note: str) -> str:
-    words = MEASURED | TESTED if column == "accuracy" else MEASURED
-    return f"{words[name]} ({note})" if note and name in SHARES else words[name]
 
 
 def _columns(rows: Sequence[Row], names: Iterable[str], stride: int) -> dict[str, list[object]]:
