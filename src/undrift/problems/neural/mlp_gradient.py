@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from undrift.models.layers import hooked, leaves
 from undrift.models.layout import Layout
 from undrift.problems.neural.table import Fields
+from undrift.problems.products import times_transposed
 
 Slope = Callable[[Tensor, Fields, Tensor], Tensor]
 """The derivative of each client's loss in its outputs ``[C, n, k]``, given the targets and how much
@@ -113,7 +114,7 @@ class MLPGradient:
         """Layers from last to first, each with its inputs and the derivative in its outputs."""
         inputs = [x.flatten(2)]
         for layer, (weight, bias) in zip(self.layers, views, strict=True):
-            z = torch.bmm(inputs[-1], weight.mT)
+            z = times_transposed(inputs[-1], weight)
             if bias is not None:
                 z += bias
             inputs.append(z.relu_() if layer.relu else z)
