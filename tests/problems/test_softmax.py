@@ -13,7 +13,7 @@ from tests.problems.cases import softmax
 from undrift.engines import Simulate, Wire
 from undrift.engines.judge import Judge
 from undrift.methods import FedAvg, FedLin, FedSpeed, Scaffold
-from undrift.problems import Softmax, build
+from undrift.problems import Softmax, build, products
 from undrift.problems.softmax import divergence
 
 CPU = torch.device("cpu")
@@ -68,6 +68,47 @@ def test_simulate_follows_wire(method, sizes, batch):
         slow.run_round()
     scale = max(1.0, float(slow.x.abs().max()))
     assert float((fast.x - slow.x).abs().max()) < 1e-12 * scale and fast.ledger == slow.ledger
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+@pytest.mark.parametrize("l2", [0.0, 0.3])
+@pytest.mark.parametrize("batch", [None, [[0, 2, 4], [3, -1, -1], [1, 11, 7]]])
+@pytest.mark.parametrize("sizes", [(5, 20), (14, 27)])
+def test_gradients_by_numpy_and_by_torch_are_the_formula(monkeypatch, sizes, batch, l2, one_by_one):
+    """In float64 to a few last bits, float32 likewise, with clients of unequal sizes."""
+    monkeypatch.setattr(products, "ONE_BY_ONE", one_by_one)
+    a, y, _ = data()
+    parts = np.split(np.arange(40), sizes)
+    problem = Softmax(a, y, parts, l2=l2)
+    assert problem.at().is_small == one_by_one
+    W = np.random.default_rng(5).standard_normal((3, 4, 4))
+    want = []
+    for client, mine in enumerate(parts):
+        if batch is not None:
+            mine = mine[[j for j in batch[client] if j >= 0]]
+        rows = np.column_stack([a[mine], np.ones(len(mine))])
+        powers = np.exp(rows @ W[client].T)
+        share = powers / powers.sum(1, keepdims=True) - np.eye(4)[y[mine]]
+        want.append(share.T @ rows / len(mine) + l2 * W[client])
+    given = None if batch is None else torch.tensor(batch)
+    for dtype, bound in ((torch.float64, 2e-15), (torch.float32, 1e-6)):
+        point = torch.from_numpy(W.reshape(3, -1)).to(dtype)
+        got = problem.to(dtype, CPU).at().grad(point, given)
+        assert got.dtype == dtype and np.abs(got.view(3, 4, 4).numpy() - want).max() < bound
+
+
+@pytest.mark.filterwarnings("error")
+def test_extreme_scores_by_numpy_are_those_by_torch(monkeypatch):
+    """Where all powers but one vanish, where scores are not finite, and without a warning."""
+    a, y, _ = data()
+    parts, found = [[*range(20)], [*range(20, 40)]], []
+    point = 1e4 * torch.from_numpy(np.random.default_rng(5).standard_normal((2, 16)))
+    point[1, 3] = math.inf
+    for one_by_one in (True, False):
+        monkeypatch.setattr(products, "ONE_BY_ONE", one_by_one)
+        found.append(Softmax(a, y, parts).at().grad(point))
+    assert found[0][0].isfinite().all() and found[0][1].isnan().any()
+    torch.testing.assert_close(*(grad[0] for grad in found), rtol=1e-14, atol=1e-14)
 
 
 def test_float32_at_rest_computes_in_double():

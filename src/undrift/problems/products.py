@@ -9,6 +9,13 @@ import torch
 from torch import Tensor
 
 ONE_BY_ONE = not torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+SMALL = 1 << 18
+"""Multiplications of a product that BLAS does on the thread that asks for it."""
+
+
+def by_numpy(device: torch.device, multiplications: int) -> bool:
+    """Whether products of so many multiplications each are NumPy's, which loses half that time."""
+    return ONE_BY_ONE and device.type == "cpu" and multiplications <= SMALL
 
 
 def times_transposed(a: Tensor, b: Tensor) -> Tensor:

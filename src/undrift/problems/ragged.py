@@ -45,16 +45,25 @@ class Ragged:
 
     def stack(self, table: Tensor) -> Tensor:
         """The clients' rows ``[C, most, ...]``, padded with the last row; a view where possible."""
-        m, start = self.most, int(self.first[0])
-        if self.equal:
-            if bool((np.diff(self.first) == m).all()):
-                return torch.unflatten(table[start : start + len(self) * m], 0, (-1, m))
-            if not (self.first % m).any():
-                blocks = torch.unflatten(table[: len(table) // m * m], 0, (-1, m))
-                return blocks.index_select(0, upload(self.first // m, table.device))
-        place = np.arange(m)
-        padded = np.where(place < self.sizes[:, None], self.first[:, None] + place, len(table) - 1)
-        return take(table, upload(padded, table.device))
+        m, blocks = self.most, self._blocks
+        if blocks is None:
+            last, place = table.shape[0] - 1, np.arange(m)
+            padded = np.where(place < self.sizes[:, None], self.first[:, None] + place, last)
+            return take(table, upload(padded, table.device))
+        if isinstance(blocks, slice):
+            return torch.unflatten(table[blocks], 0, (-1, m))
+        every = torch.unflatten(table[: table.shape[0] // m * m], 0, (-1, m))
+        return every.index_select(0, upload(blocks, table.device))
+
+    @cached_property
+    def _blocks(self) -> slice | np.ndarray | None:
+        """Where clients have equally many rows: all of these in a row, or the numbers of blocks."""
+        if not self.equal:
+            return None
+        start, m = int(self.first[0]), self.most
+        if bool((np.diff(self.first) == m).all()):
+            return slice(start, start + len(self) * m)
+        return None if (self.first % m).any() else self.first // m
 
     def drawn(self, table: Tensor, batch: Tensor) -> Tensor:
         """Rows ``[C, B, ...]`` at these positions of each client, the last row of all for -1."""
