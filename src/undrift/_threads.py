@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,13 @@ import torch
 
 Group = TypeVar("Group")
 Done = TypeVar("Done")
+
+
+def cores() -> int:
+    """Those that this process may use, which torch does not ask for."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager
