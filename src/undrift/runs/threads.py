@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
+from undrift._threads import cores
 from undrift.core.cohort import Sampling
 from undrift.core.problem import Problem
 
@@ -17,12 +18,15 @@ SMALL = 2_000_000
 
 @contextmanager
 def threads(problem: Problem, batch: int | None, cohort: Sampling | None) -> Iterator[None]:
-    """One thread for small gradients, where more are slower, unless OMP_NUM_THREADS is set."""
+    """No more than there are cores to use, and one for small gradients, where more are slower.
+
+    If OMP_NUM_THREADS is set, as many as it says.
+    """
     before = torch.get_num_threads()
     samples = batch or sum(problem.samples) / problem.clients or 1
     size = problem.dim * samples * (cohort.size if cohort else problem.clients)
-    if "OMP_NUM_THREADS" not in os.environ and size < SMALL:
-        torch.set_num_threads(1)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1 if size < SMALL else min(before, cores()))
     try:
         yield
     finally:
