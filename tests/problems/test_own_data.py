@@ -414,6 +414,16 @@ def test_without_test_samples_the_loss_is_what_is_minimised():
     assert set(problem.metrics(x)) == {"loss", "train_loss"}
 
 
+def test_the_loss_of_a_row_does_not_follow_the_weights_of_a_run():
+    sizes = [len(part) for part in SPLIT]
+    assert len({*sizes}) > 1
+    options = {"rounds": 3, "steps": 2, "per_client": True, "dtype": "float64"}
+    run = ud.run(FedAvg(lr=0.1), regression(), weights="samples", **options)
+    each = run.problem.client_metrics(run.x)["loss"].numpy()
+    assert run.history.last["loss"] == pytest.approx(each.mean(), rel=1e-9)
+    assert run.history.last["loss"] != pytest.approx(np.average(each, weights=sizes), rel=1e-3)
+
+
 def test_metrics_do_not_depend_on_the_pass(monkeypatch):
     problem = regression(test=(X, Y), metrics=["mae", "rmse"], training=True)
     whole = problem.metrics(problem.start())

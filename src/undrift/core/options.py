@@ -79,7 +79,8 @@ class LocalOptions(Treatment):
     """How gradients are treated (:class:`Treatment`) and uploads are weighed.
 
     Args:
-        weights: uniform, or samples: clients count by their number of samples.
+        weights: uniform, or samples: clients count by their number of samples. The loss of
+            a row does not follow: it is over test samples, or a mean in which clients count alike.
     """
 
     weights: Weights = "uniform"

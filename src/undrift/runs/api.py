@@ -142,7 +142,8 @@ def run(method: Methods, problem: Problem | str, *, rounds: int, **settings: obj
             or its name and parameters, or a function of the number of the round, from 0.
         local: what takes the place of SGD in local steps, anew in every round: undrift.Momentum or
             undrift.AdamW, or its name ("adamw"), or its name and parameters.
-        weights: uniform, or samples: clients count by their number of samples.
+        weights: uniform, or samples: clients count by their number of samples. The loss of
+            a row does not follow: it is over test samples, or a mean in which clients count alike.
         faults: what clients do wrong on purpose: tables, each with a kind (docs/faults.md).
         judge: whose work counts, and when a run gives up: a table of norm, patience and late.
         problem_seed: the parameter seed of a named problem: decides its data, its split, its first

@@ -80,7 +80,8 @@ class Neural(Problem):
     targets that give a number for each sample, or a pair of numbers and weights, such as a mean
     over a sample's tokens and how many it has. The row of a run has their means over all test
     samples, with weights sum(weights * numbers) / sum(weights); ``training`` adds those over the
-    clients' training samples, every client with equal weight. Without ``test``, ``loss`` is f(x).
+    clients' training samples, every client with equal weight whatever the ``weights`` of a run.
+    Without ``test``, ``loss`` is f(x), that mean of the training losses.
 
     **Network.** Training starts from the weights that it has. Frozen parameters stay what they
     are. Gradients are of the network in training mode, metrics in evaluation mode. Dropout
