@@ -324,8 +324,8 @@ def try_metrics(
     """
     counted = set[str]()
     for name, metric in metrics.items():
-        like = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-        if metric in COMPARING and not (like and outputs.shape == targets.shape):
+        alike = isinstance(targets, Tensor) and getattr(outputs, "shape", None) == targets.shape
+        if metric in COMPARING and not alike:
             raise ValueError(
                 f"{name} compares outputs with targets of the same shape, not {shown(outputs)} "
                 f"with {shown(targets)}; give a function of yours, or another metric"
