@@ -179,7 +179,7 @@ class FlowerFederation(Correspondence):
 
     def evaluate(self, problem: Remote, x: Tensor) -> dict[str, float]:
         sums: dict[int, Sums] = {}
-        said: dict[int, Mapping[str, Any]] = {}
+        said: dict[int, Mapping[str, object]] = {}
         metrics: dict[int, dict[str, float]] = {}
         nobody = None
         if problem.whole is not None:
@@ -207,7 +207,7 @@ class FlowerFederation(Correspondence):
         self._report(problem, x, {client: said[client] for client in sorted(said)})
         return self._means({client: metrics[client] for client in sorted(metrics)})
 
-    def _report(self, problem: Remote, x: Tensor, said: Mapping[int, Mapping[str, Any]]) -> None:
+    def _report(self, problem: Remote, x: Tensor, said: Mapping[int, Mapping[str, object]]) -> None:
         """Keep what nodes say of their own data, if they do; NaN is what nobody has measured now.
 
         Where some are judged on test samples, others that have none are not measured.
