@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, dataclass_transform
 
 from undrift.core.params import THEORY, BadParameters, Refusal, check, hints
+from undrift.core.problem import NO_MINIMISER
 from undrift.core.struct import Message, State
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from undrift.core.cohort import Cohort, Sampling
     from undrift.core.local import Local
     from undrift.core.optimisers import Optimiser
+    from undrift.core.problem import Problem
     from undrift.core.robust import Robust
     from undrift.core.schedules import Schedule
     from undrift.core.struct import Vec
@@ -282,6 +284,23 @@ class Method(Exchange):
             f"{self.needs_sgd}; leave out local, or use one of {', '.join(sorted(permit))}"
         )
         return [Refusal("local", text)]
+
+    def minimising(self) -> str:
+        """Its field for which it needs exact minimisers: empty where it does without, and ``name``
+        where it always does.
+        """
+        return "name" if self.solves else ""
+
+    def refuse_problem(self, problem: Problem) -> list[Refusal]:
+        """Why it cannot run on a problem."""
+        field = self.minimising()
+        if not field or problem.minimises:
+            return []
+        text = (
+            f"{type(self).__name__} needs the exact minimiser of every client's regularised "
+            f"problem, and {type(problem).__name__} has none: {NO_MINIMISER}"
+        )
+        return [Refusal(field, text)]
 
     def refuse_late(self, late: str) -> list[Refusal]:
         """Why uploads that come late cannot count in the next round."""

@@ -156,6 +156,13 @@ class Augmentation(Protocol):
         """Decide for ``n`` samples."""
 
 
+NO_MINIMISER = (
+    "use a convex problem such as quadratic, least-squares, logistic or softmax, or a method whose "
+    "local solver is gradient descent"
+)
+"""What to do where clients' problems cannot be minimised exactly."""
+
+
 class Oracle(abc.ABC):
     """The problems of some clients side by side; row c of every argument is the c-th client's."""
 
@@ -188,10 +195,7 @@ class Oracle(abc.ABC):
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         """Row-wise minimisers of f_i(y) - <v, y> + (lam/2)|y|^2."""
-        raise Unsupported(
-            f"{type(self).__name__} has no exact local minimiser; use a quadratic, least-squares "
-            "or logistic problem, or a method whose local solver is gradient descent"
-        )
+        raise Unsupported(f"{type(self).__name__} has no exact local minimiser; {NO_MINIMISER}")
 
 
 def add_up(partials: Sequence[Mapping[str, Tensor]]) -> Sums:
@@ -311,6 +315,13 @@ class Problem(abc.ABC):
 
     def release(self) -> None:
         """Free what was recorded on a device; later gradients record it again."""
+
+    @property
+    def minimises(self) -> bool:
+        """Whether the regularised problem of a client can be minimised exactly."""
+        import numpy as np
+
+        return type(self.at(np.array([0]))).solve is not Oracle.solve
 
     @property
     def constants(self) -> Constants:

@@ -112,6 +112,11 @@ class Remote(Problem):
     def to(self, dtype: torch.dtype, device: torch.device) -> NoReturn:
         self._elsewhere()
 
+    @property
+    def minimises(self) -> bool:
+        """Of clients' own data, only they know."""
+        return self.whole is None or self.whole.minimises
+
     def _elsewhere(self) -> NoReturn:
         raise RuntimeError("the data of a federation are with its clients")
 

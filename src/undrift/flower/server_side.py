@@ -144,7 +144,7 @@ class MethodStrategy(FedAvg):
         )
         self._engine_of(Remote(nothing, Nobody(), None), 1.0)
         name = type(self.method).__name__
-        if self.method.solves:
+        if self.method.minimising():
             text = f"{name} needs the exact minimiser of every client's loss, which no module has"
             raise BadParameters("strategy", {"method": text})
         if self.absent == "drop" and needs_all(self.method):

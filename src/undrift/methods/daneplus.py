@@ -47,6 +47,9 @@ class LocalSolver(Averaging, abstract=True):
     solver: Literal["gd", "fgd", "exact"] = "gd"
     stop: bool = True
 
+    def minimising(self) -> str:
+        return "solver" if self.solver == "exact" else ""
+
     def minimise(self, f: Local, x: Vec, h: Vec, g: Vec | None) -> Vec:
         """The minimiser of F; ``g`` is grad F at x, which the exact solver does without."""
         if self.solver == "exact" or g is None:

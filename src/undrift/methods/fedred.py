@@ -33,6 +33,9 @@ class DoublyRegularised(Method, abstract=True):
     def reduction(self) -> Reduction:
         return "pick" if self.average == "rand" else "mean"
 
+    def minimising(self) -> str:
+        return "solver" if self.solver == "exact" else ""
+
     def local(self, f: Local, y: Vec, x: Vec, h: Vec) -> Vec:
         """The last of the local steps, with control variate h."""
         eta, lam = self.eta, self.lam

@@ -161,8 +161,13 @@ def resolved(
 
 
 def ready(task: Task) -> Task:
-    """``task`` itself; raises ``BadParameters`` if its lr would not stay a number to the end."""
-    if reasons := task.fades():
+    """``task`` itself; raises ``BadParameters`` if its method cannot run on its problem, or its lr
+    would not stay a number to the end.
+    """
+    reasons = task.fades()
+    unfit = task.method.refuse_problem(task.problem)
+    reasons += [Refusal("method", text) for _, text in unfit]
+    if reasons:
         raise BadParameters("run", dict(reasons))
     return task
 
@@ -260,6 +265,8 @@ def _task(
     reasons += task.method.refuse_late(judging(spec.judge).late)
     reasons += task.fades()
     complaints += [spec.complaint(i, *reason) for reason in reasons]
+    for field, text in task.method.refuse_problem(problem):
+        complaints.append(say_where(("method", i, field), text))
     engine = engines[spec.engine].load()
     try:
         needs = engine.needs(task.method, problem, cohort, spec.engine_options)
