@@ -61,7 +61,8 @@ class Batches:
         held = np.array([self.problem.samples[client] for client in members])
         if self.epochs:
             held = held - self.size * (step % -(-held // self.size))
-        return -(-np.minimum(held, self.size) // self.part)
+        parts: np.ndarray = -(-np.minimum(held, self.size) // self.part)
+        return parts
 
     def _samples(self, clients: list[int], round: int, step: int, size: int) -> Batch:
         draw = self._epoch if self.epochs else self._fresh
