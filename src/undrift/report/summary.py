@@ -210,8 +210,9 @@ def hit(curve: Curve, column: str, target: float | None) -> Row | None:
     """The first row that reaches the target; without one, 1e-6 of the first gap."""
     start = curve[0].get(column)
     if target is None:
-        known = column == "gap" and start is not None and math.isfinite(start)
-        target = RELATIVE * start if known else math.nan
+        target = math.nan
+        if column == "gap" and start is not None and math.isfinite(start):
+            target = RELATIVE * start
     values = ((row, row.get(column)) for row in curve)
     if column == "accuracy":
         return next((row for row, value in values if value is not None and value >= target), None)
