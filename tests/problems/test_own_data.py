@@ -24,7 +24,7 @@ from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, Scaffold
 from undrift.models.net import seeded
 from undrift.problems import Neural
-from undrift.problems.neural import measure, table
+from undrift.problems.neural import dataset, measure
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 4)).astype(np.float32)
@@ -129,7 +129,7 @@ Counted.one = Counted()
 @pytest.mark.parametrize("small", [2**30, 0], ids=["in memory", "by rows"])
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_whatever_holds_the_samples(holder, small, tmp_path, monkeypatch):
-    monkeypatch.setattr(table, "SMALL", small)
+    monkeypatch.setattr(dataset, "SMALL", small)
     train, parts = HOLDERS[holder](tmp_path)
     problem, plain = regression(train, parts), regression()
     assert problem.samples == plain.samples
@@ -154,7 +154,7 @@ def test_nothing_is_copied(tmp_path):
 
 
 def test_a_large_dataset_is_read_where_it_is_used(monkeypatch):
-    monkeypatch.setattr(table, "SMALL", 0)
+    monkeypatch.setattr(dataset, "SMALL", 0)
     data = Counted()
     problem = regression(data)
     assert set(data.read) <= {0, 1, *SPLIT[0]} and problem.digest() is None
@@ -164,7 +164,7 @@ def test_a_large_dataset_is_read_where_it_is_used(monkeypatch):
 
 
 def test_a_dataset_is_read_by_one_thread_at_a_time(monkeypatch):
-    monkeypatch.setattr(table, "SMALL", 0)
+    monkeypatch.setattr(dataset, "SMALL", 0)
     inside, alone = [], []
 
     class Watched(Counted):
@@ -396,7 +396,7 @@ def test_a_share_is_held_out_of_every_client():
 
 
 def test_test_samples_of_one_site_are_seen_by_that_site_alone(monkeypatch):
-    monkeypatch.setattr(table, "SMALL", 0)
+    monkeypatch.setattr(dataset, "SMALL", 0)
     tests = [Counted(X[part][:3], Y[part][:3]) for part in SPLIT]
     problem = regression(test=tests)
     for data in tests:

@@ -20,7 +20,7 @@ from undrift.models import Net
 from undrift.models.net import seeded
 from undrift.objectives import MOON, FedLC
 from undrift.problems import Neural
-from undrift.problems.neural import measure, table
+from undrift.problems.neural import dataset, measure
 
 RNG = np.random.default_rng(3)
 X = torch.tensor(RNG.normal(size=(60, 4)))
@@ -661,7 +661,7 @@ def test_nothing_is_said_aloud():
 
 
 def test_an_objective_that_counts_classes_needs_to_know_them(monkeypatch):
-    monkeypatch.setattr(table, "SMALL", 0)
+    monkeypatch.setattr(dataset, "SMALL", 0)
     data = [(x, y) for x, y in zip(X.float(), CLASSES, strict=True)]
 
     class Rows(torch.utils.data.Dataset):

@@ -14,7 +14,8 @@ from undrift.models.batch_norm import refuse_batch_statistics
 from undrift.models.net import Net, refuse_lazy, where
 from undrift.objectives.base import Objective
 from undrift.problems.neural.drawing import Result, watched
-from undrift.problems.neural.table import Federation, Fields, Held, Rows, refuse_unfinite, shown
+from undrift.problems.neural.federation import Federation, refuse_unfinite
+from undrift.problems.neural.table import Fields, Held, Rows, shown
 from undrift.problems.ragged import positions
 
 if TYPE_CHECKING:

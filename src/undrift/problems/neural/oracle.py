@@ -20,11 +20,12 @@ from undrift.models.conv_as_matmul import convolutions_as_products
 from undrift.objectives.base import Batch, Others
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.neural.cuda_graph import Captured, Form, capture
+from undrift.problems.neural.federation import Federation
 from undrift.problems.neural.loss import LocalLoss, OwnLoss
 from undrift.problems.neural.measure import Classes, Judge
 from undrift.problems.neural.mlp_gradient import MLPGradient, Slope, View, slope_of_cross_entropy
 from undrift.problems.neural.network import FlatNetwork
-from undrift.problems.neural.table import Federation, Fields, Rows, leaves, mapped
+from undrift.problems.neural.table import Fields, Rows, leaves, mapped
 
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline

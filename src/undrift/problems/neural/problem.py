@@ -19,6 +19,7 @@ from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.digest import digest
 from undrift.problems.neural import input as given
 from undrift.problems.neural.choose import choose, try_placed
+from undrift.problems.neural.federation import federation
 from undrift.problems.neural.loss import Loss, OwnLoss
 from undrift.problems.neural.measure import (
     OF_TRAINING,
@@ -32,7 +33,7 @@ from undrift.problems.neural.measure import (
 from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import NeuralOracle, Placed, Precision, refuse_precision
-from undrift.problems.neural.table import Held, Rows, Table, federation
+from undrift.problems.neural.table import Held, Rows, Table
 from undrift.problems.neural.written import written
 from undrift.problems.ragged import relabelled
 
