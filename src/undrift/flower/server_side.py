@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NoReturn
 
-import numpy as np
 import torch
-from flwr.app import (
-    Array,
-    ArrayRecord,
-    ConfigRecord,
-    Message,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from torch import Tensor
@@ -32,24 +21,13 @@ from undrift.core.schedules import Computed, schedule
 from undrift.engines.federated import Answer, Call, Check, Federated, Remote, Unsound
 from undrift.engines.format import dump
 from undrift.engines.options import FederatedOptions
-from undrift.flower.client_side import PROBE
 from undrift.flower.correspondence import Correspondence, Hello, Letter, needs_all
-from undrift.flower.letters import CONTENT, packed, unpacked
-from undrift.flower.module import digest
-from undrift.flower.session import NoFederation, Reply
-from undrift.models.layout import Layout, unflatten
+from undrift.flower.grid_post import LOG, MODS, Post
+from undrift.flower.server_model import Model
+from undrift.flower.session import NoFederation
 from undrift.spec.schema import as_toml, values
 
 OPTIONS = (*hints(LocalOptions), "judge")
-LOG = logging.getLogger("flwr")
-APP_FAILED = {1: "cannot be loaded", 2: "failed outside undrift.flower.train", 7: "is not valid"}
-"""Flower's codes of errors that come again, however often a message is sent."""
-MOD_FAILED = 6
-MODS = (
-    "mods and wrappers that change what is uploaded (secaggplus_mod, LocalDpMod, fixedclipping_mod,"
-    " adaptiveclipping_mod, DifferentialPrivacy...) cannot be used with these methods: what a "
-    "client remembers would no longer fit what the server has received. Leave them out"
-)
 
 
 def strategy(
@@ -243,59 +221,6 @@ class Nobody:
         raise NotImplementedError
 
 
-class Model(NamedTuple):
-    """The user's module as a server knows it."""
-
-    layout: Layout
-    tied: Mapping[str, str]
-    """Every trainable name of the state dict -> the name of its values in the layout."""
-    dtype: torch.dtype
-    initial: Mapping[str, Tensor]
-    """The state dict that a run begins with."""
-
-    @classmethod
-    def agreed(cls, said: Sequence[Mapping[str, Any]], arrays: ArrayRecord) -> Model:
-        """What all clients and the server have in common. Raises :class:`NoFederation`."""
-        first, initial = said[0], dict(arrays.to_torch_state_dict())
-        for field in ("names", "shapes", "dtype", "tied"):
-            other = [k for k, about in enumerate(said) if about[field] != first[field]]
-            if other:
-                raise NoFederation(f"client {other[0]} has another model than client 0 ({field})")
-        layout = Layout(tuple(first["names"]), tuple(map(tuple, first["shapes"])))
-        dtype = getattr(torch, first["dtype"])
-        for name, shape in zip(layout.names, layout.shapes, strict=True):
-            if name not in initial:
-                raise NoFederation(f"initial_arrays have no {name!r}, which the clients train")
-            if tuple(initial[name].shape) != shape or initial[name].dtype != dtype:
-                here = f"{initial[name].dtype} {list(initial[name].shape)}"
-                there = f"{dtype} {list(shape)}"
-                raise NoFederation(f"{name!r} is {here} in initial_arrays, {there} at the clients")
-        frozen = digest({name: v for name, v in initial.items() if name not in first["tied"]})
-        for client, about in enumerate(said):
-            if about["frozen"] != frozen:
-                raise NoFederation(
-                    f"what is not trained (frozen parameters and buffers) is not the same at "
-                    f"client {client} as in initial_arrays: load the same weights on every node"
-                )
-        return cls(layout, first["tied"], dtype, initial)
-
-    def vector(self) -> Tensor:
-        """Where a run begins."""
-        return torch.cat([self.initial[name].reshape(-1) for name in self.layout.names])
-
-    def record(self, x: Tensor) -> ArrayRecord:
-        """A point as the arrays of a state dict."""
-        found = unflatten(x.detach().cpu(), self.layout)
-        return ArrayRecord(
-            {
-                name: Array(np.ascontiguousarray(found[self.tied[name]].numpy()))
-                if name in self.tied
-                else Array(v.numpy())
-                for name, v in self.initial.items()
-            }
-        )
-
-
 class Adopted(Correspondence):
     """The clients of a method in a user's own app."""
 
@@ -342,67 +267,3 @@ class Adopted(Correspondence):
 
     def evaluate(self, problem: Remote, x: Tensor) -> NoReturn:
         raise NotImplementedError("a Flower app evaluates by functions of its own")
-
-
-@dataclasses.dataclass
-class Post:
-    """Carries messages by a grid of Flower's. A reply that was changed on its way is refused."""
-
-    grid: Grid
-    config: ConfigRecord
-    round: int = 0
-
-    def nodes(self) -> list[str]:
-        return [str(node) for node in self.grid.get_node_ids()]
-
-    def push(
-        self, node: str, kind: str, table: Mapping[str, Any], content: bytes, ttl: float, group: str
-    ) -> str | None:
-        records = packed(dict(table), content)
-        records["config"] = ConfigRecord({**self.config, "server-round": self.round})
-        if table["do"] == "hello":
-            records[CONTENT] = ArrayRecord({CONTENT: Array(np.zeros_like(PROBE))})
-        # exactly "train": secure aggregation would let any other type pass unmasked
-        message = Message(records, int(node), "train", ttl=ttl, group_id=group)
-        return next(iter(self.grid.push_messages([message])), None)
-
-    def pull(self, ids: Sequence[str]) -> list[Reply]:
-        return [_reply(one) for one in self.grid.pull_messages(ids)] if ids else []
-
-    def renew(self) -> NoReturn:
-        raise NoFederation("the Flower run is over")
-
-
-def _reply(message: Message) -> Reply:
-    """A reply as it was sent, or what is wrong with it."""
-    id, node = message.metadata.reply_to_message_id, message.metadata.src_node_id
-    if message.has_error():
-        code, reason = message.error.code, message.error.reason
-        if code == MOD_FAILED:
-            return _lasting(id, f"its ClientApp has a mod ({reason}): {MODS}")
-        if code in APP_FAILED:
-            return _lasting(
-                id, f"its ClientApp {APP_FAILED[code]}: {reason}. If it has mods: {MODS}"
-            )
-        LOG.warning("node %d: [%d] %s; it is asked again", node, code, reason)
-        return Reply(id, {}, error=f"[{code}] {reason}")
-    try:
-        table, content = unpacked(message.content)
-        changed = _changed(table, content, message.content)
-    except (ValueError, KeyError, TypeError) as error:
-        return _lasting(id, f"its ClientApp does not reply with what train returned: {error}")
-    if changed:
-        return _lasting(id, f"its reply was changed after train returned it: {MODS}")
-    if "error" in table and not table.get("lasting"):
-        LOG.warning("node %d: %s; it is asked again", node, table["error"])
-    return Reply(id, table, content)
-
-
-def _changed(table: Mapping[str, Any], content: bytes, records: RecordDict) -> bool:
-    if "name" in table:  # a greeting
-        return not np.array_equal(records.array_records[CONTENT][CONTENT].numpy(), PROBE)
-    return "error" not in table and hashlib.sha256(content).hexdigest() != table["digest"]
-
-
-def _lasting(id: str, why: str) -> Reply:
-    return Reply(id, {"error": why, "lasting": True})
