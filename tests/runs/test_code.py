@@ -1,6 +1,7 @@
 """A saved run is known again by its code and the values that it reads; other code is refused."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -8,6 +9,7 @@ import types
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.runs.older import unseal
@@ -336,6 +338,27 @@ def test_what_packages_wrote_is_known_by_name():
     assert code_digest(nn.HuberLoss(), "f") == code_digest(nn.HuberLoss(), "f")
     assert code_digest(nn.HuberLoss(), "f") != code_digest(nn.HuberLoss(delta=2), "f")
     assert code_digest(nn.Linear, "f") != code_digest(Same, "f")
+
+
+OBJECTS = {
+    "a recurrent layer": lambda k: nn.LSTM(2, k),
+    "computed weights": lambda k: nn.utils.parametrizations.weight_norm(nn.Linear(2, k)),
+    "a pattern": lambda k: re.compile(f"a{k}"),
+    "a universal function": lambda k: (None, np.add, np.multiply)[k],
+    "a sparse tensor": lambda k: torch.eye(k).to_sparse(),
+    "objects in an array": lambda k: np.array([k, "a", None], dtype=object),
+    "a script": lambda k: torch.jit.script(nn.Sequential(nn.Linear(2, k))),
+    "a generator": np.random.default_rng,
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_objects_of_packages_count_by_their_content(name):
+    def digest(k):
+        with seeded(0):
+            return code_digest(OBJECTS[name](k), name)
+
+    assert digest(1) == digest(1) != digest(2)
 
 
 @pytest.mark.parametrize("made", [threading.Lock, lambda: (k for k in "ab")])

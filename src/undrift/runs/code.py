@@ -6,6 +6,7 @@ attributes, globals. Comments are not part of it, nor is where the code is.
 
 from __future__ import annotations
 
+import copyreg
 import dis
 import functools
 import hashlib
@@ -113,7 +114,7 @@ class _Walk:
             yield from [kind.__name__, *self._each(thing)]  # type: ignore[arg-type]
         elif kind in (set, frozenset):
             yield from [kind.__name__, *sorted(self._each(thing))]  # type: ignore[arg-type]
-        elif kind is dict:
+        elif kind in (dict, types.MappingProxyType):
             yield "dict"
             for key, value in thing.items():  # type: ignore[attr-defined]
                 yield f"{self.text(key)}: {self.text(value, str(key))}"
@@ -135,6 +136,8 @@ class _Walk:
             yield from [kind.__name__, self.text(thing.__func__)]
         elif isinstance(thing, functools.cached_property):
             yield self.text(thing.func)
+        elif isinstance(thing, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+            yield from self._script(thing)
         elif isinstance(thing, BUILT_IN):
             yield from self._built_in(thing)
         elif (inner := getattr(thing, "__wrapped__", None)) is not None:  # a cache of a function
@@ -224,12 +227,23 @@ class _Walk:
         if file is not None and not known(room):
             yield hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
+    def _script(self, thing: object) -> Iterator[str]:
+        """The code of TorchScript, and the tensors."""
+        parts: list[object] = [thing]
+        if isinstance(thing, torch.jit.ScriptModule):
+            parts = [*thing.modules()]
+            yield from self._named(thing.state_dict().items())
+        yield from (str(getattr(part, "code", "")) for part in parts)
+
     def _object(self, thing: object) -> Iterator[str]:
         """Its class and its content, taken apart as for a copy."""
+        reduce = copyreg.dispatch_table.get(type(thing))
         try:
-            parts = thing.__reduce_ex__(2)
+            parts = thing.__reduce_ex__(2) if reduce is None else reduce(thing)
         except Exception:  # anything may refuse that, in its own way
-            raise Unwritten(self.path, type(thing)) from None
+            if not isinstance(thing, nn.Module):
+                raise Unwritten(self.path, type(thing)) from None
+            parts = type(thing), (), vars(thing)  # as one whose weights are computed does
         if isinstance(parts, str):
             yield _title(str(getattr(thing, "__module__", type(thing).__module__)), parts)
             return
