@@ -12,7 +12,7 @@ import pytest
 from tests.report.recorded import HOSTILE, RATE, ROUNDS, SEEDS, record, share
 
 from undrift.cli import main
-from undrift.report.against import against, interval, remarks
+from undrift.report.against import remarks
 from undrift.report.clients import measures
 from undrift.report.html import page
 from undrift.report.numbers import clients_csv, rows_csv
@@ -20,6 +20,7 @@ from undrift.report.pictures import heat_map, picture
 from undrift.report.recorded import content, read
 from undrift.report.summary import summarise
 from undrift.report.tables import differences, fares, parameters
+from undrift.runs.differences import against, interval
 from undrift.runs.folder import Folder
 from undrift.runs.outcome import Outcome
 

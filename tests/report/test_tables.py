@@ -8,9 +8,9 @@ from tests.report.recorded import ROUNDS, TARGET, record
 
 from undrift.methods import registry
 from undrift.report import tables
-from undrift.report.against import against
 from undrift.report.content import Setting
 from undrift.report.summary import Spread, Summary, summarise
+from undrift.runs.differences import against
 
 PLANNED = {"FedAvg": [0, 1], "SCAFFOLD": [0, 1]}
 

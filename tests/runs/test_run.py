@@ -1,6 +1,7 @@
 """What a finished run in Python offers."""
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -98,3 +99,24 @@ def test_a_run_that_diverged_has_no_final_loss_in_the_table():
     assert found["wild", 0].status == "diverged"
     at = head.index("gap")
     assert float(sound[at]) > 0 and wild[at] == "-" and wild[at - 1].isdigit()
+
+
+def test_differences_seed_by_seed():
+    methods = {"A": ud.FedAvg(lr=1e-3), "B": ud.FedAvg(lr=2e-3), "wild": ud.FedAvg(lr=1e200)}
+    given = {"rounds": 5, "steps": 2, "clients": 4}
+    noisy = ud.run(methods, "least-squares", batch=2, seeds=[0, 1, 2], **given)
+    found = noisy.against("A", target=1e9)
+    ends = [noisy["B", k].history["gap"][-1] - noisy["A", k].history["gap"][-1] for k in range(3)]
+    half = 4.302652729696142 * np.std(ends, ddof=1) / np.sqrt(3)  # of Student's t, from a table
+    final = found["B"].final
+    assert final.seeds == 3 and final.mean == pytest.approx(np.mean(ends))
+    assert (final.high - final.mean, final.mean - final.low) == pytest.approx((half, half))
+    assert found["wild"].final.mean is None and found["B"].rounds.mean == 0
+    head, b, wild = found.table().splitlines()
+    assert head.startswith("against A") and b.split()[1] == "3" and " -  " in wild
+    still = ud.run(methods, "least-squares", seeds=[0, 1, 2], **given)
+    assert still["A", 2].same_as == 0
+    only = still.against("A")["B"].final
+    assert (only.seeds, only.low) == (1, None) and only.mean is not None
+    with pytest.raises(KeyError, match="A, B, wild"):
+        still.against("C")

@@ -9,7 +9,7 @@ from pathlib import Path
 from undrift.cli.folders import recorded
 from undrift.cli.output import OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import BASELINE, RUN, TARGET, Parser, natural, positive
-from undrift.report.against import Against, against, between, remarks, signed
+from undrift.report.against import between, remarks, signed
 from undrift.report.recorded import (
     Group,
     Mixed,
@@ -22,6 +22,7 @@ from undrift.report.recorded import (
 )
 from undrift.report.summary import Summary, print_summaries, summarise
 from undrift.report.text import prose, table
+from undrift.runs.differences import Against, against
 from undrift.runs.folder import BadFolder, Row
 
 COLUMNS = (

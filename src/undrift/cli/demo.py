@@ -10,8 +10,9 @@ from undrift.cli.parser import Parser
 from undrift.cli.stop import Stop
 from undrift.core.params import hints
 from undrift.report.ascii_chart import chart
-from undrift.report.summary import curves, print_summaries, summarise
+from undrift.report.summary import print_summaries, summarise
 from undrift.report.text import columns, prose
+from undrift.runs.differences import curves
 from undrift.runs.folder import Folder, Row
 from undrift.spec.reader import load
 from undrift.spec.schema import Entry, Spec

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS
 from undrift.plots.columns import SHARES
 from undrift.plots.style import finish, legend, line_styles, plain
-from undrift.report.summary import curves
+from undrift.runs.differences import curves
 from undrift.runs.folder import Row
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from undrift.plots.columns import LOGARITHMIC, SHARES, WORDS, axis, metric, test
 from undrift.plots.curves import drawn, image, save
 from undrift.plots.style import Style, finish, legend, line_styles, plain
 from undrift.report.content import Setting
-from undrift.report.summary import Curve, curves
+from undrift.runs.differences import Curve, curves
 from undrift.runs.folder import Row
 
 if TYPE_CHECKING:

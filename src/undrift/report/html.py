@@ -13,14 +13,14 @@ from typing import Any
 from undrift.core.problem import OF_OWN_MODELS
 from undrift.plots.columns import LOGARITHMIC, SHARES, TESTED, WORDS, metric, tested
 from undrift.report import pictures, tables
-from undrift.report.against import against
 from undrift.report.clients import about as samples
 from undrift.report.clients import measures
 from undrift.report.content import Content
 from undrift.report.figures import biased
 from undrift.report.numbers import clients_csv, rows_csv
-from undrift.report.summary import SPENT, complete, curves, summarise
+from undrift.report.summary import SPENT, complete, summarise
 from undrift.report.text import clean
+from undrift.runs.differences import against, curves
 from undrift.runs.folder import Row
 
 MEASURED = {

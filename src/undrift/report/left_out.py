@@ -6,8 +6,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from undrift.report.summary import curves
 from undrift.report.text import count
+from undrift.runs.differences import curves
 from undrift.runs.folder import Row
 
 CLIENTS = 8

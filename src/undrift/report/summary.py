@@ -10,13 +10,12 @@ from statistics import fmean, stdev
 
 from undrift.plots.columns import metric
 from undrift.report.text import NONE, percent, plain, prose, size, small, table, whole
+from undrift.runs.differences import RELATIVE, Curve, curves, hit
 from undrift.runs.folder import Row
 from undrift.runs.outcome import Outcome, at_end, in_words
 
 __all__ = ["Spread", "Summary", "aim", "curves", "metric", "print_summaries", "summarise"]
 
-RELATIVE = 1e-6
-"""Default target, as a fraction of the first gap."""
 SPENT = {
     "rounds": "round",
     "vectors": "vectors",
@@ -35,9 +34,6 @@ NUMBER: dict[str, Callable[[float | None], str]] = {
     "accuracy": percent,
     "loss": plain,
 }
-
-Curve = list[Row]
-"""The rows of one method with one seed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,14 +133,6 @@ class Summary:
         return {"metric": self.fares.removeprefix("client_"), **means, "sd": deviations}
 
 
-def curves(rows: Iterable[Row]) -> dict[str, dict[int, Curve]]:
-    """Label -> seed -> rows."""
-    found: dict[str, dict[int, Curve]] = {}
-    for row in rows:
-        found.setdefault(row["label"], {}).setdefault(row["seed"], []).append(row)
-    return found
-
-
 def complete(rows: Iterable[Row]) -> list[Row]:
     """The rows with a column for the bytes sent and received together."""
     return [
@@ -204,19 +192,6 @@ def summarise(
         )
         for label, seeds in planned.items()
     ]
-
-
-def hit(curve: Curve, column: str, target: float | None) -> Row | None:
-    """The first row that reaches the target; without one, 1e-6 of the first gap."""
-    start = curve[0].get(column)
-    if target is None:
-        target = math.nan
-        if column == "gap" and start is not None and math.isfinite(start):
-            target = RELATIVE * start
-    values = ((row, row.get(column)) for row in curve)
-    if column == "accuracy":
-        return next((row for row, value in values if value is not None and value >= target), None)
-    return next((row for row, value in values if value is not None and value <= target), None)
 
 
 def spread(values: Sequence[object]) -> Spread | None:

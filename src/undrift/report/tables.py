@@ -10,11 +10,12 @@ import undrift.methods  # noqa: F401, fills the registry
 from undrift.core.costs import Costs, costs, placeholder
 from undrift.core.method import Method, registry
 from undrift.core.params import THEORY, BadParameters, hints
-from undrift.report.against import Against, Difference, between, remarks, signed
+from undrift.report.against import between, remarks, signed
 from undrift.report.content import Setting
 from undrift.report.left_out import by_client, skipped, spans, why
 from undrift.report.summary import NO_END, NUMBER, SPENT, Spread, Summary, goal, spell
 from undrift.report.text import NONE, count, duration, percent, plain, size, small, whole
+from undrift.runs.differences import Against, Difference
 from undrift.runs.folder import Row
 from undrift.runs.outcome import ENDS
 from undrift.spec.schema import TRAINING

@@ -159,6 +159,7 @@ def _collect(
             rejected.get((outcome.label, source), []),
             of_clients.get((outcome.label, source), []),
             chosen,
+            outcome.same_as,
         )
     return Runs(found, folder.path if folder else None)
 

@@ -16,6 +16,7 @@ from undrift.core.problem import Problem, Unsupported
 from undrift.engines import Engine, Ledger
 from undrift.runs import models
 from undrift.runs.clients import PerClient, at_model
+from undrift.runs.differences import Differences, against, aligned
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 from undrift.runs.history import Frame, History, frame
 from undrift.runs.journal import Key, key_of
@@ -80,6 +81,8 @@ class Run:
     """The best model that was measured, by the gap, else the accuracy, else the loss, or by what
     ``best`` or ``stop`` said; ``None`` where it is not known.
     """
+    same_as: int | None = None
+    """The seed whose run stands for this one, where no seed changes it."""
 
     @cached_property
     def per_client(self) -> PerClient:
@@ -176,11 +179,27 @@ class Runs(Mapping[Key, Run]):
         for ((label, seed), run), last in zip(self.items(), lasts, strict=True):
             numbers = ["-" if last.get(n) is None else f"{last[n]:.6g}" for n in shown]
             lines.append([label, str(seed), *numbers, in_words(run.status)])
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in lines
-        )
+        return aligned(lines)
+
+    def against(self, baseline: str, target: float | None = None) -> Differences:
+        """How much the others differ from the method with that label, seed by seed.
+
+        In the end that is by the gap where the optimum is known, else the accuracy, else the loss;
+        with a ``target`` for that number also in the rounds to it. Of a gap the target is 1e-6 of
+        the first one, unless it is given.
+        """
+        from undrift.plots.columns import metric
+
+        labels = [*dict.fromkeys(label for label, _ in self)]
+        if baseline not in labels:
+            raise KeyError(f"no method is called {baseline!r}; there are {', '.join(labels)}")
+        outcomes = [
+            Outcome(label, type(run.method).__name__, seed, run.status, {}, same_as=run.same_as)
+            for (label, seed), run in self.items()
+        ]
+        rows = [row for row in self.records if self[key_of(row)].same_as is None]
+        column = metric(rows)
+        return Differences(baseline, column, against(rows, outcomes, column, target, baseline))
 
     def plot(self, y: str | None = None, x: str = "round", ax: Axes | None = None) -> Axes:
         """Draw one column of every run against another, on the same axes."""

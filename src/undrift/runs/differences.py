@@ -1,0 +1,189 @@
+"""How much methods differ from one of them, seed by seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean, stdev
+
+from undrift.runs.journal import Row, key_of
+from undrift.runs.outcome import Outcome, at_end
+
+LEVEL = 0.95
+RELATIVE = 1e-6
+"""Default target, as a fraction of the first gap."""
+
+Curve = list[Row]
+"""The rows of one method with one seed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A method's value less that of the baseline: the mean over the seeds that both have."""
+
+    seeds: int
+    mean: float | None = None
+    """``None`` unless all of these seeds have both values: a mean over the others would favour a
+    method that fails in some seeds."""
+    low: float | None = None
+    high: float | None = None
+    """The 95 % interval by Student's t; ``None`` of a single seed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Against:
+    """A method against the baseline."""
+
+    label: str
+    baseline: str
+    final: Difference
+    """In the last value of the column that runs are judged by."""
+    rounds: Difference | None
+    """In the rounds until the target, where there is one."""
+
+    def document(self) -> dict[str, object]:
+        """The same for JSON."""
+        found = {"baseline": self.baseline, "final": vars(self.final)}
+        return found | {"rounds": None if self.rounds is None else vars(self.rounds)}
+
+
+class Differences(Mapping[str, Against]):
+    """Methods against a baseline, by their labels."""
+
+    def __init__(self, baseline: str, metric: str, found: Iterable[Against]):
+        self.baseline, self.metric = baseline, metric
+        self._found = {one.label: one for one in found}
+
+    def __getitem__(self, label: str) -> Against:
+        return self._found[label]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def table(self) -> str:
+        """The differences and their 95 % intervals, as text."""
+        head = [f"against {self.baseline}", "seeds", f"final {self.metric}", "95 % interval"]
+        aimed = any(one.rounds is not None for one in self.values())
+        lines = [[*head, "rounds to the target", "95 % interval"] if aimed else head]
+        for one in self.values():
+            line = [one.label, str(one.final.seeds), *_cells(one.final)]
+            lines.append([*line, *_cells(one.rounds)] if one.rounds is not None else line)
+        return aligned(lines)
+
+    def __repr__(self) -> str:
+        return self.table()
+
+
+def _cells(found: Difference) -> list[str]:
+    """A difference and its interval; what is not known is a hyphen."""
+    mean = "-" if found.mean is None else f"{found.mean:+.6g}"
+    if found.low is None or found.high is None:
+        return [mean, "-"]
+    return [mean, f"{found.low:+.6g} to {found.high:+.6g}"]
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells as a table."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def curves(rows: Iterable[Row]) -> dict[str, dict[int, Curve]]:
+    """Label -> seed -> rows."""
+    found: dict[str, dict[int, Curve]] = {}
+    for row in rows:
+        found.setdefault(row["label"], {}).setdefault(row["seed"], []).append(row)
+    return found
+
+
+def hit(curve: Curve, column: str, target: float | None) -> Row | None:
+    """The first row that reaches the target; without one, 1e-6 of the first gap."""
+    start = curve[0].get(column)
+    if target is None:
+        target = math.nan
+        if column == "gap" and start is not None and math.isfinite(start):
+            target = RELATIVE * start
+    values = ((row, row.get(column)) for row in curve)
+    if column == "accuracy":
+        return next((row for row, value in values if value is not None and value >= target), None)
+    return next((row for row, value in values if value is not None and value <= target), None)
+
+
+def against(
+    rows: Sequence[Row],
+    outcomes: Sequence[Outcome],
+    column: str,
+    target: float | None,
+    baseline: str,
+) -> list[Against]:
+    """Every other method against the ``baseline``, a label."""
+    found = curves(rows)
+    for outcome in outcomes:  # a seed that changes nothing was not run again
+        own = found.get(outcome.label, {})
+        if outcome.same_as is not None and outcome.same_as in own:
+            own.setdefault(outcome.seed, own[outcome.same_as])
+    first = found.get(baseline, {})
+    aimed = target is not None or column == "gap"
+    ended = {outcome.key: outcome.status for outcome in outcomes}
+
+    def end(curve: Curve) -> object:
+        last = curve[-1]
+        return at_end(last, ended.get(key_of(last), "unfinished")).get(column)
+
+    def rounds(curve: Curve) -> object:
+        row = hit(curve, column, target)
+        return None if row is None else row["round"]
+
+    return [
+        Against(
+            label,
+            baseline,
+            difference(seeds, first, end),
+            difference(seeds, first, rounds) if aimed else None,
+        )
+        for label, seeds in found.items()
+        if label != baseline
+    ]
+
+
+def difference(
+    seeds: Mapping[int, Curve], first: Mapping[int, Curve], value: Callable[[Curve], object]
+) -> Difference:
+    """The difference of some value of two methods, over the seeds that both have.
+
+    Seeds that change neither are one: the same two runs stand for all of them.
+    """
+    both = [(seeds[seed], first[seed]) for seed in seeds if seed in first]
+    runs = {(one[0]["seed"], other[0]["seed"]): (one, other) for one, other in both}
+    pairs = [(value(one), value(other)) for one, other in runs.values()]
+    apart = [
+        one - other
+        for one, other in pairs
+        if isinstance(one, int | float) and isinstance(other, int | float)
+    ]
+    return interval(apart) if len(apart) == len(pairs) else Difference(len(pairs))
+
+
+def interval(apart: Sequence[float]) -> Difference:
+    """The mean of some differences, with a 95 % interval if there are several.
+
+    >>> found = interval([1.0, 2.0, 3.0])
+    >>> found.mean, round(found.high, 4), interval([1.0]).low
+    (2.0, 4.4841, None)
+    """
+    if not apart or not all(map(math.isfinite, apart)):
+        return Difference(len(apart))
+    mean = fmean(apart)
+    if len(apart) == 1:
+        return Difference(1, mean)
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(len(apart) - 1, (1 + LEVEL) / 2)) * stdev(apart) / math.sqrt(len(apart))
+    return Difference(len(apart), mean, mean - half, mean + half)
