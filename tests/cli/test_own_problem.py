@@ -271,6 +271,26 @@ def test_an_error_of_the_function_is_told_with_its_own_line(capsys):
     assert code == 2 and f"spec.toml:5: mine.py:{line}: KeyError" in err
 
 
+def test_an_error_of_a_network_is_told_with_its_table_and_in_one_line(tmp_path):
+    text = IMAGES.replace('file = "mine.py"\nname = "Net"', 'file = "net.py"\nname = "wide"')
+    assert text != IMAGES
+    spec(text)
+    (tmp_path / "net.py").write_text("def wide(width: int = 1):\n    raise OSError('one\\ntwo')\n")
+    with pytest.raises(BadSpec) as error:
+        ud.run_spec("spec.toml")
+    (found,) = error.value.complaints
+    assert found.path == ("network",) and found.text == "net.py:2: OSError: one two"
+
+
+def test_a_file_without_a_name_does_not_list_our_problems():
+    spec(POINTS.replace('name = "points"\n', ""))
+    with pytest.raises(BadSpec) as error:
+        ud.run_spec("spec.toml")
+    (found,) = error.value.complaints
+    assert found.path == ("problem", "name")
+    assert "mine.py" in found.text and "quadratic" not in found.text
+
+
 def test_no_file_of_a_wrong_spec_is_executed(tmp_path, capsys):
     spec(POINTS.replace("lr = 0.1", "lr = -0.1"))
     assert told(capsys, "run", "spec.toml")[0] == 2

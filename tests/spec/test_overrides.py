@@ -65,6 +65,11 @@ def test_a_wrong_override_is_blamed_on_the_flag(flag, words):
     assert any(words in c for c in found)
 
 
+def test_a_parameter_of_no_schedule_asks_for_its_name():
+    (found,) = complaints(GOOD, "schedule.last=0.1")
+    assert "None" not in found and "the name of the schedule is missing" in found
+
+
 def test_a_flag_is_blamed_for_what_it_says():
     assert complaints(IMAGES, "cohort.size=9") == [
         "-s cohort.size=9: a cohort of 9 is more than the 6 clients there are"

@@ -282,6 +282,8 @@ def one_of(setting: str, given: object, registry: Mapping[str, type[T]], example
 
 def not_named(setting: str, name: object, registry: Iterable[str], example: str) -> str:
     """What is wrong with a name in a ``registry``; empty where it is one."""
+    if name is None:
+        return f"the name of the {setting} is missing, as {example}"
     if not isinstance(name, str):
         return not_allowed(setting, name, f"a name, as {example}")
     return "" if name in registry else unknown(setting, name, registry)

@@ -213,8 +213,7 @@ def build_all(
             if isinstance(error, BadParameters) and "objective" in error.problems:
                 complaints.append(spec.complaint(i, "objective", error.problems["objective"]))
                 continue
-            text = _blamed(spec, error)
-            path: Keys = ("problem",)
+            text, path = _blamed(spec, error)
             if not text and isinstance(error, BadParameters):
                 text = "; ".join(error.problems.values())
                 fields = [name for name in error.problems if name in hints(type(spec.problem))]
@@ -228,13 +227,19 @@ def build_all(
     return problems
 
 
-def _blamed(spec: Spec, error: Exception) -> str:
-    """An error with the line of the user's file that it is from; empty if it is from none."""
+def _blamed(spec: Spec, error: Exception) -> tuple[str, Keys]:
+    """An error with the line of the user's file that it is from, and the table that names the file.
+
+    The text is empty if it is from none.
+    """
     folder = Path(spec.origin.source).parent
     for file in spec.sources:
         if line := line_in(error, (folder / file).absolute()):
-            return f"{file}:{line}: {type(error).__name__}: {error}"
-    return ""
+            one_line = " ".join(str(error).split())
+            asked = [key for key, call in spec.calls.items() if call.file == file]
+            table = asked[0] if len(asked) == 1 and spec.problem_file != file else "problem"
+            return f"{file}:{line}: {type(error).__name__}: {one_line}", (table,)
+    return "", ("problem",)
 
 
 def together(digests: Sequence[str | None]) -> str | None:

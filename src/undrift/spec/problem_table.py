@@ -47,7 +47,8 @@ class ProblemReader:
             return "", None
         name = table.get("name")
         if not isinstance(name, str):
-            self.complaints.add(("problem", "name"), f"name is missing: one of {names}")
+            what = f"a function of {table['file']}" if "file" in table else f"one of {names}"
+            self.complaints.add(("problem", "name"), f"name is missing: {what}")
             return "", None
         preset: Values = {}
         if "file" in table:
@@ -90,7 +91,7 @@ class ProblemReader:
             return True
         if self.kind is not named.Images:
             for key in asked:
-                text = f"[{key}] goes with the problem images; this one has a {key} of its own"
+                text = f"[{key}] goes with the problem images; this one has its own {key}"
                 self.complaints.add((key,), text)
             return False
         found = {key: call for key, call in calls.items() if call is not None}
