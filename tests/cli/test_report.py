@@ -140,11 +140,12 @@ def test_a_run_of_images_records_who_holds_what(place, capsys):
     assert "4 clients, 10 classes, 60 samples" in folder.file("report.html").read_text()
     (document,) = [folder.document()]
     found = setting(document["method"][0], document)
-    assert (found.kept, found.steps, found.clients) == (
-        1,
-        1,
-        None,
-    )  # MOON keeps the last model; cohorts differ
+    assert (found.kept, found.steps, found.clients) == (1, 1, 3)  # MOON keeps the last model
+    for changed in ({"sampling": "bernoulli"}, {"dropout": 0.1}):  # cohorts differ
+        cohort = document["cohort"] | changed
+        assert setting(document["method"][0], document | {"cohort": cohort}).clients is None
+    last = folder.rows()[-1]
+    assert last["gradients"] == last["iterations"] * found.clients
 
 
 def test_how_to_do_it_again(runs):

@@ -17,7 +17,7 @@ from undrift.report.clients import measures
 from undrift.report.html import page
 from undrift.report.numbers import clients_csv, rows_csv
 from undrift.report.pictures import heat_map, picture
-from undrift.report.recorded import content, read
+from undrift.report.recorded import content, read, settings
 from undrift.report.summary import summarise
 from undrift.report.tables import differences, fares, parameters
 from undrift.runs.differences import against, interval
@@ -266,13 +266,28 @@ def test_values_that_theory_has_set_are_told_apart(tmp_path, monkeypatch):
     found = content(run, None)
     sheet = parameters(summarise(found.rows, outcomes=found.outcomes), found.settings)
     assert list(sheet.head) == [
-        "method", "class", "hyper-parameters", "set by theory", "own settings"
+        "method", "class", "hyper-parameters", "set by theory", "settings"
     ]  # fmt: skip
     by_theory = [cell.text for cell in cells(sheet, "set by theory")]
     lr = next(o.values["lr"] for o in found.outcomes if o.label == "Scaffold")
     assert by_theory == ["-", f"lr = {lr:.4g}"]
     assert cells(sheet, "hyper-parameters")[0].text.startswith("lr = 0.01")
-    assert [cell.text for cell in cells(sheet, "own settings")] == ["steps = 3", "-"]
+    assert [cell.text for cell in cells(sheet, "settings")] == ["steps = 3", "-"]
+
+
+def test_settings_of_the_whole_run_are_shown_as_a_spec_would():
+    cosine = {"name": "cosine", "warmup": 0, "last": 0.01}
+    document = {"schedule": cosine, "method": [
+        {"name": "FedAvg", "label": "A", "lr": 0.1},
+        {"name": "FedAvg", "label": "B", "lr": 0.1, "schedule": {"name": "constant"}},
+    ]}  # fmt: skip
+    ended = [Outcome(label, "FedAvg", 0, "done", {"lr": 0.1}) for label in "AB"]
+    rows = [{"label": label, "seed": 0, "round": 0, "loss": 1.0} for label in "AB"]
+    sheet = parameters(summarise(rows, outcomes=ended), settings(document))
+    assert [cell.text for cell in cells(sheet, "settings")] == [
+        "schedule = cosine (warmup = 0, last = 0.01)",
+        "schedule = constant",
+    ]
 
 
 def table(content):

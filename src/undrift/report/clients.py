@@ -217,7 +217,7 @@ def about(of: Mapping[str, str]) -> str:
     """Which samples the clients are measured on, in words; ``of`` is by label."""
     kinds = sorted(set(of.values()))
     if kinds == ["test"]:
-        return "test samples that are its own"
+        return "own test samples"
     if kinds == ["train"]:
         return "training samples"
     return "own samples, of some methods test samples, of others training samples"

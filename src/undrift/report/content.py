@@ -54,6 +54,8 @@ class Setting:
     optimiser than SGD or momentum its local steps."""
     written: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """The table of the method in the spec."""
+    shared: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """The schedule and the local optimiser of all methods of the spec that have no other."""
 
 
 @dataclasses.dataclass(frozen=True)

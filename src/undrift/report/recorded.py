@@ -271,11 +271,22 @@ def setting(table: Document, document: Document) -> Setting:
     return Setting(
         method=table.get("name", ""),
         steps=steps if isinstance(steps, int) else None,
-        clients=None if "cohort" in document else document.get("problem", {}).get("clients"),
+        clients=_in_a_round(document),
         kept=int(loss is not None and "previous" in loss.needs),
         biased="reduction" in document or not _keeps_exact(local),
         written=table,
+        shared={name: document[name] for name in ("schedule", "local") if name in document},
     )
+
+
+def _in_a_round(document: Document) -> int | None:
+    """How many clients take part in a round, where it is always the same number."""
+    if (cohort := document.get("cohort")) is None:
+        found = document.get("problem", {}).get("clients")
+        return found if isinstance(found, int) else None
+    if not isinstance(cohort, dict) or cohort.get("sampling") != "fixed" or cohort.get("dropout"):
+        return None
+    return cohort.get("size")
 
 
 def _keeps_exact(local: object) -> bool:

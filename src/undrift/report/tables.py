@@ -188,14 +188,14 @@ def parameters(summaries: Sequence[Summary], settings: Mapping[str, Setting]) ->
         names = list(s.values) or [name for name in given if method and name in hints(method)]
         known = {name: s.values.get(name, given.get(name)) for name in names}
         theory = [name for name in names if given.get(name) == THEORY and name in s.values]
-        own = {name: value for name, value in given.items() if name in TRAINING}
+        own = {**setting.shared, **{n: v for n, v in given.items() if n in TRAINING}}
         cells = [
             ", ".join(f"{name} = {_value(known[name])}" for name in some) or NONE
             for some in ([name for name in names if name not in theory], theory)
         ]
         others = ", ".join(f"{name} = {_value(value)}" for name, value in own.items()) or NONE
         rows.append([Cell(s.label), Cell(s.method or setting.method), *map(Cell, [*cells, others])])
-    words = ["class", "hyper-parameters", "set by theory", "own settings"]
+    words = ["class", "hyper-parameters", "set by theory", "settings"]
     shown = [k for k, _ in enumerate(["method", *words]) if k < 3 or any(
         row[k].text != NONE for row in rows
     )]  # fmt: skip
@@ -353,6 +353,9 @@ def _fare(found: Spread | None, judged: bool) -> Cell:
 def _value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Mapping) and "name" in value:
+        more = ", ".join(f"{n} = {_value(v)}" for n, v in value.items() if n != "name")
+        return f"{value['name']} ({more})" if more else str(value["name"])
     return plain(value, 4) if isinstance(value, float) else str(value)
 
 
