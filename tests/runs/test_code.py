@@ -52,13 +52,19 @@ NETWORK = """
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.inner, self.config = nn.Linear(4, 1), {"scale": [VALUE]}
+        self.inner, self.config = nn.Linear(4, 1), {"scale": [SCALE]}
         nn.init.constant_(self.inner.weight, 0.1)
         nn.init.constant_(self.inner.bias, 0.1)
     def forward(self, x):
         return FORWARD
 given = {"module": Net()}
 """
+
+
+def network(forward, scale="1"):
+    return NETWORK.replace("FORWARD", forward).replace("SCALE", scale)
+
+
 OF_LOSS = {
     "a global": "K = VALUE\ndef loss(o, t): return error(o, t, K)",
     "a global of a function that it calls": """
@@ -177,10 +183,10 @@ PROGRAMS |= {
         "    def work", "    @staticmethod\n    def k(): return VALUE / 10\n    def work"
     ),
     "method: a global": METHOD.replace("factor(VALUE)", "K") + "\nK = VALUE / 10",
-    "network: a dictionary": NETWORK.replace("FORWARD", "self.inner(x) * self.config['scale'][0]"),
-    "network: a global": NETWORK.replace("FORWARD", "K * self.inner(x)") + "\nK = VALUE",
-    "network: its code": NETWORK.replace("FORWARD", "VALUE * self.inner(x)"),
-    "network: a hook": NETWORK.replace("FORWARD", "self.inner(x)")
+    "network: a dictionary": network("self.inner(x) * self.config['scale'][0]", "VALUE"),
+    "network: a global": network("K * self.inner(x)") + "\nK = VALUE",
+    "network: its code": network("VALUE * self.inner(x)"),
+    "network: a hook": network("self.inner(x)")
     + "\ngiven['module'].register_forward_hook(lambda net, x, y: VALUE * y)",
     "metrics: a function": "given = {'metrics': {'m': lambda o, t: VALUE * o[:, 0]}}",
     "metrics: of classes": (
