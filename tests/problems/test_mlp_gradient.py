@@ -194,7 +194,7 @@ TABLE = [
 @pytest.mark.parametrize(
     "loss",
     [F.mse_loss, nn.SmoothL1Loss(), nn.BCEWithLogitsLoss(), nn.CrossEntropyLoss(), spread],
-    ids=str,
+    ids=["mse", "smooth L1", "BCE", "cross-entropy", "own"],
 )
 def test_any_loss_of_the_outputs_has_the_formula(loss):
     """Mini-batches, some of them padded, all samples, and steps without a stored gradient."""
