@@ -356,7 +356,7 @@ def test_what_a_network_draws_itself_follows_from_the_seed(what):
     """Engines agree, runs repeat, and the caller's generator is left alone."""
     with seeded(0):
         problem = Neural(SEEDED[what](), DIGITS, PARTS).to(torch.float64, CPU)
-    assert problem.drops and not problem.placed.stacked and problem.together == 6
+    assert problem.drops and not problem.placed.stacked and problem.together > 12
     random = torch.get_rng_state()
     fast, slow, again, other = (
         played(FedAvg(lr=0.1), problem, kind, rounds=2, steps=2, batch=4, seed=seed)

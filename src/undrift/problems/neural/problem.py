@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
@@ -201,7 +202,7 @@ class Neural(Problem):
         if self.device.type == "cpu" and not self._stacked:
             self.together = max(1, NEAR // self.dim) if placed.stacked else 1
             if placed.network.draws:  # all threads share a generator
-                self.together = self.clients
+                self.together = sys.maxsize
 
     @property
     def net(self) -> nn.Module:
