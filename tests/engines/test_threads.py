@@ -160,11 +160,12 @@ registry.pop("Failing")
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_error_in_a_group_is_raised_and_changes_nothing(count, threads):
     threads(count)
+    before = threading.active_count()
     engine = Simulate(Failing(), mlp(1), steps=3, batch=2)
     with pytest.raises(ArithmeticError, match="a client fails"):
         engine.run_round()
     assert torch.equal(engine.x, engine.x0) and engine.round == 0 and engine.ledger.gradients == 0
-    assert torch.get_num_threads() == count and threading.active_count() == 1
+    assert torch.get_num_threads() == count and threading.active_count() <= before
 
 
 def test_the_other_groups_stop_at_their_next_step(threads):
