@@ -22,7 +22,7 @@ from undrift.methods import FedAvg, FedDyn, FedLin, FedRecu, Scaffold
 from undrift.models import build
 from undrift.models.net import seeded
 from undrift.objectives import MOON
-from undrift.problems import Neural, Softmax
+from undrift.problems import Neural
 
 
 @pytest.fixture
@@ -246,61 +246,6 @@ def test_an_interruption_is_heard_at_once(threads):
 def test_a_second_core_has_work_where_there_is_enough(clients, most, sizes):
     share = Share(None, np.arange(clients), [1] * clients, False)
     assert [rows.stop - rows.start for rows in share.groups(most)] == sizes
-
-
-def regression(sizes):
-    """Softmax regression whose gradients NumPy computes, as where torch has no MKL."""
-    rng, ends = np.random.default_rng(0), np.cumsum(sizes)
-    parts = np.split(np.arange(ends[-1]), ends[:-1])
-    features = rng.standard_normal((ends[-1], 7)).astype(np.float32)
-    return Softmax(features, rng.integers(3, size=ends[-1]), parts, l2=0.01)
-
-
-@pytest.fixture
-def dealing(monkeypatch, threads):
-    """Any number of threads, and every gradient is worth all of them."""
-    monkeypatch.setattr("undrift.problems.products.ONE_BY_ONE", True)
-    monkeypatch.setattr("undrift.engines.site.WORTH", 1)
-    monkeypatch.setattr("undrift.engines.site.cores", lambda: 3)
-    return threads
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("case", CASES)
-def test_dealt_clients_of_equal_size_give_the_same_bits(case, dtype, dealing):
-    method, setting = CASES[case]
-    found = []
-    for count in (1, 2, 3):
-        dealing(count)
-        machine = played(method, regression([9] * 6).to(dtype, CPU), **setting)
-        assert len(machine.sites[0]._oracles) == (0 if "cohort" in setting else count)
-        found.append(all_of(machine))
-    for other in found[1:]:
-        assert found[0].keys() == other.keys()
-        assert all(torch.equal(v, other[n]) for n, v in found[0].items())
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_dealt_clients_of_any_size_do_what_wire_does(case, dealing):
-    method, setting = CASES[case]
-    dealing(2)
-    sizes = [4, 9, 6, 11, 8, 5]
-    fast, slow = (played(method, regression(sizes), e, **setting) for e in (Simulate, Wire))
-    assert fast.ledger == slow.ledger
-    torch.testing.assert_close(fast.x, slow.x, rtol=1e-12, atol=1e-13)
-
-
-def test_clients_are_dealt_only_where_each_thread_has_much_to_do(dealing, monkeypatch):
-    dealing(3)
-    monkeypatch.setattr("undrift.engines.site.WORTH", 24 * 9 * 2)
-    found = []
-    for setting in ({}, {"batch": 3}, {"batch": 7}):
-        engine = Simulate(FedAvg(lr=0.1), regression([9] * 6), steps=1, **setting)
-        site, share = engine.sites[0], engine.clock.at(0, 0).share()
-        found.append(site._threads(share))
-    assert found == [3, 1, 2]
-    monkeypatch.setattr("undrift.engines.site.cores", lambda: 1)
-    assert site._threads(share) == 1
 
 
 def test_networks_on_a_cpu_go_in_groups():

@@ -231,9 +231,6 @@ class Problem(abc.ABC):
     pooled: bool = False
     """Whether f is the mean loss of all samples, not the mean of the clients' mean losses."""
 
-    dealt: bool = False
-    """Whether clients with much to compute are dealt to threads, in as many groups."""
-
     # What only networks use so far.
 
     augmentation: Augmentation | None = None

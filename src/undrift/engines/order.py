@@ -73,11 +73,7 @@ class Share(NamedTuple):
         One group more than half full would be work for two cores: it is dealt in two.
         """
         size = len(self.members)
-        return self.divided(2 if most < 2 * size and 1 < size <= most else -(-size // most))
-
-    def divided(self, count: int) -> list[slice]:
-        """Rows of so many groups, as equal as possible."""
-        size = len(self.members)
+        count = 2 if most < 2 * size and 1 < size <= most else -(-size // most)
         return [slice(*ends) for ends in pairwise(size * k // count for k in range(count + 1))]
 
 

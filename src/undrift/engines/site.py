@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from undrift._device import upload
-from undrift._threads import cores, each
+from undrift._threads import each
 from undrift.core.method import Method
 from undrift.core.problem import Facts, Oracle, Problem, Sums
 from undrift.core.struct import Message, State
@@ -26,8 +26,6 @@ from undrift.engines.work import NOBODY, Work, joined
 
 Vector = TypeVar("Vector")
 
-WORTH = 1_000_000
-"""Parameters times samples of a gradient, above which its clients are worth a thread."""
 PREVIOUS = "previous model"
 """The clients' last local models beside what a method declares; no field can have that name."""
 
@@ -80,7 +78,6 @@ class Site:
         self._scratch: Kept | None = None
         self._read: Kept | None = None
         self._undo: list[Kept] = []
-        self._oracles: dict[tuple[int, int], Oracle] = {}
 
     def holds(self, client: int) -> bool:
         return self.held is None or client in self.held
@@ -203,42 +200,18 @@ class Site:
     def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
         """Local work side by side, or in groups on threads where the problem prefers that."""
         rules, problem = self.common.rules, self.common.at_clients
-        if problem.together is not None:
-            groups = share.groups(problem.together)
-        elif problem.dealt:
-            groups = share.divided(self._threads(share))
-        else:
+        if problem.together is None:
             oracle = self.common.oracle(None if share.everyone else share.members)
             return self._did(share, me, got, Stacked(share, rules, oracle, previous))
 
+        @torch.no_grad()
         def part(rows: slice, halted: Callable[[], bool]) -> Work:
             some = share.part(rows)
             before = None if previous is None else previous[rows]
-            with quiet(problem):
-                f = Group(some, rules, self._oracle(some, share.everyone), before, halted)
-                return self._did(some, me.map(lambda v: v[rows]), got, f)
+            f = Group(some, rules, self.common.oracle(some.members), before, halted)
+            return self._did(some, me.map(lambda v: v[rows]), got, f)
 
-        return joined(each(part, groups))
-
-    def _threads(self, share: Share) -> int:
-        """How many threads these clients have enough to do for."""
-        problem, size = self.common.at_clients, len(share.members)
-        if (threads := min(torch.get_num_threads(), cores(), size)) == 1:
-            return 1
-        if (batch := self.common.rules.batches.size) is not None:
-            samples = batch * size
-        else:
-            samples = sum(problem.samples[client] for client in share.members.tolist())
-        return max(1, min(threads, problem.dim * samples // WORTH))
-
-    def _oracle(self, some: Share, everyone: bool) -> Oracle:
-        """Of a group; those of everyone are kept where clients are dealt."""
-        if not (everyone and self.common.at_clients.dealt):
-            return self.common.oracle(some.members)
-        key = int(some.members[0]), int(some.members[-1])
-        if key not in self._oracles:
-            self._oracles[key] = self.common.oracle(some.members)
-        return self._oracles[key]
+        return joined(each(part, share.groups(problem.together)))
 
     def _did(self, share: Share, me: State, got: Message, f: Stacked) -> Work:
         new, up = share.order.phase.work(me, got, f)

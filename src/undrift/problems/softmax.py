@@ -157,7 +157,6 @@ class Softmax(Regression[Block]):
         self.device = device
         self._exact, kept = self.table.to(self.precise), self.table.rows.dtype
         self._table = self._exact.to(device, kept if dtype == torch.float64 else dtype)
-        self.dealt = by_numpy(device, self.dim * self.held.most)
 
     def _oracle(self, members: np.ndarray) -> SoftmaxOracle:
         return SoftmaxOracle(self._table, self._exact, self.held[members], self.dtype)
