@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from undrift._threads import cores
 from undrift.core.params import BadParameters
 from undrift.engines.options import RENDEZVOUS
 
@@ -95,12 +96,6 @@ def leave() -> None:
     """Take leave of the other processes."""
     if joined():
         dist.destroy_process_group()
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    known = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
 
 
 def joined() -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from undrift import __version__
+from undrift._threads import cores
 from undrift.core.params import hints
 from undrift.core.problem import Problem
 from undrift.engines.format import dump, parse
@@ -164,7 +165,7 @@ def main() -> int:
     parser.add_argument("--methods", type=Path)
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", 0)) or _cores()))
+    torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", 0)) or cores()))
     place = Place(args.name, args.states, args.data, args.part, args.methods, args.device)
     worker = Worker(place)
     with listen(args.socket) as listener:
@@ -175,10 +176,6 @@ def main() -> int:
                     pipe.send(*worker.answer(pipe.receive()))
                 except Closed:
                     continue
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 if __name__ == "__main__":
