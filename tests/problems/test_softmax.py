@@ -111,6 +111,22 @@ def test_extreme_scores_by_numpy_are_those_by_torch(monkeypatch):
     torch.testing.assert_close(*(grad[0] for grad in found), rtol=1e-14, atol=1e-14)
 
 
+@pytest.mark.skipif(not products.ONE_BY_ONE, reason="torch has MKL: no products by NumPy")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_client_has_the_same_bits_whoever_is_beside_it(dtype):
+    """Several processes share a cohort in parts of any size."""
+    features, labels, _ = data(total=7 * 5)
+    parts = [[*range(5 * c, 5 * c + 5)] for c in range(7)]
+    problem = Softmax(features, labels, parts).to(dtype, torch.device("cpu"))
+    y = torch.randn(7, problem.dim, dtype=dtype, generator=torch.Generator().manual_seed(3))
+    batch = torch.arange(3).repeat(7, 1)
+    for given in ((), (batch,)):
+        together = problem.at().grad(y, *given)
+        for c in range(7):
+            alone = problem.at(np.array([c])).grad(y[c : c + 1], *(b[c : c + 1] for b in given))
+            assert torch.equal(together[c], alone[0])
+
+
 def test_float32_at_rest_computes_in_double():
     """Features given in float32 stay so; a run in float64 is as exact as with a float64 copy."""
     a, y, parts = data()
