@@ -73,9 +73,10 @@ class Tape:
         self.y = self.arranged(y)
         self.short = self.y.clone()
 
-    def arranged(self, v):
+    def arranged(self, v, out=None):
         gap = v.new_zeros(*v.shape[:-1], self.GAP)
-        return torch.cat([v[..., : self.half], gap, v[..., self.half :]], -1).flip(-1)
+        found = torch.cat([v[..., : self.half], gap, v[..., self.half :]], -1).flip(-1)
+        return found if out is None else out.copy_(found)
 
     def restored(self, v):
         v = v.flip(-1)

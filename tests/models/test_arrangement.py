@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import functional_call
 
 from undrift.models import build
-from undrift.models.arrangement import ALIGNED, BLOCK, Arrangement, arrangement
+from undrift.models.arrangement import ALIGNED, BLOCK, SHORT, Arrangement, arrangement
 from undrift.models.conv_as_matmul import convolutions_as_products
 from undrift.models.layout import flatten, unflatten
 
@@ -102,3 +102,39 @@ def test_norms_are_those_of_the_vector():
         wide = there.expand(3, *there.shape)
         torch.testing.assert_close(arranged.norms(wide), wide.norm(dim=-1, keepdim=True))
     assert torch.equal(arranged.norms(-torch.ones(4, 1)), torch.ones(4, 1))
+
+
+class Long(nn.Module):
+    """Short parameters and long ones that no product reads, in turn."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.table = nn.LayerNorm(7), nn.Embedding(700, 7)
+        self.last, self.head = nn.LayerNorm(7), nn.Linear(7, 3)
+
+
+@pytest.mark.parametrize("net", [Long(), convolutions_as_products(build("cnn-small", 3, 32, 10))])
+def test_a_vector_may_lie_anyhow_in_memory(net):
+    _, layout, arranged = of(net)
+    assert any(place.size > SHORT for place in arranged._rest) == isinstance(net, Long)
+    wide = torch.randn(3, 2 * layout.dim)
+    for v in (wide[1, 5 : 5 + layout.dim], wide[:, ::2], wide[:1, : layout.dim].expand(3, -1)):
+        there = arranged.arranged(v)
+        for label, value in unflatten(v.contiguous(), layout).items():
+            assert torch.equal(arranged.named(*arranged.blocks(there))[label], value)
+        assert torch.equal(arranged.restored(*arranged.blocks(there)), v)
+
+
+def test_a_vector_is_written_over_another():
+    _, layout, arranged = of(Long())
+    v, out = torch.randn(2, 2, layout.dim), torch.zeros(2, arranged.dim)
+    for one in v:
+        assert arranged.arranged(one, out) is out
+        assert torch.equal(out, arranged.arranged(one))
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_vectors_of_another_length_are_refused(more):
+    _, layout, arranged = of(Long())
+    with pytest.raises(ValueError, match=str(layout.dim)):
+        arranged.arranged(torch.randn(2, layout.dim + more))

@@ -102,8 +102,8 @@ class Recording(Protocol):
     refused: set[Any]
     """Steps that gave other numbers with it."""
 
-    def arranged(self, v: Tensor) -> Tensor:
-        """``v [..., d]`` in its order."""
+    def arranged(self, v: Tensor, out: Tensor | None = None) -> Tensor:
+        """``v [..., d]`` in its order, written over ``out``, another such vector, if given."""
 
     def restored(self, v: Tensor) -> Tensor:
         """A vector in its order as it was given."""

@@ -239,22 +239,27 @@ class Buffer:
         if given.data_ptr() == recording.outline.data_ptr():
             self.value = recording.y
             return
-        self._place = self._arranged(given).clone()
+        self._vector = given.shape[-1:] == recording.outline.shape[-1:]
+        once = _once(given)
+        self._place = recording.arranged(once) if self._vector else once.clone()
         self.value = self._place.expand((*given.shape[:-1], *self._place.shape[-1:]))
 
     def load(self, given: Any) -> None:
         """Copy it in; a vector that is there already has not changed within the round."""
-        if self._place is not None and given is not self._last:
-            self._place.copy_(self._arranged(given), non_blocking=True)
-            self._last = given
+        if self._place is None or given is self._last:
+            return
+        if self._vector:
+            self._recording.arranged(_once(given), self._place)
+        else:
+            self._place.copy_(_once(given), non_blocking=True)
+        self._last = given
 
-    def _arranged(self, given: Tensor) -> Tensor:
-        """As the recording keeps it, without the axes along which it only repeats."""
-        once = given
-        for axis, stride in enumerate(given.stride()[:-1]):
-            once = once.narrow(axis, 0, 1) if stride == 0 else once
-        vector = given.shape[-1:] == self._recording.outline.shape[-1:]
-        return self._recording.arranged(once) if vector else once
+
+def _once(given: Tensor) -> Tensor:
+    """Without the axes along which it only repeats."""
+    for axis, stride in enumerate(given.stride()[:-1]):
+        given = given.narrow(axis, 0, 1) if stride == 0 else given
+    return given
 
 
 def _codes(step: Any) -> tuple[CodeType, ...]:

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from undrift.models.conv_as_matmul import ConvAsMatmul, FirstConvAsMatmul
-from undrift.models.layout import Layout, unflatten
+from undrift.models.layout import Layout
 
 PRODUCTS = {nn.Linear, ConvAsMatmul, FirstConvAsMatmul}
 """Layers that multiply by one matrix."""
 ALIGNED = 16
 """Parameters begin at multiples of this many numbers: wide loads and matrix units ask for it."""
+SHORT = 4096
+"""Parameters of at most so many numbers that are no matrices are copied all together."""
 BLOCK = 4096
 """Long vectors are multiples of this: Inductor's sums over blocks are several times faster than
 over a row of any length.
 """
+
+
+class Span(NamedTuple):
+    """Where a parameter begins in a vector, and how it lies there."""
+
+    start: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def of(self, v: Tensor) -> Tensor:
+        """The parameter, a view; the last axis of ``v`` must be contiguous."""
+        shape, strides = (*v.shape[:-1], *self.shape), (*v.stride()[:-1], *self.strides)
+        return v.as_strided(shape, strides, v.storage_offset() + self.start)
 
 
 class Place(NamedTuple):
@@ -47,6 +64,16 @@ class Place(NamedTuple):
         back = (len(lead) + self.axes.index(axis) for axis in range(len(self.axes)))
         return lying.permute(*range(len(lead)), *back)
 
+    def span(self, start: int) -> Span:
+        """The parameter in a vector as it was given, its axes as they lie within the block."""
+        shape, strides = self.kept(start).shape, _strides(self.shape)
+        return Span(start, shape, tuple(strides[axis] for axis in self.axes))
+
+    def kept(self, start: int) -> Span:
+        """The same within its block."""
+        shape = tuple(self.shape[axis] for axis in self.axes)
+        return Span(start, shape, _strides(shape))
+
 
 class Arrangement:
     """Vectors ``[..., d]`` of a layout as ``[..., dim]``: matrices in front, then all the rest.
@@ -68,6 +95,18 @@ class Arrangement:
         full = self.front + sum(place.room for place in self._rest)
         self.block = BLOCK if full > 100 * BLOCK else ALIGNED
         self.dim = -(-full // self.block) * self.block
+        given = dict(zip(layout.names, _starts(layout.sizes), strict=True))
+        self._moves: list[tuple[Span, int, Span]] = []
+        """Long parameters in a given vector, the block that each goes to, and where in that."""
+        short: list[tuple[int, int, int]] = []
+        for block, some in enumerate([self._matrices, self._rest]):
+            for place, start in zip(some, _starts(p.room for p in some), strict=True):
+                if block == 1 and place.size <= SHORT:
+                    short.append((given[place.name], start, place.size))
+                else:
+                    self._moves.append((place.span(given[place.name]), block, place.kept(start)))
+        self._given = _runs([(first, size) for first, _, size in short])
+        self._kept = _runs([(first, size) for _, first, size in short])
 
     def blocks(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """The matrices and the rest of an arranged vector, as views."""
@@ -79,23 +118,33 @@ class Arrangement:
 
     def place(self, v: Tensor, matrices: Tensor, rest: Tensor) -> None:
         """Write ``v [..., d]`` into two blocks, rounded as they are."""
-        views = self.named(matrices, rest)
-        for name, part in unflatten(v, self.layout).items():
-            views[name].copy_(part)
+        if v.shape[-1] != self.layout.dim:
+            raise ValueError(f"a vector has {self.layout.dim} numbers, not {v.shape[-1]}")
+        v, blocks = v if v.stride(-1) == 1 else v.contiguous(), (matrices, rest)
+        for source, block, target in self._moves:
+            target.of(blocks[block]).copy_(source.of(v))
+        given, kept = self._indices(v.device)
+        rest.index_copy_(-1, kept, v.index_select(-1, given))
 
-    def arranged(self, v: Tensor) -> Tensor:
-        """``v [..., d]`` as ``[..., dim]``."""
-        found = v.new_zeros(*v.shape[:-1], self.dim)
+    def arranged(self, v: Tensor, out: Tensor | None = None) -> Tensor:
+        """``v [..., d]`` as ``[..., dim]``, written over an arranged ``out`` where one is given."""
+        found = v.new_zeros(*v.shape[:-1], self.dim) if out is None else out
         self.place(v, *self.blocks(found))
         return found
 
     def restored(self, matrices: Tensor, rest: Tensor) -> Tensor:
         """Two blocks as a vector ``[..., d]``, in the precision of the second."""
-        found = rest.new_empty(*rest.shape[:-1], self.layout.dim)
-        parts = unflatten(found, self.layout)
-        for name, view in self.named(matrices, rest).items():
-            parts[name].copy_(view)
-        return found
+        found, blocks = rest.new_empty(*rest.shape[:-1], self.layout.dim), (matrices, rest)
+        for source, block, target in self._moves:
+            source.of(found).copy_(target.of(blocks[block]))
+        given, kept = self._indices(found.device)
+        return found.index_copy_(-1, given, rest.index_select(-1, kept))
+
+    def _indices(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Where the numbers of short parameters are in a given vector, and in the rest."""
+        if self._given.device != device:
+            self._given, self._kept = self._given.to(device), self._kept.to(device)
+        return self._given, self._kept
 
     def norms(self, v: Tensor) -> Tensor:
         """``v.norm(dim=-1, keepdim=True)``, of arranged vectors block by block."""
@@ -103,6 +152,20 @@ class Arrangement:
         if v.shape[-1] == self.dim:
             squares = squares.view(*v.shape[:-1], -1, self.block).sum(-1)
         return squares.sum(-1, keepdim=True).sqrt()
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _starts(sizes: Iterable[int]) -> list[int]:
+    """Where parameters of these sizes begin, one behind the other."""
+    return [0, *itertools.accumulate(sizes)][:-1]
+
+
+def _runs(runs: Iterable[tuple[int, int]]) -> Tensor:
+    """All numbers of runs ``(first, how many)``."""
+    return torch.cat([torch.arange(0), *(torch.arange(k, k + n) for k, n in runs)])
 
 
 def _views(places: list[Place], block: Tensor) -> Iterator[tuple[str, Tensor]]:

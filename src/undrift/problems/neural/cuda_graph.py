@@ -76,9 +76,9 @@ class Captured:
         self.graph.replay()
         return self.arrangement.restored(*self.out)
 
-    def arranged(self, v: Tensor) -> Tensor:
-        """``v [..., d]`` in the order of ``y``."""
-        return self.arrangement.arranged(v)
+    def arranged(self, v: Tensor, out: Tensor | None = None) -> Tensor:
+        """``v [..., d]`` in the order of ``y``, written over ``out``, if that is given."""
+        return self.arrangement.arranged(v, out)
 
     def restored(self, v: Tensor) -> Tensor:
         """A vector in the order of ``y`` as it was given."""
