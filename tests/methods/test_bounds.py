@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import undrift.methods as um
 from tests.methods.world import federation, gap, points, problem_of, start
+from tests.reference import inequalities
 from undrift.engines import Simulate
 from undrift.problems.quadratic import Quadratic
 from undrift.theory import bounds, fedcet, steps
@@ -45,7 +46,7 @@ def test_fedrecu_descends_on_nonconvex_clients(seed, tau):
     problem = Quadratic((a + a.transpose(0, 2, 1)) / 2, rng.normal(size=(4, 3)))
     L = problem.constants.L
     lr = steps.fedrecu_nonconvex(L, tau)
-    gamma = bounds.fedrecu_descent_nonconvex(L, tau, lr)
+    gamma = inequalities.fedrecu_descent_nonconvex(L, tau, lr)
     assert gamma >= 13 * lr**2 * L * tau / 8 * (1 - 1e-12)
     engine = Simulate(um.FedRecu(lr=lr), problem, steps=tau, x0=torch.as_tensor(rng.normal(size=3)))
     rows = [problem.metrics(engine.x)]
@@ -64,7 +65,7 @@ def test_dane_decrease_and_bound(fed):
     gaps = np.array([gap(fed, x) for x in trail])
     moves = np.sum(np.diff(trail, axis=0) ** 2, axis=1)
     slack = 1e-10 * (1 + gaps[0])
-    assert (gaps[1:] <= gaps[:-1] - bounds.dane_decrease(mu, lam) * moves + slack).all()
+    assert (gaps[1:] <= gaps[:-1] - inequalities.dane_decrease(mu, lam) * moves + slack).all()
     far = np.sum((x0 - fed.x_star) ** 2)
     for r in range(1, rounds + 1):
         left = gaps[r] + mu / 2 * np.sum((trail[r] - fed.x_star) ** 2)
@@ -91,7 +92,10 @@ def test_daneplus_theorem_4(fed, solver):
 def test_daneplus_dual_corollary_32(fed):
     L, mu, x0 = fed.smoothness, fed.mu, start(fed)
     lam = steps.daneplus_dual_lam(mu, L)
-    rate, weight = bounds.daneplus_dual_rate(mu, L, lam), bounds.daneplus_dual_weight(mu, L, lam)
+    rate, weight = (
+        inequalities.daneplus_dual_rate(mu, L, lam),
+        inequalities.daneplus_dual_weight(mu, L, lam),
+    )
     engine = Simulate(
         um.DANEPlusDual(lam=lam, m=lam, lr=1.0, solver="exact"),
         problem_of(fed),
@@ -130,7 +134,7 @@ def test_fedred_gd_one_step_lyapunov_from_any_state(fed, seed):
     engine.run_round()
     new = engine.clients.y.numpy()
     mean, star = new.mean(0), fed.x_star
-    step = bounds.fedred_gd_step(mu, eta)
+    step = inequalities.fedred_gd_step(mu, eta)
 
     def far(a):
         return np.sum((a - star) ** 2, axis=-1)
@@ -193,10 +197,10 @@ def test_fedcet_corollary_1(tau):
 
     x, d = clients()
     far, dual = np.sum((x - fed.x_star) ** 2), np.sum((d - duals) ** 2)
-    assert fedcet.rate(mu, L, tau, lr, c) < 1
+    assert inequalities.fedcet_rate(mu, L, tau, lr, c) < 1
     for k in range(1, 400):
         engine.run_round()
         x, _ = clients()
-        assert np.sum((x - fed.x_star) ** 2) <= bounds.fedcet_distance2(
+        assert np.sum((x - fed.x_star) ** 2) <= inequalities.fedcet_distance2(
             mu, L, tau, lr, c, k, far, dual
         ) * (1 + 1e-9)

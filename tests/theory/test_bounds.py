@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from tests.reference import inequalities
 
 from undrift.theory import bounds, steps
 
@@ -61,7 +62,7 @@ def mean_sq(X):
 HAND = [
     (bounds.fedrecu_descent_convex(2.0, 1, 0.1), 0.1 - 0.01 * 2 * 0.5),
     (bounds.fedrecu_descent_convex(2.0, 3, 0.1), 0.3 - 0.02 * (8 + 3)),
-    (bounds.fedrecu_descent_nonconvex(2.0, 3, 0.1), 0.3 - 0.02 * (8 + 6)),
+    (inequalities.fedrecu_descent_nonconvex(2.0, 3, 0.1), 0.3 - 0.02 * (8 + 6)),
     (bounds.fedrecu_linear(0.5, 0.1), 0.9),
     (bounds.fedrecu_average(2.0, 3, 0.1, 4, 13.0), 8 / 0.24),
     (bounds.fedrecu_convex_stochastic(2.0, 2, 0.01, 5, 10.0), 2 / (0.04 - 0.0096)),
@@ -74,7 +75,7 @@ HAND = [
         bounds.fedrecu_nonconvex_stochastic(2.0, 2, 0.01, 5, 10.0, sigma=3.0),
         2 / 0.0048 + 0.3168 / 0.0096,
     ),
-    (bounds.dane_decrease(1.0, 3.0), 2.0),
+    (inequalities.dane_decrease(1.0, 3.0), 2.0),
     (bounds.dane(1.0, 2.0, 2, 10.0), 4.0),
     (bounds.dane(0.0, 2.0, 4, 10.0), 2.5),
     (bounds.dane(1.0, 0.0, 4, 10.0), 0.0),
@@ -85,18 +86,18 @@ HAND = [
     (bounds.daneplus_accuracy(1.0, 3.0, 2), 0.125),
     (bounds.daneplus_nonconvex(3.0, 2.0, 9, 1.0), 12.0),
     (bounds.daneplus_nonconvex(3.0, 3.0, 8, 2.0, errors2=4.0), 25.0),
-    (bounds.daneplus_dual_weight(1.0, 4.0, 2.0), 5 / 36),
-    (bounds.daneplus_dual_weight(1.0, 3.0, 1.0), 4 / 10),
-    (bounds.daneplus_dual_rate(1.0, 4.0, 2.0), 5 / 9),
-    (bounds.daneplus_dual_rate(1.0, 4.0, 1.0), 5 / 7),
-    (bounds.daneplus_dual_rate(1.0, 4.0, 4.0), 20 / 28),
-    (bounds.fedred_exact_step(2.0, 3.0).gap, 0.5),
-    (bounds.fedred_exact_step(2.0, 3.0).contraction, 0.75),
-    (bounds.fedred_exact(2.0, 2.0, 2, 10.0), 8.0),
-    (bounds.fedred_exact(0.0, 2.0, 4, 10.0), 5.0),
-    (bounds.fedred_exact_nonconvex(2.0, 30, 4.0), 40.0),
-    (bounds.fedred_gd_step(2.0, 3.0).gap, 1.0),
-    (bounds.fedred_gd_step(2.0, 3.0).contraction, 0.5),
+    (inequalities.daneplus_dual_weight(1.0, 4.0, 2.0), 5 / 36),
+    (inequalities.daneplus_dual_weight(1.0, 3.0, 1.0), 4 / 10),
+    (inequalities.daneplus_dual_rate(1.0, 4.0, 2.0), 5 / 9),
+    (inequalities.daneplus_dual_rate(1.0, 4.0, 1.0), 5 / 7),
+    (inequalities.daneplus_dual_rate(1.0, 4.0, 4.0), 20 / 28),
+    (inequalities.fedred_exact_step(2.0, 3.0).gap, 0.5),
+    (inequalities.fedred_exact_step(2.0, 3.0).contraction, 0.75),
+    (inequalities.fedred_exact(2.0, 2.0, 2, 10.0), 8.0),
+    (inequalities.fedred_exact(0.0, 2.0, 4, 10.0), 5.0),
+    (inequalities.fedred_exact_nonconvex(2.0, 30, 4.0), 40.0),
+    (inequalities.fedred_gd_step(2.0, 3.0).gap, 1.0),
+    (inequalities.fedred_gd_step(2.0, 3.0).contraction, 0.5),
     (bounds.fedred_gd(2.0, 4.0, 2, 10.0), 8.0),
     (bounds.fedred_gd(0.0, 2.0, 4, 10.0), 5.0),
     (bounds.fedred_gd(2.0, 4.0, 2, 10.0, L=2.0), 8.0),
@@ -106,9 +107,9 @@ HAND = [
     (bounds.scaffnew_weight(0.5, 0.25), 4.0),
     (bounds.scaffnew_rate(0.1, 0.5, 0.5), 0.95),
     (bounds.scaffnew_rate(1.0, 0.5, 0.5), 0.75),
-    (bounds.fedspeed_kappa(2.0, 3, 0.001, 0.1, 0.5), 0.5 - 0.03 - 0.018432),
-    (bounds.fedspeed_floor(2.0, 3, 0.01, 0.0, 0.5, 10.0, 2.0, 3.0) * (0.5 - 1.8432), 56.832),
-    (bounds.fedspeed_floor(2.0, 3, 0.0, 0.1, 0.5, 10.0, 2.0, 3.0) * 0.47, 3.1),
+    (inequalities.fedspeed_kappa(2.0, 3, 0.001, 0.1, 0.5), 0.5 - 0.03 - 0.018432),
+    (inequalities.fedspeed_floor(2.0, 3, 0.01, 0.0, 0.5, 10.0, 2.0, 3.0) * (0.5 - 1.8432), 56.832),
+    (inequalities.fedspeed_floor(2.0, 3, 0.0, 0.1, 0.5, 10.0, 2.0, 3.0) * 0.47, 3.1),
 ]
 
 
@@ -123,8 +124,8 @@ def test_corollary_32_as_printed(mu, L):
     lam = steps.daneplus_dual_lam(mu, L)
     rate = 1 - 2 * math.sqrt(mu) / (math.sqrt(L) + mu / math.sqrt(L) + 2 * math.sqrt(mu))
     weight = (mu + L) / (mu * L * (mu + L) + 2 * mu * L * math.sqrt(mu * L))
-    assert bounds.daneplus_dual_rate(mu, L, lam) == pytest.approx(rate)
-    assert bounds.daneplus_dual_weight(mu, L, lam) == pytest.approx(weight)
+    assert inequalities.daneplus_dual_rate(mu, L, lam) == pytest.approx(rate)
+    assert inequalities.daneplus_dual_weight(mu, L, lam) == pytest.approx(weight)
 
 
 @pytest.mark.parametrize("tau", [1, 2, 5, 10, 100])
@@ -133,7 +134,7 @@ def test_fedrecu_theorem_2s_constant(tau, share):
     """The paper's gamma = 13 alpha^2 L tau/8 is a lower estimate, equal at tau = 1."""
     L = 3.0
     lr = share * steps.fedrecu_nonconvex(L, tau)
-    gamma, paper = bounds.fedrecu_descent_nonconvex(L, tau, lr), 13 * lr**2 * L * tau / 8
+    gamma, paper = inequalities.fedrecu_descent_nonconvex(L, tau, lr), 13 * lr**2 * L * tau / 8
     assert gamma >= paper * (1 - 1e-12) and bounds.fedrecu_average(
         L, tau, lr, 7, 2.0
     ) == pytest.approx(2 / (paper * 7))
@@ -143,7 +144,7 @@ def test_fedrecu_theorem_2s_constant(tau, share):
 
 @pytest.mark.parametrize("rounds", [1, 10, 10_000])
 def test_limits_in_mu_and_overflow(rounds):
-    for bound in (bounds.dane, bounds.daneplus, bounds.fedred_exact, bounds.fedred_gd):
+    for bound in (bounds.dane, bounds.daneplus, inequalities.fedred_exact, bounds.fedred_gd):
         assert bound(1e-9, 2.0, rounds, 3.0) == pytest.approx(
             bound(0.0, 2.0, rounds, 3.0), rel=1e-4
         )
@@ -165,7 +166,7 @@ def fedrecu_round(f, x, lr, tau):
 @pytest.mark.parametrize("tau", [1, 2, 5])
 @pytest.mark.parametrize("mu, step, descent", [
     (0.05, steps.fedrecu_convex, bounds.fedrecu_descent_convex),
-    (-0.3, steps.fedrecu_nonconvex, bounds.fedrecu_descent_nonconvex),
+    (-0.3, steps.fedrecu_nonconvex, inequalities.fedrecu_descent_nonconvex),
 ])  # fmt: skip
 def test_fedrecu_descent(tau, mu, step, descent):
     for seed in SEEDS:
@@ -190,7 +191,7 @@ def test_fedrecu_descent_is_exact_for_one_step():
     f = Quadratics(0, 2.0, 2.0)
     x, lr = f.start(), 0.3
     drop = f.gap(x) - f.gap(fedrecu_round(f, x, lr, 1))
-    for descent in (bounds.fedrecu_descent_convex, bounds.fedrecu_descent_nonconvex):
+    for descent in (bounds.fedrecu_descent_convex, inequalities.fedrecu_descent_nonconvex):
         assert drop == pytest.approx(descent(2.0, 1, lr) * sq(f.grad(x).mean(0)))
 
 
@@ -218,7 +219,9 @@ def test_dane(spread):
         for r in range(1, 25):
             g = f.grad(x)
             new = f.solve(g - g.mean(0) + lam * x, lam).mean(0)
-            assert f.gap(new) <= f.gap(x) - bounds.dane_decrease(f.mu, lam) * sq(new - x) + 1e-10
+            assert (
+                f.gap(new) <= f.gap(x) - inequalities.dane_decrease(f.mu, lam) * sq(new - x) + 1e-10
+            )
             x = new
             assert (
                 f.gap(x) + f.mu / 2 * sq(x - f.best) <= bounds.dane(f.mu, lam, r, distance2) + 1e-10
@@ -277,8 +280,8 @@ def test_daneplus_dual_contracts(factor):
         f = Quadratics(seed, 0.05, 1.0)
         lam = factor * steps.daneplus_dual_lam(f.mu, f.L)
         rate, weight = (
-            bounds.daneplus_dual_rate(f.mu, f.L, lam),
-            bounds.daneplus_dual_weight(f.mu, f.L, lam),
+            inequalities.daneplus_dual_rate(f.mu, f.L, lam),
+            inequalities.daneplus_dual_weight(f.mu, f.L, lam),
         )
         x, h = f.start(), f.points()
         h -= h.mean(0)
@@ -306,9 +309,14 @@ def fedred_numbers(f, exact):
     lam = f.delta_A
     if exact:
         eta = steps.fedred_exact_eta(f.L, lam)
-        return eta, lam, steps.fedred_exact_p(f.mu, eta, lam), bounds.fedred_exact_step(f.mu, eta)
+        return (
+            eta,
+            lam,
+            steps.fedred_exact_p(f.mu, eta, lam),
+            inequalities.fedred_exact_step(f.mu, eta),
+        )
     eta = steps.fedred_gd_eta(f.L, f.mu, lam)
-    return eta, lam, steps.fedred_gd_p(f.mu, eta, lam), bounds.fedred_gd_step(f.mu, eta)
+    return eta, lam, steps.fedred_gd_p(f.mu, eta, lam), inequalities.fedred_gd_step(f.mu, eta)
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -339,7 +347,9 @@ def test_fedred_one_step_is_tight(exact):
     assert (1 - p) * sq(x - f.best) == pytest.approx(one.contraction * sq(x - f.best), rel=1e-6)
 
 
-@pytest.mark.parametrize("exact, bound", [(False, bounds.fedred_gd), (True, bounds.fedred_exact)])
+@pytest.mark.parametrize(
+    "exact, bound", [(False, bounds.fedred_gd), (True, inequalities.fedred_exact)]
+)
 def test_fedred_after_k_iterations(exact, bound):
     """Theorems 7 and 9, in exact expectation: all coin sequences."""
     for seed in range(3):

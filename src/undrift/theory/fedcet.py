@@ -1,4 +1,4 @@
-"""FedCET's step size, weight and linear rate: its Algorithm 1, Theorem 1 and Corollary 1."""
+"""FedCET's step size and weight: its Algorithm 1 and Theorem 1."""
 
 from __future__ import annotations
 
@@ -28,24 +28,3 @@ def search(mu: float, L: float, steps: int) -> float:
 def weight(mu: float, lr: float) -> float:
     """Theorem 1: c <= mu/(2 mu alpha + 8)."""
     return mu / (2 * mu * lr + 8)
-
-
-def rates(mu: float, L: float, steps: int, lr: float, c: float) -> tuple[float, float]:
-    """rho1 (of x) and rho2 (of d) of Corollary 1; lambda_max(M) = 1/c - alpha."""
-    ta, B = steps * lr, growth(steps)
-    excess = (2 / (mu * ta) - 1) * B * ta**2 * L**2
-    M = 1 / c - lr
-    rho1 = (1 - (2 - ta * L) * mu * ta + excess * ta**2 * L**2) / (1 - mu * ta)
-    rho2 = (M + excess * ta) / (M + (1 - mu * ta) * ta)
-    return rho1, rho2
-
-
-def rate(mu: float, L: float, steps: int, lr: float, c: float) -> float:
-    """rho = max(rho1, rho2), the contraction per communication; 1 where ``search`` ends."""
-    return max(rates(mu, L, steps, lr, c))
-
-
-def dual_weight(mu: float, steps: int, lr: float, c: float) -> float:
-    """Corollary 1's Lyapunov function is sum_i |x_i - x*|^2 + this sum_i |d_i - d*_i|^2."""
-    ta = steps * lr
-    return ta / (1 - mu * ta) * (1 / c - lr + (1 - mu * ta) * ta)

@@ -187,21 +187,6 @@ def fedred_dual_m(p: float, eta: float) -> float:
     return p * eta
 
 
-def fedspeed_lr(L: float, steps: int, lam: float) -> float:
-    """FedSpeed, Theorem 4.4: eta_l <= min{1/(32 sqrt(3K) L), 2 lambda}; see its kappa > 0."""
-    return min(1 / (32 * math.sqrt(3 * steps) * L), 2 * lam)
-
-
-def fedspeed_rho(L: float, alpha: float) -> float:
-    """FedSpeed, Theorem 4.4: rho <= 1/(sqrt(6) alpha L); see its kappa > 0."""
-    return 1 / (math.sqrt(6) * alpha * L)
-
-
-def fedspeed_steps(lr: float, lam: float) -> int:
-    """FedSpeed, Theorem 4.4: K >= lambda/eta_l."""
-    return math.ceil(lam / lr)
-
-
 def fedpd_eta(L: float) -> float:
     """FedPD, oracle I, Theorems 1 and 3: eta < (sqrt(5) - 1)/(4 L)."""
     return STRICT * (math.sqrt(5) - 1) / (4 * L)
@@ -224,11 +209,6 @@ def fedpd_gamma(eta: float) -> float:
     6 eta/gamma^2, which needs gamma > sqrt(12) eta for any B and L, hence 5 eta without them.
     """
     return 5 * eta / STRICT
-
-
-def fedacg_lr(L: float, steps: int, lam: float, dissimilarity: float = 1.0) -> float:
-    """FedACG: eta <= (1 - lambda)^2 / (64 K L (B^2 + 1)), B the gradient dissimilarity."""
-    return (1 - lam) ** 2 / (64 * steps * L * (dissimilarity**2 + 1))
 
 
 def svrp_eta(mu: float, delta_A: float) -> float:
