@@ -10,6 +10,7 @@ from undrift.core.params import (
     BadParameters,
     BelowOne,
     Count,
+    Record,
     Refusal,
     check,
     describe,
@@ -60,7 +61,7 @@ class Cohort:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sampling:
+class Sampling(Record):
     """How a cohort is drawn.
 
     Args:
@@ -72,15 +73,13 @@ class Sampling:
         dropout: probability that a sampled client does not take part after all; one always does.
     """
 
+    owner = "cohort"
+
     size: Count
     sampling: Literal["fixed", "bernoulli"] = "fixed"
     pool: Count | None = None
     renew: Count = 1
     dropout: BelowOne = 0.0
-
-    def __post_init__(self) -> None:
-        if problems := check(Sampling, vars(self)):
-            raise BadParameters("cohort", problems)
 
     def refuse(self, clients: int) -> list[Refusal]:
         """Why such cohorts cannot be drawn from ``clients``."""

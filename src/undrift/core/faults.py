@@ -13,8 +13,10 @@ from undrift.core.params import (
     Natural,
     Positive,
     Probability,
+    Record,
     Refusal,
     check,
+    from_table,
     not_allowed,
     plain,
 )
@@ -29,7 +31,7 @@ Kind = Literal[
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Fault:
+class Fault(Record):
     """What some clients do wrong: a pure function of the seed, the round, the client and the phase.
 
     Args:
@@ -48,6 +50,8 @@ class Fault:
         factor: of scale.
     """
 
+    owner = "faults"
+
     kind: Kind
     clients: list[Natural] | None = None
     share: Fraction | None = None
@@ -57,16 +61,14 @@ class Fault:
     phase: Natural | None = None
     factor: Positive = 1e30
 
-    def __post_init__(self) -> None:
-        problems = check(Fault, vars(self))
-        if not problems and self.clients is not None and self.share is not None:
-            problems = {"share": "give clients or a share of them, not both"}
-        if not problems and self.kind == "label-noise":
-            given = {"since": self.since or None, "until": self.until, "phase": self.phase}
-            text = "labels are wrong in all rounds and phases: leave it out"
-            problems = {name: text for name, value in given.items() if value is not None}
-        if problems:
-            raise BadParameters("faults", problems)
+    def conditions(self) -> dict[str, str]:
+        if self.clients is not None and self.share is not None:
+            return {"share": "give clients or a share of them, not both"}
+        if self.kind != "label-noise":
+            return {}
+        given = {"since": self.since or None, "until": self.until, "phase": self.phase}
+        text = "labels are wrong in all rounds and phases: leave it out"
+        return {name: text for name, value in given.items() if value is not None}
 
     def refuse(self, clients: int, labelled: bool) -> list[Refusal]:
         """Why it cannot happen among ``clients``, whose samples have labels or not."""
@@ -80,7 +82,7 @@ class Fault:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Judging:
+class Judging(Record):
     """Whose work counts, and when a run gives up.
 
     Args:
@@ -90,13 +92,11 @@ class Judging:
         late: what becomes of uploads that come late: drop, or count in the next round.
     """
 
+    owner = "judge"
+
     norm: Positive | Literal["off"] = 1e6
     patience: Natural = 10
     late: Literal["drop", "count"] = "drop"
-
-    def __post_init__(self) -> None:
-        if problems := check(Judging, vars(self)):
-            raise BadParameters("judge", problems)
 
 
 class Rejection(NamedTuple):
@@ -222,12 +222,4 @@ def judging(given: object) -> Judging:
 
     Raises :class:`BadParameters`, whose fields are those of a spec, as ``judge.norm``.
     """
-    if given is None or isinstance(given, Judging):
-        return given or Judging()
-    if not isinstance(given, Mapping):
-        text = not_allowed("judge", given, "a table of norm, patience and late")
-        raise BadParameters("judge", {"judge": text})
-    table = {name: plain(value) for name, value in given.items()}
-    if problems := check(Judging, table):
-        raise BadParameters("judge", {f"judge.{field}": text for field, text in problems.items()})
-    return Judging(**table)
+    return from_table(Judging, given, "a table of norm, patience and late") or Judging()

@@ -10,15 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from undrift.core.params import (
-    BadParameters,
-    BelowOne,
-    NonNegative,
-    Positive,
-    Refusal,
-    check,
-    one_of,
-)
+from undrift.core.params import BelowOne, NonNegative, Positive, Record, Refusal, one_of
 
 if TYPE_CHECKING:
     from undrift.core.struct import Vec
@@ -28,19 +20,16 @@ Move = Callable[["Vec", "Vec"], "Vec"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Optimiser:
+class Optimiser(Record):
     """An optimiser of local steps; the fields of a subclass are its parameters."""
 
+    owner = "local"
     name: ClassVar[str] = ""
     title: ClassVar[str] = ""
     exact: ClassVar[bool] = False
     """Whether exact methods stay exact with it: its steps are linear in what they follow."""
     decays: ClassVar[bool] = False
     """Whether it has a weight decay of its own."""
-
-    def __post_init__(self) -> None:
-        if problems := check(type(self), vars(self)):
-            raise BadParameters("local", problems)
 
     def refuse(self, weight_decay: float) -> list[Refusal]:
         """Why gradients may not have such a ``weight_decay``."""

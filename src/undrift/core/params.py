@@ -13,7 +13,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import takewhile
-from typing import Annotated, Any, Generic, Literal, NamedTuple, Self, TypeVar, Union, overload
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeVar,
+    Union,
+    overload,
+)
 
 LARGEST = 2**63 - 1
 """No whole number is larger: TOML, Parquet and arrays have 64 bits."""
@@ -262,6 +273,43 @@ def check(
             most = f", at most {LARGEST}" if counts and _huge(value) else ""
             problems[name] = not_allowed(name, value, allowed + most)
     return problems
+
+
+class Record:
+    """A frozen dataclass that is checked when it is made; ``owner`` is its name in a spec."""
+
+    owner: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        if problems := check(type(self), vars(self)) or self.conditions():
+            raise BadParameters(self.owner, problems)
+
+    def conditions(self) -> dict[str, str]:
+        """Field -> what is wrong with it, given the others."""
+        return {}
+
+
+R = TypeVar("R", bound=Record)
+
+
+def from_table(cls: type[R], given: object, allowed: str) -> R | None:
+    """A record from a table or itself; ``allowed`` says so.
+
+    Raises :class:`BadParameters`, whose fields are those of a spec, as ``stop.patience``.
+    """
+    owner = cls.owner
+    if given is None or isinstance(given, cls):
+        return given
+    if not isinstance(given, Mapping):
+        raise BadParameters(owner, {owner: not_allowed(owner, given, allowed)})
+    table = {field: plain(value) for field, value in given.items()}
+    problems = check(cls, table)
+    if not problems:
+        try:
+            return cls(**table)
+        except BadParameters as error:
+            problems = error.problems
+    raise BadParameters(owner, {f"{owner}.{field}": text for field, text in problems.items()})
 
 
 def one_of(setting: str, given: object, registry: Mapping[str, type[T]], example: str) -> T:

@@ -12,17 +12,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 from undrift.core.cohort import Sampling
-from undrift.core.params import (
-    BadParameters,
-    Count,
-    Natural,
-    Positive,
-    Range,
-    Refusal,
-    check,
-    hints,
-    one_of,
-)
+from undrift.core.params import Count, Natural, Positive, Range, Record, Refusal, hints, one_of
 
 if TYPE_CHECKING:
     from undrift.core.struct import Vec
@@ -35,9 +25,10 @@ else:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Robust:
+class Robust(Record):
     """A robust reduction; the fields of a subclass are its parameters."""
 
+    owner = "reduction"
     name: ClassVar[str] = ""
     title: ClassVar[str] = ""
     weighted: ClassVar[bool] = False
@@ -47,10 +38,6 @@ class Robust:
     client that did nothing, which ``Phase.centre`` declares."""
     remembers: ClassVar[bool] = False
     """Starts from its last result, which is part of the state of a run."""
-
-    def __post_init__(self) -> None:
-        if problems := check(type(self), vars(self)):
-            raise BadParameters("reduction", problems)
 
     @property
     def least(self) -> int:

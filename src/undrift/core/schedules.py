@@ -17,8 +17,8 @@ from undrift.core.params import (
     Natural,
     Positive,
     Probability,
+    Record,
     Refusal,
-    check,
     not_allowed,
     one_of,
     plain,
@@ -27,26 +27,18 @@ from undrift.core.params import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Schedule:
+class Schedule(Record):
     """What lr is multiplied by; the fields of a subclass are its parameters.
 
     Args:
         warmup: rounds in which the factor first rises to 1, by equal parts.
     """
 
+    owner = "schedule"
     name: ClassVar[str] = ""
     title: ClassVar[str] = ""
 
     warmup: Natural = 0
-
-    def __post_init__(self) -> None:
-        problems = check(type(self), vars(self)) or self.conditions()
-        if problems:
-            raise BadParameters("schedule", problems)
-
-    def conditions(self) -> dict[str, str]:
-        """Parameter -> what is wrong with it, given the others."""
-        return {}
 
     def __call__(self, round: int) -> float:
         """The factor of a round, counted from 0. Raises :class:`BadParameters` if it is none."""

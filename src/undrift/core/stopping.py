@@ -5,17 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Literal, TypeVar
+from typing import Literal
 
-from undrift.core.params import (
-    BadParameters,
-    Count,
-    NonNegative,
-    check,
-    not_allowed,
-    plain,
-    unknown,
-)
+from undrift.core.params import Count, NonNegative, Record, from_table, unknown
 
 Mode = Literal["min", "max"]
 LOWER = ("gap", "loss", "mse", "rmse", "mae", "grad_norm", "distance", "drift")
@@ -25,7 +17,7 @@ USUAL = ("gap", "accuracy")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Goal:
+class Goal(Record):
     """A recorded number, and which way is better.
 
     Args:
@@ -34,21 +26,12 @@ class Goal:
             accuracies.
     """
 
+    owner = "best"
+
     metric: str | None = None
     mode: Mode | None = None
 
-    def __post_init__(self) -> None:
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if problems := check(type(self), values) or self.conditions():
-            raise BadParameters(self.owner, problems)
-
-    @property
-    def owner(self) -> str:
-        """Its name in a spec."""
-        return "best"
-
     def conditions(self) -> dict[str, str]:
-        """Field -> what is wrong with it, given the others."""
         if self.metric is None and self.mode is not None:
             return {"mode": "mode goes with the metric it is about: give metric too"}
         if self.metric is not None and self.mode is None and _usual_mode(self.metric) is None:
@@ -104,13 +87,11 @@ class EarlyStopping(Goal):
         target: a run that reaches this number is done.
     """
 
+    owner = "stop"
+
     patience: Count | None = None
     min_delta: NonNegative = 0.0
     target: float | None = None
-
-    @property
-    def owner(self) -> str:
-        return "stop"
 
     def conditions(self) -> dict[str, str]:
         if self.patience is None and self.target is None:
@@ -152,15 +133,12 @@ class Waiting:
         return rule.patience is not None and self.rows >= rule.patience
 
 
-Rule = TypeVar("Rule", bound=Goal)
-
-
 def early_stopping(given: object) -> EarlyStopping | None:
     """When a run ends early, from a table or itself.
 
     Raises :class:`BadParameters`, whose fields are those of a spec, as ``stop.patience``.
     """
-    return _made(EarlyStopping, "stop", given, "an EarlyStopping, or a table of its parameters")
+    return from_table(EarlyStopping, given, "an EarlyStopping, or a table of its parameters")
 
 
 def goal(given: object) -> Goal | None:
@@ -169,19 +147,4 @@ def goal(given: object) -> Goal | None:
     Raises :class:`BadParameters`, whose fields are those of a spec, as ``best.mode``.
     """
     table = {"metric": given} if isinstance(given, str) else given
-    return _made(Goal, "best", table, "the name of a metric, or a table of metric and mode")
-
-
-def _made(cls: type[Rule], name: str, given: object, allowed: str) -> Rule | None:
-    if given is None or isinstance(given, cls):
-        return given
-    if not isinstance(given, Mapping):
-        raise BadParameters(name, {name: not_allowed(name, given, allowed)})
-    table = {field: plain(value) for field, value in given.items()}
-    problems = check(cls, table)
-    if not problems:
-        try:
-            return cls(**table)
-        except BadParameters as error:
-            problems = error.problems
-    raise BadParameters(name, {f"{name}.{field}": text for field, text in problems.items()})
+    return from_table(Goal, table, "the name of a metric, or a table of metric and mode")
