@@ -12,7 +12,7 @@ from torch import Tensor
 
 from undrift._files import naming, writing
 from undrift.engines.engine import Engine
-from undrift.engines.format import BadFormat, content, form, head, order, read
+from undrift.engines.format import BadFormat, content, digest, form, head, order, read
 from undrift.engines.ledger import Counters
 from undrift.engines.store import Rows
 
@@ -57,17 +57,17 @@ def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:
     parts |= {f"{NOTE}{name}": note for name, note in notes.items() if isinstance(note, Tensor)}
     words = {name: note for name, note in notes.items() if not isinstance(note, Tensor)}
     header = {"identity": identity, "counters": json.dumps(counters), "notes": json.dumps(words)}
-    digest = _digest(header)
+    total = hashlib.sha256(_words(header))
     with naming(path), writing(path) as file:
         file.write(head(parts, {**header, "digest": "0" * 64}))
         for name in order(parts):
-            digest.update(form(name, parts[name]))
+            total.update(form(name, parts[name]))
             for block in [parts[name]] if isinstance(parts[name], Tensor) else parts[name]:
                 written = content(block)
-                digest.update(written)
+                total.update(written)
                 file.write(written)
         file.seek(0)
-        file.write(head(parts, {**header, "digest": digest.hexdigest()}))
+        file.write(head(parts, {**header, "digest": total.hexdigest()}))
 
 
 def restore(
@@ -87,11 +87,7 @@ def restore(
     except (OSError, BadFormat) as error:
         raise BadCheckpoint(path, f"cannot be read ({error})", AGAIN) from error
     found = header.pop("digest", None)
-    digest = _digest(header)
-    for name in order(tensors):
-        digest.update(form(name, tensors[name]))
-        digest.update(content(tensors[name]))
-    if found != digest.hexdigest():
+    if found != digest(tensors, _words(header)):
         raise BadCheckpoint(path, "damaged (its digest does not match)", AGAIN)
     if header["identity"] != identity:
         raise BadCheckpoint(path, "belongs to another run", OTHER)
@@ -154,6 +150,6 @@ class Shelf:
         return sorted(found, reverse=True)
 
 
-def _digest(header: Mapping[str, str]) -> hashlib._Hash:
+def _words(header: Mapping[str, str]) -> bytes:
     known = {key: header[key] for key in ("identity", "counters", "notes") if key in header}
-    return hashlib.sha256(json.dumps(known).encode())
+    return json.dumps(known).encode()

@@ -5,6 +5,7 @@ A head may be damaged, or made to do harm: it is bounded and checked before anyt
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -15,6 +16,8 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+
+from undrift._files import naming, writing
 
 KINDS = {
     torch.float64: "F64",
@@ -97,6 +100,23 @@ def content(tensor: Tensor) -> memoryview:
 def form(name: str, part: Form) -> bytes:
     """What a digest takes of a tensor beside its content."""
     return f"{name} {part.dtype} {list(part.shape)}".encode()
+
+
+def digest(tensors: Mapping[str, Tensor], before: bytes = b"") -> str:
+    """The SHA-256 of tensors, after the bytes ``before``."""
+    total = hashlib.sha256(before)
+    for name in order(tensors):
+        total.update(form(name, tensors[name]))
+        total.update(content(tensors[name]))
+    return total.hexdigest()
+
+
+def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Make a file in one step: the same bytes for the same tensors."""
+    with naming(path), writing(path) as file:
+        file.write(head(tensors, metadata))
+        for name in order(tensors):
+            file.write(content(tensors[name]))
 
 
 def read(path: Path, most: int) -> tuple[dict[str, str], dict[str, Tensor]]:

@@ -7,7 +7,6 @@ again from where it began. A file that should be there and is not is an error, n
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping
@@ -16,8 +15,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from undrift._files import naming, writing
-from undrift.engines.format import BadFormat, content, form, head, order, read
+from undrift.engines.format import BadFormat, digest, read, write
 
 MOST = 2**20
 """Bytes of the head of a file."""
@@ -60,7 +58,7 @@ class Generations:
         except (OSError, BadFormat) as error:
             raise BadGeneration(f"{path}: cannot be read ({error})") from error
         found = header.pop("digest", "")
-        if found != _digest(header, tensors):
+        if found != digest(tensors, _words(header)):
             raise BadGeneration(f"{path}: damaged (its digest does not match)")
         expected = self._about(tag)
         if header != expected:
@@ -69,11 +67,8 @@ class Generations:
 
     def store(self, tag: Tag, tensors: Mapping[str, Tensor]) -> None:
         """Write the states after a work; they are on disk when this returns."""
-        path, about = self._path(tag), self._about(tag)
-        with naming(path), writing(path) as file:
-            file.write(head(tensors, {**about, "digest": _digest(about, tensors)}))
-            for name in order(tensors):
-                file.write(content(tensors[name]))
+        about = self._about(tag)
+        write(self._path(tag), tensors, {**about, "digest": digest(tensors, _words(about))})
 
     def keep(self, tags: Collection[Tag]) -> None:
         """Remove the states after all other works."""
@@ -89,9 +84,5 @@ class Generations:
         return self.folder / f"{tag.round}-{tag.place}-{tag.attempt}.safetensors"
 
 
-def _digest(about: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256(json.dumps(dict(sorted(about.items()))).encode())
-    for name in order(tensors):
-        digest.update(form(name, tensors[name]))
-        digest.update(content(tensors[name]))
-    return digest.hexdigest()
+def _words(about: Mapping[str, str]) -> bytes:
+    return json.dumps(dict(sorted(about.items()))).encode()

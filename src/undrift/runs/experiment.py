@@ -6,11 +6,14 @@ import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from torch import Tensor
 
 from undrift.core.faults import Rejection
 from undrift.core.problem import Unsupported
 from undrift.core.stopping import USUALLY
+from undrift.engines import Engine
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.memory import where
 from undrift.runs import models
@@ -25,11 +28,6 @@ from undrift.runs.threads import threads
 from undrift.runs.trial import NO_RULES, PAUSE, Rules, Sound, Stops, Trial, fingerprint
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.schema import Spec, absent, values
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from undrift.engines import Engine
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from pathlib import Path
 
 from undrift import __version__
-from undrift.core.faults import Rejection
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.named import registry as engines
 from undrift.engines.ranks import Parted, Ranks, WorkFailed
 from undrift.runs.events import Emit, ignore
 from undrift.runs.experiment import Experiment, Place, perform
-from undrift.runs.folder import Folder, Outcome, Row
+from undrift.runs.folder import Folder
 
 OTHER = "the processes of the run have other specs, data or versions of undrift"
-
-
-class Silent(Folder):
-    """The folder of a run for a process that does not lead, which writes nothing."""
-
-    def append(self, row: Row, clients: Row | None = None) -> None:
-        """The one that leads does that."""
-
-    def leave_out(self, label: str, seed: int, rejections: Sequence[Rejection]) -> None:
-        """And that."""
-
-    def settle(self) -> None:
-        """And that."""
-
-    def keep(self, label: str, seed: int, last: int) -> None:
-        """And that."""
-
-    def ended(self, outcome: Outcome) -> None:
-        """And that."""
 
 
 def shared(experiment: Experiment) -> Ranks | None:
@@ -54,7 +33,7 @@ def meet(experiment: Experiment, ranks: Ranks) -> None:
 
 def follow(experiment: Experiment, ranks: Ranks, emit: Emit = ignore) -> None:
     """Train what the process that leads announces, until it has nothing more."""
-    nowhere = Silent(Path())
+    nowhere = Folder(Path())  # that of the one that leads; this process has nothing to write
     with experiment.threads():
         while (key := ranks.tell()) is not None:
             label, seed = key

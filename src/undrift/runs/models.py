@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from undrift._files import naming, writing
 from undrift.core.params import unknown
 from undrift.core.problem import Unsupported
 from undrift.runs.folder import MODELS, Folder
@@ -46,7 +44,7 @@ def read(path: Path) -> dict[str, Tensor]:
     except (OSError, format.BadFormat) as error:
         raise BadFolder(f"{path}: cannot be read ({error}); {AGAIN}") from None
     written = metadata.get("digest")
-    if written not in (None, _digest(parts)):  # those of older versions have none
+    if written not in (None, format.digest(parts)):  # those of older versions have none
         raise BadFolder(f"{path}: damaged (its digest does not match); {AGAIN}")
     return parts
 
@@ -157,22 +155,8 @@ def size(problem: Problem) -> int:
 
 
 def _write(path: Path, problem: Problem, x: Tensor, about: Mapping[str, object]) -> None:
-    """Write the same bytes for the same model, which safetensors' own writer does not."""
-    from undrift.engines.format import content, head, order
+    from undrift.engines import format
 
     parts = problem.tensors(x)
-    about = {**about, "digest": _digest(parts)}
-    with naming(path), writing(path) as file:
-        file.write(head(parts, {key: str(value) for key, value in about.items()}))
-        for name in order(parts):
-            file.write(content(parts[name]))
-
-
-def _digest(parts: dict[str, Tensor]) -> str:
-    from undrift.engines.format import content, form, order
-
-    total = hashlib.sha256()
-    for name in order(parts):
-        total.update(form(name, parts[name]))
-        total.update(content(parts[name]))
-    return total.hexdigest()
+    words = {key: str(value) for key, value in about.items()}
+    format.write(path, parts, {**words, "digest": format.digest(parts)})

@@ -6,9 +6,10 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import torch
+from torch import Tensor
 
 from undrift.core.cohort import Sampling, sampling
 from undrift.core.faults import judging, refuse
@@ -17,21 +18,16 @@ from undrift.core.options import RunOptions, fades, local_steps
 from undrift.core.params import BadParameters, Refusal, hints
 from undrift.core.problem import Problem
 from undrift.data.files import BadData
+from undrift.engines import Engine
 from undrift.engines.memory import Needs, NoRoom, afford
 from undrift.engines.named import registry as engines
-from undrift.problems.named import find
+from undrift.objectives import Objective
+from undrift.problems.named import Named, find
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.lines import Keys
 from undrift.spec.plugins import line_in
 from undrift.spec.schema import Entry, Spec, changed
 from undrift.theory import prescribe
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from undrift.engines import Engine
-    from undrift.objectives import Objective
-    from undrift.problems.named import Named
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,17 +45,6 @@ class Setup(RunOptions):
         """How a spec runs one of its methods; the engine has its usual options."""
         given = spec.setting(entry)
         return cls(**{k: v for k, v in given.items() if k not in ("dtype", "device")})
-
-    def resolve(self, method: Method, problem: Problem) -> Method:
-        """``method`` with what theory prescribes for it, run like this."""
-        return resolve(
-            method,
-            problem,
-            steps=self.steps,
-            epochs=self.epochs,
-            cohort=self.cohort,
-            batch=self.drawn,
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,9 +133,10 @@ def resolved(
     if setup.local is not None and "lr" in method.open_fields():
         text = f"theory prescribes lr for local SGD, not for {setup.local.name}"
         raise ValueError(f"{label}: {text}: give it as a number")
+    steps, epochs, cohort, batch = setup.steps, setup.epochs, setup.cohort, setup.drawn
     return Task(
         label=label,
-        method=setup.resolve(method, problem),
+        method=resolve(method, problem, steps=steps, epochs=epochs, cohort=cohort, batch=batch),
         problem=problem,
         rounds=rounds,
         every=every,
@@ -172,7 +158,7 @@ def ready(task: Task) -> Task:
     return task
 
 
-Build = Callable[["Spec", int, list[Complaint]], "Mapping[Objective | None, Problem]"]
+Build = Callable[[Spec, int, list[Complaint]], Mapping[Objective | None, Problem]]
 """Builds the problems of a spec with one seed, and complains about those that cannot be built."""
 
 

@@ -8,27 +8,24 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
+from undrift.core.faults import Rejection
 from undrift.core.params import BadParameters
 from undrift.core.stopping import USUALLY, EarlyStopping, Goal, Waiting
+from undrift.engines import Engine
+from undrift.engines.checkpoint import Shelf
 from undrift.engines.judge import Diverged, Stuck
+from undrift.engines.ledger import Counters
 from undrift.runs.best import Best
 from undrift.runs.callbacks import Callback, Callbacks
 from undrift.runs.clients import measured_clients, refuse_names, spreads
 from undrift.runs.divergence import Alarm
 from undrift.runs.events import Emit, PassedOver, Resumed, ignore
-from undrift.runs.journal import Row
+from undrift.runs.journal import Journal, Row
 from undrift.runs.outcome import Status
-
-if TYPE_CHECKING:
-    from undrift.core.faults import Rejection
-    from undrift.engines import Engine
-    from undrift.engines.checkpoint import Shelf
-    from undrift.engines.ledger import Counters
-    from undrift.runs.journal import Journal
 
 PAUSE = 10.0
 """Seconds between checkpoints; 0 is after every round."""
