@@ -113,8 +113,8 @@ class Distributed(Engine):
             raise Parted(f"round {self.round}: {text}; continue from the last checkpoint")
         pieces = self.problem.pieces(self.x, self.ranks.rank, self.ranks.size)
         if pieces is not None:
-            mine = [len(pieces) if k == self.ranks.rank else 0 for k in range(self.ranks.size)]
-            return self.problem.of_pieces(self.ranks.gather(pieces, self.ranks.total(mine)), self.x)
+            sizes = self.ranks.sizes(len(pieces))
+            return self.problem.of_pieces(self.ranks.gather(pieces, sizes), self.x)
         return self._from_leader()
 
     def client_metrics(self) -> Sums:
@@ -123,9 +123,7 @@ class Distributed(Engine):
 
     def own_metrics(self, names: Sequence[str]) -> tuple[np.ndarray, Sums]:
         mine, found = super().own_metrics(names)
-        sizes = [len(mine) if k == self.ranks.rank else 0 for k in range(self.ranks.size)]
-        sizes = self.ranks.total(sizes)
-        if not any(sizes):
+        if not any(sizes := self.ranks.sizes(len(mine))):
             return mine, found
         members = self.ranks.gather(torch.from_numpy(mine), sizes).numpy()
         return members, self._of_all_ranks(found, sizes)
@@ -141,8 +139,7 @@ class Distributed(Engine):
         if self.site.ends:
             with one_thread():  # one row is not to be summed in another order than many
                 mine = (torch.cat(self.site.ends) - self.x).square().sum(-1)
-        sizes = [len(mine) if k == self.ranks.rank else 0 for k in range(self.ranks.size)]
-        sizes = self.ranks.total(sizes)
+        sizes = self.ranks.sizes(len(mine))
         return float(self.ranks.gather(mine, sizes).mean()) if any(sizes) else None
 
     def snapshot(self, lasting: bool = True) -> tuple[dict[str, Any], Counters]:

@@ -75,7 +75,7 @@ class Sound:
         self.dim, self.dtype, self.norm = dim, dtype, norm
 
     def __call__(self, order: Order, down: Message, works: Sequence[Work]) -> dict[int, str]:
-        uploads = [_uploads(work) for work in works]
+        uploads = [[Rows(name, work.senders, v) for name, v in work.vectors()] for work in works]
         states = [Rows(name, work.members, v) for work in works for name, v in work.states.items()]
         if self._plainly_sound(uploads, states):
             return {}
@@ -138,7 +138,3 @@ class Sound:
 
     def _fits(self, row: Rows) -> bool:
         return tuple(row.v.shape) == (len(row.clients), self.dim) and row.v.dtype == self.dtype
-
-
-def _uploads(work: Work) -> list[Rows]:
-    return [Rows(name, work.senders, v) for name, v in work.vectors()]

@@ -75,7 +75,8 @@ def plan(
     if store not in ("auto", *places):
         allowed = f"auto, {', '.join(places)} (host is memory beside a GPU)"
         raise BadParameters("store", {"store": f"store = {store!r} is not allowed: {allowed}"})
-    at_work = n if _takes_everyone(method) else -(-cohort.size // processes)
+    everyone = any(phase.who == "all" for phase in method.exchanges())
+    at_work = n if everyone else -(-cohort.size // processes)
     model = problem.dim * problem.dtype.itemsize
     vectors = len(method.Client.vectors) + problem.remembers
     states = n * vectors * model
@@ -174,11 +175,6 @@ def _line(file: str, key: str) -> int:
         for line in Path(file).read_text(encoding="utf-8").splitlines()
         if line.startswith(key)
     )
-
-
-def _takes_everyone(method: Method) -> bool:
-    """Whether some phase of the method is one of all clients."""
-    return any(phase.who == "all" for phase in method.exchanges())
 
 
 def _smaller(problem: Problem | Facts) -> str:

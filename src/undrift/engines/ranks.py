@@ -48,11 +48,6 @@ class WorkFailed(Broken):
     """The local work of another rank has failed."""
 
 
-def launched() -> bool:
-    """Whether a launcher has started this process as one of several."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
-
-
 def told() -> dict[str, int]:
     """What the launcher says in the environment. Raises :class:`BadParameters`."""
     names = NEEDED if RENDEZVOUS in os.environ else (*NEEDED, *ADDRESS)
@@ -118,7 +113,7 @@ class Ranks:
 
     def __init__(self, device: torch.device):
         if not joined():
-            if not launched():
+            if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
                 raise BadParameters("distributed", {"engine": ALONE})
             join(str(device))
         self.rank, self.size, self.device = dist.get_rank(), dist.get_world_size(), device
@@ -150,6 +145,10 @@ class Ranks:
     def total(self, numbers: Sequence[int]) -> list[int]:
         """The sum of every whole number."""
         return self._reduced(torch.tensor(numbers), dist.ReduceOp.SUM).tolist()
+
+    def sizes(self, mine: int) -> list[int]:
+        """How many rows each rank has, where this one has so many."""
+        return self.total([mine if k == self.rank else 0 for k in range(self.size)])
 
     def sum(self, v: Tensor) -> Tensor:
         """The sum of a tensor over all ranks, the same bits on each."""

@@ -28,11 +28,10 @@ CONNECTION = "undrift"
 """The name of the SuperLink in Flower's configuration."""
 
 
-def write_app(folder: Path) -> Path:
+def write_app(folder: Path) -> None:
     """The app in a folder, as ``flwr run`` takes it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(PROJECT.format(version=__version__), encoding="utf-8")
-    return folder
 
 
 def write_connection(home: Path, address: str, ca: Path | None) -> None:

@@ -110,16 +110,7 @@ class MethodStrategy(FedAvg):
         if type(self.clients) is not int or self.clients < 1:
             text = f"clients = {self.clients!r} is not allowed: a whole number >= 1"
             raise BadParameters("strategy", {"clients": text})
-        nothing = Facts(
-            clients=self.clients,
-            dim=1,
-            samples=(1,) * self.clients,
-            dtype=torch.float64,
-            device=torch.device("cpu"),
-            remembers=False,
-            differentiates=True,
-            first=torch.zeros(1, dtype=torch.float64),
-        )
+        nothing = _facts([1] * self.clients, torch.zeros(1, dtype=torch.float64))
         self._engine_of(Remote(nothing, Nobody(), None), 1.0)
         name = type(self.method).__name__
         if self.method.minimising():
@@ -149,16 +140,7 @@ class MethodStrategy(FedAvg):
         federation = Adopted(self._post, self, options)
         said = federation.gather()
         self._model = Model.agreed(said, initial_arrays)
-        facts = Facts(
-            clients=self.clients,
-            dim=self._model.layout.dim,
-            samples=tuple(about["samples"] for about in said),
-            dtype=self._model.dtype,
-            device=torch.device("cpu"),
-            remembers=False,
-            differentiates=True,
-            first=self._model.vector(),
-        )
+        facts = _facts([about["samples"] for about in said], self._model.vector())
         self._engine = self._engine_of(Remote(facts, federation, None), timeout)
         try:
             return super().start(
@@ -206,6 +188,20 @@ class MethodStrategy(FedAvg):
         """Log what is run."""
         LOG.info("\t├──> %s", self.method)
         LOG.info("\t└──> %d clients, %s", self.clients, self.setting)
+
+
+def _facts(samples: Sequence[int], first: Tensor) -> Facts:
+    """Of a module whose clients have so many samples each."""
+    return Facts(
+        clients=len(samples),
+        dim=len(first),
+        samples=tuple(samples),
+        dtype=first.dtype,
+        device=torch.device("cpu"),
+        remembers=False,
+        differentiates=True,
+        first=first,
+    )
 
 
 class Nobody:

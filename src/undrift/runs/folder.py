@@ -120,7 +120,9 @@ class Folder(Journal):
                     f"{self.path} holds something else than a run; choose another name or --out"
                 )
             return "new"
-        changed = any(self._differs(*source) for source in recipe.sources.items())
+        files = {name: self.file(name) for name in recipe.sources}
+        kept = {name: file.read_bytes() for name, file in files.items() if file.is_file()}
+        changed = kept != dict(recipe.sources)
         if changed or normal(self.document()) != normal(recipe.document()):
             return "other"
         return "same" if self.complete else "unfinished"
@@ -295,9 +297,6 @@ class Folder(Journal):
         """Whether it holds more than what :meth:`start` leaves when it is cut short."""
         ours = {"environment.json", LOCK, *(Path(name).parts[0] for name in recipe.sources)}
         return any(file.name not in ours and file.suffix != ".part" for file in self.path.iterdir())
-
-    def _differs(self, name: str, content: bytes) -> bool:
-        return not self.file(name).is_file() or self.file(name).read_bytes() != content
 
     def _tidy(self) -> None:
         """Remove what a crash in the middle of a write left."""

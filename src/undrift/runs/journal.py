@@ -374,7 +374,7 @@ class Journal:
         self._digests = others | _digests({name: rows})
 
     def _add_row(self, name: str, row: Row) -> None:
-        text = _json(row)
+        text = json.dumps({key: _spelled(value) for key, value in row.items()}).encode()
         self._add(name, text)
         self._digests.setdefault((name, key_of(row)), hashlib.sha256()).update(text + b"\n")
 
@@ -410,10 +410,6 @@ class Journal:
 def key_of(row: Row) -> Key:
     """Whose row it is."""
     return row["label"], row["seed"]
-
-
-def _json(row: Row) -> bytes:
-    return json.dumps({key: _spelled(value) for key, value in row.items()}).encode()
 
 
 def _spelled(value: object) -> object:

@@ -33,7 +33,7 @@ from undrift.spec.schema import (
     Values,
     path_of,
 )
-from undrift.spec.setting_tables import TABLES, read_tables, stepping
+from undrift.spec.setting_tables import TABLES, stepping
 from undrift.spec.structure import fields, structure
 from undrift.spec.user_files import Code, Own, judge_file, labels_by_file, load_files, own_tables
 from undrift.theory import has_rule
@@ -157,7 +157,8 @@ class Reader:
         self.judge_pace((), given, good)
         if text := unsplit(good.get("accumulate"), good.get("batch")):
             self.complain(("accumulate",), text)
-        return good | read_tables(self.document, self.complaints)
+        document, complaints = self.document, self.complaints
+        return good | {name: read(document.get(name), complaints) for name, read in TABLES.items()}
 
     def judge_targets(self) -> None:
         """Refuse a target that the problem cannot measure."""

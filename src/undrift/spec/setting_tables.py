@@ -19,11 +19,6 @@ from undrift.spec.structure import structure
 T = TypeVar("T")
 
 
-def read_tables(document: Values, complaints: Complaints) -> Values:
-    """The settings at the top that may be tables, or are a list of them."""
-    return {name: read(document.get(name), complaints) for name, read in TABLES.items()}
-
-
 def _cohort(given: object, complaints: Complaints) -> Sampling | None:
     if isinstance(given, dict):
         return _table("cohort", Sampling, given, complaints)
@@ -86,6 +81,7 @@ TABLES: Mapping[str, Callable[[object, Complaints], object]] = {
     "faults": _faults,
     "judge": _judge,
 }
+"""The settings at the top that may be tables, or are a list of them, and what reads them."""
 
 
 def stepping(table: Values, path: Keys, complaints: Complaints) -> Values:
