@@ -14,11 +14,11 @@ from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.core.cohort import Sampling
 from undrift.core.method import registry
+from undrift.core.params import values
 from undrift.runs import experiment
 from undrift.runs.folder import Folder
 from undrift.runs.prepare import Task
 from undrift.spec.reader import parse
-from undrift.spec.schema import values
 
 MANY = """\
 name = "mine"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.reference import robust as reference
 
 from undrift.core.cohort import Sampling
-from undrift.core.params import BadParameters
+from undrift.core.params import BadParameters, values
 from undrift.core.robust import (
     CentredClipping,
     GeometricMedian,
@@ -19,7 +19,6 @@ from undrift.core.robust import (
     TrimmedMean,
     registry,
     robust,
-    table,
 )
 
 RULES = {
@@ -225,7 +224,8 @@ def test_a_gpu_gives_the_same_without_waiting(name):
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_is_a_name_a_table_or_itself(name):
     rule = RULES[name]
-    assert robust(rule) is rule and robust(table(rule)) == rule and robust(None) is None
+    assert robust(rule) is rule and robust(None) is None
+    assert robust({"name": name, **values(rule)}) == rule
     assert robust("geometric-median") == GeometricMedian()
     assert robust({"name": "krum", "bad": np.int64(2)}) == Krum(bad=2)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from undrift.cli.output import FAILED, OK, refuse, say
 from undrift.cli.parser import Parser, natural
-from undrift.cli.run import SET, add_options, executes, other, perform, refusing, report
+from undrift.cli.run import add_changes, add_options, executes, other, perform, refusing, report
 from undrift.core.params import hints
 from undrift.runs.folder import Folder
 from undrift.spec.overrides import Flag
@@ -45,11 +45,7 @@ def add(parser: Parser) -> None:
     )
     parser.file("--keys", metavar="FOLDER", help="what undrift federate keys has made")
     parser.file("--data", metavar="FOLDER", help="the folder of data sets, with --local")
-    parser.add_argument(
-        "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
-    )
-    parser.folder("--out", default="runs", help="where run folders go")
-    parser.flag("--overwrite", help="replace an earlier run of the same name")
+    add_changes(parser)
     parser.add_argument("--nodes", type=natural, default=3, metavar="N", help="keys: so many nodes")
     parser.add_argument(
         "--host",

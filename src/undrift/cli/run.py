@@ -69,15 +69,20 @@ def add(parser: Parser) -> None:
         "Python code, which is executed."
     )
     parser.add_argument("spec", metavar="SPEC", help="TOML file that says what to run")
+    add_changes(parser)
+    two = "run two rounds of each method, write nothing, and estimate what all of it takes"
+    parser.flag("--check", help=two)
+    add_engine(parser)
+    add_options(parser)
+
+
+def add_changes(parser: Parser) -> None:
+    """What is changed of a spec, and where it is run, of ``run`` and ``federate``."""
     parser.add_argument(
         "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
     )
     parser.folder("--out", default="runs", help="where run folders go")
     parser.flag("--overwrite", help="replace an earlier run of the same name")
-    two = "run two rounds of each method, write nothing, and estimate what all of it takes"
-    parser.flag("--check", help=two)
-    add_engine(parser)
-    add_options(parser)
 
 
 def add_engine(parser: Parser) -> None:

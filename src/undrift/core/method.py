@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, dataclass_transform
 
-from undrift.core.params import THEORY, BadParameters, Refusal, check, hints
+from undrift.core.params import THEORY, BadParameters, Refusal, check, hints, values
 from undrift.core.problem import NO_MINIMISER
 from undrift.core.struct import Message, State
 
@@ -167,8 +167,7 @@ class Method(Exchange):
             registry[cls.__name__] = cls
 
     def __post_init__(self) -> None:
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        problems = check(type(self), values, theory=True)
+        problems = check(type(self), values(self), theory=True)
         if not problems and not self.open_fields():
             problems = self.conditions()
         if problems:

@@ -162,6 +162,11 @@ def _hints(cls: type) -> Mapping[str, object]:
     return types.MappingProxyType({f.name: resolved[f.name] for f in fields(cls)})
 
 
+def values(record: object) -> dict[str, Any]:
+    """The fields of a record: hyper-parameters of a method, parameters of a problem."""
+    return {name: getattr(record, name) for name in hints(type(record))}
+
+
 def describe(hint: object) -> str:
     """What a field takes, in words."""
     base, allowed = _parts(hint)

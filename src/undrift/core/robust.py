@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 from undrift.core.cohort import Sampling
-from undrift.core.params import Count, Natural, Positive, Range, Record, Refusal, hints, one_of
+from undrift.core.params import Count, Natural, Positive, Range, Record, Refusal, one_of
 
 if TYPE_CHECKING:
     from undrift.core.struct import Vec
@@ -278,11 +278,6 @@ def robust(given: object) -> Robust | None:
     if given is None or isinstance(given, Robust):
         return given
     return one_of("reduction", given, registry, EXAMPLE)
-
-
-def table(rule: Robust) -> dict[str, object]:
-    """A robust reduction as the table of a spec."""
-    return {"name": rule.name, **{field: getattr(rule, field) for field in hints(type(rule))}}
 
 
 _ROUNDING = 1e-9

@@ -161,7 +161,7 @@ class Engine:
         cls, method: Method, problem: Problem | Facts, cohort: Sampling, options: object
     ) -> Needs:
         """The memory of a run with these ``Options`` of the engine, and where states are kept."""
-        return plan(method, problem, cohort, "device")
+        return plan(method, problem, cohort, getattr(options, "store", "device"))
 
     @cached_property
     def identity(self) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
-from undrift.core.cohort import Sampling
 from undrift.core.method import Method
-from undrift.core.problem import Facts, Problem
+from undrift.core.problem import Problem
 from undrift.core.struct import State
 from undrift.engines.engine import Engine
-from undrift.engines.memory import Needs, plan
 from undrift.engines.options import StoreOptions
 from undrift.engines.site import PREVIOUS, Site
 from undrift.engines.store import Store
@@ -28,12 +26,6 @@ class Simulate(Engine):
     def __init__(self, method: Method, problem: Problem, **arguments: Any):
         super().__init__(method, problem, **arguments)
         self.sites = [Site(self.common, place=self.memory.place)]
-
-    @classmethod
-    def needs(
-        cls, method: Method, problem: Problem | Facts, cohort: Sampling, options: object
-    ) -> Needs:
-        return plan(method, problem, cohort, cast(StoreOptions, options).store)
 
     @property
     def store(self) -> Store:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from undrift._files import writing
+from undrift.core.params import values
 from undrift.core.problem import Constants, Facts, Problem, Sums, taken
 from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.format import dump, parse
@@ -27,7 +28,7 @@ from undrift.runs.clients import ABOUT
 from undrift.runs.events import Began, Event
 from undrift.runs.prepare import build_all
 from undrift.spec.errors import Complaint
-from undrift.spec.schema import Spec, values
+from undrift.spec.schema import Spec
 
 HEAD = 2**16
 """Bytes of the head of tensors in a message."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.options import LocalOptions
-from undrift.core.params import BadParameters, hints, not_allowed, plain, unknown
+from undrift.core.params import BadParameters, hints, not_allowed, plain, unknown, values
 from undrift.core.problem import Facts
 from undrift.core.robust import Robust
 from undrift.core.schedules import Computed, schedule
@@ -25,7 +25,7 @@ from undrift.flower.correspondence import Correspondence, Hello, Letter, needs_a
 from undrift.flower.grid_post import LOG, MODS, Post
 from undrift.flower.server_model import Model
 from undrift.flower.session import NoFederation
-from undrift.spec.schema import as_toml, values
+from undrift.spec.schema import as_toml
 
 OPTIONS = (*hints(LocalOptions), "judge")
 

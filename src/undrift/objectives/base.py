@@ -14,7 +14,7 @@ from typing import (
     dataclass_transform,
 )
 
-from undrift.core.params import BadParameters, check
+from undrift.core.params import BadParameters, check, values
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,8 +93,7 @@ class Objective:
         registry[cls.__name__] = cls
 
     def __post_init__(self) -> None:
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        if problems := check(type(self), values) or self.conditions():
+        if problems := check(type(self), values(self)) or self.conditions():
             raise BadParameters(type(self).__name__, problems)
 
     def conditions(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from undrift.core.params import BadParameters, fields, hints
+from undrift.core.params import BadParameters, fields, hints, values
 from undrift.problems.named import Images, Named
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class OwnProblem(Named, register=False):
             text = f"{self.name} takes no objective: leave it out, or give it such a parameter"
             raise BadParameters(self.name, {"objective": text})
         given: dict[str, object] = {OBJECTIVE: objective} if self.objectives else {}
-        own = {name: getattr(self, name) for name in hints(type(self))}
+        own = values(self)
         with seeded(own.get("seed", 0)):  # weights that the function does not seed itself
             problem = type(self).maker(**own, **given)
         if not isinstance(problem, Problem):

@@ -14,12 +14,11 @@ from typing import Literal, NamedTuple
 
 from undrift.core.faults import Rejection
 from undrift.core.method import Method
-from undrift.core.params import THEORY
+from undrift.core.params import THEORY, values
 from undrift.engines.faults import AWAY
 from undrift.runs.journal import Row
 from undrift.runs.prepare import Task, resolved
 from undrift.runs.trial import Stops, Trial
-from undrift.spec.schema import values
 from undrift.theory import has_rule
 
 ROUNDS, LONGER = 3, 20

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from undrift.core.method import Method, registry
-from undrift.core.params import BadParameters, fits, hints, plain, shown
+from undrift.core.params import BadParameters, fits, hints, plain, shown, values
 from undrift.core.problem import Problem
 from undrift.core.schedules import Listed
 from undrift.core.stopping import USUALLY
@@ -22,7 +22,7 @@ from undrift.spec import writer
 from undrift.spec.errors import BadSpec, Complaint, Place
 from undrift.spec.lines import Keys
 from undrift.spec.reader import parse
-from undrift.spec.schema import FolderName, Settings, Table, as_toml, values
+from undrift.spec.schema import FolderName, Settings, Table, as_toml
 
 MOST_FACTORS = 10_000
 """Of a schedule in a folder, whose spec is read whole."""

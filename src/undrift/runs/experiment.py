@@ -11,6 +11,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from undrift.core.faults import Rejection
+from undrift.core.params import values
 from undrift.core.problem import Unsupported
 from undrift.core.stopping import USUALLY
 from undrift.engines import Engine
@@ -27,7 +28,7 @@ from undrift.runs.prepare import Build, Task, build_all, lay_out, together
 from undrift.runs.threads import threads
 from undrift.runs.trial import NO_RULES, PAUSE, Rules, Sound, Stops, Trial, fingerprint
 from undrift.spec.errors import BadSpec, Complaint
-from undrift.spec.schema import Spec, absent, values
+from undrift.spec.schema import Spec, absent
 
 
 @dataclasses.dataclass(frozen=True)

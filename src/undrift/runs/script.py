@@ -7,14 +7,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from undrift.core.params import BadParameters
+from undrift.core.params import BadParameters, values
 from undrift.core.problem import Problem
 from undrift.runs.callbacks import name_of
 from undrift.runs.code import Unwritten, code_digest, is_known
 from undrift.runs.folder import PYTHON
 from undrift.runs.prepare import Task
 from undrift.spec import writer
-from undrift.spec.schema import Table, Values, as_toml, numbers_of, values
+from undrift.spec.schema import Table, Values, as_toml, numbers_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Literal
 
-from undrift.core.params import alternatives, describe, fits, hints
+from undrift.core.params import alternatives, describe, fits, values
 
 Maker = Callable[..., object]
 NAMES = ("name", "file")
@@ -77,13 +77,11 @@ class Call:
 
     def table(self) -> Mapping[str, object]:
         """What the spec has of it."""
-        values = {name: getattr(self.values, name) for name in hints(type(self.values))}
-        return {"file": self.file, "name": self.name, **values}
+        return {"file": self.file, "name": self.name, **values(self.values)}
 
     def __call__(self, **offered: object) -> object:
         given = {name: offered[name] for name in takes(self.maker, offered)}
-        own = {name: getattr(self.values, name) for name in hints(type(self.values))}
-        return self.maker(**given, **own)
+        return self.maker(**given, **values(self.values))
 
 
 def _default(value: object) -> object:

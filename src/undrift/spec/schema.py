@@ -15,8 +15,8 @@ from undrift.core.faults import Fault, Judging
 from undrift.core.method import Method
 from undrift.core.optimisers import Optimiser
 from undrift.core.options import LocalWork, RunOptions, Treatment
-from undrift.core.params import Count, Natural, Positive, Rule, hints
-from undrift.core.robust import Robust, table
+from undrift.core.params import Count, Natural, Positive, Rule, hints, values
+from undrift.core.robust import Robust
 from undrift.core.schedules import Schedule
 from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import named as engines
@@ -276,11 +276,6 @@ def absent(device: str) -> str | None:
     return f"device = {device!r} is not on this machine; use 'cpu'"
 
 
-def values(record: object) -> Values:
-    """The fields of a record: hyper-parameters of a method, parameters of a problem."""
-    return {name: getattr(record, name) for name in hints(type(record))}
-
-
 def changed(record: object) -> Values:
     """The fields of a record that are not at their defaults."""
     usual = values(type(record)())
@@ -295,9 +290,7 @@ def as_toml(table: Table) -> Values:
 def _plain(value: object) -> object:
     if isinstance(value, (Sampling, Fault, Judging, Goal)):
         value = values(value)
-    elif isinstance(value, Robust):
-        value = table(value)
-    elif isinstance(value, Schedule | Optimiser):
+    elif isinstance(value, Robust | Schedule | Optimiser):
         value = {"name": value.name, **values(value)}
     elif dataclasses.is_dataclass(value):
         file = {"file": value.file} if isinstance(value, Objective) and value.file else {}
