@@ -2,14 +2,14 @@ import pytest
 
 from undrift.check import CHECKS, failures
 from undrift.check.template import BadName, write
-from undrift.spec.plugins import load
+from undrift.spec.plugins import execute
 
 
 def test_the_new_file_passes_the_battery(tmp_path):
     file = write("Mine", tmp_path)
     with pytest.raises(BadName, match="exists already"):
         write("Mine", tmp_path)
-    (method,) = load(file)
+    (method,) = execute(file).methods
     assert method.__name__ == "Mine"
     assert failures(method) == {}
 
@@ -36,7 +36,7 @@ def test_what_is_wrong_is_said(tmp_path, text):
     code = file.read_text()
     assert code.count(text) == 1
     file.write_text(code.replace(text, wrong))
-    found = failures(load(file)[0])
+    found = failures(execute(file).methods[0])
     assert expected <= set(found) <= set(CHECKS)
     assert all(len(sentence) > 20 for sentence in found.values())
 

@@ -55,8 +55,13 @@ class Goal(Record):
         """Whether larger numbers are better."""
         return (self.mode or _usual_mode(column)) == "max"
 
-    def better(self, column: str, value: float, than: float, by: float = 0.0) -> bool:
-        """Whether ``value`` is better than another by more than ``by``; NaN is not."""
+    def better(self, column: str, value: float, than: float | None, by: float = 0.0) -> bool:
+        """Whether ``value`` is better than another by more than ``by``; NaN is not.
+
+        Any finite one is better than none.
+        """
+        if than is None:
+            return math.isfinite(value)
         return value - than > by if self.larger(column) else than - value > by
 
 
@@ -119,11 +124,7 @@ class Waiting:
         """Take in another row."""
         column = rule.column(row)
         value = float(row.get(column, math.nan))
-        if self.value is None:
-            better = math.isfinite(value)
-        else:
-            better = rule.better(column, value, self.value, rule.min_delta)
-        if better:
+        if rule.better(column, value, self.value, rule.min_delta):
             self.value, self.round, self.rows = value, int(row["round"]), 0
         else:
             self.rows += 1

@@ -14,7 +14,6 @@ from undrift._files import naming, writing
 from undrift.engines.engine import Engine
 from undrift.engines.format import BadFormat, content, digest, form, head, order, read
 from undrift.engines.ledger import Counters
-from undrift.engines.store import Rows
 
 KEPT = 2
 """Checkpoints of one run: should the newest be damaged, there is another."""
@@ -26,7 +25,6 @@ MOST = 2**24
 
 Notes = dict[str, Any]
 """What a run keeps beside the engine's state: what JSON holds, and tensors."""
-Part = Tensor | Rows
 Fits = Callable[[Counters], bool]
 
 AGAIN = "remove it to start from the one before"

@@ -92,7 +92,8 @@ class Node(Site):
         seed: int,
     ):
         self.engine = Away(method, problem, seed=seed, **setting)
-        super().__init__(self.engine.common, np.array([problem.client]))
+        self.alone = np.array([problem.client])
+        super().__init__(self.engine.common, self.alone)
         self.client, self.run = problem.client, self.engine.identity
         self.states = Generations(folder / self.run / str(self.client), self.run, self.client)
         self._sound = Sound(problem.dim, problem.dtype)
@@ -106,7 +107,7 @@ class Node(Site):
         got = decode(order.phase.Down, call.frame, x0, address)
         self._return_to(call)
         with quiet(self.problem):
-            share = Share(order, self.held_numbers, [self._steps(order)], False)
+            share = Share(order, self.alone, [self._steps(order)], False)
             work = self.work(share, got)
             for reason in self._sound(order, got, [work]).values():
                 raise ArithmeticError(reason)
@@ -118,10 +119,6 @@ class Node(Site):
             upload = work.up.map(lambda rows: rows[0])
             frame = encode(upload, address._replace(way="up"))
         return Did(Answer(frame, work.gradients), again)
-
-    @property
-    def held_numbers(self) -> np.ndarray:
-        return np.array([self.client])
 
     def _steps(self, order: Order) -> int:
         at = order.cohort.members.tolist().index(self.client)
@@ -145,7 +142,7 @@ class Node(Site):
         }
         tag = call.tag
         next_phase = call.before is not None and call.before[:2] == (tag.round, tag.place - 1)
-        self._scratch = Kept(self.held_numbers, scratch) if scratch and next_phase else None
+        self._scratch = Kept(self.alone, scratch) if scratch and next_phase else None
 
     def _remembered(self, work: Work, order: Order) -> dict[str, Tensor]:
         """What the client has after this work."""

@@ -16,7 +16,7 @@ START = 60.0
 
 
 class SuperLink:
-    """Flower's SuperLink, for as long as it is entered; started again if it ends."""
+    """Flower's SuperLink, until :meth:`end`; started again if it ends before."""
 
     def __init__(self, folder: Path, address: Address | None = None, keys: Path | None = None):
         self.folder, self.keys = folder, keys
@@ -78,14 +78,8 @@ class Local:
         threads = str(max(1, (os.cpu_count() or 1) // max(1, clients)))
         self.nodes = []
         for part in range(clients):
-            command = [
-                sys.executable,
-                "-m",
-                "undrift",
-                "join",
-                "--superlink",
-                self.link.address.place,
-            ]
+            command = [sys.executable, "-m", "undrift", "join"]
+            command += ["--superlink", self.link.address.place]
             command += ["--part", str(part), "--states", str(folder / f"node-{part}")]
             command += [] if data is None else ["--data", str(data)]
             log = folder / f"node-{part}.log"

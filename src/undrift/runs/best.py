@@ -25,11 +25,7 @@ class Best:
         """Compare with another one; of equals the first stays."""
         metric = self.goal.column(row)
         value = row[metric]
-        if self.x is None:
-            better = math.isfinite(value)
-        else:
-            better = self.goal.better(metric, value, self.value)
-        if better:
+        if self.goal.better(metric, value, None if self.x is None else self.value):
             self.metric, self.value, self.round, self.x = metric, value, row["round"], x.clone()
 
     @property

@@ -41,14 +41,6 @@ class Plugin:
     """Its functions and other classes by their names."""
 
 
-def load(file: Path) -> list[type[Method]]:
-    """The methods that ``file`` defines; it defines at least one."""
-    found = execute(file).methods
-    if not found:
-        raise BadFile(file, "defines no method; write a class that derives from undrift.Method")
-    return found
-
-
 def execute(file: Path) -> Plugin:
     """Execute a file, as any module is, and return what it defines."""
     if not file.is_file():
