@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from undrift.plots.curves import curve, grid, image
-from undrift.plots.style import COLOURS, GREY, finish, legend, line_styles
+from undrift.plots.style import COLOURS, GREY, finish, fit_titles, legend, line_styles
 
 
 def test_one_curve_of_a_history():
@@ -59,6 +59,35 @@ def test_a_legend_names_every_label_of_all_plots_once():
     legend(figure, axes)
     assert [text.get_text() for text in figure.legends[0].texts] == ["a", "b"]
     assert axes[0].get_xlabel() == r"\$x\$" and axes[0].get_xlim()[0] == 0
+
+
+def test_titles_are_no_wider_than_their_plots():
+    figure, (wide, narrow) = grid(2, 2)
+    long = "The accuracy of a good many methods after all of their rounds of training"
+    for ax, title in ((wide, long), (narrow, "Short")):
+        ax.plot([0, 1], label="A method with a name of some length")
+        ax.set_title(title, fontsize=10)
+    legend(figure, [wide, narrow])
+    fit_titles(figure, [wide, narrow])
+    figure.draw_without_rendering()
+    assert wide.title.get_window_extent().width <= wide.get_window_extent().width
+    first, *more = wide.title.get_text().split("\n")
+    assert " ".join([first, *more]) == long and all(len(line) > 0.6 * len(first) for line in more)
+    assert narrow.title.get_text() == "Short"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("CIFAR-10, Dirichlet 0.6, 2 % of 500", ["CIFAR-10, Dirichlet 0.6,", "2 % of 500"]),
+        ("A, and more that has no comma in it", ["A, and more that", "has no comma in it"]),
+    ],
+)
+def test_titles_are_broken_after_commas_where_they_can_be(text, lines):
+    figure, (ax,) = grid(1, 1)
+    ax.set_title(text, fontsize=17)
+    fit_titles(figure, [ax])
+    assert ax.title.get_text().split("\n") == lines
 
 
 def test_columns_need_neither_numpy_nor_matplotlib():

@@ -11,7 +11,7 @@ import numpy as np
 from undrift.papers.fedred import rates
 from undrift.plots.columns import LOGARITHMIC, axis, tested
 from undrift.plots.curves import drawn, grid
-from undrift.plots.style import GREY, Style, finish, legend, line_styles, plain
+from undrift.plots.style import GREY, Style, finish, fit_titles, legend, line_styles, plain
 from undrift.reproduce.results import Report, Shown
 from undrift.runs.folder import Row
 
@@ -56,6 +56,7 @@ def curves(report: Report, shown: Sequence[Shown]) -> Figure:
         first = [row for kept in panel.runs.values() for run in kept for row in run.until(0)]
         finish(ax, axis(x), axis(y, item.smooth, notes, tested=tested(first)), zero=not far)
     legend(figure, axes)
+    fit_titles(figure, axes)
     return figure
 
 
@@ -111,6 +112,7 @@ def sweep(report: Report, shown: Sequence[Shown]) -> Figure:
     ax.set_title(plain(report.item.title), fontsize=10)
     finish(ax, report.item.axis or "panel", shown[0].columns[0][0].title, zero=False)
     legend(figure, [ax])
+    fit_titles(figure, [ax])
     return figure
 
 
