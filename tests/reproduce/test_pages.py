@@ -34,7 +34,7 @@ def test_a_page(papers, tmp_path, capsys):
     )
     index = (pages / "README.md").read_text()
     assert "[toy/figure-1](toy/figure-1.md)" in index and "(agreement.png)" in index
-    assert "| 2 of 2 | 2 of 2 | 1 |" in index
+    assert "| 2 of 2 | 2 of 2 | 2 of 2 | 2 of 2 | 1 |" in index and "1 item: 1 reproduced." in index
     assert (pages / "agreement.png").stat().st_size > 1000
     assert main(["reproduce", "toy", "--out", str(out), "--pages", str(pages), "--seeds", "2"]) == 0
     assert "3 kept, 3 to do" in capsys.readouterr().err
@@ -89,6 +89,29 @@ def test_a_page_tells_what_is_late_and_what_did_not_train(papers, tmp_path, caps
     assert main(words) == 0
     page = (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
     assert "(did not train) |" in page and "> " not in page.replace(" -> ", "")
+
+
+def test_what_was_not_run_says_what_it_takes(papers, tmp_path, capsys):
+    file = papers / "toy" / "figure-1.toml"
+    file.write_text(file.read_text().replace("[item]\n", '[item]\ntakes = "a blink"\n'))
+    words = ["reproduce", "toy", "--kept", "--out", str(tmp_path), "--json"]
+    assert main(words) == 0
+    (numbers,) = json.loads(capsys.readouterr().out)
+    assert (numbers["pairs"], numbers["ordered"], numbers["takes"]) == ([0, 2], [0, 0], "a blink")
+    for page in ("toy/figure-1.md", "README.md"):
+        assert "a blink" in (tmp_path / "pages" / page).read_text()
+    assert main(["reproduce", "toy", "--out", str(tmp_path)]) == 0
+    for page in ("toy/figure-1.md", "README.md"):
+        assert "a blink" not in (tmp_path / "pages" / page).read_text()
+
+
+def test_seeds_are_told_of_each_method_where_they_differ(papers, tmp_path, capsys):
+    words = ["reproduce", "toy/figure-1", "--out", str(tmp_path)]
+    assert main(words) == 0
+    page = tmp_path / "pages" / "toy" / "figure-1.md"
+    assert "| seeds |" not in page.read_text()
+    assert main([*words, "--only", "SCAFFOLD", "--seeds", "2"]) == 0
+    assert "| SCAFFOLD | 40 | 2 |" in page.read_text() and "| FedAvg | 40 | 1 |" in page.read_text()
 
 
 def test_time_is_up(papers, tmp_path, capsys):

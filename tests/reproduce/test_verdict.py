@@ -69,7 +69,7 @@ def test_the_rules():
     printed = {"A": 80, "B": 75, "C": 70.5, "D": 70}
     assert verdict(printed, {"A": 81, "B": 74, "C": 71, "D": 71.5}).verdict == REPRODUCED
     low = verdict(printed, {"A": 71, "B": 66, "C": 60, "D": 61})
-    assert low.verdict == ORDER and low == Judgement(0, 4, 5, 5, -10.5)
+    assert low.verdict == ORDER and low == Judgement(0, 4, 4, 5, 5, 5, -10.5)
     assert verdict(printed, {"A": 60, "B": 66, "C": 60, "D": 61}).verdict == NOT
     assert verdict(printed, {}).verdict == NOTHING
     assert verdict(printed, {"A": 60}, judged=False).verdict == NOTHING
@@ -97,7 +97,7 @@ def test_never_is_late_and_agrees_with_never():
     column = {"of": "accuracy"}
     found = Column("rounds", to=0.8, printed={"A": "-", "B": 100, "C": "-"}, **column)
     cells = {k: cell(k, found, [v], 1) for k, v in {"A": math.inf, "B": 115.0, "C": 900.0}.items()}
-    assert judge(found, cells) == Judgement(agree=2, numbers=3, ordered=2, pairs=2)
+    assert judge(found, cells) == Judgement(2, 3, 3, ordered=2, pairs=2, stated=2)
 
 
 def test_a_target_that_is_long_overdue_does_not_agree():
@@ -106,7 +106,8 @@ def test_a_target_that_is_long_overdue_does_not_agree():
     run = {"A": (110.0, 500), "B": (None, 119), "C": (None, 500), "D": (None, 121)}
     cells = {label: cell(label, column, [ours], rounds) for label, (ours, rounds) in run.items()}
     assert [label for label, c in cells.items() if c.late] == ["D"]
-    assert judge(column, cells) == Judgement(agree=1, numbers=2)
+    assert judge(column, cells) == Judgement(agree=1, numbers=2, printed=4, stated=3)
+    assert {label: c.seeds for label, c in cells.items()} == {"A": 1, "B": 0, "C": 0, "D": 1}
 
 
 def test_runs_that_end_at_chance_are_told_and_not_in_the_mean():
@@ -118,16 +119,30 @@ def test_runs_that_end_at_chance_are_told_and_not_in_the_mean():
     assert (mixed.ours, mixed.seeds, mixed.untrained) == (71.0, 3, 1)
     none = cell("A", column, [10.0, 12.0], 50, [False, False])
     assert (none.ours, none.untrained) == (11.0, 2)
-    assert judge(column, {"A": none}) == Judgement(0, 1, 0, 0, -59.0)
+    assert judge(column, {"A": none}) == Judgement(0, 1, 1, worst=-59.0)
 
 
 def test_claims_without_numbers():
     ours = {"A": 3.0, "B": 2.0, "C": 2.5}
-    assert verdict({}, ours, above={"A": ["B", "C"], "B": ["C", "D"]}) == Judgement(0, 0, 2, 3)
+    said = verdict({}, ours, above={"A": ["B", "C"], "B": ["C", "D"]})
+    assert said == Judgement(ordered=2, pairs=3, stated=3)
     assert verdict({}, ours, first="A").verdict == REPRODUCED
     assert verdict({}, ours, first="B").verdict == NOT
     assert verdict({}, ours, first="B", ties=True).verdict == REPRODUCED  # within two points
-    assert verdict({}, ours | {"C": 4.5}, first="B", ties=True) == Judgement(0, 0, 1, 2)
+    assert verdict({}, ours | {"C": 4.5}, first="B", ties=True) == Judgement(
+        ordered=1, pairs=2, stated=2
+    )
+
+
+def test_what_was_not_run_is_counted_too():
+    """Two of four numbers, and the one pair of these out of all that the paper tells apart."""
+    ours = {"A": [79.0], "B": [], "C": [70.0], "D": []}
+    for more, stated in (({}, 5), ({"above": {"D": ["A"]}}, 6), ({"first": "A"}, 8)):
+        column = Column("final", printed={"A": 80, "B": 75, "C": 70.5, "D": 70}, **more)
+        found = judge(column, {label: cell(label, column, v, 1) for label, v in ours.items()})
+        assert (found.numbers, found.printed) == (2, 4)
+        assert (found.pairs, found.stated) == (1 + ("first" in more), stated)
+        assert "(4 in all)" in str(found) and f"({stated} in all)" in str(found)
 
 
 def test_seeds_are_a_mean_and_a_deviation():

@@ -125,10 +125,11 @@ class Item:
     kind       curves; sweep: the first column over the panels; heatmap: labels per client;
                computed: a table without runs; measured: one with rates measured besides
     shows      what the paper shows with it
-    takes      how long it takes with one seed, and where that was measured; empty if not known
+    takes      how long it takes with one seed, and where that was measured ("about": reckoned from
+               runs of other items); empty if not known
     ambiguous  settings that are open, and how they were resolved
     authors    what the authors' code does differently
-    reason     why it is not reproduced, or only its order, where that is known
+    reason     why it is not reproduced, or only its order or in part, where that is known
     causes     what was found on the way there, point by point
     seeds      runs the paper averages
     quick      changes for ``--quick``

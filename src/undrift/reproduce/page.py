@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -68,16 +69,21 @@ def write_index(root: Path) -> None:
 
 def index(found: Sequence[agreement.Page], pictured: bool) -> str:
     """The page that lists all pages, from their numbers."""
-    run = "of the paper's numbers run"
-    head = ["item", "what", "verdict", run, "agree", "seeds", "device", "date"]
+    ran = ["of the paper's numbers run", "agree", "of its pairs run", "in order"]
+    head = ["item", "what", "verdict", *ran, "seeds", "device", "date"]
     rows = []
     for n in found:
         link = f"[{n['item']}]({n['item']}.md)"
-        counts = [of(*n["coverage"]), of(*n.get("agree", (0, 0))), str(n["seeds"] or "")]
-        rows.append([link, n["title"], n["verdict"], *counts, n["device"], n["date"]])
+        counts = [of(*n.get(key, (0, 0))) for key in ("coverage", "agree", "pairs", "ordered")]
+        takes = f"; one seed takes {n['takes']}" if n["verdict"] == OPEN and n.get("takes") else ""
+        rows.append([link, n["title"], f"{n['verdict']}{takes}", *counts])
+        rows[-1] += [str(n["seeds"] or ""), n["device"], n["date"]]
+    verdicts = Counter(n["verdict"] for n in found).most_common()
+    summed = f"{count(len(found), 'item')}: {'; '.join(f'{k} {v}' for v, k in verdicts)}."
     seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
     top = files("undrift.reproduce").joinpath("index.md").read_text(encoding="utf-8")
-    return "\n".join([top, *seen, markdown(head, rows), "", "## How it is judged", "", RULE, ""])
+    judged = ["## How it is judged", "", RULE, ""]
+    return "\n".join([top, *seen, summed, "", markdown(head, rows), "", *judged])
 
 
 def of(some: int, total: int) -> str:
@@ -94,6 +100,9 @@ def numbers(report: Report) -> dict[str, object]:
         "judged": str(report.judgement),
         "coverage": report.coverage,
         "agree": report.agreement,
+        "pairs": report.paired,
+        "ordered": report.order,
+        "takes": report.item.takes,
         "quick": report.quick,
         "seeds": report.seeds,
         "device": ", ".join(d.partition(": ")[2] or d for d in report.environments("device")),
@@ -215,6 +224,9 @@ def _panel(shown: Shown, report: Report) -> list[str]:
     ours = f"ours ({notes})" if notes else "ours"
     there = [label for label, kept in shown.runs.items() if kept]
     table = [["method", *there], ["rounds run", *(_rounds(shown, label) for label in there)]]
+    seeds = [len(shown.runs[label]) for label in there]
+    if set(seeds) != {report.seeds}:
+        table.append(["seeds", *map(str, seeds)])
     if grid:
         settings = (_setting(shown, label, grid.get(label, [])) for label in there)
         table.append(["best setting", *settings])

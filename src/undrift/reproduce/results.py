@@ -15,12 +15,11 @@ from undrift.reproduce.readouts import readout, trained
 from undrift.reproduce.verdict import (
     COMPUTED,
     DRAWN,
-    NOT,
     NOTHING,
     OPEN,
-    ORDER,
     PARTLY,
     QUICK,
+    REPRODUCED,
     SHOWN,
     Cell,
     Columns,
@@ -100,8 +99,10 @@ class Report:
     def why(self) -> str:
         """The reason for the verdict, where it is known."""
         if self.verdict == OPEN:
-            return self.shown[0].absent if all(shown.absent for shown in self.shown) else ""
-        return self.item.reason if not self.quick and self.judgement.verdict in (NOT, ORDER) else ""
+            absent = self.shown[0].absent if all(shown.absent for shown in self.shown) else ""
+            takes = f"one seed takes {self.item.takes}" if self.item.takes else ""
+            return "; ".join(filter(None, (absent, takes)))
+        return "" if self.quick or self.verdict == REPRODUCED else self.item.reason
 
     @property
     def agreement(self) -> tuple[int, int]:
@@ -111,9 +112,17 @@ class Report:
     @property
     def coverage(self) -> tuple[int, int]:
         """Judged numbers of the paper that we have one for, and all of them."""
-        judged = [cells for column, cells in self.columns if column.judged]
-        printed = [c for cells in judged for c in cells.values() if c.printed is not None]
-        return sum(c.ours is not None or c.late for c in printed), len(printed)
+        return self.judgement.numbers, self.judgement.printed
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Pairs in the paper's order, and all that are judged."""
+        return (0, 0) if self.quick else (self.judgement.ordered, self.judgement.pairs)
+
+    @property
+    def paired(self) -> tuple[int, int]:
+        """Pairs that the paper tells apart and we have run, and all of them."""
+        return self.judgement.pairs, self.judgement.stated
 
     @property
     def complete(self) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 from undrift.reproduce.items import NEVER, Column
 
@@ -29,9 +30,9 @@ order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs are. **Not rep
 are. All is judged that
 the runs went far enough to show: also that a target is missed, once a run is past the paper's \
 round by more than
-{PART:.0%}. **In part** says that this is not all that the paper prints or says. **Shown**: it \
-says nothing that could be
-judged. A quick run is never judged."""
+{PART:.0%}. **In part** says that this is not all that the paper prints or says; how many numbers \
+and pairs it has is in
+brackets. **Shown**: it says nothing that could be judged. A quick run is never judged."""
 
 REPRODUCED, ORDER, NOT = "reproduced", "order reproduced", "not reproduced"
 QUICK, OPEN, DRAWN, COMPUTED = "not judged (quick)", "not run", "drawn", "computed"
@@ -104,7 +105,8 @@ def cell(
         and rounds > printed + tolerance(column, printed)
     )
     untrained = None if column.chance is None else sum(not ok for ok in trained)
-    return Cell(label, printed, mean, deviation, len(there), rounds, untrained, late)
+    seeds = len(found) if late else len(there)
+    return Cell(label, printed, mean, deviation, seeds, rounds, untrained, late)
 
 
 def tolerance(column: Column, printed: float) -> float:
@@ -115,20 +117,26 @@ def tolerance(column: Column, printed: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """Numbers that agree and pairs in order, each of how many."""
+    """Numbers that agree and pairs in order, each of how many, and of how many in the paper."""
 
     agree: int = 0
     numbers: int = 0
+    printed: int = 0
     ordered: int = 0
     pairs: int = 0
+    stated: int = 0
     worst: float | None = None
     """The largest difference of an accuracy, in points."""
 
     def __add__(self, other: Judgement) -> Judgement:
-        worst = max((w for w in (self.worst, other.worst) if w is not None), key=abs, default=None)
-        agree, numbers = self.agree + other.agree, self.numbers + other.numbers
         return Judgement(
-            agree, numbers, self.ordered + other.ordered, self.pairs + other.pairs, worst
+            self.agree + other.agree,
+            self.numbers + other.numbers,
+            self.printed + other.printed,
+            self.ordered + other.ordered,
+            self.pairs + other.pairs,
+            self.stated + other.stated,
+            max((w for w in (self.worst, other.worst) if w is not None), key=abs, default=None),
         )
 
     @property
@@ -142,12 +150,38 @@ class Judgement:
     def __str__(self) -> str:
         words = []
         if self.numbers:
-            words.append(f"{self.agree} of {self.numbers} numbers agree")
+            left = f" ({self.printed} in all)" if self.numbers < self.printed else ""
+            words.append(f"{self.agree} of {self.numbers} numbers agree{left}")
         if self.pairs:
-            words.append(f"{self.ordered} of {self.pairs} pairs in order")
+            left = f" ({self.stated} in all)" if self.pairs < self.stated else ""
+            words.append(f"{self.ordered} of {self.pairs} pairs in order{left}")
         if self.worst is not None:
             words.append(f"largest difference of an accuracy {self.worst:+.1f} points")
         return ", ".join(words)
+
+
+class Pair(NamedTuple):
+    """Two methods that the paper tells apart."""
+
+    above: str
+    below: str
+    ties: bool = False
+    """Whether the text has them level too."""
+
+
+def pairs(column: Column, cells: Mapping[str, Cell]) -> list[Pair]:
+    """By the numbers of the paper or by its text, whether or not we have run them."""
+    printed = [(c.printed, label) for label, c in cells.items() if c.printed is not None]
+    found = [
+        Pair(*(label for _, label in sorted((a, b), reverse=True)))
+        for a, b in combinations(printed, 2)
+        if _apart(column, a[0], b[0])
+    ]
+    for above, others in column.above.items():
+        found += [Pair(above, below) for below in others if above in cells and below in cells]
+    if first := column.first:
+        found += [Pair(first, below, column.ties) for below in cells if below != first]
+    return found
 
 
 def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
@@ -157,25 +191,24 @@ def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
     both = [
         (c.printed, c.ours) for c in cells.values() if c.printed is not None and c.ours is not None
     ]
-    agree = sum(_same(column, printed, ours) for printed, ours in both)
     late = sum(c.late for c in cells.values())
-    apart = [(a, b) for a, b in combinations(both, 2) if _apart(column, a[0], b[0])]
-    ordered = sum(a[1] != b[1] and (a[0] > b[0]) == (a[1] > b[1]) for a, b in apart)
+    stated = pairs(column, cells)
     there = {label: c.ours for label, c in cells.items() if c.ours is not None}
-    claims = [
-        (there[label], there[other])
-        for label, others in column.above.items()
-        for other in others
-        if label in there and other in there
+    run = [
+        (there[pair.above], there[pair.below], pair.ties)
+        for pair in stated
+        if pair.above in there and pair.below in there
     ]
-    if column.first in there:
-        first = there[column.first]
-        first += tolerance(column, first) if column.ties else 0
-        claims += [(first, ours) for label, ours in there.items() if label != column.first]
-    ordered += sum(a > b for a, b in claims)
     differences = [d for c in cells.values() if (d := c.difference) is not None]
-    worst = max(differences, key=abs, default=None) if column.share else None
-    return Judgement(agree, len(both) + late, ordered, len(apart) + len(claims), worst)
+    return Judgement(
+        agree=sum(_same(column, printed, ours) for printed, ours in both),
+        numbers=len(both) + late,
+        printed=sum(c.printed is not None for c in cells.values()),
+        ordered=sum(a + (tolerance(column, a) if ties else 0) > b for a, b, ties in run),
+        pairs=len(run),
+        stated=len(stated),
+        worst=max(differences, key=abs, default=None) if column.share else None,
+    )
 
 
 def _apart(column: Column, one: float, other: float) -> bool:
