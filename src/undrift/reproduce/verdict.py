@@ -173,8 +173,8 @@ def pairs(column: Column, cells: Mapping[str, Cell]) -> list[Pair]:
     """By the numbers of the paper or by its text, whether or not we have run them."""
     printed = [(c.printed, label) for label, c in cells.items() if c.printed is not None]
     found = [
-        Pair(*(label for _, label in sorted((a, b), reverse=True)))
-        for a, b in combinations(printed, 2)
+        Pair(a[1], b[1])
+        for a, b in combinations(sorted(printed, reverse=True), 2)
         if _apart(column, a[0], b[0])
     ]
     for above, others in column.above.items():
