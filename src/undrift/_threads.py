@@ -6,11 +6,15 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
+FEW = 1 << 18
+"""Numbers that one thread has gone through before another is awake."""
+_AS_IT_IS = nullcontext()
 Group = TypeVar("Group")
 Done = TypeVar("Done")
 
@@ -31,6 +35,11 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def one_for_few(v: Tensor) -> AbstractContextManager[None]:
+    """One thread for a pass through a tensor of few numbers."""
+    return one_thread() if torch.get_num_threads() > 1 and v.numel() < FEW else _AS_IT_IS
 
 
 def each(

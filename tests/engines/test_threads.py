@@ -14,7 +14,7 @@ import torch
 from tests.objectives.world import CPU, DIGITS, PARTS, federation
 from torch import nn
 
-from undrift._threads import each
+from undrift._threads import FEW, each, one_for_few
 from undrift.core import Message, Method, State, Vec, registry
 from undrift.engines import Simulate, Wire
 from undrift.engines.order import Share
@@ -246,6 +246,15 @@ def test_an_interruption_is_heard_at_once(threads):
 def test_a_second_core_has_work_where_there_is_enough(clients, most, sizes):
     share = Share(None, np.arange(clients), [1] * clients, False)
     assert [rows.stop - rows.start for rows in share.groups(most)] == sizes
+
+
+def test_few_numbers_are_the_work_of_one_thread(threads):
+    threads(2)
+    with one_for_few(torch.zeros(2, FEW // 2 - 1)):
+        assert torch.get_num_threads() == 1
+    with one_for_few(torch.zeros(2, FEW // 2)):
+        assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == 2
 
 
 def test_networks_on_a_cpu_go_in_groups():

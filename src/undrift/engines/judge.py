@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from undrift._threads import one_for_few
 from undrift.core.faults import Rejection
 from undrift.core.struct import Message
 from undrift.engines.order import Order
@@ -91,7 +92,7 @@ class Sound:
             return True
         if not all(self._fits(row) for row in rows):
             return False
-        norms = [torch.linalg.vector_norm(row.v, dim=-1) for row in rows]
+        norms = [_norms(row.v) for row in rows]
         together = (torch.cat(norms) if len(norms) > 1 else norms[0]).tolist()
         if not math.isfinite(sum(together)):
             return False
@@ -138,3 +139,9 @@ class Sound:
 
     def _fits(self, row: Rows) -> bool:
         return tuple(row.v.shape) == (len(row.clients), self.dim) and row.v.dtype == self.dtype
+
+
+def _norms(v: Tensor) -> Tensor:
+    with one_for_few(v):
+        norms: Tensor = torch.linalg.vector_norm(v, dim=-1)
+    return norms

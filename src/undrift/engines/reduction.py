@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from undrift._device import upload
+from undrift._threads import one_for_few
 from undrift.core.method import Exchange, Reduction
 from undrift.core.struct import Message, State
 from undrift.engines.robust import RobustMeans
@@ -121,8 +122,13 @@ class Reducer:
         return ups[0].map(stacked, *ups[1:])
 
 
+def _mean(rows: Tensor) -> Tensor:
+    with one_for_few(rows):
+        return rows.mean(0)
+
+
 _REDUCED: dict[Reduction, Callable[[Tensor], Tensor]] = {
-    "mean": lambda rows: rows.mean(0),
+    "mean": _mean,
     "sum": lambda rows: rows.sum(0),
     "pick": lambda rows: rows[0],
     "stack": lambda rows: rows,
