@@ -127,6 +127,32 @@ def test_a_client_has_the_same_bits_whoever_is_beside_it(dtype):
             assert torch.equal(together[c], alone[0])
 
 
+@pytest.mark.parametrize("one_by_one", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("l2", [0.0, 0.1])
+@pytest.mark.parametrize("sizes", [[5, 5, 5], [9, 3, 6], [1, 1, 40]])
+def test_a_descent_is_its_steps_in_turn(one_by_one, dtype, l2, sizes, monkeypatch):
+    monkeypatch.setattr(products, "ONE_BY_ONE", one_by_one)
+    features, labels, _ = data(total=sum(sizes))
+    parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    problem = Softmax(features, labels, parts, l2=l2, classes=4).to(dtype, CPU)
+    f, drawn = problem.at(), torch.Generator().manual_seed(3)
+    start = torch.randn(3, problem.dim, dtype=dtype, generator=drawn)
+    expected = start
+    for _ in range(4):
+        expected = expected - 0.3 * f.grad(expected)
+
+    def interrupted():
+        yield from range(4)
+        raise KeyboardInterrupt
+
+    for y in (start.clone(), start.T.contiguous().T):  # row by row and column by column
+        with pytest.raises(KeyboardInterrupt):
+            f.descend_(y, 0.3, interrupted())
+        torch.testing.assert_close(y, expected)
+        assert f.descend_(y, 0.3, ()) is y
+
+
 def test_float32_at_rest_computes_in_double():
     """Features given in float32 stay so; a run in float64 is as exact as with a float64 copy."""
     a, y, parts = data()

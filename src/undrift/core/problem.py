@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
@@ -179,6 +179,12 @@ class Oracle(abc.ABC):
     def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
         """``y - lr * grad(y, *batch)``, written over ``y``."""
         return y.sub_(self.grad(y, *batch), alpha=lr)
+
+    def descend_(self, y: Tensor, lr: float, steps: Iterable[object]) -> Tensor:
+        """One step ``y - lr * grad(y)`` on all data for each of ``steps``, written over ``y``."""
+        for _ in steps:
+            self.step_(y, lr)
+        return y
 
     def recorded(self, y: Tensor, *batch: Any) -> Recording | None:
         """The recording that replays this gradient, if any, with the batch in its buffers.

@@ -75,8 +75,9 @@ class Descent:
         direction = direction or along_the_gradient
         if options.clip is None or options.clip_scope == "task":
             if not compiled:
-                fast = self._step_ if straight else None
-                return self.descend(x, overwriting_step(x, lr, direction, prox, fast))
+                if straight:
+                    return self._straight(x, lr)
+                return self.descend(x, overwriting_step(x, lr, direction, prox, None))
             make = plain_step
         else:
             make = clipped_step
@@ -103,6 +104,10 @@ class Descent:
     def _compiled(self, x: Tensor, step: Step[Tensor]) -> Tensor:
         """Local steps from ``x``, compiled."""
         return self.descend(x, fused(step))
+
+    def _straight(self, x: Tensor, lr: float) -> Tensor:
+        """Local steps that are no more than ``y - lr * grad(y)``."""
+        return self.descend(x, overwriting_step(x, lr, along_the_gradient, 0.0, self._step_))
 
     def _step_(self, y: Tensor, lr: float, grad: Grad) -> Tensor:
         """``y - lr * grad(y)``, written over ``y``."""
@@ -270,6 +275,17 @@ class Stacked(Descent):
     def _batch(self, step: int) -> Batch:
         (ahead, batch), self._ahead = self._ahead, NOTHING
         return batch if ahead == step else super()._batch(step)
+
+    def _straight(self, x: Tensor, lr: float) -> Tensor:
+        steps = max(self._planned)
+        if not self._batches.whole or min(self._planned) < steps:
+            return super()._straight(x, lr)
+        start = self.rows(x)
+        self._oracle.begin(start, self._previous)
+        self.end = self._oracle.descend_(start.clone(), lr, self._gradients(range(steps)))
+        self.gradients += self._size * steps
+        self.steps, self._drawn = steps, self._drawn + steps
+        return self.end
 
     def _step_(self, y: Tensor, lr: float, grad: Grad) -> Tensor:
         return grad.step_(y, lr) if isinstance(grad, Gradient) else super()._step_(y, lr, grad)

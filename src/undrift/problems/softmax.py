@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -207,13 +207,26 @@ class SoftmaxOracle(RegressionOracle):
                 hot = self.table.hot(labels, self.dtype)
                 return self._slope(y, x, hot, weights(batch, self.dtype).unsqueeze(1))
             sizes = (batch >= 0).sum(1, keepdim=True).clamp(min=1)
-            return self._by_numpy(y, Small.of(x, x.mT, labels, sizes, self.table.classes), BITS)
+            given = Small.of(x, x.mT.numpy(), labels, sizes, self.table.classes)
+            return self._by_numpy(y, given, BITS)
         if self.held.wasteful:
             rows = torch.split(y, 1)
             return torch.cat([f.grad(row) for f, row in zip(self.apart, rows, strict=True)])
         if self.is_small:
             return self._by_numpy(y, self.small)
         return self._slope(y, *self.stack, self.columns)
+
+    def descend_(self, y: Tensor, lr: float, steps: Iterable[object]) -> Tensor:
+        """All steps in the same arrays."""
+        if self.held.wasteful or not self.is_small:
+            return super().descend_(y, lr, steps)
+        W, slopes = y.numpy().reshape(len(y), self.table.classes, -1), Slopes(self.small)
+        grad = torch.from_numpy(slopes.found).view_as(y)
+        with np.errstate(all="ignore"):  # what is not finite is judged later
+            for _ in steps:
+                slopes.at(W, W, self.table.l2)
+                y.sub_(grad, alpha=lr)
+        return y
 
     def some(self, which: slice, exact: bool = False) -> SoftmaxOracle:
         table, dtype = (self.exact, torch.float64) if exact else (self.table, self.dtype)
@@ -250,19 +263,19 @@ class SoftmaxOracle(RegressionOracle):
     def small(self) -> Small:
         """All samples for products by NumPy, their columns in units of :data:`BITS`."""
         x = self.held.stack(self.table.rows).to(self.dtype)
-        labels, more = self.held.stack(self.table.labels), (0, -self.held.most % EVEN)
-        columns = torch.nn.functional.pad(x.mT, more).contiguous().mul_(BITS)
-        _, sizes = self.held.spans(x.device)
-        labels = torch.nn.functional.pad(labels, more)
+        clients, most, width = x.shape
+        columns = np.zeros((clients, width, most + -most % EVEN), x.numpy().dtype)
+        columns[..., :most] = (x * BITS).mT.numpy()  # torch takes half as long again
+        sizes = torch.from_numpy(self.held.sizes).unsqueeze(1)
+        labels = self.held.stack(self.table.labels)
         return Small.of(x, columns, labels, sizes, self.table.classes)
 
     def _by_numpy(self, y: Tensor, given: Small, unit: float = 1.0) -> Tensor:
         clients, dim = y.shape
-        W = y.numpy().reshape(clients, self.table.classes, -1)
-        found = given.slopes(W if unit == 1 else unit * W)
-        if self.table.l2:
-            found += self.table.l2 * W
-        return torch.from_numpy(found.reshape(clients, dim))
+        W, slopes = y.numpy().reshape(clients, self.table.classes, -1), Slopes(given)
+        with np.errstate(all="ignore"):  # what is not finite is judged later
+            slopes.at(W if unit == 1 else unit * W, W, self.table.l2)
+        return torch.from_numpy(slopes.found.reshape(clients, dim))
 
     def _slope(
         self, y: Tensor, x: Tensor, hot: Tensor, weights: Tensor, columns: Tensor | None = None
@@ -289,30 +302,46 @@ class Small(NamedTuple):
     """``[C, 1]``: that of every sample of a client."""
 
     @classmethod
-    def of(cls, rows: Tensor, columns: Tensor, labels: Tensor, sizes: Tensor, classes: int) -> Self:
-        """From tensors, with ``labels [C, M]`` and ``sizes [C, 1]`` as whole numbers."""
+    def of(
+        cls, rows: Tensor, columns: np.ndarray, labels: Tensor, sizes: Tensor, classes: int
+    ) -> Self:
+        """From ``labels [C, m]`` and ``sizes [C, 1]``, whole numbers."""
+        clients, _, most = columns.shape
         weights = sizes.to(rows.dtype).reciprocal_()
-        hot = torch.zeros((classes, *labels.shape), dtype=rows.dtype)
-        hot.scatter_(0, labels.unsqueeze(0), weights.expand(1, *labels.shape))
-        return cls(rows.numpy(), columns.numpy(), hot.numpy(), weights.numpy())
+        hot = torch.zeros(classes, clients, most, dtype=rows.dtype)
+        own = hot[..., : labels.shape[1]]
+        own.scatter_(0, labels.unsqueeze(0), weights.expand(1, *labels.shape))
+        return cls(rows.numpy(), columns, hot.numpy(), weights.numpy())
 
-    def slopes(self, W: np.ndarray) -> np.ndarray:
-        """Gradients ``[C, classes, p + 1]`` without l2; ``W @ columns`` are scores in bits.
 
-        They lie class by class, so that maxima and sums over classes run along whole rows.
-        """
-        size = self.hot.size
-        numbers = np.empty(size + -size % LANES, W.dtype)
-        share = numbers[:size].reshape(self.hot.shape)
-        by_client = share.transpose(1, 0, 2)
-        with np.errstate(all="ignore"):  # what is not finite is judged later
-            np.matmul(W, self.columns, out=by_client)
-            share -= np.maximum.reduce(share)
-            torch.from_numpy(numbers).exp2_()  # NumPy's takes half as long again
-            share *= self.weights / np.add.reduce(share)
-            share -= self.hot
-            found: np.ndarray = np.matmul(by_client[..., : self.rows.shape[1]], self.rows)
-        return found
+class Slopes:
+    """Gradients of some clients, each time in the same arrays.
+
+    Scores lie class by class, so that maxima and sums over classes run along whole rows.
+    """
+
+    def __init__(self, given: Small):
+        self.given, size = given, given.hot.size
+        numbers = np.empty(size + -size % LANES, given.hot.dtype)
+        self._numbers = torch.from_numpy(numbers)
+        self._share = numbers[:size].reshape(given.hot.shape)
+        self._scores = self._share.transpose(1, 0, 2)
+        clients, most, width = given.rows.shape
+        self._of_samples = self._scores[..., :most]
+        self.found = np.empty((clients, len(given.hot), width), given.hot.dtype)
+        """``[C, classes, p + 1]``."""
+
+    def at(self, in_bits: np.ndarray, W: np.ndarray, l2: float) -> None:
+        """Find those at ``W``; ``in_bits @ columns`` are its scores in bits."""
+        given, share = self.given, self._share
+        np.matmul(in_bits, given.columns, out=self._scores)
+        share -= np.maximum.reduce(share)
+        self._numbers.exp2_()  # NumPy's takes half as long again
+        share *= given.weights / np.add.reduce(share)
+        share -= given.hot
+        np.matmul(self._of_samples, given.rows, out=self.found)
+        if l2:
+            self.found += l2 * W
 
 
 class Scores(Regularised):
