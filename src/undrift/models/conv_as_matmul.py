@@ -86,11 +86,12 @@ def convolutions_as_products(net: nn.Module) -> nn.Module:
     net = copy.deepcopy(net)
     _, first = next(leaves(net))
     for layer in net.modules():
-        if type(layer) is nn.Conv2d and _plain(layer):
+        if type(layer) is nn.Conv2d and plain(layer):
             layer.__class__ = FirstConvAsMatmul if layer is first else ConvAsMatmul
     return net
 
 
-def _plain(layer: nn.Conv2d) -> bool:
+def plain(layer: nn.Conv2d) -> bool:
+    """Whether it is neither grouped nor dilated, and padded with so many zeros."""
     numbers = not isinstance(layer.padding, str) and layer.padding_mode == "zeros"
     return numbers and layer.groups == 1 and layer.dilation == (1, 1)

@@ -13,13 +13,18 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from undrift.data.files import brief
+from undrift.models.conv_by_rows import convolutions_by_rows
 from undrift.models.dropout import keyed
 from undrift.models.layers import channels_last, pool_first
 from undrift.models.layout import flatten, unflatten
 from undrift.models.net import Net
 from undrift.problems.neural.table import Fields, Output, count, leaves, mapped, shown
+from undrift.problems.products import ONE_BY_ONE
 
 Result = TypeVar("Result")
+
+FEW = 2_000_000
+"""Weights of a network whose convolutions oneDNN computes faster with channels last."""
 
 
 class Bound:
@@ -69,10 +74,10 @@ def _seeded(seed: Tensor) -> Iterator[None]:
 
 
 class Copies(threading.local):
-    """One thread's copies of a network, in training mode or not."""
+    """One thread's copies of a network, in training mode or not, by rows or not."""
 
     def __init__(self) -> None:
-        self.by_mode: dict[bool, nn.Module] = {}
+        self.by_mode: dict[tuple[bool, bool], nn.Module] = {}
 
 
 class FlatNetwork:
@@ -90,8 +95,8 @@ class FlatNetwork:
         weights, self.layout = flatten(self._arranged)
         self.start = weights.double()
         self.convolves = any(isinstance(m, nn.Conv2d) for m in self._arranged.modules())
-        self.channels_last = False
-        """Whether images are laid out with channels last on a CPU."""
+        self.takes_last = False
+        """Whether it takes images with channels last."""
         self.draws = False
         """Whether it draws from torch's generator in training, as ``F.dropout`` does."""
         self._place(torch.float32, torch.device("cpu"))
@@ -108,6 +113,8 @@ class FlatNetwork:
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.dtype, self.device = dtype, device
+        self.by_rows = ONE_BY_ONE and device.type == "cpu" and dtype == torch.float32
+        """Whether convolutions are faster by rows than in oneDNN, which has its own for x86."""
         self.net, self._copies = self._arranged, Copies()
         frozen = not all(p.requires_grad for p in self.net.parameters())
         if frozen or any(True for _ in self.net.buffers()):
@@ -130,16 +137,30 @@ class FlatNetwork:
             net = None
         return Bound(self.own() if net is None else net, given, key if self.draws else None)
 
-    def own(self, training: bool = False) -> nn.Module:
-        """This thread's copy: calling a module with other weights changes it for a moment."""
-        copies = self._copies.by_mode
-        if training not in copies:
-            copies[training] = copy.deepcopy(self.net).train(training)
-        return copies[training]
+    def own(self, training: bool = False, by_rows: bool = False) -> nn.Module:
+        """This thread's copy: calling a module with other weights changes it for a moment.
+
+        In one ``by_rows`` convolutions are computed so where that is faster; no ``vmap`` takes it.
+        """
+        copies, mode = self._copies.by_mode, (training, by_rows)
+        if mode not in copies:
+            net = copy.deepcopy(self.net).train(training)
+            copies[mode] = convolutions_by_rows(net) if by_rows else net
+        return copies[mode]
+
+    @property
+    def prefers_last(self) -> bool:
+        """Whether channels last are faster on a CPU."""
+        return self.convolves and (self.layout.dim < FEW or self.by_rows)
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether images are laid out with channels last."""
+        return self.takes_last and self.prefers_last and self.device.type == "cpu"
 
     def arranged(self, x: Tensor) -> Tensor:
         """The same numbers in the memory layout that the network is fastest with."""
-        return channels_last(x) if self.channels_last and self.device.type == "cpu" else x
+        return channels_last(x) if self.channels_last else x
 
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the module as it was given, with the weights ``x [d]``."""

@@ -102,6 +102,13 @@ class Placed:
         return isinstance(self.objective, OwnLoss) and self.objective.alone
 
     @property
+    def by_rows(self) -> bool:
+        """Whether a gradient is of one network at a time, its convolutions by rows."""
+        network = self.network
+        single = not self.stacked and self.precision != "bf16"
+        return single and network.by_rows and network.channels_last
+
+    @property
     def slope(self) -> Slope:
         """The derivative of the loss in the outputs, where the gradient is by formula."""
         if isinstance(self.objective, OwnLoss):
@@ -207,7 +214,8 @@ class NeuralOracle(Oracle):
     """Gradients for all clients at once or one after another."""
 
     def __init__(self, placed: Placed, parts: Sequence[np.ndarray], label_counts: Tensor | None):
-        self.placed, self.net = placed, placed.network.own(training=True)
+        self.placed = placed
+        self.net = placed.network.own(training=True, by_rows=placed.by_rows)
         self.counts = [len(part) for part in parts]
         rows = [torch.from_numpy(part) for part in parts]
         self.rows = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(placed.device)

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 NOBODY, NO_NOISE = np.array([], dtype=np.int64), np.array([])
 NEAR = 1_000_000
 """Weights that one core works on at a time: more leave its cache, fewer waste its time."""
-FEW = 2_000_000
-"""Weights of a convolutional network that is faster on a CPU with its channels last."""
 
 
 @dataclasses.dataclass
@@ -183,8 +181,8 @@ class Neural(Problem):
         self._settle()
         if stacked is None and self.placed.mlp is None and self.placed.stacked:
             self.placed.stacked = self.at(np.array([0, 0])).takes_vmap()
-        if network.convolves and self.dim < FEW:
-            network.channels_last = isinstance(some, Tensor) and network.takes_channels_last(some)
+        if network.prefers_last:
+            network.takes_last = isinstance(some, Tensor) and network.takes_channels_last(some)
         self._settle()
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
