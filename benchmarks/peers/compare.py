@@ -187,13 +187,20 @@ def compared(row: Row, rows: list[Row]) -> None:
 
 
 def machine() -> dict[str, Any]:
-    found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    model = found[1].strip() if found else platform.processor()
+    described = subprocess.run(
+        ["lscpu"], capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
+    ).stdout  # /proc/cpuinfo has only numbers on aarch64
     return {
-        "processor": model,
+        "processor": processor(described),
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
     }
+
+
+def processor(described: str) -> str:
+    """Its name in what ``lscpu`` prints, else that of its architecture."""
+    found = re.search(r"^Model name:[ \t]*(\S.*)$", described, re.MULTILINE)
+    return found[1].strip() if found else platform.machine()
 
 
 def commit() -> str:

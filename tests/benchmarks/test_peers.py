@@ -194,3 +194,12 @@ def test_a_peer_that_cannot_be_installed_is_left_out_and_tried_again(peer, monke
     assert failures[0]["why"].endswith("no such version")
     monkeypatch.setenv("REFUSES", "0")
     assert compare.prepared(["peer"]) == (["peer"], [])
+
+
+def test_the_processor_is_named_on_every_architecture():
+    arm = "Architecture:   aarch64\nVendor ID:   ARM\nModel name:      Neoverse-N1\nModel:    1\n"
+    x86 = "BIOS Model name:   unknown\nModel name:   AMD EPYC 9R14 96-Core Processor\nModel: 17\n"
+    assert compare.processor(arm) == "Neoverse-N1"
+    assert compare.processor(x86) == "AMD EPYC 9R14 96-Core Processor"
+    assert compare.processor("Model name:\nModel: 1\n") == compare.processor("") != ""
+    assert compare.machine()["processor"]
