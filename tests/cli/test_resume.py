@@ -186,7 +186,6 @@ def test_every_method_goes_on_where_it_stopped(place, capsys):
 def again(ready, k, folder):
     """One more round of the k-th method, as a new process would run it."""
     folder.close()
-    folder.left.clear()
     folder.resume()
     label = ready.tasks[k].label
     stop = after(2)()  # one look before the method, one before its first round

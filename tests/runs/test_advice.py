@@ -210,7 +210,7 @@ def test_a_resumed_run_knows_its_last_sound_model(tmp_path):
     first, second = trial(), trial()
     first.resume(folder, shelf, "a", 0)
     assert first.run(stop=After()) == "stopped" and first.sound.round < first.engine.round
-    folder.left = {("a", 0): {0}}
+    folder.rounds["metrics.jsonl"] = {("a", 0): [0]}
     second.resume(folder, shelf, "a", 0)
     assert second.sound.round == first.sound.round
     assert torch.equal(second.sound.x, first.sound.x)

@@ -236,7 +236,7 @@ def test_something_that_was_drawn_before_a_stop_is_not_forgotten(tmp_path):
     ready, folder = experiment.make(spec), Folder(tmp_path / "sure")
     folder.start(spec, {}, [])
     for used in (True, False):
-        folder.left.clear()
+        folder.rounds["metrics.jsonl"].clear()
         shelf = Shelf(tmp_path, f"state-{used}", "mine")
         before, again = (Trial(ready.tasks[1].engine(4), 6, 1, lambda row: None) for _ in range(2))
         before.resume(folder, shelf, "Scaffnew", 4)
@@ -244,7 +244,7 @@ def test_something_that_was_drawn_before_a_stop_is_not_forgotten(tmp_path):
         assert before.engine.streams.used
         before.engine.streams.used = used
         before.keep()
-        folder.left["Scaffnew", 4] = {0, 1}
+        folder.rounds["metrics.jsonl"]["Scaffnew", 4] = [0, 1]
         again.resume(folder, shelf, "Scaffnew", 4)
         assert again.engine.round == 1 and again.engine.streams.used == used
 

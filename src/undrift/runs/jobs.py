@@ -153,11 +153,8 @@ class Shared:
             if worker.key is None and ready:
                 worker.key = ready[0]
                 self.waiting.remove(worker.key)
-                left = sorted(self.folder.left.get(worker.key, ()))
-                rejected = self.folder.rejected.get(worker.key, [])
-                apart = sorted(self.folder.apart.get(worker.key, ()))
-                known = {"left": left, "rejected": rejected, "apart": apart}
-                worker.send({"run": worker.key, **known})
+                rounds = self.folder.rounds_of(worker.key)
+                worker.send({"run": worker.key, "rounds": rounds})
         if not any(worker.key for worker in self.workers):  # what is left waits for a dead worker
             self.waiting.clear()
 

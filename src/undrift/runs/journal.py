@@ -63,12 +63,8 @@ class Journal:
 
     def __init__(self, path: Path):
         self.path = path
-        self.left: dict[Key, set[int]] = {}
-        """Rounds that an interrupted run has rows of."""
-        self.rejected: dict[Key, list[int]] = {}
-        """Rounds in which it has left clients out, once for each client."""
-        self.apart: dict[Key, set[int]] = {}
-        """Rounds that it has each client's numbers of."""
+        self.rounds: dict[str, dict[Key, list[int]]] = {name: {} for name in NEEDED}
+        """Of the rows that an interrupted run has in each file, their rounds."""
         self.listeners: list[Listener] = []
         self._digests: Digests = {}
         self._seals: dict[str, str] = {}
@@ -140,13 +136,14 @@ class Journal:
 
     def keep(self, label: str, seed: int, last: int) -> None:
         """Drop what one method and seed recorded after ``last`` rounds."""
-        key = label, seed
-        if any(round > last for round in self.left.get(key, ())):
-            self._cut(METRICS, key, last)
-        if any(round > last for round in self.apart.get(key, ())):
-            self._cut(CLIENTS, key, last)
-        if any(round >= last for round in self.rejected.get(key, ())):
-            self._cut(LEFT_OUT, key, last - 1)
+        for name, rounds in self.rounds_of((label, seed)).items():
+            kept = last - 1 if name == LEFT_OUT else last  # where rounds are counted from 0
+            if any(round > kept for round in rounds):
+                self._cut(name, (label, seed), kept)
+
+    def rounds_of(self, key: Key) -> dict[str, list[int]]:
+        """The ``rounds`` of one label and seed, by file."""
+        return {name: found.get(key, []) for name, found in self.rounds.items()}
 
     def mend(self, planned: Collection[Key] | None = None) -> list[str]:
         """Repair an unfinished journal and return what was dropped, in words.
@@ -182,11 +179,10 @@ class Journal:
                 self._rewrite(name, [text for _, text in kept[name]])
         if foreign:
             dropped.append(f"{foreign} rows are of no method and seed of this run: removed")
-        for name, rounds in ((METRICS, self.left), (CLIENTS, self.apart)):
-            for row, _ in kept[name]:
-                rounds.setdefault(key_of(row), set()).add(row["round"])
-        for row, _ in kept[LEFT_OUT]:
-            self.rejected.setdefault(key_of(row), []).append(row["round"])
+        for name, sound_rows in kept.items():
+            rounds = self.rounds[name] = dict[Key, list[int]]()
+            for row, _ in sound_rows:
+                rounds.setdefault(key_of(row), []).append(row["round"])
         self._digests = _digests(kept)
         return dropped
 

@@ -24,7 +24,7 @@ from undrift.runs.callbacks import Callback, Callbacks
 from undrift.runs.clients import measured_clients, refuse_names, spreads
 from undrift.runs.divergence import Alarm
 from undrift.runs.events import Emit, PassedOver, Resumed, ignore
-from undrift.runs.journal import Journal, Row
+from undrift.runs.journal import CLIENTS, LEFT_OUT, METRICS, Journal, Row
 from undrift.runs.outcome import Status
 
 PAUSE = 10.0
@@ -156,10 +156,10 @@ class Trial:
         self, folder: Journal, shelf: Shelf, label: str, seed: int, emit: Emit = ignore
     ) -> None:
         """Continue from the newest sound checkpoint, if any, and keep checkpoints from now on."""
-        measured = folder.left.get((label, seed), set())
+        rounds = folder.rounds_of((label, seed))
+        measured, rejected = set(rounds[METRICS]), rounds[LEFT_OUT]
         if self.per_client:
-            measured = measured & folder.apart.get((label, seed), set())
-        rejected = folder.rejected.get((label, seed), [])
+            measured &= set(rounds[CLIENTS])
 
         def fits(counters: Counters) -> bool:
             now = counters["round"]
@@ -175,16 +175,10 @@ class Trial:
             self.engine.streams.used = notes.get("drawn", True)
             self.waiting = Waiting(**notes.get("waiting", {}))
             if self.best:  # older checkpoints lack it, and the rows to come cannot tell
-                model = notes.get("model")
-                self.best = (
-                    Best(
-                        **notes["best"],
-                        x=model.to(self.engine.x0.device),
-                        goal=self.best.goal,
-                    )
-                    if model is not None
-                    else None
-                )
+                model, goal, self.best = notes.get("model"), self.best.goal, None
+                if model is not None:
+                    x = model.to(self.engine.x0.device)
+                    self.best = Best(**notes["best"], x=x, goal=goal)
             self.sound = Sound(self.engine.round, self.engine.x.clone())
             if "sound" in notes:  # older checkpoints lack it
                 self.sound = Sound(notes["sound"], notes["sound_model"].to(self.engine.x0.device))

@@ -113,9 +113,7 @@ def work(channel: Channel) -> None:
     experiment = make(load(relay.file("spec.toml"), flags))
     while (order := channel.orders.get()) is not None:
         label, seed = order["run"]
-        relay.left = {(label, seed): set(order["left"])}
-        relay.rejected = {(label, seed): order["rejected"]}
-        relay.apart = {(label, seed): set(order["apart"])}
+        relay.rounds = {name: {(label, seed): rounds} for name, rounds in order["rounds"].items()}
         for _ in experiment.run(relay, channel.emit, channel, start["pause"], [(label, seed)]):
             pass
 
