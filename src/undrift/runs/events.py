@@ -5,19 +5,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, dataclass_transform
 
 from undrift.core.faults import Rejection
 from undrift.runs.journal import Row
 from undrift.runs.outcome import Outcome, in_words
 
 
+@dataclass_transform(frozen_default=True)
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """Anything that happens in a run."""
+    """Anything that happens in a run; subclasses become frozen dataclasses."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclasses.dataclass(frozen=True)(cls)
 
 
-@dataclasses.dataclass(frozen=True)
 class Continued(Event):
     """An unfinished run is taken up again."""
 
@@ -29,7 +33,6 @@ class Continued(Event):
         return f"Continues in {self.folder}: {self.done} of {self.total} are done."
 
 
-@dataclasses.dataclass(frozen=True)
 class Dropped(Event):
     """A part of an unfinished run is not as it was written, and is run again."""
 
@@ -39,7 +42,6 @@ class Dropped(Event):
         return f"{self.what}: what is missing is run again."
 
 
-@dataclasses.dataclass(frozen=True)
 class Unproven(Event):
     """Whether the data, or the code, are those that the run began with is not known."""
 
@@ -61,7 +63,6 @@ class Unproven(Event):
         )
 
 
-@dataclasses.dataclass(frozen=True)
 class Elsewhere(Event):
     """Versions or hardware have changed since the run began."""
 
@@ -76,7 +77,6 @@ class Elsewhere(Event):
         )
 
 
-@dataclasses.dataclass(frozen=True)
 class Began(Event):
     """A method starts, or continues, with a seed."""
 
@@ -88,7 +88,6 @@ class Began(Event):
         return f"{self.label}, seed {self.seed}: {self.rounds} rounds"
 
 
-@dataclasses.dataclass(frozen=True)
 class Moved(Event):
     """Client states are kept elsewhere than planned, because free memory has changed."""
 
@@ -99,7 +98,6 @@ class Moved(Event):
         return f"{self.label}: client states go {self.place}, because free memory has changed"
 
 
-@dataclasses.dataclass(frozen=True)
 class PassedOver(Event):
     """A checkpoint that cannot be used."""
 
@@ -111,7 +109,6 @@ class PassedOver(Event):
         return self.why
 
 
-@dataclasses.dataclass(frozen=True)
 class Resumed(Event):
     """A method continues from a checkpoint."""
 
@@ -123,7 +120,6 @@ class Resumed(Event):
         return f"{self.label}, seed {self.seed}: continues from round {self.round}"
 
 
-@dataclasses.dataclass(frozen=True)
 class Measured(Event):
     """Another row; with a folder it is on disk already."""
 
@@ -137,7 +133,6 @@ class Measured(Event):
     """Each client's numbers, where they are measured."""
 
 
-@dataclasses.dataclass(frozen=True)
 class LeftOut(Event):
     """Clients whose work did not count in a round; with a folder they are on disk already."""
 
@@ -150,7 +145,6 @@ class LeftOut(Event):
         return f"{self.label}, seed {self.seed}, round {self.rejections[0].round}: {why}"
 
 
-@dataclasses.dataclass(frozen=True)
 class Ended(Event):
     """A method is through with a seed."""
 
@@ -164,7 +158,6 @@ class Ended(Event):
         return f"{end.label}, seed {end.seed}: {why}"
 
 
-@dataclasses.dataclass(frozen=True)
 class Finishing(Event):
     """Everything has ended; the folder is about to be marked as finished."""
 
@@ -174,7 +167,6 @@ class Finishing(Event):
         return f"Finishing {self.folder}."
 
 
-@dataclasses.dataclass(frozen=True)
 class LoggerLost(Event):
     """A logger failed; the run continues without it."""
 
@@ -185,7 +177,6 @@ class LoggerLost(Event):
         return f"The logger {self.logger} failed, and the run continues without it: {self.why}"
 
 
-@dataclasses.dataclass(frozen=True)
 class Crowded(Event):
     """Several processes have more threads than the machine has cores."""
 
@@ -202,7 +193,6 @@ class Crowded(Event):
         )
 
 
-@dataclasses.dataclass(frozen=True)
 class Died(Event):
     """A process of several ended in the middle of its work."""
 
