@@ -30,8 +30,8 @@ def quadratics(seed: int = 0, clients: int = 4, dim: int = 3) -> tuple[np.ndarra
     return hessians, np.einsum("nij,nj->ni", hessians, 20 * rng.normal(size=(clients, dim)))
 
 
-def quadratic(seed: int = 0) -> Quadratic:
-    return Quadratic(*quadratics(seed))
+def quadratic() -> Quadratic:
+    return Quadratic(*quadratics())
 
 
 def least_squares(seed: int = 0, clients: int = 5, rows: int = 8, dim: int = 4) -> LeastSquares:
@@ -105,8 +105,8 @@ def phases(method: Method) -> list[Exchange]:
 class RoundMap:
     """A round as a map of the whole state (server's and clients' vectors in one)."""
 
-    def __init__(self, method: Method, problem: Problem, steps: int = STEPS, rounds: int = 1):
-        self.engine: Engine = Simulate(method, problem, steps=steps)
+    def __init__(self, method: Method, problem: Problem, rounds: int = 1):
+        self.engine: Engine = Simulate(method, problem, steps=STEPS)
         self.rounds = rounds
         tensors, self.counters = self.engine.snapshot()
         self.shapes = {name: tuple(t.shape) for name, t in tensors.items()}

@@ -10,8 +10,8 @@ MARKS = "o*+x"
 ROWS = 14
 
 
-def chart(series: Mapping[str, Points], width: int = 60, x: str = "rounds") -> str:
-    """Each series by its own mark, one line per power of ten (or per several).
+def chart(series: Mapping[str, Points], width: int = 60) -> str:
+    """Each series over rounds by its own mark, one line per power of ten (or per several).
 
     >>> print(chart({"a": [(0, 1), (5, 0.1), (10, 0.01)]}, width=11))
       1e+00 |o
@@ -47,5 +47,5 @@ def chart(series: Mapping[str, Points], width: int = 60, x: str = "rounds") -> s
     for k, cells in enumerate(grid):
         label = "" if k % 2 else f"1e{top - k * decades:+03d}"
         lines.append(f"{label:>7} |{''.join(cells)}{''.join(names[k])}".rstrip())
-    foot = f"0{x:^{width - 1 - len(f'{right:g}')}}{right:g}"
+    foot = f"0{'rounds':^{width - 1 - len(f'{right:g}')}}{right:g}"
     return "\n".join([*lines, f"{'':7} +{'-' * width}", f"{'':7}  {foot}"])
