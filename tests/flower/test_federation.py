@@ -422,7 +422,8 @@ def test_nodes_report_how_they_fare_on_their_own_data(tmp_path, hospitals):
         loss = np.log1p(np.exp(-margins)).mean() + x @ x / 2 / 49  # l2 is 1 / samples of all
         assert found["loss"][k].item() == pytest.approx(loss, rel=1e-12)
         assert found["accuracy"][k].item() == pytest.approx((margins > 0).mean())
-    assert far.engine.problem.own_samples == "train"
+    problem = far.engine.problem
+    assert problem.own_samples == problem.metric_samples == "train"
     row = far.engine.metrics()
     weights = np.array([12, 30, 7]) / 49
     assert weights @ found["loss"].numpy() == pytest.approx(row["loss"], rel=1e-12)

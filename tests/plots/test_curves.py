@@ -22,17 +22,17 @@ def test_one_curve_of_a_history():
 
 
 @pytest.mark.parametrize(
-    ("more", "loss", "accuracy"),
-    [({}, "test loss", "test accuracy, %"), ({"gap": np.ones(2)}, "f(x)", "accuracy, %")],
+    ("samples", "loss", "accuracy"),
+    [
+        ("test", "test loss", "test accuracy, %"),
+        ("train", "f(x)", "training accuracy, %"),
+        (None, "f(x)", "accuracy, %"),
+    ],
 )
-def test_a_curve_says_what_was_measured_on_what(more, loss, accuracy):
-    history = {"round": np.arange(2), "loss": np.ones(2), "accuracy": np.ones(2)} | more
-    assert (
-        curve(history, "loss").get_ylabel() == loss
-        and curve(history, "accuracy").get_ylabel() == accuracy
-    )
-    convex = {"round": np.arange(2), "loss": np.ones(2), "grad_norm": np.ones(2)}
-    assert curve(convex, "loss").get_ylabel() == "f(x)"
+def test_a_curve_says_what_was_measured_on_what(samples, loss, accuracy):
+    history = {"round": np.arange(2), "loss": np.ones(2), "accuracy": np.ones(2)}
+    assert curve(history, "loss", samples=samples).get_ylabel() == loss
+    assert curve(history, "accuracy", samples=samples).get_ylabel() == accuracy
 
 
 def test_no_two_lines_look_the_same_and_grey_ones_take_no_colour():

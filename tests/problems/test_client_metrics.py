@@ -142,7 +142,7 @@ def test_a_network_on_training_samples():
     X, y = classes(np.random.default_rng(5), sum(SIZES))
     split = parts()
     problem = Neural(network(), (X, y), split, training=True).to(torch.float64, torch.device("cpu"))
-    assert problem.own_samples == "train"
+    assert problem.own_samples == problem.metric_samples == "train"
     compare(problem, lambda i, x: judged(x, X[split[i]], y[split[i]]), point(problem.dim))
     found, row = problem.client_metrics(point(problem.dim)), problem.metrics(point(problem.dim))
     assert found["loss"].mean() == pytest.approx(row["train_loss"], rel=1e-12)
@@ -153,7 +153,7 @@ def test_a_network_on_the_clients_own_test_samples():
     clients = [classes(rng, size) for size in SIZES]
     tests = [classes(rng, size) for size in (600, 2, 9, 1, 30)]  # more than one pass has
     problem = Neural(network(), clients, test=tests).to(torch.float64, torch.device("cpu"))
-    assert problem.own_samples == "test"
+    assert problem.own_samples == problem.metric_samples == "test"
     compare(problem, lambda i, x: judged(x, *tests[i]), point(problem.dim))
     found, row = problem.client_metrics(point(problem.dim)), problem.metrics(point(problem.dim))
     shares = np.array([600, 2, 9, 1, 30]) / 642

@@ -1,9 +1,7 @@
 """Figures: what is drawn, not how it looks."""
 
 import pytest
-from matplotlib.figure import Figure
 
-from undrift.plots.curves import curve
 from undrift.report.figures import biased, panels, save
 from undrift.report.recorded import settings
 from undrift.report.summary import window
@@ -81,7 +79,9 @@ def test_the_loss_has_a_linear_axis():
 
 def test_accuracies_are_percent_and_smoothed_as_the_axis_says():
     data = [row | {"accuracy": 0.1 * row["round"]} for row in rows("A", "FedAvg", column="loss")]
-    plain, smooth = panels({"one": data}), panels({"one": data}, 0.3, smooth=3, note="JPEG q80")
+    of = {"one": "test"}
+    plain = panels({"one": data}, samples=of)
+    smooth = panels({"one": data}, 0.3, smooth=3, note="JPEG q80", samples=of)
     assert list(lines(plain.axes[0])[0].get_ydata()) == pytest.approx([0, 10, 20, 30, 40])
     assert plain.axes[0].get_ylabel() == "test accuracy, %"
     assert list(lines(smooth.axes[0])[0].get_ydata()) == pytest.approx([0, 5, 10, 20, 30])
@@ -90,41 +90,22 @@ def test_accuracies_are_percent_and_smoothed_as_the_axis_says():
     assert list(target.get_ydata()) == [30, 30]
 
 
-@pytest.mark.parametrize("gap", [None, 0.5])
-def test_what_was_measured_on_what(gap):
-    """With an optimum, loss and accuracy are those of the clients' samples; a network has others
-    for these.
-    """
-    more = {"gap": gap, "accuracy": 0.5, "train_loss": 2.0, "train_accuracy": 0.25}
+@pytest.mark.parametrize("samples", ["test", "train", None])
+def test_what_was_measured_on_what(samples):
+    """The folder says it, whatever columns there are."""
+    more = {"accuracy": 0.5, "train_loss": 2.0, "train_accuracy": 0.25}
     data = [row | more for row in rows("A", "FedAvg", column="loss")]
-    words = {
-        column: panels({"one": data}, y=column).axes[0].get_ylabel() for column in ("loss", *more)
-    }
-    assert (
-        words["train_loss"] == "training loss" and words["train_accuracy"] == "training accuracy, %"
-    )
-    assert words["loss"] == ("test loss" if gap is None else "f(x)")
-    assert words["accuracy"] == ("test accuracy, %" if gap is None else "accuracy, %")
-    shares = lines(panels({"one": data}, y="train_accuracy").axes[0])[0].get_ydata()
-    assert set(shares) == {25}
 
+    def drawn(column):
+        return panels({"one": data}, y=column, samples={"one": samples}).axes[0]
 
-@pytest.mark.parametrize(
-    ("more", "title"),
-    [
-        ({}, "test loss"),
-        ({"train_loss": 9.0}, "test loss"),
-        ({"train_loss": None}, "f(x)"),  # as the loss: there are no test samples
-        ({"grad_norm": 1.0}, "f(x)"),
-    ],
-)
-def test_a_network_without_accuracy_has_a_test_loss_if_it_has_test_samples(more, title):
-    data = [row | more for row in rows("A", "FedAvg", column="loss")]
-    if more.get("train_loss", 0) is None:
-        data = [row | {"train_loss": row["loss"]} for row in data]
-    assert panels({"one": data}, y="loss").axes[0].get_ylabel() == title
-    run = {name: [row[name] for row in data] for name in data[0]}
-    assert curve(run, "loss", ax=Figure().subplots()).get_ylabel() == title
+    words = {column: drawn(column).get_ylabel() for column in ("loss", *more)}
+    assert words["train_loss"] == "training loss"
+    assert words["train_accuracy"] == "training accuracy, %"
+    assert words["loss"] == ("test loss" if samples == "test" else "f(x)")
+    kind = {"test": "test ", "train": "training ", None: ""}[samples]
+    assert words["accuracy"] == f"{kind}accuracy, %"
+    assert set(lines(drawn("train_accuracy"))[0].get_ydata()) == {25}
 
 
 def test_only_where_there_is_an_optimum_are_methods_biased():

@@ -172,11 +172,7 @@ def test_values_that_are_missing(tmp_path):
     text = report(record(tmp_path / "bare", drift=None, bytes_up=None, seconds=None).path)
     assert list(data(text)["x"]) == ["round", "vectors", "gradients"]
     text = report(record(tmp_path / "judged", gap=None).path)
-    assert (
-        data(text)["judge"] == "accuracy"
-        and data(text)["y"]["accuracy"]["title"] == "test accuracy, %"
-    )
-    assert data(text)["y"]["loss"]["title"] == "test loss"
+    assert data(text)["judge"] == "accuracy"
     text = report(record(tmp_path / "training", gap=None, train_loss=1.0, train_accuracy=0.5).path)
     titles = {name: column["title"] for name, column in data(text)["y"].items()}
     assert (
@@ -188,9 +184,28 @@ def test_values_that_are_missing(tmp_path):
     assert data(text)["judge"] == "loss" and "final loss" in text
 
 
+@pytest.mark.parametrize(
+    ("samples", "accuracy", "loss", "said"),
+    [
+        ("test", "test accuracy, %", "test loss", "on the test samples"),
+        ("train", "training accuracy, %", "loss, f(x)", "on the clients&#39; training samples"),
+        (None, "accuracy, %", "loss, f(x)", ""),
+    ],
+)
+def test_the_folder_says_which_samples_were_measured_on(tmp_path, samples, accuracy, loss, said):
+    folder = record(tmp_path / "judged", gap=None)
+    folder.file("environment.json").write_text(json.dumps({"metric_samples": samples}))
+    text = report(folder.path)
+    assert data(text)["y"]["accuracy"]["title"] == accuracy
+    assert data(text)["y"]["loss"]["title"] == loss
+    assert ("accuracy and loss: " in text) == bool(said) and said in text
+    assert ("Best final training accuracy" in text) == (samples == "train")
+
+
 def test_the_note_stands_beside_every_accuracy(tmp_path):
     folder = record(tmp_path / "judged", gap=None)
-    folder.file("environment.json").write_text('{"note": "JPEG q80"}')
+    about = {"note": "JPEG q80", "metric_samples": "test"}
+    folder.file("environment.json").write_text(json.dumps(about))
     text = report(folder.path)
     assert data(text)["y"]["accuracy"]["title"] == "test accuracy, % (JPEG q80)"
     assert "final accuracy (JPEG q80)" in text and "Data: JPEG q80" in text

@@ -282,3 +282,27 @@ def test_what_is_to_be_said_of_the_data(folder, spec):
     assert folder.note == "JPEG q80"
     folder.file("environment.json").write_text("[")
     assert folder.note == "" and folder.environment == {}
+
+
+@pytest.mark.parametrize("samples", ["train", "test", None])
+def test_a_folder_keeps_what_the_problem_says_of_its_metrics(samples, folder, spec):
+    folder.start(spec, {"metric_samples": samples}, [])
+    assert folder.metric_samples([{"loss": 1.0, "accuracy": 0.5}]) == samples
+
+
+@pytest.mark.parametrize(
+    ("problem", "row", "samples"),
+    [
+        ('name = "images"', {}, "test"),
+        ('name = "images"', {"train_loss": 1.0}, "train"),
+        ('name = "Neural"\npython = "undrift.problems.neural.problem.Neural"', {}, "test"),
+        ('name = "logistic"', {}, "train"),
+        ('name = "Logistic"\npython = "undrift.problems.logistic.Logistic"', {}, "train"),
+        ('name = "Mine"\npython = "__main__.Mine"', {}, None),
+        ('name = "wards"\nfile = "wards.py"', {}, None),
+    ],
+)
+def test_an_older_folder_is_known_by_its_problem(problem, row, samples, folder, spec):
+    folder.start(spec, {}, [])
+    folder.write("spec.toml", f"[problem]\n{problem}\n")
+    assert folder.metric_samples([{"loss": 1.0, "accuracy": 0.5, **row}]) == samples

@@ -104,7 +104,8 @@ def draw(groups: list[Group], plot: Path, y: str | None, window: int, note: str)
     goals = {group.title: group.target for group in drawn}
     rows = {group.title: group.rows for group in drawn}
     settings = {label: one for group in drawn for label, one in group.settings.items()}
-    figure = panels(rows, goals, y=y, smooth=window, note=note, settings=settings)
+    samples = {group.title: group.samples for group in drawn}
+    figure = panels(rows, goals, y=y, smooth=window, note=note, settings=settings, samples=samples)
     try:
         save(figure, plot)
     except OSError as error:
@@ -121,7 +122,11 @@ def shown(group: Group, several: bool) -> str:
     """The table of a group, under the measure that judges it if there are several."""
     head = f"Judged by {group.column}: {group.title}\n\n" if several else ""
     return head + print_summaries(
-        summaries(group), group.target, note=group.note, varied=group.varied
+        summaries(group),
+        group.target,
+        note=group.note,
+        varied=group.varied,
+        samples=group.samples,
     )
 
 

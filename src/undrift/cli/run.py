@@ -334,7 +334,10 @@ def draw(folder: Folder, spec: Spec) -> None:
         column, title = metric(rows), f"{spec.name}: {spec.problem_name}"
         document, smooth = spec.document(), window(spec.smooth, rows)
         goal, shown = aim(document, column), settings(document)
-        figure = panels({title: rows}, goal, smooth=smooth, note=folder.note, settings=shown)
+        samples = {title: folder.metric_samples(rows)}
+        figure = panels(
+            {title: rows}, goal, smooth=smooth, note=folder.note, settings=shown, samples=samples
+        )
         folder.write(f"{column}.png", image(figure))
 
 
@@ -357,7 +360,10 @@ def report(folder: Folder, as_json: bool) -> int:
             }
         )
     else:
-        result(print_summaries(summaries, target, note=folder.note, varied=[seeds]))
+        samples = folder.metric_samples(rows)
+        result(
+            print_summaries(summaries, target, note=folder.note, varied=[seeds], samples=samples)
+        )
         for summary in summaries:
             if summary.note:
                 result(f"\n{summary.label} {summary.note}")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Result = TypeVar("Result")
+Samples = Literal["train", "test"]
+"""Samples that clients train on, or others."""
 Sums = dict[str, "Tensor"]
 """What some clients add to the metrics of all, by name."""
 COLUMNS = (
@@ -236,7 +238,9 @@ class Problem(abc.ABC):
     precision: str | None = None
     """Of matrix products on a GPU, where it can be chosen: f32, tf32 or bf16."""
 
-    own_samples: Literal["train", "test"] = "train"
+    metric_samples: Samples | None = None
+    """Which samples loss and accuracy of :meth:`metrics` are of; ``None`` where nobody said."""
+    own_samples: Samples = "train"
     """Which of its own samples :meth:`client_metrics` judge a client by."""
 
     labelled: bool = False

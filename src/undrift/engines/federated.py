@@ -18,7 +18,7 @@ from torch import Tensor
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.params import BadParameters
-from undrift.core.problem import Constants, Facts, Oracle, Problem, Sums, Unsupported
+from undrift.core.problem import Constants, Facts, Oracle, Problem, Samples, Sums, Unsupported
 from undrift.core.struct import Message
 from undrift.engines.codec import Address, BadFrame, pack
 from undrift.engines.engine import Engine, Tensors
@@ -92,7 +92,12 @@ class Remote(Problem):
     """
 
     def __init__(
-        self, facts: Facts, federation: Federation, digest: str | None, whole: Problem | None = None
+        self,
+        facts: Facts,
+        federation: Federation,
+        digest: str | None,
+        whole: Problem | None = None,
+        samples: Samples | None = None,
     ):
         self.known, self.federation, self.whole = facts, federation, whole
         self.clients, self.dim, self.samples = facts.clients, facts.dim, [*facts.samples]
@@ -104,7 +109,8 @@ class Remote(Problem):
         """What nodes said of their own data at the last model that was measured."""
         if whole is not None:
             self.note, self.class_names = whole.note, whole.class_names
-            self.own_samples = whole.own_samples
+            self.own_samples, samples = whole.own_samples, whole.metric_samples
+        self.metric_samples = samples
 
     def at(self, members: np.ndarray | None = None) -> Oracle:
         self._elsewhere()

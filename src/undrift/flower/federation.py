@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from undrift._files import writing
 from undrift.core.params import values
-from undrift.core.problem import Constants, Facts, Problem, Sums, taken
+from undrift.core.problem import Constants, Facts, Problem, Samples, Sums, taken
 from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.format import dump, parse
 from undrift.engines.options import FederatedOptions
@@ -146,11 +146,13 @@ class FlowerFederation(Correspondence):
             constants=constants,
         )
         self._pooled = bool(said[0]["pooled"])
+        measured_on = [about.get("metric_samples") for about in said]
+        of = next((one for one in get_args(Samples) if measured_on == [one] * len(said)), None)
         found: dict[Objective | None, Problem] = {}
         for entry in spec.entries:
             needs = () if entry.objective is None else entry.objective.needs
             its = dataclasses.replace(facts, remembers="previous" in needs)
-            found[entry.objective] = Remote(its, self, digest.hexdigest())
+            found[entry.objective] = Remote(its, self, digest.hexdigest(), samples=of)
         return found
 
     def _first_point(self) -> Tensor:

@@ -70,6 +70,7 @@ class Worker:
         about |= {"samples": problem.samples[0], "dim": problem.dim, "digest": problem.digest()}
         about |= {"dtype": str(problem.dtype).removeprefix("torch."), "note": problem.note}
         about |= {"remembers": problem.remembers, "differentiates": problem.differentiates}
+        about |= {"metric_samples": problem.metric_samples}
         about |= {"pooled": problem.pooled, "classes": [*problem.class_names]}
         if asked.table.get("constants"):
             constants = problem.constants

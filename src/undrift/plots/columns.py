@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from undrift.core.problem import Samples
+
 SHARES = ("accuracy", "top5", "train_accuracy")
 """Recorded as fractions, shown in percent."""
 LOGARITHMIC = {"gap", "grad_norm", "distance", "drift"}
@@ -31,7 +33,16 @@ TESTED = {
     "accuracy": "test accuracy, %",
     "top5": "test accuracy among five, %",
 }
-"""Replace ``WORDS`` for networks that are measured on test samples."""
+TRAINED = {
+    "accuracy": "training accuracy, %",
+    "top5": "training accuracy among five, %",
+}
+MEASURED_ON: Mapping[Samples | None, Mapping[str, str]] = {
+    "test": TESTED,
+    "train": TRAINED,
+    None: {},
+}
+"""What replaces ``WORDS`` by the samples that were measured on; ``None``: nobody said which."""
 
 
 def metric(rows: Iterable[Mapping[str, object]]) -> str:
@@ -41,23 +52,9 @@ def metric(rows: Iterable[Mapping[str, object]]) -> str:
     return next(known, "loss")
 
 
-def tested(rows: Iterable[Mapping[str, object]]) -> bool:
-    """Whether losses and accuracies are of test samples.
-
-    Those are networks, which record no gradient; without test samples their loss is the training
-    loss.
-    """
-    rows = list(rows)
-    if (judged := metric(rows)) != "loss":
-        return judged == "accuracy"
-    found = [row for row in rows if row.get("loss") is not None]
-    of_training = all(row["loss"] == row.get("train_loss") for row in found)
-    return not of_training and not any("grad_norm" in row for row in rows)
-
-
-def axis(y: str, smooth: int = 1, note: str = "", *, tested: bool = False) -> str:
-    """The title of an axis that shows column ``y``."""
-    words = WORDS | TESTED if tested else WORDS
+def axis(y: str, smooth: int = 1, note: str = "", samples: Samples | None = None) -> str:
+    """The title of an axis that shows column ``y``, measured on these samples."""
+    words = {**WORDS, **MEASURED_ON[samples]}
     if y not in SHARES:
         return words.get(y, y)
     details = [note] if note else []

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from undrift._files import writing
-from undrift.plots.columns import LOGARITHMIC, SHARES, axis, tested
+from undrift.core.problem import Samples
+from undrift.plots.columns import LOGARITHMIC, SHARES, axis
 from undrift.plots.style import finish
 
 if TYPE_CHECKING:
@@ -31,10 +32,12 @@ def curve(
     label: str | None = None,
     ax: Axes | None = None,
     smooth: int = 1,
+    samples: Samples | None = None,
 ) -> Axes:
     """Draw column ``y`` against column ``x``, on a logarithmic axis if it shrinks to zero.
 
-    An accuracy is drawn as the mean of the last ``smooth`` rows.
+    An accuracy is drawn as the mean of the last ``smooth`` rows. ``samples`` are those that loss
+    and accuracy were measured on, where that is known.
     """
     across, up = history[x], drawn(history[y], y, smooth)
     if ax is None:
@@ -44,8 +47,7 @@ def curve(
     ax.plot(across, up, label=label)
     if y in LOGARITHMIC:
         ax.set_yscale("log")
-    last = {name: values[-1] for name, values in history.items() if len(values)}
-    finish(ax, axis(x), axis(y, smooth, tested=tested([last])), zero=False)
+    finish(ax, axis(x), axis(y, smooth, samples=samples), zero=False)
     if label:
         ax.legend(frameon=False, fontsize="small")
     return ax

@@ -145,6 +145,7 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
     """f_i is a convex loss of client i's samples plus (l2/2)|x|^2; ``l2`` defaults to 1/M."""
 
     labelled = True
+    metric_samples = "train"
     held: Ragged
     total: int
     """M, the samples of all clients."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
+from undrift.core.problem import Samples
 from undrift.runs.folder import Row
 from undrift.runs.outcome import Outcome
 
@@ -71,6 +72,8 @@ class Content:
     smooth: int = 1
     note: str = ""
     """Caveat printed next to every accuracy."""
+    samples: Samples | None = None
+    """Which losses and accuracies are of; ``None`` where that is not known, or not of all alike."""
     settings: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
     """By label."""
     varied: Sequence[str] = ()

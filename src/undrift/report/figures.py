@@ -9,7 +9,8 @@ import numpy as np
 
 import undrift.methods  # noqa: F401, fills the registry
 from undrift.core.method import registry
-from undrift.plots.columns import LOGARITHMIC, SHARES, WORDS, axis, metric, tested
+from undrift.core.problem import Samples
+from undrift.plots.columns import LOGARITHMIC, SHARES, WORDS, axis, metric
 from undrift.plots.curves import drawn, image, save
 from undrift.plots.style import Style, finish, legend, line_styles, plain
 from undrift.report.content import Setting
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["image", "panels", "save"]
 NO_SETTINGS: Mapping[str, Setting] = {}
+NOT_SAID: Mapping[str, Samples | None] = {}
 
 
 def panels(
@@ -32,11 +34,13 @@ def panels(
     smooth: int = 1,
     note: str = "",
     settings: Mapping[str, Setting] = NO_SETTINGS,
+    samples: Mapping[str, Samples | None] = NOT_SAID,
 ) -> Figure:
     """A pair of plots for each title and its rows: against rounds, and against vectors sent.
 
     ``y`` is the column to draw, by default the one a table would judge by, which is also what
-    ``target`` is about. Titles may have a target each. ``settings`` are by label.
+    ``target`` is about. Titles may have a target each. ``settings`` are by label;
+    ``samples``, those that losses and accuracies are of, by title.
     """
     from matplotlib.figure import Figure
 
@@ -54,7 +58,7 @@ def panels(
                 level = 100 * goal if column in SHARES else goal
                 ax.axhline(level, color="#bbbbbb", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
             finish(ax, WORDS[x])
-        left.set_ylabel(plain(axis(column, smooth, note, tested=tested(rows))))
+        left.set_ylabel(plain(axis(column, smooth, note, samples.get(title))))
         left.set_title(plain(title), loc="left", fontsize=11, fontweight="bold")
     legend(figure, axes[:, 0])
     return figure

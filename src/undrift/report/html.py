@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from undrift.core.problem import OF_OWN_MODELS
-from undrift.plots.columns import LOGARITHMIC, SHARES, TESTED, WORDS, metric, tested
+from undrift.plots.columns import LOGARITHMIC, MEASURED_ON, SHARES, WORDS, metric
 from undrift.report import pictures, tables
 from undrift.report.clients import about as samples
 from undrift.report.clients import measures
@@ -76,8 +76,10 @@ def page(content: Content) -> str:
         title=title,
         runs=content.runs,
         note=content.note,
-        tiles=tables.tiles(found, column, target),
-        results=tables.results(found, column, target, content.note, content.varied),
+        tiles=tables.tiles(found, column, target, content.samples),
+        results=tables.results(
+            found, column, target, content.note, content.varied, content.samples
+        ),
         differences=_differences(content, column),
         baseline=content.baseline,
         needs=tables.needs(found, column, target),
@@ -137,7 +139,7 @@ def _charts(content: Content, column: str) -> dict[str, object]:
     found, grey = curves(rows), biased({"": rows}, content.settings)
     longest = max((len(curve) for seeds in found.values() for curve in seeds.values()), default=0)
     stride = -(-longest // POINTS) or 1
-    words = MEASURED | TESTED if tested(rows) else MEASURED
+    words = {**MEASURED, **MEASURED_ON[content.samples]}
     return {
         "x": {name: SPENDING[name] for name in axes},
         "y": {

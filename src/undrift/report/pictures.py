@@ -51,6 +51,7 @@ def draw(
             smooth=content.smooth,
             note=content.note,
             settings=content.settings,
+            samples={title: content.samples},
         )
         found["curves"] = image(figure)
     if any(row.get("drift") for row in content.rows):

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from undrift.core.optimisers import registry as optimisers
+from undrift.core.problem import Samples
 from undrift.report.content import About, Content, Partition, Setting
 from undrift.report.summary import aim, metric, window
 from undrift.report.text import count
@@ -73,6 +74,11 @@ class Group:
     @property
     def note(self) -> str:
         return common([run.folder.note for run in self.runs]) or ""
+
+    @property
+    def samples(self) -> Samples | None:
+        """Which losses and accuracies are of, where that is known and all have the same."""
+        return common([run.folder.metric_samples(run.rows) for run in self.runs if run.rows])
 
     @property
     def varied(self) -> list[str]:
@@ -177,6 +183,7 @@ def content(runs: Sequence[Recorded], target: float | None, baseline: str | None
         target=group.target,
         smooth=smoothing(runs),
         note=group.note,
+        samples=group.samples,
         varied=group.varied,
         left_out=[row for run in runs for row in run.left_out],
         settings=group.settings,

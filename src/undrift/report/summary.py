@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
+from undrift.core.problem import Samples
 from undrift.plots.columns import metric
 from undrift.report.text import NONE, percent, plain, prose, size, small, table, whole
 from undrift.runs.differences import RELATIVE, Curve, curves, hit
@@ -28,6 +29,11 @@ COUNTED = ("rounds", "vectors", "gradients")
 """What a terminal has room for; bytes only where they are not in proportion to vectors."""
 UNFINISHED = "unfinished"
 FAR = "mean squared distance of the local models"
+ON: Mapping[Samples | None, str] = {
+    "test": ", on the test samples",
+    "train": ", on the clients' training samples",
+    None: "",
+}
 NO_END = f"{NONE}: a method that diverges, if only with some seed, has no final values"
 NUMBER: dict[str, Callable[[float | None], str]] = {
     "gap": small,
@@ -226,11 +232,12 @@ def print_summaries(
     legend: bool = True,
     note: str = "",
     varied: Sequence[str] = (),
+    samples: Samples | None = None,
 ) -> str:
     """The table of some summaries, and what its columns mean.
 
     ``last`` replaces its last column, ``note`` is printed next to every accuracy, and ``varied``
-    has what seeds vary, in words.
+    has what seeds vary, in words; ``samples`` are those that losses and accuracies are of.
     """
     column = summaries[0].metric if summaries else "gap"
     aimed, judged = target is not None or column == "gap", column == "accuracy"
@@ -273,7 +280,7 @@ def print_summaries(
         meaning.append("bytes: up and down, of all clients together")
     if judged:
         drift = f"; drift: {FAR}" if drifted else ""
-        meaning.append(f"accuracy and loss: at the end, on the test samples{drift}")
+        meaning.append(f"accuracy and loss: at the end{ON[samples]}{drift}")
     if fares:
         what = "accuracy" if judged else "loss"
         meaning.append(

@@ -10,10 +10,11 @@ import undrift.methods  # noqa: F401, fills the registry
 from undrift.core.costs import Costs, costs, placeholder
 from undrift.core.method import Method, registry
 from undrift.core.params import THEORY, BadParameters, hints
+from undrift.core.problem import Samples
 from undrift.report.against import between, remarks, signed
 from undrift.report.content import Setting
 from undrift.report.left_out import by_client, skipped, spans, why
-from undrift.report.summary import NO_END, NUMBER, SPENT, Spread, Summary, goal, spell
+from undrift.report.summary import NO_END, NUMBER, ON, SPENT, Spread, Summary, goal, spell
 from undrift.report.text import NONE, count, duration, percent, plain, size, small, whole
 from undrift.runs.differences import Against, Difference
 from undrift.runs.folder import Row
@@ -89,8 +90,9 @@ def results(
     target: float | None,
     note: str,
     varied: Sequence[str] = (),
+    samples: Samples | None = None,
 ) -> Sheet:
-    """Where each method ended; ``varied`` has what seeds vary, in words."""
+    """Where each method ended, measured on these samples; ``varied`` has what seeds vary."""
     judged = column == "accuracy"
     several = any(s.seeds > 1 for s in summaries)
     extra = [] if column == "loss" else ["loss"]
@@ -102,8 +104,8 @@ def results(
     if any(s.ends.get("drift") for s in summaries):
         extra.append("drift")
         notes.append("drift: mean squared distance of the last local models to the server's")
-    if judged:
-        notes.append("accuracy and loss: on the test samples")
+    if judged and samples is not None:
+        notes.append(f"accuracy and loss: {ON[samples].removeprefix(', ')}")
     notes.append("time: of training, for one seed")
     if any(s.diverged for s in summaries):
         notes.append(NO_END)
@@ -307,13 +309,19 @@ def declared(cls: type[Method], values: Mapping[str, object], steps: int | None)
     return costs(method, steps or 2)
 
 
-def tiles(summaries: Sequence[Summary], column: str, target: float | None) -> list[Tile]:
+def tiles(
+    summaries: Sequence[Summary],
+    column: str,
+    target: float | None,
+    samples: Samples | None = None,
+) -> list[Tile]:
     """The winners."""
     found: list[Tile] = []
     aimed, judged = target is not None or column == "gap", column == "accuracy"
     if judged or not aimed:
         ends = {s.label: s.end(column) for s in summaries}
-        found += _winner(f"Best final {column}", ends, NUMBER[column], max if judged else min)
+        of = "training " if judged and samples == "train" else ""
+        found += _winner(f"Best final {of}{column}", ends, NUMBER[column], max if judged else min)
     if aimed:
         no_break = "e\u2011"  # a hyphen at which no line ends
         until = words(goal(target, column)).replace("e-", no_break)

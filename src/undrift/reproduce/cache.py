@@ -15,7 +15,8 @@ from pathlib import Path, PurePosixPath
 from undrift._files import writing
 from undrift.core.cohort import Sampling
 from undrift.core.params import fields
-from undrift.runs.folder import COMPLETE, BadFolder, Folder, Outcome, Row
+from undrift.core.problem import Samples
+from undrift.runs.folder import COMPLETE, METRIC_SAMPLES, BadFolder, Folder, Outcome, Row
 from undrift.runs.journal import NEEDED
 from undrift.spec.schema import Entry, Settings, Spec
 
@@ -175,7 +176,7 @@ class Kept:
         return [row for row in self.rows if row["round"] <= rounds]
 
 
-def begin(folder: Folder, want: Want, note: str) -> None:
+def begin(folder: Folder, want: Want, note: str, samples: Samples | None) -> None:
     """Lock the run's folder and prepare it for rows; ``Busy`` if another process has locked it."""
     from undrift.runs.environment import environment
 
@@ -187,7 +188,8 @@ def begin(folder: Folder, want: Want, note: str) -> None:
         folder.write("spec.toml", want.alone.toml())
         return
     about = {"date": time.strftime("%Y-%m-%d"), "precision": want.precision, "note": note}
-    known = {name: value for name, value in about.items() if value} | {"key": want.key}
+    known: dict[str, object] = {name: value for name, value in about.items() if value}
+    known |= {METRIC_SAMPLES: samples, "key": want.key}
     folder.start(want.alone, environment(want.spec.device) | known, [])
 
 

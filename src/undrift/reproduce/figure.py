@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from undrift.papers.fedred import rates
-from undrift.plots.columns import LOGARITHMIC, axis, tested
+from undrift.plots.columns import LOGARITHMIC, axis
 from undrift.plots.curves import drawn, grid
 from undrift.plots.style import GREY, Style, finish, fit_titles, legend, line_styles, plain
 from undrift.reproduce.results import Report, Shown
@@ -53,8 +53,9 @@ def curves(report: Report, shown: Sequence[Shown]) -> Figure:
         far = any(_far(s, x) for s in shown)
         if far:
             ax.set_xscale("log", nonpositive="mask")
-        first = [row for kept in panel.runs.values() for run in kept for row in run.until(0)]
-        finish(ax, axis(x), axis(y, item.smooth, notes, tested=tested(first)), zero=not far)
+        runs = (run for kept in panel.runs.values() for run in kept if run.rows)
+        samples = next((run.folder.metric_samples(run.rows) for run in runs), None)
+        finish(ax, axis(x), axis(y, item.smooth, notes, samples), zero=not far)
     legend(figure, axes)
     fit_titles(figure, axes)
     return figure

@@ -151,7 +151,7 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
 
     folder, spec, entry = cache.folder(want.key), want.spec, want.entry
     try:
-        begin(folder, want, problem.note)
+        begin(folder, want, problem.note, problem.metric_samples)
         if cache.serves(want):  # another process has just finished it
             return
         reporter.begin(want)

@@ -9,9 +9,10 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, get_args
 
 from undrift._files import LOCK, hold, release
+from undrift.core.problem import Samples
 from undrift.runs.journal import (
     CHECKPOINTS,
     CLIENTS,
@@ -33,6 +34,7 @@ __all__ = [
     "COMPLETE",
     "ENDED",
     "FILES",
+    "METRIC_SAMPLES",
     "MODELS",
     "PYTHON",
     "BadFolder",
@@ -62,6 +64,8 @@ FILES = {
 MODELS = "models"
 SEALED = "sealed"
 """The key of environment.json that says that every line of the journal has a seal."""
+METRIC_SAMPLES = "metric_samples"
+"""The key of environment.json with what :attr:`Problem.metric_samples` said."""
 PYTHON = "python"
 """The key of [problem] with the class of a problem that only its author's program can build."""
 
@@ -202,6 +206,22 @@ class Folder(Journal):
     def note(self) -> str:
         """Caveat printed next to every accuracy."""
         return str(self.environment.get("note", ""))
+
+    def metric_samples(self, rows: Sequence[Row]) -> Samples | None:
+        """Which samples losses and accuracies are of; ``None`` where that is not known.
+
+        Folders of older versions do not say it. Of these, networks were measured on test samples
+        unless ``rows`` have the training loss as the loss; our other problems have none.
+        """
+        if METRIC_SAMPLES in (about := self.environment):
+            return next((one for one in get_args(Samples) if one == about[METRIC_SAMPLES]), None)
+        problem = self.document().get("problem", {})
+        kind = str(problem.get(PYTHON, ""))
+        if problem.get("name") == "images" or kind.startswith("undrift.problems.neural."):
+            of_training = all(row.get("loss") == row.get("train_loss") for row in rows)
+            return "train" if of_training else "test"
+        ours = kind.startswith("undrift.problems.") or (problem and not kind)
+        return "train" if ours and "file" not in problem else None
 
     @property
     def partition(self) -> Values | None:

@@ -17,7 +17,7 @@ from undrift.runs.events import (
     ignore,
 )
 from undrift.runs.experiment import Experiment, Result
-from undrift.runs.folder import BadFolder, Folder
+from undrift.runs.folder import METRIC_SAMPLES, BadFolder, Folder
 from undrift.runs.followers import meet, shared
 from undrift.runs.jobs import Shared
 from undrift.runs.loggers import Log
@@ -83,6 +83,7 @@ def begin(folder: Folder, experiment: Experiment) -> None:
             chosen.append(f"{task.label}: {set_by_theory} (theory)")
     about = {"note": experiment.note, "spec": experiment.recipe.identity, "data": experiment.data}
     known: dict[str, object] = {key: value for key, value in about.items() if value}
+    known[METRIC_SAMPLES] = experiment.tasks[0].problem.metric_samples
     if experiment.code is not None:
         known["code"] = experiment.code
     folder.start(experiment.recipe, environment(_device(experiment)) | known, chosen)

@@ -119,7 +119,8 @@ class Run:
         from undrift.plots.curves import curve
 
         label = self.label or type(self.method).__name__
-        return curve(self.history, y or metric(self.history.rows), x, label=label, ax=ax)
+        column, samples = y or metric(self.history.rows), self.problem.metric_samples
+        return curve(self.history, column, x, label=label, ax=ax, samples=samples)
 
     def __repr__(self) -> str:
         problem = self.problem

@@ -150,6 +150,7 @@ class Neural(Problem):
             with about("Neural", "train"):
                 found = given.images(images, parts, test)
         self.parts = found.parts
+        self.metric_samples = "train" if found.test is None else "test"
         self.own_samples = "train" if found.test_parts is None else "test"
         self.clients, self.samples = len(self.parts), [len(part) for part in self.parts]
         self.note = getattr(train, "note", "")
