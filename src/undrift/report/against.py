@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from undrift.report.text import NONE, plain, whole
-from undrift.runs.differences import Against, Difference
+from undrift.runs.differences import EQUAL, Against, Difference
 
 
 def signed(value: float | None, column: str) -> str:
@@ -26,7 +26,7 @@ def signed(value: float | None, column: str) -> str:
 def between(found: Difference, column: str) -> str:
     """An interval, as tables show it."""
     if found.low is None or found.high is None:
-        return NONE
+        return f"none: {EQUAL}" if found.reason == EQUAL else NONE
     return f"{signed(found.low, column)} to {signed(found.high, column)}"
 
 
@@ -41,6 +41,10 @@ def remarks(found: Sequence[Against], column: str) -> list[str]:
         notes = [f"{text}, paired, with the 95 % interval of Student's t distribution"]
     else:
         notes = [f"{text}; there is one, so that an interval is not known"]
+    if any(
+        part is not None and part.reason == EQUAL for o in found for part in (o.final, o.rounds)
+    ):
+        notes.append("no interval where all differences are equal: they do not show how seeds vary")
     if any(one.final.mean is None for one in found):
         notes.append(f"no difference in the final {column} unless all of these seeds end with one")
     if any(one.rounds is not None and one.rounds.mean is None for one in found):

@@ -11,6 +11,10 @@ from undrift.runs.journal import Row, key_of
 from undrift.runs.outcome import Outcome, at_end
 
 LEVEL = 0.95
+SINGLE, EQUAL = "one seed", "all are equal"
+"""Why differences have no interval."""
+SAME = 1e-9
+"""Differences that are this much apart, of the largest, are equal up to rounding."""
 RELATIVE = 1e-6
 """Default target, as a fraction of the first gap."""
 
@@ -28,7 +32,11 @@ class Difference:
     method that fails in some seeds."""
     low: float | None = None
     high: float | None = None
-    """The 95 % interval by Student's t; ``None`` of a single seed."""
+    """The 95 % interval by Student's t, where there is one."""
+    reason: str = ""
+    """Why there is a mean without an interval: a single seed, or differences that are all equal,
+    which do not say how much others would vary.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +90,7 @@ def _cells(found: Difference) -> list[str]:
     """A difference and its interval; what is not known is a hyphen."""
     mean = "-" if found.mean is None else f"{found.mean:+.6g}"
     if found.low is None or found.high is None:
-        return [mean, "-"]
+        return [mean, f"none: {EQUAL}" if found.reason == EQUAL else "-"]
     return [mean, f"{found.low:+.6g} to {found.high:+.6g}"]
 
 
@@ -172,17 +180,23 @@ def difference(
 
 
 def interval(apart: Sequence[float]) -> Difference:
-    """The mean of some differences, with a 95 % interval if there are several.
+    """The mean of some differences, with a 95 % interval if there are several that vary.
+
+    Those that differ by rounding alone are equal: accuracies on few samples often are.
 
     >>> found = interval([1.0, 2.0, 3.0])
     >>> found.mean, round(found.high, 4), interval([1.0]).low
     (2.0, 4.4841, None)
+    >>> interval([0.5, 0.5]).reason
+    'all are equal'
     """
     if not apart or not all(map(math.isfinite, apart)):
         return Difference(len(apart))
     mean = fmean(apart)
     if len(apart) == 1:
-        return Difference(1, mean)
+        return Difference(1, mean, reason=SINGLE)
+    if max(apart) - min(apart) <= SAME * max(map(abs, apart)):
+        return Difference(len(apart), mean, reason=EQUAL)
     from scipy.special import stdtrit
 
     half = float(stdtrit(len(apart) - 1, (1 + LEVEL) / 2)) * stdev(apart) / math.sqrt(len(apart))
