@@ -296,14 +296,24 @@ def test_a_program_that_is_killed_continues_when_it_is_run_again(tmp_path):
 
 
 def test_an_unknown_run_is_refused_with_the_runs_there_are(tmp_path):
-    methods = {"a": ud.FedAvg(lr=0.01)}
-    runs = ud.run(methods, "quadratic", rounds=2, seeds=[0, 1], save=tmp_path / "r")
-    for wrong in (lambda: runs["b", 0], lambda: runs["a"], lambda: runs["a", 7]):
-        with pytest.raises(KeyError, match=r"\('a', 0\), \('a', 1\)"):
-            wrong()
+    methods = {"SCAFFOLD": ud.FedAvg(lr=0.01)}
+    setting = {"rounds": 2, "batch": 2, "seeds": [3, 4]}
+    runs = ud.run(methods, "least-squares", **setting, save=tmp_path / "r")
     (tmp_path / "r" / "summary.json").unlink()
-    with pytest.raises(KeyError, match=r"\('a', 0\)"):
-        ud.load(tmp_path / "r").history("b", 0)
+    read = ud.load(tmp_path / "r")
+    for found in (runs.__getitem__, lambda key: read.history(*key)):
+        with pytest.raises(KeyError, match="did you mean SCAFFOLD"):
+            found(("SCAFOLD", 3))
+        with pytest.raises(KeyError, match="only with 3, 4"):
+            found(("SCAFFOLD", 7))
+    for found in (runs.__getitem__, read.history):
+        with pytest.raises(KeyError, match=r"seeds 3, 4: .*\('SCAFFOLD', 3\)"):
+            found("SCAFFOLD")
+
+
+def test_a_run_is_found_without_its_seed_where_there_is_one():
+    runs = ud.run({"a": METHODS[0], "b": METHODS[1]}, "quadratic", rounds=1, seed=5)
+    assert runs["a"] is runs["a", 5] and "b" in runs and list(runs) == [("a", 5), ("b", 5)]
 
 
 @pytest.mark.parametrize(

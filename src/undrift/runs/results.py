@@ -12,6 +12,7 @@ import torch
 
 from undrift.core.faults import Rejection
 from undrift.core.method import Method
+from undrift.core.params import unknown
 from undrift.core.problem import Problem, Unsupported
 from undrift.engines import Engine, Ledger
 from undrift.runs import models
@@ -131,6 +132,8 @@ class Run:
 class Runs(Mapping[Key, Run]):
     """Several runs by (label, seed), in the order they were run in.
 
+    The seed may be left out where a method was run with one.
+
     >>> import undrift as ud
     >>> methods = [ud.FedAvg(lr=0.05), ud.Scaffold(lr=0.05)]
     >>> runs = ud.run(methods, "quadratic", rounds=3, steps=2, seeds=[0, 1])
@@ -143,11 +146,9 @@ class Runs(Mapping[Key, Run]):
         self.folder = folder
         """Where they are kept."""
 
-    def __getitem__(self, key: Key) -> Run:
-        if key not in self._runs:
-            label, seed = key if isinstance(key, tuple) and len(key) == 2 else (key, None)
-            raise KeyError(missing(label, seed, self._runs))
-        return self._runs[key]
+    def __getitem__(self, key: Key | str) -> Run:
+        label, seed = key if isinstance(key, tuple) and len(key) == 2 else (key, None)
+        return self._runs[_only(self._runs, label, seed)]
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._runs)
@@ -296,11 +297,8 @@ class Recorded:
 
 def _of_one(rows: Sequence[Row], label: str, seed: int | None) -> list[Row]:
     """The rows of one method and seed; :class:`KeyError` if there is none, or several."""
-    own = [row for row in rows if row["label"] == label]
-    seeds = sorted({row["seed"] for row in own})
-    if not own or (seed is None and len(seeds) > 1) or (seed is not None and seed not in seeds):
-        raise KeyError(missing(label, seed, map(key_of, rows)))
-    return [row for row in own if seed is None or row["seed"] == seed]
+    key = _only(map(key_of, rows), label, seed)
+    return [row for row in rows if key_of(row) == key]
 
 
 def distrust(remedy: str) -> Code:
@@ -315,11 +313,24 @@ def distrust(remedy: str) -> Code:
     return refuse
 
 
-def missing(label: object, seed: object, keys: Iterable[Key]) -> str:
-    """The complaint that (label, seed) is not one of ``keys``."""
-    wanted = f"{label!r} without a seed" if seed is None else f"{label!r} with seed {seed!r}"
-    known = ", ".join(f"{key!r}" for key in dict.fromkeys(keys))
-    return f"no run, or several, of {wanted}; recorded (label, seed): {known or 'none'}"
+def _only(keys: Iterable[Key], label: object, seed: object) -> Key:
+    """The one of ``keys`` with that label and seed, or the only one with that label.
+
+    :class:`KeyError` if there is none, or several.
+    """
+    known = list(dict.fromkeys(keys))
+    own = [key for key in known if key[0] == label]
+    if not own:
+        raise KeyError(unknown("method", str(label), dict.fromkeys(name for name, _ in known)))
+    if seed is None and len(own) == 1:
+        return own[0]
+    for key in own:
+        if key[1] == seed and seed is not None:
+            return key
+    seeds = ", ".join(str(key[1]) for key in own)
+    if seed is None:
+        raise KeyError(f"{label!r} was run with seeds {seeds}: give one too, as in {own[0]!r}")
+    raise KeyError(f"{label!r} was not run with seed {seed!r}, only with {seeds}")
 
 
 def history(rows: Iterable[Row]) -> History:
