@@ -5,6 +5,7 @@ import sys
 import types
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -89,6 +90,19 @@ def test_runs_as_table_and_picture():
     assert head.split()[:3] == ["method", "seed", "round"] and fedavg.endswith("all rounds run")
     assert [line.get_label() for line in runs.plot().lines] == ["FedAvg", "Scaffold"]
     assert len(runs.records) == 8 and {"label", "seed", "gap"} <= runs.records[0].keys()
+
+
+def test_a_picture_has_a_colour_and_an_entry_per_method_and_whole_rounds():
+    methods = {f"m{k}": ud.FedAvg(lr=0.01 + 0.001 * k) for k in range(4)}
+    runs = ud.run(methods, "least-squares", rounds=2, batch=2, seeds=[0, 1, 2])
+    ax = runs.plot()
+    colours = [line.get_color() for line in ax.lines]
+    assert len(ax.lines) == 12 and len(set(colours)) == 4
+    assert all(len(set(colours[k : k + 3])) == 1 for k in range(0, 12, 3))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == list(methods)
+    assert {line.get_alpha() for line in ax.lines} == {1 / 3**0.5}
+    assert all(tick == int(tick) for tick in ax.get_xticks())
+    plt.close("all")
 
 
 @pytest.mark.parametrize("name", ["pandas", "polars"])

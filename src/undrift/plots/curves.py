@@ -12,7 +12,7 @@ import numpy as np
 from undrift._files import writing
 from undrift.core.problem import Samples
 from undrift.plots.columns import LOGARITHMIC, SHARES, axis
-from undrift.plots.style import finish
+from undrift.plots.style import Style, finish
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,18 +33,24 @@ def curve(
     ax: Axes | None = None,
     smooth: int = 1,
     samples: Samples | None = None,
+    style: Style | None = None,
 ) -> Axes:
     """Draw column ``y`` against column ``x``, on a logarithmic axis if it shrinks to zero.
 
     An accuracy is drawn as the mean of the last ``smooth`` rows. ``samples`` are those that loss
     and accuracy were measured on, where that is known.
     """
+    from matplotlib.ticker import MaxNLocator
+
     across, up = history[x], drawn(history[y], y, smooth)
     if ax is None:
         import matplotlib.pyplot as plt
 
         _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-    ax.plot(across, up, label=label)
+    ax.plot(across, up, label=label, **(style or {}))
+    ticks = ax.xaxis.get_major_locator()
+    if x == "round" and isinstance(ticks, MaxNLocator):
+        ticks.set_params(integer=True)
     if y in LOGARITHMIC:
         ax.set_yscale("log")
     finish(ax, axis(x), axis(y, smooth, samples=samples), zero=False)

@@ -204,11 +204,21 @@ class Runs(Mapping[Key, Run]):
         return Differences(baseline, column, against(rows, outcomes, column, target, baseline))
 
     def plot(self, y: str | None = None, x: str = "round", ax: Axes | None = None) -> Axes:
-        """Draw one column of every run against another, on the same axes."""
-        several = len({seed for _, seed in self}) > 1
-        for (label, seed), run in self.items():
-            titled = dataclasses.replace(run, label=f"{label}, seed {seed}" if several else label)
-            ax = titled.plot(y, x, ax)
+        """Draw one column of every run against another, on the same axes.
+
+        A method has one colour; the more seeds it was run with, the paler their lines.
+        """
+        from undrift.plots.columns import metric
+        from undrift.plots.curves import curve
+        from undrift.plots.style import line_styles
+
+        column, styles = y or metric(self.records), line_styles(label for label, _ in self)
+        for label, style in styles.items():
+            own = [run for (name, _), run in self.items() if name == label and run.same_as is None]
+            style["alpha"] = 1 / len(own) ** 0.5
+            for k, run in enumerate(own):
+                name, samples = None if k else label, run.problem.metric_samples
+                ax = curve(run.history, column, x, name, ax, samples=samples, style=style)
         if ax is None:
             raise ValueError("nothing to draw: no method was run")
         return ax
