@@ -17,7 +17,8 @@ from undrift.cli import main
 from undrift.core import BadParameters
 from undrift.data.images import load_images
 from undrift.runs import events
-from undrift.runs.folder import BadFolder, Folder
+from undrift.runs.folder import MORE_ROUNDS, BadFolder, Folder
+from undrift.runs.gather import AnotherRun
 from undrift.spec.errors import BadSpec
 
 METHODS = [ud.FedAvg(lr=0.02), ud.Scaffold(lr=0.02)]
@@ -323,6 +324,20 @@ def test_an_unknown_run_is_refused_with_the_runs_there_are(tmp_path):
     for found in (runs.__getitem__, read.history):
         with pytest.raises(KeyError, match=r"seeds 3, 4: .*\('SCAFFOLD', 3\)"):
             found("SCAFFOLD")
+
+
+def test_more_rounds_than_a_folder_has_are_run_from_the_start(tmp_path):
+    def go(**more):
+        setting = {"rounds": 1, "save": tmp_path / "r"} | more
+        return ud.run(METHODS[0], "quadratic", **setting)
+
+    go()
+    for more in ({"rounds": 2}, {"rounds": 2, "steps": 3}):
+        with pytest.raises(AnotherRun) as refused:
+            go(**more)
+        assert (MORE_ROUNDS in str(refused.value)) == (len(more) == 1)
+        assert "rounds was 1 and is 2" in refused.value.changed
+    assert go(rounds=2, save=tmp_path / "longer").history.last["round"] == 2
 
 
 def test_a_run_is_found_without_its_seed_where_there_is_one():

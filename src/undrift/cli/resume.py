@@ -60,7 +60,7 @@ def main(args: Namespace) -> int:
         )
         if folder.state(spec) == "other":
             if args.engine:
-                refuse([f"--engine {args.engine}: {'; '.join(folder.differences(spec))}"])
+                refuse([f"--engine {args.engine}: {'; '.join(folder.differences(spec).values())}"])
             raise BadFolder(
                 f"{folder.file('spec.toml')} is from another version of undrift: "
                 "run the spec it came from"

@@ -33,7 +33,7 @@ from undrift.runs.events import (
     Unproven,
     ignore,
 )
-from undrift.runs.folder import FILES, BadFolder, Folder
+from undrift.runs.folder import FILES, MORE_ROUNDS, BadFolder, Folder
 from undrift.runs.loggers import LOGGERS, missing
 from undrift.runs.outcome import ENDS
 from undrift.spec.errors import BadSpec
@@ -157,11 +157,13 @@ def placed(args: Namespace) -> list[Flag]:
 
 def other(spec: Spec, folder: Folder) -> None:
     """Refuse a folder that holds another run."""
-    changed = folder.differences(spec)
+    found = folder.differences(spec)
+    changed = [*found.values()]
     what = f"a run of this spec with other code ({', '.join(spec.sources)})"
     if changed:
         what = f"another spec's run: {'; '.join(changed[:5])}{'; ...' if len(changed) > 5 else ''}"
-    remedy = "Use --overwrite to replace it, or another name: -s name=NAME"
+    more = MORE_ROUNDS if [*found] == ["rounds"] else ""
+    remedy = f"{more}Use --overwrite to replace it, or another name: -s name=NAME"
     refuse([f"{folder.path} holds {what}"], remedy)
 
 

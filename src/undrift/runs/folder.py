@@ -36,6 +36,7 @@ __all__ = [
     "FILES",
     "METRIC_SAMPLES",
     "MODELS",
+    "MORE_ROUNDS",
     "PYTHON",
     "BadFolder",
     "Busy",
@@ -66,6 +67,8 @@ SEALED = "sealed"
 """The key of environment.json that says that every line of the journal has a seal."""
 METRIC_SAMPLES = "metric_samples"
 """The key of environment.json with what :attr:`Problem.metric_samples` said."""
+MORE_ROUNDS = "A run is not continued with other rounds: all of them are run from the start. "
+"""What is said of a folder that holds the same run with other rounds."""
 PYTHON = "python"
 """The key of [problem] with the class of a problem that only its author's program can build."""
 
@@ -174,14 +177,17 @@ class Folder(Journal):
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadFolder(f"{self.file('spec.toml')} cannot be read: {error}") from None
 
-    def differences(self, recipe: Recipe) -> list[str]:
-        """What ``recipe`` changes of the spec that was run, in words; nothing if only code is."""
+    def differences(self, recipe: Recipe) -> dict[str, str]:
+        """What ``recipe`` changes of the spec that was run: dotted key -> in words.
+
+        Empty if only code has changed.
+        """
         before, now = _flat(normal(self.document())), _flat(normal(recipe.document()))
-        return [
-            f"{key} was {before.get(key, 'not set')} and is {now.get(key, 'not set')}"
+        return {
+            key: f"{key} was {before.get(key, 'not set')} and is {now.get(key, 'not set')}"
             for key in dict.fromkeys([*before, *now])
             if before.get(key) != now.get(key) and key != "name"
-        ]
+        }
 
     @property
     def from_python(self) -> str:

@@ -14,7 +14,7 @@ from undrift.runs import loggers as adapters
 from undrift.runs import models
 from undrift.runs.events import Emit, Event, LeftOut, Measured
 from undrift.runs.experiment import Experiment, Result
-from undrift.runs.folder import BadFolder, Folder, Row
+from undrift.runs.folder import MORE_ROUNDS, BadFolder, Folder, Row
 from undrift.runs.followers import follow, meet, shared
 from undrift.runs.journal import Key, key_of
 from undrift.runs.keep import carry_out, compare
@@ -62,10 +62,10 @@ def gather(
         return _recorded(experiment, folder)
     state = folder.state(experiment.recipe)
     if state == "other" and not overwrite:
-        changed = (
-            "; ".join(folder.differences(experiment.recipe)) or "its Python files have changed"
-        )
-        raise AnotherRun(folder.path, changed, "Give another folder, or overwrite=True")
+        found = folder.differences(experiment.recipe)
+        changed = "; ".join(found.values()) or "its Python files have changed"
+        more = MORE_ROUNDS if [*found] == ["rounds"] else ""
+        raise AnotherRun(folder.path, changed, f"{more}Give another folder, or overwrite=True")
     if state == "same" and not overwrite:
         compare(folder, experiment, emit)
         folder.tidy()
