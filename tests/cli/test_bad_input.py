@@ -304,3 +304,20 @@ def test_letters_that_the_output_cannot_hold(place, monkeypatch, capfd):
     assert main(["tables"]) == 0
     narrow.flush()
     assert b"\\u03c4" in narrow.buffer.getvalue()
+
+
+def test_a_file_of_runs_that_is_not_there_is_bad_input(answer):
+    code, err = answer("reproduce", "--unpack", "nosuch.zip", "--out", "kept")
+    assert code == 2 and "nosuch.zip" in err and not Path("kept").exists()
+
+
+def test_a_node_without_a_key_and_a_folder_in_use_are_bad_input(answer, place):
+    pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
+    code, err = answer("join", "--superlink", "10.0.0.5:8000", "--part", "0")
+    assert code == 2 and "--key FILE" in err
+    waiting = Folder(place / "runs" / "mine")
+    (waiting.path / "nodes").mkdir(parents=True)
+    waiting.lock()
+    code, err = answer("federate", "spec.toml", "--local", "2")
+    waiting.close()
+    assert code == 2 and "in use" in err

@@ -306,3 +306,8 @@ def test_an_older_folder_is_known_by_its_problem(problem, row, samples, folder, 
     folder.start(spec, {}, [])
     folder.write("spec.toml", f"[problem]\n{problem}\n")
     assert folder.metric_samples([{"loss": 1.0, "accuracy": 0.5, **row}]) == samples
+
+
+def test_a_federation_that_ended_before_its_run_began_is_not_in_the_way(folder, spec):
+    (folder.path / "superlink").mkdir(parents=True)
+    assert folder.state(spec) == "new"

@@ -251,7 +251,8 @@ def test_conditions_of_a_method_are_complaints_too():
         '"FedAvg"\nlr = 0.01', '"FedRecu"\nlr = 0.01'
     )
     assert complaints(text) == [
-        "s.toml:3: FedRecu needs the same number of local steps on every client"
+        "s.toml:3: FedRecu needs the same number of local steps on every client: give one number "
+        "as steps"
     ]
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from undrift.cli.output import FAILED, OK, refuse, say
 from undrift.cli.parser import Parser, natural
-from undrift.cli.run import add_changes, add_options, executes, other, perform, refusing, report
+from undrift.cli.run import (
+    add_changes,
+    add_options,
+    executes,
+    other,
+    perform,
+    refusing,
+    report,
+    writable,
+)
 from undrift.core.params import hints
 from undrift.runs.folder import Folder
 from undrift.spec.overrides import Flag
@@ -72,7 +81,12 @@ def main(args: Namespace) -> int:
         spec = load(args.spec, flags, lambda files: executes(place, files))
         if "clients" not in hints(type(spec.problem)):
             name = spec.problem_name
-            refuse([f"{name} has no parameter clients, which a federation tells it: add one"])
+            text = f"{name} has no parameter clients, which a federation tells it: add one"
+            remedy = (
+                "Each node then builds the whole problem and has a part of it: join --part NUMBER. "
+                "For nodes that read data of their own: docs/flower-app.md"
+            )
+            refuse([text], remedy)
         if args.local is not None and args.local != spec.problem.clients:
             spec = load(
                 args.spec,
@@ -102,6 +116,9 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
 
     if spec.target is not None:
         say(GAP)
+    writable(folder.path)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.lock()
     try:
         with ExitStack() as stack:
             address, link = where(args), None
@@ -123,6 +140,10 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     except NoFederation as error:
         say(str(error))
         return FAILED
+    finally:
+        folder.close()
+        with suppress(OSError):  # unless there is something in it
+            folder.path.rmdir()
 
 
 def where(args: Namespace) -> Address:

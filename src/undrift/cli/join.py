@@ -67,6 +67,9 @@ def main(args: Namespace) -> int:
         refuse([f"--part {args.part} is not allowed: a whole number from 0"])
     try:
         address = tls(checked(args.superlink), args.key, args.ca)
+    except NoFederation as error:
+        refuse([error])
+    try:
         place = Place(
             data=args.data and args.data.resolve(),
             part=args.part,

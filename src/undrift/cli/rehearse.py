@@ -50,7 +50,10 @@ def takes(experiment: Experiment) -> str:
     states = "none"
     if needs.states:
         of_one = needs.vectors * needs.model
-        vectors, clients = count(needs.vectors, "vector"), count(needs.states // of_one, "client")
+        held = needs.states // of_one
+        vectors, clients = count(needs.vectors, "vector"), count(held, "client")
+        if held < problem.clients:
+            clients = f"{held} of {count(problem.clients, 'client')}, those of this process,"
         place = where(needs.place, problem.device)
         free = f" ({size(needs.free)} free)" if needs.free is not None else ""
         states = (

@@ -86,6 +86,8 @@ def main(args: Namespace) -> int:
                 "See: undrift reproduce --list",
             )
         if args.unpack:
+            if not args.unpack.is_file():
+                refuse([f"--unpack {args.unpack}: there is no such file"])
             say(f"{count(cache.unpack(args.unpack), 'run')} taken in from {args.unpack}")
         code = run(chosen, cache, options, args) if chosen else OK
         if args.pack and args.worker is None:

@@ -252,7 +252,7 @@ class Method(Exchange):
         if isinstance(steps, int):
             return reasons
         if self.equal_steps and len(set(steps)) > 1:
-            text = "needs the same number of local steps on every client"
+            text = "needs the same number of local steps on every client: give one number as steps"
             reasons.append(Refusal("steps", f"{name} {text}"))
         if len(steps) != clients:
             text = f"{len(steps)} numbers of local steps were given for {clients} clients"

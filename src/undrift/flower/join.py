@@ -136,7 +136,10 @@ class Joined:
             return f"it was killed or broke off (exit code {self._supernode.code})"
         words = " ".join(words.partition("For more information")[0].lstrip(" :").split())[:300]
         if UNKNOWN in words:
-            words += " (its key is not registered, or it was killed less than a minute ago)"
+            words += (
+                " (its key is not registered, the SuperLink is not ready yet, or this node was "
+                "killed less than a minute ago)"
+            )
         return words
 
     def _prepare(self) -> dict[str, str]:

@@ -63,6 +63,8 @@ FILES = {
     "report.html": "all of it for a browser, by undrift report",
 }
 MODELS = "models"
+FEDERATION = ("nodes", "superlink")
+"""Folders in it where federate keeps the processes that it starts, before a run begins."""
 SEALED = "sealed"
 """The key of environment.json that says that every line of the journal has a seal."""
 METRIC_SAMPLES = "metric_samples"
@@ -145,8 +147,8 @@ class Folder(Journal):
         if before != data:
             raise BadFolder(
                 f"{self.path} holds this run on other data: their digest was {str(before)[:12]} "
-                f"and is {data[:12]}. Put those data back, or run it anew: undrift run SPEC "
-                "--overwrite, or -s name=NAME"
+                f"and is {data[:12]}. Put those data back, or run it anew: in another folder (-s "
+                "name=NAME), or in place of this run (--overwrite; in Python, overwrite=True)"
             )
         return True
 
@@ -321,7 +323,8 @@ class Folder(Journal):
 
     def _strangers(self, recipe: Recipe) -> bool:
         """Whether it holds more than what :meth:`start` leaves when it is cut short."""
-        ours = {"environment.json", LOCK, *(Path(name).parts[0] for name in recipe.sources)}
+        sources = (Path(name).parts[0] for name in recipe.sources)
+        ours = {"environment.json", LOCK, *FEDERATION, *sources}
         return any(file.name not in ours and file.suffix != ".part" for file in self.path.iterdir())
 
     def _tidy(self) -> None:

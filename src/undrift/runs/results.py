@@ -13,7 +13,7 @@ import torch
 from undrift.core.faults import Rejection
 from undrift.core.method import Method
 from undrift.core.params import unknown
-from undrift.core.problem import Problem, Unsupported
+from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Unsupported
 from undrift.engines import Engine, Ledger
 from undrift.runs import models
 from undrift.runs.clients import PerClient, at_model
@@ -126,7 +126,11 @@ class Run:
     def __repr__(self) -> str:
         problem = self.problem
         where = f"{type(problem).__name__} with {problem.clients} clients, dim {problem.dim}"
-        return f"Run({self.method} on {where}: {self.status}; {self.history.ending(SPENT)})"
+        of_clients = (name for name in self.history if name.startswith((OF_CLIENTS, OF_OWN_MODELS)))
+        hidden = {*SPENT, *of_clients}
+        if 0 < len(problem.class_names) <= 5:
+            hidden.add("top5")  # always 1
+        return f"Run({self.method} on {where}: {self.status}; {self.history.ending(hidden)})"
 
 
 class Runs(Mapping[Key, Run]):
