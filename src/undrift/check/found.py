@@ -13,8 +13,9 @@ from undrift.check import battery, networks, objectives, problems
 from undrift.check.battery import Result
 from undrift.core.problem import Problem
 from undrift.problems.by_file import OBJECTIVE, OF_IMAGES, own_problem
+from undrift.spec.errors import BadFile
 from undrift.spec.functions import Call, Maker, Unfit, parameters
-from undrift.spec.plugins import BadFile, Plugin
+from undrift.spec.plugins import Plugin
 
 
 class Checked(NamedTuple):

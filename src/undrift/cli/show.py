@@ -21,9 +21,10 @@ from undrift.objectives import find as find_objective
 from undrift.objectives.base import registry as losses
 from undrift.problems.by_file import OBJECTIVE, OF_IMAGES
 from undrift.report.text import prose, table
+from undrift.spec.errors import BadFile
 from undrift.spec.functions import Unfit
 from undrift.spec.functions import parameters as parameters_of
-from undrift.spec.plugins import BadFile, execute
+from undrift.spec.plugins import execute
 
 NEEDS = {
     "global": "the model local training starts from",

@@ -19,7 +19,7 @@ from undrift.core.faults import Rejection
 from undrift.runs.environment import deterministic
 from undrift.runs.events import Event, Message, to_json
 from undrift.runs.experiment import make
-from undrift.runs.folder import Folder, Outcome, Row
+from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 from undrift.spec.reader import load
 
 
@@ -110,7 +110,10 @@ def work(channel: Channel) -> None:
     relay = Relay(Path(start["folder"]), channel)
     store = start["store"]  # the folder may have been made with another one
     flags = [] if store == "auto" else [f"engine.store={store}"]
-    experiment = make(load(relay.file("spec.toml"), flags))
+    spec = load(relay.file("spec.toml"), flags)
+    if relay.environment.get("spec", spec.identity) != spec.identity:  # as by a module left there
+        raise BadFolder(f"{', '.join(spec.sources)} in {relay.path} are not what this run has")
+    experiment = make(spec)
     while (order := channel.orders.get()) is not None:
         label, seed = order["run"]
         relay.rounds = {name: {(label, seed): rounds} for name, rounds in order["rounds"].items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from undrift.spec.lines import Keys, line_of
 
@@ -39,6 +40,14 @@ class BadSpec(ValueError):
         different = {(c.place, c.text): c for c in reversed([*complaints])}  # the first of equals
         self.complaints = sorted(reversed(different.values()), key=lambda c: c.place.line or 0)
         super().__init__("\n".join(map(str, self.complaints)))
+
+
+class BadFile(ValueError):
+    """A file that cannot be used: ``file``, ``line`` where it is known, and ``text``."""
+
+    def __init__(self, file: Path, text: str, line: int | None = None):
+        self.file, self.text, self.line = file, text, line
+        super().__init__(f"{file}{'' if line is None else f':{line}'}: {text}")
 
 
 class Origin:

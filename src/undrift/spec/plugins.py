@@ -16,18 +16,12 @@ from undrift.core.params import hints
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.problems.named import registry as problems
+from undrift.spec.beside import beside, importable, refuse_late
+from undrift.spec.errors import BadFile
 from undrift.spec.functions import Maker
 
 OWN = "undrift_own_"
 """What the names of modules begin with that are users' files."""
-
-
-class BadFile(ValueError):
-    """A file that cannot be used: ``file``, ``line`` where it is known, and ``text``."""
-
-    def __init__(self, file: Path, text: str, line: int | None = None):
-        self.file, self.text, self.line = file, text, line
-        super().__init__(f"{file}{'' if line is None else f':{line}'}: {text}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +43,15 @@ def execute(file: Path) -> Plugin:
     spec = importlib.util.spec_from_file_location(f"{OWN}{file.stem}", whole)
     if spec is None or spec.loader is None:
         raise BadFile(file, "not a Python file")
+    refuse_late(file)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look up annotations
     registries: list[dict[str, Any]] = [registry, losses, problems]
     before, bytecode = [dict(known) for known in registries], sys.dont_write_bytecode
     sys.dont_write_bytecode = True  # the user's folder stays as it is
     try:
-        spec.loader.exec_module(module)
+        with importable(beside(whole)):
+            spec.loader.exec_module(module)
         own = {k: v for k, v in vars(module).items() if _stands_in(v, module)}
         classes = [cls for cls in own.values() if isinstance(cls, type)]
         found = [cls for cls in classes if issubclass(cls, Method) and not cls.abstract]

@@ -17,6 +17,7 @@ from undrift.engines.named import registry as engines
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.problems.named import Named, registry
+from undrift.spec.beside import sources
 from undrift.spec.document import parsed, read
 from undrift.spec.errors import BadSpec, Complaints, Origin
 from undrift.spec.lines import Keys
@@ -130,9 +131,9 @@ class Reader:
         entries = tuple(entry for entry in found if entry)
         own = own_tables(self.document) if self.own else {}
         files = sorted({table["file"] for table in own.values()})
-        sources = {file: (self.folder / file).read_bytes() for file in files}
         given["problem_file"] = own.get(("problem",), {}).get("file")
-        return Spec(**settings, **given, entries=entries, sources=sources, origin=self.origin)
+        code = sources(self.folder, files)
+        return Spec(**settings, **given, entries=entries, sources=code, origin=self.origin)
 
     # The top.
 

@@ -12,7 +12,8 @@ from undrift.core.method import Method
 from undrift.core.params import fold, not_allowed, unknown
 from undrift.objectives import Objective
 from undrift.spec import plugins
-from undrift.spec.errors import BadSpec, Complaints, Origin
+from undrift.spec.beside import beside, importable
+from undrift.spec.errors import BadFile, BadSpec, Complaints, Origin
 from undrift.spec.functions import Maker
 from undrift.spec.lines import Keys
 from undrift.spec.overrides import tables
@@ -53,24 +54,36 @@ def load_files(calls: Mapping[Keys, Values], origin: Origin, folder: Path) -> Ow
     """Execute the files of users, and find in them what the spec names."""
     own, complaints = Own(), Complaints(origin)
     execute = cache(plugins.execute)
-    for path, table in calls.items():
-        try:
-            found = execute(folder / table["file"])
-        except plugins.BadFile as error:
-            complaints.add((*path, "file"), str(error))
-            continue
-        kind = str(path[0] if len(path) == 2 else path[-1])  # ("method", i), or what a key says
-        if kind == "method":
-            _choose(own.methods, found.methods, kind, path, table, complaints)
-        elif kind == "objective":
-            _choose(own.objectives, found.objectives, kind, path, table, complaints)
-            if path in own.objectives:
-                own.objectives[path].file = table["file"]
-        else:
-            _choose(own.makers, found.makers.values(), kind, path, table, complaints)
+    with importable(_modules(calls, folder, complaints)):  # once for all files
+        for path, table in calls.items():
+            try:
+                found = execute(folder / table["file"])
+            except BadFile as error:
+                complaints.add((*path, "file"), str(error))
+                continue
+            kind = str(path[0] if len(path) == 2 else path[-1])  # ("method", i), or what a key says
+            if kind == "method":
+                _choose(own.methods, found.methods, kind, path, table, complaints)
+            elif kind == "objective":
+                _choose(own.objectives, found.objectives, kind, path, table, complaints)
+                if path in own.objectives:
+                    own.objectives[path].file = table["file"]
+            else:
+                _choose(own.makers, found.makers.values(), kind, path, table, complaints)
     if complaints.found:
         raise BadSpec(complaints.found)
     return own
+
+
+def _modules(calls: Mapping[Keys, Values], folder: Path, complaints: Complaints) -> dict[str, Path]:
+    """The modules that the files import from beside them; complains about two of one name."""
+    found = dict[str, Path]()
+    for path, table in calls.items():
+        for name, place in beside((folder / table["file"]).absolute()).items():
+            if (other := found.setdefault(name, place)) != place:
+                text = f"{table['file']} imports {place}, another file {other}: rename one of them"
+                complaints.add((*path, "file"), text)
+    return found
 
 
 Found = TypeVar("Found", bound=Callable[..., object])
