@@ -80,6 +80,22 @@ def test_one_problem_with_a_file(place, old, new, where, words):
     assert found.startswith(f"s.toml:{where}: ") and words in found
 
 
+@pytest.mark.parametrize(
+    ("kind", "allowed", "others"),
+    [("method", "Mine", "points, Net"), ("problem", "points, Net", "Mine")],
+)
+def test_a_name_that_the_file_lacks_is_told_with_those_it_has(place, kind, allowed, others):
+    (place / "mine.py").write_text(MINE + "\ndef points(): ...\nclass Net: ...\n")
+    table = '[problem]\nfile = "mine.py"\nname = "xyz"\n[[method]]\nname = "FedAvg"\nlr = 0.1\n'
+    wanted = {
+        "problem": 'name = "a"\nrounds = 1\n' + table,
+        "method": OWN.replace('mine"\nlr', 'xyz"\nlr'),
+    }
+    (place / "s.toml").write_text(wanted[kind])
+    (found,) = wrong()
+    assert found.endswith(f"allowed: {allowed}; other names in the file: {others}")
+
+
 def test_a_file_that_fails_is_told_with_its_line(place):
     (place / "mine.py").write_text("x = 1\ny = undefined\n")
     assert wrong() == ["s.toml:11: mine.py:2: NameError: name 'undefined' is not defined"]

@@ -34,6 +34,11 @@ class Plugin:
     makers: dict[str, Maker]
     """Its functions and other classes by their names."""
 
+    @property
+    def names(self) -> list[str]:
+        """Of all that it defines."""
+        return [*(cls.__name__ for cls in (*self.methods, *self.objectives)), *self.makers]
+
 
 def execute(file: Path) -> Plugin:
     """Execute a file, as any module is, and return what it defines."""

@@ -63,13 +63,13 @@ def load_files(calls: Mapping[Keys, Values], origin: Origin, folder: Path) -> Ow
                 continue
             kind = str(path[0] if len(path) == 2 else path[-1])  # ("method", i), or what a key says
             if kind == "method":
-                _choose(own.methods, found.methods, kind, path, table, complaints)
+                _choose(own.methods, found.methods, found, kind, path, table, complaints)
             elif kind == "objective":
-                _choose(own.objectives, found.objectives, kind, path, table, complaints)
+                _choose(own.objectives, found.objectives, found, kind, path, table, complaints)
                 if path in own.objectives:
                     own.objectives[path].file = table["file"]
             else:
-                _choose(own.makers, found.makers.values(), kind, path, table, complaints)
+                _choose(own.makers, found.makers.values(), found, kind, path, table, complaints)
     if complaints.found:
         raise BadSpec(complaints.found)
     return own
@@ -92,6 +92,7 @@ Found = TypeVar("Found", bound=Callable[..., object])
 def _choose(
     own: dict[Keys, Found],
     found: Iterable[Found],
+    plugin: plugins.Plugin,
     kind: str,
     path: Keys,
     table: Values,
@@ -104,6 +105,8 @@ def _choose(
         return
     names = [one.__name__ for one in known.values()]
     text = unknown(f"{kind} of {table['file']}", table["name"], names)
+    if others := [name for name in plugin.names if name not in names]:
+        text += f"; other names in the file: {', '.join(others)}"
     complaints.add((*path, "name"), text)
 
 
