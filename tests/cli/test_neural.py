@@ -155,7 +155,7 @@ def test_curves_of_loss_and_drift(net, capsys, monkeypatch):
         assert main(["compare", "net", "--plot", "x.png", *words]) == 0
         assert drawn[-1].axes[0].get_ylabel() == label and drawn[-1].axes[0].get_yscale() == scale
     capsys.readouterr()
-    measured = "accuracy, top5, loss, train_accuracy, train_loss, drift"
+    measured = "accuracy, top5, loss, train_accuracy, train_top5, train_loss, drift"
     for words, text in (
         (["--y", "gap"], f"--y gap: was not measured in these runs; there are {measured}"),
         (["--target", "80"], "at most 1"),

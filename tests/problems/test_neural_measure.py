@@ -49,9 +49,8 @@ def test_on_training_samples_each_client_counts_alike():
         for part in map(torch.from_numpy, PARTS)
     ]
     want = np.mean(clients, axis=0)
-    assert problem.metrics(x) == pytest.approx(
-        plain.metrics(x) | {"train_loss": want[0], "train_accuracy": want[1]}, rel=1e-12
-    )
+    named = dict(zip(("train_loss", "train_accuracy", "train_top5"), want, strict=True))
+    assert problem.metrics(x) == pytest.approx(plain.metrics(x) | named, rel=1e-12)
     pooled = scores(
         problem, x, *(a[np.concatenate(PARTS)] for a in (DIGITS.images, DIGITS.labels))
     ).mean(0)
@@ -76,6 +75,7 @@ def test_training_can_be_asked_for_by_name():
     assert set(problem.metrics(problem.start())) - set(plain.metrics(plain.start())) == {
         "train_loss",
         "train_accuracy",
+        "train_top5",
     }
 
 

@@ -31,6 +31,7 @@ COLUMNS = (
     "top5",
     "loss",
     "train_accuracy",
+    "train_top5",
     "train_loss",
     "drift",
     "grad_norm",

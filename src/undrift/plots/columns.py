@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from undrift.core.problem import Samples
 
-SHARES = ("accuracy", "top5", "train_accuracy")
+SHARES = ("accuracy", "top5", "train_accuracy", "train_top5")
 """Recorded as fractions, shown in percent."""
 LOGARITHMIC = {"gap", "grad_norm", "distance", "drift"}
 """Shrink to zero, so they are drawn on a logarithmic axis."""
@@ -22,6 +22,7 @@ WORDS = {
     "top5": "accuracy among five, %",
     "train_loss": "training loss",
     "train_accuracy": "training accuracy, %",
+    "train_top5": "training accuracy among five, %",
     "drift": "mean squared distance of the local models",
     "bytes_up": "bytes uploaded",
     "gradients": "gradients, all clients",

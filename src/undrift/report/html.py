@@ -30,6 +30,7 @@ MEASURED = {
     "loss": "loss, f(x)",
     "train_loss": "training loss",
     "train_accuracy": "training accuracy, %",
+    "train_top5": "training accuracy among five, %",
     "grad_norm": "gradient, ‖∇f(x)‖",
     "distance": "distance, ‖x − x*‖",
     "drift": "drift, mean squared distance",

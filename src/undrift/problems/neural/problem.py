@@ -373,7 +373,7 @@ class Neural(Problem):
         found = judge.means(sums["test"]) if "test" in sums else {}
         if self.training:
             known = judge.means(sums["train"])
-            found |= {OF_TRAINING + name: v for name, v in known.items() if name != "top5"}
+            found |= {OF_TRAINING + name: v for name, v in known.items()}
             found = {"loss": known["loss"], **found}
         return found
 
