@@ -91,10 +91,10 @@ def show_file(file: Path, as_json: bool) -> int:
         result_json([*map(known, classes), *functions])
         return OK
     for shown in classes:
-        show(shown)
+        show(shown, file)
         result("")
     for name, cls in makers.items():
-        result(f"{name}: {title(cls)}\n")
+        result(f"{name} in {file}: {title(cls)}\n")
         parameters(explained(cls), theory=False)
         result("")
     return OK
@@ -105,8 +105,19 @@ def title(cls: type) -> str:
     return (cls.__doc__ or "").strip().partition("\n")[0]
 
 
-def show(cls: type[Method] | type[Objective]) -> None:
-    result(f"{cls.__name__}: {cls.title}\n{cls.paper}")
+def heading(cls: type[Method] | type[Objective], file: Path | None) -> str:
+    """The name, the title and the paper; of a class in a user's file not those that it inherits."""
+    if file is None:
+        return f"{cls.__name__}: {cls.title}\n{cls.paper}"
+    own = vars(cls)
+    title = f": {cls.title}" if "title" in own else f", derived from {cls.__bases__[0].__name__}"
+    paper = f"\n{cls.paper}" if "paper" in own else ""
+    return f"{cls.__name__} in {file}{title}{paper}"
+
+
+def show(cls: type[Method] | type[Objective], file: Path | None = None) -> None:
+    """Print all that is known of a method or an objective, which a user's ``file`` may define."""
+    result(heading(cls, file))
     if issubclass(cls, Method) and cls.provisional:
         result(f"Provisional: {cls.provisional}")
     result(f"\n{readable(update(cls))}\n")
@@ -123,7 +134,7 @@ def show(cls: type[Method] | type[Objective]) -> None:
         titled("Use", f'objective = "{cls.__name__}" in a spec whose problem is images')
     if text := reference(cls):
         titled("Reference", text)
-    result(f"\nSource       {cls.__module__}\n\n{inspect.getsource(cls).rstrip()}")
+    result(f"\nSource       {file or cls.__module__}\n\n{inspect.getsource(cls).rstrip()}")
 
 
 def titled(title: str, text: str) -> None:
