@@ -323,6 +323,9 @@ class Problem(abc.ABC):
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         """The same problem in another precision or on another device."""
 
+    def refuse_overflow(self) -> None:
+        """Raise ``ValueError`` where data are finite, but not in the precision of the run."""
+
     def among(self, clients: int, total: int) -> Self:
         """A problem of one client as it is among so many, who hold ``total`` samples together."""
         return self

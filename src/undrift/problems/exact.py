@@ -105,6 +105,25 @@ def moderate(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
+def narrowed(
+    name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device, by_client: bool = False
+) -> Tensor:
+    """``tensor`` in the precision of a run and on its device, refused unless it stays finite.
+
+    Where its rows are sorted ``by_client``, their numbers are not those that the user knows.
+    """
+    found = tensor.to(dtype).to(device)
+    if dtype == tensor.dtype or not found.numel() or all(map(torch.isfinite, found.aminmax())):
+        return found
+    place = [*np.unravel_index(int(tensor.abs().argmax()), tuple(tensor.shape))]
+    where = ", ".join(map(str, [":", *place[1:]] if by_client else place))
+    raise ValueError(
+        f"{name}[{where}] holds {float(tensor.abs().max()):.3g}, which is infinite in "
+        f"{str(dtype).removeprefix('torch.')}, the precision of this run: scale {name}, or use "
+        "dtype float64"
+    )
+
+
 def pick(tensor: Tensor, members: np.ndarray) -> Tensor:
     """Rows of a tensor: a view where they are consecutive, else a copy."""
     first, last = int(members[0]), int(members[-1])

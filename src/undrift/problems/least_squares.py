@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from undrift.problems.digest import digest
-from undrift.problems.exact import Values, exact, pick, weights
+from undrift.problems.exact import Values, exact, narrowed, pick, weights
 from undrift.problems.quadratic_form import Dense, QuadraticForm, QuadraticOracle
 from undrift.problems.ragged import Ragged
 from undrift.problems.spectra import Matrix, numpy
@@ -54,9 +54,13 @@ class LeastSquares(QuadraticForm):
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
-        self._A, self._b, self._q = (part.to(device, dtype) for part in (self.A, self.b, self.q))
+        self._A = narrowed("A", self.A, dtype, device)
+        self._b = narrowed("b", self.b, dtype, device)
+        self._q = narrowed("A'b", self.q, dtype, device)
         rows, columns = self.A.shape[1:]
-        self._gram = torch.bmm(self.A.mT, self.A).to(device, dtype) if columns <= rows else None
+        self._gram: Tensor | None = None
+        if columns <= rows:
+            self._gram = narrowed("A'A", torch.bmm(self.A.mT, self.A), dtype, device)
 
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
         sample = Rows(members, self._A, self._b)

@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 
 from undrift._threads import each
 from undrift.problems.digest import digest
-from undrift.problems.exact import Values, exact, pick
+from undrift.problems.exact import Values, exact, narrowed, pick
 from undrift.problems.ragged import Ragged
 from undrift.problems.regression import Measured, Pooled, Regression, RegressionOracle, Regularised
 from undrift.problems.spectra import largest_eigenvalue
@@ -103,7 +103,7 @@ class Logistic(Regression[Block]):
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
         self._exact = self.rows.to(self.precise)
-        self._rows = self._exact.to(dtype).to(device)
+        self._rows = narrowed("features", self._exact, dtype, device, by_client=True)
 
     def _oracle(self, members: np.ndarray) -> LogisticOracle:
         return LogisticOracle(self._rows, self._exact, self.held[members], self.weight, self.l2)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from undrift.problems.digest import digest
-from undrift.problems.exact import Values, exact, weights
+from undrift.problems.exact import Values, exact, narrowed, weights
 from undrift.problems.quadratic_form import Dense, Diagonal, QuadraticForm, QuadraticOracle
 from undrift.problems.ragged import Ragged
 from undrift.problems.spectra import Matrix, numpy
@@ -83,8 +83,10 @@ class Quadratic(QuadraticForm):
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
-        self._H, self._q = self.H.to(device, dtype), self.q.to(device, dtype)
-        self._components = tuple(part.to(device, dtype) for part in self.components)
+        named = zip(("A", "q"), self.components, strict=False)  # there may be none
+        self._components = tuple(narrowed(name, part, dtype, device) for name, part in named)
+        self._H = narrowed("A", self.H, dtype, device)
+        self._q = narrowed("q", self.q, dtype, device)
 
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
         sample = Components(members, *self._components) if self._components else None

@@ -16,7 +16,7 @@ from torch import Tensor
 from undrift._threads import evenly
 from undrift.core.problem import Oracle
 from undrift.problems.digest import digest
-from undrift.problems.exact import Values, exact, moderate, pick, weights
+from undrift.problems.exact import Values, exact, moderate, narrowed, pick, weights
 from undrift.problems.products import by_numpy, times_transposed
 from undrift.problems.ragged import Ragged, relabelled
 from undrift.problems.regression import Measured, Pooled, Regression, RegressionOracle, Regularised
@@ -50,9 +50,8 @@ class Table(NamedTuple):
     classes: int
     l2: float
 
-    def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Table:
-        rows = self.rows.to(device, dtype or self.rows.dtype)
-        return self._replace(rows=rows, labels=self.labels.to(device))
+    def to(self, device: torch.device) -> Table:
+        return self._replace(rows=self.rows.to(device), labels=self.labels.to(device))
 
     def hot(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
         """Labels ``[C, m]`` as zeros and ones ``[C, classes, m]``."""
@@ -160,7 +159,9 @@ class Softmax(Regression[Block]):
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
         self._exact, kept = self.table.to(self.precise), self.table.rows.dtype
-        self._table = self._exact.to(device, kept if dtype == torch.float64 else dtype)
+        kept = kept if dtype == torch.float64 else dtype
+        rows = narrowed("features", self._exact.rows, kept, device, by_client=True)
+        self._table = self._exact.to(device)._replace(rows=rows)
 
     def _oracle(self, members: np.ndarray) -> SoftmaxOracle:
         return SoftmaxOracle(self._table, self._exact, self.held[members], self.dtype)

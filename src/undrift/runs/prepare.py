@@ -94,7 +94,9 @@ def placed(problem: Problem, dtype: str | None, device: str | torch.device) -> P
     """``problem`` in a precision and place; itself, with all it has recorded, if it is there."""
     kind = problem.dtype if dtype is None else getattr(torch, dtype)
     wanted = kind, torch.device(device)
-    return problem if (problem.dtype, problem.device) == wanted else problem.to(*wanted)
+    there = problem if (problem.dtype, problem.device) == wanted else problem.to(*wanted)
+    there.refuse_overflow()
+    return there
 
 
 def resolve(

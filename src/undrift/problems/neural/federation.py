@@ -14,7 +14,7 @@ from torch.utils.data import Subset
 from undrift.core.params import BadParameters, about, not_allowed
 from undrift.data.partition import hold_out
 from undrift.problems.neural.given import as_table, is_empty
-from undrift.problems.neural.table import UNFINITE, Held, Read, Rows, Table, cat, unfinite
+from undrift.problems.neural.table import Held, Read, Rows, Table, cat, too_large, unfinite
 from undrift.problems.ragged import positions
 
 
@@ -27,11 +27,19 @@ class Federation(NamedTuple):
     test: Table | None
     test_parts: list[np.ndarray] | None
     """Of its test samples; ``None`` where those are nobody's."""
+    apart: bool = False
+    """Whether the clients' training samples were given apart, each with numbers of its own."""
 
-    def to(self, device: torch.device) -> Federation:
-        train = self.train.to(device)
-        test = train if self.test is self.train else self.test and self.test.to(device)
+    def to(self, dtype: torch.dtype, device: torch.device) -> Federation:
+        train = self.train.to(dtype, device)
+        test = train if self.test is self.train else self.test and self.test.to(dtype, device)
         return self._replace(train=train, test=test)
+
+    def refuse_overflow(self, dtype: torch.dtype) -> None:
+        """Refuse numbers that are infinite in ``dtype``; raises :class:`BadParameters`."""
+        refuse_unfinite("train", self.train, self.parts, self.apart, dtype)
+        if self.test is not None and self.test is not self.train:
+            refuse_unfinite("test", self.test, self.test_parts, True, dtype)
 
 
 def federation(train: object, parts: Sequence[ArrayLike] | None, test: object) -> Federation:
@@ -59,7 +67,7 @@ def federation(train: object, parts: Sequence[ArrayLike] | None, test: object) -
             held = positions(parts, len(table))
     refuse_unfinite("train", table, held, apart=isinstance(train, list))
     with about("Neural", "test"):
-        return _with_test(table, held, test)
+        return _with_test(table, held, test)._replace(apart=isinstance(train, list))
 
 
 def _with_test(table: Table, parts: list[np.ndarray], test: object) -> Federation:
@@ -115,23 +123,27 @@ def _held_out(table: Table, parts: list[np.ndarray], share: float) -> Federation
 
 
 def refuse_unfinite(
-    field: str, table: Table, parts: Sequence[np.ndarray] | None, apart: bool = False
+    field: str,
+    table: Table,
+    parts: Sequence[np.ndarray] | None,
+    apart: bool = False,
+    dtype: torch.dtype = torch.float64,
 ) -> None:
-    """Refuse NaN and infinite numbers among samples in memory.
+    """Refuse NaN and numbers that are infinite in ``dtype`` among samples in memory.
 
     A sample is called by its number in the table, or, where the clients' data were given
     ``apart``, by that in the data of its client.
     """
     for name, v in table.rows.tensors() if isinstance(table, Held) else ():
-        if (number := unfinite(v)) is None:
+        if (number := unfinite(v, dtype)) is None:
             continue
-        of = ""
+        why, of = too_large(name, v[number], dtype), ""
         for client, part in enumerate(parts or ()):
             if len(places := np.flatnonzero(part == number)):
                 of, number = f" of client {client}", int(places[0]) if apart else number
                 break
         kind = "test sample" if field == "test" else "sample"
-        text = f"{kind} {number}{of}: {UNFINITE.format(name)}"
+        text = f"{kind} {number}{of}: {why}"
         raise BadParameters("Neural", {field: text})
 
 

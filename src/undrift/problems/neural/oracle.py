@@ -86,7 +86,7 @@ class Placed:
         there = dataclasses.replace(
             self,
             network=self.network.to(dtype, device),
-            samples=self.samples.to(device),
+            samples=self.samples.to(dtype, device),
             dtype=dtype,
             device=device,
             captured={},

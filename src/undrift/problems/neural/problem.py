@@ -194,6 +194,9 @@ class Neural(Problem):
         twin._settle()
         return twin
 
+    def refuse_overflow(self) -> None:
+        self.placed.samples.refuse_overflow(self.dtype)
+
     def _settle(self) -> None:
         """Follow where it was placed."""
         placed = self.placed

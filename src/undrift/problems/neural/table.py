@@ -92,7 +92,8 @@ class Table(abc.ABC):
         """Some samples, on the device of the run."""
 
     @abc.abstractmethod
-    def to(self, device: torch.device) -> Self: ...
+    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
+        """On the device of a run; the numbers become ``dtype`` as they are used."""
 
 
 class Held(Table):
@@ -112,7 +113,7 @@ class Held(Table):
             return Rows(self.x.index_select(0, numbers), self.y.index_select(0, numbers))
         return self.rows.mapped(lambda v: v.index_select(0, numbers))
 
-    def to(self, device: torch.device) -> Self:
+    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         return type(self)(self.rows.mapped(lambda v: v.to(device)))
 
 
@@ -126,6 +127,7 @@ class Read(Table):
     called: Callable[[int], str]
     """What a sample is called, by its number."""
     y: Fields | None = None
+    dtype: torch.dtype = torch.float32
     device: torch.device = CPU
 
     held = False
@@ -137,25 +139,34 @@ class Read(Table):
         numbers = numbers.cpu()
         rows = self.read(numbers)
         for name, v in rows.tensors():
-            if (wrong := unfinite(v)) is not None:
-                raise ValueError(f"{self.called(int(numbers[wrong]))}: {UNFINITE.format(name)}")
+            if (wrong := unfinite(v, self.dtype)) is not None:
+                text = too_large(name, v[wrong], self.dtype)
+                raise ValueError(f"{self.called(int(numbers[wrong]))}: {text}")
         return rows.mapped(lambda v: v.to(self.device))
 
-    def to(self, device: torch.device) -> Self:
-        return dataclasses.replace(self, device=device)
+    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
+        return dataclasses.replace(self, dtype=dtype, device=device)
 
 
-UNFINITE = "its {} hold numbers that are not finite; remove it or replace them"
-
-
-def unfinite(v: Tensor) -> int | None:
-    """The first row with a number that is not finite."""
+def unfinite(v: Tensor, dtype: torch.dtype) -> int | None:
+    """The first row with a number that is not finite in ``dtype``."""
     if not v.is_floating_point() or not v.numel():
         return None
-    low, high = v.aminmax()
-    if bool(low.isfinite()) and bool(high.isfinite()):
+    most = torch.finfo(dtype).max
+    if all(-most <= float(end) <= most for end in v.aminmax()):
         return None
-    return next(k for k in range(len(v)) if not bool(v[k].isfinite().all()))
+    return next(k for k in range(len(v)) if not float(v[k].abs().max()) <= most)
+
+
+def too_large(name: str, row: Tensor, dtype: torch.dtype) -> str:
+    """The complaint about a sample that :func:`unfinite` found."""
+    if not bool(row.isfinite().all()):
+        return f"its {name} hold numbers that are not finite; remove it or replace them"
+    largest, kind = float(row.abs().max()), str(dtype).removeprefix("torch.")
+    return (
+        f"its {name} hold {largest:.3g}, which is infinite in {kind}, the precision of this run: "
+        "scale them, or use dtype float64"
+    )
 
 
 def cat(pieces: Sequence[Rows]) -> Rows:

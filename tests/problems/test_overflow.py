@@ -1,0 +1,105 @@
+"""Numbers that float64 has and float32 does not."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import undrift as ud
+from undrift.core.params import BadParameters
+
+HUGE = 1e39
+FLOAT32 = torch.float32, torch.device("cpu")
+
+
+def with_huge(*shape, at):
+    values = np.random.default_rng(0).normal(size=shape)
+    values[at] = HUGE
+    return values
+
+
+def regression():
+    return ud.problems.LeastSquares(with_huge(2, 5, 3, at=(1, 4, 2)), np.ones((2, 5)))
+
+
+def classes(kind):
+    signs = np.array([1.0, -1.0] * 5) if kind is ud.problems.Logistic else np.arange(10) % 2
+    return kind(with_huge(10, 3, at=(7, 2)), signs, [np.arange(5), np.arange(5, 10)])
+
+
+@pytest.mark.parametrize(
+    ("problem", "place"),
+    [
+        (regression, "A[1, 4, 2]"),
+        (
+            lambda: ud.problems.LeastSquares(np.ones((2, 2, 3)), with_huge(2, 2, at=(0, 1))),
+            "b[0, 1]",
+        ),
+        (
+            lambda: ud.problems.Quadratic(with_huge(2, 3, at=(0, 0)) ** 2, np.ones((2, 3))),
+            "A[0, 0]",
+        ),
+        (lambda: classes(ud.problems.Logistic), "features[:, 2]"),
+        (lambda: classes(ud.problems.Softmax), "features[:, 2]"),
+    ],
+)
+def test_a_convex_problem_refuses_them_in_float32_alone(problem, place):
+    made = problem()
+    with pytest.raises(ValueError) as caught:
+        made.to(*FLOAT32)
+    assert str(caught.value).startswith(f"{place} holds 1e+")
+    assert made.to(torch.float64, torch.device("cpu")).dtype == torch.float64
+
+
+def neural(inputs, targets, **more):
+    return ud.Neural(nn.Linear(3, 1), (inputs, targets), loss=nn.MSELoss(), **more)
+
+
+PARTS = [[0, 2], [1, 3]]
+
+
+@pytest.mark.parametrize("field", ["inputs", "targets"])
+def test_a_network_refuses_them_as_it_is_run(field):
+    data = {"inputs": np.ones((4, 3)), "targets": np.ones((4, 1))}
+    data[field][3, 0] = -HUGE
+    problem = neural(**data, parts=PARTS)
+    with pytest.raises(BadParameters) as caught:
+        ud.run(ud.FedAvg(lr=0.1), problem, rounds=1)
+    assert [*caught.value.problems] == ["train"]
+    assert caught.value.problems["train"].startswith(
+        f"sample 3 of client 1: its {field} hold 1e+39"
+    )
+    assert ud.run(ud.FedAvg(lr=1e-90), problem, rounds=1, dtype="float64").status
+
+
+def test_samples_of_clients_apart_and_of_tests_have_their_own_numbers():
+    fine, huge = torch.ones(2, 3).double(), torch.from_numpy(with_huge(2, 3, at=(1, 0)))
+    targets = torch.ones(2, 1).double()
+    apart = ud.Neural(nn.Linear(3, 1), [(fine, targets), (huge, targets)], loss=nn.MSELoss())
+    tested = neural(fine, targets, parts=[[0], [1]], test=(huge, targets))
+    for problem, field, start in (
+        (apart, "train", "sample 1 of client 1:"),
+        (tested, "test", "test sample 1:"),
+    ):
+        with pytest.raises(BadParameters) as caught:
+            problem.refuse_overflow()
+        assert caught.value.problems[field].startswith(start)
+
+
+class Stored(torch.utils.data.Dataset):
+    def __init__(self, inputs):
+        self.inputs = inputs
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, k):
+        return self.inputs[k], self.inputs[k, :1] * 0
+
+
+def test_samples_that_are_read_are_judged_as_they_are_read():
+    stored = Stored(torch.from_numpy(with_huge(4, 3, at=(3, 1))))
+    problem = ud.Neural(nn.Linear(3, 1), stored, PARTS, loss=nn.MSELoss())
+    with pytest.raises(ValueError, match="infinite in float32"):
+        ud.run(ud.FedAvg(lr=0.1), problem, rounds=1)
+    assert ud.run(ud.FedAvg(lr=1e-90), problem, rounds=1, dtype="float64").status
