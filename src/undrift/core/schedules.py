@@ -144,8 +144,15 @@ class Step(Schedule):
 class Listed(Schedule):
     """The factor of every round, one by one.
 
+    A warm-up takes the place of the first factors; the others stay with their rounds.
+
+    >>> listed = Listed(factors=[1.0, 0.9, 0.8, 0.7], warmup=2)
+    >>> [round(listed(k), 2) for k in range(5)]
+    [0.33, 0.67, 0.8, 0.7, 0.7]
+
     Args:
-        factors: those of the rounds 0, 1, ...; the last one holds from there on.
+        factors: those of the rounds 0, 1, ... with the warm-up counted; the last one holds from
+            there on.
     """
 
     name = "listed"
