@@ -92,15 +92,17 @@ def test_a_round_that_needs_everybody_is_skipped_at_its_start(name, kind):
 
 @pytest.mark.parametrize("name", FULL)
 def test_skipped_rounds_are_no_rounds_to_a_method(name):
-    """Where nothing is drawn, a run with skipped rounds is the run without them, bit for bit."""
+    """Where nothing is drawn, a run with skipped rounds is the run without them, bit for bit.
+
+    Where something is, another round has other coins.
+    """
     method = example(registry[name], PROBLEM.constants)
     decay = 0.9 if hasattr(method, "lr") else 1.0
     plain = ran(Simulate, method, rounds=5, decay=decay)
-    if plain.streams.used:
-        pytest.skip("the coins of another round differ")
     bad = {"kind": "drop-after", "clients": [BAD], "until": 3}
     delayed = ran(Simulate, method, rounds=8, decay=decay, faults=[bad])
-    assert delayed.ledger.skipped == 3 and same(plain, delayed)
+    assert delayed.ledger.skipped == 3
+    assert plain.streams.used or same(plain, delayed)
 
 
 @pytest.mark.parametrize("name", [*PARTIAL[::4], *FULL[::4]])
