@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
+from undrift.core.params import BadParameters
 from undrift.data.tables import load
+from undrift.problems.named.regressions import LogisticRegression
+from undrift.problems.own import own
 
 TEXT = b"2 1:0.5 3:-1\n1 2:4\n2 1:1e-3 # a comment\n"
 FEATURES = [[0.5, 0, -1], [0, 4, 0], [1e-3, 0, 0]]
@@ -101,6 +104,27 @@ def test_two_labels_exactly(tmp_path, text, count):
     (tmp_path / "toy").write_bytes(text)
     with pytest.raises(ValueError, match=f"toy has {count} different labels"):
         load("toy", tmp_path)
+
+
+@pytest.mark.parametrize(("labels", "sign"), [([1, 2], -1.0), ([2, 1], -1.0), ([0, 1], 1.0)])
+def test_a_file_of_one_label_says_which_by_name(tmp_path, labels, sign):
+    (tmp_path / "toy").write_bytes(b"1 1:1\n1 1:2\n")
+    assert load("toy", tmp_path, labels).labels.tolist() == [sign, sign]
+    kind = LogisticRegression(data="toy", folder=str(tmp_path), labels=labels)
+    alone = own(kind, None, [2, 3])
+    assert alone.clients == 1 and alone.rows[:2].tolist() == [[-sign], [-2 * sign]]
+
+
+def test_labels_that_do_not_fit_are_refused(tmp_path):
+    (tmp_path / "toy").write_bytes(b"1 1:1\n3 1:2\n")
+    with pytest.raises(ValueError, match="label 3"):
+        load("toy", tmp_path, [0, 1])
+    with pytest.raises(ValueError, match="breast-cancer"):
+        load("breast-cancer", labels=[0, 1])
+    for wrong in ([1], [1, 1], [0, 1, 2]):
+        with pytest.raises(BadParameters) as caught:
+            LogisticRegression(labels=wrong)
+        assert [*caught.value.problems] == ["labels"]
 
 
 def test_values_must_be_finite(tmp_path):

@@ -71,7 +71,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "start_seed": 1,
     },
 }
-ELSEWHERE = {"images": {"data", "augment", "precision", "training"}}
+ELSEWHERE = {"images": {"data", "augment", "precision", "training"}, "logistic": {"labels"}}
 
 
 def test_listing_needs_neither_torch_nor_numpy():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -32,20 +32,27 @@ class Table:
     name: str
 
 
-def load(name: str, folder: str | Path | None = None) -> Table:
+def load(
+    name: str, folder: str | Path | None = None, labels: Sequence[float] | None = None
+) -> Table:
     """A set of scikit-learn, else an svmlight file in ``folder`` (default: ``$UNDRIFT_DATA``).
+
+    The smaller of the file's two labels becomes -1, the larger +1. With ``labels``, which says what
+    they are, the file may have one of them only.
 
     >>> load("breast-cancer").features.shape
     (569, 30)
     """
     if name in _BUNDLED:
+        if labels is not None:
+            raise ValueError(f"labels are those of svmlight files: leave them out for {name}")
         return Table(*_BUNDLED[name](), name)
     if not (folder or os.environ.get(FOLDER)):
         complaint = unknown("data set", name, _BUNDLED)
         raise BadData(f"{complaint}; for others name a folder, or set {FOLDER} to one")
     root = existing_folder(folder)
     if path := _find(name, root):
-        return Table(*_read(path), name)
+        return Table(*_read(path, labels), name)
     complaint = unknown("data set", name, [*_names(root), *_BUNDLED])
     raise BadData(f"{complaint}; looked in {' and '.join(map(str, _places(root)))}")
 
@@ -88,14 +95,20 @@ def _find(name: str, folder: Path) -> Path | None:
     return next((path for path in tried if path.is_file()), None)
 
 
-def _read(path: Path) -> Arrays:
-    """Dense features and labels in {-1, +1}; the smaller of the file's two labels becomes -1."""
+def _read(path: Path, labels: Sequence[float] | None) -> Arrays:
+    """Dense features and labels in {-1, +1}."""
     with reading(path), unpacking(path) as file:
         features, raw = datasets.load_svmlight_file(_Lines(path, file), dtype=np.float64)
     kinds = np.unique(raw)
-    if len(kinds) != 2:
+    if labels is not None:
+        if len(strange := np.setdiff1d(kinds, labels)):
+            raise ValueError(f"{path} has the label {strange[0]:g}, which is not one of {labels}")
+        kinds = np.sort(labels)
+    elif len(kinds) != 2:
+        one = "; where the other one is elsewhere, name both: labels = [-1, 1]"
         raise ValueError(
             f"{path} has {len(kinds)} different labels; logistic regression here needs exactly two"
+            f"{one if len(kinds) == 1 else ''}"
         )
     if not np.isfinite(features.data).all():
         raise ValueError(f"{path} holds features that are not finite numbers; remove those rows")

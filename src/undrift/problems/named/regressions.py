@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from undrift.core.params import Count, Natural, NonNegative, Positive
+from undrift.core.params import Count, Natural, NonNegative, Positive, Rule
 from undrift.problems.named.base import Named
 from undrift.problems.named.split import Split, split, whole
 
@@ -18,12 +18,19 @@ if TYPE_CHECKING:
     from undrift.problems.softmax import Softmax
 
 
+Pair = Annotated[
+    list[float], Rule("a list of two different numbers", lambda two: len(two) == 2 == len({*two}))
+]
+
+
 class LogisticRegression(Named):
     """Logistic regression on a data set that is split among the clients.
 
     Args:
         data: a set that is embedded, such as breast-cancer, or an svmlight file in the folder.
         folder: the folder of data sets; left out: $UNDRIFT_DATA.
+        labels: the two labels of an svmlight file, where it may have only one of them, as at a
+            client of a federation; left out: the two that it has.
         partition: how the samples are split among the clients.
         beta: concentration of the Dirichlet partitions: smaller is more uneven.
         shards: pieces per client of the samples sorted by label, where they are split by-label.
@@ -36,6 +43,7 @@ class LogisticRegression(Named):
 
     data: str = "breast-cancer"
     folder: str | None = None
+    labels: Pair | None = None
     clients: Count = 10
     partition: Split = "dirichlet"
     beta: Positive = 1.0
@@ -47,7 +55,7 @@ class LogisticRegression(Named):
         from undrift.data.tables import load
         from undrift.problems.logistic import Logistic
 
-        table = load(self.data, self.folder)
+        table = load(self.data, self.folder, self.labels)
         how = self.partition, self.beta, self.shards
         parts = split(table.labels, self.clients, *how, self.seed)
         return Logistic(table.features, table.labels, parts, self.l2)
