@@ -20,6 +20,7 @@ from undrift.methods.fedavg import FedAvg
 from undrift.runs import events, jobs, loggers
 from undrift.runs.experiment import make
 from undrift.runs.folder import Folder
+from undrift.runs.journal import NEEDED
 from undrift.runs.keep import carry_out
 from undrift.spec.reader import load, parse
 
@@ -202,7 +203,7 @@ def test_a_process_ends_with_the_one_that_started_it_in_the_middle_of_a_round(tm
     inbox = SimpleQueue()
     worker = jobs.Worker({**start, "deterministic": False}, inbox)
     try:
-        worker.send({"run": ["Mine", 3], "left": [], "rejected": [], "apart": []})
+        worker.send({"run": ["Mine", 3], "rounds": {name: [] for name in NEEDED}})
         while (message := inbox.get(timeout=60)[1]).get("event") != "Measured":
             if "wait" in message:
                 worker.send({"done": True})
