@@ -12,14 +12,14 @@ from undrift.cli import main
 from undrift.papers.fedred import rates
 from undrift.problems import build
 from undrift.reproduce import grid as search
-from undrift.reproduce import items, measured
+from undrift.reproduce import items, measured, results
 from undrift.reproduce.cache import Cache
 from undrift.reproduce.items import Column, item
 from undrift.reproduce.page import text
 from undrift.reproduce.perform import Options, perform, plan, wants
 from undrift.reproduce.readouts import readout
 from undrift.reproduce.results import Report, collect
-from undrift.reproduce.verdict import NOT, ORDER, REPRODUCED
+from undrift.reproduce.verdict import NOT, ORDER, REPRODUCED, judge
 from undrift.theory import fedcet
 
 from .test_cache import After, Silent
@@ -192,6 +192,35 @@ def test_savings_are_of_what_is_spent():
         column = Column("saving", of="gap", to=0.1, than="GD", spent=spent)
         assert readout(column, mine, True, theirs) == pytest.approx(saving)
         assert column.title.startswith(spent.removesuffix("s"))
+
+
+def test_a_saving_over_a_run_that_is_not_over_is_not_known():
+    """It may yet reach the target; one that is over and has not is saved without end."""
+    mine = [{"round": k, "gap": 0.5**k, "vectors": 4 * k} for k in range(6)]
+    theirs = [{"round": k, "gap": 1.0, "vectors": 2 * k} for k in range(3)]
+    column = Column("saving", of="gap", to=0.1, than="GD")
+    assert readout(column, mine, True, theirs, False) is None
+    assert readout(column, mine, True, theirs, True) == math.inf
+    assert readout(column, mine, True) is None
+    reached = [*theirs, {"round": 3, "gap": 0.1, "vectors": 6}]
+    assert readout(column, mine, True, reached, False) == pytest.approx(6 / 16)
+
+
+def test_what_a_run_is_held_against_has_rounds_of_its_own():
+    """GD has 3 of 250 rounds, so what DANE saves is not known; after 3 of 3 it is."""
+
+    def kept(rows):
+        return SimpleNamespace(last=rows[-1]["round"], final=False, until=lambda rounds: rows)
+
+    runs = {
+        "GD": [kept([{"round": k, "gap": 1.0, "vectors": k} for k in range(4)])],
+        "DANE": [kept([{"round": k, "gap": 0.1**k, "vectors": k} for k in range(6)])],
+    }
+    column = Column("saving", of="gap", to=0.1, than="GD", printed={"DANE": 20})
+    for rounds, ours in ((250, None), (3, math.inf)):
+        cells = results.cells(column, runs, {"GD": rounds, "DANE": 5})
+        assert cells["DANE"].ours == ours
+        assert judge(column, cells).numbers == (ours is not None)
 
 
 def test_the_factors_of_fedcet_are_those_of_gradient_descent():

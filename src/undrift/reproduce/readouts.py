@@ -13,11 +13,14 @@ from undrift.runs.folder import Row
 Rows = Sequence[Row]
 
 
-def readout(column: Column, rows: Rows, whole: bool, other: Rows = ()) -> float | None:
+def readout(
+    column: Column, rows: Rows, whole: bool, other: Rows = (), other_whole: bool = False
+) -> float | None:
     """The number of one run.
 
     Infinite if a target was never reached, ``None`` while the run is too short to tell. ``whole``
-    means that the run is over, ``other`` is the run of the method ``column.than``.
+    means that the run is over; ``other`` is the run of the method ``column.than``, and
+    ``other_whole`` that this one is.
     """
     curve = smoothed(rows, column.of, column.smooth)
     value: float | None = None
@@ -48,9 +51,8 @@ def readout(column: Column, rows: Rows, whole: bool, other: Rows = ()) -> float 
             return _slope(rows, curve)
         case "saving":
             mine = _until(column, rows, curve, whole, column.spent)
-            theirs = _until(
-                column, other, smoothed(other, column.of, column.smooth), bool(other), column.spent
-            )
+            curve = smoothed(other, column.of, column.smooth)
+            theirs = _until(column, other, curve, other_whole, column.spent)
             return theirs / mine if mine and theirs and math.isfinite(mine) else None
     if value is None or not math.isfinite(value):
         return None

@@ -27,6 +27,7 @@ from undrift.reproduce.verdict import (
     cell,
     judge,
 )
+from undrift.runs.folder import Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +169,7 @@ def _shown(item: Item, panel: Panel, options: Options, cache: Cache) -> Shown:
         wanted = best(wanted, cache)
     runs = {want.entry.label: _seeds(want, cache) for want in wanted if item.runs}
     rounds = {want.entry.label: want.entry.rounds for want in wanted}
-    columns = [(column, _cells(column, runs, rounds)) for column in panel.column]
+    columns = [(column, cells(column, runs, rounds)) for column in panel.column]
     shown = Shown(panel, rounds, runs, columns, wanted, tried=settings)
     if shown.empty and missing(wanted[0].spec):
         absent = f"{shown.data} is not there; undrift data fetch gets it"
@@ -182,16 +183,21 @@ def _seeds(want: Want, cache: Cache) -> list[Kept]:
     return [kept for kept in takewhile(lambda kept: kept is not None, found) if kept]
 
 
-def _cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -> dict[str, Cell]:
-    others = runs.get(column.than or "", [])
+def cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -> dict[str, Cell]:
+    """A column of one panel, by the runs and the rounds of the paper of each label."""
+    than = column.than or ""
+    others = runs.get(than, [])
 
     def whole(label: str, kept: Kept) -> bool:
         return kept.final or kept.last >= rounds[label]
 
+    def run(label: str, kept: Kept) -> tuple[list[Row], bool]:
+        return kept.until(rounds[label]), whole(label, kept)
+
     def values(label: str, seeds: list[Kept]) -> Iterator[float | None]:
         for k, kept in enumerate(seeds):
-            other = others[k].rows if k < len(others) else ()
-            yield readout(column, kept.until(rounds[label]), whole(label, kept), other)
+            other = run(than, others[k]) if k < len(others) else ()
+            yield readout(column, *run(label, kept), *other)
 
     return {
         label: cell(
