@@ -19,7 +19,7 @@ from undrift.reproduce.page import text
 from undrift.reproduce.perform import Options, perform, plan, wants
 from undrift.reproduce.readouts import readout
 from undrift.reproduce.results import Report, collect
-from undrift.reproduce.verdict import NOT, ORDER, REPRODUCED, judge
+from undrift.reproduce.verdict import NOT, NOTHING, ORDER, REPRODUCED, judge
 from undrift.theory import fedcet
 
 from .test_cache import After, Silent
@@ -210,7 +210,10 @@ def test_what_a_run_is_held_against_has_rounds_of_its_own():
     """GD has 3 of 250 rounds, so what DANE saves is not known; after 3 of 3 it is."""
 
     def kept(rows):
-        return SimpleNamespace(last=rows[-1]["round"], final=False, until=lambda rounds: rows)
+        last = rows[-1]["round"]
+        return SimpleNamespace(
+            last=last, over=lambda rounds: last >= rounds, until=lambda rounds: rows
+        )
 
     runs = {
         "GD": [kept([{"round": k, "gap": 1.0, "vectors": k} for k in range(4)])],
@@ -233,6 +236,15 @@ def test_the_factors_of_fedcet_are_those_of_gradient_descent():
     lr = fedcet.search(2, 1.5, 2)
     assert spec.entries[0].method.lr == pytest.approx(lr, rel=1e-5)
     assert spec.entries[0].method.c == pytest.approx(fedcet.weight(2, lr), rel=1e-5)
+
+
+def test_a_few_rounds_of_extra_say_nothing_of_divergence(tmp_path):
+    it, cache = item("fedrecu/extra"), Cache(tmp_path)
+    panel = next(panel for panel in it.panel if panel.name == "tau12")
+    go(cache, wants(it, panel, Options(rounds=3)))
+    assert collect(it, Options(), cache).verdict == NOTHING
+    go(cache, wants(it, panel, Options()))
+    assert collect(it, Options(), cache).judgement.ordered == 1
 
 
 # Measured rates.

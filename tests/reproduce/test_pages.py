@@ -77,6 +77,17 @@ def test_a_part_of_an_item(papers, tmp_path, capsys):
     assert ended.value.code == 2 and "FedProx" in capsys.readouterr().err
 
 
+def test_runs_shorter_than_the_papers_are_a_part(papers, tmp_path, capsys):
+    """Even if they have every number that is judged."""
+    file = papers / "toy" / "figure-1.toml"
+    text = file.read_text().replace('read = "final"', 'read = "at"\nat = 20')
+    file.write_text(text.replace('printed = { FedAvg = "-", SCAFFOLD = 20 }', ""))
+    for more, verdict in ((["--rounds", "30"], "reproduced, in part"), ([], "reproduced")):
+        assert main(["reproduce", "toy", "--out", str(tmp_path), "--json", *more]) == 0
+        (numbers,) = json.loads(capsys.readouterr().out)
+        assert numbers["ordered"] == [1, 1] and numbers["verdict"] == verdict
+
+
 def test_a_page_tells_what_is_late_and_what_did_not_train(papers, tmp_path, capsys):
     file = papers / "toy" / "figure-1.toml"
     late = "printed = { FedAvg = 2, SCAFFOLD = 20 }"

@@ -34,6 +34,7 @@ def test_a_run_that_is_too_short_says_nothing():
     assert readout(Column("at", at=1000), ROWS, False) is None
     assert readout(Column("rounds", to=0.9), ROWS, False) is None
     assert readout(Column("rounds", to=0.6), ROWS, False) == 20
+    assert readout(Column("slope", of="gap"), ROWS, False) is None
 
 
 def test_a_run_that_ended_early_stays_where_it_was():
@@ -132,6 +133,13 @@ def test_claims_without_numbers():
     assert verdict({}, ours | {"C": 4.5}, first="B", ties=True) == Judgement(
         ordered=1, pairs=2, stated=2
     )
+
+
+def test_a_claim_may_have_a_value_between_the_two():
+    """One diverges and the other does not: above 1, and below."""
+    for ours, ordered in (((1.2, 0.9), 1), ((0.9, 0.8), 0), ((1.2, 1.1), 0), ((0.9, 1.2), 0)):
+        found = verdict({}, dict(zip("AB", ours, strict=True)), above={"A": ["B"]}, between=1.0)
+        assert (found.ordered, found.pairs) == (ordered, 1)
 
 
 def test_what_was_not_run_is_counted_too():

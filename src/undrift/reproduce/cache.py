@@ -106,13 +106,13 @@ class Cache:
         kept = [Kept(folder) for folder in folders if folder.path.is_dir()]
         return max(
             (k for k in kept if k.rows),
-            key=lambda k: (k.final or k.last >= want.rounds, k.last),
+            key=lambda k: (k.over(want.rounds), k.last),
             default=None,
         )
 
     def serves(self, want: Want) -> bool:
         kept = self.found(want)
-        return kept is not None and (kept.final or kept.last >= want.rounds)
+        return kept is not None and kept.over(want.rounds)
 
     def pack(self, file: Path, wanted: Iterable[Want] | None = None) -> int:
         """Write all runs, or those that serve, to one file without checkpoints; their number."""
@@ -170,6 +170,10 @@ class Kept:
     @property
     def final(self) -> bool:
         return self.outcome is not None and self.outcome.status in FINAL
+
+    def over(self, rounds: int) -> bool:
+        """Whether it has so many rounds, or ended by itself."""
+        return self.final or self.last >= rounds
 
     def until(self, rounds: int) -> list[Row]:
         """The rows up to a round."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -38,6 +38,8 @@ class Column:
     printed    the paper's number for a label; "-" for never
     above      what its text says of them: label -> labels with a smaller value
     first      or the one that is above all others
+    between    a value that the text has between the two of ``above`` or ``first``: 1 between what
+               diverges and what converges
     ties       whether the text has ``first`` match the others too: it may be below them by as much
                as counts as no difference
     chance     a run that ends here or below did not train: it is told, and not in the mean
@@ -57,6 +59,7 @@ class Column:
     printed: dict[str, float | str] = dataclasses.field(default_factory=dict)
     above: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     first: str | None = None
+    between: float | None = None
     ties: bool = False
     chance: float | None = None
     stored: bool = False
@@ -73,6 +76,10 @@ class Column:
     def stated(self) -> bool:
         """Whether there is something to judge by."""
         return self.judged and bool(self.printed or self.above or self.first)
+
+    def about(self, labels: Iterable[str]) -> list[str]:
+        """Those of some methods that there is something to judge of."""
+        return [label for label in labels if self.stated and (self.first or label in self.labels)]
 
     @property
     def share(self) -> bool:

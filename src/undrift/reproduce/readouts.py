@@ -48,7 +48,7 @@ def readout(
             pairs = zip(raw, curve, strict=True)
             return sum((unit * (a - b)) ** 2 for a, b in pairs) / len(raw) if whole else None
         case "slope":
-            return _slope(rows, curve)
+            return _slope(rows, curve) if whole else None
         case "saving":
             mine = _until(column, rows, curve, whole, column.spent)
             curve = smoothed(other, column.of, column.smooth)

@@ -53,6 +53,10 @@ class Shown:
     def data(self) -> str:
         return getattr(self.wants[0].spec.problem, "data", "")
 
+    def over(self, label: str) -> bool:
+        """Whether every seed has the rounds of the paper, or ended by itself."""
+        return all(kept.over(self.rounds[label]) for kept in self.runs[label])
+
     def reached(self, label: str) -> int:
         """Rounds that were run, by the seed with the fewest."""
         return min((kept.last for kept in self.runs[label]), default=0)
@@ -127,20 +131,28 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether we have a number wherever the paper prints one or its text speaks of one, and
-        searches have tried all there is.
+        """Whether we have a number wherever the paper prints one or its text speaks of one, from
+        runs as long as the paper's, and searches have tried all there is.
         """
         searched = all(
             shown.tried.get(label) == len(settings)
             for label, settings in self.item.grid.items()
             for shown in self.shown
         )
-        return searched and all(
-            c.ours is not None or c.late
-            for column, cells in self.columns
-            if column.stated
-            for label, c in cells.items()
-            if column.first or label in column.labels
+        finished = all(
+            shown.over(label)
+            for shown in self.shown
+            for column, _ in shown.columns
+            for label in column.about(shown.runs)
+        )
+        return (
+            searched
+            and finished
+            and all(
+                cells[label].ours is not None
+                for column, cells in self.columns
+                for label in column.about(cells)
+            )
         )
 
     @property
@@ -188,11 +200,8 @@ def cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -
     than = column.than or ""
     others = runs.get(than, [])
 
-    def whole(label: str, kept: Kept) -> bool:
-        return kept.final or kept.last >= rounds[label]
-
     def run(label: str, kept: Kept) -> tuple[list[Row], bool]:
-        return kept.until(rounds[label]), whole(label, kept)
+        return kept.until(rounds[label]), kept.over(rounds[label])
 
     def values(label: str, seeds: list[Kept]) -> Iterator[float | None]:
         for k, kept in enumerate(seeds):
@@ -206,7 +215,7 @@ def cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -
             list(values(label, seeds)),
             rounds=min((kept.last for kept in seeds), default=0),
             trained=[
-                not whole(label, kept) or trained(column, kept.until(rounds[label]))
+                not kept.over(rounds[label]) or trained(column, kept.until(rounds[label]))
                 for kept in seeds
             ],
         )

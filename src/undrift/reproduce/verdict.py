@@ -30,9 +30,10 @@ order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs are. **Not rep
 are. All is judged that
 the runs went far enough to show: also that a target is missed, once a run is past the paper's \
 round by more than
-{PART:.0%}. **In part** says that this is not all that the paper prints or says; how many numbers \
-and pairs it has is in
-brackets. **Shown**: it says nothing that could be judged. A quick run is never judged."""
+{PART:.0%}. **In part** says that this is not all that the paper prints or says, or not from as \
+many rounds; how many
+numbers and pairs it has is in brackets. **Shown**: it says nothing that could be judged. A quick \
+run is never judged."""
 
 REPRODUCED, ORDER, NOT = "reproduced", "order reproduced", "not reproduced"
 QUICK, OPEN, DRAWN, COMPUTED = "not judged (quick)", "not run", "drawn", "computed"
@@ -165,6 +166,8 @@ class Pair(NamedTuple):
 
     above: str
     below: str
+    between: float | None = None
+    """A value that the text has between them."""
     ties: bool = False
     """Whether the text has them level too."""
 
@@ -178,9 +181,11 @@ def pairs(column: Column, cells: Mapping[str, Cell]) -> list[Pair]:
         if _apart(column, a[0], b[0])
     ]
     for above, others in column.above.items():
-        found += [Pair(above, below) for below in others if above in cells and below in cells]
+        there = [below for below in others if above in cells and below in cells]
+        found += [Pair(above, below, column.between) for below in there]
     if first := column.first:
-        found += [Pair(first, below, column.ties) for below in cells if below != first]
+        others = [below for below in cells if below != first]
+        found += [Pair(first, below, column.between, column.ties) for below in others]
     return found
 
 
@@ -195,7 +200,7 @@ def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
     stated = pairs(column, cells)
     there = {label: c.ours for label, c in cells.items() if c.ours is not None}
     run = [
-        (there[pair.above], there[pair.below], pair.ties)
+        (pair, there[pair.above], there[pair.below])
         for pair in stated
         if pair.above in there and pair.below in there
     ]
@@ -204,11 +209,18 @@ def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
         agree=sum(_same(column, printed, ours) for printed, ours in both),
         numbers=len(both) + late,
         printed=sum(c.printed is not None for c in cells.values()),
-        ordered=sum(a + (tolerance(column, a) if ties else 0) > b for a, b, ties in run),
+        ordered=sum(_ordered(column, *each) for each in run),
         pairs=len(run),
         stated=len(stated),
         worst=max(differences, key=abs, default=None) if column.share else None,
     )
+
+
+def _ordered(column: Column, pair: Pair, above: float, below: float) -> bool:
+    """Whether our numbers of a pair are in the paper's order."""
+    if pair.ties:
+        return above + tolerance(column, above) > below
+    return above > below and (pair.between is None or above > pair.between > below)
 
 
 def _apart(column: Column, one: float, other: float) -> bool:
