@@ -33,6 +33,7 @@ ambiguous = ["The step is not given."]
 authors = ["Their code is longer."]
 causes = ["Nothing was found."]
 reason = "It is a toy"
+found = { rounds = 120, agree = 1, ordered = 2 }
 
 [[item.panel]]
 name = "main"

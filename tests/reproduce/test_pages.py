@@ -21,7 +21,7 @@ def test_a_page(papers, tmp_path, capsys):
         "1 seed",
     ):
         assert words in page
-    assert "* Nothing was found." in page and "Here rounds to gap 0.001 agrees within 7." in page
+    assert "Here rounds to gap 0.001 agrees within 7." in page
     numbers = json.loads((pages / "toy" / "figure-1.json").read_text())
     assert (
         numbers["verdict"] in page and numbers["coverage"] == [2, 2] and numbers["agree"] == [2, 2]
@@ -75,6 +75,18 @@ def test_a_part_of_an_item(papers, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*words[:2], "--only", "FedProx", "--out", str(tmp_path)])
     assert ended.value.code == 2 and "FedProx" in capsys.readouterr().err
+
+
+def test_reasons_are_told_of_the_runs_they_are_about(papers, tmp_path, capsys):
+    file = papers / "toy" / "figure-1.toml"
+    file.write_text(file.read_text().replace("SCAFFOLD = 20 }", "SCAFFOLD = 39 }"))
+    words = ["reproduce", "toy", "--out", str(tmp_path), "--json"]
+    for more, told in ((["--only", "SCAFFOLD"], False), ([], True), (["--seeds", "2"], False)):
+        assert main([*words, *more]) == 0
+        (numbers,) = json.loads(capsys.readouterr().out)
+        assert (numbers["why"] == "It is a toy") is told, numbers["found"]
+        page = (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
+        assert ("It is a toy" in page) is told and ("Nothing was found" in page) is told
 
 
 def test_runs_shorter_than_the_papers_are_a_part(papers, tmp_path, capsys):

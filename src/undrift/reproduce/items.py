@@ -138,6 +138,8 @@ class Item:
     authors    what the authors' code does differently
     reason     why it is not reproduced, or only its order or in part, where that is known
     causes     what was found on the way there, point by point
+    found      what the runs gave that these two were written about, as ``Report.found`` has it;
+               with others they are left out
     seeds      runs the paper averages
     quick      changes for ``--quick``
     draw       columns that are drawn, one plot each
@@ -159,6 +161,7 @@ class Item:
     authors: list[str] = dataclasses.field(default_factory=list)
     reason: str = ""
     causes: list[str] = dataclasses.field(default_factory=list)
+    found: dict[str, float] = dataclasses.field(default_factory=dict)
     seeds: Count = 1
     quick: list[str] = dataclasses.field(default_factory=list)
     draw: list[str] = dataclasses.field(default_factory=lambda: ["accuracy"])

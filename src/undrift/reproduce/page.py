@@ -98,6 +98,7 @@ def numbers(report: Report) -> dict[str, object]:
         "verdict": report.verdict,
         "why": report.why,
         "judged": str(report.judgement),
+        "found": report.found,
         "coverage": report.coverage,
         "agree": report.agreement,
         "pairs": report.paired,
@@ -170,7 +171,7 @@ def text(report: Report, pictures: list[str]) -> str:
     if item.runs and (printed or item.kind != "sweep"):
         for shown in report.shown:
             lines += _panel(shown, report)
-    causes = item.causes if report.kept and not report.quick else []
+    causes = item.causes if report.known else []
     for title, notes in (
         ("Where it differs, and what was looked for", causes),
         ("What was open, and how it was resolved", item.notes("ambiguous")),

@@ -107,7 +107,28 @@ class Report:
             absent = self.shown[0].absent if all(shown.absent for shown in self.shown) else ""
             takes = f"one seed takes {self.item.takes}" if self.item.takes else ""
             return "; ".join(filter(None, (absent, takes)))
-        return "" if self.quick or self.verdict == REPRODUCED else self.item.reason
+        return self.item.reason if self.known and self.verdict != REPRODUCED else ""
+
+    @property
+    def found(self) -> dict[str, float]:
+        """What tells these runs from others: rounds in all, numbers that agree, pairs in order and
+        the largest difference.
+        """
+        rounds = sum(
+            min(kept.last, shown.rounds[label])
+            for shown in self.shown
+            for label, runs in shown.runs.items()
+            for kept in runs
+        )
+        judged = self.judgement
+        found = {"rounds": rounds, "agree": judged.agree, "ordered": judged.ordered}
+        worst = {} if judged.worst is None else {"worst": round(judged.worst, 1)}
+        return found | worst
+
+    @property
+    def known(self) -> bool:
+        """Whether these are the runs that the item's reason and causes were written about."""
+        return not self.quick and self.found == self.item.found
 
     @property
     def agreement(self) -> tuple[int, int]:
