@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from undrift.reproduce.items import Column
+from undrift.reproduce.items import Column, item
 from undrift.reproduce.readouts import readout, smoothed, trained
 from undrift.reproduce.verdict import NOT, NOTHING, ORDER, REPRODUCED, Judgement, cell, judge
 
@@ -72,6 +72,7 @@ def test_the_rules():
     low = verdict(printed, {"A": 71, "B": 66, "C": 60, "D": 61})
     assert low.verdict == ORDER and low == Judgement(0, 4, 4, 5, 5, 5, -10.5)
     assert verdict(printed, {"A": 60, "B": 66, "C": 60, "D": 61}).verdict == NOT
+    assert verdict(printed, {"C": 60}).verdict == NOT  # no pair to go by
     assert verdict(printed, {}).verdict == NOTHING
     assert verdict(printed, {"A": 60}, judged=False).verdict == NOTHING
     assert verdict(printed, {"A": 83, "B": 78}, tolerance=3.0).verdict == REPRODUCED
@@ -133,6 +134,23 @@ def test_claims_without_numbers():
     assert verdict({}, ours | {"C": 4.5}, first="B", ties=True) == Judgement(
         ordered=1, pairs=2, stated=2
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "stated"),
+    [
+        ("fedspeed/table-2", "rho0 = 0", "rho0 = 0.1", 4),
+        ("fedspeed/table-8", "alpha = 0", "alpha = 1", 14),
+    ],
+)
+def test_what_the_text_says_of_numbers_too_close_to_tell_apart(name, low, high, stated):
+    """They differ by 1.75 points; which is best is in the text, and judged."""
+    (column,) = next(panel for panel in item(name).panel if panel.name == "iid").column
+    for ours, found in (((81.0, 82.0), ORDER), ((82.0, 81.0), NOT)):
+        there = {low: [ours[0]], high: [ours[1]]}
+        cells = {label: cell(label, column, there.get(label, []), 1) for label in column.printed}
+        assert judge(column, cells).stated == stated
+        assert judge(column, cells).verdict == found
 
 
 def test_a_claim_may_have_a_value_between_the_two():

@@ -27,9 +27,10 @@ if they differ in the
 same sense, however little. **Reproduced**: every number agrees, and every pair that the paper \
 tells apart is in its
 order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs are. **Not reproduced**: fewer \
-are. All is judged that
-the runs went far enough to show: also that a target is missed, once a run is past the paper's \
-round by more than
+are, or a number does
+not agree and there is no such pair. All is judged that the runs went far enough to show: also \
+that a target is missed,
+once a run is past the paper's round by more than
 {PART:.0%}. **In part** says that this is not all that the paper prints or says, or not from as \
 many rounds; how many
 numbers and pairs it has is in brackets. **Shown**: it says nothing that could be judged. A quick \
