@@ -160,6 +160,16 @@ def test_a_claim_may_have_a_value_between_the_two():
         assert (found.ordered, found.pairs) == (ordered, 1)
 
 
+def test_much_is_more_than_counts_as_no_difference():
+    for ours, ordered in (((82.8, 81.4), 0), ((84.0, 81.4), 1), ((81.4, 84.0), 0)):
+        there = dict(zip("AB", ours, strict=True))
+        for said in ({"above": {"A": ["B"]}}, {"first": "A"}):
+            assert verdict({}, there, much=True, **said).ordered == ordered
+    column = Column("rounds", to=0.8, above={"A": ["B"]}, much=True)
+    never = {"A": cell("A", column, [math.inf], 1), "B": cell("B", column, [100.0], 1)}
+    assert judge(column, never).ordered == 1
+
+
 def test_what_was_not_run_is_counted_too():
     """Two of four numbers, and the one pair of these out of all that the paper tells apart."""
     ours = {"A": [79.0], "B": [], "C": [70.0], "D": []}

@@ -38,6 +38,7 @@ class Column:
     printed    the paper's number for a label; "-" for never
     above      what its text says of them: label -> labels with a smaller value
     first      or the one that is above all others
+    much       whether the text says so by much: they differ by more than counts as no difference
     between    a value that the text has between the two of ``above`` or ``first``: 1 between what
                diverges and what converges
     ties       whether the text has ``first`` match the others too: it may be below them by as much
@@ -59,6 +60,7 @@ class Column:
     printed: dict[str, float | str] = dataclasses.field(default_factory=dict)
     above: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     first: str | None = None
+    much: bool = False
     between: float | None = None
     ties: bool = False
     chance: float | None = None

@@ -19,22 +19,22 @@ ENOUGH = 0.9
 
 RULE = f"""\
 A number agrees if it differs from the paper's by at most {POINTS:g} points of an accuracy, or \
-{PART:.0%} of
-anything else, or if both never reach a target. Two methods are told apart by the paper if its \
-numbers for them differ
-by more than that (of the larger one), or if its text says which is ahead; ours are in that order \
-if they differ in the
-same sense, however little. **Reproduced**: every number agrees, and every pair that the paper \
-tells apart is in its
-order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs are. **Not reproduced**: fewer \
-are, or a number does
-not agree and there is no such pair. All is judged that the runs went far enough to show: also \
-that a target is missed,
-once a run is past the paper's round by more than
-{PART:.0%}. **In part** says that this is not all that the paper prints or says, or not from as \
-many rounds; how many
-numbers and pairs it has is in brackets. **Shown**: it says nothing that could be judged. A quick \
-run is never judged."""
+{PART:.0%} of anything else, or if both
+never reach a target. Two methods are told apart by the paper if its numbers for them differ by \
+more than that (of the
+larger one), or if its text says which is ahead; ours are in that order if they differ in the \
+same sense, however
+little, or by more than that where its text says by much. **Reproduced**: every number agrees, \
+and every pair that the
+paper tells apart is in its order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs \
+are. **Not reproduced**: fewer are,
+or a number does not agree and there is no such pair. All is judged that the runs went far \
+enough to show: also that a
+target is missed, once a run is past the paper's round by more than {PART:.0%}. **In part** says \
+that this is not all that the
+paper prints or says, or not from as many rounds; how many numbers and pairs it has is in \
+brackets. **Shown**: it says
+nothing that could be judged. A quick run is never judged."""
 
 REPRODUCED, ORDER, NOT = "reproduced", "order reproduced", "not reproduced"
 QUICK, OPEN, DRAWN, COMPUTED = "not judged (quick)", "not run", "drawn", "computed"
@@ -167,6 +167,8 @@ class Pair(NamedTuple):
 
     above: str
     below: str
+    much: bool = False
+    """Whether the text has them far apart."""
     between: float | None = None
     """A value that the text has between them."""
     ties: bool = False
@@ -183,10 +185,10 @@ def pairs(column: Column, cells: Mapping[str, Cell]) -> list[Pair]:
     ]
     for above, others in column.above.items():
         there = [below for below in others if above in cells and below in cells]
-        found += [Pair(above, below, column.between) for below in there]
+        found += [Pair(above, below, column.much, column.between) for below in there]
     if first := column.first:
         others = [below for below in cells if below != first]
-        found += [Pair(first, below, column.between, column.ties) for below in others]
+        found += [Pair(first, below, column.much, column.between, column.ties) for below in others]
     return found
 
 
@@ -221,7 +223,9 @@ def _ordered(column: Column, pair: Pair, above: float, below: float) -> bool:
     """Whether our numbers of a pair are in the paper's order."""
     if pair.ties:
         return above + tolerance(column, above) > below
-    return above > below and (pair.between is None or above > pair.between > below)
+    if pair.between is not None and not above > pair.between > below:
+        return False
+    return above > below and (not pair.much or _apart(column, above, below))
 
 
 def _apart(column: Column, one: float, other: float) -> bool:
