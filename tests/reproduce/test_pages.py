@@ -111,6 +111,7 @@ def test_a_page_tells_what_is_late_and_what_did_not_train(papers, tmp_path, caps
     assert "| > 20 |" in page and "0 of 1 numbers agree" in page
     assert main(words) == 0
     page = (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
+    assert "| last gap: ours |" in page and "| last gap: ours, not judged |" in page
     assert "(did not train) |" in page and "> " not in page.replace(" -> ", "")
 
 

@@ -153,6 +153,15 @@ def test_what_the_text_says_of_numbers_too_close_to_tell_apart(name, low, high, 
         assert judge(column, cells).verdict == found
 
 
+def test_fast_is_judged_on_the_way_too():
+    """On a9a FedRed-GD is behind gradient descent after 25 rounds, and ahead after 50."""
+    panel = item("fedred/figure-2").panel[0]
+    ours = {50: {"GD": 0.02, "FedRed-GD": 0.0003}, 25: {"GD": 0.036, "FedRed-GD": 5.8}}
+    for column in panel.column:
+        cells = {label: cell(label, column, [v], 50) for label, v in ours[column.at].items()}
+        assert judge(column, cells) == Judgement(ordered=column.at == 50, pairs=1, stated=1)
+
+
 def test_a_claim_may_have_a_value_between_the_two():
     """One diverges and the other does not: above 1, and below."""
     for ours, ordered in (((1.2, 0.9), 1), ((0.9, 0.8), 0), ((1.2, 1.1), 0), ((0.9, 1.2), 0)):

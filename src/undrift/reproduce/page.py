@@ -120,7 +120,7 @@ def numbers(report: Report) -> dict[str, object]:
                     {
                         "read": column.title,
                         "share": column.share,
-                        "judged": column.judged,
+                        "judged": column.stated,
                         "cells": [_plain(c) for c in cells.values() if _there(c)],
                     }
                     for column, cells in shown.columns
@@ -259,7 +259,7 @@ def _sweep(report: Report) -> list[str]:
     rows = []
     for s in shown:
         column, cells = s.columns[0]
-        row = [s.panel.title]
+        row = [s.panel.title if column.stated else f"{s.panel.title}, not judged"]
         for label in labels:
             ours = _number(column, cells[label].ours) if label in cells else ""
             diverged = any(kept.final for kept in s.runs.get(label, ()))
@@ -291,10 +291,10 @@ def _setting(shown: Shown, label: str, tried: list[dict[str, float]]) -> str:
 def _columns(column: Column, cells: Sequence[Cell], ours: str) -> list[list[str]]:
     """Our numbers under their title, between the paper's and the difference if it has any."""
     found = [_ours(column, c) for c in cells]
+    judged = "" if column.stated else ", not judged"
     if not column.printed:
-        return [[f"{column.title}: {ours}", *found]]
+        return [[f"{column.title}: {ours}{judged}", *found]]
     whose = "stored by the authors" if column.stored else "paper"
-    judged = "" if column.judged else ", not judged"
     return [
         [f"{column.title}: {whose}{judged}", *(_number(column, c.printed) for c in cells)],
         [ours, *found],
