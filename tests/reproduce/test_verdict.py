@@ -1,11 +1,13 @@
 """Numbers read off curves, and the rules they are judged by."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
-from undrift.reproduce.items import Column, item
+from undrift.reproduce.items import Column, Panel, item
 from undrift.reproduce.readouts import readout, smoothed, trained
+from undrift.reproduce.results import Shown, cells
 from undrift.reproduce.verdict import NOT, NOTHING, ORDER, REPRODUCED, Judgement, cell, judge
 
 ROWS = [
@@ -148,9 +150,9 @@ def test_what_the_text_says_of_numbers_too_close_to_tell_apart(name, low, high, 
     (column,) = next(panel for panel in item(name).panel if panel.name == "iid").column
     for ours, found in (((81.0, 82.0), ORDER), ((82.0, 81.0), NOT)):
         there = {low: [ours[0]], high: [ours[1]]}
-        cells = {label: cell(label, column, there.get(label, []), 1) for label in column.printed}
-        assert judge(column, cells).stated == stated
-        assert judge(column, cells).verdict == found
+        row = {label: cell(label, column, there.get(label, []), 1) for label in column.printed}
+        assert judge(column, row).stated == stated
+        assert judge(column, row).verdict == found
 
 
 def test_fast_is_judged_on_the_way_too():
@@ -188,6 +190,20 @@ def test_what_was_not_run_is_counted_too():
         assert (found.numbers, found.printed) == (2, 4)
         assert (found.pairs, found.stated) == (1 + ("first" in more), stated)
         assert "(4 in all)" in str(found) and f"({stated} in all)" in str(found)
+
+
+def test_rounds_beyond_those_of_the_paper_are_not_counted():
+    """A run may be longer for another item; what is shown is of the first 500 rounds."""
+
+    def kept(last):
+        return SimpleNamespace(last=last, over=lambda rounds: True, until=lambda rounds: ROWS)
+
+    runs = {"A": [kept(1000), kept(2000)], "B": [kept(1000), kept(30)], "C": []}
+    rounds = dict.fromkeys(runs, 500)
+    column = Column("best")
+    shown = Shown(Panel("p", "P"), rounds, runs, [(column, cells(column, runs, rounds))], [])
+    assert [shown.reached(label) for label in runs] == [500, 30, 0]
+    assert [c.rounds for c in shown.columns[0][1].values()] == [500, 30, 0]
 
 
 def test_seeds_are_a_mean_and_a_deviation():

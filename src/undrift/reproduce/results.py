@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, takewhile
 
 from undrift.reproduce.cache import Cache, Kept, Want
@@ -58,8 +58,10 @@ class Shown:
         return all(kept.over(self.rounds[label]) for kept in self.runs[label])
 
     def reached(self, label: str) -> int:
-        """Rounds that were run, by the seed with the fewest."""
-        return min((kept.last for kept in self.runs[label]), default=0)
+        """Rounds that were run, by the seed with the fewest; those beyond the paper's are not
+        shown.
+        """
+        return _fewest(self.runs[label], self.rounds[label])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,6 +190,11 @@ class Report:
         return list(dict.fromkeys(str(where[key]) for where in found if where.get(key)))
 
 
+def _fewest(seeds: Sequence[Kept], rounds: int) -> int:
+    """Rounds of the shortest run, up to ``rounds``."""
+    return min((min(kept.last, rounds) for kept in seeds), default=0)
+
+
 def collect(item: Item, options: Options, cache: Cache) -> Report:
     """All panels with every kept seed, whichever part of them was to run."""
     everything = dataclasses.replace(options, rounds=None, only=(), seeds=1)
@@ -234,7 +241,7 @@ def cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -
             label,
             column,
             list(values(label, seeds)),
-            rounds=min((kept.last for kept in seeds), default=0),
+            rounds=_fewest(seeds, rounds[label]),
             trained=[
                 not kept.over(rounds[label]) or trained(column, kept.until(rounds[label]))
                 for kept in seeds
