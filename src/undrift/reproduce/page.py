@@ -26,7 +26,10 @@ QUICK = "quick"
 DPI = 90
 INDEX = "README.md"
 PICTURE = "agreement.png"
-GREY = "Every number that is judged; grey is what counts as agreement."
+GREY = (
+    "Every judged number that the paper and we both have, but for exponents and targets that one"
+    " of the two never reaches; grey is what counts as agreement."
+)
 MEANT = {
     "JPEG q80": (
         " (images that were stored as JPEG of quality 80; what it costs in accuracy was not"
