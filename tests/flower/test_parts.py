@@ -242,6 +242,7 @@ def spec(tmp_path):
         (["federate", "SPEC", "--local", "3", "--jobs", "2"], "one method after another"),
         (["federate", "SPEC", "--local", "3", "-s", "engine.deadline=0"], "deadline"),
         (["federate", "missing.toml", "--local", "3"], "no such file"),
+        (["join", "--superlink", "10.0.0.5:8000", "--part", "0"], "undrift federate keys"),
         (["join", "--superlink", "127.0.0.1:1"], "--data FOLDER"),
         (["join", "--superlink", "127.0.0.1:1", "--data", "nowhere"], "no such folder"),
         (["join", "--superlink", "127.0.0.1:1", "--part", "-1"], "whole number from 0"),
@@ -263,7 +264,6 @@ def test_bad_input_is_one_line(spec, words, said, capsys):
         (["federate", "SPEC", "--superlink", "127.0.0.1:1"], "no SuperLink at 127.0.0.1:1"),
         (["federate", "SPEC", "--superlink", "10.0.0.5:8000"], "undrift federate keys"),
         (["federate", "SPEC", "--listen", "0.0.0.0:8000"], "undrift federate keys"),
-        (["join", "--superlink", "10.0.0.5:8000", "--part", "0"], "undrift federate keys"),
     ],
 )
 def test_no_federation_is_one_line(spec, words, said, capsys, tmp_path, monkeypatch):

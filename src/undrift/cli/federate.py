@@ -117,6 +117,7 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     if spec.target is not None:
         say(GAP)
     writable(folder.path)
+    new = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.lock()
     try:
@@ -143,7 +144,8 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     finally:
         folder.close()
         with suppress(OSError):  # unless there is something in it
-            folder.path.rmdir()
+            for path in new:
+                path.rmdir()
 
 
 def where(args: Namespace) -> Address:
