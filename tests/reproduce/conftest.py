@@ -66,8 +66,8 @@ def papers(tmp_path, monkeypatch):
     (folder / "toy").mkdir(parents=True)
     (folder / "toy" / "figure-1.toml").write_text(SPEC)
     monkeypatch.setattr(items, "PAPERS", folder)
-    for cached in (items.item, items._common):
+    for cached in (items.item, items._document, items._spec):
         cached.cache_clear()
     yield folder
-    for cached in (items.item, items._common):
+    for cached in (items.item, items._document, items._spec):
         cached.cache_clear()

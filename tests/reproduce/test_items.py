@@ -1,14 +1,21 @@
 """Every item of every paper is sound."""
 
+import dataclasses
 import json
 import subprocess
 import sys
+import tomllib
+from collections import Counter
+from unittest.mock import Mock
 
 import pytest
 
 from undrift.cli import main
+from undrift.core import params
+from undrift.reproduce import items
 from undrift.reproduce.items import find, item, names
 from undrift.reproduce.perform import EMBEDDED, Options, plan, wants
+from undrift.spec import errors
 from undrift.spec.errors import BadSpec
 
 PAPERS = {
@@ -193,6 +200,32 @@ def test_the_list_is_told_without_torch():
     assert (table["runs"], table["kept"], table["takes"]) == (58, 0, None)
     assert found["fedrecu/figure-1"]["takes"] == "12 min on one H200"
     assert found["fedrecu/table-1"]["takes"] is None and found["fedrecu/table-1"]["runs"] == 0
+
+
+def test_the_list_parses_a_file_once_and_looks_for_no_lines(tmp_path, monkeypatch, capsys):
+    for cached in (items.item, items._document, items._spec):
+        cached.cache_clear()
+    parsed, described, loads, describe = Counter(), [], tomllib.loads, params.describe
+    monkeypatch.setattr(tomllib, "loads", lambda text: parsed.update([text]) or loads(text))
+    monkeypatch.setattr(params, "describe", lambda hint: described.append(hint) or describe(hint))
+    monkeypatch.setattr(errors, "locate", lambda text: pytest.fail("nobody has complained"))
+    read = Mock(side_effect=items.interpret)
+    monkeypatch.setattr(items, "interpret", read)
+    assert main(["reproduce", "--list", "--out", str(tmp_path)]) == 0
+    files = {file.read_text(encoding="utf-8") for file in items.PAPERS.glob("*/*.toml")}
+    assert all(parsed[text] <= 1 for text in files) and not described
+    panels = sum(len(item(name).panel) for name in names())
+    assert 0 < read.call_count <= panels
+
+
+def test_a_grid_of_settings_that_a_method_lacks_is_refused(papers):
+    it = item("toy/figure-1")
+    entry = it.spec(it.panel[0]).entries[0]
+    (found,) = dataclasses.replace(it, grid={"FedAvg": [{"lr": 0.5, "steps": 7}]}).tried(entry)
+    assert (found.method.lr, found.steps, found.label) == (0.5, 7, "FedAvg")
+    assert found.given["lr"] == 0.5 and entry.given["lr"] == 0.02
+    with pytest.raises(ValueError, match="lam"):
+        dataclasses.replace(it, grid={"FedAvg": [{"lam": 1.0}]}).tried(entry)
 
 
 @pytest.mark.parametrize("words", [["--quick"], ["--rounds", "5"], ["--only", "SCAFFOLD"]])

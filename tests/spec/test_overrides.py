@@ -92,7 +92,7 @@ def test_a_flag_may_have_another_spelling_on_the_command_line():
 
 def test_the_document_itself_is_left_alone():
     document = {"cohort": 3, "method": [{"name": "FedAvg"}]}
-    complaints = Complaints(Origin("s.toml", {}))
+    complaints = Complaints(Origin("s.toml", ""))
     flags = ["cohort.dropout=0.5", "method.lr=2"]
     changed = override(document, flags, lambda i, table: ["lr"], complaints)
     assert changed == {

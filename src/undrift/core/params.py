@@ -254,10 +254,12 @@ def check(
     theory: bool = False,
     kind: str = "parameter",
     names: Iterable[str] | None = None,
+    partial: bool = False,
 ) -> dict[str, str]:
     """Problems of ``values`` as arguments of the dataclass ``cls``: unknown, missing, out of range.
 
-    An unknown one is called a ``kind``, and ``names`` are listed instead of it, or all fields.
+    An unknown one is called a ``kind``, and ``names`` are listed instead of it, or all fields. With
+    ``partial`` a field may be missing.
     """
     declared = hints(cls)
     problems = {
@@ -265,15 +267,18 @@ def check(
     }
     for field in fields(cls):
         name, hint = field.name, declared[field.name]
+        value = values.get(name)
+        missing = name not in values
+        left_to_theory = theory and value == THEORY and numeric(hint)
+        if missing and (partial or not required(field)):
+            continue
+        if not missing and (left_to_theory or fits(value, hint)):
+            continue
         by_theory = theory and name in vars(cls).get("prescribed", ())
         allowed = describe(hint) + (f', or "{THEORY}"' if by_theory else "")
-        if name not in values:
-            if required(field):
-                problems[name] = f"{name} is missing: {allowed}"
-            continue
-        value = values[name]
-        left_to_theory = theory and value == THEORY and numeric(hint)
-        if not left_to_theory and not fits(value, hint):
+        if missing:
+            problems[name] = f"{name} is missing: {allowed}"
+        else:
             counts = numeric(hint) or isinstance(value, list)
             most = f", at most {LARGEST}" if counts and _huge(value) else ""
             problems[name] = not_allowed(name, value, allowed + most)

@@ -28,4 +28,6 @@ def __getattr__(name: str) -> type[Method]:
 
 def find(name: str) -> type[Method] | None:
     """The method called ``name``, however it is written."""
+    if name in registry:
+        return registry[name]
     return {fold(known): method for known, method in registry.items()}.get(fold(name))

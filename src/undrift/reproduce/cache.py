@@ -98,6 +98,8 @@ class Cache:
 
     def found(self, want: Want) -> Kept | None:
         """The kept run that serves, or the one with the most rounds; ``None`` without rows."""
+        if not self.root.is_dir():
+            return None
         precision = want.precision
         precisions = [precision]
         if precision is not None and not want.strict:

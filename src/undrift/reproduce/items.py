@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from undrift.core.params import Count, Natural, fold, unknown
+from undrift.core.params import Count, Natural, fold, hints, unknown
 from undrift.plots.columns import SHARES
 from undrift.spec.errors import BadSpec, Complaints, Origin
-from undrift.spec.lines import locate
-from undrift.spec.reader import ITEM, parse
-from undrift.spec.schema import Entry, Spec
+from undrift.spec.reader import ITEM, interpret
+from undrift.spec.schema import Entry, Spec, Values
 from undrift.spec.structure import structure
 
 PAPERS = Path(str(files("undrift.papers")))
@@ -196,7 +195,7 @@ class Item:
         sources = self.sources(panel)
         changes = [flag for file in sources for flag in _common(file).get("set", ())] + panel.set
         changes += self.less(panel) if quick else []
-        spec = parse(sources[0].read_text(encoding="utf-8"), str(sources[0]), [*changes, *flags])
+        spec = _spec(sources[0], (*changes, *flags))
         known = [entry.label for entry in spec.entries]
         for label in (*panel.methods, *(label for c in panel.column for label in c.labels)):
             if label not in known:
@@ -208,14 +207,10 @@ class Item:
         )
         return dataclasses.replace(spec, entries=kept)
 
-    def tried(self, panel: Panel, label: str, quick: bool = False) -> list[Entry]:
+    def tried(self, entry: Entry, quick: bool = False) -> list[Entry]:
         """The settings of its grid for one method; every third for a quick look."""
-        points = self.grid.get(label, [])[:: 3 if quick else 1]
-        flags = [
-            [f"method.{label}.{key}={value}" for key, value in point.items()] for point in points
-        ]
-        found = [self.spec(panel, quick, point).entries for point in flags]
-        return [entry for entries in found for entry in entries if entry.label == label]
+        points = self.grid.get(entry.label, [])[:: 3 if quick else 1]
+        return [_at(point, entry) for point in points]
 
     def less(self, panel: Panel) -> list[str]:
         """The changes of a quick run."""
@@ -240,7 +235,7 @@ def names() -> list[str]:
 def item(name: str) -> Item:
     """The item of that exact name; :class:`BadSpec` has everything that is wrong with its file."""
     file = _file(name)
-    complaints = Complaints(Origin(str(file), locate(file.read_text(encoding="utf-8"))))
+    complaints = Complaints(_origin(file))
     table = _common(file) | {"name": name}
     found = structure(Item, table, (ITEM,), complaints, kind="key of an item")
     if found is None:
@@ -270,11 +265,39 @@ def find(wanted: str) -> Iterator[tuple[Item, list[Panel]]]:
         yield it, panels
 
 
-@cache
 def _common(file: Path) -> dict[str, Any]:
     """The [item] of a file."""
-    found: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")).get(ITEM, {})
+    found: dict[str, Any] = _document(file).get(ITEM, {})
     return found
+
+
+@cache
+def _document(file: Path) -> Values:
+    """The TOML of a file, parsed once: many panels run changes of the same spec."""
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+@cache
+def _spec(file: Path, flags: tuple[str, ...]) -> Spec:
+    """The spec of a file with these changes; panels share many."""
+    return interpret(_document(file), _origin(file), flags)
+
+
+def _origin(file: Path) -> Origin:
+    return Origin(str(file), file.read_text(encoding="utf-8"))
+
+
+def _at(point: Mapping[str, float], entry: Entry) -> Entry:
+    """A method with the settings of one point of its grid: hyper-parameters, and local steps."""
+    declared = hints(type(entry.method))
+    for name in point:
+        if name not in declared and name != "steps":
+            kind = f"setting of {entry.label} in a grid"
+            raise ValueError(unknown(kind, name, [*declared, "steps"]))
+    own = {name: value for name, value in point.items() if name in declared}
+    training: Values = {"steps": point["steps"], "epochs": None} if "steps" in point else {}
+    method = dataclasses.replace(entry.method, **own)
+    return dataclasses.replace(entry, method=method, given={**entry.given, **point}, **training)
 
 
 def _file(name: str) -> Path:

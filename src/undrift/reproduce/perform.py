@@ -64,7 +64,7 @@ def wants(item: Item, panel: Panel, options: Options) -> list[Want]:
         flags = [*(EMBEDDED if options.quick and missing(spec) else ()), *options.flags()]
         spec = item.spec(panel, options.quick, flags) if flags else spec
     chosen = [e for e in spec.entries if not options.only or e.label in options.only]
-    tried = [item.tried(panel, entry.label, options.quick) or [entry] for entry in chosen]
+    tried = [item.tried(entry, options.quick) or [entry] for entry in chosen]
     start = (spec.entries[0], item.warm) if item.warm else None
     return [
         Want(

@@ -1,15 +1,13 @@
-"""From the file of a spec to its document: text, TOML, and the lines of its keys."""
+"""From the file of a spec to its document: text, then TOML."""
 
 from __future__ import annotations
 
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 
 from undrift.spec.errors import BadSpec, Complaint, Place
-from undrift.spec.lines import Keys, locate
 from undrift.spec.schema import Values
 
 LARGEST_SPEC = 2**18
@@ -38,13 +36,13 @@ def read(source: str | Path) -> str:
         raise _bad((error.strerror or "cannot be read").lower(), str(source)) from None
 
 
-def parsed(text: str, source: str) -> tuple[Values, Mapping[Keys, int]]:
-    """The document of a TOML text, and the lines of its keys."""
+def parsed(text: str, source: str) -> Values:
+    """The document of a TOML text."""
     for number, content in enumerate(text.split("\n"), 1):
         if content.count(".") > DOTS:
             raise _bad(f"not a spec: a line with more than {DOTS} dots", source, number)
     try:
-        return tomllib.loads(text), locate(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         # Before Python 3.14 the line is in the message alone.
         place = re.search(r" \(at line (\d+), column \d+\)$| \(at end of document\)$", str(error))

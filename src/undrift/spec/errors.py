@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 
-from undrift.spec.lines import Keys, line_of
+from undrift.spec.lines import Keys, line_of, locate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,9 +54,14 @@ class BadFile(ValueError):
 class Origin:
     """Where each part of a spec was written; ``flags`` are those of the command line, by path."""
 
-    def __init__(self, source: str, lines: Mapping[Keys, int]):
-        self.source, self.lines = source, lines
+    def __init__(self, source: str, text: str):
+        self.source, self.text = source, text
         self.flags: dict[Keys, str] = {}
+
+    @cached_property
+    def lines(self) -> Mapping[Keys, int]:
+        """The lines of its keys; only complaints need them."""
+        return locate(self.text)
 
     def place(self, path: Keys) -> Place:
         for k in range(len(path), 0, -1):

@@ -59,12 +59,18 @@ def load(source: str | Path, flags: Iterable[str | Flag] = (), code: Code | None
 def parse(
     text: str, source: str = "spec", flags: Iterable[str | Flag] = (), code: Code | None = None
 ) -> Spec:
-    """A spec from its text; files of methods are looked for beside ``source``.
+    """A spec from its text; files of methods are looked for beside ``source``."""
+    return interpret(parsed(text, source), Origin(source, text), flags, code)
+
+
+def interpret(
+    document: Values, origin: Origin, flags: Iterable[str | Flag] = (), code: Code | None = None
+) -> Spec:
+    """A spec from its document, which is not changed.
 
     It is read without the users' files first: no file of a wrong spec is executed.
     """
-    document, lines = parsed(text, source)
-    origin, flags, folder = Origin(source, lines), list(flags), Path(source).parent
+    flags, folder = list(flags), Path(origin.source).parent
     first = Reader(document, origin, folder)
     spec, calls = first.spec(flags), own_tables(first.document)
     if spec is not None and not calls:

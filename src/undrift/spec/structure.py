@@ -61,8 +61,8 @@ def fields(
         values[key] = _inner(declared.get(key), value, (*path, key), complaints, key)
         if len(complaints.found) > before:
             bad.add(key)
-    wrong = check(cls, values, theory=theory, kind=kind, names=names)
-    wrong = {k: t for k, t in wrong.items() if k not in bad and (k in table or not partial)}
+    wrong = check(cls, values, theory=theory, kind=kind, names=names, partial=partial)
+    wrong = {key: text for key, text in wrong.items() if key not in bad}
     complaints.add_fields(path, wrong)
     return {key: value for key, value in values.items() if key not in wrong and key not in bad}
 
