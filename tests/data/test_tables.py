@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from sklearn import datasets
 
 from undrift.core.params import BadParameters
-from undrift.data.tables import load
+from undrift.data.files import BadData
+from undrift.data.tables import FORMAT, load
 from undrift.problems.named.regressions import LogisticRegression
 from undrift.problems.own import own
 
@@ -86,10 +88,8 @@ WHOLE = lzma.compress(TEXT * 100)
         "toy.svmlight.xz": WHOLE[:40] + bytes([WHOLE[40] ^ 1]) + WHOLE[41:],
         "toy.gz": gzip.compress(TEXT)[:-9],
         "toy.bz2": b"BZh91AY&SY" + b"x" * 40,
-        "toy": b"this is not svmlight\n",
-        "toy.svmlight": b"1 1:0.5\n-1 99999999999999999999:1\n",
     }.items(),
-    ids=str.split("xz svmlight-xz gz bz2 text index"),
+    ids=str.split("xz svmlight-xz gz bz2"),
 )
 def test_corrupt_files_get_one_sentence(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
@@ -97,6 +97,30 @@ def test_corrupt_files_get_one_sentence(tmp_path, name, content):
         load("toy", tmp_path)
     message = str(caught.value)
     assert str(tmp_path / name) in message and "cannot be read" in message and "\n" not in message
+
+
+def npz():
+    content = io.BytesIO()
+    np.savez(content, features=np.eye(3), label=np.arange(3))
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"age,dose,label,site\n61,0.5,1,north\n", 1),
+        (npz(), 1),
+        (b"this is not svmlight\n", 1),
+        (b"1 1:0.5\n-1 99999999999999999999:1\n", 2),
+        (b"1 1:0.5\n-1 1:2\n1 2=3\n", 3),
+    ],
+    ids=str.split("csv npz words index colon"),
+)
+def test_other_formats_are_told_which_one_is_read(tmp_path, content, line):
+    (tmp_path / "toy").write_bytes(content)
+    with pytest.raises(BadData) as caught:
+        load("toy", tmp_path)
+    assert str(caught.value) == f"{tmp_path / 'toy'}, line {line}: {FORMAT}"
 
 
 @pytest.mark.parametrize(("text", "count"), [(b"1 1:1\n2 1:1\n3 1:1\n", 3), (b"1 1:1\n1 1:2\n", 1)])

@@ -91,14 +91,14 @@ def digest(path: Path, kind: str = "sha256") -> str:
 
 
 @contextmanager
-def reading(what: object) -> Iterator[None]:
+def reading(what: object, remedy: str = "fetch it again") -> Iterator[None]:
     """Turn every error of a broken file into a :class:`BadData` about ``what``."""
     try:
         yield
     except BadData:
         raise
     except _BROKEN as error:
-        raise BadData(f"{what} cannot be read ({brief(error)}); fetch it again") from error
+        raise BadData(f"{what} cannot be read ({brief(error)}); {remedy}") from error
 
 
 def unpacking(path: Path) -> IO[bytes]:

@@ -18,6 +18,10 @@ from undrift.data.files import FOLDER, BadData, existing_folder, reading, swelli
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
+FORMAT = (
+    "not in svmlight format, in which a line is a label and COLUMN:VALUE pairs, as 1 1:0.5 3:-2; "
+    'for CSV and npz files see "From a CSV file" in docs/your-data.md'
+)
 _LARGEST = 8 << 30
 _ROWS, _ROW = 1 << 24, 1 << 26
 """Rows, and bytes of one, that no set known here has more of."""
@@ -97,8 +101,14 @@ def _find(name: str, folder: Path) -> Path | None:
 
 def _read(path: Path, labels: Sequence[float] | None) -> Arrays:
     """Dense features and labels in {-1, +1}."""
-    with reading(path), unpacking(path) as file:
-        features, raw = datasets.load_svmlight_file(_Lines(path, file), dtype=np.float64)
+    with reading(path, "copy or fetch it again"), unpacking(path) as file:
+        lines = _Lines(path, file)
+        try:
+            features, raw = datasets.load_svmlight_file(lines, dtype=np.float64)
+        except BadData:
+            raise
+        except (ValueError, OverflowError) as error:
+            raise BadData(f"{path}, line {lines.read_so_far}: {FORMAT}") from error
     kinds = np.unique(raw)
     if labels is not None:
         if len(strange := np.setdiff1d(kinds, labels)):
@@ -126,11 +136,13 @@ class _Lines:
 
     def __init__(self, path: Path, file: IO[bytes]):
         self.path, self.file, self.read = path, file, file.read
+        self.read_so_far = 0
 
     def __iter__(self) -> Iterator[bytes]:
         size = looked = 0
         for row, line in enumerate(iter(lambda: self.file.readline(_ROW), b"")):
             size += len(line)
+            self.read_so_far = row + 1
             if size >> 20 > looked:
                 looked = size >> 20
                 swelling(self.path, size)
