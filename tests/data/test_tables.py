@@ -49,8 +49,18 @@ def test_missing_names_get_the_nearest_and_the_places(tmp_path):
         load("a9b", tmp_path)
     message = str(caught.value)
     assert "did you mean a9a?" in message
-    assert "allowed: a9a, phishing, w8a, breast-cancer, digits" in message
+    assert "allowed: breast-cancer, digits, a9a, phishing, w8a;" in message
     assert str(tmp_path) in message and str(tmp_path / "svmlight") in message
+
+
+def test_a_folder_of_many_files_is_not_listed_whole(tmp_path):
+    for k in range(100):
+        (tmp_path / f"ward-{k:02}").touch()
+    with pytest.raises(BadData) as caught:
+        load("wrd-97", tmp_path)
+    message = str(caught.value)
+    assert "did you mean ward-97?" in message
+    assert message.count("ward-") == 1 + 8 and "and 92 more" in message
 
 
 def test_names_of_a_flat_folder(tmp_path):

@@ -361,12 +361,17 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def unknown(kind: str, name: str, allowed: Iterable[str]) -> str:
-    """The complaint about a name that does not exist, with the nearest one that does."""
+def unknown(kind: str, name: str, allowed: Iterable[str], most: int | None = None) -> str:
+    """The complaint about a name that does not exist, with the nearest one that does.
+
+    Of the names that are allowed it lists ``most``, and how many more there are.
+    """
     names = list(allowed)
     near = nearest(name, names)
     hint = f"did you mean {near}? " if near else ""
-    return f"unknown {kind} {shown(name)}; {hint}allowed: {', '.join(names) or 'none'}"
+    listed = ", ".join(names[:most]) or "none"
+    more = f" and {len(names[most:])} more" if most is not None and names[most:] else ""
+    return f"unknown {kind} {shown(name)}; {hint}allowed: {listed}{more}"
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:

@@ -22,6 +22,8 @@ FORMAT = (
     "not in svmlight format, in which a line is a label and COLUMN:VALUE pairs, as 1 1:0.5 3:-2; "
     'for CSV and npz files see "From a CSV file" in docs/your-data.md'
 )
+_LISTED = 10
+"""Names in a complaint: a folder may have any number of files."""
 _LARGEST = 8 << 30
 _ROWS, _ROW = 1 << 24, 1 << 26
 """Rows, and bytes of one, that no set known here has more of."""
@@ -57,7 +59,7 @@ def load(
     root = existing_folder(folder)
     if path := _find(name, root):
         return Table(*_read(path, labels), name)
-    complaint = unknown("data set", name, [*_names(root), *_BUNDLED])
+    complaint = unknown("data set", name, [*_BUNDLED, *_names(root)], most=_LISTED)
     raise BadData(f"{complaint}; looked in {' and '.join(map(str, _places(root)))}")
 
 
