@@ -178,7 +178,10 @@ def test_data_that_are_absent_are_the_reason(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("UNDRIFT_DATA", raising=False)
     code = main(["reproduce", "fedrecu/figure-8", "--out", str(tmp_path)])
     said = capsys.readouterr()
-    assert code == 1 and "UNDRIFT_DATA" in said.err and "not run" in said.out
+    assert code == 1 and "not run" in said.out
+    (line,) = (line for line in said.err.splitlines() if "cifar10" in line)
+    assert "undrift data fetch cifar10 --folder FOLDER" in line and "UNDRIFT_DATA=FOLDER" in line
+    assert said.err.index(line) == 0
     assert "cifar10 is not there" in (tmp_path / "pages" / "fedrecu" / "figure-8.md").read_text()
 
 

@@ -122,21 +122,33 @@ def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
     only = {want.entry.label for _, wanted in asks for want in wanted}
     if unmet := [label for label in options.only if label not in only]:
         refuse([f"no method of these items is called {label!r}" for label in unmet])
-    failed, due, stop = 0, 0, Deadline(args.minutes)
+    lacking = without_data(asks, cache)
+    if args.worker is None and not args.kept:
+        for name, keys in lacking.items():
+            say(
+                f"{name} is not there, and {count(len(keys), 'run')} cannot do without: {get(name)}"
+            )
+    out = {key for keys in lacking.values() for key in keys}
+    failed, due, stop = len(out), len(out), Deadline(args.minutes)
+    told = set[str]()
     for wanted in lots(asks, cache):
         groups = plan(wanted)
         total = sum(map(len, groups))
+        kept = sum(cache.serves(want) for group in groups for want in group)
+        groups = [[want for want in group if want.key not in out] for group in groups]
         left = sum(not cache.serves(want) for group in groups for want in group)
         if args.worker is None:
             what = f"{count(len(chosen), 'item')}, {count(total, 'run')}"
-            say(f"{what}: {total - left} kept, {left} to do")
+            say(f"{what}: {kept} kept, {left} to do")
         due += left
         if left and not args.kept and not stop.asked:
             turn = (args.worker or 0) * len(groups) // args.jobs
             with stop, sharing(args, left, stop):
                 for want, why in perform(groups[turn:] + groups[:turn], cache, stop, Lines(left)):
                     failed += 1
-                    say(f"{describe(want)}: not run: {why}")
+                    if why not in told:
+                        say(f"{describe(want)}: not run: {why}")
+                    told.add(why)
             if args.worker is not None:
                 return OK
     if args.worker is not None:
@@ -150,6 +162,27 @@ def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
     if stop.number:
         return stop.code
     return FAILED if failed and failed == due else OK
+
+
+def without_data(asks: Sequence[tuple[Item, list[Want]]], cache: Cache) -> dict[str, set[str]]:
+    """The image sets that are not there, and the runs that need them and are not kept."""
+    from undrift.reproduce.perform import missing
+
+    lacking: dict[str, set[str]] = {}
+    for _, wanted in asks:
+        if wanted and missing(wanted[0].spec):
+            keys = {want.key for want in wanted if not cache.serves(want)}
+            lacking.setdefault(vars(wanted[0].spec.problem)["data"], set()).update(keys)
+    return {name: keys for name, keys in lacking.items() if keys}
+
+
+def get(name: str) -> str:
+    """How to get an image set to where it is looked for."""
+    from undrift.data.files import FOLDER
+
+    if os.environ.get(FOLDER):
+        return f"undrift data fetch {name}"
+    return f"undrift data fetch {name} --folder FOLDER, then set {FOLDER}=FOLDER"
 
 
 def needs(chosen: Chosen, options: Options) -> list[tuple[Item, list[Want]]]:
