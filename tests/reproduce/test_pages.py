@@ -174,6 +174,17 @@ def test_wrong_names_are_refused(papers, tmp_path, capsys):
     assert "did you mean toy?" in said and "nothing to reproduce" in said
 
 
+@pytest.mark.parametrize("more", [["--only", "FedAvg"], ["--rounds", "5"]])
+def test_a_part_of_what_is_kept_is_refused(papers, tmp_path, capsys, more):
+    words = ["reproduce", "toy", "--kept", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, *more])
+    assert ended.value.code == 2 and not (tmp_path / "pages").exists()
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "to do" not in capsys.readouterr().err
+
+
 def test_data_that_are_absent_are_the_reason(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("UNDRIFT_DATA", raising=False)
     code = main(["reproduce", "fedrecu/figure-8", "--out", str(tmp_path)])

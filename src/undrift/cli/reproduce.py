@@ -85,6 +85,9 @@ def main(args: Namespace) -> int:
                 ["nothing to reproduce: give PAPER/ITEM, PAPER or all"],
                 "See: undrift reproduce --list",
             )
+        if args.kept and (args.only or args.rounds):
+            text = "pages show every kept run whole: leave out --only and --rounds"
+            refuse([f"--kept runs nothing, and {text}"])
         if args.unpack:
             if not args.unpack.is_file():
                 refuse([f"--unpack {args.unpack}: there is no such file"])
@@ -139,7 +142,8 @@ def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
         left = sum(not cache.serves(want) for group in groups for want in group)
         if args.worker is None:
             what = f"{count(len(chosen), 'item')}, {count(total, 'run')}"
-            say(f"{what}: {kept} kept, {left} to do")
+            rest = f"{total - kept} not run" if args.kept else f"{left} to do"
+            say(f"{what}: {kept} kept, {rest}")
         due += left
         if left and not args.kept and not stop.asked:
             turn = (args.worker or 0) * len(groups) // args.jobs
