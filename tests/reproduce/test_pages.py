@@ -5,6 +5,7 @@ import json
 import pytest
 
 from undrift.cli import main
+from undrift.core.params import unknown
 
 
 def test_a_page(papers, tmp_path, capsys):
@@ -172,6 +173,16 @@ def test_wrong_names_are_refused(papers, tmp_path, capsys):
         assert ended.value.code == 2
     said = capsys.readouterr().err
     assert "did you mean toy?" in said and "nothing to reproduce" in said
+
+
+@pytest.mark.parametrize("more", [[], ["--list"]])
+def test_a_wrong_label_gets_the_nearest_and_all(papers, tmp_path, capsys, more):
+    with pytest.raises(SystemExit) as ended:
+        main(["reproduce", "toy", "--only", "SCAFOLD", "--out", str(tmp_path), *more])
+    assert ended.value.code == 2
+    assert unknown("method of these items", "SCAFOLD", ["FedAvg", "SCAFFOLD"]) in (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("more", [["--only", "FedAvg"], ["--rounds", "5"]])

@@ -16,6 +16,7 @@ from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, 
 from undrift.cli.parser import Parser, natural, positive
 from undrift.cli.progress import status
 from undrift.cli.stop import Stop
+from undrift.core.params import unknown
 from undrift.report.text import NONE, count, table
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ def main(args: Namespace) -> int:
     )
     try:
         chosen = choose(args.items or (["all"] if args.list else []))
+        if options.only:
+            judge_labels(chosen, options.only)
         cache = Cache(args.out)
         if args.list:
             return listing(chosen, cache, options, args.json)
@@ -122,9 +125,6 @@ def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
     from undrift.reproduce.perform import perform, plan
 
     asks = needs(chosen, options)
-    only = {want.entry.label for _, wanted in asks for want in wanted}
-    if unmet := [label for label in options.only if label not in only]:
-        refuse([f"no method of these items is called {label!r}" for label in unmet])
     lacking = without_data(asks, cache)
     if args.worker is None and not args.kept:
         for name, keys in lacking.items():
@@ -166,6 +166,15 @@ def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
     if stop.number:
         return stop.code
     return FAILED if failed and failed == due else OK
+
+
+def judge_labels(chosen: Chosen, only: Sequence[str]) -> None:
+    """Refuse labels that no method of the items has."""
+    panels = [(item, panel) for item, panels in chosen if item.runs for panel in panels]
+    entries = [entry for item, panel in panels for entry in item.spec(panel).entries]
+    labels = dict.fromkeys(entry.label for entry in entries)
+    if unmet := [label for label in only if label not in labels]:
+        refuse([unknown("method of these items", label, labels) for label in unmet])
 
 
 def without_data(asks: Sequence[tuple[Item, list[Want]]], cache: Cache) -> dict[str, set[str]]:
