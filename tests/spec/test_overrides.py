@@ -53,6 +53,8 @@ def test_flags_for_objectives_and_training():
         ("problem.client=2", "did you mean clients?"),
         ("problem=2", "unknown key 'problem'"),
         ("a.b.c=2", "unknown key 'a.b.c'"),
+        ("lr=3", "unknown key 'lr'; did you mean method.lr?"),
+        ("rounds=./5", "rounds = './5' is not allowed"),
         ("rounds", "not KEY=VALUE"),
         ("rounds=", "not KEY=VALUE"),
         ("rounds=5\nname='x'", "not KEY=VALUE"),
@@ -63,6 +65,11 @@ def test_a_wrong_override_is_blamed_on_the_flag(flag, words):
     found = complaints(GOOD, flag)
     assert all(c.startswith(f"-s {flag}: ") for c in found)
     assert any(words in c for c in found)
+
+
+@pytest.mark.parametrize("text", ["../r1", "/tmp/x", "~/data", "my wards/2", "wards.csv"])
+def test_a_path_needs_no_quotes(text):
+    assert parse(IMAGES, flags=[f"problem.folder={text}"]).problem.folder == text
 
 
 def test_a_parameter_of_no_schedule_asks_for_its_name():

@@ -12,7 +12,8 @@ from undrift.spec.errors import Complaint, Complaints, Place
 from undrift.spec.lines import Keys
 from undrift.spec.schema import SETTINGS, Values
 
-WORD = re.compile(r"[A-Za-z][\w.+-]*")
+TEXT = re.compile(r"[A-Za-z./~\\][^\n'\"]*")
+"""A value that is taken as text though it is not TOML: a name, a path."""
 SHORT = {
     "cohort": "size", "reduction": "name", "objective": "name", "engine": "name",
     "schedule": "name", "local": "name", "best": "metric",
@@ -56,10 +57,10 @@ def override(
         try:
             parsed = tomllib.loads(f"value = {text}")
         except (ValueError, RecursionError):
-            parsed = {"value": text.strip()} if WORD.fullmatch(text.strip()) else {}
+            parsed = {"value": text.strip()} if TEXT.fullmatch(text.strip()) else {}
         if not equals or len(parsed) != 1:
-            example = f"{key.strip() or 'rounds'}=50"
-            targets: list[Keys] | str = f"not KEY=VALUE with a TOML value, such as {example}"
+            examples = "such as rounds=50 or, for text, name='2nd try'"
+            targets: list[Keys] | str = f"not KEY=VALUE with a TOML value, {examples}"
         else:
             targets = _targets(document, path, fields, more)
         if isinstance(targets, str):
@@ -85,6 +86,9 @@ def _targets(
     methods = tables(document)
     match path:
         case (top,) if top not in ("problem", "method", "network", "data"):
+            of_methods = any(top in fields(i, table) for i, table in enumerate(methods))
+            if of_methods and top not in SETTINGS:
+                return f"unknown key {top!r}; did you mean method.{top}?"
             return [path]
         case (top, _) if top in SHORT:
             return [path]
