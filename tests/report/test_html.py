@@ -133,7 +133,7 @@ def test_the_charts_have_every_row_of_every_seed(folder):
     assert (fedavg["biased"], scaffold["biased"]) == (True, False)
     assert scaffold["seeds"]["1"]["bytes"] == [400 * k for k in range(7)]
     assert scaffold["seeds"]["1"]["gap"] == [float(f"{2 * 0.1**k:.6g}") for k in range(7)]
-    assert found["y"]["accuracy"]["title"] == "accuracy, %" and found["y"]["gap"]["log"]
+    assert found["y"]["accuracy"]["title"] == "training accuracy, %" and found["y"]["gap"]["log"]
 
 
 def test_more_rows_than_a_screen_has_points_are_thinned(folder, monkeypatch):
