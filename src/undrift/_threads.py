@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -41,11 +40,6 @@ def one_thread() -> Iterator[None]:
 def one_for_few(v: Tensor) -> AbstractContextManager[None]:
     """One thread for a pass through a tensor of few numbers."""
     return one_thread() if torch.get_num_threads() > 1 and v.numel() < FEW else _AS_IT_IS
-
-
-def evenly(size: int, count: int) -> list[slice]:
-    """So many rows in ``count`` groups, as equal as possible."""
-    return [slice(*ends) for ends in pairwise(size * k // count for k in range(count + 1))]
 
 
 def each(

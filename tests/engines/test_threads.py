@@ -22,8 +22,7 @@ from undrift.methods import FedAvg, FedDyn, FedLin, FedRecu, Scaffold
 from undrift.models import build
 from undrift.models.net import seeded
 from undrift.objectives import MOON
-from undrift.problems import Neural, Softmax, products
-from undrift.problems.softmax import SoftmaxOracle
+from undrift.problems import Neural
 
 
 @pytest.fixture
@@ -247,77 +246,6 @@ def test_an_interruption_is_heard_at_once(threads):
 def test_a_second_core_has_work_where_there_is_enough(clients, most, sizes):
     share = Share(None, np.arange(clients), [1] * clients, False)
     assert [rows.stop - rows.start for rows in share.groups(most)] == sizes
-
-
-WHOLE = {
-    "FedAvg": (FedAvg(lr=0.1), {"cohort": 5, "steps": 3}),
-    "uneven FedAvg": (FedAvg(lr=0.1), {"steps": [1, 3, 2, 5, 1, 2, 4]}),
-    "Scaffold": (Scaffold(lr=0.1), {"cohort": 5, "steps": 3, "clip": 1.0}),
-    "FedLin": (FedLin(lr=0.1), {"steps": 3}),
-}
-BY_NUMPY = pytest.mark.skipif(not products.ONE_BY_ONE, reason="torch has MKL")
-
-
-def regression(sizes=(4, 9, 6, 11, 8, 5, 7), dtype=torch.float64):
-    rng, ends = np.random.default_rng(0), np.cumsum(sizes)
-    features = rng.standard_normal((ends[-1], 7)).astype(np.float32)
-    parts = np.split(np.arange(ends[-1]), ends[:-1])
-    problem = Softmax(features, rng.integers(3, size=ends[-1]), parts, l2=0.01)
-    return problem.to(dtype, CPU)
-
-
-@pytest.fixture
-def dealt(monkeypatch):
-    """The rows of every part that clients of a softmax regression were dealt in, all worth it."""
-    monkeypatch.setattr("undrift.problems.softmax.WORTH", 1)
-    found, parts = [], SoftmaxOracle.parts
-
-    def noted(self, threads):
-        some = parts(self, threads)
-        found.append([rows for rows, _ in some] or [slice(None)])
-        return some
-
-    monkeypatch.setattr(SoftmaxOracle, "parts", noted)
-    return found
-
-
-@BY_NUMPY
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("case", WHOLE)
-def test_regressions_have_the_same_bits_on_any_number_of_threads(case, dtype, dealt, threads):
-    method, setting = WHOLE[case]
-    found = []
-    for count in (1, 2, 3):
-        threads(count)
-        found.append(all_of(played(method, regression(dtype=dtype), **setting)))
-        assert {len(rows) for rows in dealt} == {count}
-        dealt.clear()
-    for other in found[1:]:
-        assert found[0].keys() == other.keys()
-        assert all(torch.equal(v, other[n]) for n, v in found[0].items())
-
-
-@BY_NUMPY
-def test_regressions_on_threads_do_what_wire_does(dealt, threads):
-    threads(2)
-    for method, setting in WHOLE.values():
-        fast, slow = (played(method, regression(), e, **setting) for e in (Simulate, Wire))
-        assert fast.ledger == slow.ledger and fast.drift == pytest.approx(slow.drift, rel=1e-9)
-        torch.testing.assert_close(fast.x, slow.x, rtol=1e-12, atol=1e-13)
-
-
-@BY_NUMPY
-def test_only_much_work_on_all_data_is_dealt(dealt, threads, monkeypatch):
-    threads(3)
-    played(FedAvg(lr=0.1), regression(), steps=2, batch=3, rounds=1)
-    assert dealt.pop() == [slice(None)]
-    f = regression([10] * 6).at()
-    for worth, sizes in ((24 * 60, []), (24 * 30, [3, 3]), (24 * 29, [3, 3]), (1, [2, 2, 2])):
-        monkeypatch.setattr("undrift.problems.softmax.WORTH", worth)
-        rows = [some for some, _ in f.parts(3)]
-        assert [len(range(6)[some]) for some in rows] == sizes
-    assert f.parts(3) is f.parts(3)  # with the samples that they have gathered
-    assert len(regression([1] * 9 + [100]).at().parts(3)) == 0  # one by one
 
 
 def test_few_numbers_are_the_work_of_one_thread(threads):

@@ -201,13 +201,6 @@ class Oracle(abc.ABC):
         Called before every local training; losses that compare models keep both.
         """
 
-    def parts(self, threads: int) -> Sequence[tuple[slice, Oracle]]:
-        """The same clients for as many threads as have enough to do: rows, and their oracle.
-
-        Gradients on all data are those of the whole, bit for bit. Nothing where that is no gain.
-        """
-        return ()
-
     def solve(self, v: Tensor, lam: float) -> Tensor:
         """Row-wise minimisers of f_i(y) - <v, y> + (lam/2)|y|^2."""
         raise Unsupported(f"{type(self).__name__} has no exact local minimiser; {NO_MINIMISER}")
@@ -255,7 +248,7 @@ class Problem(abc.ABC):
     drops: bool = False
     """Whether local steps leave out parts of the model at random, as dropout does."""
     together: int | None = None
-    """Clients that one thread works on at a time; ``None``: as their oracle divides them."""
+    """Clients that one thread works on at a time; ``None``: all of them, on the calling thread."""
     remembers: bool = False
     """Whether the local loss looks at a client's last local model, which the engine then keeps."""
     differentiates: bool = False

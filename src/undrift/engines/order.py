@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from undrift._threads import evenly
 from undrift.core.cohort import Cohort, Sampling
 from undrift.core.method import Exchange, Method, Round
 from undrift.core.schedules import Schedule
@@ -73,7 +73,8 @@ class Share(NamedTuple):
         One group more than half full would be work for two cores: it is dealt in two.
         """
         size = len(self.members)
-        return evenly(size, 2 if most < 2 * size and 1 < size <= most else -(-size // most))
+        count = 2 if most < 2 * size and 1 < size <= most else -(-size // most)
+        return [slice(*ends) for ends in pairwise(size * k // count for k in range(count + 1))]
 
 
 class Plan(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import ClassVar, NamedTuple, TypeVar
 
@@ -200,25 +200,18 @@ class Site:
     def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
         """Local work side by side, or in groups on threads where the problem prefers that."""
         rules, problem = self.common.rules, self.common.at_clients
-        groups: Sequence[tuple[slice, Oracle | None]]
-        if problem.together is not None:
-            groups = [(rows, None) for rows in share.groups(problem.together)]
-        else:
+        if problem.together is None:
             oracle = self.common.oracle(None if share.everyone else share.members)
-            # mini-batches are drawn in Python, which runs on one thread at a time
-            groups = oracle.parts(torch.get_num_threads() if rules.batches.whole else 1)
-            if not groups:
-                return self._did(share, me, got, Stacked(share, rules, oracle, previous))
+            return self._did(share, me, got, Stacked(share, rules, oracle, previous))
 
-        def part(group: tuple[slice, Oracle | None], halted: Callable[[], bool]) -> Work:
-            rows, own = group
+        @torch.no_grad()
+        def part(rows: slice, halted: Callable[[], bool]) -> Work:
             some = share.part(rows)
             before = None if previous is None else previous[rows]
-            with quiet(problem):
-                f = Group(some, rules, own or self.common.oracle(some.members), before, halted)
-                return self._did(some, me.map(lambda v: v[rows]), got, f)
+            f = Group(some, rules, self.common.oracle(some.members), before, halted)
+            return self._did(some, me.map(lambda v: v[rows]), got, f)
 
-        return joined(each(part, groups))
+        return joined(each(part, share.groups(problem.together)))
 
     def _did(self, share: Share, me: State, got: Message, f: Stacked) -> Work:
         new, up = share.order.phase.work(me, got, f)

@@ -29,12 +29,6 @@ class Ragged:
     def __getitem__(self, which: slice | NDArray[np.int64]) -> Ragged:
         return Ragged(self.first[which], self.sizes[which])
 
-    def part(self, rows: slice) -> Ragged:
-        """Some of these clients, padded as all of them are."""
-        some = self[rows]
-        some.most, some.wasteful = self.most, self.wasteful
-        return some
-
     @classmethod
     def blocks(cls, members: np.ndarray, size: int) -> Ragged:
         """Clients ``members`` of a table in which each has ``size`` rows."""

@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike
 from scipy.special import roots_sh_jacobi
 from torch import Tensor
 
-from undrift._threads import evenly
-from undrift.core.problem import Oracle
 from undrift.problems.digest import digest
 from undrift.problems.exact import Values, exact, moderate, narrowed, pick, weights
 from undrift.problems.products import by_numpy, times_transposed
@@ -29,8 +27,6 @@ deltas likewise.
 """
 ROOM = 1 << 23
 """Numbers in the Hessians of the clients that are solved side by side."""
-WORTH = 1_000_000
-"""Parameters times samples of the clients that are worth a thread."""
 EVEN = 4
 """NumPy's products are fastest where rows have a multiple of so many numbers."""
 BITS = 1 / math.log(2)
@@ -203,7 +199,6 @@ class SoftmaxOracle(RegressionOracle):
         self.table, self.exact, self.held, self.dtype = table, exact, held, dtype
         self.device = exact.rows.device
         self.is_exact = table.rows is exact.rows and dtype == torch.float64
-        self._parts: dict[int, list[tuple[slice, Oracle]]] = {}
 
     def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
         if batch is not None:
@@ -223,7 +218,7 @@ class SoftmaxOracle(RegressionOracle):
         return self._slope(y, *self.stack, self.columns)
 
     def descend_(self, y: Tensor, lr: float, steps: Iterable[object]) -> Tensor:
-        """All steps in the same arrays, so that threads rarely wait for each other's Python."""
+        """All steps in the same arrays."""
         if self.held.wasteful or not self.is_small:
             return super().descend_(y, lr, steps)
         W, slopes = y.numpy().reshape(len(y), self.table.classes, -1), Slopes(self.small)
@@ -233,20 +228,6 @@ class SoftmaxOracle(RegressionOracle):
                 slopes.at(W, W, self.table.l2)
                 y.sub_(grad, alpha=lr)
         return y
-
-    def parts(self, threads: int) -> Sequence[tuple[slice, Oracle]]:
-        size = len(self.held)
-        work = size * self.table.classes * self.table.rows.shape[1] * self.held.most
-        count = min(threads, size, work // WORTH)
-        if count < 2 or self.held.wasteful or not self.is_small:
-            return super().parts(threads)
-        if count not in self._parts:
-            table, exact, held, dtype = self.table, self.exact, self.held, self.dtype
-            self._parts[count] = [
-                (rows, SoftmaxOracle(table, exact, held.part(rows), dtype))
-                for rows in evenly(size, count)
-            ]
-        return self._parts[count]
 
     def some(self, which: slice, exact: bool = False) -> SoftmaxOracle:
         table, dtype = (self.exact, torch.float64) if exact else (self.table, self.dtype)
