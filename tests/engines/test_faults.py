@@ -230,11 +230,11 @@ def test_a_run_with_faults_continues_from_a_snapshot(kind):
 def test_stale_clients_send_their_last_upload_again():
     fault = {"kind": "stale", "clients": [BAD], "since": 1}
     engine = Simulate(FedAvg(lr=0.05), PROBLEM, steps=2, faults=[fault])
-    first = engine.collect(engine.order(), engine.method.send(engine.server))[0]
+    first = engine.collect(engine.order(), engine.method.send(engine.server))
     engine.run_round()
     order = engine.order()
-    now = engine.collect(order, engine.method.send(engine.server))[0]
-    (sent,) = engine.faulty.spoil(order, [now])
+    now = engine.collect(order, engine.method.send(engine.server))
+    sent = engine.faulty.spoil(order, now)
     name = engine.method.Up.vectors[0]
     assert torch.equal(getattr(sent.up, name)[BAD], getattr(first.up, name)[BAD])
     assert torch.equal(getattr(sent.up, name)[:BAD], getattr(now.up, name)[:BAD])
@@ -315,7 +315,7 @@ def test_uploads_of_another_size_or_type_are_left_out(kind):
 
 def test_if_no_frame_arrives_rounds_are_skipped(monkeypatch):
     engine = Wire(FedAvg(lr=0.05), PROBLEM, judge={"patience": 0})
-    monkeypatch.setattr(engine.sites[0], "carry", lambda frame: ())
+    monkeypatch.setattr(engine.site, "carry", lambda frame: ())
     with pytest.raises(Stuck):
         engine.run_round()
     assert torch.equal(engine.x, engine.x0) and engine.ledger.left_out == 5

@@ -77,9 +77,9 @@ def losing(engine, lost):
     collect = engine.collect
 
     def collected(order, down):
-        (work,) = collect(order, down)
+        work = collect(order, down)
         gone = {client: "lost" for client in work.members.tolist() if lost(order, client)}
-        return [work._replace(failed=gone)]
+        return work._replace(failed=gone)
 
     engine.collect = collected
 

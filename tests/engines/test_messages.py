@@ -270,16 +270,15 @@ def test_a_run_among_wrong_messages_ends_as_if_they_were_not_there(cls):
     problem = least_squares()
     settings = {"steps": 2, "cohort": None if cls is FedLin else 3, "seed": 4}
     plain, hard = (Wire(cls(lr=0.01), problem, **settings) for _ in range(2))
-    hard._site = Unreliable(hard.common, hard.identity)
-    hard.sites = [hard._site]
+    hard.site = Unreliable(hard.common, hard.identity)
     for _ in range(5):
         plain.run_round()
         hard.run_round()
     tensors, counters = plain.snapshot()
     others, spent = hard.snapshot()
     assert counters == spent and all(torch.equal(v, others[name]) for name, v in tensors.items())
-    assert plain._site.refused == Counter()
-    assert set(hard._site.refused) == {"damaged", "foreign", "stale", "early", "duplicate"}
+    assert plain.site.refused == Counter()
+    assert set(hard.site.refused) == {"damaged", "foreign", "stale", "early", "duplicate"}
 
 
 class Lost(Mailed):
@@ -289,10 +288,10 @@ class Lost(Mailed):
 
 def test_clients_whose_frames_are_damaged_are_left_out():
     engine = Wire(FedAvg(lr=0.01), least_squares())
-    engine.sites = [Lost(engine.common, engine.identity)]
+    engine.site = Lost(engine.common, engine.identity)
     engine.run_round()
     assert engine.ledger.skipped == 1 and len(engine.rejections) == engine.problem.clients
-    assert set(engine.sites[0].refused) <= {"malformed", "damaged"}
+    assert set(engine.site.refused) <= {"malformed", "damaged"}
 
 
 def test_a_run_has_one_name():

@@ -1,7 +1,6 @@
-"""The seams of an engine: orders, sites, judgement and reductions, and an engine made of them."""
+"""The seams of an engine: orders, sites, judgement and reductions."""
 
 import dataclasses
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,12 +12,11 @@ from undrift.core import Message, Method, Phase, Scratch, State, Vec, registry
 from undrift.core.cohort import Cohort, Sampling
 from undrift.core.problem import Problem, Unsupported
 from undrift.core.streams import Streams
-from undrift.engines import Engine, Simulate, Wire
+from undrift.engines import Simulate, Wire
 from undrift.engines.arguments import first_point
 from undrift.engines.judge import Judge, Sound, Stuck
 from undrift.engines.order import Clock
-from undrift.engines.reduction import NobodyLeft, Reducer
-from undrift.engines.site import OneByOne, Site
+from undrift.engines.reduction import Reducer
 from undrift.engines.work import Work, joined
 from undrift.methods import (
     DANEPlus,
@@ -33,24 +31,11 @@ from undrift.methods import (
     MimeMVR,
     Scaffold,
 )
-from undrift.objectives import MOON
 from undrift.problems import LeastSquares
 from undrift.problems.named import build
-from undrift.runs.trial import Trial, measure
+from undrift.runs.trial import Trial
 
 PROBLEM = least_squares()
-
-
-class Sharded(Engine):
-    """A site per thread, each with a shard of the clients; the server sees partial reductions."""
-
-    def __init__(self, method, problem, shards=((0, 3), (), (1, 2, 4)), **arguments):
-        super().__init__(method, problem, **arguments)
-        self.sites = [Site(self.common, np.array(held, dtype=np.int64)) for held in shards]
-
-    def collect(self, order, down):
-        with ThreadPoolExecutor(len(self.sites)) as pool:
-            return list(pool.map(lambda site: site.work(site.share(order), down), self.sites))
 
 
 class Stacking(Method, abstract=True):
@@ -134,21 +119,19 @@ def uneven(problem):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_sites_on_threads_agree_with_one_site(case):
+def test_clients_one_by_one_agree_with_clients_side_by_side(case):
     method, setting = CASES[case]
     problem = uneven(PROBLEM) if setting.get("weights") else PROBLEM
-    engines = [kind(method, problem, seed=3, **setting) for kind in (Simulate, Sharded, Wire)]
+    whole, wire = (kind(method, problem, seed=3, **setting) for kind in (Simulate, Wire))
     for _ in range(20):
-        for engine in engines:
-            engine.run_round()
-    whole, shards, wire = engines
-    assert whole.ledger == shards.ledger == wire.ledger
-    assert whole.drift == pytest.approx(shards.drift, rel=1e-9)
-    for other in (shards, wire):
-        mine, theirs = whole.snapshot()[0], other.snapshot()[0]
-        assert mine.keys() == theirs.keys()
-        for name in mine:
-            torch.testing.assert_close(theirs[name], mine[name], rtol=1e-12, atol=1e-12)
+        whole.run_round()
+        wire.run_round()
+    assert whole.ledger == wire.ledger
+    assert whole.drift == pytest.approx(wire.drift, rel=1e-9)
+    mine, theirs = whole.snapshot()[0], wire.snapshot()[0]
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        torch.testing.assert_close(theirs[name], mine[name], rtol=1e-12, atol=1e-12)
 
 
 def five(case: str) -> Problem:
@@ -163,17 +146,16 @@ def five(case: str) -> Problem:
 @pytest.mark.parametrize(
     "case", ["quadratic", "fedred", "fedcet", "least-squares", "logistic", "softmax", "images"]
 )
-def test_metrics_are_sums_over_sites(case):
-    """Of which one has no clients."""
-    engines = [kind(FedAvg(lr=1e-3), five(case), steps=2) for kind in (Simulate, Sharded)]
-    for engine in engines:
-        engine.run_round()
-    whole, shards = engines
-    assert whole.metrics() == whole.problem.metrics(whole.x)
-    assert shards.metrics() == pytest.approx(
-        whole.metrics(), rel=1e-6 if case == "images" else 1e-12
-    )
-    assert measure(shards).keys() == measure(whole).keys()
+def test_metrics_are_sums_over_clients(case):
+    """Also over none."""
+    engine = Simulate(FedAvg(lr=1e-3), five(case), steps=2)
+    engine.run_round()
+    problem, shards = engine.problem, ([0, 3], [], [1, 2, 4])
+    parts = [problem.partial_metrics(engine.x, np.array(held, dtype=np.int64)) for held in shards]
+    whole = engine.metrics()
+    assert whole == problem.metrics(engine.x)
+    tolerance = 1e-6 if case == "images" else 1e-12
+    assert problem.combine(parts, engine.x) == pytest.approx(whole, rel=tolerance)
 
 
 class Whole(LeastSquares):
@@ -185,45 +167,33 @@ class Whole(LeastSquares):
         return {"loss": float(x.square().sum())}
 
 
-def test_a_problem_without_partial_metrics_is_measured_on_one_site_only():
+def test_a_problem_without_partial_metrics_is_measured_on_one_machine_only():
     problem = Whole(PROBLEM.A, PROBLEM.b)
-    whole, shards = (kind(FedAvg(lr=0.05), problem) for kind in (Simulate, Sharded))
-    assert whole.metrics() == {"loss": 0.0}
+    engine = Simulate(FedAvg(lr=0.05), problem)
+    assert engine.metrics() == {"loss": 0.0}
     with pytest.raises(Unsupported):
-        shards.metrics()
+        problem.partial_metrics(engine.x, np.array([0]))
     with pytest.raises(Unsupported):
-        problem.combine([], whole.x)
-
-
-@pytest.mark.parametrize("name", sorted(registry))
-def test_every_method_runs_on_shards(name):
-    method = example(registry[name], PROBLEM.constants)
-    cohort = 2 if method.participation == "partial" else None
-    engines = [kind(method, PROBLEM, steps=2, cohort=cohort) for kind in (Simulate, Sharded)]
-    for _ in range(4):
-        for engine in engines:
-            engine.run_round()
-    scale = max(1.0, float(engines[0].x.abs().max()))
-    assert float((engines[0].x - engines[1].x).abs().max()) < 1e-12 * scale
+        problem.combine([], engine.x)
 
 
 @pytest.mark.parametrize("cohort", [1, 3, 5])
-def test_a_run_moves_between_one_site_and_shards(cohort):
+def test_a_run_moves_to_another_engine_and_back(cohort):
     setting = {"steps": 2, "batch": 3, "cohort": cohort}
-    whole, shards, back = (
-        kind(Stacking(), PROBLEM, **setting) for kind in (Simulate, Sharded, Simulate)
+    whole, wire, back = (
+        kind(Stacking(), PROBLEM, **setting) for kind in (Simulate, Wire, Simulate)
     )
     whole.run_round()
     whole.advance()  # in mid-round, with scratch vectors
-    shards.restore(*whole.snapshot())
-    back.restore(*shards.snapshot())
-    for other in (shards, back):
+    wire.restore(*whole.snapshot())
+    back.restore(*wire.snapshot())
+    for other in (wire, back):
         mine, theirs = whole.snapshot()[0], other.snapshot()[0]
         assert mine.keys() == theirs.keys() >= {"client.y", "scratch.seen", "scratch_members"}
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
-    for engine in (whole, shards, back):
+    for engine in (whole, wire, back):
         engine.run_round()
-    torch.testing.assert_close(shards.x, whole.x, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(wire.x, whole.x, rtol=1e-12, atol=1e-12)
     assert torch.equal(back.x, whole.x)
 
 
@@ -266,16 +236,6 @@ def test_orders_say_who_and_how_long():
         orders[0].round = 3
 
 
-def test_a_share_is_not_the_cohort():
-    order = clock(Scaffold(lr=0.1), Sampling(4)).at(0, 0)
-    missing = ({*range(5)} - {*order.cohort.members.tolist()}).pop()
-    held = np.array([missing, (missing + 1) % 5])
-    share = order.share(np.sort(held))
-    assert share.members.tolist() == [(missing + 1) % 5] and share.steps == [share.members[0] + 1]
-    assert share.order.cohort.size == 4 and not share.everyone
-    assert len(order.share(np.array([missing])).members) == 0
-
-
 def test_only_those_who_are_kept():
     cohort = Cohort(np.array([1, 4, 6]), 8, 2, [10, 20, 60])
     assert (cohort.fraction, cohort.steps) == (3 / 8, 30)
@@ -287,24 +247,9 @@ def test_only_those_who_are_kept():
 # -- sites
 
 
-@pytest.mark.parametrize("kind", [Site, OneByOne])
-def test_a_site_without_participants_gives_nothing_and_keeps_its_states(kind):
-    engine = Simulate(Scaffold(lr=0.1), PROBLEM, cohort=2)
-    order = engine.clock.at(0, 0)
-    others = np.setdiff1d(np.arange(5), order.cohort.members)
-    for held in (others, others[:0]):
-        site = kind(engine.common, held)
-        work = site.work(site.share(order), order.phase.send(engine.server))
-        assert work.up is None and len(work.members) == len(work.senders) == work.gradients == 0
-        before = site.tensors()["client.c"].clone()
-        site.commit(work)
-        assert torch.equal(site.tensors()["client.c"], before) and len(before) == len(held)
-        assert site.drift(engine.x) is None
-
-
 def test_work_is_not_kept_until_it_is_committed():
     engine = Simulate(Scaffold(lr=0.1), PROBLEM, cohort=3, steps=2)
-    (site,), order = engine.sites, engine.order()
+    site, order = engine.site, engine.order()
     before = site.tensors()["client.c"].clone()
     first, again = (site.work(site.share(order), order.phase.send(engine.server)) for _ in "ab")
     assert torch.equal(first.up.dy, again.up.dy) and first.gradients == 6
@@ -322,7 +267,7 @@ def test_a_part_of_a_cohort_can_be_kept_anywhere(store):
     truth = torch.zeros(5, PROBLEM.dim, dtype=torch.float64)
     for _ in range(6):
         order = engine.order()
-        work = engine.sites[0].work(engine.sites[0].share(order), order.phase.send(engine.server))
+        work = engine.site.work(engine.site.share(order), order.phase.send(engine.server))
         truth[order.cohort.members[1:]] = work.states["c"][1:]
         engine.run_round()
         assert torch.equal(engine.clients.c, truth)
@@ -335,20 +280,6 @@ def test_scratch_of_strangers_is_not_made_up():
     engine = Simulate(Late(), PROBLEM, cohort=2)
     with pytest.raises(ValueError, match="took no part"):
         engine.run_round()
-
-
-def test_last_local_models_stay_with_their_clients():
-    from tests.objectives.world import federation
-
-    setting = {"steps": 2, "batch": 5, "cohort": 3}
-    problem = federation(MOON())
-    whole = Simulate(FedAvg(lr=0.1), problem, **setting)
-    shards = Sharded(FedAvg(lr=0.1), problem, shards=((0, 2, 4), (1, 3, 5)), **setting)
-    for _ in range(3):
-        whole.run_round()
-        shards.run_round()
-    for name, v in whole.snapshot()[0].items():
-        torch.testing.assert_close(shards.snapshot()[0][name], v, rtol=1e-9, atol=1e-10)
 
 
 # -- judgement
@@ -385,7 +316,7 @@ class Broken(Method, abstract=True):
 seen = []
 
 
-@pytest.mark.parametrize("kind", [Simulate, Wire, Sharded])
+@pytest.mark.parametrize("kind", [Simulate, Wire])
 def test_a_refused_client_is_out_with_all_its_vectors(kind):
     problem, x = PROBLEM, torch.ones(PROBLEM.dim, dtype=torch.float64)
     rows = problem.at(None).grad(x.expand(5, -1))
@@ -430,8 +361,6 @@ def test_rounds_with_nobody_left_end_the_run():
     with pytest.raises(Stuck):
         engine.run_round()
     assert engine.ledger.skipped == 1 and torch.equal(engine.x, engine.x0)
-    with pytest.raises(NobodyLeft):
-        engine.reduce(engine.order(), [])
 
 
 # -- reductions
@@ -439,40 +368,25 @@ def test_rounds_with_nobody_left_end_the_run():
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", ["mean", "sum", "stack"])
-def test_partials_combine_to_the_whole(kind, weighted):
+def test_uploads_are_reduced(kind, weighted):
     rng = np.random.default_rng(0)
     samples = torch.from_numpy(rng.integers(1, 50, 9)).double() if weighted else None
-    reducer, up = (
-        Reducer(samples),
-        Scaffold.Up(
-            dy=torch.from_numpy(rng.normal(size=(9, 4))),
-            dc=torch.from_numpy(rng.normal(size=(9, 4))),
-        ),
-    )
-    phase, server = SimpleNamespace(reduction=kind), State()
-    whole = reducer.combine(phase, server, [reducer.partial(phase, up, np.arange(9))])
-    rows = up.dy
-    today = {"mean": rows.mean(0), "sum": rows.sum(0), "stack": rows}[kind]
-    if weighted and kind == "mean":
-        today = (samples / samples.sum()) @ rows
-    assert torch.equal(whole.dy, today)
-    for cut in ([[8, 1], [0, 2, 3, 4, 5, 6, 7]], [[k] for k in range(9)]):
-        parts = [reducer.partial(phase, up.map(lambda v, c=c: v[c]), np.array(c)) for c in cut]
-        found = reducer.combine(phase, server, parts)
-        for name in ("dy", "dc"):
-            a, b = getattr(found, name), getattr(whole, name)
-            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    dy, dc = (torch.from_numpy(rng.normal(size=(9, 4))) for _ in "ab")
+    phase, reducer = SimpleNamespace(reduction=kind), Reducer(samples)
+    found = reducer.reduce(phase, State(), Scaffold.Up(dy=dy, dc=dc), np.arange(9))
+    for rows, got in ((dy, found.dy), (dc, found.dc)):
+        expected = {"mean": rows.mean(0), "sum": rows.sum(0), "stack": rows}[kind]
+        if weighted and kind == "mean":
+            expected = (samples / samples.sum()) @ rows
+        assert torch.equal(got, expected)
+    some = np.array([1, 4])
+    assert reducer.weight(some) == (samples[some].sum() if weighted else 2)
 
 
 def test_one_upload_is_picked():
-    reducer, up = Reducer(), FedAvg.Up(**{n: torch.arange(3.0)[None] for n in FedAvg.Up.vectors})
-    pick, server = SimpleNamespace(reduction="pick"), State()
-    part = reducer.partial(pick, up, np.array([7]))
-    assert all(v.tolist() == [0, 1, 2] for _, v in reducer.combine(pick, server, [part]).items())
-    with pytest.raises(ValueError, match="several sites"):
-        reducer.combine(pick, server, [part, part])
-    with pytest.raises(NobodyLeft):
-        reducer.combine(SimpleNamespace(reduction="mean"), server, [])
+    up = FedAvg.Up(**{n: torch.arange(3.0)[None] for n in FedAvg.Up.vectors})
+    found = Reducer().reduce(SimpleNamespace(reduction="pick"), State(), up, np.array([7]))
+    assert all(v.tolist() == [0, 1, 2] for _, v in found.items())
 
 
 def test_works_join_and_empty_ones_vanish():

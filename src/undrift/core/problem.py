@@ -272,8 +272,8 @@ class Problem(abc.ABC):
         of clients and of all samples, and the optimum. Names and shapes are the same for all.
         """
         raise Unsupported(
-            f"{type(self).__name__} has no metrics over some of its clients, which an engine with "
-            "several sites adds up; define partial_metrics and combine"
+            f"{type(self).__name__} has no metrics over some of its clients, which a federation "
+            "adds up; define partial_metrics and combine"
         )
 
     def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:

@@ -49,6 +49,7 @@ class Distributed(Engine):
     """
 
     Options = DistributedOptions
+    site: Shard
 
     def __init__(self, method: Method, problem: Problem, **arguments: Any):
         self.ranks = ranks = Ranks(problem.device)
@@ -56,7 +57,6 @@ class Distributed(Engine):
         self.leads = ranks.rank == 0
         self.sums = self._chosen(cast(DistributedOptions, self.own))
         self.site = Shard(self.common, ranks, self.memory.place)
-        self.sites = [self.site]
         norm = math.inf if self.judging.norm == "off" else self.judging.norm
         self._check_all = Sound(problem.dim, self.x0.dtype, norm)
         self.judge = Judge(self._unsound)
@@ -79,27 +79,28 @@ class Distributed(Engine):
         said: dict[str, float] = self.ranks.tell(numbers)
         return said
 
-    def collect(self, order: Order, down: Message) -> list[Work]:
+    def collect(self, order: Order, down: Message) -> Work:
         work = self.site.work(self.site.share(order), down)
         self._spent[0] += work.gradients
         if not self._adds(order):
             work = self.site.uploads(order, work)
-        return [work._replace(gradients=0)]
+        return work._replace(gradients=0)
 
-    def commit(self, works: Sequence[Work]) -> None:
+    def commit(self, work: Work) -> None:
         gone, skipped = self.troubles.gone, self.troubles.skipped_rounds
         kept = self.clock.at(self.round, self.phase, skipped, gone).cohort.members
-        self.site.send_home(works[0], kept)
+        self.site.send_home(work, kept)
 
-    def reduce(self, order: Order, works: Sequence[Work]) -> Message:
+    def reduce(self, order: Order, work: Work) -> Message:
         if not self._adds(order):
-            return super().reduce(order, works)
-        phase, (work,) = order.phase, works
+            return super().reduce(order, work)
+        phase, reducer = order.phase, self.reducer
         sums, weight = [torch.zeros_like(self.x0) for _ in phase.Up.vectors], self.x0.new_zeros(1)
         if work.up is not None:
-            partial = self.reducer.partial(phase, work.up, work.senders)
-            factor = partial.weight if phase.reduction == "mean" else 1
-            sums, weight = [v * factor for _, v in partial.up.items()], weight + partial.weight
+            mine = reducer.reduce(phase, self.server, work.up, work.senders)
+            own = reducer.weight(work.senders)
+            factor = own if phase.reduction == "mean" else 1
+            sums, weight = [v * factor for _, v in mine.items()], weight + own
         total = self.ranks.sum(torch.cat([*sums, weight]))
         factor = total[-1] if phase.reduction == "mean" else 1
         found = total[:-1].view(len(sums), -1) / factor
@@ -118,7 +119,7 @@ class Distributed(Engine):
         return self._from_leader()
 
     def client_metrics(self) -> Sums:
-        found = self.site.client_metrics(self.x)
+        found = self.problem.client_metrics(self.x, self.site.held)
         return self._of_all_ranks(found, [*np.diff(self.site.bounds).tolist()])
 
     def own_metrics(self, names: Sequence[str]) -> tuple[np.ndarray, Sums]:
@@ -219,9 +220,9 @@ class Distributed(Engine):
             raise WorkFailed(said["failed"])
         return cast(dict[str, float], said["metrics"])
 
-    def _book(self, order: Order, down: Message, works: Sequence[Work]) -> None:
+    def _book(self, order: Order, down: Message, work: Work) -> None:
         before = self.ledger.bytes_up
-        super()._book(order, down, works)
+        super()._book(order, down, work)
         if self._adds(order):  # these are the uploads of this rank alone
             self._spent[1] += self.ledger.bytes_up - before
             self.ledger.bytes_up = before

@@ -1,7 +1,7 @@
 """The server's half of a run: clock, ledger, judge, reduction, merge and snapshot.
 
-A phase is five steps on every engine: an order from the clock; the clients' work, collected from
-the sites; a judgement of who counts; their new states committed; their uploads reduced and merged.
+A phase is five steps on every engine: an order from the clock; the clients' work; a judgement of
+who counts; their new states committed; their uploads reduced and merged.
 
 A client whose work does not count is left out of the whole round: if an earlier phase has used
 something of it, the round begins again without it. A round that cannot count without it, or that
@@ -71,8 +71,8 @@ class Engine:
     leads: bool = True
     """Whether this process writes, and decides by the clock and by signals."""
 
-    sites: Sequence[Site] = ()
-    """The clients, as far as they are in this process."""
+    site: Site | None = None
+    """The clients, where they are in this process."""
 
     def __init__(
         self,
@@ -186,9 +186,8 @@ class Engine:
 
     @property
     def ends(self) -> Tensor | None:
-        """This round's local models ``[C, d]``, concatenated lazily; ``None`` if none are here."""
-        ends = [rows for site in self.sites for rows in site.ends]
-        return torch.cat(ends) if ends else None
+        """This round's local models ``[C, d]``; ``None`` if none are here."""
+        return torch.cat(self.site.ends) if self.site is not None and self.site.ends else None
 
     @property
     def drift(self) -> float | None:
@@ -196,36 +195,24 @@ class Engine:
 
         ``None`` where the round made no local models, or they are elsewhere.
         """
-        found = [drift for site in self.sites if (drift := site.drift(self.x)) is not None]
-        if len(found) < 2:
-            return found[0][0] if found else None
-        return sum(mean * count for mean, count in found) / sum(count for _, count in found)
+        ends = self.ends
+        return None if ends is None else float((ends - self.x).square().sum(-1).mean())
 
     def metrics(self) -> dict[str, float]:
-        """Those of the server's model: sums over the clients of every site, put together."""
-        if len(self.sites) == 1:
-            return self.problem.metrics(self.x)
-        return self.problem.combine([site.metrics(self.x) for site in self.sites], self.x)
+        """Those of the server's model."""
+        return self.problem.metrics(self.x)
 
     def client_metrics(self) -> Sums:
         """Those of the server's model on every client's own samples, ``[N]`` each."""
-        if len(self.sites) == 1:
-            return self.problem.client_metrics(self.x)
-        held = [torch.as_tensor(site.held) for site in self.sites]
-        found = [site.client_metrics(self.x) for site in self.sites]
-        names = found[0]
-        return {n: _in_order([*zip(held, (one[n] for one in found), strict=True)]) for n in names}
+        return self.problem.client_metrics(self.x)
 
     def own_metrics(self, names: Sequence[str]) -> tuple[np.ndarray, Sums]:
         """Clients that have a model of their own here, and its metrics on their own samples.
 
         ``names`` are those of the metrics.
         """
-        found = [
-            (members, self.problem.client_metrics(own, members))
-            for site in self.sites
-            for members, own in site.own_models(self.x)
-        ]
+        models = () if self.site is None else self.site.own_models(self.x)
+        found = [(members, self.problem.client_metrics(own, members)) for members, own in models]
         who = np.concatenate([NOBODY, *(members for members, _ in found)])
         nothing = torch.zeros(0, dtype=torch.float64, device=self.x0.device)
         return who, {n: torch.cat([nothing, *(one[n] for _, one in found)]) for n in names}
@@ -252,30 +239,30 @@ class Engine:
             return self._skip(order)
         with quiet(self.problem):
             down = order.phase.send(self.server)
-            works, late = self.collect(order, down), dict[int, Work]()
+            work, late = self.collect(order, down), dict[int, Work]()
             if self.faulty is not None:
                 late = self.faulty.arrivals(order)
-                works = self.faulty.spoil(order, works)
-            refused = self.judge(order, down, [*works, *late.values()])
-            cohort, counted = order.cohort, works
-            self._book(order, down, works)
+                work = self.faulty.spoil(order, work)
+            refused = self.judge(order, down, [work, *late.values()])
+            cohort, counted = order.cohort, work
+            self._book(order, down, work)
             if refused:
                 self._leave_out(order, refused)
                 cohort = cohort.without(refused)
                 late = {client: work for client, work in late.items() if client not in refused}
                 if not self._counts(order._replace(cohort=cohort)):
-                    useless = not cohort.size and not any(work.failed for work in works)
+                    useless = not cohort.size and not work.failed
                     return self._skip(order, useless)
                 if order.place or order.picked in refused:
                     return self._again(order)
-                counted = [work.only(cohort.members) for work in works]
+                counted = work.only(cohort.members)
             received, cohort = self._with_late(counted, cohort, late) if late else (counted, cohort)
             server = order.phase.merge(self.server, self.reduce(order, received), cohort)
             self._check_server(order, server)
             self.commit(counted)
-            for work in late.values():
-                for site in self.sites:
-                    site.adopt(work)
+            if self.site is not None:
+                for one in late.values():
+                    self.site.adopt(one)
         self.server = server
         self.phase += 1
         if order.last:
@@ -348,8 +335,8 @@ class Engine:
             self.faulty.roll_back()
         if self.reducer.robust is not None:
             self.reducer.robust.roll_back()
-        for site in self.sites:
-            site.roll_back()
+        if self.site is not None:
+            self.site.roll_back()
 
     def _check_server(self, order: Order, server: State) -> None:
         """Raise :class:`Diverged` unless every vector of the server is finite."""
@@ -374,64 +361,50 @@ class Engine:
             self.faulty.begin()
         if self.reducer.robust is not None:
             self.reducer.robust.begin()
-        for site in self.sites:
-            site.forget()
+        if self.site is not None:
+            self.site.forget()
 
     def _with_late(
-        self, works: Sequence[Work], cohort: Cohort, late: Mapping[int, Work]
-    ) -> tuple[list[Work], Cohort]:
+        self, work: Work, cohort: Cohort, late: Mapping[int, Work]
+    ) -> tuple[Work, Cohort]:
         """The work of a phase and its cohort with what came late."""
         steps = self.clock.plan(self.round, cohort.round).steps
         planned = dict(zip(cohort.members.tolist(), cohort.planned, strict=True))
         planned |= {client: steps[client] for client in late}
-        together: list[Work] = []
-        for site, work in zip(self.sites, works, strict=True):
-            mine = [late[client] for client in sorted(late) if site.holds(client)]
-            together.append(in_order(joined([work, *mine])) if mine else work)
+        together = in_order(joined([work, *(late[client] for client in sorted(late))]))
         members = np.array(sorted(planned))
         steps_of = [planned[client] for client in members.tolist()]
         return together, dataclasses.replace(cohort, members=members, planned=steps_of)
 
-    def collect(self, order: Order, down: Message) -> list[Work]:
-        """The work of every site on an order."""
-        return [site.work(site.share(order), down) for site in self.sites]
+    def collect(self, order: Order, down: Message) -> Work:
+        """The clients' work on an order."""
+        assert self.site is not None  # engines without one ask elsewhere
+        return self.site.work(self.site.share(order), down)
 
-    def commit(self, works: Sequence[Work]) -> None:
-        """Let every site keep its work."""
-        for site, work in zip(self.sites, works, strict=True):
-            site.commit(work)
+    def commit(self, work: Work) -> None:
+        """Let the clients keep their work."""
+        if self.site is not None:
+            self.site.commit(work)
 
-    def reduce(self, order: Order, works: Sequence[Work]) -> Message:
+    def reduce(self, order: Order, work: Work) -> Message:
         """The uploads as the server receives them."""
-        phase, reducer = order.phase, self.reducer
-        partials = [
-            reducer.partial(phase, work.up, work.senders) for work in works if work.up is not None
-        ]
-        return reducer.combine(phase, self.server, partials)
+        assert work.up is not None  # a phase without uploads does not count
+        return self.reducer.reduce(order.phase, self.server, work.up, work.senders)
 
     def client_tensors(self) -> Tensors:
         """The clients' states by name: ``client.NAME [N, d]``, in mid-round ``scratch.NAME`` with
         ``scratch_members``, and ``client_previous`` where the problem uses last local models.
         """
-        if len(self.sites) == 1:
-            return self.sites[0].tensors()
-        parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
-        for site in self.sites:
-            tensors = site.tensors()
-            for name, rows in tensors.items():
-                scratch = name.startswith("scratch")
-                clients = tensors["scratch_members"] if scratch else torch.as_tensor(site.held)
-                parts.setdefault(name, []).append((clients, rows))
-        return {name: _in_order(some) for name, some in parts.items()}
+        return {} if self.site is None else self.site.tensors()
 
     def client_parts(self) -> dict[str, Tensor | Rows]:
         """The same for reading before the next phase; large vectors may be sequences of blocks."""
-        return self.sites[0].parts() if len(self.sites) == 1 else {**self.client_tensors()}
+        return {} if self.site is None else self.site.parts()
 
     def load_clients(self, tensors: Tensors) -> None:
         """The inverse of ``client_tensors``; ``tensors`` are copied, from whatever device."""
-        for site in self.sites:
-            site.load(tensors)
+        if self.site is not None:
+            self.site.load(tensors)
 
     def client_names(self) -> set[str]:
         """The tensors of ``client_tensors`` that are always there."""
@@ -479,12 +452,5 @@ class Engine:
             needed |= set(self.reducer.robust.last)
         check_saved(tensors, self.method, self.problem, self.x0.dtype, needed)
 
-    def _book(self, order: Order, down: Message, works: Sequence[Work]) -> None:
-        self.ledger.book(order, down, works, self._size)
-
-
-def _in_order(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Rows of several sites in the order of their clients."""
-    order = torch.cat([clients for clients, _ in parts]).argsort()
-    rows = torch.cat([rows for _, rows in parts])
-    return rows[order.to(rows.device)]
+    def _book(self, order: Order, down: Message, work: Work) -> None:
+        self.ledger.book(order, down, work, self._size)

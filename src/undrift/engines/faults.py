@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -43,9 +43,24 @@ class FaultyClients:
         last, late = self._start
         self._last, self._late = dict(last), dict(late)
 
-    def spoil(self, order: Order, works: Sequence[Work]) -> list[Work]:
+    def spoil(self, order: Order, work: Work) -> Work:
         """The work of a phase as the server receives it."""
-        return [self._spoiled(order, work) if len(work.members) else work for work in works]
+        struck = self.faults.at(order.round, order.place, self._seen(order, work))
+        before = self._remember(order, work)
+        if not struck:
+            return work
+        failed = dict(work.failed)
+        for client, fault in struck.items():
+            if fault.kind == "drop-after":
+                failed[client] = LOST
+            elif fault.kind == "late":
+                failed[client] = LATE
+                if self._counts_late:
+                    one = work.only(np.array([client]))
+                    self._late[client] = one._replace(gradients=0, ends=(), failed={})
+        if work.up is not None:
+            work = work._replace(up=_spoiled(work.up, work.senders, struck, before))
+        return work._replace(failed=failed)
 
     def arrivals(self, order: Order) -> dict[int, Work]:
         """What comes late, by client; who takes part again has newer work. Each comes once."""
@@ -86,24 +101,6 @@ class FaultyClients:
                 sent = Up(**rows["up"])
                 self._late[client] = Work(members[one], rows["state"], {}, sent, members[one])
         self.begin()
-
-    def _spoiled(self, order: Order, work: Work) -> Work:
-        struck = self.faults.at(order.round, order.place, self._seen(order, work))
-        before = self._remember(order, work)
-        if not struck:
-            return work
-        failed = dict(work.failed)
-        for client, fault in struck.items():
-            if fault.kind == "drop-after":
-                failed[client] = LOST
-            elif fault.kind == "late":
-                failed[client] = LATE
-                if self._counts_late:
-                    one = work.only(np.array([client]))
-                    self._late[client] = one._replace(gradients=0, ends=(), failed={})
-        if work.up is not None:
-            work = work._replace(up=_spoiled(work.up, work.senders, struck, before))
-        return work._replace(failed=failed)
 
     def _seen(self, order: Order, work: Work) -> np.ndarray:
         """The clients whose faults show in this work."""

@@ -195,13 +195,7 @@ class Federated(Engine):
         vectors = len(method.Server.vectors) + cohort.size * len(method.Up.vectors)
         return Needs(0, model, 0, vectors * model, "device")
 
-    def metrics(self) -> dict[str, float]:
-        return self.problem.metrics(self.x)
-
-    def client_metrics(self) -> Sums:
-        return self.problem.client_metrics(self.x)
-
-    def collect(self, order: Order, down: Message) -> list[Work]:
+    def collect(self, order: Order, down: Message) -> Work:
         self._now = Tag(order.round, order.place, self._attempt)
         members, packed = order.cohort.members.tolist(), pack(down)
         senders = members if order.picked is None else [order.picked]
@@ -234,14 +228,11 @@ class Federated(Engine):
             up = rows[0].map(lambda *vectors: torch.stack(vectors), *rows[1:])
         done = [answer for answer in answers.values() if isinstance(answer, Answer)]
         gradients = sum(answer.gradients for answer in done)
-        return [
-            Work(np.array(answered, int), {}, {}, up, np.array(sent, int), gradients, (), failed)
-        ]
+        return Work(np.array(answered, int), {}, {}, up, np.array(sent, int), gradients, (), failed)
 
-    def commit(self, works: Sequence[Work]) -> None:
-        for work in works:
-            for client in work.members.tolist():
-                self.counted[client] = self._now
+    def commit(self, work: Work) -> None:
+        for client in work.members.tolist():
+            self.counted[client] = self._now
 
     def client_tensors(self) -> Tensors:
         rows = [(-1, -1, -1) if tag is None else tag for tag in self.counted]

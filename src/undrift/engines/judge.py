@@ -1,7 +1,7 @@
 """Which work of a phase counts, and why the rest does not.
 
-A check looks at the work of all sites and returns client -> reason for those it refuses. Every
-engine has one, :class:`Sound`, whose usual answer costs a norm for each vector.
+A check looks at the work of a phase, and at what came late, and returns client -> reason for those
+it refuses. Every engine has one, :class:`Sound`, whose usual answer costs a norm for each vector.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 from undrift.core.struct import Message
@@ -36,7 +35,7 @@ class Ledger:
     skipped: int = 0
     """Rounds that did not count."""
 
-    def book(self, order: Order, down: Message, works: Sequence[Work], size: int) -> None:
+    def book(self, order: Order, down: Message, work: Work, size: int) -> None:
         """Add a phase, with vectors of ``size`` bytes."""
         Down, Up = order.phase.Down, order.phase.Up
         self.syncs += 1
@@ -44,11 +43,10 @@ class Ledger:
         self.vectors_up += len(Up.vectors)
         each = size * len(Down.whole) + (sparse_bytes(down) if Down.sparse else 0)
         self.bytes_down += len(order.cohort.members) * each
-        for work in works:
-            self.gradients += work.gradients
-            self.bytes_up += size * len(Up.whole) * len(work.senders)
-            if Up.sparse and work.up is not None:
-                self.bytes_up += sparse_bytes(work.up)
+        self.gradients += work.gradients
+        self.bytes_up += size * len(Up.whole) * len(work.senders)
+        if Up.sparse and work.up is not None:
+            self.bytes_up += sparse_bytes(work.up)
 
     def counts(self) -> dict[str, int]:
         """All of it by name; without troubles, where there were none."""

@@ -40,17 +40,14 @@ class Order(NamedTuple):
     following: Callable[[], np.ndarray]
     """The cohort of the next round, for those who fetch its states ahead."""
 
-    def share(self, held: np.ndarray | None = None) -> Share:
-        """The part of the cohort among the clients ``held`` (ascending; ``None``: all)."""
+    def share(self) -> Share:
+        """The whole cohort."""
         members, steps = self.cohort.members, self.cohort.planned
-        if held is None:
-            return Share(self, members, steps, len(members) == self.cohort.total)
-        at = np.flatnonzero(np.isin(members, held))
-        return Share(self, members[at], [steps[k] for k in at.tolist()], False)
+        return Share(self, members, steps, len(members) == self.cohort.total)
 
 
 class Share(NamedTuple):
-    """The members of a cohort that one site holds, with their local steps."""
+    """Some members of a cohort, with their local steps."""
 
     order: Order
     members: np.ndarray

@@ -22,15 +22,16 @@ class Simulate(Engine):
     """
 
     Options = StoreOptions
+    site: Site
 
     def __init__(self, method: Method, problem: Problem, **arguments: Any):
         super().__init__(method, problem, **arguments)
-        self.sites = [Site(self.common, place=self.memory.place)]
+        self.site = Site(self.common, place=self.memory.place)
 
     @property
     def store(self) -> Store:
         """What the clients remember."""
-        return self.sites[0].store
+        return self.site.store
 
     @property
     def clients(self) -> State:

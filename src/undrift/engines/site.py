@@ -14,7 +14,7 @@ from torch import Tensor
 from undrift._device import upload
 from undrift._threads import each
 from undrift.core.method import Method
-from undrift.core.problem import Facts, Oracle, Problem, Sums
+from undrift.core.problem import Facts, Oracle, Problem
 from undrift.core.struct import Message, State
 from undrift.engines.local import Group, One, Rules, Stacked
 from undrift.engines.memory import folder
@@ -32,7 +32,7 @@ PREVIOUS = "previous model"
 
 @dataclasses.dataclass(frozen=True)
 class Common:
-    """What all sites of a run share: the method, the data, the first point, and the rules."""
+    """What clients work by: the method, the data, the first point, and the rules."""
 
     method: Method
     problem: Problem
@@ -79,12 +79,9 @@ class Site:
         self._read: Kept | None = None
         self._undo: list[Kept] = []
 
-    def holds(self, client: int) -> bool:
-        return self.held is None or client in self.held
-
     def share(self, order: Order) -> Share:
         """The clients of an order that are here."""
-        return order.share(self.held)
+        return order.share()
 
     def work(self, share: Share, got: Message) -> Work:
         """What these clients make of a message. Nothing changes here but what is fetched ahead."""
@@ -114,8 +111,8 @@ class Site:
             self.ends, self.enders = [*work.ends], work.members
 
     def adopt(self, work: Work) -> None:
-        """Make states theirs of clients that did not take part in this round, if they are here."""
-        if work.states and self.holds(int(work.members[0])):
+        """Make states theirs of clients that did not take part in this round."""
+        if work.states:
             places = self._places(work.members)
             self.store.gather(places)
             self.store.scatter(places, dict(work.states))
@@ -131,21 +128,6 @@ class Site:
             self.adopt(Work(members, rows))
         self.ends = []
         self.forget()
-
-    def drift(self, x: Tensor) -> tuple[float, int] | None:
-        """Mean squared distance of this round's local models to ``x``, and how many they are."""
-        if not self.ends:
-            return None
-        ends = torch.cat(self.ends)
-        return float((ends - x).square().sum(-1).mean()), len(ends)
-
-    def metrics(self, x: Tensor) -> Sums:
-        """What these clients add to the metrics at ``x``."""
-        return self.problem.partial_metrics(x, self.held)
-
-    def client_metrics(self, x: Tensor) -> Sums:
-        """Those of each of these clients at ``x``."""
-        return self.problem.client_metrics(x, self.held)
 
     def own_models(self, x: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Clients with their own models ``[C, d]``, some at a time: those that the method keeps for
@@ -175,9 +157,7 @@ class Site:
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from the ``tensors`` of all clients, which are copied, from whatever device."""
-        held = None if self.held is None else torch.from_numpy(self.held)
-        saved = {name: tensors[saved_name(name)] for name in self.store.names}
-        self.store.load({name: _chosen(v, held) for name, v in saved.items()})
+        self.store.load({name: tensors[saved_name(name)] for name in self.store.names})
         self._load_scratch(tensors)
 
     def _load_scratch(self, tensors: Mapping[str, Tensor]) -> None:

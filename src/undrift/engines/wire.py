@@ -79,15 +79,16 @@ class Mailed(OneByOne):
 class Wire(Engine):
     """Each client separately; ``frames_down`` and ``frames_up`` are the bytes that travelled."""
 
+    site: Mailed
+
     def __init__(self, method: Method, problem: Problem, **arguments: Any):
         super().__init__(method, problem, **arguments)
-        self._site = Mailed(self.common, self.identity)
-        self.sites = [self._site]
+        self.site = Mailed(self.common, self.identity)
 
     @property
     def frames_down(self) -> int:
-        return self._site.frames_down
+        return self.site.frames_down
 
     @property
     def frames_up(self) -> int:
-        return self._site.frames_up
+        return self.site.frames_up
