@@ -161,7 +161,7 @@ def test_a_wrong_schedule_in_a_spec_has_its_line():
     last = len(GOOD.splitlines()) + 4
     assert found == {(("schedule", "last"), last), (("schedule", "rounds"), last - 2)}
     (one,) = refused(GOOD.replace("lr = 0.01", "lr = 0.01\nschedule = 'cosin'"))
-    assert one.path == ("method", 1, "schedule", "name") and one.place.line == 17
+    assert one.path == ("method", 1, "schedule") and one.place.line == 17
     (one,) = refused(TABLE + GOOD.replace("lr = 0.01", "lr = 0.01\ndecay = 0.9"))
     assert one.path == ("schedule",)
 

@@ -139,6 +139,6 @@ def sampling(given: object) -> Sampling | None:
     if not isinstance(given, Mapping):
         text = f"{describe(size)}, or a table of {', '.join(hints(Sampling))}"
         raise BadParameters("cohort", {"cohort": not_allowed("cohort", given, text)})
-    if problems := check(Sampling, given):
+    if problems := check(Sampling, given, kind="parameter of cohort"):
         raise BadParameters("cohort", problems)
     return Sampling(**given)

@@ -212,7 +212,7 @@ def _fault(given: object) -> Fault:
         text = not_allowed("fault", given, "a table with a kind")
         raise BadParameters("faults", {"kind": text})
     table = {name: plain(value) for name, value in given.items()}
-    if problems := check(Fault, table):
+    if problems := check(Fault, table, kind="parameter of faults"):
         raise BadParameters("faults", problems)
     return Fault(**table)
 

@@ -313,7 +313,7 @@ def from_table(cls: type[R], given: object, allowed: str) -> R | None:
     if not isinstance(given, Mapping):
         raise BadParameters(owner, {owner: not_allowed(owner, given, allowed)})
     table = {field: plain(value) for field, value in given.items()}
-    problems = check(cls, table)
+    problems = check(cls, table, kind=f"parameter of {owner}")
     if not problems:
         try:
             return cls(**table)
@@ -325,26 +325,23 @@ def from_table(cls: type[R], given: object, allowed: str) -> R | None:
 def one_of(setting: str, given: object, registry: Mapping[str, type[T]], example: str) -> T:
     """What a name, or a table with a name and parameters, stands for in a ``registry``.
 
-    Raises :class:`BadParameters`, with the ``setting`` or with the parameters that are wrong.
+    Raises :class:`BadParameters`, with the ``setting``, the name or the parameters that are wrong.
     """
     given = plain(given)
     values = dict(given) if isinstance(given, Mapping) else {"name": given}
-    name = values.pop("name", None)
-    if problem := not_named(setting, name, registry, example):
-        raise BadParameters(setting, {setting: problem})
+    name, text = values.pop("name", None), ""
+    if name is None:
+        text = f"the name of the {setting} is missing, as {example}"
+    elif not isinstance(name, str):
+        text = not_allowed(setting, name, f"a name, as {example}")
+    elif name not in registry:
+        text = unknown(setting, name, registry)
+    if text:
+        raise BadParameters(setting, {"name" if isinstance(given, Mapping) else setting: text})
     kind = registry[str(name)]
     if problems := check(kind, values, kind=f"parameter of {name}"):
         raise BadParameters(setting, problems)
     return kind(**values)
-
-
-def not_named(setting: str, name: object, registry: Iterable[str], example: str) -> str:
-    """What is wrong with a name in a ``registry``; empty where it is one."""
-    if name is None:
-        return f"the name of the {setting} is missing, as {example}"
-    if not isinstance(name, str):
-        return not_allowed(setting, name, f"a name, as {example}")
-    return "" if name in registry else unknown(setting, name, registry)
 
 
 def not_allowed(name: str, value: object, allowed: str) -> str:

@@ -139,7 +139,7 @@ def early_stopping(given: object) -> EarlyStopping | None:
 
     Raises :class:`BadParameters`, whose fields are those of a spec, as ``stop.patience``.
     """
-    return from_table(EarlyStopping, given, "an EarlyStopping, or a table of its parameters")
+    return from_table(EarlyStopping, given, "an EarlyStopping, or a table, as {patience = 10}")
 
 
 def goal(given: object) -> Goal | None:

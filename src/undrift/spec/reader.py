@@ -34,7 +34,7 @@ from undrift.spec.schema import (
     Values,
     path_of,
 )
-from undrift.spec.setting_tables import TABLES, stepping
+from undrift.spec.setting_tables import STEPPING, TABLES, settle
 from undrift.spec.structure import fields, structure
 from undrift.spec.user_files import Code, Own, judge_file, labels_by_file, load_files, own_tables
 from undrift.theory import has_rule
@@ -119,7 +119,7 @@ class Reader:
         self.kind, self.clients = reader.kind, reader.clients
         problem: Named | None = given["problem"]
         settings["objective"] = self.objective(self.document, ())
-        settings |= stepping(self.document, (), self.complaints)
+        settings |= settle(STEPPING, self.document, (), self.complaints)
         self.judge_targets()
         for part in settings.get("vary", ()):
             if problem and part != "draws" and (reason := problem.fixed(part)):
@@ -164,8 +164,7 @@ class Reader:
         self.judge_pace((), given, good)
         if text := unsplit(good.get("accumulate"), good.get("batch")):
             self.complain(("accumulate",), text)
-        document, complaints = self.document, self.complaints
-        return good | {name: read(document.get(name), complaints) for name, read in TABLES.items()}
+        return good | settle(TABLES, self.document, (), self.complaints)
 
     def judge_targets(self) -> None:
         """Refuse a target that the problem cannot measure."""
@@ -261,7 +260,7 @@ class Reader:
         self.judge_pace(path, given, settings)
         if "objective" in table:
             own["objective"] = self.objective(table, path)
-        chosen = stepping(table, path, self.complaints)
+        chosen = settle(STEPPING, table, path, self.complaints)
         own |= {key: rule for key, rule in chosen.items() if key in table}
         top = {key: value for key, value in settings.items() if key in TRAINING}
         if "epochs" in given:

@@ -253,12 +253,17 @@ def path_of(field: str, i: int, table: Mapping[str, object]) -> Keys:
 
     The field of another table is written with a dot, as ``cohort.size`` or ``faults.0.rate``.
     """
-    keys: Keys = tuple(int(key) if key.isdecimal() else key for key in field.split("."))
+    keys = keys_of(field)
     if keys[0] not in SETTINGS:  # a hyper-parameter
         return ("method", i, *keys)
     same: Keys = ("steps", "epochs") if field == "steps" else keys[:1]
     own = next((key for key in same if key in table and key in TRAINING), None)
     return keys if own is None else ("method", i, own)
+
+
+def keys_of(field: str) -> Keys:
+    """The keys of a field that is written with dots."""
+    return tuple(int(key) if key.isdecimal() else key for key in field.split("."))
 
 
 def absent(device: str) -> str | None:
