@@ -18,11 +18,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.faults.federation import below
 
-from undrift.flower.correspondence import Exchanged
+from undrift.flower.correspondence import Accept, Letter
 from undrift.flower.federation import FlowerFederation
 from undrift.flower.local import Local
 from undrift.flower.processes import Process
@@ -95,19 +96,25 @@ def read(text: str) -> Spec:
     return parse(text, "spec.toml", [Flag("engine.name=flower", "the benchmark")])
 
 
-def train(session: Session, spec: Spec) -> FlowerFederation:
-    federation = FlowerFederation(session, spec, lambda text: None)
-    list(make(spec, federation.build).run(emit=federation.hear))
-    return federation
+class Timed(FlowerFederation):
+    """Notes how long every phase of training took."""
+
+    def __init__(self, session: Session, spec: Spec):
+        super().__init__(session, spec, lambda text: None)
+        self.seconds: list[float] = []
+
+    def _exchange(
+        self, letters: Mapping[int, Letter], accept: Accept, group: str, wait: bool
+    ) -> dict[int, str]:
+        began = time.monotonic()
+        missing = super()._exchange(letters, accept, group, wait)
+        if group not in ("start", "evaluate"):
+            self.seconds.append(time.monotonic() - began)
+        return missing
 
 
-def show(what: str, phases: list[Exchanged]) -> None:
-    trips = [trip for phase in phases for trip in phase.trips.values()]
-    parts = [statistics.median(part) for part in zip(*trips, strict=True)]
-    names = ("there", "work", "handing over", "back")
-    split = ", ".join(f"{name} {part:.2f}" for name, part in zip(names, parts, strict=True))
-    seconds = [phase.seconds for phase in phases]
-    print(f"{what}: {statistics.median(seconds):.2f} s a phase (most {max(seconds):.2f}); {split}")
+def show(what: str, seconds: list[float]) -> None:
+    print(f"{what}: {statistics.median(seconds):.2f} s a phase (most {max(seconds):.2f})")
 
 
 def phases(rounds: int) -> None:
@@ -115,19 +122,21 @@ def phases(rounds: int) -> None:
     folder = Path(tempfile.mkdtemp(prefix="undrift-bench-"))
     with Local(folder, 3) as local, Session(local.address, print, local.link.look) as session:
         session.open()
-        warm = train(session, read(ROWS.format(rounds=rounds))).exchanges
-        show("warm", [one for one in warm if one.group != "evaluate"][1:])
+        spec = read(ROWS.format(rounds=rounds))
+        warm = Timed(session, spec)
+        list(make(spec, warm.build).run(emit=warm.hear))
+        show("warm", warm.seconds[1:])
         cold = []
         for k in range(3):
             spec = read(ROWS.format(rounds=1).replace('"rows"', f'"rows{k}"'))
-            federation = FlowerFederation(session, spec, lambda text: None)
+            federation = Timed(session, spec)
             (result,) = make(spec, federation.build).run(emit=federation.hear)
             for pid, words in below(os.getpid()).items():
                 if any(part in words for part in PARTS) and "minder.py" not in words:
                     os.kill(pid, signal.SIGKILL)
             assert result.engine is not None
             result.engine.run_round()
-            cold.append(federation.exchanges[-1])
+            cold.append(federation.seconds[-1])
         show("cold", cold)
 
 

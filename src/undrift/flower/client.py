@@ -24,10 +24,7 @@ app = ClientApp()
 @app.evaluate("undrift")
 def answer(message: Message, context: Context) -> Message:
     """The worker's reply."""
-    began = time.time()
-    letter = unpacked(message.content)
-    found = asked(letter)
-    found.table["times"] = {"began": began, "ended": time.time()} | found.table.get("times", {})
+    found = asked(unpacked(message.content))
     return Message(packed(found.table, found.content), reply_to=message)
 
 

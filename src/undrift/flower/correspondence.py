@@ -50,25 +50,6 @@ class Sent(NamedTuple):
     at: float
 
 
-class Trip(NamedTuple):
-    """Seconds that a message and its reply took."""
-
-    there: float
-    """Until the ClientApp had it."""
-    work: float
-    handing: float
-    """From the ClientApp to the worker and back."""
-    back: float
-
-
-class Exchanged(NamedTuple):
-    """What an exchange with some clients took."""
-
-    group: str
-    seconds: float
-    trips: Mapping[int, Trip]
-
-
 Accept = Callable[[int, Reply], None]
 """Takes a client's reply, or raises :class:`Refused`."""
 
@@ -80,7 +61,6 @@ class Asking:
         self.pending, self.accept, self.group = dict(letters), accept, group
         self.words = dict.fromkeys(self.pending, "it has not joined")
         """Why a client has not answered."""
-        self.trips: dict[int, Trip] = {}
         self.begin_again()
 
     def begin_again(self) -> None:
@@ -128,8 +108,6 @@ class Correspondence:
         self.tell, self.record = tell, record
         self.numbers: dict[str, int] = dict(known or {})
         """The client of every node by its name, where clients have no numbers of their own."""
-        self.exchanges: list[Exchanged] = []
-        """What every exchange took."""
         self._nodes: dict[int, str] = {}
         """The node of every client."""
         self._names: dict[int, str] = {}
@@ -249,8 +227,8 @@ class Correspondence:
         self, letters: Mapping[int, Letter], accept: Accept, group: str, wait: bool
     ) -> dict[int, str]:
         """Have every client answer; who did not, and why."""
-        asking, began = Asking(letters, accept, group), time.monotonic()
-        limit = began + self.options.deadline
+        asking = Asking(letters, accept, group)
+        limit = time.monotonic() + self.options.deadline
         while asking.pending:
             try:
                 self._send(asking)
@@ -278,7 +256,6 @@ class Correspondence:
         now = time.monotonic()
         known = self._late | asking.sent
         self._late = {id: one for id, one in known.items() if now - one.at < LIFE}
-        self.exchanges.append(Exchanged(group, now - began, asking.trips))
         return asking.reasons()
 
     def _send(self, asking: Asking) -> None:
@@ -314,7 +291,6 @@ class Correspondence:
             try:
                 asking.accept(client, reply)
                 del asking.pending[client]
-                asking.trips[client] = _trip(one, reply)
                 return None
             except (Refused, KeyError, ValueError, TypeError) as error:
                 why = f"an answer that cannot be used: {error}"
@@ -342,15 +318,6 @@ class Correspondence:
             line = json.dumps({"time": round(time.time(), 3), "what": what, **about})
             with self.record.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
-
-
-def _trip(sent: Sent, reply: Reply) -> Trip:
-    """From the clocks of both machines, which are taken to agree."""
-    times, now = reply.table.get("times", {}), time.time()
-    began, ended = times.get("began", now), times.get("ended", now)
-    work = times.get("work", 0.0)
-    pushed = now - (time.monotonic() - sent.at)
-    return Trip(began - pushed, work, ended - began - work, now - ended)
 
 
 def needs_all(method: Method) -> bool:
