@@ -46,7 +46,7 @@ class Calls:
         found = {}
         for call in calls:
             try:
-                answer = self.reach(call, lambda call=call: self.nodes[call.client].do(call).answer)
+                answer = self.reach(call, lambda call=call: self.nodes[call.client].do(call))
                 check(call.client, answer)
                 found[call.client] = answer
             except (ConnectionError, Refused) as error:
@@ -134,7 +134,7 @@ def test_nodes_may_be_restarted_between_any_two_calls(method, tmp_path):
 
     def restart(call, do):
         calls.start()
-        return calls.nodes[call.client].do(call).answer
+        return calls.nodes[call.client].do(call)
 
     calls.reach = restart
     for _ in range(4):
@@ -147,21 +147,19 @@ def test_nodes_may_be_restarted_between_any_two_calls(method, tmp_path):
 def test_work_that_is_asked_for_again_gives_the_same_answer(method, tmp_path):
     far, calls = federation(method, tmp_path, seed=2, steps=3, batch=3)
     near = Simulate(method, PROBLEM, seed=2, steps=3, batch=3)
-    again = []
 
     def twice(call, do):
         first = do()
         calls.start()  # killed after its states were written, before the reply left
         second = calls.nodes[call.client].do(call)
-        again.append(second.again)
-        assert second.answer == first
-        return second.answer
+        assert second == first
+        return second
 
     calls.reach = twice
     for _ in range(3):
         far.run_round()
         near.run_round()
-    assert apart(far, near) < 1e-13 and all(again)
+    assert apart(far, near) < 1e-13
 
 
 def test_work_that_does_not_count_is_rolled_back(tmp_path):
@@ -306,7 +304,6 @@ def test_generations_survive_what_was_left_of_a_kill(tmp_path):
     (tmp_path / ".1-0-0.safetensors.abc.part").write_bytes(b"half")
     states.keep({Tag(0, 0, 0)})
     assert states.load(Tag(0, 0, 0))["state.c"].tolist() == [1, 1, 1]
-    assert states.has(Tag(0, 0, 0)) and not states.has(Tag(1, 0, 0))
 
 
 def test_it_needs_a_federation():

@@ -42,9 +42,6 @@ class Generations:
     def __init__(self, folder: Path, run: str, client: int):
         self.folder, self.run, self.client = folder, run, client
 
-    def has(self, tag: Tag) -> bool:
-        return self._path(tag).exists()
-
     def load(self, tag: Tag) -> dict[str, Tensor]:
         """The states after a work."""
         path = self._path(tag)

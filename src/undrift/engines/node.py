@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,14 +72,6 @@ class Away(Engine):
         return Needs(0, problem.dim * problem.dtype.itemsize, 0, 0, "device")
 
 
-class Did(NamedTuple):
-    """What a client did with a call."""
-
-    answer: Answer
-    again: bool
-    """Whether states of the same work were there already."""
-
-
 class Node(Site):
     """A site with one client, whose states are files in ``folder``."""
 
@@ -99,7 +91,7 @@ class Node(Site):
         self._sound = Sound(problem.dim, problem.dtype)
         self._first = {name: v[0].clone() for name, v in self.store.tensors().items()}
 
-    def do(self, call: Call) -> Did:
+    def do(self, call: Call) -> Answer:
         """Work on a call. New states are on disk when this returns."""
         tag, x0 = call.tag, self.common.x0
         address = Address(self.run, tag.round, tag.place, self.client, "down")
@@ -111,14 +103,13 @@ class Node(Site):
             work = self.work(share, got)
             for reason in self._sound(order, got, [work]).values():
                 raise ArithmeticError(reason)
-        again = self.states.has(tag)
         self.states.store(tag, self._remembered(work, order))
         self.states.keep({tag, *call.keep, *([call.before] if call.before else [])})
         frame = b""
         if order.picked in (None, self.client) and work.up is not None:
             upload = work.up.map(lambda rows: rows[0])
             frame = encode(upload, address._replace(way="up"))
-        return Did(Answer(frame, work.gradients), again)
+        return Answer(frame, work.gradients)
 
     def _steps(self, order: Order) -> int:
         at = order.cohort.members.tolist().index(self.client)

@@ -15,7 +15,6 @@ from torch import nn
 from undrift import __version__
 from undrift._files import naming, writing
 from undrift.core.method import Method
-from undrift.engines.federated import Call
 from undrift.engines.format import dump, parse
 from undrift.engines.generations import BadGeneration
 from undrift.engines.node import Node, OneOf
@@ -104,9 +103,8 @@ def _worked(asked: Parcel, problem: ModuleProblem, folder: Path) -> Parcel:
     if not begun:
         with naming(place), writing(place) as file:
             file.write(dump({"x": x0}))
-    call: Call = read(table, client, asked.content[len(first) :])
-    did = node.do(call)
-    return Parcel({"gradients": did.answer.gradients, "again": did.again}, did.answer.frame)
+    answer = node.do(read(table, client, asked.content[len(first) :]))
+    return Parcel({"gradients": answer.gradients}, answer.frame)
 
 
 def _method(table: Mapping[str, Any]) -> Method:
