@@ -1,7 +1,11 @@
 """Digests of what a program gives to a run: its functions, classes and networks.
 
-A digest is of the code as Python runs it and of all values that the code reads: defaults, closures,
-attributes, globals. Comments are not part of it, nor is where the code is.
+A call of ``undrift.run`` with ``save`` continues the run in a folder only if it is the same call;
+of code the folder has these digests to tell. A digest is of the code as Python runs it and of all
+values that the code reads: defaults, closures, attributes, globals. Comments are not part of it,
+nor is where the code is. What Python, undrift and installed packages wrote counts by its name.
+
+Folders keep digests: a change here that gives other ones would refuse runs that could go on.
 """
 
 from __future__ import annotations
@@ -108,7 +112,8 @@ class _Walk:
 
     def _lines(self, thing: object) -> Iterator[str]:
         kind = type(thing)
-        if isinstance(thing, Tensor | np.ndarray | np.generic) and not _of_objects(thing):
+        numbers = isinstance(thing, np.ndarray | np.generic) and not thing.dtype.hasobject
+        if numbers or isinstance(thing, Tensor):
             yield self._array(thing)
         elif kind in (list, tuple):
             yield from [kind.__name__, *self._each(thing)]  # type: ignore[arg-type]
@@ -183,12 +188,14 @@ class _Walk:
         yield self.text(function.__code__)
         yield from self._each([function.__defaults__, function.__kwdefaults__])
         yield from self._named(sorted(vars(function).items()))
-        read = sorted((closed | _globals(function)).items())
-        modules = [v for _, v in read if isinstance(v, types.ModuleType)] + _imported(function)
-        names = {name for code in _codes(function.__code__) for name in code.co_names}
+        codes = [*_codes(function.__code__)]
+        names, modules = _looked_up(function, codes)
+        read = sorted((closed | names).items())
+        modules = [v for _, v in read if isinstance(v, types.ModuleType)] + modules
         yield from self._named((k, v) for k, v in read if not isinstance(v, types.ModuleType))
         yield from (f"module {module.__name__}" for module in modules)
-        yield from self._named(self._of_modules(modules, names))
+        named = {name for code in codes for name in code.co_names}
+        yield from self._named(self._of_modules(modules, named))
 
     def _of_modules(
         self, modules: list[types.ModuleType], names: Iterable[str]
@@ -258,10 +265,6 @@ class _Walk:
         yield from self._each([*one] if one is not None else None for one in items)
 
 
-def _of_objects(thing: object) -> bool:
-    return isinstance(thing, np.ndarray | np.generic) and thing.dtype.hasobject
-
-
 def _without_handles(state: Mapping[str, object]) -> dict[str, object]:
     """Hooks of a module without their numbers, which count those of all modules."""
     found = dict[str, object]()
@@ -301,20 +304,16 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _codes(inner)
 
 
-def _steps(function: types.FunctionType) -> list[dis.Instruction]:
-    """Those of functions inside it too."""
-    return [step for code in _codes(function.__code__) for step in dis.get_instructions(code)]
-
-
-def _globals(function: types.FunctionType) -> dict[str, object]:
-    """The globals that it reads, as far as they are set."""
-    names = {step.argval for step in _steps(function) if step.opname in READING}
-    return {name: v for name, v in function.__globals__.items() if name in names}
-
-
-def _imported(function: types.FunctionType) -> list[types.ModuleType]:
-    """The modules that it imports as it runs."""
+def _looked_up(
+    function: types.FunctionType, codes: Iterable[types.CodeType]
+) -> tuple[dict[str, object], list[types.ModuleType]]:
+    """The globals that a function's codes read, as far as they are set, and the modules that they
+    import as they run.
+    """
+    steps = [step for code in codes for step in dis.get_instructions(code)]
+    read = {step.argval for step in steps if step.opname in READING}
+    found = {name: value for name, value in function.__globals__.items() if name in read}
     package = function.__globals__.get("__package__") or ""
-    names = sorted({step.argval for step in _steps(function) if step.opname == "IMPORT_NAME"})
+    names = sorted({step.argval for step in steps if step.opname == "IMPORT_NAME"})
     places = [place for name in names for place in (name, f"{package}.{name}".strip("."))]
-    return [sys.modules[place] for place in places if place in sys.modules]
+    return found, [sys.modules[place] for place in places if place in sys.modules]
