@@ -76,7 +76,7 @@ def compare():
         [{k: v for k, v in row.items() if k != "seconds"} for row in f.rows()] for f in (one, other)
     ]
     assert bare[0] == bare[1], next(pair for pair in zip(*bare, strict=False) if pair[0] != pair[1])
-    assert one.left_out() == other.left_out()
+    assert one.record().left_out == other.record().left_out
     assert one.outcomes() == other.outcomes() and all(outcome.model for outcome in one.outcomes())
     times: dict[tuple, list] = {}
     for row in other.rows():

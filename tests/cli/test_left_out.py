@@ -47,7 +47,7 @@ def headers(text):
 def test_a_run_says_who_was_left_out_and_why(faulty, capsys):
     assert main(["run", "spec.toml"]) == 0
     out, err = capsys.readouterr()
-    told = lines(Folder(faulty / "runs/mine").left_out(), [])
+    told = lines(Folder(faulty / "runs/mine").record().left_out, [])
     assert list(told) == ["FedAvg", "SCAFFOLD"]
     for label, text in told.items():
         assert text.startswith("clients 1, 2 left out 21 times: its upload was lost (12), dy")

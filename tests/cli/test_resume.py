@@ -89,7 +89,7 @@ def test_killed_at_random_instants(tmp_path):
 def test_killed_at_random_instants_while_clients_fail(tmp_path):
     """Who was left out is compared as well."""
     assert kill(tmp_path, 10, seed=2, spec=FAULTY) >= 1
-    found = Folder(tmp_path / "whole/mine").left_out()
+    found = Folder(tmp_path / "whole/mine").record().left_out
     assert len({row["reason"] for row in found}) > 2
 
 

@@ -277,7 +277,7 @@ def ending() -> Ending:
     }
     states = {f.name: f.read_text(encoding="utf-8") for f in Path(STATES).iterdir()}
     begun = Path(BEGUN).stat().st_size
-    return Ending(rows, folder.outcomes(), [*folder.left_out()], states, files, begun)
+    return Ending(rows, folder.outcomes(), [*folder.record().left_out], states, files, begun)
 
 
 def clear() -> None:

@@ -192,11 +192,11 @@ def test_packs_carry_whose_work_was_left_out(papers, tmp_path):
     (papers / "toy" / "figure-1.toml").write_text(text)
     here, there = Cache(tmp_path / "here"), Cache(tmp_path / "there")
     go(here, wanted())
-    left_out = [here.folder(want.key).left_out() for want in wanted()]
+    left_out = [here.folder(want.key).record().left_out for want in wanted()]
     assert all(left_out)
     here.pack(tmp_path / "runs.zip")
     there.unpack(tmp_path / "runs.zip")
-    assert [there.folder(want.key).left_out() for want in wanted()] == left_out
+    assert [there.folder(want.key).record().left_out for want in wanted()] == left_out
     assert [there.found(w).outcome for w in wanted()] == [here.found(w).outcome for w in wanted()]
 
 

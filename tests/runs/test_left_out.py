@@ -79,13 +79,13 @@ def test_the_file_has_what_the_engine_rejected(whole):
                 engine.run_round()
             mine = [
                 Rejection(row["round"], row["phase"], row["client"], row["reason"])
-                for row in whole.left_out()
+                for row in whole.record().left_out
                 if (row["label"], row["seed"]) == (task.label, seed)
             ]
             assert mine == engine.rejections and len(mine) > 5
             assert {one.client for one in mine if one.round < 2} == set()
     last = {(row["label"], row["seed"]): row["left_out"] for row in whole.rows()[4::5]}
-    assert last == counted(whole.left_out())
+    assert last == counted(whole.record().left_out)
 
 
 def test_columns_that_appear_late_are_columns(whole):
@@ -95,7 +95,7 @@ def test_columns_that_appear_late_are_columns(whole):
     found = ud.load(whole.path)
     history = found.history("FedAvg", 0)
     assert history["left_out"][-1] == history.last["left_out"]
-    assert found.left_out == whole.left_out()
+    assert found.left_out == whole.record().left_out
 
 
 def test_a_run_that_stops_every_few_rounds_records_the_same(whole, tmp_path):
@@ -116,8 +116,8 @@ def test_what_came_after_the_checkpoint_is_recorded_once(kill, whole, tmp_path):
     """As after a kill: clients left out of rounds that no checkpoint has, a line cut short."""
     place = Folder(tmp_path / "again")
     carry_out(make(parse(SPEC)), place, stop=after(8)(), pause=0)
-    assert place.left_out() and place.file("checkpoints").exists()
-    at = place.left_out()[-1] | {"round": 9}
+    assert place.record().left_out and place.file("checkpoints").exists()
+    at = place.record().left_out[-1] | {"round": 9}
     line = f"{json.dumps(at)}\n".encode()
     with place.file(LEFT_OUT).open("ab") as file:
         file.write(line if kill == "after a line" else line[:20])

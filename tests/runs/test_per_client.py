@@ -184,7 +184,7 @@ def test_infinite_losses_are_read_back(tmp_path):
     numbers = [1.0, np.inf, np.nan, -np.inf, 2.0]
     folder.append(row, {"round": 0, "of": "test", "loss": numbers})
     folder.close()
-    (found,) = folder.clients()
+    (found,) = folder.record().clients
     assert found["loss"] == [1.0, np.inf, None, -np.inf, 2.0]
     assert PerClient([found]).ranking().tolist() == [1, 4, 0, 3, 2]
     assert PerClient([found]).worst().tolist() == [np.inf]

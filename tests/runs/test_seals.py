@@ -126,7 +126,7 @@ def test_a_finished_run_proves_all_its_rows_and_outcomes(folder):
     ends = [Outcome("FedAvg", "FedAvg", seed, "done", {"lr": 0.1}) for seed in (0, 1)]
     folder.resume()
     folder.finish(ends)
-    rows, outcomes = folder.record()
+    rows, outcomes, *_ = folder.record()
     assert outcomes == ends and len(rows) == 7
     good, summary = lines(folder), json.loads(folder.file("summary.json").read_text())
     for new in ([], good[:-1], good[1:]):
@@ -139,9 +139,9 @@ def test_a_finished_run_proves_all_its_rows_and_outcomes(folder):
         with pytest.raises(BadFolder, match="--overwrite"):
             folder.record()
     put(folder, json.dumps(summary), "summary.json")
-    assert folder.record() == (rows, outcomes)
+    assert folder.record()[:2] == (rows, outcomes)
     unseal(folder.path)
-    assert folder.record() == (rows, outcomes)
+    assert folder.record()[:2] == (rows, outcomes)
 
 
 def test_mending_keeps_what_is_before_the_damage_or_proven(folder):
@@ -178,7 +178,7 @@ def test_rows_of_what_has_ended_survive_a_kill_while_others_are_dropped(folder, 
 
 def test_an_older_folder_is_read_and_continued(folder):
     older(folder)
-    rows, outcomes = folder.record()
+    rows, outcomes, *_ = folder.record()
     assert len(rows) == 7 and len(outcomes) == 1
     assert folder.resume() == []
     folder.append(row(3, seed=1))

@@ -312,7 +312,7 @@ def interrupted(folder: Folder, spec: Spec, code: int) -> int:
     why = "Unfinished" if code == FAILED else "Interrupted"
     folder.log(why.lower())
     folder.close()
-    rows = folder.recorded()
+    rows = folder.rows()
     say(f"{why}. Kept: {count(len(rows), 'row')} in {folder.file('metrics.jsonl')}.")
     see = f". See them: undrift compare {folder.path}" if rows else ""
     say(f"Continue: {again(folder.path, spec.sources)}{see}")
@@ -332,7 +332,7 @@ def draw(folder: Folder, spec: Spec) -> None:
     from undrift.report.figures import image, panels
     from undrift.report.recorded import settings
 
-    if rows := folder.recorded():
+    if rows := folder.rows():
         column, title = metric(rows), f"{spec.name}: {spec.problem_name}"
         document, smooth = spec.document(), window(spec.smooth, rows)
         goal, shown = aim(document, column), settings(document)
@@ -345,7 +345,7 @@ def draw(folder: Folder, spec: Spec) -> None:
 
 def report(folder: Folder, as_json: bool) -> int:
     """Print the table of a finished run; the exit code."""
-    (rows, outcomes), left_out = folder.record(), folder.left_out()
+    rows, outcomes, left_out, _ = folder.record()
     target, seeds = aim(folder.document(), metric(rows)), varied(folder.document())
     summaries = summarise(rows, target, outcomes)
     if as_json:

@@ -100,12 +100,12 @@ def read(folders: Sequence[Folder]) -> list[Recorded]:
     for folder, title, prefix in zip(folders, names, prefixes(folders, names), strict=True):
         if not folder.file("metrics.jsonl").exists():
             raise BadFolder(f"{folder.path} is not the folder of a run: it has no metrics.jsonl")
-        found, outcomes = folder.record()
+        found = folder.record()
         rows, left_out, clients = (
             [row | {"label": prefix + row["label"]} for row in some]
-            for some in (found, folder.left_out(), folder.clients())
+            for some in (found.rows, found.left_out, found.clients)
         )
-        outcomes = [dataclasses.replace(o, label=prefix + o.label) for o in outcomes]
+        outcomes = [dataclasses.replace(o, label=prefix + o.label) for o in found.outcomes]
         document = folder.document()
         runs.append(Recorded(folder, title, prefix, document, rows, outcomes, left_out, clients))
     if not any(run.rows for run in runs):

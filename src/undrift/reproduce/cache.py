@@ -143,7 +143,7 @@ class Cache:
                     rows = archive.read(f"{key}/metrics.jsonl").count(b"\n")
                     here = self.folder(key)
                     with suppress(BadFolder):  # one that is damaged is replaced
-                        if len(here.record()[0]) >= rows:
+                        if len(here.record().rows) >= rows:
                             continue
                     taken += 1
                     for name in PACKED:
@@ -162,8 +162,9 @@ class Kept:
 
     def __init__(self, folder: Folder):
         self.folder = folder
-        self.rows, outcomes = folder.record()
-        self.outcome: Outcome | None = next(iter(outcomes), None)
+        found = folder.record()
+        self.rows = found.rows
+        self.outcome: Outcome | None = next(iter(found.outcomes), None)
 
     @property
     def last(self) -> int:

@@ -285,7 +285,7 @@ def resume(
 def load(folder: str | Path) -> Recorded:
     """Read a run folder, finished or not: records, outcomes, models, spec."""
     place = Folder.of_run(folder)
-    return Recorded(place, place.document(), *place.record(), place.left_out(), place.clients())
+    return Recorded(place, place.document(), *place.record())
 
 
 def _both(on_event: Emit | None, watch: Callable[[Row], None] | None = None) -> Emit:

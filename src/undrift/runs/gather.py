@@ -16,7 +16,7 @@ from undrift.runs.events import Emit, Event, LeftOut, Measured
 from undrift.runs.experiment import Experiment, Result
 from undrift.runs.folder import MORE_ROUNDS, BadFolder, Folder, Row
 from undrift.runs.followers import follow, meet, shared
-from undrift.runs.journal import Key, key_of
+from undrift.runs.journal import Key, Record, key_of
 from undrift.runs.keep import carry_out, compare
 from undrift.runs.results import BestModel, Run, Runs, history
 from undrift.spec.schema import Spec, Table
@@ -84,54 +84,44 @@ def gather(
     )
     if not folder.complete:
         raise RuntimeError(f"{folder.path} is not finished: a process died; undrift.resume it")
-    rows = folder.recorded()
-    return _collect(experiment, results, rows, folder.left_out(), folder.clients(), folder)
+    return _collect(experiment, results, folder.record(), folder)
 
 
 def _in_memory(experiment: Experiment, emit: Emit) -> Runs:
     """Run an experiment that is not saved."""
-    measured, rejected, apart = list[Row](), list[Row](), list[Row]()
+    record = Record([], [], [], [])
 
     def hear(event: Event) -> None:
-        if isinstance(event, Measured):
-            measured.append({"label": event.label, "seed": event.seed, **event.row})
-            if event.clients is not None:
-                apart.append({"label": event.label, "seed": event.seed, **event.clients})
-        elif isinstance(event, LeftOut):
+        if isinstance(event, Measured | LeftOut):
             about = {"label": event.label, "seed": event.seed}
-            rejected.extend({**about, **one._asdict()} for one in event.rejections)
+            if isinstance(event, LeftOut):
+                record.left_out.extend({**about, **one._asdict()} for one in event.rejections)
+            else:
+                record.rows.append({**about, **event.row})
+                if event.clients is not None:
+                    record.clients.append({**about, **event.clients})
         emit(event)
 
-    return _collect(experiment, list(experiment.run(emit=hear)), measured, rejected, apart)
+    return _collect(experiment, list(experiment.run(emit=hear)), record)
 
 
 def _recorded(experiment: Experiment, folder: Folder) -> Runs:
     """The runs of a folder that is finished."""
-    rows, outcomes = folder.record()
-    results = [Result(outcome) for outcome in outcomes]
-    return _collect(experiment, results, rows, folder.left_out(), folder.clients(), folder)
+    record = folder.record()
+    return _collect(experiment, [*map(Result, record.outcomes)], record, folder)
 
 
 def _collect(
     experiment: Experiment,
     results: Sequence[Result],
-    rows: Iterable[Row],
-    left_out: Iterable[Row],
-    apart: Iterable[Row],
+    record: Record,
     folder: Folder | None = None,
 ) -> Runs:
     """The runs that results and rows describe."""
-    recorded, of_clients = dict[Key, list[Row]](), dict[Key, list[Row]]()
-    for some, found_rows in ((rows, recorded), (apart, of_clients)):
-        for row in some:
-            found_rows.setdefault(key_of(row), []).append(row)
-    rejected: dict[Key, list[Rejection]] = {}
-    for row in left_out:
-        one = Rejection(*(row[name] for name in Rejection._fields))
-        rejected.setdefault(key_of(row), []).append(one)
+    recorded, left_out, of_clients = map(_by_key, (record.rows, record.left_out, record.clients))
     found: dict[Key, Run] = {}
     for outcome, engine, last, best in results:
-        source = outcome.seed if outcome.same_as is None else outcome.same_as
+        key = outcome.label, outcome.seed if outcome.same_as is None else outcome.same_as
         task = experiment.at(outcome.seed)[experiment.order[outcome.key]]
         model = None if last is None else last.clone()
         chosen = None
@@ -144,24 +134,31 @@ def _collect(
                 x = _read(folder, task.problem, outcome.files["best"])
                 chosen = BestModel(**about, x=x, problem=task.problem)
         elif engine is None and outcome.same_as is not None:
-            model, chosen = found[outcome.label, source].x, found[outcome.label, source].best
+            model, chosen = found[key].x, found[key].best
         found[outcome.key] = Run(
             task.method,
             task.problem,
             engine,
-            history(recorded.get((outcome.label, source), ())),
+            history(recorded.get(key, ())),
             outcome.status,
             outcome.label,
             outcome.seed,
             outcome.note,
             model,
             outcome.suggested,
-            rejected.get((outcome.label, source), []),
-            of_clients.get((outcome.label, source), []),
+            [Rejection(*(row[n] for n in Rejection._fields)) for row in left_out.get(key, ())],
+            of_clients.get(key, []),
             chosen,
             outcome.same_as,
         )
     return Runs(found, folder.path if folder else None)
+
+
+def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:
+    found = dict[Key, list[Row]]()
+    for row in rows:
+        found.setdefault(key_of(row), []).append(row)
+    return found
 
 
 def _read(folder: Folder, problem: Problem, file: str) -> Tensor:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from undrift._files import naming, sync, writing
 from undrift.core.faults import Rejection
@@ -44,6 +44,19 @@ Digests = dict[tuple[str, Key], "hashlib._Hash"]
 """A running digest of the rows of a file, for each label and seed."""
 Lined = tuple[Row, bytes]
 """A row with its line."""
+
+
+class Record(NamedTuple):
+    """What a run has recorded."""
+
+    rows: list[Row]
+    outcomes: list[Outcome]
+    left_out: list[Row]
+    """Whose work did not count, in which round and phase, and why."""
+    clients: list[Row]
+    """The numbers of each client, where they were measured: ``label``, ``seed``, ``round``, ``of``
+    (which samples), and a list for every metric.
+    """
 
 
 class BadFolder(ValueError):
@@ -194,36 +207,19 @@ class Journal:
             if ordered != rows:
                 self._rewrite(name, [text for _, text in ordered])
 
-    def recorded(self) -> list[Row]:
-        """The rows; none if the file does not exist yet."""
-        return self.rows() if self.file(METRICS).exists() else []
-
-    def left_out(self) -> list[Row]:
-        """Whose work did not count, in which round and phase, and why."""
-        return [row for row, _ in self._whole(LEFT_OUT)]
-
-    def clients(self) -> list[Row]:
-        """The numbers of each client, where they were measured: ``label``, ``seed``, ``round``,
-        ``of`` (which samples), and a list for every metric.
-        """
-        return [row for row, _ in self._whole(CLIENTS)]
-
     def rows(self) -> list[Row]:
-        """Every recorded row, without a last line that a crash cut short.
+        """Every recorded row, without a last line that a crash cut short; none without a file.
 
         Raises :class:`BadFolder` if a line is not as it was written, or lines are missing.
         """
-        path = self.file(METRICS)
-        if not path.exists():
-            raise BadFolder(f"{path} does not exist: {self.path} is not the folder of a run")
         return [row for row, _ in self._whole(METRICS)]
 
     def outcomes(self) -> list[Outcome]:
         """How the methods ended; of an unfinished run, those that have."""
         return [outcome for _, outcome in self._entries(self.complete)]
 
-    def record(self) -> tuple[list[Row], list[Outcome]]:
-        """Rows and outcomes; :class:`BadFolder` if they are not those that were written."""
+    def record(self) -> Record:
+        """All of it; :class:`BadFolder` if it is not what was written."""
         complete = self.complete
         entries = self._entries(complete)  # before the rows, which may become more
         rows = {name: self._whole(name) for name in NEEDED}
@@ -239,7 +235,8 @@ class Journal:
                 f"rows in {METRICS} do not belong together: lines are lost, or one of the files "
                 f"was changed. {self._remedy}"
             )
-        return [row for row, _ in rows[METRICS]], [outcome for _, outcome in entries]
+        metrics, left_out, clients = ([row for row, _ in rows[name]] for name in NEEDED)
+        return Record(metrics, [outcome for _, outcome in entries], left_out, clients)
 
     def close(self) -> None:
         for listener in self.listeners:

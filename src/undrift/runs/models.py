@@ -53,7 +53,7 @@ def find(
     folder: Folder, label: str, seed: int | None = None, best: bool = False
 ) -> tuple[Outcome, Path]:
     """How that method ended, and the file of its model. Raises :class:`BadFolder`."""
-    _, outcomes = folder.record()
+    outcomes = folder.record().outcomes
     tables = [table for table in folder.document().get("method", []) if isinstance(table, dict)]
     labels = [
         *dict.fromkeys([str(table.get("label")) for table in tables] + [o.label for o in outcomes])
