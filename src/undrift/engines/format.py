@@ -6,6 +6,7 @@ A head may be damaged, or made to do harm: it is bounded and checked before anyt
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -122,18 +123,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
 def read(path: Path, most: int) -> tuple[dict[str, str], dict[str, Tensor]]:
     """Metadata and tensors of a file with a head of at most ``most`` bytes."""
     with path.open("rb") as file:
-        total = os.fstat(file.fileno()).st_size
-        length = int.from_bytes(file.read(LENGTH), "little")
-        if length > min(most, total - LENGTH):
-            raise BadFormat(f"a head of {length} bytes in {total}, where {most} are allowed")
-        found = table(file.read(length))
-        metadata = found.pop(METADATA, {})
-        if not isinstance(metadata, dict) or not all(type(v) is str for v in metadata.values()):
-            raise BadFormat("its metadata are not texts")
-        places, end = placed(found)
-        if LENGTH + length + end != total:
-            raise BadFormat(f"{total} bytes, where its head describes {LENGTH + length + end}")
-        return metadata, {name: _tensor(file, name, place) for name, place in places.items()}
+        return _read(file, os.fstat(file.fileno()).st_size, most)
 
 
 def dump(tensors: Mapping[str, Tensor]) -> bytes:
@@ -143,23 +133,22 @@ def dump(tensors: Mapping[str, Tensor]) -> bytes:
 
 def parse(whole: bytes, most: int) -> dict[str, Tensor]:
     """The tensors of such bytes, whose head has at most ``most``."""
-    start = LENGTH + int.from_bytes(whole[:LENGTH], "little")
-    if not LENGTH < start <= min(LENGTH + most, len(whole)):
-        raise BadFormat(f"a head of {start - LENGTH} bytes in {len(whole)}")
-    found = table(whole[LENGTH:start])
-    found.pop(METADATA, None)
+    _, tensors = _read(io.BytesIO(whole), len(whole), most)
+    return tensors
+
+
+def _read(file: BinaryIO, total: int, most: int) -> tuple[dict[str, str], dict[str, Tensor]]:
+    length = int.from_bytes(file.read(LENGTH), "little")
+    if length > min(most, total - LENGTH):
+        raise BadFormat(f"a head of {length} bytes in {total}, where {most} are allowed")
+    found = table(file.read(length))
+    metadata = found.pop(METADATA, {})
+    if not isinstance(metadata, dict) or not all(type(v) is str for v in metadata.values()):
+        raise BadFormat("its metadata are not texts")
     places, end = placed(found)
-    if start + end != len(whole):
-        raise BadFormat(f"{len(whole)} bytes, where its head describes {start + end}")
-    numbers = bytearray(memoryview(whole)[start:])
-    return {
-        name: torch.frombuffer(numbers, dtype=dtype, count=math.prod(shape), offset=first).view(
-            shape
-        )
-        if last > first
-        else torch.empty(shape, dtype=dtype)
-        for name, (dtype, shape, first, last) in places.items()
-    }
+    if LENGTH + length + end != total:
+        raise BadFormat(f"{total} bytes, where its head describes {LENGTH + length + end}")
+    return metadata, {name: _tensor(file, name, place) for name, place in places.items()}
 
 
 def table(text: bytes) -> dict[str, Any]:
