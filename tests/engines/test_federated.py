@@ -98,6 +98,7 @@ def test_every_method_is_what_it_is_on_one_machine(name, tmp_path):
         near.run_round()
     assert apart(far, near) < 1e-13
     assert far.ledger == near.ledger
+    assert far.streams.used == near.streams.used
     assert far.drift is None
     assert far.metrics() == pytest.approx(near.metrics(), rel=1e-9, abs=1e-12)
 
@@ -279,10 +280,10 @@ def test_an_answer_that_was_changed_is_refused(tmp_path):
     far, calls = federation(FedAvg(lr=0.02), tmp_path, seed=2, steps=3)
 
     def change(call, do):
-        frame, gradients = do()
+        frame, *rest = do()
         if call.client == 2:
             frame = frame[:-3] + bytes([frame[-3] ^ 4]) + frame[-2:]
-        return Answer(frame, gradients)
+        return Answer(frame, *rest)
 
     calls.reach = change
     far.run_round()

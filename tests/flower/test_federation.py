@@ -124,6 +124,7 @@ def near(chosen):
 
 def assert_equal(far, here):
     assert far.outcome.status == here.outcome.status
+    assert far.outcome.seeded == here.outcome.seeded
     assert torch.equal(far.model, here.model)
     assert far.engine.ledger == here.engine.ledger
 

@@ -55,6 +55,8 @@ class Answer(NamedTuple):
     frame: bytes
     """The upload; empty where the client has nothing to send."""
     gradients: int
+    drawn: bool
+    """Whether the client has drawn random numbers: if nobody has, another seed gives the same."""
 
 
 class Unsound(NamedTuple):
@@ -228,6 +230,7 @@ class Federated(Engine):
             up = rows[0].map(lambda *vectors: torch.stack(vectors), *rows[1:])
         done = [answer for answer in answers.values() if isinstance(answer, Answer)]
         gradients = sum(answer.gradients for answer in done)
+        self.streams.used |= any(answer.drawn for answer in done)
         return Work(np.array(answered, int), {}, {}, up, np.array(sent, int), gradients, (), failed)
 
     def commit(self, work: Work) -> None:

@@ -109,7 +109,7 @@ class Node(Site):
         if order.picked in (None, self.client) and work.up is not None:
             upload = work.up.map(lambda rows: rows[0])
             frame = encode(upload, address._replace(way="up"))
-        return Answer(frame, work.gradients)
+        return Answer(frame, work.gradients, self.engine.streams.used)
 
     def _steps(self, order: Order) -> int:
         at = order.cohort.members.tolist().index(self.client)

@@ -104,7 +104,7 @@ def _worked(asked: Parcel, problem: ModuleProblem, folder: Path) -> Parcel:
         with naming(place), writing(place) as file:
             file.write(dump({"x": x0}))
     answer = node.do(read(table, client, asked.content[len(first) :]))
-    return Parcel({"gradients": answer.gradients}, answer.frame)
+    return Parcel({"gradients": answer.gradients, "drawn": answer.drawn}, answer.frame)
 
 
 def _method(table: Mapping[str, Any]) -> Method:

@@ -210,7 +210,8 @@ class Correspondence:
             if "unsound" in reply.table:
                 answers[client] = Unsound(str(reply.table["unsound"]))
                 return
-            answer = Answer(reply.content, int(reply.table["gradients"]))
+            gradients, drawn = int(reply.table["gradients"]), bool(reply.table["drawn"])
+            answer = Answer(reply.content, gradients, drawn)
             check(client, answer)
             answers[client] = answer
 

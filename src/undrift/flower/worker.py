@@ -92,7 +92,7 @@ class Worker:
         if self._last is not None and self._last[0] == key:
             return self._last[1]
         answer = self._at(job).do(read(table, job.client, asked.content))
-        reply = Parcel({"gradients": answer.gradients}, answer.frame)
+        reply = Parcel({"gradients": answer.gradients, "drawn": answer.drawn}, answer.frame)
         self._last = key, reply
         return reply
 
