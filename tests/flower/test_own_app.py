@@ -1,7 +1,5 @@
 """A method in a Flower app of a user's own: Flower's parts, and a grid in this process."""
 
-import logging
-import re
 import subprocess
 import sys
 
@@ -11,37 +9,37 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
-from flwr.client.mod import secaggplus_mod
-from flwr.clientapp import ClientApp
-from flwr.clientapp.mod import (
-    LocalDpMod,
-    adaptiveclipping_mod,
-    arrays_size_mod,
-    fixedclipping_mod,
-    message_size_mod,
-)
-from flwr.serverapp import Grid
-from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, Strategy
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp.strategy import Strategy
 from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
+from tests.flower.own_app import (
+    CLIENTS,
+    RUNNABLE,
+    InProcess,
+    Net,
+    Pairs,
+    app_of,
+    begin,
+    grid_of,
+    same,
+    samples,
+    setting_of,
+    simulated,
+)
 from tests.flower.together import Together
 from undrift.check.federations import example
 from undrift.core import registry
-from undrift.core.params import BadParameters
 from undrift.core.problem import Constants
 from undrift.core.schedules import Cosine
 from undrift.engines import Simulate
-from undrift.flower import strategy, train
+from undrift.flower import strategy
 from undrift.flower.module import ModuleProblem
-from undrift.flower.server_side import MODS as REMEDY
 from undrift.flower.session import NoFederation
-from undrift.methods import DANE, FedAvg, FedLin, FedRecu, Scaffold
-
-CLIENTS = 3
+from undrift.methods import FedAvg, FedRecu, Scaffold
 
 
 @pytest.fixture(autouse=True)
@@ -51,120 +49,6 @@ def task(monkeypatch):
         monkeypatch.setattr(TaskIdentity, name, 1)
     monkeypatch.setattr("undrift.flower.correspondence.LOOK", 0.001)
     monkeypatch.setattr("undrift.flower.correspondence.AGAIN", 0.0)
-
-
-class Net(nn.Module):
-    def __init__(self, seed=0):
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            self.body, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
-        self.double()
-
-    def forward(self, x):
-        return self.head(torch.tanh(self.body(x)))
-
-
-def samples(client, count=None):
-    rng = torch.Generator().manual_seed(client)
-    n = count or 7 + 3 * client
-    x = torch.randn(n, 4, generator=rng, dtype=torch.float64) + client
-    return TensorDataset(x, torch.randint(3, (n,), generator=rng))
-
-
-class InProcess(Grid):
-    """A grid that calls ClientApps at once, each time with a context that remembers nothing."""
-
-    run = property(lambda self: None)
-
-    def __init__(self, apps, config=None):
-        self.apps, self.replies, self.pushed = apps, {}, []
-        self.config = config or (lambda client: {"partition-id": client})
-        self.lose = lambda message: False
-
-    def set_run(self, run):
-        raise NotImplementedError
-
-    def create_message(self, *given, **named):
-        raise NotImplementedError
-
-    def get_node_ids(self):
-        return [100 + client for client in range(len(self.apps))]
-
-    def push_messages(self, messages):
-        return [self.push(message) for message in messages]
-
-    def push(self, message):
-        id = message.metadata.__dict__["_message_id"] = f"{len(self.pushed)}"
-        self.pushed.append(message)
-        client = message.metadata.dst_node_id - 100
-        context = Context(1, 100 + client, self.config(client), RecordDict(), {})
-        try:
-            reply = self.apps[client](message, context)
-        except Exception as error:  # as a SuperNode does
-            reply = Message(Error(2, f"{type(error)}:<'{error}'>"), reply_to=message)
-        if self.lose(message):
-            reply = Message(Error(5, "Node Unavailable"), reply_to=message)
-        self.replies[id] = reply
-        return id
-
-    def pull_messages(self, message_ids):
-        return [self.replies.pop(id) for id in [*message_ids] if id in self.replies]
-
-    def send_and_receive(self, messages, *, timeout=None):
-        return self.pull_messages(self.push_messages(messages))
-
-
-def app_of(folder, part, mods=(), net=Net, data=None, **given):
-    app = ClientApp(mods=[*mods])
-    given = {"loss": F.cross_entropy, "states": folder, **given}
-
-    @app.train()
-    def work(msg, context):
-        own = samples(part) if data is None else data
-        return train(msg, context, model=net(seed=9), data=own, **given)
-
-    @app.evaluate()
-    def evaluate(msg, context):
-        net = Net()
-        net.load_state_dict(msg.content["arrays"].to_torch_state_dict())
-        own = samples(part)
-        loss = F.cross_entropy(net(own.tensors[0]), own.tensors[1]).item()
-        metrics = MetricRecord({"loss": loss, "num-examples": len(own)})
-        return Message(RecordDict({"metrics": metrics}), reply_to=msg)
-
-    return app
-
-
-def grid_of(folder, clients=CLIENTS, **given):
-    return InProcess([app_of(folder, client, **given) for client in range(clients)])
-
-
-def begin(net=None):
-    return ArrayRecord((net or Net()).state_dict())
-
-
-def same(result, engine):
-    net = Net()
-    net.load_state_dict(result.arrays.to_torch_state_dict())
-    x = torch.cat([p.detach().reshape(-1) for p in net.parameters()])
-    return float((x - engine.x).norm() / engine.x.norm())
-
-
-def simulated(method, rounds, **setting):
-    engine = Simulate(method, Together(Net, [samples(k) for k in range(CLIENTS)]), **setting)
-    for _ in range(rounds):
-        engine.run_round()
-    return engine
-
-
-def setting_of(method):
-    steps = 3 if method.equal_steps else [3, 1, 2]
-    cohort = None if method.participation == "full" else 2
-    return {"steps": steps, "cohort": cohort, "batch": 4, "seed": 5}
-
-
-RUNNABLE = sorted(name for name, kind in registry.items() if not kind.solves)
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
@@ -344,208 +228,6 @@ def test_a_node_too_many_is_refused_at_first_and_later_ignored(numbered, tmp_pat
     grid.get_node_ids = lambda: [*known, extra] if chosen._post.round == 2 else known
     result = chosen.start(grid, begin(), num_rounds=3)
     assert same(result, simulated(Scaffold(lr=0.05), 3, **setting)) < 1e-10
-
-
-# -- mods -----------------------------------------------------------------------------------------
-
-
-def turned(msg, context, call_next):
-    """A mod that changes one bit of an upload."""
-    reply = call_next(msg, context)
-    if msg.content["config"]["server-round"] == 2:
-        array = reply.content["content"]["content"]
-        data = bytes([*array.data[:-1], array.data[-1] ^ 1])
-        changed = Array(dtype=array.dtype, shape=array.shape, stype=array.stype, data=data)
-        reply.content["content"] = ArrayRecord({"content": changed})
-    return reply
-
-
-MODS = {
-    "LocalDpMod": LocalDpMod(1.0, 1.0, 1.0, 1e-5),
-    "fixedclipping_mod": fixedclipping_mod,
-    "adaptiveclipping_mod": adaptiveclipping_mod,
-    "secaggplus_mod": secaggplus_mod,
-    "turned": turned,
-}
-
-
-@pytest.mark.parametrize("config", [{}, {"clipping_norm": 1.0}], ids=["plain", "clipping"])
-@pytest.mark.parametrize("name", MODS)
-@pytest.mark.parametrize("kind", [FedAvg, FedRecu])
-def test_mods_that_change_uploads_are_refused(kind, name, config, tmp_path):
-    """Also by one client of several; nothing of a changed upload is merged."""
-    apps = [app_of(tmp_path, client, [MODS[name]] * (client == 1)) for client in range(CLIENTS)]
-    chosen = strategy(kind(lr=0.1), clients=CLIENTS, fraction_evaluate=0.0)
-    seen = []
-    with pytest.raises(NoFederation) as refused:
-        chosen.start(
-            InProcess(apps),
-            begin(),
-            num_rounds=3,
-            train_config=config,
-            evaluate_fn=lambda round, arrays: seen.append(round),
-        )
-    assert REMEDY in str(refused.value)
-    assert seen == ([0, 1] if name == "turned" else [])
-
-
-def test_mods_that_only_look_are_welcome(tmp_path):
-    mods = [message_size_mod, arrays_size_mod]
-    chosen = strategy(Scaffold(lr=0.1), clients=CLIENTS, fraction_evaluate=0.0)
-    grid = grid_of(tmp_path, mods=mods)
-    assert chosen.start(grid, begin(), num_rounds=1).train_metrics_clientapp[1]["left-out"] == 0
-
-
-def test_wrappers_that_change_uploads_are_refused(tmp_path):
-    inner = strategy(Scaffold(lr=0.1), clients=CLIENTS, fraction_evaluate=0.0)
-    outer = DifferentialPrivacyServerSideFixedClipping(inner, 0.1, 1.0, CLIENTS)
-    with pytest.raises(RuntimeError, match=re.escape(REMEDY)):
-        outer.start(grid_of(tmp_path), begin(), num_rounds=1)
-
-
-# -- what cannot be run ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("method", "given", "field"),
-    [
-        (DANE(lam=1.0), {}, "method"),
-        (FedLin(lr=0.1), {"cohort": 2}, "cohort"),
-        (FedLin(lr=0.1), {"fraction_train": 0.5}, "cohort"),
-        (FedLin(lr=0.1), {"absent": "drop"}, "absent"),
-        (Scaffold(lr=0.1), {"cohort": 4}, "cohort.size"),
-        (Scaffold(lr=0.1), {"cohort": 2, "fraction_train": 0.5}, "fraction_train"),
-        (Scaffold(lr=0.1), {"fraction_train": 1.5}, "fraction_train"),
-        (Scaffold(lr="theory"), {}, "lr"),
-        (Scaffold, {}, "method"),
-        (Scaffold(lr=0.1), {"clients": 0}, "clients"),
-        (Scaffold(lr=0.1), {"x0": 1}, "x0"),
-        (Scaffold(lr=0.1), {"epochs": 1}, "epochs"),
-        (Scaffold(lr=0.1), {"schedule": lambda round: 0.5}, "schedule"),
-        (Scaffold(lr=0.1), {"schedule": "cosin"}, "schedule"),
-    ],
-)
-def test_what_cannot_be_run_is_refused_before_anybody_is_asked(method, given, field):
-    with pytest.raises(BadParameters) as refused:
-        strategy(method, **{"clients": CLIENTS, **given})
-    assert field in refused.value.problems
-
-
-class Normed(Net):
-    def __init__(self, seed=0):
-        super().__init__(seed)
-        self.norm = nn.BatchNorm1d(4).double()
-
-
-class Half(Net):
-    def __init__(self, seed=0):
-        super().__init__(seed)
-        self.half()
-
-
-class Counting(Net):
-    def __init__(self, seed=0):
-        super().__init__(seed)
-        self.register_buffer("seen", torch.zeros(()))
-
-    def forward(self, x):
-        self.seen += len(x)
-        return super().forward(x)
-
-
-class Frozen(Net):
-    def __init__(self, seed=0):
-        super().__init__(seed)
-        self.body.requires_grad_(False)
-
-
-class Pairs(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, at):
-        return {"x": torch.full((4,), float(at), dtype=torch.float64), "y": at % 3}
-
-
-def summed(outputs, targets):
-    return F.cross_entropy(outputs, targets, reduction="sum")
-
-
-def each(outputs, targets):
-    return F.cross_entropy(outputs, targets, reduction="none")
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        ({"net": Normed}, "to_group_norm"),
-        ({"net": Half}, "float32"),
-        ({"net": Counting}, "buffer 'seen'"),
-        ({"net": Frozen}, "load the same weights"),
-        ({"loss": summed}, "mean"),
-        ({"loss": each}, "mean"),
-        ({"loss": None}, "batch_loss"),
-        ({"data": DataLoader(samples(0), batch_size=3)}, "batch=3"),
-        ({"data": DataLoader(samples(0), batch_size=None)}, "give its dataset"),
-        ({"data": Pairs()}, "batch_loss"),
-        ({"data": samples(0, 1).tensors[0][:0]}, "no samples"),
-        ({"states": None}, "states="),
-        ({"client": 3}, "among 3"),
-    ],
-)
-def test_what_a_client_cannot_do_is_told_with_the_remedy(given, reason, tmp_path):
-    first = begin(given["net"]() if "net" in given else None)
-    chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, batch=4, fraction_evaluate=0.0)
-    with pytest.raises(NoFederation) as refused:
-        chosen.start(grid_of(tmp_path, **given), first)
-    assert reason in str(refused.value)
-
-
-class Other(Net):
-    def __init__(self, seed=0):
-        super().__init__(seed)
-        self.head = nn.Linear(5, 3, bias=False).double()
-
-
-def test_models_that_are_not_the_same_are_refused(tmp_path):
-    chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, fraction_evaluate=0.0)
-    apps = [app_of(tmp_path, k, net=Other if k == 2 else Net) for k in range(CLIENTS)]
-    with pytest.raises(NoFederation, match="client 2"):
-        chosen.start(InProcess(apps), begin())
-    for other in (Other(), Net().float()):
-        with pytest.raises(NoFederation, match="initial_arrays"):
-            chosen.start(grid_of(tmp_path), begin(other))
-
-
-def test_an_app_that_fails_is_told(tmp_path):
-    app = ClientApp()
-
-    @app.train()
-    def work(msg, context):
-        raise FileNotFoundError("no data here")
-
-    chosen = strategy(FedAvg(lr=0.1), clients=1)
-    with pytest.raises(NoFederation, match="no data here"):
-        chosen.start(InProcess([app]), begin())
-
-
-def test_another_strategy_is_told(tmp_path):
-    app = app_of(tmp_path, 0)
-    message = Message(RecordDict({"arrays": begin()}), 1, "train")
-    with pytest.raises(ValueError, match=r"undrift\.flower\.strategy"):
-        app(message, Context(1, 1, {}, RecordDict(), {}))
-
-
-def test_a_client_that_diverges_is_left_out_and_said(tmp_path, caplog):
-    def loss(outputs, targets):
-        return F.cross_entropy(outputs, targets) * (float("inf") if len(targets) == 2 else 1.0)
-
-    apps = [app_of(tmp_path, k, loss=loss, data=samples(k, 2 if k == 1 else 9)) for k in range(3)]
-    chosen = strategy(FedAvg(lr=0.1), clients=3, fraction_evaluate=0.0)
-    with caplog.at_level(logging.WARNING, "flwr"):
-        found = chosen.start(InProcess(apps), begin(), num_rounds=1)
-    assert found.train_metrics_clientapp[1]["left-out"] == 1
-    assert "without client 1" in caplog.text
 
 
 # -- the problem ----------------------------------------------------------------------------------

@@ -1,0 +1,105 @@
+"""A federation and its workers without Flower: messages pass through a session in this process."""
+
+import itertools
+import json
+from collections import deque
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
+
+from undrift.flower.federation import FlowerFederation
+from undrift.flower.pipe import Parcel
+from undrift.flower.session import Reply
+from undrift.runs.experiment import make
+from undrift.spec.overrides import Flag
+from undrift.spec.reader import parse as read
+
+SPEC = """\
+name = "mine"
+rounds = 4
+steps = 3
+{top}
+[problem]
+name = "{problem}"
+{more}
+clients = 3
+
+[[method]]
+name = "{method}"
+lr = 0.002
+"""
+
+
+def spec(method="Scaffold", top="batch = 3", problem="least-squares", more="", engine=""):
+    text = SPEC.format(method=method, top=top, problem=problem, more=more)
+    flags = [Flag("engine.name=flower", "the test"), *(f"engine.{one}" for one in engine.split())]
+    return read(text, "mine.toml", flags)
+
+
+class Session:
+    """Hands messages to workers. ``spoil(message, worker)`` may lose, change or delay a reply."""
+
+    def __init__(self, *workers):
+        self.workers = {str(k): worker for k, worker in enumerate(workers)}
+        self.numbers, self.waiting = itertools.count(), {}
+        self.spoil = lambda asked, reply: [reply]
+        self.asked, self.renewed = [], 0
+
+    def nodes(self):
+        return [*self.workers]
+
+    def push(self, node, kind, table, content, ttl, group):
+        asked = Parcel(json.loads(json.dumps(table)), content)
+        self.asked.append((node, asked.table["do"]))
+        id = str(next(self.numbers))
+        worker = self.workers.get(node)
+        found = Parcel({"gone": True}) if worker is None else worker.answer(asked)
+        self.waiting[id] = deque(self.spoil(asked, found) if worker else [])
+        return id
+
+    def pull(self, ids):
+        found = []
+        for id in ids:
+            while self.waiting.get(id):
+                one = self.waiting[id].popleft()
+                if isinstance(one, int):  # looks until it is there
+                    if one > 0:
+                        self.waiting[id].appendleft(one - 1)
+                        break
+                    continue
+                if isinstance(one, Exception):
+                    raise one
+                if isinstance(one, str):
+                    found.append(Reply(id, {}, error=one))
+                else:
+                    found.append(Reply(id, json.loads(json.dumps(one.table)), one.content))
+                break
+        return found
+
+    def renew(self):
+        self.renewed += 1
+        self.waiting.clear()
+
+
+def run(session, chosen, folder=None, told=None):
+    said = told if told is not None else []
+    federation = FlowerFederation(session, chosen, said.append, folder)
+    (result,) = make(chosen, federation.build).run(emit=federation.hear)
+    return result
+
+
+def near(chosen):
+    again = {k: v for k, v in chosen.document().items() if k != "engine"}
+    from undrift.spec import writer
+
+    (result,) = make(read(writer.toml(again), "mine.toml")).run()
+    return result
+
+
+def assert_equal(far, here):
+    assert far.outcome.status == here.outcome.status
+    assert far.outcome.seeded == here.outcome.seeded
+    assert torch.equal(far.model, here.model)
+    assert far.engine.ledger == here.engine.ledger

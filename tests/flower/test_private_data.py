@@ -1,0 +1,314 @@
+"""Nodes whose data nobody else sees."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
+
+from tests.flower.in_process import SPEC, Session, run, spec
+from undrift.core.problem import Facts, Unsupported
+from undrift.engines import Simulate
+from undrift.engines.federated import Remote
+from undrift.engines.format import dump
+from undrift.flower import correspondence as module
+from undrift.flower.federation import NODES, RECORD, FlowerFederation
+from undrift.flower.pipe import Parcel
+from undrift.flower.place import Place
+from undrift.flower.session import NoFederation
+from undrift.flower.worker import Worker
+from undrift.problems.logistic import Logistic
+from undrift.spec.errors import BadSpec
+from undrift.spec.overrides import Flag
+from undrift.spec.reader import parse as read
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    monkeypatch.setattr(module, "LOOK", 0.001)
+    monkeypatch.setattr(module, "AGAIN", 0.001)
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """Three nodes that can build the whole problem."""
+    return Session(*(Worker(Place(f"n{k}", tmp_path / str(k), part=k)) for k in range(3)))
+
+
+def write(folder, features, labels):
+    folder.mkdir(parents=True)
+    lines = [
+        f"{int(y):+d} " + " ".join(f"{k + 1}:{v!r}" for k, v in enumerate(row.tolist()))
+        for row, y in zip(features, labels, strict=True)
+    ]
+    (folder / "wards").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def hospitals(tmp_path):
+    rng = np.random.default_rng(1)
+    sizes = (12, 30, 7)
+    data = []
+    for n in sizes:
+        features = rng.standard_normal((n, 4))
+        labels = np.sign(features[:, 0] + 0.5 * rng.standard_normal(n))
+        labels[:2] = 1, -1
+        data.append((features, labels))
+    for k, (features, labels) in enumerate(data):
+        write(tmp_path / f"data{k}", features, labels)
+    return data
+
+
+def own(tmp_path, order=(0, 1, 2), states="s"):
+    return Session(
+        *(Worker(Place(f"h{k}", tmp_path / f"{states}{k}", tmp_path / f"data{k}")) for k in order)
+    )
+
+
+OWN = {"problem": "logistic", "more": 'data = "wards"', "top": "batch = 4\ndtype = 'float64'"}
+
+
+@pytest.mark.parametrize("method", ["Scaffold", "FedRecu"])
+def test_data_that_nobody_else_sees(tmp_path, hospitals, method):
+    far = run(own(tmp_path), spec(method, **OWN), tmp_path)
+    features = np.concatenate([a for a, _ in hospitals])
+    labels = np.concatenate([y for _, y in hospitals])
+    ends = np.cumsum([len(y) for _, y in hospitals])
+    whole = Logistic(features, labels, np.split(np.arange(ends[-1]), ends[:-1]))
+    here = Simulate(far.engine.method, whole, steps=3, batch=4)
+    for _ in range(4):
+        here.run_round()
+    # clients hold their samples in another order: gradients of batches differ unless all are taken
+    assert far.engine.problem.samples == whole.samples
+    found, expected = far.engine.metrics(), whole.metrics(far.model)
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-12)
+    assert found["accuracy"] == pytest.approx(expected["accuracy"], rel=1e-12)
+    assert "gap" not in found
+
+
+def test_nodes_report_how_they_fare_on_their_own_data(tmp_path, hospitals):
+    asked = {**OWN, "top": f"{OWN['top']}\nper_client = true"}
+    far = run(own(tmp_path), spec(**asked), tmp_path)
+    found, x = far.engine.client_metrics(), far.model.numpy()
+    for k, (features, labels) in enumerate(hospitals):
+        margins = labels * (features @ x)
+        loss = np.log1p(np.exp(-margins)).mean() + x @ x / 2 / 49  # l2 is 1 / samples of all
+        assert found["loss"][k].item() == pytest.approx(loss, rel=1e-12)
+        assert found["accuracy"][k].item() == pytest.approx((margins > 0).mean())
+    problem = far.engine.problem
+    assert problem.own_samples == problem.metric_samples == "train"
+    row = far.engine.metrics()
+    weights = np.array([12, 30, 7]) / 49
+    assert weights @ found["loss"].numpy() == pytest.approx(row["loss"], rel=1e-12)
+    other = far.engine.problem.client_metrics(0 * far.model)  # asked for anew
+    assert other["loss"].tolist() == pytest.approx([np.log(2)] * 3)
+
+
+def heard(*answers, clients=3):
+    """What a server makes of the answers of nodes, to one question after another."""
+    rest = iter(answers)
+
+    class Nodes:
+        def evaluate(self, problem, x):
+            FlowerFederation._report(None, problem, x, next(rest))
+            return {"loss": 0.0}
+
+    facts = Facts(
+        clients=clients, dim=2, samples=(1,) * clients, dtype=torch.float64,
+        device=torch.device("cpu"), remembers=False, differentiates=True, first=torch.zeros(2),
+        constants=None,
+    )  # fmt: skip
+    problem = Remote(facts, Nodes(), "digest")
+    found = [problem.client_metrics(torch.full((2,), float(k))) for k in range(len(answers))]
+    return problem.own_samples, [{n: v.tolist() for n, v in one.items()} for one in found]
+
+
+def test_training_samples_are_not_mixed_with_test_samples():
+    test, train = {"alone": {"loss": 0.1}, "of": "test"}, {"alone": {"loss": 9.0}, "of": "train"}
+    for answers, losses in (
+        ({0: train, 1: test, 2: test}, [np.nan, 0.1, 0.1]),
+        ({0: test, 2: train}, [0.1, np.nan, np.nan]),
+    ):
+        of, found = heard(answers)
+        assert of == "test"
+        np.testing.assert_equal(found, [{"loss": losses}])
+    of, found = heard({0: train, 1: train})
+    assert of == "train"
+    np.testing.assert_equal(found, [{"loss": [9.0, 9.0, np.nan]}])
+
+
+def test_numbers_of_an_earlier_model_are_not_told_of_a_later_one():
+    first = {0: {"alone": {"loss": 0.1, "accuracy": 0.9}, "of": "test"}}
+    _, found = heard(first, {})
+    nothing = [np.nan] * 3
+    np.testing.assert_equal(found[1], {"loss": nothing, "accuracy": nothing})
+    with pytest.raises(Unsupported):
+        heard(first, {0: {"metrics": {}}})
+
+
+@pytest.mark.parametrize(
+    "alone", [None, 3, "text", [], {"loss": "much"}, {"loss": [1]}, {"loss": 10**400, "of": 1.0}]
+)
+def test_an_answer_that_is_no_number_is_not_measured(alone):
+    good = {"alone": {"loss": 0.5}, "of": "train"}
+    _, found = heard({0: {"alone": alone}, 1: good})
+    np.testing.assert_equal(found, [{"loss": [np.nan, 0.5, np.nan]}])
+
+
+WRONG = {
+    "no metrics": {"metrics": None},
+    "no loss": {"metrics": {"accuracy": 1.0}},
+    "other names": {"metrics": {"loss": 1.0, "accuracy": 1.0, "more": 1.0}},
+    "the name of a column": {"metrics": {"loss": 1.0, "round": 7}},
+    "text": {"metrics": {"loss": "low", "accuracy": 1.0}},
+    "a truth": {"metrics": {"loss": 0.1, "accuracy": True}},
+    "a list": {"metrics": {"loss": [0.1], "accuracy": 1.0}},
+    "too large": {"metrics": {"loss": 10**400, "accuracy": 1.0}},
+    "more samples": {"samples": 10**9},
+    "samples below zero": {"samples": -7},
+    "no number of samples": {"samples": float("nan")},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_numbers_that_cannot_be_are_refused_and_asked_for_again(tmp_path, hospitals, wrong):
+    session, chosen, left = own(tmp_path), spec(**OWN), [2]
+    plain = run(own(tmp_path, states="plain"), chosen).engine.metrics()
+
+    def spoil(asked, reply):
+        if asked.table["do"] == "evaluate" and asked.table["client"] == 2 and left[0]:
+            left[0] -= 1
+            return [Parcel({**reply.table, **WRONG[wrong]})]
+        return [reply]
+
+    session.spoil = spoil
+    (tmp_path / "kept").mkdir()
+    assert run(session, chosen, tmp_path / "kept").engine.metrics() == plain and left == [0]
+    lines = (tmp_path / "kept" / RECORD).read_text(encoding="utf-8").splitlines()
+    refused = [one for one in map(json.loads, lines) if one["what"] == "refused"]
+    assert [(one["group"], one["client"]) for one in refused] == [("evaluate", 2)] * 2
+
+
+def test_sums_that_are_not_those_of_the_problem_are_refused(shared, tmp_path):
+    plain, left = run(shared, spec()).engine.metrics(), [{}, {"loss": torch.zeros(3)}, b"nothing"]
+
+    def spoil(asked, reply):
+        if asked.table["do"] == "evaluate" and asked.table["client"] == 1 and left:
+            wrong = left.pop()
+            return [Parcel({}, wrong if isinstance(wrong, bytes) else dump(wrong))]
+        return [reply]
+
+    shared.spoil = spoil
+    (tmp_path / "kept").mkdir()
+    assert run(shared, spec(), tmp_path / "kept").engine.metrics() == plain and not left
+    lines = (tmp_path / "kept" / RECORD).read_text(encoding="utf-8").splitlines()
+    assert sum(json.loads(line)["what"] == "refused" for line in lines) == 3
+
+
+@pytest.mark.parametrize("samples", [0, -3, 2.5, "many", None])
+def test_a_client_without_a_number_of_samples_is_not_begun_with(tmp_path, hospitals, samples):
+    session = own(tmp_path)
+
+    def spoil(asked, reply):
+        return [
+            Parcel({**reply.table, "samples": samples} if "dim" in reply.table else reply.table)
+        ]
+
+    session.spoil = spoil
+    with pytest.raises(NoFederation):
+        run(session, spec(**OWN))
+
+
+def test_nodes_that_are_not_asked_report_nothing_of_themselves(tmp_path, hospitals):
+    far = run(own(tmp_path), spec(**OWN), tmp_path)
+    with pytest.raises(Unsupported):
+        far.engine.client_metrics()
+
+
+def test_a_problem_that_everybody_can_build_is_measured_at_the_server(shared):
+    far = run(shared, spec(top="batch = 3\nper_client = true"))
+    here = far.engine.problem.whole.client_metrics(far.model)
+    assert far.engine.client_metrics()["loss"].tolist() == here["loss"].tolist()
+
+
+@pytest.mark.parametrize("method", ["Scaffold", "FedRecu", "FedLin"])
+def test_full_gradients_on_own_data_are_those_of_the_pooled_problem(tmp_path, hospitals, method):
+    far = run(own(tmp_path), spec(method, **{**OWN, "top": "dtype = 'float64'"}), tmp_path)
+    features = np.concatenate([a for a, _ in hospitals])
+    labels = np.concatenate([y for _, y in hospitals])
+    ends = np.cumsum([len(y) for _, y in hospitals])
+    whole = Logistic(features, labels, np.split(np.arange(ends[-1]), ends[:-1]))
+    here = Simulate(far.engine.method, whole, steps=3)
+    for _ in range(4):
+        here.run_round()
+    assert torch.allclose(far.model, here.x, rtol=1e-12, atol=1e-14)
+
+
+def test_images_that_nobody_else_sees(tmp_path):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for k in range(3):
+        for use, kind in itertools.product(("train", "test"), ("cat", "dog")):
+            folder = tmp_path / f"data{k}" / "pets" / use / kind
+            folder.mkdir(parents=True)
+            for i in range(6 + k):
+                pixels = rng.integers(0, 200, (8, 8), dtype=np.uint8) + 50 * (kind == "dog")
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.png")
+    more = 'data = "pets"\nmodel = "mlp"\nhidden = 4'
+    chosen = spec("Scaffold", "batch = 4\ndtype = 'float64'", "images", more)
+    far = run(own(tmp_path), chosen, tmp_path)
+    assert far.outcome.status == "done"
+    found = far.engine.metrics()
+    assert 0 <= found["accuracy"] <= 1 and found["loss"] > 0
+    assert far.engine.ledger.gradients == 4 * 3 * 3
+
+
+def test_theory_by_hello(tmp_path, hospitals):
+    text = SPEC.format(method="FedRecu", **{**OWN, "top": ""}).replace("0.002", '"theory"')
+    chosen = read(text, "mine.toml", [Flag("engine.name=flower", "the test")])
+    far = run(own(tmp_path), chosen, tmp_path)
+    assert 0 < far.engine.method.lr < 10
+
+
+def test_steps_that_need_hessians_of_all_are_refused(tmp_path, hospitals):
+    text = SPEC.format(method="FedRed", **{**OWN, "top": ""})
+    text = text.replace("lr = 0.002", 'p = "theory"\neta = "theory"\nlam = "theory"')
+    chosen = read(text, "mine.toml", [Flag("engine.name=flower", "the test")])
+    with pytest.raises(BadSpec) as error:
+        run(own(tmp_path), chosen, tmp_path)
+    assert "delta" in str(error.value)
+
+
+def test_nodes_keep_their_numbers(tmp_path, hospitals):
+    run(own(tmp_path), spec(**OWN), tmp_path)
+    assert json.loads((tmp_path / NODES).read_text()) == {"h0": 0, "h1": 1, "h2": 2}
+    session = own(tmp_path, (2, 0, 1))
+    federation = FlowerFederation(session, spec(**OWN), print, tmp_path)
+    assert [about["samples"] for about in federation.gather()] == [12, 30, 7]
+
+
+def test_clients_with_other_columns(tmp_path, hospitals):
+    write(tmp_path / "more" / "data", np.ones((4, 5)) * 2, np.array([1, -1, 1, -1]))
+    (tmp_path / "data1" / "wards").write_bytes((tmp_path / "more/data/wards").read_bytes())
+    with pytest.raises(NoFederation, match=r"the same dim .*client 1: 5"):
+        run(own(tmp_path), spec(**OWN))
+
+
+def test_a_node_without_the_data_says_so(tmp_path, hospitals):
+    (tmp_path / "data2" / "wards").unlink()
+    told, session = [], own(tmp_path)
+    federation = FlowerFederation(session, spec(**OWN), told.append)
+    for _ in range(3):
+        federation._meet()
+    assert any("cannot take part" in text and "wards" in text for text in told)
+
+
+def test_some_with_their_own_data_and_some_without(tmp_path, hospitals):
+    session = own(tmp_path, (0, 1))
+    session.workers["2"] = Worker(Place("p", tmp_path / "s9", tmp_path / "data2", part=2))
+    with pytest.raises(NoFederation):
+        run(session, spec(**OWN))
