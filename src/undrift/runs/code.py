@@ -112,8 +112,9 @@ class _Walk:
 
     def _lines(self, thing: object) -> Iterator[str]:
         kind = type(thing)
-        numbers = isinstance(thing, np.ndarray | np.generic) and not thing.dtype.hasobject
-        if numbers or isinstance(thing, Tensor):
+        if isinstance(thing, Tensor | np.ndarray | np.generic) and not (
+            isinstance(thing.dtype, np.dtype) and thing.dtype.hasobject
+        ):
             yield self._array(thing)
         elif kind in (list, tuple):
             yield from [kind.__name__, *self._each(thing)]  # type: ignore[arg-type]
