@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from undrift.core.params import (
-    BadParameters,
     BelowOne,
     Count,
     Record,
     Refusal,
-    check,
     describe,
     fits,
+    from_table,
     hints,
-    not_allowed,
     plain,
 )
 from undrift.core.streams import Streams
@@ -128,17 +126,10 @@ class Sampling(Record):
 def sampling(given: object) -> Sampling | None:
     """How cohorts are drawn, from a number, a table or itself; ``None`` for all clients.
 
-    Raises :class:`BadParameters`.
+    Raises :class:`BadParameters`, whose fields are those of a spec, as ``cohort.size``.
     """
-    given = plain(given)
-    if given is None or isinstance(given, Sampling):
-        return given
-    size = hints(Sampling)["size"]
+    given, size = plain(given), hints(Sampling)["size"]
     if isinstance(given, int) and fits(given, size):
         return Sampling(given)
-    if not isinstance(given, Mapping):
-        text = f"{describe(size)}, or a table of {', '.join(hints(Sampling))}"
-        raise BadParameters("cohort", {"cohort": not_allowed("cohort", given, text)})
-    if problems := check(Sampling, given, kind="parameter of cohort"):
-        raise BadParameters("cohort", problems)
-    return Sampling(**given)
+    allowed = f"{describe(size)}, or a table of {', '.join(hints(Sampling))}"
+    return from_table(Sampling, given, allowed)
