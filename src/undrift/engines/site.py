@@ -16,7 +16,7 @@ from undrift._threads import each
 from undrift.core.method import Method
 from undrift.core.problem import Facts, Oracle, Problem
 from undrift.core.struct import Message, State
-from undrift.engines.local import Group, One, Rules, Stacked
+from undrift.engines.local import Group, Rules, Stacked
 from undrift.engines.memory import folder
 from undrift.engines.order import Order, Share
 from undrift.engines.parts import InParts
@@ -250,52 +250,6 @@ class Site:
         return None if len(members) == len(self.held) else np.searchsorted(self.held, members)
 
 
-class Unanswered(Exception):
-    """A client gave no answer that can be used."""
-
-
-class OneByOne(Site):
-    """A site whose clients work one after the other, each with vectors ``[d]``.
-
-    One whose exchange raises :class:`Unanswered` has failed in this phase.
-    """
-
-    stacks = False
-
-    def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
-        did: list[tuple[State, Message]] = []
-        ends: list[Tensor] = []
-        failed: dict[int, str] = {}
-        gradients, rows = 0, {name: v.unbind() for name, v in me.items()}
-        for k in range(len(share.members)):
-            one = share.part(slice(k, k + 1))
-            before = None if previous is None else previous[k : k + 1]
-            f = One(one, self.common.rules, self.common.oracle(one.members), before)
-            mine = self.method.Client(**{name: v[k] for name, v in rows.items()})
-            try:
-                did.append(self._exchange(one, mine, got, f))
-            except Unanswered as error:
-                failed[int(one.members[0])] = str(error)
-                continue
-            finally:
-                gradients += f.gradients
-            if f.end is not None:
-                ends.append(f.end)
-        if not did:
-            return Work(gradients=gradients, failed=failed)
-        (new, up), *others = did
-        new = new.map(_stack, *(other for other, _ in others))
-        up = up.map(_stack, *(other for _, other in others))
-        answered = share.without(failed) if failed else share
-        work = self._work(answered, new, up, torch.stack(ends) if ends else None, gradients)
-        return work._replace(failed=failed)
-
-    def _exchange(self, one: Share, me: State, got: Message, f: One) -> tuple[State, Message]:
-        """The work of one client."""
-        new, up = one.order.phase.work(me, got, f)
-        return new, up
-
-
 def quiet(problem: Problem | Facts) -> AbstractContextManager[object]:
     """No automatic differentiation but where a problem itself uses it."""
     return torch.no_grad() if problem.differentiates else torch.inference_mode()
@@ -303,10 +257,6 @@ def quiet(problem: Problem | Facts) -> AbstractContextManager[object]:
 
 def _chosen(v: Tensor, at: Tensor | None) -> Tensor:
     return v if at is None else v.index_select(0, at.to(v.device))
-
-
-def _stack(*rows: Tensor) -> Tensor:
-    return torch.stack(rows)
 
 
 def saved_name(name: str) -> str:

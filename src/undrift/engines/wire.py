@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from undrift.core.method import Method
@@ -16,12 +17,22 @@ from undrift.engines.engine import Engine
 from undrift.engines.inbox import Inbox
 from undrift.engines.local import One
 from undrift.engines.order import Order, Share
-from undrift.engines.site import Common, OneByOne, Unanswered
+from undrift.engines.site import Common, Site
 from undrift.engines.work import Work
 
 
-class Mailed(OneByOne):
-    """A site whose clients receive and send bytes, and decode them by their own declarations."""
+class Unanswered(Exception):
+    """A client gave no answer that can be used."""
+
+
+class Mailed(Site):
+    """A site whose clients work one after the other, each with vectors ``[d]``.
+
+    They receive and send bytes, and decode them by their own declarations. One whose answer cannot
+    be used has failed in this phase.
+    """
+
+    stacks = False
 
     def __init__(self, common: Common, run: str):
         super().__init__(common)
@@ -42,15 +53,41 @@ class Mailed(OneByOne):
             senders = [client for client in senders if client == order.picked]
         self._at_server.expect(order.round, order.place, senders)
         self._down = pack(got)
-        return super()._perform(share, me, got, previous)
+        did: list[tuple[State, Message]] = []
+        ends: list[Tensor] = []
+        failed: dict[int, str] = {}
+        gradients, rows = 0, {name: v.unbind() for name, v in me.items()}
+        for k in range(len(share.members)):
+            one = share.part(slice(k, k + 1))
+            before = None if previous is None else previous[k : k + 1]
+            f = One(one, self.common.rules, self.common.oracle(one.members), before)
+            mine = self.method.Client(**{name: v[k] for name, v in rows.items()})
+            try:
+                did.append(self._exchange(one, mine, f))
+            except Unanswered as error:
+                failed[int(one.members[0])] = str(error)
+                continue
+            finally:
+                gradients += f.gradients
+            if f.end is not None:
+                ends.append(f.end)
+        if not did:
+            return Work(gradients=gradients, failed=failed)
+        (new, up), *others = did
+        new = new.map(_stack, *(other for other, _ in others))
+        up = up.map(_stack, *(other for _, other in others))
+        answered = share.without(failed) if failed else share
+        work = self._work(answered, new, up, torch.stack(ends) if ends else None, gradients)
+        return work._replace(failed=failed)
 
-    def _exchange(self, one: Share, me: State, got: Message, f: One) -> tuple[State, Message]:
+    def _exchange(self, one: Share, me: State, f: One) -> tuple[State, Message]:
+        """The work of one client."""
         order, client = one.order, int(one.members[0])
         frame = self._down.frame(self._address(order, client, "down"))
         self.frames_down += len(frame)
         self._at_client.expect(order.round, order.place, [client])
         got = self._received(self._at_client, order.phase.Down, frame, client)
-        new, up = super()._exchange(one, me, got, f)
+        new, up = order.phase.work(me, got, f)
         if order.picked not in (None, client):
             return new, up
         frame = pack(up).frame(self._address(order, client, "up"))
@@ -74,6 +111,10 @@ class Mailed(OneByOne):
         if client not in found:
             raise Unanswered(f"{kind.__qualname__}: {why}")
         return found[client]
+
+
+def _stack(*rows: Tensor) -> Tensor:
+    return torch.stack(rows)
 
 
 class Wire(Engine):
