@@ -110,7 +110,7 @@ def test_a_run_goes_on_anywhere_from_any_phase(cls, places, tmp_path):
 @pytest.mark.parametrize("store", ["device", "host"])
 def test_the_host_waits_for_nothing_but_the_judgement(store, monkeypatch):
     engine = Simulate(FedDC(lr=0.1), Large(), steps=3, cohort=5, store=store)
-    engine.judge = Judge()
+    engine.judge = Judge(lambda order, down, works: {})
     monkeypatch.setattr(engine, "_check_server", lambda order, server: None)
     for _ in range(3):
         engine.run_round()

@@ -310,7 +310,7 @@ def test_cuda_follows_the_cpu_and_waits_for_nothing_but_the_judgement(sizes, mon
             )
             for d in ("cpu", "cuda")
         )
-        gpu.judge = Judge()
+        gpu.judge = Judge(lambda order, down, works: {})
         monkeypatch.setattr(gpu, "_check_server", lambda order, server: None)
         gpu.run_round()
         torch.cuda.set_sync_debug_mode("error")

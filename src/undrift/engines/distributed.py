@@ -25,7 +25,7 @@ from undrift.core.problem import Facts, Problem, Sums
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine, Tensors
 from undrift.engines.format import KINDS, TYPES, content
-from undrift.engines.judge import Judge, Sound
+from undrift.engines.judge import Judge
 from undrift.engines.ledger import Counters
 from undrift.engines.memory import Needs, plan
 from undrift.engines.options import DistributedOptions
@@ -57,8 +57,6 @@ class Distributed(Engine):
         self.leads = ranks.rank == 0
         self.sums = self._chosen(cast(DistributedOptions, self.own))
         self.site = Shard(self.common, ranks, self.memory.place)
-        norm = math.inf if self.judging.norm == "off" else self.judging.norm
-        self._check_all = Sound(problem.dim, self.x0.dtype, norm)
         self.judge = Judge(self._unsound)
         if self.faulty is not None:
             self.faulty = EveryFault(self.faulty.faults, counts_late=False)
@@ -229,7 +227,7 @@ class Distributed(Engine):
 
     def _unsound(self, order: Order, down: Message, works: Sequence[Work]) -> Mapping[int, str]:
         """The check of a judge, with the same answer on all ranks."""
-        (work,), site, norm = works, self.site, self._check_all.norm
+        (work,), site, norm = works, self.site, self.soundness.norm
         even = norm == math.inf or all(high <= norm * low for low, high in site.lengths)
         if site.sound and even and self.faulty is None:
             return {}
@@ -237,7 +235,7 @@ class Distributed(Engine):
             work = site.uploads(order, work)
         states = {} if site.sound else site.states(work)
         whole = work._replace(members=order.cohort.members, states=states)
-        return self._check_all(order, down, [whole])
+        return self.soundness(order, down, [whole])
 
     def _adds(self, order: Order) -> bool:
         """Whether sums travel in this phase."""

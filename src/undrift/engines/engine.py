@@ -141,7 +141,8 @@ class Engine:
         norm = math.inf if self.judging.norm == "off" else self.judging.norm
         means = None if rule is None else RobustMeans(rule, method, self.x0)
         self.reducer = Reducer(samples, means)
-        self.judge = Judge(Sound(problem.dim, self.x0.dtype, norm))
+        self.soundness = Sound(problem.dim, self.x0.dtype, norm)
+        self.judge = Judge(self.soundness)
         self.faulty: FaultyClients | None = None
         if planned is not None and any(fault.kind != "label-noise" for fault in self.planned):
             self.faulty = FaultyClients(planned, self.judging.late == "count")

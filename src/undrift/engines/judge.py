@@ -41,19 +41,15 @@ class Stuck(RuntimeError):
 
 
 class Judge:
-    """Applies checks; the first reason found for a client stands."""
+    """Applies a check; of a client that has failed, that is the reason."""
 
-    def __init__(self, *checks: Check):
-        self.checks = checks
+    def __init__(self, check: Check):
+        self.check = check
 
     def __call__(self, order: Order, down: Message, works: Sequence[Work]) -> Mapping[int, str]:
         """Client -> why its work does not count."""
-        refused: dict[int, str] = {}
-        for work in works:
-            refused.update(work.failed)
-        for check in self.checks:
-            refused = {**check(order, down, works), **refused}
-        return refused
+        failed = {client: why for work in works for client, why in work.failed.items()}
+        return {**self.check(order, down, works), **failed}
 
 
 class Rows(NamedTuple):
