@@ -1,6 +1,6 @@
 import pytest
 
-from undrift.check import CHECKS, failures
+from undrift.check import CHECKS, examine, failures
 from undrift.check.template import BadName, write
 from undrift.spec.plugins import execute
 
@@ -39,6 +39,28 @@ def test_what_is_wrong_is_said(tmp_path, text):
     found = failures(execute(file).methods[0])
     assert expected <= set(found) <= set(CHECKS)
     assert all(len(sentence) > 20 for sentence in found.values())
+
+
+ADAPTIVE = """\
+    def merge(self, s: Server, up: Up, cohort: Cohort) -> Server:
+        c = s.c + up.dy**2
+        return self.Server(x=s.x + up.dy / (c.sqrt() + 1), c=c)
+"""
+
+
+def test_an_adaptive_server_step_is_told_what_to_declare(tmp_path):
+    file = write("Mine", tmp_path)
+    code = file.read_text()
+    code = code[: code.index("    def merge")] + ADAPTIVE
+    code = code.replace("- me.c + got.c", "").replace("exact = True", "exact = False")
+    file.write_text(code)
+    found = failures(execute(file).methods[0])
+    assert "affine = False" in found["affine"] and "coordinatewise = True" in found["rotation"]
+    declared = "exact = False\n    affine = False\n    coordinatewise = True"
+    file.write_text(code.replace("exact = False", declared))
+    ended = {check.name: check for check in examine(execute(file).methods[0])}
+    assert [name for name in ended if ended[name].inapplicable] == ["affine", "rotation"]
+    assert not {"affine", "rotation"} & {name for name in ended if ended[name].failure}
 
 
 @pytest.mark.parametrize("name", ["mine", "../Mine", "FedAvg", "Con"])

@@ -34,6 +34,7 @@ from undrift.core.struct import Message, State, Struct
 from undrift.engines import Engine, Simulate, Wire
 from undrift.engines.checkpoint import restore, store
 from undrift.engines.codec import header
+from undrift.engines.judge import Diverged
 from undrift.engines.order import Order
 from undrift.problems.quadratic import Quadratic
 from undrift.spec.plugins import OWN
@@ -44,10 +45,16 @@ Check = Callable[[Thing], None]
 """Raises :class:`Failure` if something is wrong with a thing."""
 MANY = 24
 """Rounds composed before a map with random communication is squared."""
+DRAWN = "it draws clients by their numbers"
+"""Why renamed clients may give another model."""
 
 
 class Failure(AssertionError):
     """A method does not do what it declares."""
+
+
+class Inapplicable(Exception):
+    """A check that says nothing about this thing, and why."""
 
 
 def expect(condition: object, sentence: str) -> None:
@@ -58,13 +65,17 @@ def expect(condition: object, sentence: str) -> None:
 def affine(cls: type[Method]) -> None:
     """A round is an affine map on quadratics, and no direction grows."""
     if not cls.affine:
-        return
+        raise Inapplicable("it declares affine = False")
     problem = quadratic()
     step = RoundMap(example(cls, problem.constants), problem)
     state = np.random.default_rng(1).normal(size=step.cold.shape)
-    m, b = step.matrix()
-    error = np.abs(step(state) - (m @ state + b)).max()
-    text = f"a round is declared affine but is not (error {error:.1e})"
+    remedy = "where a round divides by its states or takes roots of them, declare affine = False"
+    try:
+        m, b = step.matrix()
+        error = np.abs(step(state) - (m @ state + b)).max()
+    except Diverged:
+        raise Failure(f"from some states a round gives no finite numbers; {remedy}") from None
+    text = f"a round is declared affine but is not (error {error:.1e}); {remedy}"
     expect(error < 1e-8 * max(1.0, np.abs(m).max()), text)
     if random_rounds(step.engine.method):
         step = RoundMap(step.engine.method, problem, rounds=MANY)
@@ -121,11 +132,13 @@ def duplication(cls: type[Method]) -> None:
 def rotation(cls: type[Method]) -> None:
     """Rotating the coordinates rotates the model and nothing else."""
     if cls.coordinatewise:
-        return
+        raise Inapplicable("it declares coordinatewise = True")
     h, q = quadratics()
     turn = np.linalg.qr(np.random.default_rng(2).normal(size=(h.shape[-1],) * 2))[0]
-    turned, text = Quadratic(turn @ h @ turn.T, q @ turn.T), "rotating the coordinates changes"
-    _same_points(cls, Quadratic(h, q), turned, f"{text} the method", turn=turn)
+    turned = Quadratic(turn @ h @ turn.T, q @ turn.T)
+    remedy = "where it treats coordinates one by one, declare coordinatewise = True"
+    text = f"rotating the coordinates changes the method; {remedy}"
+    _same_points(cls, Quadratic(h, q), turned, text, turn=turn)
 
 
 def engines_agree(cls: type[Method]) -> None:
@@ -248,8 +261,10 @@ def drop_outs(cls: type[Method]) -> None:
     """
     problem = least_squares()
     method = example(cls, problem.constants)
-    if method.participation == "full" or random_clients(method):
-        return
+    if method.participation == "full":
+        raise Inapplicable("it needs every client in every round")
+    if random_clients(method):
+        raise Inapplicable(DRAWN)
     steady = _faulty(method, problem, 8, [])
     faults = [{"kind": kind, "rate": 0.3} for kind in ("drop-before", "drop-after", "late")]
     for late in ("drop", "count") if len(phases(method)) == 1 else ("drop",):
@@ -282,7 +297,9 @@ class Result(NamedTuple):
 
     name: str
     title: str
-    failure: str | None
+    failure: str | None = None
+    inapplicable: str | None = None
+    """Why it says nothing about this thing."""
 
 
 def examine(cls: type[Method]) -> Iterator[Result]:
@@ -293,16 +310,18 @@ def examine(cls: type[Method]) -> Iterator[Result]:
 def results(thing: Thing, checks: Mapping[str, Check[Thing]]) -> Iterator[Result]:
     """Put a thing through its checks, one after another."""
     for name, check in checks.items():
-        title, failure = (check.__doc__ or name).strip().splitlines()[0], None
+        ended = Result(name, (check.__doc__ or name).strip().splitlines()[0])
         try:
             check(thing)
+        except Inapplicable as error:
+            ended = ended._replace(inapplicable=str(error))
         except Failure as error:
-            failure = str(error)
+            ended = ended._replace(failure=str(error))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # whatever a user's code does, the other checks still run
-            failure = stopped(error)
-        yield Result(name, title, failure)
+            ended = ended._replace(failure=stopped(error))
+        yield ended
 
 
 def stopped(error: BaseException) -> str:
@@ -360,7 +379,7 @@ def _same_points(
 ) -> None:
     method = example(cls, one.constants)
     if random_clients(method):
-        return
+        raise Inapplicable(DRAWN)
     a, b = Simulate(method, one, steps=STEPS), Simulate(method, other, steps=STEPS)
     for _ in range(20):
         a.run_round()

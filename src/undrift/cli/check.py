@@ -55,8 +55,15 @@ def examine(thing: Checked, as_json: bool) -> dict[str, str]:
     ended = []
     for check in thing.results():
         ended.append(check)
-        word, text = ("FAILED", check.failure) if check.failure else ("passed", check.title)
+        word, text = "passed", check.title
+        if check.failure:
+            word, text = "FAILED", check.failure
+        elif check.inapplicable:
+            word, text = "skipped", check.inapplicable
         tell(f"  {word}  {check.name}: {text}")
     failures = {check.name: check.failure for check in ended if check.failure}
-    tell(f"{count(len(ended) - len(failures), 'check')} passed, {len(failures)} failed")
+    skipped = sum(check.inapplicable is not None for check in ended)
+    passed = len(ended) - len(failures) - skipped
+    without = f", {skipped} skipped" if skipped else ""
+    tell(f"{count(passed, 'check')} passed{without}, {len(failures)} failed")
     return failures
