@@ -15,7 +15,7 @@ from undrift.reproduce import grid as search
 from undrift.reproduce import items, measured, results
 from undrift.reproduce.cache import Cache
 from undrift.reproduce.items import Column, item
-from undrift.reproduce.page import text
+from undrift.reproduce.page import lost, text, write
 from undrift.reproduce.perform import Options, perform, plan, wants
 from undrift.reproduce.readouts import readout
 from undrift.reproduce.results import Report, collect
@@ -137,6 +137,20 @@ def test_a_search_that_was_not_finished_says_so(grid, tmp_path):
     assert "(1 of 4 run)" in text(report, [])
     go(cache, wanted)
     assert collect(grid, Options(), cache).complete
+
+
+def test_a_page_of_a_whole_search_stays(grid, tmp_path):
+    cache, part, pages = Cache(tmp_path / "a"), Cache(tmp_path / "b"), tmp_path / "pages"
+    wanted = wants(grid, grid.panel[0], Options())
+    go(part, [wanted[0], wanted[-1]])
+    few = collect(grid, Options(), part)
+    assert not lost(few, pages)  # there is none
+    write(few, pages)
+    go(cache, wanted)
+    whole = collect(grid, Options(), cache)
+    assert not lost(whole, pages)
+    write(whole, pages)
+    assert lost(few, pages) and not lost(whole, pages)
 
 
 def test_a_search_from_the_command_line(grid, tmp_path, capsys):
@@ -313,6 +327,9 @@ def test_rates_are_measured_once_and_shown(tmp_path, monkeypatch, capsys):
     )
     assert "rounds, printed" in page
     assert (tmp_path / "pages" / "fedred" / "table-1.png").stat().st_size > 1000
+    words[-1] = str(tmp_path / "other")
+    assert main([*words, "--kept", "--pages", str(tmp_path / "pages")]) == 0
+    assert (tmp_path / "pages" / "fedred" / "table-1.md").read_text() == page  # it has more
 
 
 def test_kept_rates_are_those_of_the_same_settings(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import pytest
 
 from undrift.cli import main
 from undrift.core.params import unknown
+from undrift.reproduce import items
 
 
 def test_a_page(papers, tmp_path, capsys):
@@ -145,6 +146,72 @@ def test_time_is_up(papers, tmp_path, capsys):
     assert "Stopped" in capsys.readouterr().err
     assert main(words) == 0
     assert "all" not in capsys.readouterr().err.partition("kept")[0]
+
+
+@pytest.fixture
+def undrawn(papers, monkeypatch):
+    """Pages without pictures, which take most of the time."""
+    monkeypatch.setattr("undrift.reproduce.page._pictures", lambda report, file: [])
+    monkeypatch.setattr("undrift.reproduce.agreement.figure", lambda found: None)
+    return papers
+
+
+def snapshot(folder):
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def run_toy(out, pages, *more):
+    return main(["reproduce", "toy/figure-1", "--out", str(out), "--pages", str(pages), *more])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--minutes", "1e-9"],
+        ["--only", "SCAFFOLD"],
+        ["--rounds", "30"],
+        ["--seeds", "1"],
+    ],
+)
+def test_a_page_that_has_more_stays(undrawn, tmp_path, capsys, more):
+    pages = tmp_path / "pages"
+    assert run_toy(tmp_path / "whole", pages, "--seeds", "2") == 0
+    before = snapshot(pages)
+    assert run_toy(tmp_path / "part", pages, *more) == 0
+    assert snapshot(pages) == before
+    file = pages / "toy" / "figure-1.md"
+    assert str(file) in capsys.readouterr().err
+    file.write_text("old")
+    assert run_toy(tmp_path / "part", pages, "--seeds", "2") == 0  # as much is enough
+    assert file.read_text() != "old"
+
+
+def test_a_second_seed_that_is_not_over_changes_no_page(undrawn, tmp_path, capsys):
+    assert run_toy(tmp_path, tmp_path / "pages") == 0
+    before = snapshot(tmp_path / "pages")
+    assert run_toy(tmp_path, tmp_path / "pages", "--seeds", "2", "--rounds", "10") == 0
+    assert snapshot(tmp_path / "pages") == before
+
+
+def test_a_seed_of_one_method_is_not_lost(undrawn, tmp_path, capsys):
+    pages = tmp_path / "pages"
+    assert run_toy(tmp_path / "whole", pages, "--seeds", "2") == 0
+    before = snapshot(pages)
+    assert run_toy(tmp_path / "part", pages) == 0
+    assert run_toy(tmp_path / "part", pages, "--seeds", "2", "--only", "FedAvg") == 0
+    assert snapshot(pages) == before
+
+
+def test_runs_that_an_item_no_longer_has_keep_no_page(undrawn, tmp_path, capsys):
+    pages, file = tmp_path / "pages", undrawn / "toy" / "figure-1.toml"
+    assert run_toy(tmp_path / "long", pages) == 0
+    text = file.read_text().replace("rounds = 40", "rounds = 30", 1)
+    file.write_text(text[: text.rindex("[[item.panel]]")])
+    for cached in (items.item, items._document, items._spec):
+        cached.cache_clear()
+    assert run_toy(tmp_path / "short", pages) == 0
+    numbers = json.loads((pages / "toy" / "figure-1.json").read_text())
+    assert [panel["rounds"] for panel in numbers["panels"]] == [{"FedAvg": 30, "SCAFFOLD": 30}]
 
 
 def test_packing_needs_no_items(papers, tmp_path, capsys):

@@ -35,7 +35,8 @@ def add(parser: Parser) -> None:
     parser.description = (
         "Run what a table or figure of the papers shows, and write a page that compares: their "
         "numbers beside ours, what the paper leaves open, and a verdict. Every run is kept and "
-        "none is run twice: items share runs, and an interrupted one is continued. "
+        "none is run twice: items share runs, and an interrupted one is continued. A page that "
+        "shows more than the kept runs do is left as it is. "
         "Start with: undrift reproduce --list"
     )
     text = "PAPER, PAPER/ITEM, PAPER/ITEM/PANEL or all"
@@ -255,13 +256,17 @@ def sharing(args: Namespace, left: int, stop: Stop) -> Iterator[None]:
 
 
 def pages(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> None:
-    from undrift.reproduce.page import numbers, of, write, write_index
+    from undrift.reproduce.page import lost, numbers, of, place, write, write_index
     from undrift.reproduce.results import collect
 
     root = args.pages or args.out / "pages"
     reports = [collect(item, options, cache) for item, _ in chosen]
     for report in reports:
-        write(report, root)
+        if less := lost(report, root):
+            say(f"{place(report, root)} has more than the runs in {args.out} and stays: {less}.")
+            say("Take in its runs with --unpack, or remove it to have it written from these.")
+        else:
+            write(report, root)
     write_index(root)
     if args.json:
         result_json([numbers(report) for report in reports])

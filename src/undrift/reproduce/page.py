@@ -19,7 +19,17 @@ from undrift.reproduce import agreement, grid
 from undrift.reproduce.figure import figure
 from undrift.reproduce.items import NEVER, Column, names
 from undrift.reproduce.results import Report, Shown
-from undrift.reproduce.verdict import COMPUTED, OPEN, RULE, SHOWN, Cell
+from undrift.reproduce.verdict import (
+    COMPUTED,
+    DRAWN,
+    NOT,
+    OPEN,
+    ORDER,
+    REPRODUCED,
+    RULE,
+    SHOWN,
+    Cell,
+)
 
 QUICK = "quick"
 """Folder of the pages of quick runs."""
@@ -43,26 +53,72 @@ REDUCED = (
 )
 
 
+def place(report: Report, root: Path) -> Path:
+    """Where the page is under ``root``."""
+    return (root / QUICK if report.quick else root) / f"{report.item.name}.md"
+
+
 def write(report: Report, root: Path) -> Path:
     """The page, its numbers and its figure, under ``root``; the path of the page."""
-    base = root / QUICK / report.item.name if report.quick else root / report.item.name
-    pictures = [] if report.verdict == COMPUTED else _pictures(report, base)
-    _put(base.with_suffix(".json"), json.dumps(numbers(report), indent=1) + "\n")
-    page = base.with_suffix(".md")
+    page = place(report, root)
+    pictures = [] if report.verdict == COMPUTED else _pictures(report, page)
+    _put(page.with_suffix(".json"), json.dumps(numbers(report), indent=1) + "\n")
     _put(page, text(report, pictures))
     return page
 
 
+def lost(report: Report, root: Path) -> str:
+    """What the page that is there has and this one would not have; empty if nothing.
+
+    Only runs of the item as it is today count.
+    """
+    try:
+        page = json.loads(place(report, root).with_suffix(".json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return ""
+    if less := _less(report, page):
+        return f"{count(len(less), 'run')} shorter or not here, such as {less[0]}"
+    if report.seeds < page["seeds"]:
+        return f"{count(page['seeds'], 'seed')} there, {report.seeds} here"
+    if "study" in page and not report.measured:
+        return "what was measured is not here"
+    if page["verdict"] == DRAWN and report.verdict != DRAWN:
+        return report.why
+    if page["verdict"] in (REPRODUCED, ORDER, NOT) and not report.searched:
+        return "not all settings that it chose from were tried here"
+    return ""
+
+
+def _less(report: Report, page: agreement.Page) -> list[str]:
+    """The runs that a page has more rounds or seeds of."""
+    rounds, seeds = {}, {}
+    for panel in page["panels"]:
+        for label, reached in panel.get("rounds", {}).items():
+            rounds[panel["panel"], label] = reached
+        for column in panel["columns"]:
+            for cell in column["cells"]:
+                seeds[panel["panel"], cell["label"]] = cell.get("seeds", 0)
+    found = []
+    for shown in report.shown:
+        for label, kept in shown.runs.items():
+            run = shown.panel.name, label
+            there, here = min(rounds.get(run, 0), shown.rounds[label]), shown.reached(label)
+            over = kept and shown.over(label)  # one that diverged may be shorter
+            if (here < there and not over) or len(kept) < seeds.get(run, 0):
+                found.append(f"{label} of panel {shown.panel.name}")
+    return found
+
+
 def write_index(root: Path) -> None:
     """The list of all pages under ``root``, and of the quick ones under ``root/quick``."""
-    place = {name: k for k, name in enumerate(names())}
+    rank = {name: k for k, name in enumerate(names())}
     for folder in (root, root / QUICK):
         found = [
             json.loads(file.read_text(encoding="utf-8"))
             for file in sorted(folder.glob("*/*.json"))
             if file.parent.name != QUICK
         ]
-        found.sort(key=lambda numbers: place.get(numbers["item"], len(place)))
+        found.sort(key=lambda numbers: rank.get(numbers["item"], len(rank)))
         if found:
             picture = None if folder.name == QUICK else agreement.figure(found)
             if picture:
@@ -342,12 +398,12 @@ def _digits(column: Column) -> int | None:
     return 2 if column.share or column.read in ("pace", "jitter") else None
 
 
-def _pictures(report: Report, base: Path) -> list[str]:
+def _pictures(report: Report, page: Path) -> list[str]:
     """Write the figure; the names of its files."""
     drawn = figure(report)
     if drawn is None:
         return []
-    written = [base.with_suffix(suffix) for suffix in (".png", ".pdf")]
+    written = [page.with_suffix(suffix) for suffix in (".png", ".pdf")]
     for file in written:
         _put(file, image(drawn, file.suffix[1:], dpi=DPI))
     return [file.name for file in written]

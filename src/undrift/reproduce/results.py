@@ -153,15 +153,19 @@ class Report:
         return self.judgement.pairs, self.judgement.stated
 
     @property
-    def complete(self) -> bool:
-        """Whether we have a number wherever the paper prints one or its text speaks of one, from
-        runs as long as the paper's, and searches have tried all there is.
-        """
-        searched = all(
+    def searched(self) -> bool:
+        """Whether searches have tried all there is."""
+        return all(
             shown.tried.get(label) == len(settings)
             for label, settings in self.item.grid.items()
             for shown in self.shown
         )
+
+    @property
+    def complete(self) -> bool:
+        """Whether we have a number wherever the paper prints one or its text speaks of one, from
+        runs as long as the paper's, and searches have tried all there is.
+        """
         finished = all(
             shown.over(label)
             for shown in self.shown
@@ -169,7 +173,7 @@ class Report:
             for label in column.about(shown.runs)
         )
         return (
-            searched
+            self.searched
             and finished
             and all(
                 cells[label].ours is not None
