@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from undrift.plots.columns import axis
 from undrift.plots.curves import curve, grid, image
 from undrift.plots.style import COLOURS, GREY, finish, fit_titles, legend, line_styles
 
@@ -33,6 +34,7 @@ def test_a_curve_says_what_was_measured_on_what(samples, loss, accuracy):
     history = {"round": np.arange(2), "loss": np.ones(2), "accuracy": np.ones(2)}
     assert curve(history, "loss", samples=samples).get_ylabel() == loss
     assert curve(history, "accuracy", samples=samples).get_ylabel() == accuracy
+    assert axis("top5", samples=samples) == f"top-5 {accuracy}"
 
 
 def test_no_two_lines_look_the_same_and_grey_ones_take_no_colour():

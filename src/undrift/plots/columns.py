@@ -19,10 +19,10 @@ WORDS = {
     "distance": "‖x − x*‖",
     "loss": "f(x)",
     "accuracy": "accuracy, %",
-    "top5": "accuracy among five, %",
+    "top5": "top-5 accuracy, %",
     "train_loss": "training loss",
     "train_accuracy": "training accuracy, %",
-    "train_top5": "training accuracy among five, %",
+    "train_top5": "top-5 training accuracy, %",
     "drift": "mean squared distance of the local models",
     "bytes_up": "bytes uploaded",
     "gradients": "gradients, all clients",
@@ -32,11 +32,11 @@ WORDS = {
 TESTED = {
     "loss": "test loss",
     "accuracy": "test accuracy, %",
-    "top5": "test accuracy among five, %",
+    "top5": "top-5 test accuracy, %",
 }
 TRAINED = {
     "accuracy": "training accuracy, %",
-    "top5": "training accuracy among five, %",
+    "top5": "top-5 training accuracy, %",
 }
 MEASURED_ON: Mapping[Samples | None, Mapping[str, str]] = {
     "test": TESTED,

@@ -26,11 +26,11 @@ from undrift.runs.folder import Row
 MEASURED = {
     "gap": "gap, f(x) − f*",
     "accuracy": "accuracy, %",
-    "top5": "accuracy among five, %",
+    "top5": "top-5 accuracy, %",
     "loss": "loss, f(x)",
     "train_loss": "training loss",
     "train_accuracy": "training accuracy, %",
-    "train_top5": "training accuracy among five, %",
+    "train_top5": "top-5 training accuracy, %",
     "grad_norm": "gradient, ‖∇f(x)‖",
     "distance": "distance, ‖x − x*‖",
     "drift": "drift, mean squared distance",
