@@ -10,7 +10,7 @@ from undrift.engines import Simulate
 from undrift.engines import compile as fused
 from undrift.engines.local import Stacked
 from undrift.methods import FedAvg, FedProx, FedSpeed, Scaffold
-from undrift.problems.neural import oracle
+from undrift.problems.neural import cuda_graph, oracle
 from undrift.problems.neural.cuda_graph import Captured
 
 METHODS = [
@@ -97,3 +97,15 @@ def test_a_recorded_gradient_is_the_plain_one(recording):
         captured = f.recorded(y, *batch)
         found = captured(y, f._inputs(y, *batch))
         torch.testing.assert_close(found, f.grad(y, *batch), rtol=1e-12, atol=1e-14)
+
+
+def test_a_network_that_cannot_be_recorded_says_why_in_one_line(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("operation not permitted\nCompile with TORCH_USE_CUDA_DSA")
+
+    monkeypatch.setattr(cuda_graph, "Captured", refuse)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    with pytest.warns(UserWarning) as told:
+        assert cuda_graph.capture(tuple, {"streams": None}, (), torch.zeros(1)) is None
+    (text,) = (str(warning.message) for warning in told)
+    assert "(operation not permitted)" in text and "\n" not in text

@@ -247,7 +247,8 @@ def capture(
             torch.cuda.synchronize()
     if not found:
         warnings.warn(
-            f"this model cannot be captured as a CUDA graph and runs step by step: {reason}",
+            f"this network cannot be captured as a CUDA graph ({_first_line(reason)}): "
+            "every step is launched by itself, which is slower",
             stacklevel=2,
         )
         return None
@@ -266,8 +267,13 @@ def capture(
         return made
     except Exception as error:
         torch.cuda.synchronize()
-        first = str(error).strip().partition("\n")[0]
         warnings.warn(
-            f"this model cannot be compiled and runs as a plain CUDA graph: {first}", stacklevel=2
+            f"this network cannot be compiled ({_first_line(error)}): "
+            "it runs as a plain CUDA graph, which is slower",
+            stacklevel=2,
         )
         return best
+
+
+def _first_line(error: Exception | None) -> str:
+    return (str(error).strip() or type(error).__name__).partition("\n")[0]
