@@ -186,6 +186,16 @@ def test_a_page_that_has_more_stays(undrawn, tmp_path, capsys, more):
     assert file.read_text() != "old"
 
 
+def test_progress_names_the_panel(undrawn, tmp_path, capsys):
+    assert run_toy(tmp_path, tmp_path / "pages") == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" (")[0] for line in lines if " done: " in line] == [
+        "[1/3] toy/figure-1/main: FedAvg",
+        "[2/3] toy/figure-1/main: SCAFFOLD",
+        "[3/3] toy/figure-1/other: SCAFFOLD",
+    ]
+
+
 def test_a_second_seed_that_is_not_over_changes_no_page(undrawn, tmp_path, capsys):
     assert run_toy(tmp_path, tmp_path / "pages") == 0
     before = snapshot(tmp_path / "pages")

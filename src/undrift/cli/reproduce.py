@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from argparse import SUPPRESS, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ LINE = 60.0
 """Seconds between two lines about the same run."""
 
 Chosen = list[tuple["Item", list["Panel"]]]
+Asks = list[tuple["Item", "Panel", list["Want"]]]
 
 
 def add(parser: Parser) -> None:
@@ -99,7 +100,7 @@ def main(args: Namespace) -> int:
         code = run(chosen, cache, options, args) if chosen else OK
         if args.pack and args.worker is None:
             asks = needs(chosen, options)
-            own = [want for _, wanted in asks for want in wanted] if chosen else None
+            own = [want for _, _, wanted in asks for want in wanted] if chosen else None
             say(f"{count(cache.pack(args.pack, own), 'run')} packed into {args.pack}")
         return code
     except ValueError as error:
@@ -134,6 +135,7 @@ def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
             )
     out = {key for keys in lacking.values() for key in keys}
     failed, due, stop = len(out), len(out), Deadline(args.minutes)
+    places = places_of(asks)
     told = set[str]()
     for wanted in lots(asks, cache):
         groups = plan(wanted)
@@ -148,11 +150,12 @@ def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
         due += left
         if left and not args.kept and not stop.asked:
             turn = (args.worker or 0) * len(groups) // args.jobs
+            lines = Lines(left, places)
             with stop, sharing(args, left, stop):
-                for want, why in perform(groups[turn:] + groups[:turn], cache, stop, Lines(left)):
+                for want, why in perform(groups[turn:] + groups[:turn], cache, stop, lines):
                     failed += 1
                     if why not in told:
-                        say(f"{describe(want)}: not run: {why}")
+                        say(f"{lines.describe(want)}: not run: {why}")
                     told.add(why)
             if args.worker is not None:
                 return OK
@@ -178,12 +181,12 @@ def judge_labels(chosen: Chosen, only: Sequence[str]) -> None:
         refuse([unknown("method of these items", label, labels) for label in unmet])
 
 
-def without_data(asks: Sequence[tuple[Item, list[Want]]], cache: Cache) -> dict[str, set[str]]:
+def without_data(asks: Asks, cache: Cache) -> dict[str, set[str]]:
     """The image sets that are not there, and the runs that need them and are not kept."""
     from undrift.reproduce.perform import missing
 
     lacking: dict[str, set[str]] = {}
-    for _, wanted in asks:
+    for _, _, wanted in asks:
         if wanted and missing(wanted[0].spec):
             keys = {want.key for want in wanted if not cache.serves(want)}
             lacking.setdefault(vars(wanted[0].spec.problem)["data"], set()).update(keys)
@@ -199,26 +202,35 @@ def get(name: str) -> str:
     return f"undrift data fetch {name} --folder FOLDER, then set {FOLDER}=FOLDER"
 
 
-def needs(chosen: Chosen, options: Options) -> list[tuple[Item, list[Want]]]:
+def needs(chosen: Chosen, options: Options) -> Asks:
     """Of every item and panel, the runs."""
     from undrift.reproduce.perform import wants
 
     return [
-        (item, wants(item, panel, options))
+        (item, panel, wants(item, panel, options))
         for item, panels in chosen
         if item.runs
         for panel in panels
     ]
 
 
-def lots(asks: Sequence[tuple[Item, list[Want]]], cache: Cache) -> Iterator[list[Want]]:
+def places_of(asks: Asks) -> dict[str, str]:
+    """Key of a run -> the first panel that needs it."""
+    found: dict[str, str] = {}
+    for item, panel, wanted in asks:
+        for want in wanted:
+            found.setdefault(want.key, f"{item.name}/{panel.name}")
+    return found
+
+
+def lots(asks: Asks, cache: Cache) -> Iterator[list[Want]]:
     """What to run, one lot after the other: all at once, but for searches, whose next lot depends
     on the last.
     """
     from undrift.reproduce import grid as search
 
-    plain = [want for item, wanted in asks if not item.grid for want in wanted]
-    searches = [search.batches(wanted, cache) for item, wanted in asks if item.grid]
+    plain = [want for item, _, wanted in asks if not item.grid for want in wanted]
+    searches = [search.batches(wanted, cache) for item, _, wanted in asks if item.grid]
     for parts in zip_longest([plain], *searches, fillvalue=[]):
         if lot := [want for part in parts for want in part]:
             yield lot
@@ -318,15 +330,15 @@ class Deadline(Stop):
 class Lines:
     """A line when a run begins and ends, and now and then between."""
 
-    def __init__(self, total: int):
-        self.total, self.number = total, 0
+    def __init__(self, total: int, places: Mapping[str, str]):
+        self.total, self.places, self.number = total, places, 0
         self.title, self.said = "", 0.0
         self.last: Row = {}
         self.began: tuple[float, int] | None = None
 
     def begin(self, want: Want) -> None:
         self.number += 1
-        self.title = f"[{self.number}/{self.total}] {describe(want)}"
+        self.title = f"[{self.number}/{self.total}] {self.describe(want)}"
         self.said, self.began = time.monotonic(), None
 
     def row(self, row: Row) -> None:
@@ -345,13 +357,13 @@ class Lines:
     def say(self, text: str) -> None:
         say(text)
 
-
-def describe(want: Want) -> str:
-    """A run in a few words."""
-    values = vars(want.spec.problem)
-    parts = [values.get("data", want.spec.problem_name)]
-    if split := values.get("partition"):
-        parts.append(split if split == "iid" else f"{split} {values['beta']:g}")
-    if clients := values.get("clients"):
-        parts.append(f"{clients} clients")
-    return f"{want.entry.label} ({', '.join(parts)}) seed {want.seed}, {want.rounds} rounds"
+    def describe(self, want: Want) -> str:
+        """A run in a few words."""
+        values = vars(want.spec.problem)
+        parts = [values.get("data", want.spec.problem_name)]
+        if split := values.get("partition"):
+            parts.append(split if split == "iid" else f"{split} {values['beta']:g}")
+        if clients := values.get("clients"):
+            parts.append(f"{clients} clients")
+        about = f"{want.entry.label} ({', '.join(parts)}) seed {want.seed}, {want.rounds} rounds"
+        return f"{self.places[want.key]}: {about}"
