@@ -106,6 +106,22 @@ def test_their_json_has_the_measure_and_the_target_of_each_method(two, capsys):
     ] * 2 + [("gap", TARGET)] * 2
 
 
+def test_runs_on_different_samples_are_remarked(tmp_path, capsys):
+    folders = {of: record(tmp_path / of, gap=None) for of in ("test", "train", "also")}
+    for name, folder in folders.items():
+        of = {"metric_samples": "train" if name == "also" else name}
+        folder.file("environment.json").write_text(json.dumps(of))
+    remarks = []
+    for names in (["test", "train"], ["train", "also"]):
+        words = ["compare", *(str(tmp_path / name) for name in names)]
+        assert main(words) == 0
+        remarks.append("test, on the test samples; train, on the" in capsys.readouterr().out)
+        assert main([*words, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["samples"]
+        assert found == {name: "test" if name == "test" else "train" for name in names}
+    assert remarks == [True, False]
+
+
 def test_one_target_for_two_measures_is_refused(two, capsys):
     with pytest.raises(SystemExit) as end:
         main(["compare", "network", "convex", "--target", "0.5"])

@@ -16,6 +16,7 @@ from undrift.report.recorded import (
     based_on,
     common,
     judged,
+    measured_on,
     read,
     smoothing,
     spreads,
@@ -81,6 +82,7 @@ def main(args: Namespace) -> int:
                 "target": common([group.target for group in groups]),
                 "note": note,
                 "varied": spreads(runs),
+                "samples": measured_on(runs),
                 "methods": [
                     document
                     for group, baseline in zip(groups, baselines, strict=True)
@@ -122,13 +124,14 @@ def summaries(group: Group) -> list[Summary]:
 def shown(group: Group, several: bool) -> str:
     """The table of a group, under the measure that judges it if there are several."""
     head = f"Judged by {group.column}: {group.title}\n\n" if several else ""
-    return head + print_summaries(
+    text = print_summaries(
         summaries(group),
         group.target,
         note=group.note,
         varied=group.varied,
         samples=group.samples,
     )
+    return "\n".join(filter(None, [head + text, prose(group.mixed)]))
 
 
 def documents(group: Group, baseline: str) -> list[dict[str, object]]:

@@ -79,7 +79,7 @@ def page(content: Content) -> str:
         note=content.note,
         tiles=tables.tiles(found, column, target, content.samples),
         results=tables.results(
-            found, column, target, content.note, content.varied, content.samples
+            found, column, target, content.note, content.varied, content.samples, content.mixed
         ),
         differences=_differences(content, column),
         baseline=content.baseline,

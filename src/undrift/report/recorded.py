@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from undrift.core.optimisers import registry as optimisers
 from undrift.core.problem import Samples
 from undrift.report.content import About, Content, Partition, Setting
-from undrift.report.summary import aim, metric, window
+from undrift.report.summary import ON, aim, metric, window
 from undrift.report.text import count
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 from undrift.spec.user_files import own_tables
@@ -78,7 +78,16 @@ class Group:
     @property
     def samples(self) -> Samples | None:
         """Which losses and accuracies are of, where that is known and all have the same."""
-        return common([run.folder.metric_samples(run.rows) for run in self.runs if run.rows])
+        return common([*measured_on(self.runs).values()])
+
+    @property
+    def mixed(self) -> str:
+        """What is said where losses and accuracies are of different samples; else empty."""
+        found = measured_on(self.runs)
+        if len({*found.values()}) < 2:
+            return ""
+        runs = [f"{title}{ON[of] or ', not known on which'}" for title, of in found.items()]
+        return f"accuracies and losses compare only on the same samples: {'; '.join(runs)}"
 
     @property
     def varied(self) -> list[str]:
@@ -144,6 +153,11 @@ def spreads(runs: Sequence[Recorded]) -> list[str]:
     return [f"{run.title}: {text}" for run, text in zip(runs, found, strict=True)]
 
 
+def measured_on(runs: Sequence[Recorded]) -> dict[str, Samples | None]:
+    """The samples that losses and accuracies of each run are of, by its title."""
+    return {run.title: run.folder.metric_samples(run.rows) for run in runs if run.rows}
+
+
 def smoothing(runs: Sequence[Recorded]) -> int:
     """Rows that a point of an accuracy curve is the mean of."""
     asked = common([run.document.get("smooth") for run in runs]) or SMOOTH
@@ -184,6 +198,7 @@ def content(runs: Sequence[Recorded], target: float | None, baseline: str | None
         smooth=smoothing(runs),
         note=group.note,
         samples=group.samples,
+        mixed=group.mixed,
         varied=group.varied,
         left_out=[row for run in runs for row in run.left_out],
         settings=group.settings,

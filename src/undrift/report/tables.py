@@ -91,8 +91,11 @@ def results(
     note: str,
     varied: Sequence[str] = (),
     samples: Samples | None = None,
+    mixed: str = "",
 ) -> Sheet:
-    """Where each method ended, measured on these samples; ``varied`` has what seeds vary."""
+    """Where each method ended, measured on these samples; ``varied`` has what seeds vary, and
+    ``mixed`` what is said where runs were measured on different ones.
+    """
     judged = column == "accuracy"
     several = any(s.seeds > 1 for s in summaries)
     extra = [] if column == "loss" else ["loss"]
@@ -106,6 +109,8 @@ def results(
         notes.append("drift: mean squared distance of the last local models to the server's")
     if judged and samples is not None:
         notes.append(f"accuracy and loss: {ON[samples].removeprefix(', ')}")
+    if mixed:
+        notes.append(mixed)
     notes.append("time: of training, for one seed")
     if any(s.diverged for s in summaries):
         notes.append(NO_END)
