@@ -1,5 +1,6 @@
 """Linear layers with ReLU between: the formula agrees with automatic differentiation."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from undrift.models import Net, build, flatten
 from undrift.models.net import seeded
 from undrift.objectives import MOON, FedLC
 from undrift.problems import Neural
+from undrift.problems.neural import mlp_gradient
 from undrift.problems.neural.mlp_gradient import MLPGradient, slope_of_cross_entropy
 
 BEND = nn.ReLU()
@@ -178,6 +180,24 @@ def test_problems_use_it_for_mini_batches_and_all_samples(name):
         over = y.clone()
         assert f.step_(over, 0.3, *given) is over
         torch.testing.assert_close(over, y - 0.3 * f.grad(y, *given), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("room", [0, 2 * 6 * 3 * 64, mlp_gradient.ROOM])
+@pytest.mark.parametrize("pipeline", [None, PIPELINE])
+def test_steps_laid_out_at_once_are_those_one_by_one(monkeypatch, pipeline, room):
+    """One, three and all five at a time; augmented ones carry what was drawn for them."""
+    monkeypatch.setattr(mlp_gradient, "ROOM", room)
+    problem = Neural(made("mlp"), DIGITS, PARTS, pipeline=pipeline).to(torch.float64, CPU)
+    batches = [(torch.tensor([[k, k + 1, -1 if k == 3 else 8]] * 6),) for k in range(5)]
+    if pipeline is not None:
+        rng = np.random.default_rng(0)
+        batches = [(batch, problem.augmentation.draw(rng, 18).to(CPU)) for (batch,) in batches]
+    f, start = problem.at(), problem.start().repeat(6, 1)
+    one_by_one, at_once = start.clone(), start.clone()
+    for batch in batches:
+        one_by_one -= 0.3 * f.grad(one_by_one, *batch)
+    assert f.follow_(at_once, 0.3, iter(batches)) is at_once
+    torch.testing.assert_close(at_once, one_by_one, rtol=1e-12, atol=1e-13)
 
 
 def spread(outputs, targets):

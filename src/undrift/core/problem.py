@@ -20,6 +20,8 @@ Samples = Literal["train", "test"]
 """Samples that clients train on, or others."""
 Sums = dict[str, "Tensor"]
 """What some clients add to the metrics of all, by name."""
+MiniBatch = tuple[Any, ...]
+"""What a gradient takes besides the point: samples, what augmentation drew, dropout's keys."""
 COLUMNS = (
     "label", "method", "seed", "round", "of", "client", "status", "note", "seconds", "drift",
     "vectors", "vectors_up", "vectors_down", "bytes_up", "bytes_down",
@@ -186,6 +188,12 @@ class Oracle(abc.ABC):
         """One step ``y - lr * grad(y)`` on all data for each of ``steps``, written over ``y``."""
         for _ in steps:
             self.step_(y, lr)
+        return y
+
+    def follow_(self, y: Tensor, lr: float, batches: Iterable[MiniBatch]) -> Tensor:
+        """One step ``y - lr * grad(y, *batch)`` for each of ``batches``, written over ``y``."""
+        for batch in batches:
+            self.step_(y, lr, *batch)
         return y
 
     def recorded(self, y: Tensor, *batch: Any) -> Recording | None:

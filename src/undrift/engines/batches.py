@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from undrift._device import upload
-from undrift.core.problem import Problem
+from undrift.core.problem import MiniBatch, Problem
 from undrift.core.streams import Streams
-
-Batch = tuple[Any, ...]
-"""What a gradient takes besides the point: samples, what augmentation drew, dropout's keys."""
 
 
 class Batches:
@@ -40,7 +36,7 @@ class Batches:
         """Whether every gradient is that of all samples, and nothing is drawn."""
         self._laid: tuple[int, dict[tuple[int, ...], tuple[int, Tensor]]] = -1, {}
 
-    def draw(self, members: Sequence[int] | np.ndarray, round: int, step: int) -> Batch:
+    def draw(self, members: Sequence[int] | np.ndarray, round: int, step: int) -> MiniBatch:
         """Positions ``[C, size]`` among each client's samples, -1 for none; then what the
         augmentation drew, and dropout's keys.
         """
@@ -64,7 +60,7 @@ class Batches:
         parts: np.ndarray = -(-np.minimum(held, self.size) // self.part)
         return parts
 
-    def _samples(self, clients: list[int], round: int, step: int, size: int) -> Batch:
+    def _samples(self, clients: list[int], round: int, step: int, size: int) -> MiniBatch:
         draw = self._epoch if self.epochs else self._fresh
         batch = draw(clients, round, step, size)
         if (augmentation := self.problem.augmentation) is None:

@@ -18,9 +18,9 @@ from torch import Tensor
 from undrift._device import upload
 from undrift.core.local import Direction, Grad, Iterate, Step, Until
 from undrift.core.options import LocalOptions
-from undrift.core.problem import Oracle, Recording
+from undrift.core.problem import MiniBatch, Oracle, Recording
 from undrift.core.struct import State
-from undrift.engines.batches import Batch, Batches
+from undrift.engines.batches import Batches
 from undrift.engines.compile import fused
 from undrift.engines.order import Share
 from undrift.engines.sgd import (
@@ -31,7 +31,7 @@ from undrift.engines.sgd import (
     plain_step,
 )
 
-NOTHING: tuple[int, Batch] = -1, ()
+NOTHING: tuple[int, MiniBatch] = -1, ()
 
 
 class Rules(NamedTuple):
@@ -125,7 +125,7 @@ class Descent:
     def _treated(self, y: Tensor, g: Tensor) -> Tensor:
         return g if self._raw or self._options.plain else self._options.treated(y, g)
 
-    def _batch(self, step: int) -> Batch:
+    def _batch(self, step: int) -> MiniBatch:
         return self._batches.draw(self.members, self._drawing, step)
 
     def _parts(self, step: int) -> int:
@@ -272,17 +272,21 @@ class Stacked(Descent):
         self._ahead = self._drawn, gradient.batch
         return gradient.recorded(y)
 
-    def _batch(self, step: int) -> Batch:
+    def _batch(self, step: int) -> MiniBatch:
         (ahead, batch), self._ahead = self._ahead, NOTHING
         return batch if ahead == step else super()._batch(step)
 
     def _straight(self, x: Tensor, lr: float) -> Tensor:
-        steps = max(self._planned)
-        if not self._batches.whole or min(self._planned) < steps:
+        steps, batches = max(self._planned), self._batches
+        if min(self._planned) < steps or (batches.part is not None and not batches.whole):
             return super()._straight(x, lr)
         start = self.rows(x)
         self._oracle.begin(start, self._previous)
-        self.end = self._oracle.descend_(start.clone(), lr, self._gradients(range(steps)))
+        gradients = self._gradients(range(steps))
+        if batches.whole:
+            self.end = self._oracle.descend_(start.clone(), lr, gradients)
+        else:
+            self.end = self._oracle.follow_(start.clone(), lr, (g.batch for g in gradients))
         self.gradients += self._size * steps
         self.steps, self._drawn = steps, self._drawn + steps
         return self.end
@@ -305,7 +309,7 @@ class Gradient:
     parts: int | np.ndarray = 1
     """Gradients that it takes: for all clients alike, or for each."""
 
-    def __init__(self, f: Stacked, batch: Batch):
+    def __init__(self, f: Stacked, batch: MiniBatch):
         self._f, self.batch = f, batch
 
     def __call__(self, y: Tensor) -> Tensor:

@@ -18,6 +18,10 @@ Slope = Callable[[Tensor, Fields, Tensor], Tensor]
 each sample counts ``[C, n]``."""
 
 
+ROOM = 1 << 21
+"""Numbers of inputs that are laid out at once."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Layer:
     """A linear layer: which parameters are its weights and biases, and whether ReLU follows."""
@@ -96,6 +100,10 @@ class MLPGradient:
             weight.baddbmm_(back.mT, h, alpha=-1)
             if bias is not None:
                 bias.sub_(back.sum(1, keepdim=True))
+
+    def ahead(self, samples: int) -> int:
+        """Steps of so many samples each that are worth laying out beside another one."""
+        return ROOM // (samples * self.layers[0].inner)
 
     def views(self, y: Tensor) -> list[View]:
         """The layers' weights ``[C, outer, inner]`` and biases ``[C, 1, outer]`` within ``y``."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from undrift.core.params import BadParameters, describe, not_allowed
-from undrift.core.problem import SLICE, Oracle
+from undrift.core.problem import SLICE, MiniBatch, Oracle
 from undrift.data.augment import Draws
 from undrift.models.arrangement import arrangement
 from undrift.models.conv_as_matmul import convolutions_as_products
@@ -23,7 +25,7 @@ from undrift.problems.neural.cuda_graph import Captured, Form, capture
 from undrift.problems.neural.federation import Federation
 from undrift.problems.neural.loss import LocalLoss, OwnLoss
 from undrift.problems.neural.measure import Classes, Judge
-from undrift.problems.neural.mlp_gradient import MLPGradient, Slope, View, slope_of_cross_entropy
+from undrift.problems.neural.mlp_gradient import MLPGradient, Slope, slope_of_cross_entropy
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.table import Fields, Rows, leaves, mapped
 
@@ -223,7 +225,6 @@ class NeuralOracle(Oracle):
         self.label_counts = label_counts
         self.start: Tensor | None = None
         self.previous: Tensor | None = None
-        self._views: tuple[Tensor, list[View]] | None = None
         self._lowered = placed.precision == "bf16"
 
     def begin(self, start: Tensor, previous: Tensor | None) -> None:
@@ -269,15 +270,35 @@ class NeuralOracle(Oracle):
         return captured
 
     def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
-        placed = self.placed
-        mlp, slow = placed.mlp, placed.alone or placed.device.type != "cpu" or self._lowered
-        if mlp is None or slow or not batch:
+        if (mlp := self._stepping) is None or not batch:
             return super().step_(y, lr, *batch)
-        if self._views is None or self._views[0] is not y:
-            self._views = y, mlp.views(y)
-        given = self._arguments(self._inputs(y, *batch))
-        mlp.step_(self._views[1], lr, given.x, given.labels, given.weights, placed.slope)  # type: ignore[arg-type]
+        x, labels, weights, *_ = self._arguments(self._inputs(y, *batch))
+        mlp.step_(mlp.views(y), lr, x, labels, weights, self.placed.slope)  # type: ignore[arg-type]
         return y
+
+    def follow_(self, y: Tensor, lr: float, batches: Iterable[MiniBatch]) -> Tensor:
+        """With the samples of many steps laid out at once, where nothing augments them."""
+        if (mlp := self._stepping) is None:
+            return super().follow_(y, lr, batches)
+        coming = iter(batches)
+        for first in coming:
+            ahead = 0 if len(first) > 1 else mlp.ahead(first[0].numel())
+            if not (more := [batch for (batch,) in islice(coming, ahead)]):
+                self.step_(y, lr, *first)
+                continue
+            views, slope = mlp.views(y), self.placed.slope
+            given = self._arguments(self._inputs(y, torch.stack([first[0], *more])))
+            for k, weights in enumerate(given.weights):
+                labels = mapped(itemgetter(k), given.labels)
+                mlp.step_(views, lr, given.x[k], labels, weights, slope)  # type: ignore[index]
+        return y
+
+    @property
+    def _stepping(self) -> MLPGradient | None:
+        """The gradient by formula, where a step can be taken without storing it."""
+        placed = self.placed
+        slow = placed.alone or placed.device.type != "cpu" or self._lowered
+        return None if slow else placed.mlp
 
     def loss(
         self,
@@ -328,9 +349,11 @@ class NeuralOracle(Oracle):
         draws: Draws[Tensor] | None = None,
         key: Tensor | None = None,
     ) -> Inputs:
-        samples = self.rows.gather(1, batch.clamp(min=0))
+        several = batch.dim() == 3  # steps at once, [S, C, B]
+        rows = self.rows.expand(len(batch), -1, -1) if several else self.rows
+        samples = rows.gather(-1, batch.clamp(min=0))
         weights = (batch >= 0).to(y.dtype)
-        weights /= weights.sum(1, keepdim=True)
+        weights /= weights.sum(-1, keepdim=True)
         crops, flips, angles = None, None, None
         if draws is not None:
             crops, flips, angles = draws.offsets, draws.flips, draws.angles
