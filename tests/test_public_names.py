@@ -1,6 +1,7 @@
 """The public names are listed, typed and documented, and load when they are used."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -58,6 +59,15 @@ def test_names_load_when_they_are_used():
     code = "import sys, undrift; undrift.FedRecu; print({'torch', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("given", [None, "0"])
+def test_torch_keeps_its_memory_for_seconds_unless_told_otherwise(given):
+    code = "import os, undrift; print(os.environ['MIMALLOC_PURGE_DELAY'])"
+    env = {k: v for k, v in os.environ.items() if k != "MIMALLOC_PURGE_DELAY"}
+    env |= {} if given is None else {"MIMALLOC_PURGE_DELAY": given}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert done.stdout.strip() == (given or "10000")
 
 
 def test_an_unknown_name_gets_the_nearest_one():

@@ -4,6 +4,9 @@ chooses them.
 
 from __future__ import annotations
 
+import undrift  # noqa: F401  # before torch, as on the command line
+
+# isort: split
 import numpy as np
 import torch
 
