@@ -245,3 +245,11 @@ def test_the_stand_in_for_absent_data(monkeypatch):
     )
     assert (quick.data, quick.augment) == ("digits", "none") and full.data == "cifar10"
     assert EMBEDDED[0].endswith(quick.data)
+
+
+def test_notes_of_a_method_are_on_the_pages_that_have_it():
+    with_scaffnew, without = item("fedrecu/figure-1"), item("fedrecu/figure-8")
+    for one, expected in ((with_scaffnew, True), (without, False)):
+        assert any(note.startswith("Scaffnew: p") for note in one.notes("ambiguous")) is expected
+        assert any("FedRecu (code)" in note for note in one.notes("authors")) is expected
+        assert any(note.startswith("Batch 128") for note in one.notes("ambiguous"))

@@ -184,7 +184,7 @@ def test_much_is_more_than_counts_as_no_difference():
 def test_what_was_not_run_is_counted_too():
     """Two of four numbers, and the one pair of these out of all that the paper tells apart."""
     ours = {"A": [79.0], "B": [], "C": [70.0], "D": []}
-    for more, stated in (({}, 5), ({"above": {"D": ["A"]}}, 6), ({"first": "A"}, 8)):
+    for more, stated in (({}, 5), ({"above": {"D": ["A"]}}, 6), ({"first": "C"}, 8)):
         column = Column("final", printed={"A": 80, "B": 75, "C": 70.5, "D": 70}, **more)
         found = judge(column, {label: cell(label, column, v, 1) for label, v in ours.items()})
         assert (found.numbers, found.printed) == (2, 4)
@@ -211,3 +211,11 @@ def test_seeds_are_a_mean_and_a_deviation():
     found = cell("A", column, [1.0, 3.0, None], 7)
     assert (found.ours, found.seeds, found.rounds, found.difference) == (2.0, 2, 7, 0.0)
     assert found.deviation == pytest.approx(math.sqrt(2))
+
+
+def test_a_pair_that_numbers_and_text_tell_apart_counts_once():
+    column = Column("final", printed={"A": 80.0, "B": 70.0, "C": 79.0}, first="A")
+    ours = {"A": 80.0, "B": 71.0, "C": 82.0}
+    shown = {label: cell(label, column, [ours[label]], 10) for label in ours}
+    found = judge(column, shown)  # A over B by both, C over B by numbers, A over C by the text
+    assert (found.ordered, found.pairs, found.stated) == (2, 3, 3)

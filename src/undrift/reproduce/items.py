@@ -222,7 +222,13 @@ class Item:
         return list(dict.fromkeys([*found, *getattr(self, what)]))
 
     def _inherited(self, panel: Panel, what: str) -> list[str]:
-        return [text for file in self.sources(panel) for text in _common(file).get(what, ())]
+        """What the specs of a panel have; a ``note`` ``of`` some methods only if one is there."""
+        entries = [entry for file in self.sources(panel) for entry in _common(file).get(what, ())]
+        return [
+            entry if isinstance(entry, str) else entry["note"]
+            for entry in entries
+            if isinstance(entry, str) or not panel.methods or {*entry["of"]} & {*panel.methods}
+        ]
 
 
 def names() -> list[str]:

@@ -176,7 +176,9 @@ class Pair(NamedTuple):
 
 
 def pairs(column: Column, cells: Mapping[str, Cell]) -> list[Pair]:
-    """By the numbers of the paper or by its text, whether or not we have run them."""
+    """By the numbers of the paper or by its text, whether or not we have run them; once, as the
+    text has it, where both tell two methods apart.
+    """
     printed = [(c.printed, label) for label, c in cells.items() if c.printed is not None]
     found = [
         Pair(a[1], b[1])
@@ -189,7 +191,7 @@ def pairs(column: Column, cells: Mapping[str, Cell]) -> list[Pair]:
     if first := column.first:
         others = [below for below in cells if below != first]
         found += [Pair(first, below, column.much, column.between, column.ties) for below in others]
-    return found
+    return list({(pair.above, pair.below): pair for pair in found}.values())
 
 
 def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
