@@ -14,6 +14,7 @@ from undrift.core.faults import Fault
 from undrift.engines import Simulate
 from undrift.engines.checkpoint import Shelf
 from undrift.methods import registry
+from undrift.problems import regression
 from undrift.problems.named import made
 from undrift.runs import advice, models
 from undrift.runs.divergence import Alarm
@@ -59,6 +60,22 @@ def test_the_loss_falls_with_what_is_suggested(name, method):
     assert again.status == "done" and again.history["loss"][-1] < again.history["loss"][0]
     for field, value in outcome.suggested.items():
         assert f"{field} = {value:g}" in outcome.note
+
+
+@pytest.mark.parametrize("name", ["softmax-synthetic", "logistic"])
+def test_the_deltas_are_found_only_for_rules_that_need_them(name, monkeypatch):
+    given, step = PROBLEMS[name]
+    problem, asked = made(name, **given).build(), []
+
+    def dissimilarity(*_):
+        asked.append(1)
+        return 2.0, 3.0
+
+    monkeypatch.setattr(regression, "dissimilarity", dissimilarity)
+    outcome = perform(task(ud.Scaffold(lr=step), problem), 0, 0).outcome
+    assert outcome.status == "diverged" and outcome.suggested and not asked
+    assert resolved("mine", ud.DANE(lam="theory"), problem, Setup(), 1, 1).method.lam == 2.0
+    assert asked and problem.constants.L == problem.cheap_constants.L == BUILT[name].constants.L
 
 
 def test_theory_is_preferred_and_rounded_to_the_safe_side():

@@ -346,6 +346,11 @@ class Problem(abc.ABC):
         return Constants()
 
     @property
+    def cheap_constants(self) -> Constants:
+        """The constants, or where the deltas take long to find, all but these."""
+        return self.constants
+
+    @property
     def optimum(self) -> Tensor | None:
         """The minimiser x* ``[d]`` in float64, or ``None`` where it is not known."""
         return None

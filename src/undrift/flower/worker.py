@@ -73,8 +73,7 @@ class Worker:
         about |= {"metric_samples": problem.metric_samples}
         about |= {"pooled": problem.pooled, "classes": [*problem.class_names]}
         if asked.table.get("constants"):
-            constants = problem.constants
-            about |= {"L": constants.L, "mu": constants.mu}
+            about |= {"L": problem.cheap_constants.L, "mu": problem.cheap_constants.mu}
         return Parcel(about)
 
     def start(self, asked: Parcel) -> Parcel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import dataclasses
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -168,7 +169,7 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
             everyone[first : first + len(own)] = own
         changed = np.flatnonzero(everyone >= 0)
         twin = copy.copy(self)
-        for cached in ("_everyone", "_parts", "_known", "optimum", "constants"):
+        for cached in ("_everyone", "_parts", "_known", "optimum", "cheap_constants", "constants"):
             twin.__dict__.pop(cached, None)
         twin._relabel(torch.from_numpy(changed), torch.from_numpy(everyone[changed]))
         twin._place(self.dtype, self.device)
@@ -283,22 +284,20 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
             return None
 
     @cached_property
-    def constants(self) -> Constants:
-        """``L`` bounds the curvature everywhere; the deltas are local, at the optimum if known."""
+    def cheap_constants(self) -> Constants:
+        """``L`` bounds the curvature everywhere."""
         each, mean = self._curvatures()
+        return Constants(L=each + self.l2, mu=self.l2, L_mean=mean + self.l2, mu_mean=self.l2)
+
+    @cached_property
+    def constants(self) -> Constants:
+        """The deltas are local, at the optimum if known; an eigenvalue problem for each client."""
         delta_A = delta_B = None
         if (x := self.optimum) is not None and self.clients * self.dim**3 <= self._reach():
             delta_A, delta_B = dissimilarity(
                 lambda i: _hessian(self._local(i), x), _hessian(self._pooled(), x), self.clients
             )
-        return Constants(
-            L=each + self.l2,
-            mu=self.l2,
-            L_mean=mean + self.l2,
-            mu_mean=self.l2,
-            delta_A=delta_A,
-            delta_B=delta_B,
-        )
+        return dataclasses.replace(self.cheap_constants, delta_A=delta_A, delta_B=delta_B)
 
 
 def _hessian(f: Regularised, x: Tensor) -> Matrix:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -112,13 +113,17 @@ def resolve(
     if not method.open_fields():
         return method
     drawn = sampling(cohort)
-    values = prescribe(
+    by_theory = functools.partial(
+        prescribe,
         method,
-        problem.constants,
         steps=max(local_steps(steps, epochs, batch, problem.samples)),
         fraction=1.0 if drawn is None else drawn.size / problem.clients,
         batch=batch,
     )
+    try:
+        values = by_theory(problem.cheap_constants)
+    except BadParameters:  # a rule needs the deltas, or more than is known
+        values = by_theory(problem.constants)
     return dataclasses.replace(method, **values)
 
 
