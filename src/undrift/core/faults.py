@@ -117,11 +117,11 @@ class Faults:
         self._who = [_affected(k, fault, streams, total) for k, fault in enumerate(faults)]
         self._coin = streams.along("faults")
 
-    def dropped(self, round: int, members: np.ndarray) -> list[int]:
+    def dropped(self, round: int, members: Sequence[int]) -> list[int]:
         """Those of ``members`` that do not take part in a round."""
         return list(self._struck(("drop-before",), round, None, members))
 
-    def at(self, round: int, phase: int, members: np.ndarray) -> Mapping[int, Fault]:
+    def at(self, round: int, phase: int, members: Sequence[int]) -> Mapping[int, Fault]:
         """What happens to the uploads of a phase, by client; the first of several faults counts."""
         kinds = ("nan", "inf", "scale", "flip", "stale", "drop-after", "late")
         return self._struck(kinds, round, phase, members)
@@ -150,7 +150,7 @@ class Faults:
         return found
 
     def _struck(
-        self, kinds: Sequence[str], round: int, phase: int | None, members: np.ndarray
+        self, kinds: Sequence[str], round: int, phase: int | None, members: Sequence[int]
     ) -> dict[int, Fault]:
         struck: dict[int, Fault] = {}
         for k, (fault, who) in enumerate(zip(self._faults, self._who, strict=True)):
@@ -158,7 +158,7 @@ class Faults:
             elsewhere = phase is not None and fault.phase not in (None, phase)
             if fault.kind not in kinds or round < fault.since or over or elsewhere:
                 continue
-            for client in members.tolist():
+            for client in members:
                 if client in who and client not in struck:
                     place = 64 * k + (phase or 0)
                     if fault.rate == 1 or self._coin(round, client, place).random() < fault.rate:

@@ -31,7 +31,7 @@ from undrift.engines.memory import Needs, plan
 from undrift.engines.options import DistributedOptions
 from undrift.engines.order import Order
 from undrift.engines.ranks import Parted, Ranks, WorkFailed, count, here
-from undrift.engines.shard import EveryFault, Everyone, Shard
+from undrift.engines.shard import Everyone, Shard
 from undrift.engines.store import Rows
 from undrift.engines.work import Work
 
@@ -58,8 +58,6 @@ class Distributed(Engine):
         self.sums = self._chosen(cast(DistributedOptions, self.own))
         self.site = Shard(self.common, ranks, self.memory.place)
         self.judge = Judge(self._unsound)
-        if self.faulty is not None:
-            self.faulty = EveryFault(self.faulty.faults, counts_late=False)
         self._spent = [0, 0]
         """Gradients, and bytes sent up, of this rank that the ledger does not have yet."""
 

@@ -285,7 +285,7 @@ class Engine:
         if self.phase == 0 and not troubles.gone and self.faulty is not None:
             order = self.clock.at(self.round, 0, troubles.skipped_rounds)
             asked = self.clock.asked(self.round, troubles.skipped_rounds)
-            dropped = self.faulty.faults.dropped(self.round, asked)
+            dropped = self.faulty.faults.dropped(self.round, asked.tolist())
             self._leave_out(order, dict.fromkeys(dropped, DROPPED))
         return self.clock.at(self.round, self.phase, troubles.skipped_rounds, troubles.gone)
 

@@ -45,7 +45,8 @@ class FaultyClients:
 
     def spoil(self, order: Order, work: Work) -> Work:
         """The work of a phase as the server receives it."""
-        struck = self.faults.at(order.round, order.place, self._seen(order, work))
+        present = [client for client in order.cohort.members.tolist() if client not in work.failed]
+        struck = self.faults.at(order.round, order.place, present)
         before = self._remember(order, work)
         if not struck:
             return work
@@ -101,10 +102,6 @@ class FaultyClients:
                 sent = Up(**rows["up"])
                 self._late[client] = Work(members[one], rows["state"], {}, sent, members[one])
         self.begin()
-
-    def _seen(self, order: Order, work: Work) -> np.ndarray:
-        """The clients whose faults show in this work."""
-        return work.members
 
     def _remember(self, order: Order, work: Work) -> dict[int, dict[str, Tensor]]:
         """The last uploads of clients that send them again, which these replace."""

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from undrift.core.struct import Message
-from undrift.engines.faults import FaultyClients
 from undrift.engines.order import Order, Share
 from undrift.engines.ranks import Ranks, WorkFailed
 from undrift.engines.site import PREVIOUS, Common, Kept, Site, saved_name
@@ -207,10 +206,3 @@ class Everyone(Rows):
                 elif ranks.rank == 0:
                     block = torch.empty(end - start, self.shape[1], dtype=self.dtype)
                     yield ranks.hand(block, rank, 0)
-
-
-class EveryFault(FaultyClients):
-    """All ranks see all uploads, so they see the faults of the whole cohort."""
-
-    def _seen(self, order: Order, work: Work) -> np.ndarray:
-        return order.cohort.members
