@@ -65,6 +65,20 @@ def test_what_products_read_lies_as_one_matrix():
             assert value.t().is_contiguous(), label
 
 
+def test_weights_of_torchs_convolutions_may_have_channels_last():
+    net = build("cnn-small", 3, 32, 10)
+    vector, layout = flatten(net)
+    plain, last = arrangement(net, layout), arrangement(net, layout, channels_last=True)
+    there = last.arranged(vector)
+    for label, value in last.named(*last.blocks(there)).items():
+        assert torch.equal(value, unflatten(vector, layout)[label])
+        if value.dim() == 4:
+            assert value.permute(0, 2, 3, 1).is_contiguous(), label
+            kept = plain.named(*plain.blocks(plain.arranged(vector)))[label]
+            assert kept.is_contiguous(), label
+    assert torch.equal(last.restored(*last.blocks(there)), vector)
+
+
 def test_other_layers_keep_their_precision():
     net = Tied()
     vector, _, arranged = of(net)

@@ -5,13 +5,17 @@ import warnings
 
 import pytest
 import torch
+from torch import nn
 
 from tests.problems.test_neural_cuda import problem
 from undrift.engines import Simulate
 from undrift.methods import FedACG, FedAvg, FedDyn, FedSpeed, Scaffold
 from undrift.models.arrangement import Arrangement
 from undrift.models.layout import Layout
-from undrift.problems.neural.cuda_graph import Captured, Form
+from undrift.models.net import seeded
+from undrift.models.resnet import BasicBlock
+from undrift.problems.neural import oracle
+from undrift.problems.neural.cuda_graph import Captured, Form, capture
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 METHODS = [
@@ -81,3 +85,60 @@ def test_what_was_recorded_is_given_back():
     assert not task.placed.captured
     engine.run_round()
     assert bool(engine.x.isfinite().all()) and task.placed.captured
+
+
+@pytest.fixture
+def streams(monkeypatch):
+    """Whichever way is faster."""
+
+    def only(prepare, forms, *given, **options):
+        return capture(prepare, {"streams": forms["streams"]}, *given, **options)
+
+    monkeypatch.setattr(oracle, "capture", only)
+
+
+def gradient():
+    """In bf16 of a network with group norms, what was recorded, and how often it warned."""
+    with seeded(0):
+        first = [nn.Conv2d(1, 16, 3, padding=1), nn.GroupNorm(2, 16), nn.ReLU()]
+        last = [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(128, 10)]
+        net = nn.Sequential(*first, BasicBlock(16, 32, 2, 2), BasicBlock(32, 32, 1, 4), *last)
+    task = problem(net, precision="bf16").to(torch.float32, torch.device("cuda"))
+    batches = Simulate(FedAvg(lr=0.1), task, steps=1, batch=32).batches
+    y = task.start().to(task.device).repeat(6, 1)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        found = task.at().grad(y, *batches.draw(range(6), 0, 0))
+    (recorded,) = task.placed.captured.values()
+    return found, recorded, sum("compiled" in str(warning.message) for warning in said)
+
+
+def fused(recorded):
+    names = recorded.arrangement.named(*recorded.arrangement.blocks(recorded.y))
+    return names["3.residual.0.weight"][0].permute(1, 2, 0).is_contiguous()
+
+
+def test_fused_group_norms_give_the_numbers_of_torchs(streams, monkeypatch):
+    found, recorded, warned = gradient()
+    assert recorded.compiled and fused(recorded) and warned == 0
+    monkeypatch.setattr(oracle, "TRITON", False)
+    expected, recorded, warned = gradient()
+    assert recorded.compiled and not fused(recorded) and warned == 0
+    assert (found - expected).norm() <= 0.1 * expected.norm()
+    assert not torch.equal(found, expected)
+
+
+def test_wrong_kernels_are_not_used(streams, monkeypatch):
+    from undrift.models import group_norm_kernels as kernels
+
+    right = kernels.backward
+
+    def wrong(slope, *given):
+        right(-slope, *given)
+
+    monkeypatch.setattr(kernels, "backward", wrong)
+    found, recorded, warned = gradient()
+    assert recorded.compiled and not fused(recorded) and warned == 1
+    monkeypatch.setattr(oracle, "TRITON", False)
+    expected, _, _ = gradient()
+    assert (found - expected).norm() <= 0.05 * expected.norm()

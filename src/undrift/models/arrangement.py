@@ -177,11 +177,12 @@ def _views(places: list[Place], block: Tensor) -> Iterator[tuple[str, Tensor]]:
             yield place.name, place.view(part)
 
 
-def arrangement(net: nn.Module, layout: Layout) -> Arrangement:
+def arrangement(net: nn.Module, layout: Layout, channels_last: bool = False) -> Arrangement:
     """For the weights of ``net``.
 
     Its matrices are the weights that only linear and convolutional layers read. Those that are read
-    as one matrix, ``[inputs, outputs]``, lie so in memory.
+    as one matrix, ``[inputs, outputs]``, lie so in memory; those of torch's convolutions as they
+    were given, or with ``channels_last``.
     """
     readers: dict[nn.Parameter, set[type]] = {}
     for module in net.modules():
@@ -194,5 +195,5 @@ def arrangement(net: nn.Module, layout: Layout) -> Arrangement:
         if kinds <= PRODUCTS:
             matrices[name] = (*axes[2:], 1, 0)
         elif kinds <= PRODUCTS | {nn.Conv2d}:
-            matrices[name] = axes
+            matrices[name] = (0, *axes[2:], 1) if channels_last else axes
     return Arrangement(layout, matrices)

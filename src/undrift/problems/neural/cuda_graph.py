@@ -27,6 +27,8 @@ class Form(NamedTuple):
     loss: Callable[..., Tensor]
     """``loss(matrices, rest, *arguments)``, of the two blocks of ``arrangement``."""
     arrangement: Arrangement
+    fused: Form | None = None
+    """The same loss, rounding apart, as it is best compiled."""
 
 
 class Captured:
@@ -74,6 +76,10 @@ class Captured:
         self.arrangement.place(y, *self.parts(self.y, self.short))
         self.load(inputs)
         self.graph.replay()
+        return self.result()
+
+    def result(self) -> Tensor:
+        """The gradient that the last replay found, in the order in which points are given."""
         return self.arrangement.restored(*self.out)
 
     def arranged(self, v: Tensor, out: Tensor | None = None) -> Tensor:
@@ -228,19 +234,28 @@ def capture(
 
     They are compared before they are compiled, which takes a minute each, by what compilation is
     likely to gain. Deterministic algorithms leave no choice: only compiled and stacked does every
-    sum have an order. Otherwise compiled code is used only if it gives the plain code's numbers.
+    sum have an order. Otherwise compiled code is used only if it gives the plain code's numbers;
+    if fused layers do not, the form is compiled without them.
     """
 
-    def record(way: Way, compiled: bool = False) -> Captured:
-        return Captured(prepare, forms[way], inputs, y, way, compiled, autocast)
+    def record(way: Way, form: Form, compiled: bool = False) -> Captured:
+        return Captured(prepare, form, inputs, y, way, compiled, autocast)
+
+    def compare(plain: Captured, form: Form) -> Captured:
+        made = record(plain.way, form, compiled=True)
+        for one in (plain, made):
+            one.place(one.arranged(apart(y)))
+            one.graph.replay()
+        made.check(made.result(), plain.result())
+        return made
 
     if compiled and torch.are_deterministic_algorithms_enabled():
-        return record("stacked", compiled=True)
+        return record("stacked", forms["stacked"], compiled=True)
     found: dict[float, Captured] = {}
     reason: Exception | None = None
-    for way in forms:
+    for way, form in forms.items():
         try:
-            one = record(way)
+            one = record(way, form)
             found[one.seconds() / (GAIN[way] if compiled else 1)] = one
         except Exception as error:
             reason = error
@@ -257,22 +272,22 @@ def capture(
         other.release()
     if not compiled:
         return best
-    try:
-        made = record(best.way, compiled=True)
-        for one in (best, made):
-            one.place(one.arranged(apart(y)))
-            one.graph.replay()
-        made.check(made.joined(made.out), best.joined(best.out))
-        best.release()
-        return made
-    except Exception as error:
-        torch.cuda.synchronize()
-        warnings.warn(
-            f"this network cannot be compiled ({_first_line(error)}): "
-            "it runs as a plain CUDA graph, which is slower",
-            stacklevel=2,
-        )
-        return best
+    form = forms[best.way]
+    tries = [(form, "compiled", "it runs as a plain CUDA graph")]
+    if form.fused is not None:
+        tries.insert(0, (form.fused, "compiled with fused layers", "it is compiled without"))
+    for form, what, instead in tries:
+        try:
+            made = compare(best, form)
+            best.release()
+            return made
+        except Exception as error:
+            torch.cuda.synchronize()
+            warnings.warn(
+                f"this network cannot be {what} ({_first_line(error)}): {instead}, which is slower",
+                stacklevel=2,
+            )
+    return best
 
 
 def _first_line(error: Exception | None) -> str:

@@ -19,6 +19,7 @@ from undrift.core.problem import SLICE, MiniBatch, Oracle
 from undrift.data.augment import Draws
 from undrift.models.arrangement import arrangement
 from undrift.models.conv_as_matmul import convolutions_as_products
+from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.objectives.base import Batch, Others
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.neural.cuda_graph import Captured, Form, capture
@@ -434,10 +435,11 @@ class NeuralOracle(Oracle):
         key = (*inputs.samples.shape, *(given is None for given in inputs))
         if key not in placed.captured:
             structure = self._arguments(inputs).rows(0)
+            plain = self._form(self.net, structure)
             placed.captured[key] = capture(
                 lambda *given: self._arguments(Inputs(*given)).flat(),
                 {
-                    "streams": self._form(self.net, structure),
+                    "streams": plain._replace(fused=self._fused(structure)),
                     "stacked": self._form(convolutions_as_products(self.net), structure),
                 },
                 inputs,
@@ -447,12 +449,17 @@ class NeuralOracle(Oracle):
             )
         return placed.captured[key]
 
-    def _form(self, net: nn.Module, structure: Arguments) -> Form:
+    def _fused(self, structure: Arguments) -> Form | None:
+        """The form with fused group norms, for products in bf16."""
+        net = group_norms_fused(self.net) if self._lowered and TRITON else None
+        return None if net is None else self._form(net, structure, channels_last=True)
+
+    def _form(self, net: nn.Module, structure: Arguments, channels_last: bool = False) -> Form:
         """The loss of ``net``, a copy of the network, its weights as its layers read them.
 
         Its other arguments are single tensors, as those of ``structure`` are one by one.
         """
-        arranged = arrangement(net, self.placed.network.layout)
+        arranged = arrangement(net, self.placed.network.layout, channels_last)
 
         def loss(matrices: Tensor, rest: Tensor, *flat: Tensor | None) -> Tensor:
             return self.loss(arranged.named(matrices, rest), *structure.like(flat), net=net)

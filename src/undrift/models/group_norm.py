@@ -1,0 +1,214 @@
+"""Group norms fused with what follows them, for networks in bf16 on a GPU."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from undrift.models.layers import hooked
+from undrift.models.resnet import BasicBlock
+
+TRITON = importlib.util.find_spec("triton") is not None
+"""Whether the kernels can be compiled here."""
+WIDEST = 8192
+"""Channels of a group that one program takes."""
+
+
+@torch.library.custom_op(
+    "undrift::group_norm",
+    mutates_args=(),
+    schema="(Tensor x, Tensor? residual, Tensor weight, Tensor bias, int groups, float eps, "
+    "bool relu) -> (Tensor, Tensor)",
+)
+def _norm(
+    x: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    groups: int,
+    eps: float,
+    relu: bool,
+) -> tuple[Tensor, Tensor]:
+    from undrift.models import group_norm_kernels as kernels
+
+    x, out, stats = _last(x), *_like(x, groups)
+    residual = None if residual is None else _last(residual)
+    kernels.forward(x, residual, weight.contiguous(), bias.contiguous(), out, stats, eps, relu)
+    return out, stats
+
+
+@_norm.register_fake
+def _(
+    x: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    groups: int,
+    eps: float,
+    relu: bool,
+) -> tuple[Tensor, Tensor]:
+    return _like(x, groups)
+
+
+@torch.library.custom_op(
+    "undrift::group_norm_backward",
+    mutates_args=(),
+    schema="(Tensor slope, Tensor x, Tensor? out, Tensor weight, Tensor bias, Tensor stats, "
+    "bool relu) -> (Tensor, Tensor, Tensor)",
+)
+def _slopes(
+    slope: Tensor,
+    x: Tensor,
+    out: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    stats: Tensor,
+    relu: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    from undrift.models import group_norm_kernels as kernels
+
+    x, out, slope = _last(x), None if out is None else _last(out), _last(slope)
+    of_x, of_residual, of_parameters = _slopes_like(x, out, stats)
+    kernels.backward(
+        slope, x, out, weight.contiguous(), bias.contiguous(), stats,
+        of_x, None if out is None else of_residual, of_parameters, relu,
+    )  # fmt: skip
+    return of_x, of_residual, of_parameters
+
+
+@_slopes.register_fake
+def _(
+    slope: Tensor,
+    x: Tensor,
+    out: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    stats: Tensor,
+    relu: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _slopes_like(x, out, stats)
+
+
+def _last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def _like(x: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """Room for the result, and for each group's mean and scale."""
+    out = torch.empty_like(x, memory_format=torch.channels_last)
+    return out, x.new_empty(len(x), groups, 2, dtype=torch.float32)
+
+
+def _slopes_like(x: Tensor, out: Tensor | None, stats: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Room for slopes in the input, in what was added if anything was, and in weight and bias,
+    which are sums over rows.
+    """
+    from undrift.models import group_norm_kernels as kernels
+
+    of_x = torch.empty_like(x, memory_format=torch.channels_last)
+    of_residual = x.new_empty(0) if out is None else torch.empty_like(of_x)
+    rows = len(x) * kernels.rows_apart(x, stats.shape[1])
+    return of_x, of_residual, x.new_empty(2, rows, x.shape[1], dtype=torch.float32)
+
+
+class _Kept(Protocol):
+    """What the gradient needs of a norm."""
+
+    saved_tensors: tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
+    relu: bool
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None: ...
+
+
+def _keep(
+    ctx: _Kept,
+    inputs: tuple[Tensor, Tensor | None, Tensor, Tensor, int, float, bool],
+    output: tuple[Tensor, Tensor],
+) -> None:
+    x, residual, weight, bias, _, _, ctx.relu = inputs
+    out, stats = output
+    ctx.save_for_backward(x, weight, bias, stats, None if residual is None else out)
+
+
+def _differentiated(kept: _Kept, slope: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    x, weight, bias, stats, out = kept.saved_tensors
+    of_x, of_residual, of_parameters = _slopes(slope, x, out, weight, bias, stats, kept.relu)
+    of_weight, of_bias = of_parameters.sum(1).to(weight.dtype).unbind()
+    return of_x, None if out is None else of_residual, of_weight, of_bias, None, None, None
+
+
+_norm.register_autograd(_differentiated, setup_context=_keep)
+
+
+class FusedGroupNorm(nn.GroupNorm):
+    """A group norm of images in bf16, and on demand what is added to it and a ReLU, as one kernel.
+
+    Its result is in bf16 too, channels last. Anything else than images in bf16 is left to torch.
+    """
+
+    def forward(self, x: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
+        if x.dim() == 4 and x.dtype == torch.bfloat16:
+            if residual is not None:
+                residual = residual.to(x.dtype)
+            out: Tensor = _norm(
+                x, residual, self.weight, self.bias, self.num_groups, self.eps, relu
+            )[0]
+            return out
+        out = super().forward(x)
+        out = out if residual is None else out + residual
+        return out.relu() if relu else out
+
+
+class FusedSequential(nn.Sequential):
+    """Layers of which group norms do the ReLU that follows them."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return _through(list(self), input)
+
+
+class FusedBasicBlock(BasicBlock):
+    """A block whose last norm adds the shortcut."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        *layers, norm = self.residual
+        out: Tensor = norm(_through(layers, x), self.shortcut(x), relu=True)
+        return out
+
+
+def _through(layers: list[nn.Module], x: Tensor) -> Tensor:
+    while layers:
+        layer = layers.pop(0)
+        if isinstance(layer, FusedGroupNorm) and layers and type(layers[0]) is nn.ReLU:
+            layers.pop(0)
+            x = layer(x, relu=True)
+        else:
+            x = layer(x)
+    return x
+
+
+def group_norms_fused(net: nn.Module) -> nn.Module | None:
+    """A copy of ``net`` in which group norms do what follows them; no ``vmap`` takes it.
+
+    ``None`` where nothing is gained, or where hooks would miss what they are for. Every layer that
+    is called by itself gives what it gave before.
+    """
+    if hooked(net):
+        return None
+    net = copy.deepcopy(net)
+    for layer in net.modules():
+        if type(layer) is nn.GroupNorm and layer.affine and _width(layer) <= WIDEST:
+            layer.__class__ = FusedGroupNorm
+        elif type(layer) is nn.Sequential:
+            layer.__class__ = FusedSequential
+    for layer in net.modules():
+        if type(layer) is BasicBlock and isinstance(layer.residual[-1], FusedGroupNorm):
+            layer.__class__ = FusedBasicBlock
+    return net if any(isinstance(layer, FusedGroupNorm) for layer in net.modules()) else None
+
+
+def _width(layer: nn.GroupNorm) -> int:
+    return layer.num_channels // layer.num_groups
