@@ -105,7 +105,7 @@ def gradient():
         net = nn.Sequential(*first, BasicBlock(16, 32, 2, 2), BasicBlock(32, 32, 1, 4), *last)
     task = problem(net, precision="bf16").to(torch.float32, torch.device("cuda"))
     batches = Simulate(FedAvg(lr=0.1), task, steps=1, batch=32).batches
-    y = task.start().to(task.device).repeat(6, 1)
+    y = task.start().to(task.device, task.dtype).repeat(6, 1)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         found = task.at().grad(y, *batches.draw(range(6), 0, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -179,12 +180,13 @@ class FusedBasicBlock(BasicBlock):
         return out
 
 
-def _through(layers: list[nn.Module], x: Tensor) -> Tensor:
-    while layers:
-        layer = layers.pop(0)
-        if isinstance(layer, FusedGroupNorm) and layers and type(layers[0]) is nn.ReLU:
-            layers.pop(0)
-            x = layer(x, relu=True)
+def _through(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
+    done = False
+    for layer, following in zip(layers, [*layers[1:], None], strict=True):
+        if done:
+            done = False
+        elif isinstance(layer, FusedGroupNorm) and type(following) is nn.ReLU:
+            x, done = layer(x, relu=True), True
         else:
             x = layer(x)
     return x

@@ -44,9 +44,7 @@ def tiles(width: int, pixels: int, backward: bool) -> Tiles:
     numbers = columns * rows
     if numbers > (HELD // 2 if backward else HELD):
         return Tiles(columns, max(1, BLOCK // columns), MOST)
-    warps = numbers // 1024
-    if not backward:
-        warps = min(warps, max(8, numbers // 2048))
+    warps = min(numbers // 1024, max(4 if backward else 8, numbers // 2048))
     return Tiles(columns, rows, max(1, min(warps, MOST)))
 
 
