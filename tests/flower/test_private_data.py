@@ -11,6 +11,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 
 from tests.flower.in_process import SPEC, Session, run, spec
 from undrift.core.problem import Facts, Unsupported
+from undrift.data.images import ImageSet, load_images
 from undrift.engines import Simulate
 from undrift.engines.federated import Remote
 from undrift.engines.format import dump
@@ -20,7 +21,9 @@ from undrift.flower.pipe import Parcel
 from undrift.flower.place import Place
 from undrift.flower.session import NoFederation
 from undrift.flower.worker import Worker
+from undrift.models import build
 from undrift.problems.logistic import Logistic
+from undrift.problems.neural.problem import Neural
 from undrift.spec.errors import BadSpec
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse as read
@@ -170,6 +173,10 @@ WRONG = {
     "more samples": {"samples": 10**9},
     "samples below zero": {"samples": -7},
     "no number of samples": {"samples": float("nan")},
+    "no weights": {"weights": None},
+    "weights of others": {"weights": {"loss": 7}},
+    "weights below one": {"weights": {"loss": 7, "accuracy": 0}},
+    "weights that are no numbers": {"weights": {"loss": 7, "accuracy": "many"}},
 }
 
 
@@ -247,24 +254,53 @@ def test_full_gradients_on_own_data_are_those_of_the_pooled_problem(tmp_path, ho
     assert torch.allclose(far.model, here.x, rtol=1e-12, atol=1e-14)
 
 
-def test_images_that_nobody_else_sees(tmp_path):
+def draw(folder, images, rng):
+    """Grey images of 8 x 8; ``images`` has how many of each use."""
     from PIL import Image
 
-    rng = np.random.default_rng(0)
-    for k in range(3):
-        for use, kind in itertools.product(("train", "test"), ("cat", "dog")):
-            folder = tmp_path / f"data{k}" / "pets" / use / kind
-            folder.mkdir(parents=True)
-            for i in range(6 + k):
-                pixels = rng.integers(0, 200, (8, 8), dtype=np.uint8) + 50 * (kind == "dog")
-                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.png")
-    more = 'data = "pets"\nmodel = "mlp"\nhidden = 4'
-    chosen = spec("Scaffold", "batch = 4\ndtype = 'float64'", "images", more)
-    far = run(own(tmp_path), chosen, tmp_path)
+    for (use, count), (shade, kind) in itertools.product(images.items(), enumerate(("cat", "dog"))):
+        (folder / use / kind).mkdir(parents=True)
+        for i in range(count // 2):
+            pixels = rng.integers(0, 200, (8, 8), dtype=np.uint8) + np.uint8(50 * shade)
+            Image.fromarray(pixels).save(folder / use / kind / f"{i}.png")
+
+
+def images(more="", top="batch = 4"):
+    more = f'data = "pets"\nmodel = "mlp"\nhidden = 4\n{more}'
+    return spec("Scaffold", f"{top}\ndtype = 'float64'", "images", more)
+
+
+def test_images_that_nobody_else_sees(tmp_path):
+    rng, sizes = np.random.default_rng(0), [(40, 4), (10, 60), (16, 22)]
+    for k, (train, test) in enumerate(sizes):
+        draw(tmp_path / f"data{k}" / "pets", {"train": train, "test": test}, rng)
+    far = run(own(tmp_path), images("training = true"), tmp_path)
     assert far.outcome.status == "done"
-    found = far.engine.metrics()
-    assert 0 <= found["accuracy"] <= 1 and found["loss"] > 0
     assert far.engine.ledger.gradients == 4 * 3 * 3
+    sets = [load_images("pets", tmp_path / f"data{k}") for k in range(3)]
+    fields = ("images", "labels", "test_images", "test_labels")
+    joined = {name: torch.cat([getattr(one, name) for one in sets]) for name in fields}
+    ends = np.cumsum([train for train, _ in sizes])
+    whole = Neural(
+        build("mlp", 1, 8, 2, hidden=(4, 4)),
+        ImageSet(**joined, classes=sets[0].classes, name="pets"),
+        np.split(np.arange(ends[-1]), ends[:-1]),
+        training=True,
+    ).to(torch.float64, torch.device("cpu"))
+    found, expected = far.engine.metrics(), whole.metrics(far.model)
+    assert found.keys() == expected.keys()
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_numbers_without_how_many_samples_they_are_of_are_not_averaged(tmp_path, hospitals):
+    session = own(tmp_path)
+
+    def spoil(asked, reply):
+        return [Parcel({k: v for k, v in reply.table.items() if k != "weights"}, reply.content)]
+
+    session.spoil = spoil
+    with pytest.raises(NoFederation):
+        run(session, spec(**OWN))
 
 
 def test_theory_by_hello(tmp_path, hospitals):

@@ -308,6 +308,12 @@ class Problem(abc.ABC):
             "leave out per_client"
         )
 
+    def weight_of(self, metric: str) -> int:
+        """How much a metric of a client that has a problem of its own, as in a federation, counts
+        in the mean of all clients'.
+        """
+        return 1 if metric == "loss" and not self.pooled else sum(self.samples)
+
     def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor | None:
         """One of ``parts`` shares of the pieces ``[P, k]`` that metrics at ``x`` are sums of.
 

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -38,6 +38,13 @@ NODES = "nodes.json"
 """Which node is which client, where clients have data of their own."""
 
 
+class Weighed(NamedTuple):
+    """A number, and how much it counts in the mean of several."""
+
+    value: float
+    weight: int
+
+
 class FlowerFederation(Correspondence):
     """The clients of a spec, on nodes that have joined a SuperLink."""
 
@@ -59,7 +66,6 @@ class FlowerFederation(Correspondence):
         self._job = Job(self._text, self._sources)
         self._label = spec.entries[0].label
         self._samples: tuple[int, ...] = ()
-        self._pooled = False
 
     def greeting(self) -> Letter:
         needs = any(entry.method.open_fields() for entry in self.spec.entries)
@@ -145,7 +151,6 @@ class FlowerFederation(Correspondence):
             first=x,
             constants=constants,
         )
-        self._pooled = bool(said[0]["pooled"])
         measured_on = [about.get("metric_samples") for about in said]
         of = next((one for one in get_args(Samples) if measured_on == [one] * len(said)), None)
         found: dict[Objective | None, Problem] = {}
@@ -183,7 +188,7 @@ class FlowerFederation(Correspondence):
     def evaluate(self, problem: Remote, x: Tensor) -> dict[str, float]:
         sums: dict[int, Sums] = {}
         said: dict[int, Mapping[str, object]] = {}
-        metrics: dict[int, dict[str, float]] = {}
+        metrics: dict[int, dict[str, Weighed]] = {}
         nobody = None
         if problem.whole is not None:
             nobody = problem.whole.partial_metrics(x, np.array([], dtype=np.int64))
@@ -199,6 +204,11 @@ class FlowerFederation(Correspondence):
             if nobody is not None:
                 sums[client] = _sums(parse(reply.content, HEAD), nobody)
             else:
+                if "weights" not in reply.table:
+                    raise NoFederation(
+                        f"client {client} does not say how many samples its numbers are of: "
+                        "update undrift on its node"
+                    )
                 others = next(iter(metrics.values()), None)
                 metrics[client] = _metrics(reply.table, self._samples[client], others)
                 said[client] = reply.table
@@ -231,17 +241,15 @@ class FlowerFederation(Correspondence):
                 v[client] = _number(alone[client].get(name))
         problem.reported = x.clone(), found
 
-    def _means(self, metrics: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
-        """Losses as f has them; shares of samples by their samples."""
+    def _means(self, metrics: Mapping[int, Mapping[str, Weighed]]) -> dict[str, float]:
+        """The means over those that were measured, as one machine with all data has them."""
         if not metrics:
             return {"loss": math.nan}
-        samples = {client: self._samples[client] for client in metrics}
-        total, found = sum(samples.values()), dict[str, float]()
+        found: dict[str, float] = {}
         for name in next(iter(metrics.values())):
-            equal = "loss" in name and not self._pooled
-            weights = [1 / len(metrics) if equal else n / total for n in samples.values()]
             numbers = [one[name] for one in metrics.values()]
-            terms = [weight * v for weight, v in zip(weights, numbers, strict=True)]
+            total = sum(weight for _, weight in numbers)
+            terms = [value * (weight / total) for value, weight in numbers]
             found[name] = math.fsum(terms) if all(map(math.isfinite, terms)) else sum(terms)
         if len(metrics) < self.clients:
             found["measured_clients"] = len(metrics)
@@ -257,12 +265,12 @@ def _sums(given: Sums, nobody: Sums) -> Sums:
 
 
 def _metrics(
-    table: Mapping[str, object], samples: int, others: Mapping[str, float] | None
-) -> dict[str, float]:
+    table: Mapping[str, object], samples: int, others: Mapping[str, Weighed] | None
+) -> dict[str, Weighed]:
     """What a node says of its own data; refused unless it has as many samples as at first, and
     numbers under the names that others have. They may be infinite or NaN, where the model is bad.
     """
-    given = table.get("metrics")
+    given, weights = table.get("metrics"), table["weights"]
     if table.get("samples") != samples:
         raise Refused(f"it has {samples} samples, and says {table.get('samples')!r}")
     if not isinstance(given, Mapping) or "loss" not in given:
@@ -271,7 +279,12 @@ def _metrics(
         raise Refused(f"its metrics are {', '.join(given)}, those of others {', '.join(others)}")
     if wrong := [why for name in given if (why := taken(name))]:
         raise Refused(wrong[0])
-    return {name: _strictly(name, value) for name, value in given.items()}
+    if not isinstance(weights, Mapping) or weights.keys() != given.keys():
+        raise Refused("it does not say of each of its metrics how much it counts")
+    for name, weight in weights.items():
+        if not isinstance(weight, int) or isinstance(weight, bool) or weight < 1:
+            raise Refused(f"its {name} counts {weight!r} times, which is no number of samples")
+    return {name: Weighed(_strictly(name, v), weights[name]) for name, v in given.items()}
 
 
 def _strictly(name: str, given: object) -> float:

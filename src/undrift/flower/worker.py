@@ -71,7 +71,7 @@ class Worker:
         about |= {"dtype": str(problem.dtype).removeprefix("torch."), "note": problem.note}
         about |= {"remembers": problem.remembers, "differentiates": problem.differentiates}
         about |= {"metric_samples": problem.metric_samples}
-        about |= {"pooled": problem.pooled, "classes": [*problem.class_names]}
+        about |= {"classes": [*problem.class_names]}
         if asked.table.get("constants"):
             about |= {"L": problem.cheap_constants.L, "mu": problem.cheap_constants.mu}
         return Parcel(about)
@@ -107,6 +107,7 @@ class Worker:
         hidden = ("gap", "distance", "grad_norm")  # of this client alone, which say nothing of f
         metrics = {k: v for k, v in problem.metrics(x).items() if k not in hidden}
         about: dict[str, object] = {"metrics": metrics, "samples": problem.samples[0]}
+        about["weights"] = {name: problem.weight_of(name) for name in metrics}
         if spec.per_client:
             alone = problem.client_metrics(x)
             about["alone"] = {name: float(v) for name, v in alone.items()}

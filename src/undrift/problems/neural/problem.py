@@ -309,6 +309,11 @@ class Neural(Problem):
         names = [name for name in judge.names if name != "top5" or not isinstance(judge, Classes)]
         return {name: torch.cat([some[name] for some in found]) for name in names}
 
+    def weight_of(self, metric: str) -> int:
+        """Test samples count alike, and so do clients where metrics are of training samples."""
+        test = self.placed.samples.test
+        return 1 if test is None or metric.startswith(OF_TRAINING) else len(test)
+
     def _of_clients(self, x: Tensor, table: Table, parts: Sequence[np.ndarray]) -> Sums:
         placed, sizes = self.placed, [len(part) for part in parts]
         given_set = Judged.of(table, parts, sizes, placed.judge.alone, self.device)
