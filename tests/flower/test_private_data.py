@@ -11,6 +11,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 
 from tests.flower.in_process import SPEC, Session, run, spec
 from undrift.core.problem import Facts, Unsupported
+from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.images import ImageSet, load_images
 from undrift.engines import Simulate
 from undrift.engines.federated import Remote
@@ -24,6 +25,8 @@ from undrift.flower.worker import Worker
 from undrift.models import build
 from undrift.problems.logistic import Logistic
 from undrift.problems.neural.problem import Neural
+from undrift.runs.events import Measured
+from undrift.runs.experiment import make
 from undrift.spec.errors import BadSpec
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse as read
@@ -301,6 +304,51 @@ def test_numbers_without_how_many_samples_they_are_of_are_not_averaged(tmp_path,
     session.spoil = spoil
     with pytest.raises(NoFederation):
         run(session, spec(**OWN))
+
+
+def test_rows_of_some_clients_are_marked_and_decide_nothing(tmp_path, hospitals):
+    session, asked_for, rows = own(tmp_path), dict.fromkeys(range(3), 0), []
+
+    def lose(asked, reply):
+        if asked.table["do"] != "evaluate":
+            return [reply]
+        client = asked.table["client"]
+        asked_for[client] += 1
+        if asked_for[client] <= 2:  # the rows of rounds 0 and 1
+            return [reply]
+        perfect = {**reply.table, "metrics": {"loss": 0.0, "accuracy": 1.0}}
+        return [] if client == 2 else [Parcel(perfect)]
+
+    session.spoil = lose
+    top = f"{OWN['top']}\nstop = {{metric = 'accuracy', target = 1.0, patience = 1}}"
+    engine = "deadline=0.05 absent='drop'"
+    chosen = spec("FedAvg", **{**OWN, "top": top}, engine=engine)
+    federation = FlowerFederation(session, chosen, print)
+
+    def hear(event):
+        federation.hear(event)
+        if isinstance(event, Measured):
+            rows.append(event.row)
+
+    (result,) = make(chosen, federation.build).run(emit=hear)
+    assert [row.get(MEASURED) for row in rows] == [None, None, 2, 2, 2]
+    assert [row.get(EVERYBODY) for row in rows] == [None, None, 3, 3, 3]
+    assert rows[-1]["accuracy"] == 1 and result.outcome.status == "done"
+    assert result.best.round < 2
+
+
+def test_a_row_that_nobody_measured_is_not_one_of_a_run_that_diverged(tmp_path, hospitals):
+    session, asked_for = own(tmp_path), []
+
+    def lose(asked, reply):
+        if asked.table["do"] == "evaluate":
+            asked_for.append(1)
+        return [] if len(asked_for) > 3 and asked.table["do"] == "evaluate" else [reply]
+
+    session.spoil = lose
+    chosen = spec("FedAvg", **OWN, engine="deadline=0.05 absent='drop'")
+    far = run(session, chosen)
+    assert far.outcome.status == "done" and far.engine.metrics()[MEASURED] == 0
 
 
 def test_theory_by_hello(tmp_path, hospitals):

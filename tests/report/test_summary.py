@@ -4,7 +4,9 @@ import dataclasses
 
 import pytest
 
-from undrift.report.summary import COUNTED, aim, metric, print_summaries, summarise
+from undrift.report.summary import COUNTED, aim, metric, partly, print_summaries, summarise
+from undrift.report.tables import results, tiles
+from undrift.runs.differences import against
 from undrift.runs.folder import Outcome
 
 
@@ -97,6 +99,26 @@ def test_without_a_goal_what_was_spent_in_all():
     }
     lines = print_summaries(found, None).splitlines()
     assert lines[2].split()[:4] == ["A", "2", "4", "100"] and "spent in all" in lines[5]
+
+
+def test_rows_of_some_clients_are_marked_and_compared_with_nothing():
+    some = {"measured_clients": 2, "all_clients": 3}
+    whole = rows("A", 0, [0.1, 0.5, 0.6], "accuracy")
+    left = [*rows("B", 0, [0.1, 0.4], "accuracy"), rows("B", 0, [0, 0, 0.9], "accuracy")[2] | some]
+    found = summarise([*whole, *left], 0.6)
+    a, b = found
+    assert (a.partial, a.measured, a.document()["measured"]) == (0, {}, None)
+    assert (b.partial, b.measured, b.document()["measured"]) == (1, some, some)
+    assert (b.reached, b.best.mean, b.end("accuracy")) == (0, 0.4, 0.9)
+    text = print_summaries(found, 0.6)
+    assert "90.00 % (on 2 of 3 clients)" in text and len(partly(found)) == 1
+    assert not partly([a]) and "clients)" not in print_summaries([a], 0.6)
+    (apart,) = against([*whole, *left], [], "accuracy", 0.6, "A")
+    assert apart.final.mean is None and apart.rounds.mean is None
+    (best,) = tiles(found, "accuracy", None)
+    assert best.value == "A"
+    sheet = results(found, "accuracy", None, "")
+    assert [row[3].kind for row in sheet.rows] == ["", ""] and partly(found)[0] in sheet.notes
 
 
 def test_a_seed_that_did_not_end_is_unfinished_and_without_rows_nothing_is_known():

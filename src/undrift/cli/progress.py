@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from undrift.cli.output import say
+from undrift.core.stopping import on_some
 from undrift.report.text import clean, percent, small, whole
 from undrift.runs.events import Began, Ended, Event, Measured
 from undrift.runs.outcome import Outcome, in_words
@@ -134,6 +135,8 @@ def status(row: Row, note: str = "") -> str:
         quality = f"accuracy {percent(row['accuracy'])}{about}  loss {row['loss']:.4g}"
     else:
         quality = f"loss {row['loss']:.6g}"
+    if some := on_some(row):
+        quality += f" ({some})"
     drift = "" if row.get("drift") is None else f"  drift {small(row['drift'])}"
     out = f"  left out {whole(row['left_out'])}" if row.get("left_out") else ""
     return f"round {row['round']}  {quality}{drift}  vectors {whole(row['vectors'])}{out}"

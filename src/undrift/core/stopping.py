@@ -14,6 +14,26 @@ LOWER = ("gap", "loss", "mse", "rmse", "mae", "grad_norm", "distance", "drift")
 HIGHER = ("accuracy", "top5")
 USUAL = ("gap", "accuracy")
 """What a run is judged by, if it is recorded; else by its loss."""
+MEASURED, EVERYBODY = "measured_clients", "all_clients"
+"""Columns of rows whose metrics are of some clients only: of how many, and how many there are."""
+
+
+def of_some(row: Mapping[str, object]) -> bool:
+    """Whether the metrics of a row are of some clients only, so that others do not compare."""
+    return row.get(MEASURED) is not None
+
+
+def on_some(row: Mapping[str, object]) -> str:
+    """The clients that a row was measured on, in words; empty if that is all of them.
+
+    >>> on_some({"measured_clients": 2, "all_clients": 3}), on_some({"round": 1})
+    ('on 2 of 3 clients', '')
+    """
+    if not of_some(row):
+        return ""
+    if row.get(EVERYBODY) is None:  # rows of earlier versions
+        return f"on {row[MEASURED]} clients, not all"
+    return f"on {row[MEASURED]} of {row[EVERYBODY]} clients"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,7 +141,9 @@ class Waiting:
     """Rows since then."""
 
     def see(self, rule: EarlyStopping, row: Mapping[str, float]) -> None:
-        """Take in another row."""
+        """Take in another row, if it was measured on all clients."""
+        if of_some(row):
+            return
         column = rule.column(row)
         value = float(row.get(column, math.nan))
         if rule.better(column, value, self.value, rule.min_delta):

@@ -17,6 +17,7 @@ from torch import Tensor
 from undrift._files import writing
 from undrift.core.params import values
 from undrift.core.problem import Constants, Facts, Problem, Samples, Sums, taken
+from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.format import dump, parse
 from undrift.engines.options import FederatedOptions
@@ -243,16 +244,14 @@ class FlowerFederation(Correspondence):
 
     def _means(self, metrics: Mapping[int, Mapping[str, Weighed]]) -> dict[str, float]:
         """The means over those that were measured, as one machine with all data has them."""
-        if not metrics:
-            return {"loss": math.nan}
-        found: dict[str, float] = {}
-        for name in next(iter(metrics.values())):
+        found: dict[str, float] = {} if metrics else {"loss": math.nan}
+        for name in next(iter(metrics.values()), {}):
             numbers = [one[name] for one in metrics.values()]
             total = sum(weight for _, weight in numbers)
             terms = [value * (weight / total) for value, weight in numbers]
             found[name] = math.fsum(terms) if all(map(math.isfinite, terms)) else sum(terms)
         if len(metrics) < self.clients:
-            found["measured_clients"] = len(metrics)
+            found |= {MEASURED: len(metrics), EVERYBODY: self.clients}
         return found
 
 

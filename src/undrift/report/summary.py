@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
 from undrift.core.problem import Samples
+from undrift.core.stopping import EVERYBODY, MEASURED, of_some, on_some
 from undrift.plots.columns import metric
-from undrift.report.text import NONE, percent, plain, prose, size, small, table, whole
+from undrift.report.text import NONE, count, percent, plain, prose, size, small, table, whole
 from undrift.runs.differences import RELATIVE, Curve, curves, hit
 from undrift.runs.folder import Row
 from undrift.runs.outcome import Outcome, at_end, in_words
@@ -76,6 +78,10 @@ class Summary:
     such seed, which is named if it was run with others."""
     seeded: bool = True
     """Whether a seed changes it; if not, it was run with one of them."""
+    partial: int = 0
+    """Rows that were measured on some clients only."""
+    measured: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Where final values are of some clients only: of how many, and how many there are."""
 
     @property
     def fares(self) -> str:
@@ -86,6 +92,13 @@ class Summary:
     def diverged(self) -> bool:
         """Whether a seed of it did, so that it has no final values."""
         return "diverged" in self.statuses
+
+    @property
+    def final(self) -> str:
+        """The last value of the column it is judged by, with the clients that it is of."""
+        found = self.ends.get(self.metric)
+        text = spell(found, NUMBER[self.metric])
+        return f"{text} ({on_some(self.measured)})" if found and self.measured else text
 
     def end(self, column: str) -> float | None:
         """The mean of the last values of a column."""
@@ -126,6 +139,8 @@ class Summary:
             "seconds": self.end("seconds"),
             "status": self.status,
             "seeded": self.seeded,
+            "partial_rows": self.partial,
+            "measured": {**self.measured} or None,
         }
 
     def _clients(self) -> dict[str, object] | None:
@@ -253,7 +268,7 @@ def print_summaries(
     counted = [*COUNTED, "bytes"] if _compressed(summaries) else COUNTED
     for name in counted:
         shown[name] = _until(name) if aimed else _in_all(name)
-    shown[final] = lambda s: spell(s.ends.get(column), NUMBER[column])
+    shown[final] = lambda s: s.final
     if judged:
         shown["loss"] = lambda s: plain(s.end("loss"), 4)
     if drifted:
@@ -293,7 +308,20 @@ def print_summaries(
         meaning.append(NO_END)
     if same := [s.label for s in summaries if not s.seeded]:
         meaning.append(f"run once, for no seed changes it: {', '.join(same)}")
+    meaning += partly(summaries)
     return "\n".join([text, "", *map(prose, meaning)])
+
+
+def partly(summaries: Sequence[Summary]) -> list[str]:
+    """What is said of methods with rows that were measured on some clients only."""
+    found = [
+        f"{s.label}: {count(s.partial, 'row')} measured on some clients only"
+        + (f", the last one {on_some(s.measured)}" if s.measured else "")
+        for s in summaries
+        if s.partial
+    ]
+    rest = "such rows count for no best value, no target and no difference"
+    return [f"{'; '.join(found)}; {rest}"] if found else []
 
 
 def _summary(
@@ -314,7 +342,12 @@ def _summary(
     last = [at_end(curve[-1], ended.get(seed, UNFINISHED)) for seed, curve in by_seed.items()]
     hits = [row for curve in curves if (row := hit(curve, column, target))]
     top = max if column == "accuracy" else min
-    measured = [[row[column] for row in curve if row.get(column) is not None] for curve in curves]
+    measured = [
+        [row[column] for row in curve if row.get(column) is not None and not of_some(row)]
+        for curve in curves
+    ]
+    partial = [curve[-1] for curve in curves if of_some(curve[-1])]
+    fewest = min(partial, key=lambda row: row[MEASURED], default={})
     return Summary(
         label,
         method=known[0].method if known else recorded,
@@ -334,6 +367,8 @@ def _summary(
         values=known[0].values if known else {},
         note=_note(known),
         seeded=all(outcome.same_as is None for outcome in known),
+        partial=sum(map(of_some, itertools.chain(*curves))),
+        measured={name: fewest[name] for name in (MEASURED, EVERYBODY) if name in fewest},
     )
 
 

@@ -14,7 +14,7 @@ from undrift.core.problem import Samples
 from undrift.report.against import between, remarks, signed
 from undrift.report.content import Setting
 from undrift.report.left_out import by_client, skipped, spans, why
-from undrift.report.summary import NO_END, NUMBER, ON, SPENT, Spread, Summary, goal, spell
+from undrift.report.summary import NO_END, NUMBER, ON, SPENT, Spread, Summary, goal, partly, spell
 from undrift.report.text import NONE, count, duration, percent, plain, size, small, whole
 from undrift.runs.differences import Against, Difference
 from undrift.runs.folder import Row
@@ -111,6 +111,7 @@ def results(
         notes.append(f"accuracy and loss: {ON[samples].removeprefix(', ')}")
     if mixed:
         notes.append(mixed)
+    notes += partly(summaries)
     notes.append("time: of training, for one seed")
     if any(s.diverged for s in summaries):
         notes.append(NO_END)
@@ -122,7 +123,7 @@ def results(
             Cell(s.label),
             Cell(s.status, kind=kind(s.statuses)),
             Cell(_seeds(s), s.seeds),
-            _spread(s.ends.get(column), NUMBER[column]),
+            Cell(s.final, None if s.measured else s.end(column)),
             _spread(s.best, NUMBER[column]),
             *(_number(s.end(name), UNITS[name]) for name in extra),
             _number(s.spent("rounds"), whole),
@@ -170,8 +171,9 @@ def fares(summaries: Sequence[Summary], of: str) -> Sheet | None:
         for s in known
     ]
     best: Best = max if judged else min
-    _mark(rows, [k for k, name in enumerate(FARES, 1) if name != "std"], best)
-    _mark(rows, [k for k, name in enumerate(FARES, 1) if name == "std"], min)
+    if not any(s.measured for s in known):
+        _mark(rows, [k for k, name in enumerate(FARES, 1) if name != "std"], best)
+        _mark(rows, [k for k, name in enumerate(FARES, 1) if name == "std"], min)
     what = "Accuracy" if judged else "Loss"
     notes = [
         "worst 10 %: the mean over the worst tenth of the clients, at least one; spread: the "
@@ -181,6 +183,7 @@ def fares(summaries: Sequence[Summary], of: str) -> Sheet | None:
         notes.append("means over seeds ± standard deviation")
     if any(s.diverged for s in known):
         notes.append(NO_END)
+    notes += partly(known)
     caption = f"{what} of the server's model at the end, on each client's {of}"
     return Sheet("Clients", caption, ["method", *FARES.values()], rows, notes=notes)
 
@@ -324,7 +327,7 @@ def tiles(
     found: list[Tile] = []
     aimed, judged = target is not None or column == "gap", column == "accuracy"
     if judged or not aimed:
-        ends = {s.label: s.end(column) for s in summaries}
+        ends = {s.label: s.end(column) for s in summaries if not s.measured}
         of = "training " if judged and samples == "train" else ""
         found += _winner(f"Best final {of}{column}", ends, NUMBER[column], max if judged else min)
     if aimed:

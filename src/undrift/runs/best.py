@@ -7,7 +7,7 @@ import math
 
 from torch import Tensor
 
-from undrift.core.stopping import USUALLY, Goal
+from undrift.core.stopping import USUALLY, Goal, of_some
 from undrift.runs.journal import Row
 
 
@@ -22,7 +22,9 @@ class Best:
     goal: Goal = USUALLY
 
     def see(self, row: Row, x: Tensor) -> None:
-        """Compare with another one; of equals the first stays."""
+        """Compare with another one, if all clients measured it; of equals the first stays."""
+        if of_some(row):
+            return
         metric = self.goal.column(row)
         value = row[metric]
         if self.goal.better(metric, value, None if self.x is None else self.value):

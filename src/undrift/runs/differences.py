@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 
+from undrift.core.stopping import of_some
 from undrift.runs.journal import Row, key_of
 from undrift.runs.outcome import Outcome, at_end
 
@@ -112,13 +113,13 @@ def curves(rows: Iterable[Row]) -> dict[str, dict[int, Curve]]:
 
 
 def hit(curve: Curve, column: str, target: float | None) -> Row | None:
-    """The first row that reaches the target; without one, 1e-6 of the first gap."""
+    """The first row of all clients that reaches the target; without one, 1e-6 of the first gap."""
     start = curve[0].get(column)
     if target is None:
         target = math.nan
         if column == "gap" and start is not None and math.isfinite(start):
             target = RELATIVE * start
-    values = ((row, row.get(column)) for row in curve)
+    values = ((row, row.get(column)) for row in curve if not of_some(row))
     if column == "accuracy":
         return next((row for row, value in values if value is not None and value >= target), None)
     return next((row for row, value in values if value is not None and value <= target), None)
@@ -143,6 +144,8 @@ def against(
 
     def end(curve: Curve) -> object:
         last = curve[-1]
+        if of_some(last):
+            return None
         return at_end(last, ended.get(key_of(last), "unfinished")).get(column)
 
     def rounds(curve: Curve) -> object:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from undrift.core.stopping import of_some
 from undrift.runs.journal import Row, columns
 
 FRAMES = ("pandas", "polars")
@@ -51,9 +52,12 @@ class History(Mapping[str, NDArray[np.float64]]):
         return self._rows[-1]
 
     def first(self, column: str, at_most: float, of: str = "round") -> float | None:
-        """The first value of ``of`` at which ``column`` is at most ``at_most``, or ``None``."""
+        """The first value of ``of`` at which ``column`` is at most ``at_most``, or ``None``.
+
+        Rows that were measured on some clients only are passed over.
+        """
         for row in self._rows:
-            if row.get(column, np.nan) <= at_most:
+            if not of_some(row) and row.get(column, np.nan) <= at_most:
                 found: float = row[of]
                 return found
         return None

@@ -14,7 +14,7 @@ import torch
 
 from undrift.core.faults import Rejection
 from undrift.core.params import BadParameters
-from undrift.core.stopping import USUALLY, EarlyStopping, Goal, Waiting
+from undrift.core.stopping import MEASURED, USUALLY, EarlyStopping, Goal, Waiting, of_some
 from undrift.engines import Engine
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.judge import Diverged, Stuck
@@ -138,7 +138,7 @@ class Trial:
             self.seconds += time.perf_counter() - started
             if looked:
                 row = self._row()
-                diverged = self.alarm.look(row, engine.moved)
+                diverged = row.get(MEASURED) != 0 and self.alarm.look(row, engine.moved)
                 if measured or diverged:
                     self._record(row)
                 if diverged:
@@ -216,13 +216,16 @@ class Trial:
         return measure(self.engine) | {"seconds": self.seconds}
 
     def _end(self, row: Row) -> Status | None:
-        """How the run ends with a row; ``None`` if it goes on."""
-        rules, agree = self.rules, self.engine.agree
-        if rules.until and agree(rules.until(row)):
+        """How the run ends with a row; ``None`` if it goes on.
+
+        One that was measured on some clients only reaches no target.
+        """
+        rules, agree, whole = self.rules, self.engine.agree, not of_some(row)
+        if rules.until and agree(whole and rules.until(row)):
             return "reached"
         if rules.early:
             column = rules.early.column(row)
-            if agree(rules.early.reached(column, row.get(column, math.nan))):
+            if agree(whole and rules.early.reached(column, row.get(column, math.nan))):
                 return "reached"
             if agree(self.waiting.over(rules.early)):
                 return "early"

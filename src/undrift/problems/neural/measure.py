@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from undrift.core.params import BadParameters, about, unknown
 from undrift.core.problem import taken
+from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.files import brief
 from undrift.problems.neural.loss import IGNORED, OwnLoss, Totals, called
 from undrift.problems.neural.table import Fields, Output, Rows, Table, count, shown, versions
@@ -22,7 +23,7 @@ PASS = 512
 NOBODY = np.array([], dtype=np.int64)
 OF_TRAINING = "train_"
 """What the names of metrics on training samples begin with."""
-OURS = ("loss", "gap", "distance", "grad_norm", "measured_clients")
+OURS = ("loss", "gap", "distance", "grad_norm", MEASURED, EVERYBODY)
 """Metrics that have a meaning of their own."""
 
 Columns = tuple[Tensor, Tensor | None]
