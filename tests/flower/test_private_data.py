@@ -382,6 +382,17 @@ def test_clients_with_other_columns(tmp_path, hospitals):
         run(own(tmp_path), spec(**OWN))
 
 
+def test_labels_that_are_written_otherwise_are_refused(tmp_path, hospitals):
+    for k, (features, labels) in enumerate(hospitals):
+        write(tmp_path / f"ones{k}", features, 1 * (labels > 0) + (k == 1))
+        (tmp_path / f"data{k}" / "wards").write_bytes((tmp_path / f"ones{k}/wards").read_bytes())
+    with pytest.raises(NoFederation, match=r"classes .*client 1: \['1', '2'\].*labels ="):
+        run(own(tmp_path), spec(**OWN))
+    write(tmp_path / "one", hospitals[1][0], hospitals[1][1] > 0)
+    (tmp_path / "data1" / "wards").write_bytes((tmp_path / "one/wards").read_bytes())
+    assert run(own(tmp_path), spec(**OWN)).outcome.status == "done"
+
+
 def test_a_node_without_the_data_says_so(tmp_path, hospitals):
     (tmp_path / "data2" / "wards").unlink()
     told, session = [], own(tmp_path)

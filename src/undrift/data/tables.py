@@ -31,11 +31,14 @@ _ROWS, _ROW = 1 << 24, 1 << 26
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Features ``[M, d]`` and labels ``[M]`` in {-1, +1}."""
+    """Features ``[M, d]`` and labels ``[M]`` in {-1, +1}; ``classes`` are what a file has for them,
+    in this order.
+    """
 
     features: NDArray[np.float64]
     labels: NDArray[np.float64]
     name: str
+    classes: tuple[str, ...] = ()
 
 
 def load(
@@ -58,7 +61,7 @@ def load(
         raise BadData(f"{complaint}; for others name a folder, or set {FOLDER} to one")
     root = existing_folder(folder)
     if path := _find(name, root):
-        return Table(*_read(path, labels), name)
+        return _read(path, labels, name)
     complaint = unknown("data set", name, [*_BUNDLED, *_names(root)], most=_LISTED)
     raise BadData(f"{complaint}; looked in {' and '.join(map(str, _places(root)))}")
 
@@ -101,7 +104,7 @@ def _find(name: str, folder: Path) -> Path | None:
     return next((path for path in tried if path.is_file()), None)
 
 
-def _read(path: Path, labels: Sequence[float] | None) -> Arrays:
+def _read(path: Path, labels: Sequence[float] | None, name: str) -> Table:
     """Dense features and labels in {-1, +1}."""
     with reading(path, "copy or fetch it again"), unpacking(path) as file:
         lines = _Lines(path, file)
@@ -130,7 +133,8 @@ def _read(path: Path, labels: Sequence[float] | None) -> Arrays:
             f"{path} has {rows} rows of {columns} columns, "
             f"more than {_LARGEST >> 30} GiB as a dense array; use a set with fewer columns"
         )
-    return features.toarray(), np.where(raw == kinds[1], 1.0, -1.0)
+    classes = tuple(f"{kind:.17g}" for kind in kinds)
+    return Table(features.toarray(), np.where(raw == kinds[1], 1.0, -1.0), name, classes)
 
 
 class _Lines:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from undrift._files import writing
-from undrift.core.params import values
+from undrift.core.params import hints, values
 from undrift.core.problem import Constants, Facts, Problem, Samples, Sums, taken
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.engines.federated import Federated, Refused, Remote
@@ -128,7 +128,10 @@ class FlowerFederation(Correspondence):
             different = {json.dumps(about[field]) for about in said}
             if len(different) > 1:
                 listed = ", ".join(f"client {i}: {about[field]}" for i, about in enumerate(said))
-                raise NoFederation(f"the clients do not have the same {field} ({listed})")
+                remedy = ""
+                if field == "classes" and "labels" in hints(type(spec.problem)):
+                    remedy = ": write them alike everywhere, and name them: labels = [0, 1]"
+                raise NoFederation(f"the clients do not have the same {field} ({listed}){remedy}")
         for client, about in enumerate(said):
             if not isinstance(about["samples"], int) or about["samples"] < 1:
                 raise NoFederation(f"client {client} says that it has {about['samples']!r} samples")

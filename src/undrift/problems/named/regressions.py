@@ -58,7 +58,9 @@ class LogisticRegression(Named):
         table = load(self.data, self.folder, self.labels)
         how = self.partition, self.beta, self.shards
         parts = split(table.labels, self.clients, *how, self.seed)
-        return Logistic(table.features, table.labels, parts, self.l2)
+        problem = Logistic(table.features, table.labels, parts, self.l2)
+        problem.class_names = table.classes
+        return problem
 
     def fixed(self, what: str) -> str:
         return super().fixed(what) or whole(self.clients, what)
