@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 import undrift as ud
@@ -31,23 +32,45 @@ def test_the_page_runs_and_learns(tmp_path, monkeypatch):
     assert len(BLOCKS) >= 4
 
 
-def test_a_csv_file_becomes_a_problem_and_a_file_for_a_federation(tmp_path, monkeypatch):
+MAKE, WARDS, CONVERT = (
+    next(code for code in BLOCKS if word in code)
+    for word in ('open("wards.csv", "w"', "def wards(", "def to_svmlight(")
+)
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    """What the page defines for CSV files, in a folder with its example."""
     monkeypatch.chdir(tmp_path)
-    make, problem, convert = (
-        next(code for code in BLOCKS if word in code)
-        for word in ('open("wards.csv", "w"', "def wards(", "def to_svmlight(")
-    )
     names = {}
-    for code in (make, problem, convert):
+    for code in (MAKE, WARDS, CONVERT):
         exec(code, names)
-    Path("wards.py").write_text(problem, encoding="utf-8")
+    return names
+
+
+def test_a_csv_file_becomes_a_problem_and_a_file_for_a_federation(recipe, tmp_path):
+    Path("wards.py").write_text(WARDS, encoding="utf-8")
     Path("spec.toml").write_text(SPECS[0], encoding="utf-8")
-    assert names["wards"]().clients == 3
+    assert recipe["wards"]().clients == 3
     assert ud.run_spec("spec.toml")["Scaffold", 0].history.last["accuracy"] > 0.9
     table = tables.load("wards", tmp_path)
     read = np.genfromtxt("wards.csv", delimiter=",", skip_header=1, usecols=(0, 1, 2))
     assert np.array_equal(table.features, read[:, :2])
     assert np.array_equal(table.labels, 2 * read[:, 2] - 1)
+
+
+@pytest.mark.parametrize("cell", ["", "NA", "nan", "inf", "-"])
+@pytest.mark.parametrize("column", ["age", "dose", "label"])
+def test_a_missing_number_is_named_and_never_made_up(recipe, cell, column):
+    lines = ["age,dose,label,site", *(f"{50 + k},{k},{k % 2},north" for k in range(6))]
+    row = dict(zip(lines[0].split(","), lines[3].split(","), strict=True))
+    lines[3] = ",".join((row | {column: cell}).values())
+    Path("wards.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    ways = (recipe["wards"], lambda: recipe["to_svmlight"]("wards.csv", "gaps", ["age", "dose"]))
+    for way in ways:
+        with pytest.raises(ValueError, match=f"{column} of row 3"):
+            way()
+    assert not Path("gaps").exists()
 
 
 def test_its_spec_is_a_good_one():
