@@ -1,21 +1,28 @@
 """Every block of code in docs/your-data.md runs as it stands, one after another."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 
 import undrift as ud
 from undrift.data import tables
 from undrift.spec.reader import parse
 
-PAGE = (Path(__file__).parents[1] / "docs/your-data.md").read_text(encoding="utf-8")
-BLOCKS, SPECS = (
-    re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    for language in ("python", "toml")
-)
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def blocks(page, language):
+    """The blocks of code of a page in one language."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+BLOCKS, SPECS = (blocks("your-data.md", language) for language in ("python", "toml"))
 
 
 def test_the_page_runs_and_learns(tmp_path, monkeypatch):
@@ -55,8 +62,24 @@ def test_a_csv_file_becomes_a_problem_and_a_file_for_a_federation(recipe, tmp_pa
     assert ud.run_spec("spec.toml")["Scaffold", 0].history.last["accuracy"] > 0.9
     table = tables.load("wards", tmp_path)
     read = np.genfromtxt("wards.csv", delimiter=",", skip_header=1, usecols=(0, 1, 2))
-    assert np.array_equal(table.features, read[:, :2])
+    assert np.allclose(table.features, (read[:, :2] - [60, 5]) / [10, 2], rtol=0, atol=1e-12)
     assert np.array_equal(table.labels, 2 * read[:, 2] - 1)
+
+
+def test_a_federation_of_csv_files_classifies_as_scikit_learn_does(recipe, tmp_path):
+    table = tables.load("wards", tmp_path)
+    best = LogisticRegression(C=1).fit(table.features, table.labels)
+    asked = tomllib.loads(SPECS[1])["problem"]
+    specs = map(tomllib.loads, blocks("beyond.md", "toml"))
+    (documented,) = (spec for spec in specs if spec.get("name") == "wards")
+    assert documented["problem"]["intercept"] is asked["intercept"] is True
+    del documented["engine"]
+    documented["problem"] |= {**asked, "folder": str(tmp_path)}
+    run = ud.run_spec(documented)["Scaffold", 0]
+    right = best.score(table.features, table.labels)
+    assert right > 0.99 and run.history.last["accuracy"] >= right - 0.01
+    alone = LogisticRegression(C=1, fit_intercept=False).fit(table.features, table.labels)
+    assert alone.score(table.features, table.labels) == pytest.approx(0.71, abs=0.005)  # the page's
 
 
 @pytest.mark.parametrize("cell", ["", "NA", "nan", "inf", "-"])
@@ -66,7 +89,7 @@ def test_a_missing_number_is_named_and_never_made_up(recipe, cell, column):
     row = dict(zip(lines[0].split(","), lines[3].split(","), strict=True))
     lines[3] = ",".join((row | {column: cell}).values())
     Path("wards.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    ways = (recipe["wards"], lambda: recipe["to_svmlight"]("wards.csv", "gaps", ["age", "dose"]))
+    ways = (recipe["wards"], lambda: recipe["to_svmlight"]("wards.csv", "gaps"))
     for way in ways:
         with pytest.raises(ValueError, match=f"{column} of row 3"):
             way()
@@ -74,5 +97,5 @@ def test_a_missing_number_is_named_and_never_made_up(recipe, cell, column):
 
 
 def test_its_spec_is_a_good_one():
-    (entry,) = parse(SPECS[1]).entries
+    (entry,) = parse(SPECS[2]).entries
     assert entry.local and entry.schedule

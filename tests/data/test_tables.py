@@ -1,6 +1,7 @@
 """Tables by name: bundled, from a folder, compressed; those that cannot be read."""
 
 import bz2
+import dataclasses
 import gzip
 import io
 import lzma
@@ -147,6 +148,16 @@ def test_a_file_of_one_label_says_which_by_name(tmp_path, labels, sign):
     kind = LogisticRegression(data="toy", folder=str(tmp_path), labels=labels)
     alone = own(kind, None, [2, 3])
     assert alone.clients == 1 and alone.rows[:2].tolist() == [[-sign], [-2 * sign]]
+
+
+def test_an_intercept_is_a_last_column_of_ones(tmp_path):
+    (tmp_path / "toy").write_bytes(b"0 1:5 2:3\n1 1:2\n")
+    kind = LogisticRegression(data="toy", folder=str(tmp_path), clients=1, intercept=True)
+    expected = sorted([[5.0, 3.0, 1.0], [-2.0, 0.0, -1.0]])
+    for problem in (kind.build(), own(kind, None, [2, 3])):
+        assert problem.dim == 3 and sorted(problem.rows[:2].tolist()) == expected
+    for none in (None, False):
+        assert dataclasses.replace(kind, intercept=none).build().dim == 2
 
 
 def test_labels_that_do_not_fit_are_refused(tmp_path):

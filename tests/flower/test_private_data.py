@@ -95,6 +95,20 @@ def test_data_that_nobody_else_sees(tmp_path, hospitals, method):
     assert "gap" not in found
 
 
+def test_an_intercept_is_trained_on_data_that_nobody_else_sees(tmp_path, hospitals):
+    asked = {**OWN, "more": f"{OWN['more']}\nintercept = true", "top": "dtype = 'float64'"}
+    far = run(own(tmp_path), spec("Scaffold", **asked), tmp_path)
+    features = np.concatenate([np.column_stack([a, np.ones(len(a))]) for a, _ in hospitals])
+    labels = np.concatenate([y for _, y in hospitals])
+    ends = np.cumsum([len(y) for _, y in hospitals])
+    whole = Logistic(features, labels, np.split(np.arange(ends[-1]), ends[:-1]))
+    here = Simulate(far.engine.method, whole, steps=3)
+    for _ in range(4):
+        here.run_round()
+    assert far.engine.problem.samples == whole.samples and far.model.shape == (5,)
+    assert torch.allclose(far.model, here.x, rtol=0, atol=1e-12)
+
+
 def test_nodes_report_how_they_fare_on_their_own_data(tmp_path, hospitals):
     asked = {**OWN, "top": f"{OWN['top']}\nper_client = true"}
     far = run(own(tmp_path), spec(**asked), tmp_path)

@@ -44,6 +44,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "partition": "iid",
         "beta": 0.1,
         "l2": 0.5,
+        "intercept": True,
         "seed": 1,
     },
     "softmax-synthetic": {

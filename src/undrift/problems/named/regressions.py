@@ -26,11 +26,16 @@ Pair = Annotated[
 class LogisticRegression(Named):
     """Logistic regression on a data set that is split among the clients.
 
+    A sample's score is the product of its features and x, without an intercept unless one is asked
+    for; features are taken as they are, so that columns should have similar scales.
+
     Args:
         data: a set that is embedded, such as breast-cancer, or an svmlight file in the folder.
         folder: the folder of data sets; left out: $UNDRIFT_DATA.
         labels: the two labels of an svmlight file, where it may have only one of them, as at a
             client of a federation; left out: the two that it has.
+        intercept: adds a last column of ones, whose weight is the intercept; l2 holds for it too.
+            Left out: there is none, and a sample of zeros has score 0.
         partition: how the samples are split among the clients.
         beta: concentration of the Dirichlet partitions: smaller is more uneven.
         shards: pieces per client of the samples sorted by label, where they are split by-label.
@@ -38,12 +43,13 @@ class LogisticRegression(Named):
     """
 
     name = "logistic"
-    title = "regularised logistic regression on a binary data set"
+    title = "regularised logistic regression on a binary data set; no intercept unless asked for"
     chance: ClassVar[Mapping[str, str]] = {"split": "split"}
 
     data: str = "breast-cancer"
     folder: str | None = None
     labels: Pair | None = None
+    intercept: bool | None = None  # None, as in specs that are older than it
     clients: Count = 10
     partition: Split = "dirichlet"
     beta: Positive = 1.0
@@ -52,13 +58,18 @@ class LogisticRegression(Named):
     seed: Natural = 0
 
     def make(self) -> Logistic:
+        import numpy as np
+
         from undrift.data.tables import load
         from undrift.problems.logistic import Logistic
 
         table = load(self.data, self.folder, self.labels)
+        features = table.features
+        if self.intercept:
+            features = np.column_stack([features, np.ones(len(features))])
         how = self.partition, self.beta, self.shards
         parts = split(table.labels, self.clients, *how, self.seed)
-        problem = Logistic(table.features, table.labels, parts, self.l2)
+        problem = Logistic(features, table.labels, parts, self.l2)
         problem.class_names = table.classes
         return problem
 
