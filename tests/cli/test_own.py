@@ -185,10 +185,10 @@ def test_a_folder_that_brings_code_has_to_be_trusted(place, capsys, monkeypatch)
     assert (
         code == 0 and err.splitlines()[0] == "Executes runs/mine/mine.py: the Python code of Mine."
     )
+    assert told(capsys, "resume", "mine")[0] == 0  # finished: nothing to execute
     brought.write_text(NOTICED + brought.read_text())
-    assert (
-        told(capsys, "resume", "mine")[0] == 0 and not (place / "executed").exists()
-    )  # finished: nothing to execute
+    code, _, err = told(capsys, "resume", "mine")
+    assert code == 2 and "mine.py" in err and not (place / "executed").exists()
 
 
 @pytest.mark.parametrize("flags", [["--check"], []])

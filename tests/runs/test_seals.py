@@ -22,6 +22,7 @@ name = "quadratic"
 name = "FedAvg"
 lr = 0.1
 """
+ABOUT = {"spec": parse(SPEC).identity, "data": "d"}
 TEXTS = [json.dumps({"a": k}).encode() for k in range(6)]
 FIRST = beginning("run", "file")
 
@@ -37,7 +38,7 @@ def row(round, seed=0, label="FedAvg"):
 def folder(tmp_path):
     """A run of two seeds, of which one has ended."""
     folder = Folder(tmp_path / "mine")
-    folder.start(parse(SPEC), {"spec": "s", "data": "d"}, [])
+    folder.start(parse(SPEC), ABOUT, [])
     for k in range(4):
         folder.append(row(k))
     folder.ended(Outcome("FedAvg", "FedAvg", 0, "done", {"lr": 0.1}))
@@ -62,7 +63,7 @@ def older(folder):
         for entry in entries:
             del entry["seal"]
         put(folder, [json.dumps(entry) + "\n" for entry in entries], name)
-    folder.write("environment.json", json.dumps({"spec": "s", "data": "d"}))
+    folder.write("environment.json", json.dumps(ABOUT))
 
 
 def test_a_seal_is_a_digest_of_the_run_the_file_and_all_lines_so_far():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import platform
@@ -23,11 +24,14 @@ from undrift.runs.journal import (
     BadFolder,
     Journal,
     Key,
+    Record,
     Row,
     columns,
 )
 from undrift.runs.outcome import Outcome
-from undrift.spec.schema import Table, Values, normal
+from undrift.spec.beside import sources
+from undrift.spec.schema import Table, Values, fingerprint, normal
+from undrift.spec.user_files import own_tables
 
 __all__ = [
     "CHECKPOINTS",
@@ -44,6 +48,7 @@ __all__ = [
     "Outcome",
     "Recipe",
     "Row",
+    "digest_of_call",
 ]
 
 FILES = {
@@ -178,6 +183,11 @@ class Folder(Journal):
             return {}
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadFolder(f"{self.file('spec.toml')} cannot be read: {error}") from None
+
+    def record(self) -> Record:
+        """All that the run has recorded; :class:`BadFolder` if it, or the recipe, was changed."""
+        self._check_recipe()
+        return super().record()
 
     def differences(self, recipe: Recipe) -> dict[str, str]:
         """What ``recipe`` changes of the spec that was run: dotted key -> in words.
@@ -321,6 +331,30 @@ class Folder(Journal):
             except BlockingIOError:
                 raise Busy(f"{self.path} is in use: another undrift is running it") from None
 
+    def _check_recipe(self) -> None:
+        """Raise :class:`BadFolder` unless the folder has the recipe that the run began with.
+
+        Folders of older versions, and kept runs of ``reproduce``, have no digest of it.
+        """
+        before = self.environment.get("spec")
+        if before is None:
+            return
+        document, files = self.document(), list[str]()
+        try:
+            if PYTHON in document.get("problem", {}):
+                now = digest_of_call(document)
+            else:
+                files = sorted({table["file"] for table in own_tables(document).values()})
+                now = fingerprint(document, sources(self.path, files))
+        except (OSError, TypeError, ValueError):  # a file is gone, or it is no spec
+            now = None
+        if now != before:
+            raise BadFolder(
+                f"{' or '.join(['spec.toml', *files])} in {self.path} is not what this run began "
+                "with. Put that back, or run it anew: undrift run SPEC --overwrite (in Python, "
+                "overwrite=True)"
+            )
+
     def _strangers(self, recipe: Recipe) -> bool:
         """Whether it holds more than what :meth:`start` leaves when it is cut short."""
         sources = (Path(name).parts[0] for name in recipe.sources)
@@ -339,6 +373,12 @@ class Folder(Journal):
         _remove([self.file(ENDED), *self.file(CHECKPOINTS).glob("*.safetensors")])
         with suppress(OSError):
             self.file(CHECKPOINTS).rmdir()
+
+
+def digest_of_call(document: Table) -> str:
+    """The identity of a call of ``undrift.run`` that no spec can describe, whatever its name."""
+    tables = {key: value for key, value in document.items() if key != "name"}
+    return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()
 
 
 def _flat(table: Table, before: str = "") -> dict[str, object]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 
 from undrift.core.params import BadParameters, values
 from undrift.core.problem import Problem
 from undrift.runs.callbacks import name_of
 from undrift.runs.code import Unwritten, code_digest, is_known
-from undrift.runs.folder import PYTHON
+from undrift.runs.folder import PYTHON, digest_of_call
 from undrift.runs.prepare import Task
 from undrift.spec import writer
 from undrift.spec.schema import Table, Values, as_toml, numbers_of
@@ -28,7 +27,7 @@ class Script:
 
     @property
     def identity(self) -> str:
-        return hashlib.sha256(json.dumps(self.tables, sort_keys=True).encode()).hexdigest()
+        return digest_of_call(self.tables)
 
     def document(self) -> Values:
         return {"name": self.name, **self.tables}

@@ -220,16 +220,21 @@ class Spec(Settings):
     @property
     def identity(self) -> str:
         """A fingerprint of all that decides what a run computes."""
-        decides = {k: v for k, v in normal(self.document()).items() if (k, v) not in USUAL.items()}
-        total = hashlib.sha256(json.dumps(decides, sort_keys=True).encode())
-        for name, content in sorted(self.sources.items()):
-            total.update(f"\n{name} {len(content)}\n".encode() + content)
-        return total.hexdigest()
+        return fingerprint(self.document(), self.sources)
 
     def _table(self, entry: Entry) -> Values:
         own = {name: getattr(entry, name) for name in TRAINING if name in entry.given}
         head = {"name": type(entry.method).__name__, "label": entry.label, "file": entry.file}
         return {**head, **own, **values(entry.method)}
+
+
+def fingerprint(document: Table, sources: Mapping[str, bytes]) -> str:
+    """The identity of the spec with this document and these files of the user's."""
+    decides = {k: v for k, v in normal(document).items() if (k, v) not in USUAL.items()}
+    total = hashlib.sha256(json.dumps(decides, sort_keys=True).encode())
+    for name, content in sorted(sources.items()):
+        total.update(f"\n{name} {len(content)}\n".encode() + content)
+    return total.hexdigest()
 
 
 def normal(document: Table) -> Values:
