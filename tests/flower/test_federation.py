@@ -197,7 +197,7 @@ def test_states_that_are_gone_end_the_run(shared, tmp_path):
         return [reply]
 
     shared.spoil = remove
-    with pytest.raises(NoFederation, match=r"client 1 cannot go on.*not on this node"):
+    with pytest.raises(NoFederation, match=r"client 1 \(node n1\) cannot go on.*not on this node"):
         run(shared, spec())
 
 

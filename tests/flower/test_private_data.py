@@ -18,6 +18,7 @@ from undrift.engines.federated import Remote
 from undrift.engines.format import dump
 from undrift.flower import correspondence as module
 from undrift.flower.federation import NODES, RECORD, FlowerFederation
+from undrift.flower.join import Joined
 from undrift.flower.pipe import Parcel
 from undrift.flower.place import Place
 from undrift.flower.session import NoFederation
@@ -392,7 +393,7 @@ def test_nodes_keep_their_numbers(tmp_path, hospitals):
 def test_clients_with_other_columns(tmp_path, hospitals):
     write(tmp_path / "more" / "data", np.ones((4, 5)) * 2, np.array([1, -1, 1, -1]))
     (tmp_path / "data1" / "wards").write_bytes((tmp_path / "more/data/wards").read_bytes())
-    with pytest.raises(NoFederation, match=r"the same dim .*client 1: 5"):
+    with pytest.raises(NoFederation, match=r"the same dim .*client 1 \(node h1\): 5"):
         run(own(tmp_path), spec(**OWN))
 
 
@@ -400,7 +401,7 @@ def test_labels_that_are_written_otherwise_are_refused(tmp_path, hospitals):
     for k, (features, labels) in enumerate(hospitals):
         write(tmp_path / f"ones{k}", features, 1 * (labels > 0) + (k == 1))
         (tmp_path / f"data{k}" / "wards").write_bytes((tmp_path / f"ones{k}/wards").read_bytes())
-    with pytest.raises(NoFederation, match=r"classes .*client 1: \['1', '2'\].*labels ="):
+    with pytest.raises(NoFederation, match=r"classes .*h1\): \['1', '2'\].*labels ="):
         run(own(tmp_path), spec(**OWN))
     write(tmp_path / "one", hospitals[1][0], hospitals[1][1] > 0)
     (tmp_path / "data1" / "wards").write_bytes((tmp_path / "one/wards").read_bytes())
@@ -413,7 +414,27 @@ def test_a_node_without_the_data_says_so(tmp_path, hospitals):
     federation = FlowerFederation(session, spec(**OWN), told.append)
     for _ in range(3):
         federation._meet()
-    assert any("cannot take part" in text and "wards" in text for text in told)
+    (text,) = [text for text in told if "cannot take part" in text]
+    assert "h2" in text and "wards" in text and str(tmp_path) not in text
+
+
+def test_what_a_worker_cannot_do_is_told_to_its_owner(tmp_path, hospitals, capsys):
+    """The path of a file is for the node's own terminal."""
+    bad = tmp_path / "data2" / "wards"
+    bad.write_text("1 1:nan\n-1 1:2\n")
+    told, node = [], Joined.__new__(Joined)
+    federation = FlowerFederation(own(tmp_path), spec(**OWN), told.append)
+    for _ in range(3):
+        federation._meet()
+    (text,) = [text for text in told if "h2" in text]
+    assert str(tmp_path) not in text
+    node._worker_log, node._heard, node.tell = tmp_path / "worker.log", 0, told.append
+    node._worker_log.write_text(f"something else\n{capsys.readouterr().out}half a")
+    told.clear()
+    for _ in range(2):
+        node._hear_worker()
+    (text,) = told
+    assert str(bad) in text
 
 
 def test_some_with_their_own_data_and_some_without(tmp_path, hospitals):

@@ -128,7 +128,12 @@ class Correspondence:
 
     def cannot_join(self, node: str, why: str) -> None:
         """A node is of no use; others may still come."""
-        self.tell(f"A node cannot take part: {why}")
+        self.tell(f"Node {node} cannot take part: {why}")
+
+    def who(self, client: int) -> str:
+        """A client, with the name of its node where that is known."""
+        name = self._names.get(client)
+        return f"client {client}" if name is None else f"client {client} (node {name})"
 
     def gather(self) -> list[Mapping[str, Any]]:
         """Wait until every client has joined; what each of them says of itself."""
@@ -167,7 +172,7 @@ class Correspondence:
                 continue
             why = reply.error or str(reply.table.get("error"))
             if reply.table.get("lasting"):
-                self.cannot_join(node, why)
+                self.cannot_join(str(reply.table.get("node", node)), why)
             else:  # it was away, or is just starting
                 del self._greeted[node]
                 self._note("hello failed", why=why)
@@ -287,7 +292,7 @@ class Correspondence:
             return self._note("second answer, not counted", group=asking.group, client=client)
         why = reply.error or str(reply.table.get("error", ""))
         if why and reply.table.get("lasting"):
-            raise NoFederation(f"client {client} cannot go on: {why}")
+            raise NoFederation(f"{self.who(client)} cannot go on: {why}")
         if not why:
             try:
                 asking.accept(client, reply)

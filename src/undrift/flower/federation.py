@@ -127,14 +127,15 @@ class FlowerFederation(Correspondence):
         for field in ("dim", "dtype", "classes"):
             different = {json.dumps(about[field]) for about in said}
             if len(different) > 1:
-                listed = ", ".join(f"client {i}: {about[field]}" for i, about in enumerate(said))
+                listed = ", ".join(f"{self.who(i)}: {about[field]}" for i, about in enumerate(said))
                 remedy = ""
                 if field == "classes" and "labels" in hints(type(spec.problem)):
                     remedy = ": write them alike everywhere, and name them: labels = [0, 1]"
                 raise NoFederation(f"the clients do not have the same {field} ({listed}){remedy}")
         for client, about in enumerate(said):
             if not isinstance(about["samples"], int) or about["samples"] < 1:
-                raise NoFederation(f"client {client} says that it has {about['samples']!r} samples")
+                who = self.who(client)
+                raise NoFederation(f"{who} says that it has {about['samples']!r} samples")
         self._samples = tuple(about["samples"] for about in said)
         x = self._first_point()
         constants = None
@@ -210,7 +211,7 @@ class FlowerFederation(Correspondence):
             else:
                 if "weights" not in reply.table:
                     raise NoFederation(
-                        f"client {client} does not say how many samples its numbers are of: "
+                        f"{self.who(client)} does not say how many samples its numbers are of: "
                         "update undrift on its node"
                     )
                 others = next(iter(metrics.values()), None)

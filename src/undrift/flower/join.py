@@ -19,7 +19,7 @@ from typing import Protocol
 
 from undrift._files import hold, release
 from undrift.flower import client, shim
-from undrift.flower.place import Place, node_name
+from undrift.flower.place import TROUBLE, Place, node_name
 from undrift.flower.processes import Process, module, script, searched, tool
 from undrift.flower.session import Address, NoFederation
 
@@ -63,6 +63,8 @@ class Joined:
         self._read, self._read_at, self._told, self._next = 0, 0, "", 0.0
         self._log = folder / "supernode.log"
         self._log.unlink(missing_ok=True)
+        self._worker_log = folder / "worker.log"
+        self._heard = self._worker_log.stat().st_size if self._worker_log.exists() else 0
         self._environment = self._prepare()
         self._launcher = self._start_launcher()
         self._worker = self._start_worker()
@@ -89,6 +91,7 @@ class Joined:
     def look(self) -> None:
         """Start again what has ended."""
         self._hear()
+        self._hear_worker()
         if not self._ever_in and self._probe and time.monotonic() - self._began > PROBE:
             self._probe = False
             if self.address.ca is None and _speaks_tls(self.address):
@@ -128,6 +131,18 @@ class Joined:
                     self.tell(f"Joined {self.address.place} as {self.place.name}.")
                 self._ever_in, self._told = True, ""
 
+    def _hear_worker(self) -> None:
+        """Say why the worker could not do what it was asked."""
+        if not self._worker_log.exists() or self._worker_log.stat().st_size <= self._heard:
+            return
+        with self._worker_log.open("rb") as file:
+            file.seek(self._heard)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._heard += len(whole + newline)
+        for line in whole.decode(errors="replace").splitlines():
+            if line.startswith(TROUBLE):
+                self.tell(f"This node {line}")
+
     def _last_words(self) -> str:
         """Why the SuperNode ended, as far as it said so."""
         text = COLOURS.sub("", self._log.read_text(encoding="utf-8", errors="replace"))
@@ -161,7 +176,7 @@ class Joined:
 
     def _start_worker(self) -> Process:
         command = [*module("worker"), str(self._home / "worker.sock"), *self.place.words()]
-        return Process(command, self.folder / "worker.log", self._environment)
+        return Process(command, self._worker_log, self._environment)
 
     def _start_supernode(self) -> Process:
         command = [tool("flower-supernode"), *self.address.flags()]

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from undrift._files import writing
 
+TROUBLE = "cannot do what the server asks: "
+"""What a line of a worker's log begins with that its owner has to read."""
+
 
 class Place(NamedTuple):
     """Where the data, the states and the methods of a node are."""

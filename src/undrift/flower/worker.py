@@ -27,7 +27,7 @@ from undrift.engines.node import Node, OneOf
 from undrift.flower.job import Job, Wrong
 from undrift.flower.orders import answered, read
 from undrift.flower.pipe import Closed, Parcel, Pipe, listen
-from undrift.flower.place import Place
+from undrift.flower.place import TROUBLE, Place
 from undrift.problems.own import own
 from undrift.runs.prepare import build, placed
 from undrift.spec.schema import Entry, Spec
@@ -54,8 +54,19 @@ class Worker:
         }
 
     def answer(self, asked: Parcel) -> Parcel:
-        """The reply to a message; what goes wrong is a reply too."""
-        return answered(lambda: self._do[str(asked.table["do"])](asked))
+        """The reply to a message; what goes wrong is a reply too, and a line of the log.
+
+        The server learns which node it is, and no path of this machine.
+        """
+        found = answered(lambda: self._do[str(asked.table["do"])](asked))
+        if found.table.get("lasting"):
+            print(TROUBLE + found.table["error"], flush=True)
+            text = found.table["error"]
+            for folder in (self.place.data, self.place.states, self.place.methods):
+                if folder is not None and folder.is_absolute():
+                    text = text.replace(f"{folder}{os.sep}", "").replace(f"{folder}", "its folder")
+            return Parcel({**found.table, "error": text, "node": self.place.name})
+        return found
 
     def hello(self, asked: Parcel) -> Parcel:
         """What a server may know of this client."""
