@@ -2,6 +2,7 @@
 
 import pytest
 
+from undrift.core.streams import Streams
 from undrift.reproduce import items
 
 SPEC = """
@@ -71,3 +72,10 @@ def papers(tmp_path, monkeypatch):
     yield folder
     for cached in (items.item, items._document, items._spec):
         cached.cache_clear()
+
+
+@pytest.fixture
+def seeded(monkeypatch):
+    """Every run counts as one that a seed may change."""
+    always = property(lambda streams: True, lambda streams, used: None)
+    monkeypatch.setattr(Streams, "used", always, raising=False)

@@ -10,6 +10,7 @@ from undrift.reproduce import perform as performing
 from undrift.reproduce.cache import Cache, Kept, Want
 from undrift.reproduce.items import item
 from undrift.reproduce.perform import Options, perform, plan, wants
+from undrift.reproduce.results import collect
 from undrift.runs.folder import BadFolder
 
 
@@ -56,12 +57,31 @@ def rounds(monkeypatch):
     return counted
 
 
-def test_what_is_kept_is_not_run_again(papers, tmp_path, rounds):
+def test_what_is_kept_is_not_run_again(papers, tmp_path, rounds, seeded):
     cache = Cache(tmp_path)
     assert go(cache, wanted()) == [] and len(rounds) == 80
     assert go(cache, wanted()) == [] and len(rounds) == 80
     assert go(cache, wanted(Options(rounds=20))) == [] and len(rounds) == 80
     assert go(cache, wanted(Options(seeds=2))) == [] and len(rounds) == 160
+
+
+def test_what_no_seed_changes_is_run_once(papers, tmp_path, rounds):
+    cache = Cache(tmp_path)
+    assert go(cache, wanted(Options(seeds=3))) == [] and len(rounds) == 80
+    report = collect(item("toy/figure-1"), Options(), cache)
+    assert report.seeds == 1 and report.unseeded == ["FedAvg", "SCAFFOLD"]
+    assert [*map(len, report.shown[0].runs.values())] == [1, 1]
+    for want in wanted():
+        assert not cache.found(want).seeded
+        longer = dataclasses.replace(want, rounds=41, seed=1)
+        assert cache.serves(dataclasses.replace(want, seed=1)) and not cache.serves(longer)
+
+
+def test_rounds_that_come_first_may_draw(papers, tmp_path):
+    cache = Cache(tmp_path)
+    (want, _) = wanted()
+    want = dataclasses.replace(want, start=(want.entry, 1))
+    assert go(cache, [want]) == [] and cache.found(want).seeded
 
 
 def test_a_key_is_all_that_decides_a_run_and_nothing_else(papers):

@@ -9,7 +9,7 @@ from undrift.core.params import unknown
 from undrift.reproduce import items
 
 
-def test_a_page(papers, tmp_path, capsys):
+def test_a_page(papers, tmp_path, capsys, seeded):
     out, pages = tmp_path / "out", tmp_path / "pages"
     assert main(["reproduce", "toy/figure-1", "--out", str(out), "--pages", str(pages)]) == 0
     said = capsys.readouterr()
@@ -79,7 +79,7 @@ def test_a_part_of_an_item(papers, tmp_path, capsys):
     assert ended.value.code == 2 and "FedProx" in capsys.readouterr().err
 
 
-def test_reasons_are_told_of_the_runs_they_are_about(papers, tmp_path, capsys):
+def test_reasons_are_told_of_the_runs_they_are_about(papers, tmp_path, capsys, seeded):
     file = papers / "toy" / "figure-1.toml"
     file.write_text(file.read_text().replace("SCAFFOLD = 20 }", "SCAFFOLD = 39 }"))
     words = ["reproduce", "toy", "--out", str(tmp_path), "--json"]
@@ -131,7 +131,7 @@ def test_what_was_not_run_says_what_it_takes(papers, tmp_path, capsys):
         assert "a blink" not in (tmp_path / "pages" / page).read_text()
 
 
-def test_seeds_are_told_of_each_method_where_they_differ(papers, tmp_path, capsys):
+def test_seeds_are_told_of_each_method_where_they_differ(papers, tmp_path, capsys, seeded):
     words = ["reproduce", "toy/figure-1", "--out", str(tmp_path)]
     assert main(words) == 0
     page = tmp_path / "pages" / "toy" / "figure-1.md"
@@ -173,7 +173,7 @@ def run_toy(out, pages, *more):
         ["--seeds", "1"],
     ],
 )
-def test_a_page_that_has_more_stays(undrawn, tmp_path, capsys, more):
+def test_a_page_that_has_more_stays(undrawn, tmp_path, capsys, more, seeded):
     pages = tmp_path / "pages"
     assert run_toy(tmp_path / "whole", pages, "--seeds", "2") == 0
     before = snapshot(pages)

@@ -113,7 +113,11 @@ class Cache:
         )
 
     def serves(self, want: Want) -> bool:
+        """Whether nothing is left to run, as with the first seed where no seed changes the run."""
         kept = self.found(want)
+        if kept is None and want.seed:
+            first = self.found(dataclasses.replace(want, seed=0))
+            kept = first if first and not first.seeded else None
         return kept is not None and kept.over(want.rounds)
 
     def pack(self, file: Path, wanted: Iterable[Want] | None = None) -> int:
@@ -173,6 +177,11 @@ class Kept:
     @property
     def final(self) -> bool:
         return self.outcome is not None and self.outcome.status in FINAL
+
+    @property
+    def seeded(self) -> bool:
+        """Whether another seed may change it; kept runs of older versions do not say."""
+        return self.outcome is None or self.outcome.seeded
 
     def over(self, rounds: int) -> bool:
         """Whether it has so many rounds, or ended by itself."""

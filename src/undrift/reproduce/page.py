@@ -78,7 +78,7 @@ def lost(report: Report, root: Path) -> str:
         return ""
     if less := _less(report, page):
         return f"{count(len(less), 'run')} shorter or not here, such as {less[0]}"
-    if report.seeds < page["seeds"]:
+    if report.seeds < page["seeds"] and any(one.seeded for one in report.kept):
         return f"{count(page['seeds'], 'seed')} there, {report.seeds} here"
     if "study" in page and not report.measured:
         return "what was measured is not here"
@@ -104,7 +104,8 @@ def _less(report: Report, page: agreement.Page) -> list[str]:
             run = shown.panel.name, label
             there, here = min(rounds.get(run, 0), shown.rounds[label]), shown.reached(label)
             over = kept and shown.over(label)  # one that diverged may be shorter
-            if (here < there and not over) or len(kept) < seeds.get(run, 0):
+            fewer = len(kept) < seeds.get(run, 0) and all(one.seeded for one in kept)
+            if (here < there and not over) or fewer:
                 found.append(f"{label} of panel {shown.panel.name}")
     return found
 
@@ -254,6 +255,8 @@ def facts(report: Report) -> list[str]:
             f"{count(report.seeds, 'seed')}{averaged}. A seed decides cohorts, mini-batches and"
             " coins; all share the data, their split and the start."
         )
+        if report.unseeded:
+            found.append(f"Run once, for no seed changes it: {', '.join(report.unseeded)}.")
         where = f"Device: {', '.join(report.environments('device'))}"
         if precision := " and ".join(report.environments("precision")):
             where += f"; products in {precision}"

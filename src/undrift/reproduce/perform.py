@@ -180,7 +180,8 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
         if outcome.status != "stopped":
             if outcome.status != "done" or not place.lasting:
                 shelf.clear()
-            end(folder, dataclasses.replace(outcome, note="", seeded=True))
+            seeded = outcome.seeded or want.start is not None  # rounds that came first may draw
+            end(folder, dataclasses.replace(outcome, note="", seeded=seeded))
         reporter.end(want, outcome.status)
     finally:
         folder.close()

@@ -183,6 +183,13 @@ class Report:
         )
 
     @property
+    def unseeded(self) -> list[str]:
+        """The labels whose runs no seed changes."""
+        runs = [entry for shown in self.shown for entry in shown.runs.items()]
+        seeded = {label for label, kept in runs if any(one.seeded for one in kept)}
+        return list(dict.fromkeys(label for label, kept in runs if kept and label not in seeded))
+
+    @property
     def seeds(self) -> int:
         return max((len(runs) for shown in self.shown for runs in shown.runs.values()), default=0)
 
@@ -222,9 +229,12 @@ def _shown(item: Item, panel: Panel, options: Options, cache: Cache) -> Shown:
 
 
 def _seeds(want: Want, cache: Cache) -> list[Kept]:
-    """The kept runs of seeds 0, 1, ... up to the first that is missing."""
+    """The kept runs of seeds 0, 1, ... up to the first that is missing; the first alone where no
+    seed changes it.
+    """
     found = (cache.found(dataclasses.replace(want, seed=seed)) for seed in count())
-    return [kept for kept in takewhile(lambda kept: kept is not None, found) if kept]
+    kept = [kept for kept in takewhile(lambda kept: kept is not None, found) if kept]
+    return kept if not kept or kept[0].seeded else kept[:1]
 
 
 def cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -> dict[str, Cell]:
@@ -237,7 +247,8 @@ def cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -
 
     def values(label: str, seeds: list[Kept]) -> Iterator[float | None]:
         for k, kept in enumerate(seeds):
-            other = run(than, others[k]) if k < len(others) else ()
+            same = k if not others or others[0].seeded else 0
+            other = run(than, others[same]) if same < len(others) else ()
             yield readout(column, *run(label, kept), *other)
 
     return {

@@ -97,7 +97,7 @@ def cell(
     judged = [v for v, ok in zip(found, trained, strict=False) if ok and v is not None] or there
     mean = sum(judged) / len(judged) if judged else None
     deviation = None
-    if mean is not None and math.isfinite(mean) and len(judged) > 1:
+    if mean is not None and math.isfinite(mean) and len(set(judged)) > 1:
         deviation = math.sqrt(sum((v - mean) ** 2 for v in judged) / (len(judged) - 1))
     printed = number(column.printed.get(label))
     late = (
