@@ -235,8 +235,8 @@ def test_a_rule_is_a_name_a_table_or_itself(name):
     [
         ("medain", "reduction"),
         (3, "reduction"),
-        ({"bad": 3}, "reduction"),
-        ({"name": ["krum"]}, "reduction"),
+        ({"bad": 3}, "name"),
+        ({"name": ["krum"]}, "name"),
         ("krum", "bad"),
         ({"name": "krum", "bad": -1}, "bad"),
         ({"name": "krum", "bad": 1, "keep": 3}, "keep"),
