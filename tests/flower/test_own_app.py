@@ -165,7 +165,7 @@ def test_states_that_are_gone_are_no_fresh_start(gone, tmp_path):
 
     grid.lose = remove
     chosen = strategy(Scaffold(lr=0.05), clients=CLIENTS, fraction_evaluate=0.0)
-    with pytest.raises(NoFederation, match="client 1 cannot go on"):
+    with pytest.raises(NoFederation, match=r"client 1 .*cannot go on"):
         chosen.start(grid, begin(), num_rounds=2)
 
 
@@ -196,7 +196,7 @@ def test_the_first_point_that_is_damaged_is_noticed(tmp_path):
 
     grid.lose = damage
     chosen = strategy(Scaffold(lr=0.05), clients=CLIENTS, fraction_evaluate=0.0)
-    with pytest.raises(NoFederation, match="client 2 cannot go on"):
+    with pytest.raises(NoFederation, match=r"client 2 .*cannot go on"):
         chosen.start(grid, begin(), num_rounds=2)
 
 

@@ -163,7 +163,7 @@ def test_a_search_from_the_command_line(grid, tmp_path, capsys):
     assert "lr = 0.05*, p = 0.5* (of 2)" in page
     assert main([*words, "--seeds", "2"]) == 0
     said = capsys.readouterr().err
-    assert "6 runs: 6 kept, 0 to do" in said and "2 runs: 0 kept, 2 to do" in said
+    assert "6 runs: 6 kept, 0 to do" in said and "2 runs: 1 kept, 1 to do" in said
 
 
 def test_the_grid_of_figure_2_follows_the_papers_rule():
@@ -226,7 +226,10 @@ def test_what_a_run_is_held_against_has_rounds_of_its_own():
     def kept(rows):
         last = rows[-1]["round"]
         return SimpleNamespace(
-            last=last, over=lambda rounds: last >= rounds, until=lambda rounds: rows
+            last=last,
+            over=lambda rounds: last >= rounds,
+            until=lambda rounds: rows,
+            seeded=True,
         )
 
     runs = {
