@@ -215,8 +215,8 @@ class Correspondence:
             if "unsound" in reply.table:
                 answers[client] = Unsound(str(reply.table["unsound"]))
                 return
-            gradients, drawn = int(reply.table["gradients"]), bool(reply.table["drawn"])
-            answer = Answer(reply.content, gradients, drawn)
+            drawn = bool(reply.table.get("drawn", True))  # nodes of earlier versions do not say
+            answer = Answer(reply.content, int(reply.table["gradients"]), drawn)
             check(client, answer)
             answers[client] = answer
 

@@ -42,17 +42,7 @@ def _norm(
     return out, stats
 
 
-@_norm.register_fake
-def _(
-    x: Tensor,
-    residual: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    groups: int,
-    eps: float,
-    relu: bool,
-) -> tuple[Tensor, Tensor]:
-    return _like(x, groups)
+_norm.register_fake(lambda x, residual, weight, bias, groups, eps, relu: _like(x, groups))
 
 
 @torch.library.custom_op(
@@ -81,17 +71,7 @@ def _slopes(
     return of_x, of_residual, of_parameters
 
 
-@_slopes.register_fake
-def _(
-    slope: Tensor,
-    x: Tensor,
-    out: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    stats: Tensor,
-    relu: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _slopes_like(x, out, stats)
+_slopes.register_fake(lambda slope, x, out, weight, bias, stats, relu: _slopes_like(x, out, stats))
 
 
 def _last(x: Tensor) -> Tensor:
