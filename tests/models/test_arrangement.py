@@ -12,16 +12,17 @@ from undrift.models.layout import flatten, unflatten
 
 
 class Tied(nn.Module):
-    """A head that is the embedding, and a scale of two axes."""
+    """A head that is the embedding, a scale of two axes, and one of none."""
 
     def __init__(self):
         super().__init__()
         self.embed, self.inner = nn.Embedding(5, 3), nn.Linear(3, 3)
         self.scale, self.head = nn.LayerNorm((2, 3)), nn.Linear(3, 5)
         self.head.weight = self.embed.weight
+        self.heat = nn.Parameter(torch.tensor(1.5))
 
     def forward(self, x):
-        return self.head(self.scale(self.inner(self.embed(x)))).flatten(1)
+        return self.head(self.scale(self.inner(self.embed(x)))).flatten(1) / self.heat
 
 
 def of(net):

@@ -37,15 +37,16 @@ class Reader(nn.Module):
 
 
 class LowRank(nn.Module):
-    """A frozen layer and a trained correction of rank one."""
+    """A frozen layer and a trained correction of rank one, with a trained strength."""
 
     def __init__(self):
         super().__init__()
         self.base = nn.Linear(6, 3).requires_grad_(False)
         self.down, self.up = nn.Linear(6, 1, bias=False), nn.Linear(1, 3, bias=False)
+        self.strength = nn.Parameter(torch.tensor(1.5))
 
     def forward(self, x):
-        return self.base(x) + self.up(self.down(x))
+        return self.base(x) + self.strength * self.up(self.down(x))
 
 
 class Autoencoder(nn.Module):
@@ -137,7 +138,7 @@ def test_a_run_is_a_plain_loop(what):
         assert module.head.weight is module.words.weight
     if what == "low rank":
         assert torch.equal(module.base.weight, network(what).base.weight)
-        assert run.problem.dim == 9
+        assert run.problem.dim == 10
 
 
 def test_training_starts_from_the_weights_given():

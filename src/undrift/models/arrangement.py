@@ -60,9 +60,9 @@ class Place(NamedTuple):
         lead = part.shape[:-1]
         if self.room > self.size:
             part = part[..., : self.size]
-        lying = part.view(*lead, *(self.shape[axis] for axis in self.axes))
+        lying = part.view((*lead, *(self.shape[axis] for axis in self.axes)))
         back = (len(lead) + self.axes.index(axis) for axis in range(len(self.axes)))
-        return lying.permute(*range(len(lead)), *back)
+        return lying.permute((*range(len(lead)), *back))
 
     def span(self, start: int) -> Span:
         """The parameter in a vector as it was given, its axes as they lie within the block."""

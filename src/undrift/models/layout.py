@@ -52,6 +52,6 @@ def unflatten(vector: Tensor, layout: Layout) -> dict[str, Tensor]:
         )
     parts = vector.split_with_sizes(layout.sizes, dim=-1)
     return {
-        name: part.view(*vector.shape[:-1], *shape)
+        name: part.view((*vector.shape[:-1], *shape))
         for name, part, shape in zip(layout.names, parts, layout.shapes, strict=True)
     }
