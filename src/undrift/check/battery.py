@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -255,9 +256,10 @@ def bad_clients(cls: type[Method]) -> None:
 
 
 def drop_outs(cls: type[Method]) -> None:
-    """A server's vector that is the mean of one of its clients' stays so when clients drop out.
+    """A server's vector that is the mean of one of its clients', or a multiple, stays so when
+    clients drop out.
 
-    Which are means, cohorts of one size tell.
+    Which are, cohorts of one size tell.
     """
     problem = least_squares()
     method = example(cls, problem.constants)
@@ -269,11 +271,12 @@ def drop_outs(cls: type[Method]) -> None:
     faults = [{"kind": kind, "rate": 0.3} for kind in ("drop-before", "drop-after", "late")]
     for late in ("drop", "count") if len(phases(method)) == 1 else ("drop",):
         engine = _faulty(method, problem, 20, faults, late=late)
-        for server, client in _means(steady):
+        for server, client, factor in _means(steady):
             tensors = engine.snapshot()[0]
-            error = _distance(tensors[server], tensors[client].mean(0))
-            text = f"{server} is the mean of {client} until clients drop out: use cohort.fraction"
-            expect(error < 1e-9, f"{text} (off by {error:.1e})")
+            error = _distance(tensors[server], factor * tensors[client].mean(0))
+            times = "" if abs(factor - 1) < 1e-9 else f"{factor:.3g} times "
+            text = f"{server} is {times}the mean of {client} until clients drop out"
+            expect(error < 1e-9, f"{text}: use cohort.fraction (off by {error:.1e})")
 
 
 def documented(cls: type[Method]) -> None:
@@ -414,18 +417,18 @@ def _faulty(
     return engine
 
 
-def _means(engine: Engine) -> list[tuple[str, str]]:
-    """(server's, clients') vectors of which one is the mean of the other, and not by being 0."""
-    tensors = engine.snapshot()[0]
+def _means(engine: Engine) -> list[tuple[str, str, float]]:
+    """(server's, clients') vectors of which one is so many times the mean of the other, not 0."""
+    tensors, found = engine.snapshot()[0], []
     servers, clients = (
         [name for name in tensors if name.startswith(side)] for side in ("server.", "client.")
     )
-    return [
-        (server, client)
-        for server in servers
-        for client in clients
-        if _distance(tensors[server], tensors[client].mean(0)) < 1e-12 and tensors[client].any()
-    ]
+    for server, client in itertools.product(servers, clients):
+        mean = tensors[client].mean(0)
+        factor = float((tensors[server] * mean).sum() / (mean * mean).sum())
+        if factor and _distance(tensors[server], factor * mean) < 1e-12:
+            found.append((server, client, factor))
+    return found
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
