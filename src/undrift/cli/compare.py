@@ -83,6 +83,7 @@ def main(args: Namespace) -> int:
                 "note": note,
                 "varied": spreads(runs),
                 "samples": measured_on(runs),
+                "mixed": [text for group in groups for text in group.mixed],
                 "methods": [
                     document
                     for group, baseline in zip(groups, baselines, strict=True)
@@ -131,7 +132,7 @@ def shown(group: Group, several: bool) -> str:
         varied=group.varied,
         samples=group.samples,
     )
-    return "\n".join(filter(None, [head + text, prose(group.mixed)]))
+    return "\n".join([head + text, *map(prose, group.mixed)])
 
 
 def documents(group: Group, baseline: str) -> list[dict[str, object]]:

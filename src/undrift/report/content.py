@@ -74,8 +74,8 @@ class Content:
     """Caveat printed next to every accuracy."""
     samples: Samples | None = None
     """Which losses and accuracies are of; ``None`` where that is not known, or not of all alike."""
-    mixed: str = ""
-    """What is said where they are of different samples."""
+    mixed: Sequence[str] = ()
+    """What is said where numbers of the runs do not tell methods apart."""
     settings: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
     """By label."""
     varied: Sequence[str] = ()

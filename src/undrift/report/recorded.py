@@ -18,6 +18,8 @@ from undrift.spec.vary import varied
 
 SMOOTH = 10
 """Rows that accuracies of long runs are averaged over, unless a spec says otherwise."""
+MOST = 4
+"""Keys by which problems differ that are named."""
 BUNDLED = ("breast-cancer", "digits")
 """Data that come with scikit-learn."""
 
@@ -81,13 +83,9 @@ class Group:
         return common([*measured_on(self.runs).values()])
 
     @property
-    def mixed(self) -> str:
-        """What is said where losses and accuracies are of different samples; else empty."""
-        found = measured_on(self.runs)
-        if len({*found.values()}) < 2:
-            return ""
-        runs = [f"{title}{ON[of] or ', not known on which'}" for title, of in found.items()]
-        return f"accuracies and losses compare only on the same samples: {'; '.join(runs)}"
+    def mixed(self) -> list[str]:
+        """What is said where numbers of these runs do not tell methods apart."""
+        return [text for text in (other_samples(self.runs), other_problems(self.runs)) if text]
 
     @property
     def varied(self) -> list[str]:
@@ -156,6 +154,30 @@ def spreads(runs: Sequence[Recorded]) -> list[str]:
 def measured_on(runs: Sequence[Recorded]) -> dict[str, Samples | None]:
     """The samples that losses and accuracies of each run are of, by its title."""
     return {run.title: run.folder.metric_samples(run.rows) for run in runs if run.rows}
+
+
+def other_samples(runs: Sequence[Recorded]) -> str:
+    """What is said where losses and accuracies are of different samples; else empty."""
+    found = measured_on(runs)
+    if len({*found.values()}) < 2:
+        return ""
+    where = [f"{title}{ON[of] or ', not known on which'}" for title, of in found.items()]
+    return f"accuracies and losses compare only on the same samples: {'; '.join(where)}"
+
+
+def other_problems(runs: Sequence[Recorded]) -> str:
+    """What is said where the runs' specs have different problems; else empty."""
+    tables = {run.title: run.document.get("problem", {}) for run in runs if run.rows}
+    apart = []
+    for key in dict.fromkeys(key for table in tables.values() for key in table):
+        values = {title: str(table.get(key, "not set")) for title, table in tables.items()}
+        if len({*values.values()}) > 1:
+            shown = ", ".join(f"{value} in {title}" for title, value in values.items())
+            apart.append(f"problem.{key} is {shown}")
+    if not apart:
+        return ""
+    more = f"; and {count(len(apart) - MOST, 'other key')}" if len(apart) > MOST else ""
+    return f"what sets these runs apart is not the method alone: {'; '.join(apart[:MOST])}{more}"
 
 
 def smoothing(runs: Sequence[Recorded]) -> int:

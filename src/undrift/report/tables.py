@@ -91,10 +91,10 @@ def results(
     note: str,
     varied: Sequence[str] = (),
     samples: Samples | None = None,
-    mixed: str = "",
+    mixed: Sequence[str] = (),
 ) -> Sheet:
     """Where each method ended, measured on these samples; ``varied`` has what seeds vary, and
-    ``mixed`` what is said where runs were measured on different ones.
+    ``mixed`` what is said where numbers do not tell methods apart.
     """
     judged = column == "accuracy"
     several = any(s.seeds > 1 for s in summaries)
@@ -109,8 +109,7 @@ def results(
         notes.append("drift: mean squared distance of the last local models to the server's")
     if judged and samples is not None:
         notes.append(f"accuracy and loss: {ON[samples].removeprefix(', ')}")
-    if mixed:
-        notes.append(mixed)
+    notes += mixed
     notes += partly(summaries)
     notes.append("time: of training, for one seed")
     if any(s.diverged for s in summaries):
