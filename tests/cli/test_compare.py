@@ -122,16 +122,21 @@ def test_runs_on_different_samples_are_remarked(tmp_path, capsys):
     assert remarks == [True, False]
 
 
-def test_runs_of_different_problems_are_remarked(place, capsys):
+def test_no_differences_are_taken_between_problems(place, capsys):
     for name, dim in (("small", 4), ("large", 5), ("alike", 5)):
         values = [f"name={name}", f"problem.dim={dim}", "rounds=2"]
         main(["run", "spec.toml", *(word for value in values for word in ("-s", value))])
     capsys.readouterr()
     assert main(["compare", "small", "large"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "not the method alone: problem.dim is 4 in small, 5 in large" in said
-    assert main(["compare", "large", "alike", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["mixed"] == []
+    assert "between problems: problem.dim is 4 in small, 5 in large" in said
+    found = []
+    for pair in (["small", "large"], ["large", "alike"]):
+        assert main(["compare", *pair, "--json"]) == 0
+        read = json.loads(capsys.readouterr().out)
+        assert bool(read["mixed"]) == ("small" in pair)
+        found.append([row["label"] for row in read["methods"] if row["difference"]])
+    assert found == [["small: SCAFFOLD"], ["large: SCAFFOLD", "alike: FedAvg", "alike: SCAFFOLD"]]
 
 
 def test_one_target_for_two_measures_is_refused(two, capsys):

@@ -9,7 +9,7 @@ from pathlib import Path
 from undrift.cli.folders import recorded
 from undrift.cli.output import OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import BASELINE, RUN, TARGET, Parser, natural, positive
-from undrift.report.against import between, remarks, signed
+from undrift.report.against import alike, between, remarks, signed
 from undrift.report.recorded import (
     Group,
     Mixed,
@@ -145,7 +145,8 @@ def documents(group: Group, baseline: str) -> list[dict[str, object]]:
 
 
 def apart(group: Group, baseline: str) -> list[Against]:
-    return against(group.rows, group.outcomes, group.column, group.target, baseline)
+    rows = alike(group.rows, group.problems, baseline)
+    return against(rows, group.outcomes, group.column, group.target, baseline)
 
 
 def differences(found: Sequence[Against], column: str) -> str:

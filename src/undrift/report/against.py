@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from undrift.report.text import NONE, plain, whole
 from undrift.runs.differences import EQUAL, Against, Difference
+from undrift.runs.folder import Row
 
 
 def signed(value: float | None, column: str) -> str:
@@ -28,6 +29,11 @@ def between(found: Difference, column: str) -> str:
     if found.low is None or found.high is None:
         return f"none: {EQUAL}" if found.reason == EQUAL else NONE
     return f"{signed(found.low, column)} to {signed(found.high, column)}"
+
+
+def alike(rows: Sequence[Row], problems: Mapping[str, str], baseline: str) -> list[Row]:
+    """The rows of the labels that have the baseline's problem."""
+    return [row for row in rows if problems.get(row["label"]) == problems.get(baseline)]
 
 
 def remarks(found: Sequence[Against], column: str) -> list[str]:

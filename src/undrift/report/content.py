@@ -76,6 +76,8 @@ class Content:
     """Which losses and accuracies are of; ``None`` where that is not known, or not of all alike."""
     mixed: Sequence[str] = ()
     """What is said where numbers of the runs do not tell methods apart."""
+    problems: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """By label; differences are taken within one."""
     settings: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
     """By label."""
     varied: Sequence[str] = ()

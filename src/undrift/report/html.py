@@ -13,6 +13,7 @@ from typing import Any
 from undrift.core.problem import OF_OWN_MODELS
 from undrift.plots.columns import LOGARITHMIC, MEASURED_ON, SHARES, WORDS, metric
 from undrift.report import pictures, tables
+from undrift.report.against import alike
 from undrift.report.clients import about as samples
 from undrift.report.clients import measures
 from undrift.report.content import Content
@@ -115,7 +116,8 @@ def _differences(content: Content, column: str) -> dict[str, tables.Sheet]:
     chosen = labels if len(labels) <= BASELINES else [content.baseline]
     found: dict[str, tables.Sheet] = {}
     for label in chosen:
-        others = against(content.rows, content.outcomes, column, content.target, label)
+        rows = alike(content.rows, content.problems, label)
+        others = against(rows, content.outcomes, column, content.target, label)
         if sheet := tables.differences(others, column):
             found[label] = sheet
     return found

@@ -88,6 +88,11 @@ class Group:
         return [text for text in (other_samples(self.runs), other_problems(self.runs)) if text]
 
     @property
+    def problems(self) -> dict[str, str]:
+        """The problem of every label, as its spec has it: differences are taken within one."""
+        return {row["label"]: problem(run) for run in self.runs for row in run.rows}
+
+    @property
     def varied(self) -> list[str]:
         return spreads(self.runs)
 
@@ -165,6 +170,10 @@ def other_samples(runs: Sequence[Recorded]) -> str:
     return f"accuracies and losses compare only on the same samples: {'; '.join(where)}"
 
 
+def problem(run: Recorded) -> str:
+    return repr(sorted(run.document.get("problem", {}).items()))
+
+
 def other_problems(runs: Sequence[Recorded]) -> str:
     """What is said where the runs' specs have different problems; else empty."""
     tables = {run.title: run.document.get("problem", {}) for run in runs if run.rows}
@@ -177,7 +186,7 @@ def other_problems(runs: Sequence[Recorded]) -> str:
     if not apart:
         return ""
     more = f"; and {count(len(apart) - MOST, 'other key')}" if len(apart) > MOST else ""
-    return f"what sets these runs apart is not the method alone: {'; '.join(apart[:MOST])}{more}"
+    return f"no differences are taken between problems: {'; '.join(apart[:MOST])}{more}"
 
 
 def smoothing(runs: Sequence[Recorded]) -> int:
@@ -221,6 +230,7 @@ def content(runs: Sequence[Recorded], target: float | None, baseline: str | None
         note=group.note,
         samples=group.samples,
         mixed=group.mixed,
+        problems=group.problems,
         varied=group.varied,
         left_out=[row for run in runs for row in run.left_out],
         settings=group.settings,
