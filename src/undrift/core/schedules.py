@@ -31,7 +31,7 @@ class Schedule(Record):
     """What lr is multiplied by; the fields of a subclass are its parameters.
 
     Args:
-        warmup: rounds in which the factor first rises to 1, by equal parts.
+        warmup: rounds before the schedule, in which the factor rises to 1 by equal parts.
     """
 
     owner = "schedule"
