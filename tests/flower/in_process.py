@@ -4,6 +4,7 @@ import itertools
 import json
 from collections import deque
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +12,9 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 
 from undrift.flower.federation import FlowerFederation
 from undrift.flower.pipe import Parcel
+from undrift.flower.place import Place
 from undrift.flower.session import Reply
+from undrift.flower.worker import Worker
 from undrift.runs.experiment import make
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse as read
@@ -81,6 +84,24 @@ class Session:
     def renew(self):
         self.renewed += 1
         self.waiting.clear()
+
+
+def own(tmp_path, order=(0, 1, 2), states="s"):
+    """Nodes with data of their own."""
+    return Session(
+        *(Worker(Place(f"h{k}", tmp_path / f"{states}{k}", tmp_path / f"data{k}")) for k in order)
+    )
+
+
+def draw(folder, images, rng):
+    """Grey images of 8 x 8; ``images`` has how many of each use."""
+    from PIL import Image
+
+    for (use, count), (shade, kind) in itertools.product(images.items(), enumerate(("cat", "dog"))):
+        (folder / use / kind).mkdir(parents=True)
+        for i in range(count // 2):
+            pixels = rng.integers(0, 200, (8, 8), dtype=np.uint8) + np.uint8(50 * shade)
+            Image.fromarray(pixels).save(folder / use / kind / f"{i}.png")
 
 
 def run(session, chosen, folder=None, told=None):

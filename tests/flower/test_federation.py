@@ -11,7 +11,6 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 from tests.flower.in_process import SPEC, Session, assert_equal, near, run, spec
 from undrift.engines import Simulate
 from undrift.engines.format import BadFormat, dump, parse
-from undrift.flower import correspondence as module
 from undrift.flower.federation import RECORD, FlowerFederation
 from undrift.flower.pipe import Parcel
 from undrift.flower.place import Place
@@ -24,17 +23,7 @@ from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
 from undrift.spec.reader import parse as read
 
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    monkeypatch.setattr(module, "LOOK", 0.001)
-    monkeypatch.setattr(module, "AGAIN", 0.001)
-
-
-@pytest.fixture
-def shared(tmp_path):
-    """Three nodes that can build the whole problem."""
-    return Session(*(Worker(Place(f"n{k}", tmp_path / str(k), part=k)) for k in range(3)))
+pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
 @pytest.mark.parametrize("method", ["FedRecu", "Scaffold", "FedLin"])

@@ -11,7 +11,6 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import Strategy
-from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
@@ -41,14 +40,7 @@ from undrift.flower.module import ModuleProblem
 from undrift.flower.session import NoFederation
 from undrift.methods import FedAvg, FedRecu, Scaffold
 
-
-@pytest.fixture(autouse=True)
-def task(monkeypatch):
-    """What Flower's processes know of themselves, and every message says."""
-    for name in ("_task_id", "_run_id", "_node_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
-    monkeypatch.setattr("undrift.flower.correspondence.LOOK", 0.001)
-    monkeypatch.setattr("undrift.flower.correspondence.AGAIN", 0.0)
+pytestmark = pytest.mark.usefixtures("task", "no_waiting")
 
 
 @pytest.mark.parametrize("name", RUNNABLE)

@@ -1,6 +1,5 @@
 """Nodes whose data nobody else sees."""
 
-import itertools
 import json
 
 import numpy as np
@@ -9,14 +8,13 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from tests.flower.in_process import SPEC, Session, run, spec
+from tests.flower.in_process import SPEC, draw, own, run, spec
 from undrift.core.problem import Facts, Unsupported
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.images import ImageSet, load_images
 from undrift.engines import Simulate
 from undrift.engines.federated import Remote
 from undrift.engines.format import dump
-from undrift.flower import correspondence as module
 from undrift.flower.federation import NODES, RECORD, FlowerFederation
 from undrift.flower.join import Joined
 from undrift.flower.pipe import Parcel
@@ -32,17 +30,7 @@ from undrift.spec.errors import BadSpec
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse as read
 
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    monkeypatch.setattr(module, "LOOK", 0.001)
-    monkeypatch.setattr(module, "AGAIN", 0.001)
-
-
-@pytest.fixture
-def shared(tmp_path):
-    """Three nodes that can build the whole problem."""
-    return Session(*(Worker(Place(f"n{k}", tmp_path / str(k), part=k)) for k in range(3)))
+pytestmark = pytest.mark.usefixtures("no_waiting")
 
 
 def write(folder, features, labels):
@@ -67,12 +55,6 @@ def hospitals(tmp_path):
     for k, (features, labels) in enumerate(data):
         write(tmp_path / f"data{k}", features, labels)
     return data
-
-
-def own(tmp_path, order=(0, 1, 2), states="s"):
-    return Session(
-        *(Worker(Place(f"h{k}", tmp_path / f"{states}{k}", tmp_path / f"data{k}")) for k in order)
-    )
 
 
 OWN = {"problem": "logistic", "more": 'data = "wards"', "top": "batch = 4\ndtype = 'float64'"}
@@ -270,17 +252,6 @@ def test_full_gradients_on_own_data_are_those_of_the_pooled_problem(tmp_path, ho
     for _ in range(4):
         here.run_round()
     assert torch.allclose(far.model, here.x, rtol=1e-12, atol=1e-14)
-
-
-def draw(folder, images, rng):
-    """Grey images of 8 x 8; ``images`` has how many of each use."""
-    from PIL import Image
-
-    for (use, count), (shade, kind) in itertools.product(images.items(), enumerate(("cat", "dog"))):
-        (folder / use / kind).mkdir(parents=True)
-        for i in range(count // 2):
-            pixels = rng.integers(0, 200, (8, 8), dtype=np.uint8) + np.uint8(50 * shade)
-            Image.fromarray(pixels).save(folder / use / kind / f"{i}.png")
 
 
 def images(more="", top="batch = 4"):

@@ -19,7 +19,6 @@ from flwr.clientapp.mod import (
     message_size_mod,
 )
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping
-from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
@@ -31,14 +30,7 @@ from undrift.flower.server_side import MODS as REMEDY
 from undrift.flower.session import NoFederation
 from undrift.methods import DANE, FedAvg, FedLin, FedRecu, Scaffold
 
-
-@pytest.fixture(autouse=True)
-def task(monkeypatch):
-    """What Flower's processes know of themselves, and every message says."""
-    for name in ("_task_id", "_run_id", "_node_id"):
-        monkeypatch.setattr(TaskIdentity, name, 1)
-    monkeypatch.setattr("undrift.flower.correspondence.LOOK", 0.001)
-    monkeypatch.setattr("undrift.flower.correspondence.AGAIN", 0.0)
+pytestmark = pytest.mark.usefixtures("task", "no_waiting")
 
 
 # -- mods -----------------------------------------------------------------------------------------
