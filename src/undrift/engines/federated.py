@@ -90,7 +90,8 @@ class Remote(Problem):
     """A problem whose data are with the clients of a federation.
 
     ``whole`` is the problem itself where everybody can build it, as with public data; a server that
-    has it measures as on one machine.
+    has it measures as on one machine. ``by_name`` gives a model the names of its tensors, where
+    clients have said them.
     """
 
     def __init__(
@@ -100,13 +101,14 @@ class Remote(Problem):
         digest: str | None,
         whole: Problem | None = None,
         samples: Samples | None = None,
+        by_name: Callable[[Tensor], dict[str, Tensor]] | None = None,
     ):
         self.known, self.federation, self.whole = facts, federation, whole
         self.clients, self.dim, self.samples = facts.clients, facts.dim, [*facts.samples]
         self.dtype, self.device = facts.dtype, facts.device
         self.remembers, self.differentiates = facts.remembers, facts.differentiates
         self.labelled = True if whole is None else whole.labelled
-        self._digest = digest
+        self._digest, self._by_name = digest, by_name
         self.reported: tuple[Tensor, Sums] | None = None
         """What nodes said of their own data at the last model that was measured."""
         if whole is not None:
@@ -153,7 +155,9 @@ class Remote(Problem):
         return None if self.whole is None else self.whole.label_counts(members)
 
     def tensors(self, x: Tensor) -> dict[str, Tensor]:
-        return super().tensors(x) if self.whole is None else self.whole.tensors(x)
+        if self.whole is not None:
+            return self.whole.tensors(x)
+        return super().tensors(x) if self._by_name is None else self._by_name(x)
 
     @property
     def constants(self) -> Constants:

@@ -23,10 +23,13 @@ from undrift.engines.format import dump, parse
 from undrift.engines.options import FederatedOptions
 from undrift.flower.correspondence import Carrier, Correspondence, Letter, needs_all
 from undrift.flower.job import Job, sources
+from undrift.flower.network import Described
 from undrift.flower.session import NoFederation, Reply
+from undrift.models.state_dict import StateDict
 from undrift.objectives import Objective
 from undrift.runs.clients import ABOUT
 from undrift.runs.events import Began, Event
+from undrift.runs.models import MOST
 from undrift.runs.prepare import build_all
 from undrift.spec.errors import Complaint
 from undrift.spec.schema import Spec
@@ -137,7 +140,7 @@ class FlowerFederation(Correspondence):
                 who = self.who(client)
                 raise NoFederation(f"{who} says that it has {about['samples']!r} samples")
         self._samples = tuple(about["samples"] for about in said)
-        x = self._first_point()
+        x, state = self._first_point(self._network(said, said[0]["dim"]))
         constants = None
         if all("L" in about for about in said):
             constants = Constants(
@@ -159,21 +162,52 @@ class FlowerFederation(Correspondence):
         measured_on = [about.get("metric_samples") for about in said]
         of = next((one for one in get_args(Samples) if measured_on == [one] * len(said)), None)
         found: dict[Objective | None, Problem] = {}
+        by_name = None if state is None else state.at
         for entry in spec.entries:
             needs = () if entry.objective is None else entry.objective.needs
             its = dataclasses.replace(facts, remembers="previous" in needs)
-            found[entry.objective] = Remote(its, self, digest.hexdigest(), samples=of)
+            found[entry.objective] = Remote(its, self, digest.hexdigest(), None, of, by_name)
         return found
 
-    def _first_point(self) -> Tensor:
-        found: dict[str, Tensor] = {}
+    def _network(self, said: Sequence[Mapping[str, object]], dim: int) -> Described | None:
+        """What clients say of their network, which must be the same everywhere; ``None`` if it is
+        no network, or some have an undrift that does not say.
+        """
+        told: dict[int, Described] = {}
+        for client, about in enumerate(said):
+            try:
+                if "network" in about:
+                    told[client] = Described.read(about["network"], dim)
+            except ValueError as error:
+                text = f"{self.who(client)} describes its network in a way that cannot be read"
+                raise NoFederation(f"{text} ({error}): update undrift on its node") from None
+        if silent := [self.who(client) for client in range(len(said)) if client not in told]:
+            if told:
+                self.tell(
+                    f"{', '.join(silent)} did not say how the tensors of the network are called: "
+                    "models are kept as one vector x. Update undrift there for a state_dict."
+                )
+            return None
+        others = {client: one.difference(told[0]) for client, one in told.items()}
+        if listed := [f"{self.who(client)}: {what}" for client, what in others.items() if what]:
+            raise NoFederation(
+                f"the clients do not have the same network; different from {self.who(0)} are "
+                f"{', '.join(listed)}: put the same network, with the same weights, on every node"
+            )
+        return told[0]
+
+    def _first_point(self, described: Described | None) -> tuple[Tensor, StateDict | None]:
+        """Where a run begins and, if clients have described their network, its tensors by name."""
+        found: list[tuple[Tensor, StateDict | None]] = []
 
         def accept(client: int, reply: Reply) -> None:
-            found["x"] = parse(reply.content, HEAD)["x"]
+            tensors = parse(reply.content, HEAD if described is None else MOST)
+            found.append((tensors["x"], described and described.state(tensors)))
 
         job = dataclasses.replace(self._job, samples=self._samples)
-        self._exchange({0: Letter("query", {**job.table(), "do": "start"})}, accept, "start", True)
-        return found["x"]
+        asked = {**job.table(), "do": "start", "frozen": described is not None}
+        self._exchange({0: Letter("query", asked)}, accept, "start", True)
+        return found[0]
 
     # -- one phase ------------------------------------------------------------------------------
 

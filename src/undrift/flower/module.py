@@ -17,6 +17,7 @@ from undrift.core.problem import Oracle, Problem
 from undrift.engines.format import content, form
 from undrift.models.batch_norm import refuse_batch_statistics
 from undrift.models.layout import flatten, unflatten
+from undrift.models.state_dict import StateDict
 
 CHUNK = 256
 """Samples that a gradient on all of them takes at a time."""
@@ -123,15 +124,14 @@ class ModuleProblem(Problem):
 
     def about(self) -> dict[str, Any]:
         """What a server may know of it."""
-        tied = trainable(self.model)
-        frozen = {name: v for name, v in self.model.state_dict().items() if name not in tied}
+        state = StateDict.of(self.model)
         return {
             "samples": self.samples[0],
             "dtype": str(self.dtype).removeprefix("torch."),
             "names": self.layout.names,
             "shapes": self.layout.shapes,
-            "tied": tied,
-            "frozen": digest(frozen),
+            "tied": state.tied,
+            "frozen": digest(state.frozen),
         }
 
 
@@ -151,16 +151,6 @@ class ModuleOracle(Oracle):
         positions = None if batch is None else [at for at in batch[0].tolist() if at >= 0]
         seed = None if keys is None else int(keys[0])
         return self.problem.gradient(y[0], positions, seed).unsqueeze(0)
-
-
-def trainable(model: nn.Module) -> dict[str, str]:
-    """Every trainable name of a state dict -> the first name of that parameter."""
-    first: dict[nn.Parameter, str] = {}
-    found = {}
-    for name, weight in model.named_parameters(remove_duplicate=False):
-        if weight.requires_grad:
-            found[name] = first.setdefault(weight, name)
-    return found
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
 from undrift.flower.module import digest
 from undrift.flower.session import NoFederation
-from undrift.models.layout import Layout, unflatten
+from undrift.models.layout import Layout
+from undrift.models.state_dict import StateDict
 
 
-class Model(NamedTuple):
+class Model(StateDict):
     """The user's module as a server knows it."""
-
-    layout: Layout
-    tied: Mapping[str, str]
-    """Every trainable name of the state dict -> the name of its values in the layout."""
-    dtype: torch.dtype
-    initial: Mapping[str, Tensor]
-    """The state dict that a run begins with."""
 
     @classmethod
     def agreed(cls, said: Sequence[Mapping[str, Any]], arrays: ArrayRecord) -> Model:
@@ -49,7 +42,7 @@ class Model(NamedTuple):
                     f"what is not trained (frozen parameters and buffers) is not the same at "
                     f"client {client} as in initial_arrays: load the same weights on every node"
                 )
-        return cls(layout, first["tied"], dtype, initial)
+        return cls(layout, first["tied"], initial)
 
     def vector(self) -> Tensor:
         """Where a run begins."""
@@ -57,12 +50,4 @@ class Model(NamedTuple):
 
     def record(self, x: Tensor) -> ArrayRecord:
         """A point as the arrays of a state dict."""
-        found = unflatten(x.detach().cpu(), self.layout)
-        return ArrayRecord(
-            {
-                name: Array(np.ascontiguousarray(found[self.tied[name]].numpy()))
-                if name in self.tied
-                else Array(v.numpy())
-                for name, v in self.initial.items()
-            }
-        )
+        return ArrayRecord({name: Array(v.numpy()) for name, v in self.at(x).items()})

@@ -25,6 +25,7 @@ from undrift.engines.format import dump, parse
 from undrift.engines.generations import Tag
 from undrift.engines.node import Node, OneOf
 from undrift.flower.job import Job, Wrong
+from undrift.flower.network import FROZEN, Described, known
 from undrift.flower.orders import answered, read
 from undrift.flower.pipe import Closed, Parcel, Pipe, listen
 from undrift.flower.place import TROUBLE, Place
@@ -83,16 +84,21 @@ class Worker:
         about |= {"remembers": problem.remembers, "differentiates": problem.differentiates}
         about |= {"metric_samples": problem.metric_samples}
         about |= {"classes": [*problem.class_names]}
+        if (state := known(problem)) is not None:
+            about["network"] = Described.of(state).table()
         if asked.table.get("constants"):
             about |= {"L": problem.cheap_constants.L, "mu": problem.cheap_constants.mu}
         return Parcel(about)
 
     def start(self, asked: Parcel) -> Parcel:
-        """The first point."""
+        """The first point and, if it is asked for, what of the network is frozen."""
         job = Job.read(asked.table)
         spec = self._read(job)
-        x = self._problem(spec, spec.entries[0], job).start()
-        return Parcel({}, dump({"x": x.cpu()}))
+        problem = self._problem(spec, spec.entries[0], job)
+        found = {"x": problem.start().cpu()}
+        if asked.table.get("frozen") and (state := known(problem)) is not None:
+            found |= {FROZEN + name: v for name, v in state.frozen.items()}
+        return Parcel({}, dump(found))
 
     def work(self, asked: Parcel) -> Parcel:
         """One phase."""

@@ -14,7 +14,9 @@ from undrift.core.faults import Rejection
 from undrift.core.method import Method
 from undrift.core.params import unknown
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Unsupported
+from undrift.data.files import brief
 from undrift.engines import Engine, Ledger
+from undrift.engines.options import FederatedOptions
 from undrift.runs import models
 from undrift.runs.clients import PerClient, at_model
 from undrift.runs.differences import Differences, against, aligned
@@ -299,10 +301,37 @@ class Recorded:
                 f"{' or '.join(['spec.toml', *spec.sources])} in {self.folder.path} is not what "
                 "this run was trained with: put that back, or load the tensors in models yourself"
             )
-        problem = spec.problem_at(spec.seeds[0] if seed is None else seed).build()
-        net = models.module(problem, problem.start())
-        net.load_state_dict(tensors)
+        try:
+            problem = spec.problem_at(spec.seeds[0] if seed is None else seed).build()
+            net = models.module(problem, problem.start())
+            net.load_state_dict(tensors)
+        except (OSError, RuntimeError, TypeError, ValueError) as error:
+            if not isinstance(spec.engine_options, FederatedOptions):
+                raise
+            raise self._elsewhere(label, tensors, error) from error
         return net
+
+    def _elsewhere(
+        self, label: str, tensors: Mapping[str, torch.Tensor], error: Exception
+    ) -> Unsupported:
+        """Why a network that nodes have trained cannot be built here, and what to do."""
+        path = self.folder.path
+        remedy = (
+            "build it in your program and load the weights: undrift export "
+            f"{path} {label} -o model.safetensors, and "
+            "net.load_state_dict(safetensors.torch.load_file('model.safetensors'))"
+        )
+        if tensors.keys() == {"x"}:
+            remedy = (
+                "its model is one vector x. That is no network, or one whose nodes had an undrift "
+                "that did not say how its tensors are called: "
+                "torch.nn.utils.vector_to_parameters(x, parameters) gives the trainable parameters "
+                "of your own module these weights"
+            )
+        return Unsupported(
+            f"{path} was trained by a federation whose nodes keep the data, and its network "
+            f"cannot be built from what is here ({brief(error)}): {remedy}"
+        )
 
     def __repr__(self) -> str:
         ends = ", ".join(f"{o.label} (seed {o.seed}): {in_words(o.status)}" for o in self.outcomes)

@@ -1,0 +1,264 @@
+"""Networks that only the nodes of a federation can build, and what becomes of their models."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
+
+from safetensors.torch import load_file
+from torch.nn import functional as F
+
+import undrift as ud
+from tests.flower import nets
+from tests.flower.in_process import SPEC, Session, draw, run
+from undrift.cli import main as undrift
+from undrift.core.problem import Unsupported
+from undrift.data.images import load_images
+from undrift.engines.format import dump, parse
+from undrift.flower.federation import RECORD, FlowerFederation
+from undrift.flower.local import SuperLink
+from undrift.flower.network import known
+from undrift.flower.pipe import Parcel
+from undrift.flower.place import Place
+from undrift.flower.processes import Process
+from undrift.flower.session import NoFederation
+from undrift.flower.worker import Worker
+from undrift.models import build
+from undrift.runs.experiment import make
+from undrift.runs.folder import Folder
+from undrift.runs.keep import carry_out
+from undrift.spec.overrides import Flag
+from undrift.spec.reader import load
+
+FILE = '[network]\nfile = "nets.py"\nname = "Net"'
+MLP = 'model = "mlp"\nhidden = 4'
+
+
+@pytest.fixture
+def clinics(tmp_path):
+    """Three folders with images, beside a file with a network."""
+    rng = np.random.default_rng(0)
+    for k, (train, test) in enumerate([(40, 4), (10, 60), (16, 22)]):
+        draw(tmp_path / f"data{k}" / "pets", {"train": train, "test": test}, rng)
+    (tmp_path / "nets.py").write_bytes(Path(nets.__file__).read_bytes())
+    return tmp_path
+
+
+def spec(folder, more="", end=FILE, rounds=2):
+    text = SPEC.format(
+        method="Scaffold", top="batch = 4", problem="images", more=f'data = "pets"\n{more}'
+    )
+    text = text.replace("rounds = 4", f"rounds = {rounds}").replace("0.002", "0.2")
+    (folder / "spec.toml").write_text(f"{text}\n{end}\n")
+    return load(folder / "spec.toml", [Flag("engine.name=flower", "the test")])
+
+
+def nodes(folder):
+    places = [
+        Place(f"h{k}", folder / f"s{k}", folder / f"data{k}", methods=folder) for k in range(3)
+    ]
+    return Session(*map(Worker, places))
+
+
+def kept(session, chosen, folder):
+    """The folder of a run, and what the server has told of it."""
+    told = []
+    federation = FlowerFederation(session, chosen, told.append, folder)
+    folder.mkdir(exist_ok=True)
+    carry_out(make(chosen, federation.build), Folder(folder), emit=federation.hear)
+    return ud.load(folder), " ".join(told)
+
+
+def assert_measured(net, row, folder):
+    """A network has the loss and the accuracy of a row, on the test images of all clinics."""
+    sets = [load_images("pets", folder / f"data{k}") for k in range(3)]
+    x = torch.cat([one.test_images for one in sets]).float() / 255
+    y = torch.cat([one.test_labels for one in sets])
+    with torch.no_grad():
+        outputs = net(x)
+    assert F.cross_entropy(outputs, y).item() == pytest.approx(row["loss"], rel=1e-5)
+    assert (outputs.argmax(1) == y).double().mean().item() == pytest.approx(row["accuracy"])
+
+
+def in_hello(change):
+    """Changes what node h1 says of its network."""
+
+    def spoil(asked, reply):
+        if asked.table["do"] != "hello" or reply.table["name"] != "h1":
+            return [reply]
+        table = json.loads(json.dumps(reply.table))
+        change(table["network"])
+        return [Parcel(table)]
+
+    return spoil
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_the_model_is_exported_as_the_state_dict_of_the_network(clinics):
+    found, _ = kept(nodes(clinics), spec(clinics, rounds=30), clinics / "run")
+    out = clinics / "model.safetensors"
+    assert undrift(["export", str(clinics / "run"), "Scaffold", "-o", str(out)]) == 0
+    tensors, net = load_file(out), nets.Net(2)
+    assert not torch.equal(tensors["fixed.weight"], net.fixed.weight)
+    net.load_state_dict(tensors)
+    assert_measured(net, found.records[-1], clinics)
+    assert found.records[-1]["accuracy"] > 0.8
+    (state,) = found.models.values()
+    assert all(torch.equal(tensors[name], v) for name, v in state["last"].items())
+
+
+def problem_of(net):
+    rng = torch.Generator().manual_seed(0)
+    data = torch.rand(8, 1, 8, 8, generator=rng), torch.arange(8) % 2
+    return ud.Neural(net, data, [range(8)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_vector_becomes_the_state_dict_that_the_problem_makes_of_it(dtype):
+    problem = problem_of(nets.Net(2)).to(dtype, torch.device("cpu"))
+    state, x = known(problem), torch.randn(problem.dim, dtype=dtype)
+    found, wanted = state.at(x), problem.tensors(x)
+    assert [*found] == [*wanted] and {*state.frozen} == {"centre", "fixed.weight"}
+    assert all(found[name].dtype == v.dtype for name, v in wanted.items())
+    assert all(torch.equal(found[name], v) for name, v in wanted.items())
+
+
+def test_a_network_whose_state_dict_is_not_its_weights_is_not_described():
+    class Scaled(nets.Net):
+        def state_dict(self, *given, **named):
+            return {name: 2 * v for name, v in super().state_dict(*given, **named).items()}
+
+    assert known(problem_of(Scaled(2))) is None
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_a_module_that_cannot_be_built_here_says_what_to_do(clinics, monkeypatch):
+    monkeypatch.delenv("UNDRIFT_DATA", raising=False)
+    found, _ = kept(nodes(clinics), spec(clinics, MLP, ""), clinics / "run")
+    with pytest.raises(Unsupported) as error:
+        found.module("Scaffold")
+    for word in ("pets", f"undrift export {clinics / 'run'} Scaffold", "load_state_dict"):
+        assert word in str(error.value)
+
+
+@pytest.mark.usefixtures("no_waiting")
+@pytest.mark.parametrize("old", [{"h0", "h1", "h2"}, {"h2"}], ids=["all", "one"])
+def test_nodes_that_do_not_say_how_tensors_are_called_still_work(clinics, old):
+    session = nodes(clinics)
+    plain, _ = kept(nodes(clinics), spec(clinics), clinics / "plain")
+
+    def spoil(asked, reply):
+        if asked.table["do"] == "start":
+            assert parse(reply.content, 2**16).keys() == {"x"}
+        if reply.table.get("name") in old:
+            return [Parcel({k: v for k, v in reply.table.items() if k != "network"})]
+        return [reply]
+
+    session.spoil = spoil
+    found, told = kept(session, spec(clinics), clinics / "run")
+    ((key, state),) = found.models.items()
+    assert state["last"].keys() == {"x"}
+    last = plain.models[key]["last"]
+    trained = ["first", "body", "last"]
+    weights = [last[f"{n}.{kind}"].reshape(-1) for n in trained for kind in ("weight", "bias")]
+    assert torch.equal(state["last"]["x"], torch.cat(weights))
+    assert ("h2" in told and "Update undrift" in told) == (old == {"h2"})
+    with pytest.raises(Unsupported, match="vector_to_parameters"):
+        found.module("Scaffold", trust=True)
+
+
+OTHER = {
+    "another name": (lambda about: about["names"].__setitem__(0, "zero"), "'zero'"),
+    "another shape": (lambda about: about["shapes"][0].reverse(), r"\[64, 6\]"),
+    "another type": (lambda about: about["dtypes"].update(centre="F16"), "types"),
+    "not tied": (lambda about: about["tied"].update({"again.bias": "last.bias"}), "tied"),
+    "other values": (lambda about: about.update(frozen="0" * 64), "not trained"),
+}
+
+
+@pytest.mark.usefixtures("no_waiting")
+@pytest.mark.parametrize("case", OTHER)
+def test_nodes_with_another_network_are_refused(clinics, case):
+    session = nodes(clinics)
+    change, word = OTHER[case]
+
+    def other(about):
+        change(about)
+        if case == "another name":
+            about["tied"].update({"first.weight": "zero"})
+
+    session.spoil = in_hello(other)
+    with pytest.raises(NoFederation, match=rf"from client 0 \(node h0\).*node h1\): .*{word}"):
+        run(session, spec(clinics))
+
+
+WRONG = {
+    "nothing": lambda about: about.clear(),
+    "no list": lambda about: about.update(names=3),
+    "a shape of other size": lambda about: about["shapes"][0].append(2),
+    "a shape below zero": lambda about: about["shapes"].__setitem__(0, [-6, -64]),
+    "a shape too many": lambda about: about["shapes"].append([0]),
+    "a name twice": lambda about: about["names"].__setitem__(1, about["names"][0]),
+    "an unknown type": lambda about: about["dtypes"].update(centre="pickle"),
+    "tied to nothing": lambda about: about["tied"].update({"again.bias": "nowhere"}),
+    "tied from nothing": lambda about: about["tied"].update({"nowhere": "last.bias"}),
+    "no digest": lambda about: about.update(frozen=None),
+}
+
+
+@pytest.mark.usefixtures("no_waiting")
+@pytest.mark.parametrize("case", WRONG)
+def test_what_no_network_is_like_is_refused(clinics, case):
+    session = nodes(clinics)
+    session.spoil = in_hello(WRONG[case])
+    with pytest.raises(NoFederation, match=r"client 1 \(node h1\) describes"):
+        run(session, spec(clinics))
+
+
+@pytest.mark.usefixtures("no_waiting")
+def test_frozen_tensors_that_were_not_described_are_asked_for_again(clinics):
+    session = nodes(clinics)
+    left = [{"frozen.centre": torch.zeros(64)}, {"frozen.more": torch.zeros(64)}]
+
+    def spoil(asked, reply):
+        if asked.table["do"] == "start" and left:
+            return [Parcel({}, dump(parse(reply.content, 2**16) | left.pop()))]
+        return [reply]
+
+    session.spoil = spoil
+    (clinics / "run").mkdir()
+    assert run(session, spec(clinics), clinics / "run").outcome.status == "done" and not left
+    lines = (clinics / "run" / RECORD).read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["what"] for line in lines].count("refused") == 2
+
+
+@pytest.mark.slow
+def test_a_real_federation_exports_what_it_has_measured(clinics, capsys):
+    """Over Flower's own parts, with a node in its own processes for every client."""
+    link, processes = SuperLink(clinics / "link"), []
+    spec(clinics, MLP, "")
+    try:
+        for k in range(3):
+            words = ["--data", str(clinics / f"data{k}"), "--states", str(clinics / f"s{k}")]
+            words = ["join", "--superlink", link.address.place, *words]
+            log = clinics / f"node{k}.log"
+            processes.append(Process([sys.executable, "-m", "undrift", *words], log, {}))
+        asked = ["federate", str(clinics / "spec.toml"), "--superlink", link.address.place]
+        assert undrift([*asked, "--out", str(clinics / "runs")]) == 0
+    finally:
+        for process in processes:
+            process.hang_up()
+        for process in processes:
+            process.end()
+        link.end()
+    folder, out = clinics / "runs" / "mine", clinics / "model.safetensors"
+    assert undrift(["export", str(folder), "Scaffold", "-o", str(out)]) == 0
+    net = build("mlp", 1, 8, 2, hidden=(4, 4), seed=7)
+    net.load_state_dict(load_file(out))
+    assert_measured(net, ud.load(folder).records[-1], clinics)
+    capsys.readouterr()
