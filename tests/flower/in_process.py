@@ -46,11 +46,12 @@ class Session:
 
     def __init__(self, *workers):
         self.workers = {str(k): worker for k, worker in enumerate(workers)}
-        self.numbers, self.waiting = itertools.count(), {}
+        self.numbers, self.waiting, self.looks = itertools.count(), {}, itertools.count()
         self.spoil = lambda asked, reply: [reply]
         self.asked, self.renewed = [], 0
 
     def nodes(self):
+        assert next(self.looks) < 2000, "nodes are waited for in vain"
         return [*self.workers]
 
     def push(self, node, kind, table, content, ttl, group):

@@ -381,12 +381,26 @@ def test_labels_that_are_written_otherwise_are_refused(tmp_path, hospitals):
 
 def test_a_node_without_the_data_says_so(tmp_path, hospitals):
     (tmp_path / "data2" / "wards").unlink()
-    told, session = [], own(tmp_path)
-    federation = FlowerFederation(session, spec(**OWN), told.append)
+    with pytest.raises(NoFederation, match=r"h2 cannot take part.*wards.*start again") as error:
+        run(own(tmp_path), spec(**OWN))
+    assert str(tmp_path) not in str(error.value)
+
+
+def test_a_node_that_will_never_do_is_not_waited_with(tmp_path, hospitals):
+    """The first of three joins, another is refused for good, the third is not there yet."""
+    (tmp_path / "data2" / "wards").write_text("1 1:nan\n-1 1:2\n")
+    with pytest.raises(NoFederation, match=r"h2 cannot take part"):
+        run(own(tmp_path, (0, 2)), spec(**OWN))
+
+
+def test_a_node_that_is_of_no_use_later_is_told_of(tmp_path, hospitals):
+    federation = FlowerFederation(session := own(tmp_path), spec(**OWN), (told := []).append)
+    federation.gather()
+    (tmp_path / "data2" / "wards").unlink()
+    session.workers["late"] = Worker(Place("h2", tmp_path / "s2", tmp_path / "data2"))
     for _ in range(3):
         federation._meet()
-    (text,) = [text for text in told if "cannot take part" in text]
-    assert "h2" in text and "wards" in text and str(tmp_path) not in text
+    assert any("h2 cannot take part" in text for text in told)
 
 
 def test_what_a_worker_cannot_do_is_told_to_its_owner(tmp_path, hospitals, capsys):
@@ -394,14 +408,11 @@ def test_what_a_worker_cannot_do_is_told_to_its_owner(tmp_path, hospitals, capsy
     bad = tmp_path / "data2" / "wards"
     bad.write_text("1 1:nan\n-1 1:2\n")
     told, node = [], Joined.__new__(Joined)
-    federation = FlowerFederation(own(tmp_path), spec(**OWN), told.append)
-    for _ in range(3):
-        federation._meet()
-    (text,) = [text for text in told if "h2" in text]
-    assert str(tmp_path) not in text
+    with pytest.raises(NoFederation, match="h2") as error:
+        run(own(tmp_path), spec(**OWN))
+    assert str(tmp_path) not in str(error.value)
     node._worker_log, node._heard, node.tell = tmp_path / "worker.log", 0, told.append
     node._worker_log.write_text(f"something else\n{capsys.readouterr().out}half a")
-    told.clear()
     for _ in range(2):
         node._hear_worker()
     (text,) = told

@@ -13,6 +13,7 @@ from undrift.flower.join import Joined, free_port
 from undrift.flower.keys import make_keys
 from undrift.flower.local import SuperLink
 from undrift.flower.place import Place
+from undrift.flower.processes import Process
 from undrift.flower.session import Address, NoFederation, Session
 
 pytestmark = pytest.mark.slow
@@ -80,6 +81,32 @@ def test_no_run_without_the_certificate(guarded):
     address = Address(link.address.place, strangers / "ca.crt")
     with Session(address, print) as session, pytest.raises(NoFederation, match="takes no run"):
         session.open()
+
+
+def test_a_federation_ends_with_a_node_that_will_never_do(tmp_path):
+    """One of two clients joins, without the data: nobody waits for the other."""
+    problem = '[problem]\nname = "logistic"\ndata = "wards"\nclients = 2\n'
+    method = '[[method]]\nname = "FedAvg"\nlr = 0.1\n'
+    (tmp_path / "spec.toml").write_text(f'name = "mine"\nrounds = 2\n{problem}\n{method}')
+    (tmp_path / "data").mkdir()
+    link, words = SuperLink(tmp_path / "link"), [sys.executable, "-m", "undrift"]
+    place = ["--superlink", link.address.place]
+    own = ["--data", str(tmp_path / "data"), "--states", str(tmp_path / "s")]
+    node = Process([*words, "join", *place, *own], tmp_path / "node.log", {})
+    try:
+        done = subprocess.run(
+            [*words, "federate", str(tmp_path / "spec.toml"), *place],
+            capture_output=True, encoding="utf-8", timeout=180, cwd=tmp_path,
+        )  # fmt: skip
+    finally:
+        node.hang_up()
+        node.end()
+        link.end()
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    name = (tmp_path / "s" / "name").read_text()
+    for word in (f"node {name} cannot take part", "wards", "start again"):
+        assert word in last
 
 
 def test_the_command_says_it_in_one_line(guarded, tmp_path):

@@ -116,6 +116,7 @@ class Correspondence:
         self._replied: set[str] = set()
         self._late: dict[str, Sent] = {}
         """Messages whose answers no longer count."""
+        self._gathered = False
         self._looked, self._life = 0.0, max(LIFE, options.deadline)
 
     def greeting(self) -> Letter:
@@ -127,7 +128,11 @@ class Correspondence:
         raise NotImplementedError
 
     def cannot_join(self, node: str, why: str) -> None:
-        """A node is of no use; others may still come."""
+        """A node will never do: the end, unless everybody has joined before."""
+        if not self._gathered:
+            raise NoFederation(
+                f"node {node} cannot take part: {why}; mend that on the node, and start again"
+            )
         self.tell(f"Node {node} cannot take part: {why}")
 
     def who(self, client: int) -> str:
@@ -146,6 +151,7 @@ class Correspondence:
                 told, news = len(found), time.monotonic() + NEWS
                 self.tell(f"{told} of {wanted} clients have joined.")
             time.sleep(LOOK)
+        self._gathered = True
         return [found[client] for client in range(wanted)]
 
     def _meet(self) -> list[Hello]:

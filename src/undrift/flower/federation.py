@@ -117,7 +117,9 @@ class FlowerFederation(Correspondence):
         first = problems[spec.entries[0].objective].digest()
         for client, about in enumerate(said):
             if about["digest"] != first:
-                raise NoFederation(f"client {client} has other data than this machine")
+                raise NoFederation(
+                    f"{self.who(client)} has other data than this machine: give both the same"
+                )
         for objective, whole in problems.items():
             found[objective] = Remote(whole.facts, self, whole.digest(), whole)
         self._samples = tuple(next(iter(problems.values())).samples)

@@ -231,12 +231,6 @@ class Adopted(Correspondence):
     def about_run(self, client: int) -> Mapping[str, Any]:
         return {**self._about, "client": client}
 
-    def cannot_join(self, node: str, why: str) -> None:
-        """Before the first round that is an end; later the others go on."""
-        if not self._first:
-            raise NoFederation(f"node {node} cannot take part: {why}")
-        LOG.warning("node %s cannot take part: %s", node, why)
-
     def _welcome(self, hello: Hello) -> None:
         try:
             super()._welcome(hello)
