@@ -261,7 +261,7 @@ class Correspondence:
             if over and asking.pending:
                 limit = time.monotonic() + self.options.deadline
                 for client, why in asking.reasons().items():
-                    self.tell(f"Waiting for client {client}: {why}")
+                    self.tell(f"Waiting for {self.who(client)}: {why}")
                     self._note("waited for", group=group, client=client, why=why)
             if not replies:
                 time.sleep(LOOK)

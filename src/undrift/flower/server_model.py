@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,13 +19,24 @@ class Model(StateDict):
     """The user's module as a server knows it."""
 
     @classmethod
-    def agreed(cls, said: Sequence[Mapping[str, Any]], arrays: ArrayRecord) -> Model:
-        """What all clients and the server have in common. Raises :class:`NoFederation`."""
+    def agreed(
+        cls,
+        said: Sequence[Mapping[str, Any]],
+        arrays: ArrayRecord,
+        who: Callable[[int], str],
+    ) -> Model:
+        """What all clients and the server have in common; ``who`` names a client.
+
+        Raises :class:`NoFederation`.
+        """
         first, initial = said[0], dict(arrays.to_torch_state_dict())
         for field in ("names", "shapes", "dtype", "tied"):
             other = [k for k, about in enumerate(said) if about[field] != first[field]]
             if other:
-                raise NoFederation(f"client {other[0]} has another model than client 0 ({field})")
+                raise NoFederation(
+                    f"{who(other[0])} has another model than {who(0)} ({field}): put the same "
+                    "network on every node"
+                )
         layout = Layout(tuple(first["names"]), tuple(map(tuple, first["shapes"])))
         dtype = getattr(torch, first["dtype"])
         for name, shape in zip(layout.names, layout.shapes, strict=True):
@@ -40,7 +51,7 @@ class Model(StateDict):
             if about["frozen"] != frozen:
                 raise NoFederation(
                     f"what is not trained (frozen parameters and buffers) is not the same at "
-                    f"client {client} as in initial_arrays: load the same weights on every node"
+                    f"{who(client)} as in initial_arrays: load the same weights on every node"
                 )
         return cls(layout, first["tied"], initial)
 

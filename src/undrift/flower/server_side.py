@@ -139,7 +139,7 @@ class MethodStrategy(FedAvg):
         options = FederatedOptions(deadline=timeout, absent=self.absent)
         federation = Adopted(self._post, self, options)
         said = federation.gather()
-        self._model = Model.agreed(said, initial_arrays)
+        self._model = Model.agreed(said, initial_arrays, federation.who)
         facts = _facts([about["samples"] for about in said], self._model.vector())
         self._engine = self._engine_of(Remote(facts, federation, None), timeout)
         try:
