@@ -36,6 +36,11 @@ def test_files_are_found_and_read(tmp_path, inner, text, packed):
     assert table.labels.tolist() == [1, -1, 1]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path):
+    (tmp_path / "toy").write_bytes(b"\xef\xbb\xbf" + TEXT)
+    assert load("toy", tmp_path).labels.tolist() == [1, -1, 1]
+
+
 def test_folder_from_the_environment(tmp_path, monkeypatch):
     (tmp_path / "toy").write_bytes(TEXT)
     monkeypatch.setenv("UNDRIFT_DATA", str(tmp_path))

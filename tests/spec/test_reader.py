@@ -293,6 +293,14 @@ def test_files_that_cannot_be_read(tmp_path):
     assert load(tmp_path / "first.toml").document() == parse(GOOD).document()
 
 
+def test_a_byte_order_mark_is_no_part_of_a_spec(tmp_path):
+    (tmp_path / "first.toml").write_text(GOOD, encoding="utf-8-sig")
+    assert load(tmp_path / "first.toml").document() == parse(GOOD).document()
+    (tmp_path / "first.toml").write_text(f"strange = 1\n{GOOD}", encoding="utf-8-sig")
+    with pytest.raises(BadSpec, match=r"first.toml:1: .*strange"):
+        load(tmp_path / "first.toml")
+
+
 @pytest.mark.parametrize(
     "file", sorted((Path(__file__).parents[2] / "examples").glob("*.toml")), ids=lambda f: f.name
 )

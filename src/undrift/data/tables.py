@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -149,6 +150,7 @@ class _Lines:
         for row, line in enumerate(iter(lambda: self.file.readline(_ROW), b"")):
             size += len(line)
             self.read_so_far = row + 1
+            line = line if row else line.removeprefix(BOM_UTF8)  # as editors on Windows begin files
             if size >> 20 > looked:
                 looked = size >> 20
                 swelling(self.path, size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
+from codecs import BOM_UTF8
 from pathlib import Path
 
 from undrift.spec.errors import BadSpec, Complaint, Place
@@ -24,7 +25,7 @@ def read(source: str | Path) -> str:
             content = opened.read(LARGEST_SPEC + 1)
         if len(content) > LARGEST_SPEC:
             raise _bad(f"not a spec: it has more than {LARGEST_SPEC >> 10} KiB", str(source))
-        return content.decode()
+        return content.removeprefix(BOM_UTF8).decode()  # as editors on Windows begin files
     except FileNotFoundError:
         others = [other.name for other in file.parent.glob("*.toml")]
         near = difflib.get_close_matches(file.name, others, n=1, cutoff=0.5)
