@@ -131,7 +131,7 @@ class Run:
         of_clients = (name for name in self.history if name.startswith((OF_CLIENTS, OF_OWN_MODELS)))
         hidden = {*SPENT, *of_clients}
         if 0 < len(problem.class_names) <= 5:
-            hidden.add("top5")  # always 1
+            hidden |= {"top5", "train_top5"}  # always 1
         return f"Run({self.method} on {where}: {self.status}; {self.history.ending(hidden)})"
 
 
