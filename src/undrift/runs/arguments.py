@@ -30,7 +30,7 @@ from undrift.core.stopping import Goal, early_stopping, goal
 from undrift.engines.arguments import Setting, first_point, refusals
 from undrift.problems import named as catalog
 from undrift.runs.prepare import Setup
-from undrift.spec.schema import Settings, Table, Values, absent
+from undrift.spec.schema import Settings, Table, Values, absent, readable
 
 Methods = Method | Sequence[Method] | Mapping[str, Method]
 
@@ -38,7 +38,15 @@ Methods = Method | Sequence[Method] | Mapping[str, Method]
 def labelled(methods: Methods) -> dict[str, Method]:
     """Label -> method; a method without a label has that of its class."""
     if isinstance(methods, Mapping):
-        found = {str(label): method for label, method in methods.items()}
+        labels = [str(label) for label in methods]
+        for label in labels:
+            if not readable(label):
+                text = not_allowed("label", label, "printable characters, not only spaces")
+                raise BadParameters("run", {"method": text})
+            if labels.count(label) > 1:
+                text = f"two methods are called {label!r}: give one another label"
+                raise BadParameters("run", {"method": text})
+        found = dict(zip(labels, methods.values(), strict=True))
     elif isinstance(methods, (list, tuple)):
         found = {type(method).__name__: method for method in methods}
         if len(found) < len(methods):

@@ -37,8 +37,13 @@ def _folder_name(text: str) -> bool:
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", text)) and not reserved(text)
 
 
+def readable(label: str) -> bool:
+    """Whether a label can be read in a table and printed on a terminal."""
+    return label.isprintable() and bool(label.strip())
+
+
 def _label(text: str) -> bool:
-    return text.isprintable() and bool(re.fullmatch(r"[^<>&]{1,40}", text))
+    return readable(text) and bool(re.fullmatch(r"[^<>&]{1,40}", text))
 
 
 def _different(values: Sequence[object]) -> bool:
@@ -52,7 +57,7 @@ _FOLDER = (
 _PARTS = "a list of one or more different ones of 'draws', 'start' and 'split'"
 _DEVICE = re.compile(r"mps|(cpu|cuda)(:\d+)?")
 FolderName = Annotated[str, Rule(_FOLDER, _folder_name)]
-Label = Annotated[str, Rule("1 to 40 printable characters, none of < > &", _label)]
+Label = Annotated[str, Rule("1 to 40 printable characters, not only spaces, none of < > &", _label)]
 EngineName = Annotated[
     str, Rule(" or ".join(map(repr, engines.registry)), engines.registry.__contains__)
 ]
