@@ -7,7 +7,7 @@ from tests.runs.older import unseal
 
 from undrift.engines.engine import Engine
 from undrift.reproduce import perform as performing
-from undrift.reproduce.cache import Cache, Kept, Want
+from undrift.reproduce.cache import Cache, Kept, Want, packed
 from undrift.reproduce.items import item
 from undrift.reproduce.perform import Options, perform, plan, wants
 from undrift.reproduce.results import collect
@@ -189,8 +189,8 @@ def test_packs_travel(papers, tmp_path, rounds):
     go(here, wanted())
     go(there, wanted(Options(rounds=20)))
     pack = tmp_path / "runs.zip"
-    assert here.pack(pack, wanted()[:1]) == here.pack(pack, []) + 1 == 1
-    assert here.pack(pack) == here.pack(pack, wanted()) == 2
+    assert here.pack(pack, wanted()[:1]) == (1, 0)
+    assert here.pack(pack) == here.pack(pack, wanted()) == (2, 0)
     rounds.clear()
     assert there.unpack(pack) == 2 and there.unpack(pack) == 0
     assert go(there, wanted()) == [] and not rounds
@@ -204,6 +204,24 @@ def test_packs_travel(papers, tmp_path, rounds):
     pack.write_bytes(pack.read_bytes()[:100])
     with pytest.raises(BadFolder, match="not a pack of runs"):
         there.unpack(pack)
+
+
+def test_a_pack_loses_no_runs(papers, tmp_path):
+    here, there = Cache(tmp_path / "here"), Cache(tmp_path / "there")
+    go(here, wanted())
+    go(there, wanted(Options(rounds=20))[:1])
+    pack = tmp_path / "runs.zip"
+    here.pack(pack)
+    before = packed(pack)
+    assert there.pack(pack) == (0, 2) and packed(pack) == before
+    there.unpack(pack)
+    pack.unlink()
+    there.pack(pack, wanted()[1:])
+    assert here.pack(pack, wanted()[:1]) == (1, 1) and packed(pack) == before
+    pack.write_text("notes of mine")
+    with pytest.raises(BadFolder, match="not a pack of runs"):
+        here.pack(pack)
+    assert pack.read_text() == "notes of mine"
 
 
 def test_packs_carry_whose_work_was_left_out(papers, tmp_path):

@@ -231,6 +231,18 @@ def test_packing_needs_no_items(papers, tmp_path, capsys):
     assert main(["reproduce", "--out", str(b), "--unpack", str(pack)]) == 0
     assert main(["reproduce", "toy", "--out", str(b)]) == 0
     assert "3 kept, 0 to do" in capsys.readouterr().err
+    assert main(["reproduce", "toy/figure-1/other", "--out", str(b), "--pack", str(pack)]) == 0
+    assert f"1 run packed into {pack}, which keeps 2 more" in capsys.readouterr().err
+
+
+def test_another_file_in_the_place_of_a_pack_is_refused_before_anything_runs(
+    papers, tmp_path, capsys
+):
+    (tmp_path / "spec.toml").write_text("name = 'mine'")
+    with pytest.raises(SystemExit):
+        main(["reproduce", "toy", "--out", str(tmp_path), "--pack", str(tmp_path / "spec.toml")])
+    assert "is not a pack of runs" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.slow

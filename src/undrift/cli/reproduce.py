@@ -61,13 +61,13 @@ def add(parser: Parser) -> None:
     parser.folder("--out", default="reproductions", help="where runs are kept")
     parser.flag("--kept", help="run nothing: write pages from the runs that are kept")
     parser.file("--pages", metavar="FOLDER", help="where pages go (default: pages in --out)")
-    parser.file("--pack", help="also write the kept runs of the items (or all) to one file")
+    parser.file("--pack", help="also add the kept runs of the items (or all) to a file of runs")
     parser.file("--unpack", help="first take in the runs of such a file")
     parser.json()
 
 
 def main(args: Namespace) -> int:
-    from undrift.reproduce.cache import Cache
+    from undrift.reproduce.cache import Cache, packed
     from undrift.reproduce.perform import Options
 
     options = Options(
@@ -97,11 +97,15 @@ def main(args: Namespace) -> int:
             if not args.unpack.is_file():
                 refuse([f"--unpack {args.unpack}: there is no such file"])
             say(f"{count(cache.unpack(args.unpack), 'run')} taken in from {args.unpack}")
+        if args.pack and args.pack.exists():
+            packed(args.pack)  # refuses another kind of file before anything is run
         code = run(chosen, cache, options, args) if chosen else OK
         if args.pack and args.worker is None:
             asks = needs(chosen, options)
             own = [want for _, _, wanted in asks for want in wanted] if chosen else None
-            say(f"{count(cache.pack(args.pack, own), 'run')} packed into {args.pack}")
+            here, besides = cache.pack(args.pack, own)
+            stay = f", which keeps {besides} more" if besides else ""
+            say(f"{count(here, 'run')} packed into {args.pack}{stay}")
         return code
     except ValueError as error:
         refuse([error])

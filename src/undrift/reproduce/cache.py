@@ -8,6 +8,7 @@ import io
 import json
 import time
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -17,7 +18,7 @@ from undrift.core.cohort import Sampling
 from undrift.core.params import fields
 from undrift.core.problem import Samples
 from undrift.runs.folder import COMPLETE, METRIC_SAMPLES, BadFolder, Folder, Outcome, Row
-from undrift.runs.journal import NEEDED
+from undrift.runs.journal import METRICS, NEEDED
 from undrift.spec.schema import Entry, Settings, Spec
 
 EDITION = 1
@@ -120,45 +121,75 @@ class Cache:
             kept = first if first and not first.seeded else None
         return kept is not None and kept.over(want.rounds)
 
-    def pack(self, file: Path, wanted: Iterable[Want] | None = None) -> int:
-        """Write all runs, or those that serve, to one file without checkpoints; their number."""
-        content, count = io.BytesIO(), 0
+    def pack(self, file: Path, wanted: Iterable[Want] | None = None) -> tuple[int, int]:
+        """Write all runs, or those that serve, to one file without checkpoints.
+
+        What an earlier pack of that name has besides, or has more of, stays in it. Gives the number
+        of runs from here, and of those that stay.
+        """
+        there = packed(file) if file.exists() else {}
         if wanted is None:
             folders = set(self.root.iterdir()) if self.root.is_dir() else set()
         else:
             folders = {kept.folder.path for want in wanted if (kept := self.found(want))}
-        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for folder in sorted(folders):
+        here: dict[str, dict[str, bytes]] = {}
+        for folder in folders:
+            if not (folder / METRICS).is_file():
+                continue
+            if len(Folder(folder).record().rows) >= _rows(there.get(folder.name, {})):
                 names = [name for name in PACKED if (folder / name).is_file()]
-                if "metrics.jsonl" in names:
-                    count += 1
-                    for name in names:
-                        archive.writestr(f"{folder.name}/{name}", (folder / name).read_bytes())
+                here[folder.name] = {name: (folder / name).read_bytes() for name in names}
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+            for key, files in sorted({**there, **here}.items()):
+                for name, whole in files.items():
+                    archive.writestr(f"{key}/{name}", whole)
         with writing(file) as out:
             out.write(content.getvalue())
-        return count
+        return len(here), len(there.keys() - here.keys())
 
     def unpack(self, file: Path) -> int:
         """Take over the runs of a pack that are longer than those here; their number."""
         taken = 0
-        try:
-            with zipfile.ZipFile(file) as archive:
-                for key, names in sorted(_members(archive).items()):
-                    rows = archive.read(f"{key}/metrics.jsonl").count(b"\n")
-                    here = self.folder(key)
-                    with suppress(BadFolder):  # one that is damaged is replaced
-                        if len(here.record().rows) >= rows:
-                            continue
-                    taken += 1
-                    for name in PACKED:
-                        here.file(name).unlink(missing_ok=True)
-                    for name in names:
-                        here.write(name, archive.read(f"{key}/{name}"))
-        except (zipfile.BadZipFile, KeyError) as error:
-            raise BadFolder(
-                f"{file} is not a pack of runs: {error}; make one with undrift reproduce --pack"
-            ) from None
+        for key, files in sorted(packed(file).items()):
+            here = self.folder(key)
+            with suppress(BadFolder):  # one that is damaged is replaced
+                if len(here.record().rows) >= _rows(files):
+                    continue
+            taken += 1
+            for name in PACKED:
+                here.file(name).unlink(missing_ok=True)
+            for name, content in files.items():
+                here.write(name, content)
         return taken
+
+
+def packed(file: Path) -> dict[str, dict[str, bytes]]:
+    """The runs of a pack, each with the content of its files; anything else is refused."""
+    found: dict[str, dict[str, bytes]] = {}
+    try:
+        with zipfile.ZipFile(file) as archive:
+            for name in archive.namelist():
+                key, *rest = PurePosixPath(name).parts
+                run = len(key) == 20 and key.isalnum()
+                if not (run and len(rest) == 1 and rest[0] in PACKED):
+                    raise _no_pack(file, f"it holds {name!r}")
+                found.setdefault(key, {})[rest[0]] = archive.read(name)
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise _no_pack(file, error) from None
+    for key, files in found.items():
+        if METRICS not in files:
+            raise _no_pack(file, f"it has no rows of {key}")
+    return found
+
+
+def _no_pack(file: Path, reason: object) -> BadFolder:
+    remedy = "give one that undrift reproduce --pack has written, or to --pack another name"
+    return BadFolder(f"{file} is not a pack of runs: {reason}; {remedy}")
+
+
+def _rows(files: Mapping[str, bytes]) -> int:
+    return files.get(METRICS, b"").count(b"\n")
 
 
 class Kept:
@@ -198,7 +229,7 @@ def begin(folder: Folder, want: Want, note: str, samples: Samples | None) -> Non
 
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.lock()
-    if folder.file("metrics.jsonl").is_file():
+    if folder.file(METRICS).is_file():
         folder.resume()
         folder.file(COMPLETE).unlink(missing_ok=True)  # it holds for the rows so far
         folder.write("spec.toml", want.alone.toml())
@@ -230,14 +261,3 @@ def _plain(value: object) -> dict[str, object]:
     if isinstance(value, Sampling):
         return without_defaults(value)
     return {"name": type(value).__name__, **without_defaults(value)}
-
-
-def _members(archive: zipfile.ZipFile) -> Mapping[str, list[str]]:
-    """Run -> its files; anything else in the archive is refused."""
-    found: dict[str, list[str]] = {}
-    for name in archive.namelist():
-        key, *rest = PurePosixPath(name).parts
-        if len(rest) != 1 or rest[0] not in PACKED or not (len(key) == 20 and key.isalnum()):
-            raise BadFolder(f"{archive.filename} is not a pack of runs: it holds {name!r}")
-        found.setdefault(key, []).append(rest[0])
-    return found
