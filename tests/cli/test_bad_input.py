@@ -311,6 +311,18 @@ def test_a_file_of_runs_that_is_not_there_is_bad_input(answer):
     assert code == 2 and "nosuch.zip" in err and not Path("kept").exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["run", "s.toml"], ["demo"], ["reproduce", "fedcet/figure-1", "--quick"]],
+    ids=lambda words: words[0],
+)
+def test_a_folder_below_a_file_is_refused_before_anything_is_run(answer, place, words):
+    (place / "s.toml").write_text(SPEC)
+    code, err = answer(*words, "--out", "s.toml/runs")
+    assert code == 2 and "s.toml/runs" in err and len(err.splitlines()) == 1
+    assert "Not a directory: nothing can be kept there; choose another folder" in err
+
+
 def test_a_node_without_a_key_and_a_folder_in_use_are_bad_input(answer, place):
     pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
     code, err = answer("join", "--superlink", "10.0.0.5:8000", "--part", "0")

@@ -60,7 +60,9 @@ def test_the_specs_are_left_for_the_reader(shown):
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert main(["demo", "--out", str(tmp_path / "file")]) == 1
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", "--out", str(tmp_path / "file")])
+    assert ended.value.code == 2
     assert str(tmp_path / "file") in capsys.readouterr().err
 
 

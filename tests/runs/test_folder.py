@@ -1,5 +1,6 @@
 """Run folders: what is on disk, when, and what is refused."""
 
+import errno
 import json
 import math
 import os
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+import undrift as ud
 from undrift.runs.environment import environment
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
 from undrift.spec.reader import parse
@@ -309,3 +311,31 @@ def test_an_older_folder_is_known_by_its_problem(problem, row, samples, folder, 
 def test_a_federation_that_ended_before_its_run_began_is_not_in_the_way(folder, spec):
     (folder.path / "superlink").mkdir(parents=True)
     assert folder.state(spec) == "new"
+
+
+def test_a_call_says_why_a_folder_cannot_be_made_before_anything_is_trained(tmp_path, monkeypatch):
+    (tmp_path / "notes").write_text("mine")
+    heard = []
+
+    def call(save):
+        with pytest.raises(BadFolder) as caught:
+            ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=2, save=save, on_event=heard.append)
+        return str(caught.value)
+
+    remedy = "nothing can be kept there; choose another folder"
+    below = tmp_path / "notes" / "runs"
+    assert call(below) == f"{below}: Not a directory: {remedy}"
+
+    def read_only(dir):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("undrift.runs.folder.TemporaryFile", read_only)
+    there = tmp_path / "there"
+    assert call(there) == f"{there}: {os.strerror(errno.EROFS)}: {remedy}"
+
+    def locked(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "exists", locked)
+    assert call(there) == f"{there}: {os.strerror(errno.EACCES)}: {remedy}"
+    assert not heard

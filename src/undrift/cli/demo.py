@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from undrift.cli.output import OK, cannot, result, say
+from undrift.cli.output import OK, cannot, refuse, result, say
 from undrift.cli.parser import Parser
 from undrift.cli.stop import Stop
 from undrift.core.params import hints
@@ -13,7 +13,7 @@ from undrift.report.ascii_chart import chart
 from undrift.report.summary import print_summaries, summarise
 from undrift.report.text import columns, prose
 from undrift.runs.differences import curves
-from undrift.runs.folder import Folder, Row
+from undrift.runs.folder import BadFolder, Folder, Row, writable
 from undrift.spec.reader import load
 from undrift.spec.schema import Entry, Spec
 
@@ -44,6 +44,10 @@ def add(parser: Parser) -> None:
 
 def main(args: Namespace) -> int:
     out: Path = args.out
+    try:
+        writable(out)
+    except BadFolder as error:
+        refuse([error])
     say("Loading torch, then running seven methods on two federations: a few seconds in all.")
     runs = {}
     try:

@@ -18,10 +18,9 @@ from undrift.cli.run import (
     perform,
     refusing,
     report,
-    writable,
 )
 from undrift.core.params import hints
-from undrift.runs.folder import Folder
+from undrift.runs.folder import Folder, writable
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec

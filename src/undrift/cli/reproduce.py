@@ -69,6 +69,7 @@ def add(parser: Parser) -> None:
 def main(args: Namespace) -> int:
     from undrift.reproduce.cache import Cache, packed
     from undrift.reproduce.perform import Options
+    from undrift.runs.folder import writable
 
     options = Options(
         quick=args.quick,
@@ -97,6 +98,10 @@ def main(args: Namespace) -> int:
             if not args.unpack.is_file():
                 refuse([f"--unpack {args.unpack}: there is no such file"])
             say(f"{count(cache.unpack(args.unpack), 'run')} taken in from {args.unpack}")
+        if chosen and args.worker is None:
+            pages = args.pages or args.out
+            for place in {pages} if args.kept else {pages, args.out}:
+                writable(place)
         if args.pack and args.pack.exists():
             packed(args.pack)  # refuses another kind of file before anything is run
         code = run(chosen, cache, options, args) if chosen else OK

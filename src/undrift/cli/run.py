@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import traceback
 from argparse import Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -33,7 +32,7 @@ from undrift.runs.events import (
     Unproven,
     ignore,
 )
-from undrift.runs.folder import FILES, MORE_ROUNDS, BadFolder, Folder
+from undrift.runs.folder import FILES, MORE_ROUNDS, BadFolder, Folder, writable
 from undrift.runs.loggers import LOGGERS, missing
 from undrift.runs.outcome import ENDS
 from undrift.spec.errors import BadSpec
@@ -178,22 +177,6 @@ def executes(place: Path, files: Mapping[str, Sequence[str]]) -> None:
 def again(place: Path, code: Collection[str]) -> str:
     """The command that continues a run; a folder that brings code has to be trusted."""
     return f"undrift resume {place}{' --trust' if code else ''}"
-
-
-def writable(path: Path) -> None:
-    """Refuse a folder that cannot be made or written; trying leaves nothing behind."""
-    new: list[Path] = []
-    try:
-        new += [place for place in (path, *path.parents) if not place.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        refuse([f"{path}: {error.strerror or error}: nothing can be kept there"])
-    finally:
-        for place in new:
-            with suppress(OSError):
-                place.rmdir()
 
 
 def loggable(logs: Sequence[str]) -> None:

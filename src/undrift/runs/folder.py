@@ -7,9 +7,10 @@ import io
 import json
 import platform
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Literal, Protocol, Self, get_args
 
 from undrift._files import LOCK, hold, release
@@ -49,6 +50,8 @@ __all__ = [
     "Recipe",
     "Row",
     "digest_of_call",
+    "made",
+    "writable",
 ]
 
 FILES = {
@@ -103,6 +106,37 @@ class Busy(BadFolder):
     """A folder that another process is running."""
 
 
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise BadFolder(
+            f"{path}: {reason}: nothing can be kept there; choose another folder"
+        ) from None
+
+
+def made(path: Path) -> None:
+    """Make a folder, or refuse one that cannot be made or written."""
+    with _usable(path):
+        path.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path):
+            pass
+
+
+def writable(path: Path) -> None:
+    """Refuse a folder that cannot be made or written; trying leaves nothing behind."""
+    with _usable(path):
+        new = [place for place in (path, *path.parents) if not place.exists()]
+    try:
+        made(path)
+    finally:
+        for place in new:
+            with suppress(OSError):
+                place.rmdir()
+
+
 class Folder(Journal):
     """``ROOT/NAME``: the recipe, the environment and the journal of a run."""
 
@@ -124,9 +158,11 @@ class Folder(Journal):
 
     def state(self, recipe: Recipe) -> Literal["new", "same", "unfinished", "other"]:
         """What the folder holds, compared with ``recipe``."""
-        if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
-            raise BadFolder(f"{self.path} is not a folder; choose another name or --out")
-        if not self.path.exists():
+        with _usable(self.path):
+            there = self.path.exists()
+            if self.path.is_symlink() or (there and not self.path.is_dir()):
+                raise BadFolder(f"{self.path} is not a folder; choose another name or --out")
+        if not there:
             return "new"
         if not self.file("spec.toml").is_file():
             if self._strangers(recipe):

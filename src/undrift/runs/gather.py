@@ -14,7 +14,7 @@ from undrift.runs import loggers as adapters
 from undrift.runs import models
 from undrift.runs.events import Emit, Event, LeftOut, Measured
 from undrift.runs.experiment import Experiment, Result
-from undrift.runs.folder import MORE_ROUNDS, BadFolder, Folder, Row
+from undrift.runs.folder import MORE_ROUNDS, BadFolder, Folder, Row, made
 from undrift.runs.followers import follow, meet, shared
 from undrift.runs.journal import Key, Record, key_of
 from undrift.runs.keep import carry_out, compare
@@ -73,6 +73,7 @@ def gather(
             meet(experiment, ranks)
             ranks.tell(None)
         return _recorded(experiment, folder)
+    made(folder.path)
     results = carry_out(
         experiment,
         folder,
