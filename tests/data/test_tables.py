@@ -177,6 +177,29 @@ def test_labels_that_do_not_fit_are_refused(tmp_path):
         assert [*caught.value.problems] == ["labels"]
 
 
+def test_last_columns_may_be_all_zero_where_their_number_is_given(tmp_path):
+    (tmp_path / "toy").write_bytes(TEXT)
+    assert load("toy", tmp_path, columns=3).features.tolist() == FEATURES
+    wider = [[*row, 0, 0] for row in FEATURES]
+    assert load("toy", tmp_path, columns=5).features.tolist() == wider
+    kind = LogisticRegression(data="toy", folder=str(tmp_path), clients=1, features=5)
+    assert kind.build().dim == 5
+    assert dataclasses.replace(kind, intercept=True).build().dim == 6
+    (tmp_path / "empty").write_bytes(b"1\n2\n")
+    assert load("empty", tmp_path, columns=2).features.tolist() == [[0, 0], [0, 0]]
+
+
+def test_columns_that_do_not_fit_are_refused(tmp_path):
+    (tmp_path / "toy").write_bytes(TEXT)
+    with pytest.raises(ValueError, match=r"toy has a column 3: more than features = 2"):
+        load("toy", tmp_path, columns=2)
+    (tmp_path / "zero").write_bytes(b"1 0:1 2:4\n2 1:3\n")
+    with pytest.raises(ValueError, match=r"zero has a column 0; .* count from 1"):
+        load("zero", tmp_path, columns=3)
+    with pytest.raises(ValueError, match="leave them out for breast-cancer"):
+        load("breast-cancer", columns=30)
+
+
 def test_values_must_be_finite(tmp_path):
     (tmp_path / "toy").write_bytes(b"1 1:nan\n-1 1:1\n")
     with pytest.raises(ValueError, match="not finite"):

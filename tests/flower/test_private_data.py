@@ -364,8 +364,11 @@ def test_nodes_keep_their_numbers(tmp_path, hospitals):
 def test_clients_with_other_columns(tmp_path, hospitals):
     write(tmp_path / "more" / "data", np.ones((4, 5)) * 2, np.array([1, -1, 1, -1]))
     (tmp_path / "data1" / "wards").write_bytes((tmp_path / "more/data/wards").read_bytes())
-    with pytest.raises(NoFederation, match=r"the same dim .*client 1 \(node h1\): 5"):
+    with pytest.raises(NoFederation, match=r"the same dim .*client 1 \(node h1\): 5.*features = N"):
         run(own(tmp_path), spec(**OWN))
+    wide = run(own(tmp_path), spec(**{**OWN, "more": f"{OWN['more']}\nfeatures = 6"}), tmp_path)
+    assert wide.outcome.status == "done" and len(wide.model) == 6
+    assert wide.model[3] and wide.model[4] and not wide.model[5]
 
 
 def test_labels_that_are_written_otherwise_are_refused(tmp_path, hospitals):

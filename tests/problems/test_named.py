@@ -72,7 +72,10 @@ CHANGES: dict[str, dict[str, Any]] = {
         "start_seed": 1,
     },
 }
-ELSEWHERE = {"images": {"data", "augment", "precision", "training"}, "logistic": {"labels"}}
+ELSEWHERE = {
+    "images": {"data", "augment", "precision", "training"},
+    "logistic": {"labels", "features"},
+}
 
 
 def test_listing_needs_neither_torch_nor_numpy():

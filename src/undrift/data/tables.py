@@ -43,12 +43,16 @@ class Table:
 
 
 def load(
-    name: str, folder: str | Path | None = None, labels: Sequence[float] | None = None
+    name: str,
+    folder: str | Path | None = None,
+    labels: Sequence[float] | None = None,
+    columns: int | None = None,
 ) -> Table:
     """A set of scikit-learn, else an svmlight file in ``folder`` (default: ``$UNDRIFT_DATA``).
 
     The smaller of the file's two labels becomes -1, the larger +1. With ``labels``, which says what
-    they are, the file may have one of them only.
+    they are, the file may have one of them only. It has as many columns as its largest number says;
+    with ``columns``, which are counted from 1, the last ones may be all zero.
 
     >>> load("breast-cancer").features.shape
     (569, 30)
@@ -56,13 +60,15 @@ def load(
     if name in _BUNDLED:
         if labels is not None:
             raise ValueError(f"labels are those of svmlight files: leave them out for {name}")
+        if columns is not None:
+            raise ValueError(f"features are those of svmlight files: leave them out for {name}")
         return Table(*_BUNDLED[name](), name)
     if not (folder or os.environ.get(FOLDER)):
         complaint = unknown("data set", name, _BUNDLED)
         raise BadData(f"{complaint}; for others name a folder, or set {FOLDER} to one")
     root = existing_folder(folder)
     if path := _find(name, root):
-        return _read(path, labels, name)
+        return _read(path, labels, columns, name)
     complaint = unknown("data set", name, [*_BUNDLED, *_names(root)], most=_LISTED)
     raise BadData(f"{complaint}; looked in {' and '.join(map(str, _places(root)))}")
 
@@ -105,16 +111,29 @@ def _find(name: str, folder: Path) -> Path | None:
     return next((path for path in tried if path.is_file()), None)
 
 
-def _read(path: Path, labels: Sequence[float] | None, name: str) -> Table:
+def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name: str) -> Table:
     """Dense features and labels in {-1, +1}."""
     with reading(path, "copy or fetch it again"), unpacking(path) as file:
         lines = _Lines(path, file)
         try:
-            features, raw = datasets.load_svmlight_file(lines, dtype=np.float64)
+            features, raw = datasets.load_svmlight_file(
+                lines, dtype=np.float64, zero_based="auto" if columns is None else True
+            )
         except BadData:
             raise
         except (ValueError, OverflowError) as error:
             raise BadData(f"{path}, line {lines.read_so_far}: {FORMAT}") from error
+    if columns is not None:
+        if 0 in features.indices:
+            raise ValueError(
+                f"{path} has a column 0; where features says how many there are, count from 1"
+            )
+        features = features[:, 1:]
+        if features.shape[1] > columns:
+            raise ValueError(
+                f"{path} has a column {features.shape[1]}: more than features = {columns}"
+            )
+        features.resize(features.shape[0], columns)
     kinds = np.unique(raw)
     if labels is not None:
         if len(strange := np.setdiff1d(kinds, labels)):
@@ -128,10 +147,10 @@ def _read(path: Path, labels: Sequence[float] | None, name: str) -> Table:
         )
     if not np.isfinite(features.data).all():
         raise ValueError(f"{path} holds features that are not finite numbers; remove those rows")
-    rows, columns = features.shape
-    if 8 * rows * columns > _LARGEST:
+    rows, width = features.shape
+    if 8 * rows * width > _LARGEST:
         raise ValueError(
-            f"{path} has {rows} rows of {columns} columns, "
+            f"{path} has {rows} rows of {width} columns, "
             f"more than {_LARGEST >> 30} GiB as a dense array; use a set with fewer columns"
         )
     classes = tuple(f"{kind:.17g}" for kind in kinds)

@@ -136,6 +136,8 @@ class FlowerFederation(Correspondence):
                 remedy = ""
                 if field == "classes" and "labels" in hints(type(spec.problem)):
                     remedy = ": write them alike everywhere, and name them: labels = [0, 1]"
+                if field == "dim" and "features" in hints(type(spec.problem)):
+                    remedy = ": where the last columns of a file are all zero, give features = N"
                 raise NoFederation(f"the clients do not have the same {field} ({listed}){remedy}")
         for client, about in enumerate(said):
             if not isinstance(about["samples"], int) or about["samples"] < 1:

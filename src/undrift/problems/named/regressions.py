@@ -34,6 +34,8 @@ class LogisticRegression(Named):
         folder: the folder of data sets; left out: $UNDRIFT_DATA.
         labels: the two labels of an svmlight file, where it may have only one of them, as at a
             client of a federation; left out: the two that it has.
+        features: columns of an svmlight file, counted from 1, where the last ones may be all zero;
+            left out: the largest number of a column in it.
         intercept: adds a last column of ones, whose weight is the intercept; l2 holds for it too.
             Left out: there is none, and a sample of zeros has score 0.
         partition: how the samples are split among the clients.
@@ -49,6 +51,7 @@ class LogisticRegression(Named):
     data: str = "breast-cancer"
     folder: str | None = None
     labels: Pair | None = None
+    features: Count | None = None
     intercept: bool | None = None  # None, as in specs that are older than it
     clients: Count = 10
     partition: Split = "dirichlet"
@@ -63,7 +66,7 @@ class LogisticRegression(Named):
         from undrift.data.tables import load
         from undrift.problems.logistic import Logistic
 
-        table = load(self.data, self.folder, self.labels)
+        table = load(self.data, self.folder, self.labels, self.features)
         features = table.features
         if self.intercept:
             features = np.column_stack([features, np.ones(len(features))])
