@@ -342,3 +342,14 @@ def test_whatever_stands_in_a_spec_it_is_good_or_refused(data):
 def test_two_brackets_around_problem_are_named():
     with pytest.raises(BadSpec, match=r"spec:3: write \[problem\]"):
         parse("name = 'x'\nrounds = 3\n[[problem]]\nname = 'quadratic'\n[[method]]\nname = 'GD'\n")
+
+
+def test_no_intercept_is_the_same_problem_said_or_left_out():
+    text = GOOD.replace('name = "quadratic"', 'name = "logistic"')
+    left_out, said, with_one = (
+        parse(text, flags=flags)
+        for flags in ([], ["problem.intercept=false"], ["problem.intercept=true"])
+    )
+    assert said.identity == left_out.identity != with_one.identity
+    assert said.problem == left_out.problem and said.document() == left_out.document()
+    assert "intercept" not in left_out.document()["problem"]
