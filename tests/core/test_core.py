@@ -55,6 +55,7 @@ def test_unknown_names_suggest_the_nearest():
     assert "did you mean Scaffold?" in unknown("method", "scafold", registry)
     assert "did you mean" not in unknown("name", "Nope", ["spec"])
     assert describe(hints(DANEPlus)["solver"]) == "'gd' or 'fgd' or 'exact'"
+    assert describe(bool | None) == "true or false, or left out"
 
 
 def test_names_are_found_however_they_are_written():

@@ -173,7 +173,8 @@ def describe(hint: object) -> str:
     if isinstance(allowed, Rule):
         return allowed.words
     if choices := alternatives(base):
-        return " or ".join(map(describe, choices))
+        text = " or ".join(describe(choice) for choice in choices if choice is not type(None))
+        return f"{text}, or left out" if type(None) in choices else text
     if typing.get_origin(base) is Literal:
         return " or ".join(repr(v) for v in typing.get_args(base))
     if typing.get_origin(base) is list:
@@ -420,5 +421,4 @@ _WORDS: dict[object, str] = {
     int: "whole number",
     bool: "true or false",
     str: "text",
-    type(None): "nothing",
 }
