@@ -18,7 +18,7 @@ class Silent:
     def begin(self, want):
         pass
 
-    row = say = begin
+    row = say = skip = begin
 
     def end(self, want, status):
         pass

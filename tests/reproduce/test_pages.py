@@ -224,6 +224,23 @@ def test_runs_that_an_item_no_longer_has_keep_no_page(undrawn, tmp_path, capsys)
     assert [panel["rounds"] for panel in numbers["panels"]] == [{"FedAvg": 30, "SCAFFOLD": 30}]
 
 
+def test_what_no_seed_changes_is_not_counted_as_to_do(papers, tmp_path, capsys):
+    words = ["reproduce", "toy", "--out", str(tmp_path), "--seeds", "3"]
+    assert main(words) == 0
+    said = capsys.readouterr().err
+    assert "9 runs: 0 kept, 3 to do, 6 more where seeds change anything\n" in said
+    assert [word for word in said.split() if word.startswith("[")] == ["[1/9]", "[2/7]", "[3/5]"]
+    assert main(words) == 0
+    assert "9 runs: 9 kept, 0 to do\n" in capsys.readouterr().err
+    flags = "cohort = 2\n[problem]"
+    file = papers / "toy" / "figure-1.toml"
+    file.write_text(file.read_text().replace("[problem]", flags))
+    for cached in (items.item, items._document, items._spec):
+        cached.cache_clear()
+    assert main(words) == 0
+    assert "9 runs: 0 kept, 9 to do\n" in capsys.readouterr().err
+
+
 def test_packing_needs_no_items(papers, tmp_path, capsys):
     a, b, pack = tmp_path / "a", tmp_path / "b", tmp_path / "runs.zip"
     assert main(["reproduce", "toy", "--out", str(a), "--pack", str(pack)]) == 0

@@ -154,7 +154,9 @@ def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
         left = sum(not cache.serves(want) for group in groups for want in group)
         if args.worker is None:
             what = f"{count(len(chosen), 'item')}, {count(total, 'run')}"
-            rest = f"{total - kept} not run" if args.kept else f"{left} to do"
+            maybe = sum(cache.undecided(want) for group in groups for want in group)
+            more = f", {maybe} more where seeds change anything" if maybe else ""
+            rest = f"{total - kept} not run" if args.kept else f"{left - maybe} to do{more}"
             say(f"{what}: {kept} kept, {rest}")
         due += left
         if left and not args.kept and not stop.asked:
@@ -349,6 +351,9 @@ class Lines:
         self.number += 1
         self.title = f"[{self.number}/{self.total}] {self.describe(want)}"
         self.said, self.began = time.monotonic(), None
+
+    def skip(self, want: Want) -> None:
+        self.total -= 1
 
     def row(self, row: Row) -> None:
         now = time.monotonic()

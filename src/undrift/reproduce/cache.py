@@ -79,6 +79,16 @@ class Want:
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     @property
+    def first(self) -> Want:
+        """The same with the first seed."""
+        return dataclasses.replace(self, seed=0)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a seed changes it, as far as that follows from its settings."""
+        return bool(self.spec.batch or self.spec.cohort or self.start)
+
+    @property
     def alone(self) -> Spec:
         """A spec of this run and nothing else."""
         given = {**self.entry.given, "rounds": self.rounds}
@@ -117,9 +127,16 @@ class Cache:
         """Whether nothing is left to run, as with the first seed where no seed changes the run."""
         kept = self.found(want)
         if kept is None and want.seed:
-            first = self.found(dataclasses.replace(want, seed=0))
+            first = self.found(want.first)
             kept = first if first and not first.seeded else None
         return kept is not None and kept.over(want.rounds)
+
+    def undecided(self, want: Want) -> bool:
+        """Whether only the run with the first seed will show if this one is left to run."""
+        if want.draws or not want.seed or self.serves(want):
+            return False
+        first = self.found(want.first)
+        return first is None or first.outcome is None
 
     def pack(self, file: Path, wanted: Iterable[Want] | None = None) -> tuple[int, int]:
         """Write all runs, or those that serve, to one file without checkpoints.

@@ -50,6 +50,7 @@ class Options:
 
 class Reporter(Protocol):
     def begin(self, want: Want) -> None: ...
+    def skip(self, want: Want) -> None: ...
     def row(self, row: Row) -> None: ...
     def end(self, want: Want, status: str) -> None: ...
     def say(self, text: str) -> None: ...
@@ -129,7 +130,10 @@ def perform(
             yield from ((want, str(error)) for want in left)
             continue
         for want in left:
-            if stop.asked or cache.serves(want):
+            if stop.asked:
+                continue
+            if cache.serves(want):  # another process has run it, or no seed changes it
+                reporter.skip(want)
                 continue
             try:
                 carry_out(want, problem, cache, stop, reporter)
