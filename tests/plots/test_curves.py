@@ -37,6 +37,23 @@ def test_a_curve_says_what_was_measured_on_what(samples, loss, accuracy):
     assert axis("top5", samples=samples) == f"top-5 {accuracy}"
 
 
+def test_points_of_some_clients_only_are_open_and_the_legend_says_so():
+    accuracy = np.array([0.0, 0.5, 1.0, 1.0])
+    history = {"round": np.arange(4), "accuracy": accuracy, "loss": accuracy}
+    assert len(curve(history, "loss", label="A").lines) == 1
+    history |= {"measured_clients": np.array([np.nan, 2, np.nan, np.nan])}
+    ax = curve(history, "loss", label="A")
+    ax = curve(history, "accuracy", label="B", ax=ax, smooth=2)
+    first, second = (line for line in ax.lines if line.get_label() == "_")
+    assert first.get_xdata().tolist() == [1] and first.get_ydata().tolist() == [0.5]
+    assert second.get_xdata().tolist() == [1, 2] and second.get_ydata().tolist() == [25, 75]
+    assert first.get_markerfacecolor() == "white" and first.get_linestyle() == "None"
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == ["A", "B", "measured on some clients only"]
+    unnamed = curve(history, "loss").get_legend().get_texts()
+    assert [text.get_text() for text in unnamed] == ["measured on some clients only"]
+
+
 def test_no_two_lines_look_the_same_and_grey_ones_take_no_colour():
     labels = [f"m{k}" for k in range(2 * len(COLOURS) + 1)]
     styles = line_styles(labels, grey={"m1"})

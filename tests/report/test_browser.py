@@ -107,6 +107,21 @@ def drawn(page, chart="curves-chart"):
     return lines, bands
 
 
+def test_points_of_some_clients_only_are_open(opened, tmp_path):
+    folder = record(tmp_path / "some", measured_clients=2, all_clients=3)
+    assert main(["report", str(folder.path)]) == 0
+    page = opened(folder.file("report.html"))
+    found = page.evaluate(
+        "document.getElementById('curves-chart').data"
+        ".map((t) => [t.name, t.mode, t.x, t.hovertemplate ?? ''])"
+    )
+    whole, some = ([one for one in found if one[1] == how] for how in ("lines+markers", "markers"))
+    assert [one[::2] for one in whole] == [one[::2] for one in some] and len(some) == len(RATE)
+    assert all("measured on some clients only" in hover for *_, hover in some)
+    assert not any("some clients" in hover for *_, hover in whole)
+    assert "Open circles: measured on some clients only." in page.locator("#curves").inner_text()
+
+
 def close(points):
     return [pytest.approx(point, rel=1e-5) for point in points]
 

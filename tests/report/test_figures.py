@@ -108,6 +108,19 @@ def test_what_was_measured_on_what(samples):
     assert set(lines(drawn("train_accuracy"))[0].get_ydata()) == {25}
 
 
+def test_points_of_some_clients_only_are_open_and_the_legend_says_so():
+    data = rows("A", "FedAvg") + rows("B", "Scaffold")
+    data[1] |= {"measured_clients": 2, "all_clients": 3}
+    figure = panels({"one": data})
+    for ax, at in zip(figure.axes, (1, 2), strict=True):
+        (opened,) = (line for line in ax.lines if line.get_label() == "_")
+        assert opened.get_xdata().tolist() == [at] and opened.get_ydata().tolist() == [0.1]
+        assert opened.get_markerfacecolor() == "white"
+        assert opened.get_markeredgecolor() == lines(ax)[0].get_color()
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words == ["A", "B", "measured on some clients only"]
+
+
 def test_only_where_there_is_an_optimum_are_methods_biased():
     data = [row | {"accuracy": 0.5} for row in rows("A", "FedAvg", column="loss")]
     assert lines(panels({"one": data}).axes[0])[0].get_color() != "#888888"

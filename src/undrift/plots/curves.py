@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,14 @@ import numpy as np
 
 from undrift._files import writing
 from undrift.core.problem import Samples
+from undrift.core.stopping import MEASURED
 from undrift.plots.columns import LOGARITHMIC, SHARES, axis
-from undrift.plots.style import Style, finish
+from undrift.plots.style import GREY, SOME, Style, entries, finish
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -43,19 +45,23 @@ def curve(
     from matplotlib.ticker import MaxNLocator
 
     across, up = history[x], drawn(history[y], y, smooth)
+    measured = drawn(history.get(MEASURED, ()), MEASURED)
+    some = partial(np.isfinite(measured), y, smooth)
     if ax is None:
         import matplotlib.pyplot as plt
 
         _, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-    ax.plot(across, up, label=label, **(style or {}))
+    (line,) = ax.plot(across, up, label=label, **(style or {}))
+    mark(ax, line, some)
     ticks = ax.xaxis.get_major_locator()
     if x == "round" and isinstance(ticks, MaxNLocator):
         ticks.set_params(integer=True)
     if y in LOGARITHMIC:
         ax.set_yscale("log")
     finish(ax, axis(x), axis(y, smooth, samples=samples), zero=False)
-    if label:
-        ax.legend(frameon=False, fontsize="small")
+    if label or any(some):
+        found = entries([ax])
+        ax.legend([*found.values()], [*found], frameon=False, fontsize="small")
     return ax
 
 
@@ -72,6 +78,28 @@ def drawn(values: Iterable[float | None], y: str, smooth: int = 1) -> Floats:
     if y not in SHARES:
         return found
     return np.array([100 * found[max(k - smooth, 0) : k].mean() for k in range(1, len(found) + 1)])
+
+
+def partial(of_some: Iterable[bool], y: str, smooth: int = 1) -> list[bool]:
+    """Which points of a column are, as drawn, from a row that was measured on some clients only.
+
+    >>> partial([False, True, False, False], "accuracy", smooth=2)
+    [False, True, True, False]
+    """
+    rows, window = list(of_some), smooth if y in SHARES else 1
+    return [any(rows[max(k - window, 0) : k]) for k in range(1, len(rows) + 1)]
+
+
+def mark(ax: Axes, line: Line2D, some: Sequence[bool]) -> None:
+    """Open circles on the points of a line that are of some clients only; a legend says so once."""
+    if not any(some):
+        return
+    circle: Style = {"marker": "o", "linestyle": "none", "markerfacecolor": "white"}
+    across, up = (np.asarray(values, dtype=float)[some] for values in line.get_data())
+    colour, alpha = line.get_color(), line.get_alpha()
+    ax.plot(across, up, label="_", markeredgecolor=colour, alpha=alpha, zorder=3, **circle)
+    if SOME not in entries([ax]):
+        ax.plot([], [], label=SOME, markeredgecolor=GREY, **circle)
 
 
 def grid(count: int, across: int) -> tuple[Figure, list[Axes]]:

@@ -33,6 +33,8 @@ BESIDE = 0.75
 GREY = "#888888"
 GREY_DASHES = ((0, (4, 1.5)), (0, (1, 1)), (0, (6, 1, 1, 1)))
 PALE = "#eeeeee"
+SOME = "measured on some clients only"
+"""What a legend says of open circles."""
 
 Style = dict[str, Any]
 """Keyword arguments of a matplotlib artist."""
@@ -75,13 +77,21 @@ def finish(ax: Axes, x: str, y: str = "", zero: bool = True) -> None:
 
 def legend(figure: Figure, axes: Iterable[Axes]) -> None:
     """One legend for all ``axes``, beside them; every label once."""
-    handles: dict[str, Artist] = {}
-    for ax in axes:
-        found, labels = ax.get_legend_handles_labels()
-        handles.update(zip(labels, found, strict=True))
+    found = entries(axes)
     figure.legend(
-        list(handles.values()), list(handles), loc="outside right upper", frameon=False, fontsize=9
+        list(found.values()), list(found), loc="outside right upper", frameon=False, fontsize=9
     )
+
+
+def entries(axes: Iterable[Axes]) -> dict[str, Artist]:
+    """Label -> how it is drawn, of all ``axes``; what is :data:`SOME` comes last."""
+    found: dict[str, Artist] = {}
+    for ax in axes:
+        handles, labels = ax.get_legend_handles_labels()
+        found.update(zip(labels, handles, strict=True))
+    if SOME in found:
+        found[SOME] = found.pop(SOME)
+    return found
 
 
 def fit_titles(figure: Figure, axes: Iterable[Axes]) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import undrift.methods  # noqa: F401, fills the registry
 from undrift.core.method import registry
 from undrift.core.problem import Samples
+from undrift.core.stopping import of_some
 from undrift.plots.columns import LOGARITHMIC, SHARES, WORDS, axis, metric
-from undrift.plots.curves import drawn, image, save
+from undrift.plots.curves import drawn, image, mark, partial, save
 from undrift.plots.style import Style, finish, legend, line_styles, plain
 from undrift.report.content import Setting
 from undrift.runs.differences import Curve, curves
@@ -91,7 +92,9 @@ def _draw(
             values = drawn([row.get(y) for row in rows], y, smooth)
             if np.isfinite(values).any():  # marks have no place on an empty line
                 shade = 1 / len(seeds) ** 0.5
-                ax.plot([row[x] for row in rows], values, label=name, alpha=shade, **styles[label])
+                across = [row[x] for row in rows]
+                (line,) = ax.plot(across, values, label=name, alpha=shade, **styles[label])
+                mark(ax, line, partial(map(of_some, rows), y, smooth))
                 name = "_"
     if y in LOGARITHMIC:
         ax.set_yscale("log")

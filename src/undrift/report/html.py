@@ -8,9 +8,11 @@ import hashlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 from undrift.core.problem import OF_OWN_MODELS
+from undrift.core.stopping import of_some
 from undrift.plots.columns import LOGARITHMIC, MEASURED_ON, SHARES, WORDS, metric
 from undrift.report import pictures, tables
 from undrift.report.against import alike
@@ -163,6 +165,7 @@ def _charts(content: Content, column: str) -> dict[str, object]:
             {
                 "label": label,
                 "biased": label in grey,
+                "some": any(map(of_some, chain(*seeds.values()))),
                 "seeds": {
                     seed: _columns(curve, [*axes, *offered], stride)
                     for seed, curve in seeds.items()
@@ -175,7 +178,9 @@ def _charts(content: Content, column: str) -> dict[str, object]:
 
 def _columns(rows: Sequence[Row], names: Iterable[str], stride: int) -> dict[str, list[object]]:
     kept = [row for k, row in enumerate(rows) if k % stride == 0 or k == len(rows) - 1]
-    return {name: [_short(row.get(name)) for row in kept] for name in names}
+    found = {name: [_short(row.get(name)) for row in kept] for name in names}
+    some: list[object] = [of_some(row) for row in kept]
+    return found | {"some": some} if any(some) else found
 
 
 def _short(value: object) -> object:

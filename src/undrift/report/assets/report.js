@@ -31,11 +31,17 @@
     });
   }
 
-  // One curve per seed: points [round, x, y], without those that are missing or do not fit a logarithmic axis.
+  // Whether points, as drawn, are from a row that was measured on some clients only.
+  function partial(some, y, smooth) {
+    const window = data.y[y].share ? smooth : 1;
+    return some.map((_, k) => some.slice(Math.max(0, k + 1 - window), k + 1).includes(true));
+  }
+
+  // One curve per seed: points [round, x, y, some], without those that are missing or do not fit a logarithmic axis.
   function points(one, x, y, log) {
     return Object.entries(one.seeds).map(([seed, columns]) => {
-      const values = drawn(columns[y], y, shown.smooth);
-      return { seed, points: columns.round.map((round, k) => [round, columns[x][k], values[k]])
+      const values = drawn(columns[y], y, shown.smooth), some = partial(columns.some ?? [], y, shown.smooth);
+      return { seed, points: columns.round.map((round, k) => [round, columns[x][k], values[k], some[k]])
         .filter(([, at, value]) => at !== null && value !== null && (!log || value > 0)) };
     });
   }
@@ -43,15 +49,15 @@
   function together(seeds) {
     const rounds = new Map();
     for (const { points } of seeds) {
-      for (const [round, at, value] of points) {
+      for (const [round, at, value, some] of points) {
         if (!rounds.has(round)) rounds.set(round, []);
-        rounds.get(round).push([at, value]);
+        rounds.get(round).push([at, value, some]);
       }
     }
     const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
     return [...rounds.entries()].sort((a, b) => a[0] - b[0]).map(([, found]) => {
       const values = found.map((point) => point[1]);
-      return { x: mean(found.map((point) => point[0])), y: mean(values), low: Math.min(...values), high: Math.max(...values) };
+      return { x: mean(found.map((point) => point[0])), y: mean(values), low: Math.min(...values), high: Math.max(...values), some: found.some((point) => point[2]) };
     });
   }
 
@@ -61,13 +67,23 @@
       if (hidden.has(one.label)) return;
       const { name, dash, symbol } = styles[k], colour = css(name), unit = data.y[y].share ? " %" : "";
       const seeds = points(one, x, y, log), several = seeds.length > 1;
-      const line = (xs, ys, about, width) => lines.push({
-        type: "scatter", mode: "lines+markers", x: xs, y: ys, name: plain(one.label), showlegend: false,
-        line: { color: colour, width, dash }, marker: { color: colour, symbol, size: 7, maxdisplayed: 9, opacity: one.biased ? 0 : 1 },
-        hovertemplate: `<b>${plain(one.label)}</b>${about}<br>%{y:.4~g}${unit}<br>${measure(x)}<extra></extra>`,
-      });
+      const line = (found, about, width) => {
+        const scatter = (points, how) => lines.push({
+          type: "scatter", x: points.map((p) => p.x), y: points.map((p) => p.y), name: plain(one.label), showlegend: false, ...how,
+        });
+        const hover = (note) => `<b>${plain(one.label)}</b>${about}<br>%{y:.4~g}${unit}<br>${measure(x)}${note}<extra></extra>`;
+        scatter(found, {
+          mode: "lines+markers", line: { color: colour, width, dash }, hovertemplate: hover(""),
+          marker: { color: colour, symbol, size: 7, maxdisplayed: 9, opacity: one.biased ? 0 : 1 },
+        });
+        const some = found.filter((p) => p.some);
+        if (some.length) scatter(some, {
+          mode: "markers", hovertemplate: hover("<br>measured on some clients only"),
+          marker: { color: css("--card"), symbol: "circle", size: 8, line: { color: colour, width: 1.5 } },
+        });
+      };
       if (several && shown.band === "each") {
-        for (const { seed, points } of seeds) line(points.map((p) => p[1]), points.map((p) => p[2]), ` seed ${seed}`, 1.3);
+        for (const { seed, points } of seeds) line(points.map(([, x, y, some]) => ({ x, y, some })), ` seed ${seed}`, 1.3);
         return;
       }
       const found = together(seeds);
@@ -79,7 +95,7 @@
           fill: "toself", fillcolor: colour, opacity: 0.16, line: { width: 0 },
         });
       }
-      line(found.map((p) => p.x), found.map((p) => p.y), several ? " mean" : "", one.biased ? 2.6 : 2.2);
+      line(found, several ? " mean" : "", one.biased ? 2.6 : 2.2);
     });
     return [...bands, ...lines];
   }
