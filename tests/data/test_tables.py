@@ -167,7 +167,7 @@ def test_an_intercept_is_a_last_column_of_ones(tmp_path):
 
 def test_labels_that_do_not_fit_are_refused(tmp_path):
     (tmp_path / "toy").write_bytes(b"1 1:1\n3 1:2\n")
-    with pytest.raises(ValueError, match="label 3"):
+    with pytest.raises(ValueError, match="label 3 in sample 2"):
         load("toy", tmp_path, [0, 1])
     with pytest.raises(ValueError, match="breast-cancer"):
         load("breast-cancer", labels=[0, 1])
@@ -201,8 +201,8 @@ def test_columns_that_do_not_fit_are_refused(tmp_path):
 
 
 def test_values_must_be_finite(tmp_path):
-    (tmp_path / "toy").write_bytes(b"1 1:nan\n-1 1:1\n")
-    with pytest.raises(ValueError, match="not finite"):
+    (tmp_path / "toy").write_bytes(b"1 1:1 2:3\n-1\n-1 1:1\n1 1:2 2:nan\n1 1:inf\n")
+    with pytest.raises(ValueError, match="not finite numbers, the first in sample 4"):
         load("toy", tmp_path)
 
 

@@ -137,7 +137,11 @@ def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name:
     kinds = np.unique(raw)
     if labels is not None:
         if len(strange := np.setdiff1d(kinds, labels)):
-            raise ValueError(f"{path} has the label {strange[0]:g}, which is not one of {labels}")
+            sample = 1 + int(np.argmax(raw == strange[0]))
+            raise ValueError(
+                f"{path} has the label {strange[0]:g} in sample {sample}, "
+                f"which is not one of {labels}"
+            )
         kinds = np.sort(labels)
     elif len(kinds) != 2:
         one = "; where the other one is elsewhere, name both: labels = [-1, 1]"
@@ -146,7 +150,12 @@ def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name:
             f"{one if len(kinds) == 1 else ''}"
         )
     if not np.isfinite(features.data).all():
-        raise ValueError(f"{path} holds features that are not finite numbers; remove those rows")
+        place = int(np.argmin(np.isfinite(features.data)))
+        sample = int(np.searchsorted(features.indptr, place, side="right"))
+        raise ValueError(
+            f"{path} holds features that are not finite numbers, the first in sample {sample}; "
+            "remove those samples"
+        )
     rows, width = features.shape
     if 8 * rows * width > _LARGEST:
         raise ValueError(
