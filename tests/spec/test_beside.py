@@ -39,9 +39,12 @@ lr = 0.02
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
     write(tmp_path, {"mine.py": METHOD, "rates.py": "RATE = 0.5\n", "s.toml": SPEC})
-    return tmp_path
+    before = {*sys.modules}
+    yield tmp_path
+    for name in {*sys.modules} - before:  # libraries stay
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def write(folder, files):
@@ -116,8 +119,9 @@ def test_two_files_share_a_module(place):
     assert len(load("s.toml").entries) == 2
 
 
-def test_the_modules_of_the_program_stay_its_own(place):
-    mine = sys.modules["rates"] = type(sys)("rates")
+def test_the_modules_of_the_program_stay_its_own(place, monkeypatch):
+    mine = type(sys)("rates")
+    monkeypatch.setitem(sys.modules, "rates", mine)
     finders = [*sys.meta_path]
     assert mu(place) == 0.5
     assert sys.modules["rates"] is mine and sys.meta_path == finders
