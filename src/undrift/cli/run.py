@@ -64,6 +64,7 @@ def add(parser: Parser) -> None:
         "name: spec.toml, environment.json, metrics.jsonl, metrics.parquet, summary.json, models, "
         "log.txt and gap.png or accuracy.png. Ctrl-C ends the run after the current round; the "
         "same command, or undrift resume, continues from there. Ctrl-C twice stops at once. "
+        "Methods and seeds that are added to the spec join the folder: only they are run. "
         'Methods, problems, networks, data and objectives with a file (file = "mine.py") are '
         "Python code, which is executed."
     )
@@ -125,7 +126,7 @@ def main(args: Namespace) -> int:
                 return check(spec, args)
             folder = Folder(args.out / spec.name)
             state = folder.state(spec)
-            if args.overwrite or state in ("new", "unfinished"):
+            if args.overwrite or state in ("new", "unfinished", "part"):
                 return perform(spec, folder, args.overwrite, args)
             if state == "other":
                 other(spec, folder)

@@ -77,6 +77,10 @@ SEALED = "sealed"
 """The key of environment.json that says that every line of the journal has a seal."""
 METRIC_SAMPLES = "metric_samples"
 """The key of environment.json with what :attr:`Problem.metric_samples` said."""
+EXTENDED = "extended"
+"""The entry of environment.json about recipes that added methods or seeds."""
+GROWING: Mapping[str, Sequence[object]] = {"method": (), "seeds": (0,)}
+"""What may become more in the folder of a run, and what it is if it is left out."""
 MORE_ROUNDS = "A run is not continued with other rounds: all of them are run from the start. "
 """What is said of a folder that holds the same run with other rounds."""
 PYTHON = "python"
@@ -156,8 +160,8 @@ class Folder(Journal):
     def name(self) -> str:
         return self.path.name
 
-    def state(self, recipe: Recipe) -> Literal["new", "same", "unfinished", "other"]:
-        """What the folder holds, compared with ``recipe``."""
+    def state(self, recipe: Recipe) -> Literal["new", "same", "unfinished", "part", "other"]:
+        """What the folder holds, compared with ``recipe``; a part has fewer methods or seeds."""
         with _usable(self.path):
             there = self.path.exists()
             if self.path.is_symlink() or (there and not self.path.is_dir()):
@@ -172,10 +176,10 @@ class Folder(Journal):
             return "new"
         files = {name: self.file(name) for name in recipe.sources}
         kept = {name: file.read_bytes() for name, file in files.items() if file.is_file()}
-        changed = kept != dict(recipe.sources)
-        if changed or normal(self.document()) != normal(recipe.document()):
-            return "other"
-        return "same" if self.complete else "unfinished"
+        before, now = normal(self.document()), normal(recipe.document())
+        if kept == dict(recipe.sources) and before == now:
+            return "same" if self.complete else "unfinished"
+        return "part" if kept.items() <= recipe.sources.items() and _part(before, now) else "other"
 
     def on_data(self, data: str | None) -> bool:
         """Whether the run was on ``data``, a digest; false if that is not known.
@@ -193,17 +197,20 @@ class Folder(Journal):
             )
         return True
 
-    def with_code(self, code: Mapping[str, str]) -> bool:
+    def with_code(self, code: Mapping[str, str], more: bool = False) -> bool:
         """Whether the run was made with ``code``, digests by name; false if that is not known.
 
-        It is not where an earlier version made the folder, or another Python compiled the code.
+        There may be ``more`` of it. It is not known where an earlier version made the folder, or
+        another Python compiled the code.
         Raises :class:`BadFolder` for a run with other code.
         """
         about = self.environment
         before, python = about.get("code"), str(about.get("python", "")).split(".")
         if not isinstance(before, dict) or python[:2] != [*platform.python_version_tuple()[:2]]:
             return not (before or code)
-        if changed := [name for name in {**before, **code} if before.get(name) != code.get(name)]:
+        before = before | _extended(about)["code"]
+        names = before if more else {**before, **code}
+        if changed := [name for name in names if before.get(name) != code.get(name)]:
             raise BadFolder(
                 f"{self.path} holds this run with another {' and '.join(changed)}: the code has "
                 "changed, or a value that it reads. Put that back, give another folder, or "
@@ -320,12 +327,28 @@ class Folder(Journal):
             self.file(MODELS).rmdir()
         _remove(self.file("tensorboard").rglob("events.out.tfevents.*"))
         self._clear()
-        head = "".join(f"# {comment}\n" for comment in comments)
         about = {**environment, SEALED: True}
         self.write("environment.json", json.dumps(about, indent=2) + "\n")
-        for name, content in recipe.sources.items():
-            self.write(name, content)
-        self.write("spec.toml", head + recipe.toml())
+        self._write_recipe(recipe, comments)
+
+    def extend(
+        self, recipe: Recipe, comments: Sequence[str], code: Mapping[str, str] | None
+    ) -> None:
+        """Make it the folder of a ``recipe`` with more methods or seeds, and what has ended stays.
+
+        If it is cut short, what is there is one of the two runs, and none of its rows is lost.
+        """
+        self.lock()
+        self._tidy()
+        self.record()  # what was changed is not taken over
+        about = self.environment
+        specs = [*_extended(about)["specs"], recipe.identity]
+        about[EXTENDED] = {"specs": specs, "code": code or {}}
+        self.write("environment.json", json.dumps(about, indent=2) + "\n")
+        if self.complete:
+            self.reopen()
+            self.file("metrics.parquet").unlink(missing_ok=True)
+        self._write_recipe(recipe, comments)
 
     def resume(self, planned: Collection[Key] | None = None) -> list[str]:
         """Lock an unfinished run and mend its journal; returns what was dropped, in words."""
@@ -367,13 +390,24 @@ class Folder(Journal):
             except BlockingIOError:
                 raise Busy(f"{self.path} is in use: another undrift is running it") from None
 
-    def _check_recipe(self) -> None:
-        """Raise :class:`BadFolder` unless the folder has the recipe that the run began with.
+    @property
+    def recipes(self) -> set[str]:
+        """The identities of the recipe that the run began with, and of those that extended it.
 
-        Folders of older versions, and kept runs of ``reproduce``, have no digest of it.
+        Empty in folders of older versions, and of kept runs of ``reproduce``.
         """
-        before = self.environment.get("spec")
-        if before is None:
+        about = self.environment
+        return {str(about["spec"]), *_extended(about)["specs"]} if "spec" in about else set()
+
+    def _write_recipe(self, recipe: Recipe, comments: Sequence[str]) -> None:
+        for name, content in recipe.sources.items():
+            self.write(name, content)
+        head = "".join(f"# {comment}\n" for comment in comments)
+        self.write("spec.toml", head + recipe.toml())
+
+    def _check_recipe(self) -> None:
+        """Raise :class:`BadFolder` unless the folder has one of its recipes, if they are known."""
+        if not (recipes := self.recipes):
             return
         document, files = self.document(), list[str]()
         try:
@@ -384,7 +418,7 @@ class Folder(Journal):
                 now = fingerprint(document, sources(self.path, files))
         except (OSError, TypeError, ValueError):  # a file is gone, or it is no spec
             now = None
-        if now != before:
+        if now not in recipes:
             raise BadFolder(
                 f"{' or '.join(['spec.toml', *files])} in {self.path} is not what this run began "
                 "with. Put that back, or run it anew: undrift run SPEC --overwrite (in Python, "
@@ -409,6 +443,22 @@ class Folder(Journal):
         _remove([self.file(ENDED), *self.file(CHECKPOINTS).glob("*.safetensors")])
         with suppress(OSError):
             self.file(CHECKPOINTS).rmdir()
+
+
+def _extended(about: Values) -> Values:
+    """What environment.json has of recipes that added methods or seeds."""
+    found = about.get(EXTENDED)
+    return {"specs": [], "code": {}} | (found if isinstance(found, dict) else {})
+
+
+def _part(before: Table, now: Table) -> bool:
+    """Whether a document has all methods and seeds of another one, and else the same."""
+    apart = [{k: v for k, v in one.items() if k not in GROWING} for one in (before, now)]
+    return apart[0] == apart[1] and all(
+        entry in now.get(key, usual)
+        for key, usual in GROWING.items()
+        for entry in before.get(key, usual)
+    )
 
 
 def digest_of_call(document: Table) -> str:

@@ -76,23 +76,31 @@ def carry_out(
 
 def begin(folder: Folder, experiment: Experiment) -> None:
     """Make an empty folder for a new run."""
-    chosen = []
-    for task in experiment.tasks:
-        if fields := task.written.open_fields():
-            set_by_theory = ", ".join(f"{f} = {getattr(task.method, f):.6g}" for f in fields)
-            chosen.append(f"{task.label}: {set_by_theory} (theory)")
     about = {"note": experiment.note, "spec": experiment.recipe.identity, "data": experiment.data}
     known: dict[str, object] = {key: value for key, value in about.items() if value}
     known[METRIC_SAMPLES] = experiment.tasks[0].problem.metric_samples
     if experiment.code is not None:
         known["code"] = experiment.code
-    folder.start(experiment.recipe, environment(_device(experiment)) | known, chosen)
+    folder.start(experiment.recipe, environment(_device(experiment)) | known, comments(experiment))
+
+
+def comments(experiment: Experiment) -> list[str]:
+    """What the folder's spec says beyond its keys: the steps that theory has chosen."""
+    chosen = []
+    for task in experiment.tasks:
+        if fields := task.written.open_fields():
+            set_by_theory = ", ".join(f"{f} = {getattr(task.method, f):.6g}" for f in fields)
+            chosen.append(f"{task.label}: {set_by_theory} (theory)")
+    return chosen
 
 
 def take_up(folder: Folder, experiment: Experiment, emit: Emit) -> None:
     """Open a folder that holds a part of the run."""
     recipe, before = experiment.recipe, folder.environment
-    if before.get("spec", recipe.identity) != recipe.identity:
+    if folder.state(recipe) == "part":
+        compare(folder, experiment, emit, more=True)
+        folder.extend(recipe, comments(experiment), experiment.code)
+    if recipe.identity not in (folder.recipes or {recipe.identity}):
         raise BadFolder(
             f"{' or '.join(['spec.toml', *recipe.sources])} in {folder.path} is not what this run "
             "began with: put that back, or run this one elsewhere: undrift run SPEC -s name=NAME"
@@ -108,9 +116,11 @@ def take_up(folder: Folder, experiment: Experiment, emit: Emit) -> None:
         folder.log(str(event))
 
 
-def compare(folder: Folder, experiment: Experiment, emit: Emit) -> None:
-    """Refuse a run with other code or on other data; say so where that is not known."""
-    if experiment.code is not None and not folder.with_code(experiment.code):
+def compare(folder: Folder, experiment: Experiment, emit: Emit, more: bool = False) -> None:
+    """Refuse a run with other code, unless it is ``more``, or on other data; say so where that is
+    not known.
+    """
+    if experiment.code is not None and not folder.with_code(experiment.code, more):
         emit(Unproven(folder.path, what="code"))
     if not folder.on_data(experiment.data):
         emit(Unproven(folder.path))

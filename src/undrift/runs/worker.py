@@ -111,7 +111,7 @@ def work(channel: Channel) -> None:
     store = start["store"]  # the folder may have been made with another one
     flags = [] if store == "auto" else [f"engine.store={store}"]
     spec = load(relay.file("spec.toml"), flags)
-    if relay.environment.get("spec", spec.identity) != spec.identity:  # as by a module left there
+    if spec.identity not in (relay.recipes or {spec.identity}):  # as by a module left there
         raise BadFolder(f"{', '.join(spec.sources)} in {relay.path} are not what this run has")
     experiment = make(spec)
     while (order := channel.orders.get()) is not None:
