@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -176,7 +177,7 @@ class Runs(Mapping[Key, Run]):
         return frame(self.records)
 
     def table(self) -> str:
-        """How each run ended, as text."""
+        """How each run ended, as text; of several seeds also their means ± standard deviations."""
         columns = ["round", "gap", "accuracy", "loss", "vectors", "gradients", "seconds"]
         lasts = [
             at_end(run.history.last, run.status) if run.history.rows else {}
@@ -187,6 +188,15 @@ class Runs(Mapping[Key, Run]):
         for ((label, seed), run), last in zip(self.items(), lasts, strict=True):
             numbers = ["-" if last.get(n) is None else f"{last[n]:.6g}" for n in shown]
             lines.append([label, str(seed), *numbers, in_words(run.status)])
+        for label in dict.fromkeys(label for label, _ in self):
+            drawn = [
+                last
+                for ((name, _), run), last in zip(self.items(), lasts, strict=True)
+                if name == label and run.same_as is None
+            ]
+            if len(drawn) > 1:
+                numbers = [_spread([last.get(name) for last in drawn]) for name in shown]
+                lines.append([label, "mean", *numbers, f"{len(drawn)} seeds"])
         return aligned(lines)
 
     def against(self, baseline: str, target: float | None = None) -> Differences:
@@ -354,6 +364,19 @@ def distrust(remedy: str) -> Code:
         )
 
     return refuse
+
+
+def _spread(values: Sequence[float | None]) -> str:
+    """Mean and standard deviation, if all of them are known.
+
+    >>> _spread([1.0, 3.0]), _spread([2.0, 2.0]), _spread([2.0, None])
+    ('2 ± 1.4', '2', '-')
+    """
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return "-"
+    mean, deviation = statistics.fmean(known), statistics.stdev(known)
+    return f"{mean:.6g} ± {deviation:.2g}" if deviation else f"{mean:.6g}"
 
 
 def _only(keys: Iterable[Key], label: object, seed: object) -> Key:
