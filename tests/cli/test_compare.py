@@ -2,11 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 from tests.report.recorded import TARGET, record
 from tests.runs.older import unseal
 
+import undrift as ud
 from undrift.cli import main
+from undrift.problems import Quadratic
 
 
 @pytest.fixture
@@ -137,6 +140,21 @@ def test_no_differences_are_taken_between_problems(place, capsys):
         assert bool(read["mixed"]) == ("small" in pair)
         found.append([row["label"] for row in read["methods"] if row["difference"]])
     assert found == [["small: SCAFFOLD"], ["large: SCAFFOLD", "alike: FedAvg", "alike: SCAFFOLD"]]
+
+
+def test_nor_between_data_that_only_a_program_has(tmp_path, capsys):
+    for name, scale in (("one", 1.0), ("other", 2.0), ("alike", 2.0)):
+        a = scale * np.array([[[1.0, 0.0], [0.0, 2.0]]] * 2)
+        problem = Quadratic(a, np.ones((2, 2)))
+        ud.run({"a": ud.FedAvg(lr=0.1)}, problem, rounds=2, save=tmp_path / name)
+    found = []
+    for pair in (["one", "other"], ["other", "alike"]):
+        assert main(["compare", *(str(tmp_path / name) for name in pair), "--json"]) == 0
+        read = json.loads(capsys.readouterr().out)
+        found.append(
+            (len(read["mixed"]), sum(map(bool, (m["difference"] for m in read["methods"]))))
+        )
+    assert found == [(1, 0), (0, 1)]
 
 
 def test_one_target_for_two_measures_is_refused(two, capsys):

@@ -90,7 +90,11 @@ class Group:
     @property
     def problems(self) -> dict[str, str]:
         """The problem of every label, as its spec has it: differences are taken within one."""
-        return {row["label"]: problem(run) for run in self.runs for row in run.rows}
+        return {
+            label: repr(sorted(problem(run).items()))
+            for run in self.runs
+            for label in {row["label"] for row in run.rows}
+        }
 
     @property
     def varied(self) -> list[str]:
@@ -170,13 +174,17 @@ def other_samples(runs: Sequence[Recorded]) -> str:
     return f"accuracies and losses compare only on the same samples: {'; '.join(where)}"
 
 
-def problem(run: Recorded) -> str:
-    return repr(sorted(run.document.get("problem", {}).items()))
+def problem(run: Recorded) -> dict[str, object]:
+    """The problem as the spec has it; of one that only a program has, with a digest of its data."""
+    table = dict(run.document.get("problem", {}))
+    if run.folder.from_python and "data" in run.folder.environment:
+        table["data"] = str(run.folder.environment["data"])[:12]
+    return table
 
 
 def other_problems(runs: Sequence[Recorded]) -> str:
     """What is said where the runs' specs have different problems; else empty."""
-    tables = {run.title: run.document.get("problem", {}) for run in runs if run.rows}
+    tables = {run.title: problem(run) for run in runs if run.rows}
     apart = []
     for key in dict.fromkeys(key for table in tables.values() for key in table):
         values = {title: str(table.get(key, "not set")) for title, table in tables.items()}
