@@ -153,3 +153,16 @@ def test_vectors_of_another_length_are_refused(more):
     _, layout, arranged = of(Long())
     with pytest.raises(ValueError, match=str(layout.dim)):
         arranged.arranged(torch.randn(2, layout.dim + more))
+
+
+def test_room_for_a_gradient_has_zeros_in_its_gaps():
+    net = nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5))
+    _, layout, arranged = of(net)
+    full = torch.full((2, arranged.dim), torch.nan)
+    matrices, rest = arranged.blocks(full)
+    room = arranged.room([matrices.bfloat16(), rest])
+    assert [v.dtype for v in room] == [torch.bfloat16, torch.float32]
+    for value in arranged.named(*room).values():
+        value.fill_(1.0)
+    assert [v.shape for v in room] == [matrices.shape, rest.shape]
+    assert sum(float(v.float().sum()) for v in room) == 2 * layout.dim

@@ -60,8 +60,8 @@ def recording(junk=0):
     x = torch.ones(2, 4, device="cuda")
     arranged = Arrangement(Layout(("y",), ((4,),)), {})
 
-    def loss(matrices, rest, x):
-        return (arranged.named(matrices, rest)["y"] * x).square().sum()
+    def loss(weights, x):
+        return (weights["y"] * x).square().sum()
 
     made = Captured(prepare, Form(loss, arranged), (x,), torch.ones_like(x), "stacked")
     made.cycle = made  # only a collection of garbage frees it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -115,6 +115,13 @@ class Arrangement:
     def named(self, matrices: Tensor, rest: Tensor) -> dict[str, Tensor]:
         """Views of the parameters by name."""
         return dict([*_views(self._matrices, matrices), *_views(self._rest, rest)])
+
+    def room(self, blocks: Sequence[Tensor]) -> list[Tensor]:
+        """Blocks like these to be filled by name; their gaps are zero."""
+        matrices, rest = blocks
+        whole = self.front == sum(place.size for place in self._matrices)
+        front = matrices.new_empty if whole else matrices.new_zeros
+        return [front(matrices.shape), rest.new_zeros(rest.shape)]
 
     def place(self, v: Tensor, matrices: Tensor, rest: Tensor) -> None:
         """Write ``v [..., d]`` into two blocks, rounded as they are."""

@@ -25,7 +25,7 @@ class Form(NamedTuple):
     """One client's loss, a function of its weights in an order of their own."""
 
     loss: Callable[..., Tensor]
-    """``loss(matrices, rest, *arguments)``, of the two blocks of ``arrangement``."""
+    """``loss(weights, *arguments)``, of weights by name."""
     arrangement: Arrangement
     fused: Form | None = None
     """The same loss, rounding apart, as it is best compiled."""
@@ -56,7 +56,7 @@ class Captured:
     ):
         self.way, self.compiled, self.autocast = way, compiled, autocast
         self.arrangement = form.arrangement
-        body = form.loss if way == "streams" else _summed(form.loss)
+        body = form.loss if way == "streams" else _summed(form)
         self.loss = torch.compile(body, dynamic=False) if compiled else body
         self.prepare = torch.compile(prepare, dynamic=False) if compiled else prepare
         self.y = form.arrangement.arranged(y)
@@ -164,28 +164,40 @@ class Captured:
         """The gradient in each of these parts for the loaded inputs, computed and not replayed."""
         arguments = self.prepare(*self.inputs)
         if self.way == "stacked":
-            return self._gradient(parts, arguments)
-        main, out = torch.cuda.current_stream(), [part.new_empty(part.shape) for part in parts]
+            return self._stacked(parts, arguments)
+        main, out = torch.cuda.current_stream(), self.arrangement.room(parts)
         for c, stream in enumerate(self.streams):
             stream.wait_stream(main)
             with torch.cuda.stream(stream):
                 given = tuple(None if a is None else a[c] for a in arguments)
-                found = self._gradient([part[c] for part in parts], given)
-                for mine, g in zip(out, found, strict=True):
-                    mine[c].copy_(g)
+                self._write([part[c] for part in parts], given, [mine[c] for mine in out])
         for stream in self.streams:
             main.wait_stream(stream)
         return out
 
-    def _gradient(self, parts: Sequence[Tensor], arguments: tuple[Any, ...]) -> list[Tensor]:
+    def _write(
+        self, parts: Sequence[Tensor], arguments: tuple[Any, ...], out: Sequence[Tensor]
+    ) -> None:
+        """One client's gradient, found in each parameter and copied to its place all at once."""
+        named = self.arrangement.named(*parts)
+        leaves = {name: v.detach().requires_grad_() for name, v in named.items()}
+        found = self._differentiated(list(leaves.values()), leaves, *arguments)
+        places = list(self.arrangement.named(*out).values())
+        for dtype in {v.dtype: None for v in found}:  # a kernel takes one
+            some = [k for k, v in enumerate(found) if v.dtype == dtype]
+            torch._foreach_copy_([places[k] for k in some], [found[k] for k in some])
+
+    def _stacked(self, parts: Sequence[Tensor], arguments: tuple[Any, ...]) -> list[Tensor]:
+        leaves = [part.detach().requires_grad_() for part in parts]
+        return [g.contiguous() for g in self._differentiated(leaves, *leaves, *arguments)]
+
+    def _differentiated(self, leaves: Sequence[Tensor], *arguments: Any) -> list[Tensor]:
+        short = self.autocast is not None
         with torch.enable_grad():
-            leaves = [part.detach().requires_grad_() for part in parts]
-            with torch.autocast(
-                "cuda", dtype=self.autocast or torch.bfloat16, enabled=self.autocast is not None
-            ):
-                value = self.loss(*leaves, *arguments)
+            with torch.autocast("cuda", dtype=self.autocast or torch.bfloat16, enabled=short):
+                value = self.loss(*arguments)
             found = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
-        return [g.contiguous() for g in found]
+        return list(found)
 
 
 def _stream() -> torch.cuda.Stream:
@@ -209,10 +221,13 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _summed(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The sum of all clients' losses: row c of its gradient is client c's, whose loss alone
-    depends on its weights.
+def _summed(form: Form) -> Callable[..., Tensor]:
+    """The sum of all clients' losses, of the two blocks in which their weights are arranged: row c
+    of its gradient is client c's, whose loss alone depends on its weights.
     """
+
+    def loss(matrices: Tensor, rest: Tensor, *arguments: Any) -> Tensor:
+        return form.loss(form.arrangement.named(matrices, rest), *arguments)
 
     def total(*arguments: Any) -> Tensor:
         dims = tuple(None if a is None else 0 for a in arguments)

@@ -459,12 +459,11 @@ class NeuralOracle(Oracle):
 
         Its other arguments are single tensors, as those of ``structure`` are one by one.
         """
-        arranged = arrangement(net, self.placed.network.layout, channels_last)
 
-        def loss(matrices: Tensor, rest: Tensor, *flat: Tensor | None) -> Tensor:
-            return self.loss(arranged.named(matrices, rest), *structure.like(flat), net=net)
+        def loss(weights: Mapping[str, Tensor], *flat: Tensor | None) -> Tensor:
+            return self.loss(weights, *structure.like(flat), net=net)
 
-        return Form(loss, arranged)
+        return Form(loss, arrangement(net, self.placed.network.layout, channels_last))
 
 
 def _folded(fields: Fields, shape: torch.Size) -> Fields:
