@@ -39,8 +39,8 @@ def kernels():
     return group_norm_kernels
 
 
-def images(n: int, channels: int, size: int) -> Tensor:
-    x = torch.randn(n, channels, size, size, device=DEVICE).to(torch.bfloat16)
+def images(n: int, channels: int, size: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    x = torch.randn(n, channels, size, size, device=DEVICE).to(dtype)
     return x.contiguous(memory_format=torch.channels_last)
 
 
@@ -58,21 +58,22 @@ def away_from_the_kink(residual: Tensor, x: Tensor, layer: FusedGroupNorm) -> Te
     return torch.where(near, residual + 1, residual).detach()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("kind", ["norm", "relu", "residual"])
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize(("channels", "size", "groups"), SHAPES)
 def test_kernels_are_torchs_in_double_precision(
-    kernels, monkeypatch, channels, size, groups, held, kind
+    kernels, monkeypatch, channels, size, groups, held, kind, dtype
 ):
     if not held:
         monkeypatch.setattr(kernels, "HELD", 0)
         monkeypatch.setattr(kernels, "BLOCK", 1024 if DEVICE == "cuda" else 256)
     torch.manual_seed(0)
-    x, slope = 2 * images(2, channels, size) + 1, images(2, channels, size)
+    x, slope = 2 * images(2, channels, size, dtype) + 1, images(2, channels, size, dtype)
     layer = norm(channels, groups)
     leaves = [x.requires_grad_(), *layer.parameters()]
     if kind == "residual":
-        added = away_from_the_kink(images(2, channels, size), x, layer)
+        added = away_from_the_kink(images(2, channels, size, dtype), x, layer)
         leaves.append(added.requires_grad_())
     else:
         near = away_from_the_kink(torch.zeros_like(x), x, layer)
@@ -81,11 +82,13 @@ def test_kernels_are_torchs_in_double_precision(
     expected = sum(right[3:], F.group_norm(right[0], groups, *right[1:3]))
     expected = expected if kind == "norm" else expected.relu()
     found = layer(x, *leaves[3:], relu=kind != "norm")
-    assert found.dtype == torch.bfloat16
+    assert found.dtype == dtype
     assert found.is_contiguous(memory_format=torch.channels_last)
     slopes = torch.autograd.grad(found, leaves, slope)
     others = torch.autograd.grad(expected, right, slope.double())
     rounded = [6e-3, 6e-3, 1e-5, 1e-5, 1e-9]  # in bf16 are all but the slopes of the parameters
+    if dtype == torch.float32:
+        rounded = [1e-6, 1e-5, 1e-5, 1e-5, 1e-9]
     pairs = zip((found, *slopes), (expected, *others), rounded, strict=False)
     for mine, theirs, tolerance in pairs:
         assert (mine.double() - theirs).norm() <= tolerance * theirs.norm()
@@ -140,9 +143,9 @@ def test_a_network_in_bf16_is_as_near_to_single_precision_as_torchs(kernels):
     assert 0 < mine <= 1.5 * theirs <= 0.1
 
 
-def test_in_single_precision_the_network_is_as_it_was():
+def test_in_double_precision_the_network_is_as_it_was():
     torch.manual_seed(0)
-    net, x = build("resnet18-3x3", 3, 8, 10), torch.randn(2, 3, 8, 8)
+    net, x = build("resnet18-3x3", 3, 8, 10).double(), torch.randn(2, 3, 8, 8).double()
     fused = group_norms_fused(net)
     assert fused is not None
     assert torch.equal(fused(x), net(x))
@@ -183,7 +186,7 @@ class Reading(nn.Module):
 
 def test_layers_called_by_themselves_give_what_they_gave():
     torch.manual_seed(0)
-    net, x = Reading(), torch.randn(2, 8, 4, 4)
+    net, x = Reading().double(), torch.randn(2, 8, 4, 4).double()
     fused = group_norms_fused(net)
     assert type(fused.layers) is FusedSequential
     assert torch.equal(fused(x), net(x))

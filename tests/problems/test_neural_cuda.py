@@ -17,6 +17,7 @@ from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, FedLin, FedRecu, FedSpeed, Scaffold
 from undrift.models import Net, build
 from undrift.models.net import seeded
+from undrift.models.resnet import BasicBlock
 from undrift.problems.neural import oracle
 from undrift.problems.neural.cuda_graph import Captured
 from undrift.problems.neural.problem import Neural
@@ -243,3 +244,26 @@ def test_optimisers_and_accumulation_are_those_of_the_cpu(local, compiled):
             machine.run_round()
         ends.append(machine.x.cpu())
     torch.testing.assert_close(*ends, rtol=0, atol=1e-7)
+
+
+def grouped(**options):
+    """A network with group norms on the GPU."""
+    with seeded(0):
+        first = [nn.Conv2d(1, 16, 3, padding=1), nn.GroupNorm(2, 16), nn.ReLU()]
+        last = [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(128, 10)]
+        net = nn.Sequential(*first, BasicBlock(16, 32, 2, 2), BasicBlock(32, 32, 1, 4), *last)
+    return problem(net, **options).to(torch.float32, torch.device("cuda"))
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_a_network_is_judged_alike_with_fused_norms(precision):
+    task, exact = grouped(precision=precision), grouped(precision="f32")
+    assert task.placed.fused and not exact.placed.fused
+    x = task.start().to(task.device, task.dtype)
+    assert task.metrics(x) == pytest.approx(exact.metrics(x), rel=1e-3)
+    task.placed.fused = False
+    plain = task.metrics(x)
+    task.placed.fused = True
+    assert task.metrics(x) == pytest.approx(plain, rel=1e-3)
+    each = task.client_metrics(x)["loss"]
+    assert torch.allclose(each, exact.client_metrics(x)["loss"], rtol=1e-3)

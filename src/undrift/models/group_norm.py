@@ -1,4 +1,4 @@
-"""Group norms fused with what follows them, for networks in bf16 on a GPU."""
+"""Group norms fused with what follows them, for networks on a GPU."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ _norm.register_autograd(_differentiated, setup_context=_keep)
 
 
 class FusedGroupNorm(nn.GroupNorm):
-    """A group norm of images in bf16, and on demand what is added to it and a ReLU, as one kernel.
+    """A group norm of images, and on demand what is added to it and a ReLU, as one kernel.
 
-    Its result is in bf16 too, channels last. Anything else than images in bf16 is left to torch.
+    They are in bf16 or in float32, and so is the result, channels last; all else is left to torch.
     """
 
     def forward(self, x: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-        if x.dim() == 4 and x.dtype == torch.bfloat16:
+        if x.dim() == 4 and x.dtype in (torch.bfloat16, torch.float32):
             if residual is not None:
                 residual = residual.to(x.dtype)
             out: Tensor = _norm(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch.func import functional_call
 from undrift.data.files import brief
 from undrift.models.conv_by_rows import convolutions_by_rows
 from undrift.models.dropout import keyed
+from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.models.layers import channels_last, pool_first
 from undrift.models.layout import flatten, unflatten
 from undrift.models.net import Net
@@ -73,11 +75,15 @@ def _seeded(seed: Tensor) -> Iterator[None]:
         yield
 
 
+Form = Literal["plain", "rows", "fused"]
+"""A network as it is, with convolutions by rows, or with group norms that do what follows them."""
+
+
 class Copies(threading.local):
-    """One thread's copies of a network, in training mode or not, by rows or not."""
+    """One thread's copies of a network, in training mode or not."""
 
     def __init__(self) -> None:
-        self.by_mode: dict[tuple[bool, bool], nn.Module] = {}
+        self.by_mode: dict[tuple[bool, Form], nn.Module] = {}
 
 
 class FlatNetwork:
@@ -137,15 +143,19 @@ class FlatNetwork:
             net = None
         return Bound(self.own() if net is None else net, given, key if self.draws else None)
 
-    def own(self, training: bool = False, by_rows: bool = False) -> nn.Module:
+    def own(self, training: bool = False, form: Form = "plain") -> nn.Module:
         """This thread's copy: calling a module with other weights changes it for a moment.
 
-        In one ``by_rows`` convolutions are computed so where that is faster; no ``vmap`` takes it.
+        It takes that form where this is possible; no ``vmap`` takes another than the plain one.
         """
-        copies, mode = self._copies.by_mode, (training, by_rows)
+        copies, mode = self._copies.by_mode, (training, form)
         if mode not in copies:
             net = copy.deepcopy(self.net).train(training)
-            copies[mode] = convolutions_by_rows(net) if by_rows else net
+            if form == "rows":
+                net = convolutions_by_rows(net)
+            elif form == "fused":
+                net = group_norms_fused(net) or net
+            copies[mode] = net
         return copies[mode]
 
     @property
@@ -157,6 +167,16 @@ class FlatNetwork:
     def channels_last(self) -> bool:
         """Whether images are laid out with channels last."""
         return self.takes_last and self.prefers_last and self.device.type == "cpu"
+
+    def judging(self, weights: Tensor, fused: bool = False) -> Callable[[Fields], Output]:
+        """The network with these weights, none of which is to be differentiated by.
+
+        ``fused``: with fused group norms, and channels last, on a GPU.
+        """
+        if not fused:
+            return self.bound(weights)
+        model = self.bound(weights, self.own(form="fused"))
+        return lambda x: model(channels_last(x))  # type: ignore[arg-type]  # images, by takes_fused
 
     def arranged(self, x: Tensor) -> Tensor:
         """The same numbers in the memory layout that the network is fastest with."""
@@ -216,3 +236,28 @@ class FlatNetwork:
         except (RuntimeError, ValueError):
             return False
         return True
+
+    @torch.no_grad()
+    def takes_fused(self, images: Fields) -> bool:
+        """Whether :meth:`judging` gives the same with fused group norms, rounding apart; warns in
+        one line where it ought to.
+        """
+        grouped = any(type(m) is nn.GroupNorm for m in self.net.modules())
+        if not (TRITON and grouped and self.takes_last) or self.draws:
+            return False
+        weights = self.start.to(self.device, self.dtype)
+        expected = self.judging(weights)(images)
+        try:
+            found = self.judging(weights, fused=True)(images)
+            error, size = float((found - expected).norm()), float(expected.norm())
+            if error <= 0.05 * size:
+                return True
+            reason = f"it gives other numbers, {error:.1e} away from {size:.1e}"
+        except Exception as error:  # Triton needs a compiler, and may fail in any way
+            reason = brief(error)
+        warnings.warn(
+            f"group norms cannot be fused when this network is judged ({reason}): torch computes "
+            "them, which is slower",
+            stacklevel=2,
+        )
+        return False

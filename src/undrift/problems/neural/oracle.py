@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -28,7 +28,7 @@ from undrift.problems.neural.loss import LocalLoss, OwnLoss
 from undrift.problems.neural.measure import Classes, Judge
 from undrift.problems.neural.mlp_gradient import MLPGradient, Slope, slope_of_cross_entropy
 from undrift.problems.neural.network import FlatNetwork
-from undrift.problems.neural.table import Fields, Rows, leaves, mapped
+from undrift.problems.neural.table import Fields, Output, Rows, leaves, mapped
 
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
@@ -72,6 +72,8 @@ class Placed:
     """The gradient by formula, where the network and the loss have one."""
     stacked: bool = False
     """Whether the cohort's networks run as one."""
+    fused: bool = False
+    """Whether the network is judged with fused group norms."""
     dtype: torch.dtype = torch.float32
     device: torch.device = CPU
     captured: dict[tuple[int, ...], Captured | None] = dataclasses.field(default_factory=dict)
@@ -90,6 +92,7 @@ class Placed:
             self,
             network=self.network.to(dtype, device),
             samples=self.samples.to(dtype, device),
+            fused=False,
             dtype=dtype,
             device=device,
             captured={},
@@ -98,6 +101,16 @@ class Placed:
             loss = there.objective = self.objective.to(dtype, device)
             there.judge = Judge.of(loss, self.judge.metrics, self.judge.counted)
         return there
+
+    def fuse(self) -> None:
+        """Judge with fused group norms, if products are rounded anyway and it can be done."""
+        rounded = self.precision != "f32" and self.dtype == torch.float32
+        on_gpu = self.device.type == "cuda"
+        self.fused = on_gpu and rounded and self.network.takes_fused(self.few().x)
+
+    def judging(self, x: Tensor) -> Callable[[Fields], Output]:
+        """The network with the weights ``x``."""
+        return self.network.judging(x.detach().to(self.device, self.dtype), self.fused)
 
     @property
     def alone(self) -> bool:
@@ -218,7 +231,7 @@ class NeuralOracle(Oracle):
 
     def __init__(self, placed: Placed, parts: Sequence[np.ndarray], label_counts: Tensor | None):
         self.placed = placed
-        self.net = placed.network.own(training=True, by_rows=placed.by_rows)
+        self.net = placed.network.own(training=True, form="rows" if placed.by_rows else "plain")
         self.counts = [len(part) for part in parts]
         rows = [torch.from_numpy(part) for part in parts]
         self.rows = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(placed.device)

@@ -182,7 +182,7 @@ class Neural(Problem):
         self._settle()
         if stacked is None and self.placed.mlp is None and self.placed.stacked:
             self.placed.stacked = self.at(np.array([0, 0])).takes_vmap()
-        if network.prefers_last:
+        if network.convolves:
             network.takes_last = isinstance(some, Tensor) and network.takes_channels_last(some)
         self._settle()
 
@@ -191,6 +191,7 @@ class Neural(Problem):
         twin.placed = self.placed.to(dtype, torch.device(device))
         if (twin.placed.dtype, twin.placed.device) != (self.dtype, self.device):
             try_placed(twin.placed)
+        twin.placed.fuse()
         twin._settle()
         return twin
 
@@ -317,7 +318,7 @@ class Neural(Problem):
     def _of_clients(self, x: Tensor, table: Table, parts: Sequence[np.ndarray]) -> Sums:
         placed, sizes = self.placed, [len(part) for part in parts]
         given_set = Judged.of(table, parts, sizes, placed.judge.alone, self.device)
-        model = placed.network.bound(x.detach().to(self.device, self.dtype))
+        model = placed.judging(x)
         return of_each_part(model, placed.prepared, placed.judge, given_set, sizes, self.device)
 
     def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor:
@@ -371,8 +372,7 @@ class Neural(Problem):
 
     def _judged(self, x: Tensor, given_set: Judged, which: slice = slice(None)) -> Tensor:
         """Measures the network with the weights ``x``."""
-        placed = self.placed
-        model = placed.network.bound(x.detach().to(self.device, self.dtype))
+        placed, model = self.placed, self.placed.judging(x)
         return judged(model, placed.prepared, placed.judge, given_set, self.device, which)
 
     def _means(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
