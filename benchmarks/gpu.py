@@ -8,10 +8,8 @@ FedSpeed, 7x7 stem: (a) 100 clients, 10 per round, 5 local epochs of batch 50; (
 per round, 2 local epochs of batch 20. FedACG, 3x3 stem: (c) 100 clients, 5 per round, 5 local
 epochs of batch 50.
 Everything is included: augmentation, local steps, server step, evaluation every 10 rounds. The
-warm-up (capture and
-compilation, in the first round) is reported beside it. The plain loop runs two rounds of FedAvg in
-setting (a), one
-client after another: module, autograd, clipping, SGD.
+warm-up (capture and compilation, in the first round) is reported beside it. The plain loop runs two
+rounds of FedAvg in setting (a), one client after another: module, autograd, clipping, SGD.
 """
 
 from __future__ import annotations

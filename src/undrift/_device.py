@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,10 +12,24 @@ if TYPE_CHECKING:
 
 
 def upload(array: np.ndarray, device: torch.device) -> Tensor:
-    """``array`` as a tensor: shared on a CPU, copied to a GPU without waiting for its work."""
+    """``array`` as a tensor: shared on a CPU; copied to a GPU while that works, on a stream that
+    the current one waits for.
+    """
     import torch
 
     tensor = torch.from_numpy(array)
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+    if device.type != "cuda":
+        return tensor.to(device)
+    main, beside = torch.cuda.current_stream(device), _beside(device)
+    with torch.cuda.stream(beside):
+        there = tensor.pin_memory().to(device, non_blocking=True)
+    main.wait_stream(beside)
+    there.record_stream(main)  # its memory is not given to others before that stream is done
+    return there
+
+
+@functools.cache
+def _beside(device: torch.device) -> torch.cuda.Stream:
+    import torch
+
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

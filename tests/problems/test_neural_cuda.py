@@ -5,10 +5,12 @@ import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from undrift._device import upload
 from undrift.core.streams import Streams
 from undrift.data.augment import Augmentation, Normalise, Pipeline
 from undrift.data.images import load_images
@@ -267,3 +269,14 @@ def test_a_network_is_judged_alike_with_fused_norms(precision):
     assert task.metrics(x) == pytest.approx(plain, rel=1e-3)
     each = task.client_metrics(x)["loss"]
     assert torch.allclose(each, exact.client_metrics(x)["loss"], rtol=1e-3)
+
+
+def test_what_is_uploaded_while_the_gpu_works_is_right():
+    device = torch.device("cuda")
+    slow = torch.randn(4096, 4096, device=device)
+    found = []
+    for k in range(200):
+        slow = (slow @ slow).clamp(-1, 1)  # the current stream lags behind
+        array = np.full(10_000, k)
+        found.append(upload(array, device).max())
+    assert torch.stack(found).tolist() == list(range(200))
