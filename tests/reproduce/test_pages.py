@@ -138,6 +138,13 @@ def test_seeds_are_told_of_each_method_where_they_differ(papers, tmp_path, capsy
     assert "| seeds |" not in page.read_text()
     assert main([*words, "--only", "SCAFFOLD", "--seeds", "2"]) == 0
     assert "| SCAFFOLD | 40 | 2 |" in page.read_text() and "| FedAvg | 40 | 1 |" in page.read_text()
+    assert "* 1 to 2 seeds" in page.read_text() and "| 1 to 2 | cpu |" in read_index(page)
+    told = capsys.readouterr()
+    assert "1 to 2" in told.out + told.err
+
+
+def read_index(page):
+    return (page.parent.parent / "README.md").read_text()
 
 
 def test_time_is_up(papers, tmp_path, capsys):

@@ -279,7 +279,7 @@ def sharing(args: Namespace, left: int, stop: Stop) -> Iterator[None]:
 
 
 def pages(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> None:
-    from undrift.reproduce.page import lost, numbers, of, place, write, write_index
+    from undrift.reproduce.page import lost, numbers, of, place, span, write, write_index
     from undrift.reproduce.results import collect
 
     root = args.pages or args.out / "pages"
@@ -296,7 +296,8 @@ def pages(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> No
         return
     rows = []
     for report in reports:
-        counts = [of(*report.coverage) or NONE, of(*report.agreement) or NONE, report.seeds or NONE]
+        seeds = span(report.fewest_seeds, report.seeds) if report.seeds else NONE
+        counts = [of(*report.coverage) or NONE, of(*report.agreement) or NONE, seeds]
         rows.append([report.item.name, report.verdict, *counts, report.why])
     head = ["item", "verdict", "numbers run", "agree", "seeds", "why"]
     result(table(head, rows, right=head[2:5], cut=True))

@@ -137,7 +137,8 @@ def index(found: Sequence[agreement.Page], pictured: bool) -> str:
         counts = [of(*n.get(key, (0, 0))) for key in ("coverage", "agree", "pairs", "ordered")]
         takes = f"; one seed takes {n['takes']}" if n["verdict"] == OPEN and n.get("takes") else ""
         rows.append([link, n["title"], f"{n['verdict']}{takes}", *counts])
-        rows[-1] += [str(n["seeds"] or ""), n["device"], n["date"]]
+        seeds = span(n.get("fewest_seeds", n["seeds"]), n["seeds"])
+        rows[-1] += [seeds if n["seeds"] else "", n["device"], n["date"]]
     verdicts = Counter(n["verdict"] for n in found).most_common()
     summed = f"{count(len(found), 'item')}: {'; '.join(f'{k} {v}' for v, k in verdicts)}."
     seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
@@ -148,6 +149,10 @@ def index(found: Sequence[agreement.Page], pictured: bool) -> str:
 
 def of(some: int, total: int) -> str:
     return f"{some} of {total}" if total else ""
+
+
+def span(fewest: int, most: int) -> str:
+    return str(most) if fewest == most else f"{fewest} to {most}"
 
 
 def numbers(report: Report) -> dict[str, object]:
@@ -166,6 +171,7 @@ def numbers(report: Report) -> dict[str, object]:
         "takes": report.item.takes,
         "quick": report.quick,
         "seeds": report.seeds,
+        "fewest_seeds": report.fewest_seeds,
         "device": ", ".join(d.partition(": ")[2] or d for d in report.environments("device")),
         "precision": report.environments("precision"),
         "date": max(report.environments("date"), default=""),
@@ -251,8 +257,9 @@ def facts(report: Report) -> list[str]:
         found.append(f"{grid.RULE} A value with a star is the least or the largest that was tried.")
     if report.kept:
         averaged = f"; the paper averages {report.item.seeds}" if report.item.seeds > 1 else ""
+        seeds = f"{span(report.fewest_seeds, report.seeds)} seed{'s' * (report.seeds > 1)}"
         found.append(
-            f"{count(report.seeds, 'seed')}{averaged}. A seed decides cohorts, mini-batches and"
+            f"{seeds}{averaged}. A seed decides cohorts, mini-batches and"
             " coins; all share the data, their split and the start."
         )
         if report.unseeded:

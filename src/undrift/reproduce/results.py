@@ -193,6 +193,13 @@ class Report:
     def seeds(self) -> int:
         return max((len(runs) for shown in self.shown for runs in shown.runs.values()), default=0)
 
+    @property
+    def fewest_seeds(self) -> int:
+        """Of the methods that were run and that a seed changes."""
+        runs = [kept for shown in self.shown for kept in shown.runs.values()]
+        seeded = [len(kept) for kept in runs if any(one.seeded for one in kept)]
+        return min(seeded, default=self.seeds)
+
     def environments(self, key: str) -> list[str]:
         """The distinct values of one entry, over all runs."""
         found = [kept.folder.environment for kept in self.kept]
