@@ -7,6 +7,7 @@ import pytest
 from undrift.cli import main
 from undrift.core.params import unknown
 from undrift.reproduce import items
+from undrift.reproduce.page import index
 
 
 def test_a_page(papers, tmp_path, capsys, seeded):
@@ -34,14 +35,24 @@ def test_a_page(papers, tmp_path, capsys, seeded):
     assert all(
         (pages / "toy" / f"figure-1.{kind}").stat().st_size > 1000 for kind in ("png", "pdf")
     )
-    index = (pages / "README.md").read_text()
-    assert "[toy/figure-1](toy/figure-1.md)" in index and "(agreement.png)" in index
-    assert "| 2 of 2 | 2 of 2 | 2 of 2 | 2 of 2 | 1 |" in index and "1 item: 1 reproduced." in index
+    listed = (pages / "README.md").read_text()
+    assert "[toy/figure-1](toy/figure-1.md)" in listed and "(agreement.png)" in listed
+    assert (
+        "| 2 of 2 | 2 of 2 | 2 of 2 | 2 of 2 |  | 1 |" in listed
+        and "1 item: 1 reproduced." in listed
+    )
     assert (pages / "agreement.png").stat().st_size > 1000
     assert main(["reproduce", "toy", "--out", str(out), "--pages", str(pages), "--seeds", "2"]) == 0
     assert "3 kept, 3 to do" in capsys.readouterr().err
     page = (pages / "toy" / "figure-1.md").read_text()
     assert "--seeds 2" in page and "2 seeds" in page
+
+
+def test_the_list_says_what_a_verdict_hangs_on():
+    hangs = {"label": "A", "points": -0.312, "seeds": 1}
+    page = {"item": "toy/a", "title": "A toy", "verdict": "reproduced", "hangs_on": hangs}
+    text = index([page | {"seeds": 1, "device": "cpu", "date": ""}], False)
+    assert "| hangs on |" in text and "| 0.31 points | 1 | cpu |" in text
 
 
 def test_a_quick_page_is_apart_and_not_judged(papers, tmp_path, capsys):

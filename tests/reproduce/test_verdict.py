@@ -8,7 +8,16 @@ import pytest
 from undrift.reproduce.items import Column, Panel, item
 from undrift.reproduce.readouts import readout, smoothed, trained
 from undrift.reproduce.results import Shown, cells
-from undrift.reproduce.verdict import NOT, NOTHING, ORDER, REPRODUCED, Judgement, cell, judge
+from undrift.reproduce.verdict import (
+    NOT,
+    NOTHING,
+    ORDER,
+    REPRODUCED,
+    Judgement,
+    cell,
+    hinge,
+    judge,
+)
 
 ROWS = [
     {
@@ -219,3 +228,41 @@ def test_a_pair_that_numbers_and_text_tell_apart_counts_once():
     shown = {label: cell(label, column, [ours[label]], 10) for label in ours}
     found = judge(column, shown)  # A over B by both, C over B by numbers, A over C by the text
     assert (found.ordered, found.pairs, found.stated) == (2, 3, 3)
+
+
+def columned(printed, ours, **more):
+    column = Column("final", of="accuracy", printed=printed, **more)
+    return column, {label: cell(label, column, found, 1) for label, found in ours.items()}
+
+
+def test_what_a_verdict_hangs_on():
+    agrees = columned({"A": 70.0}, {"A": [71.8, 72.0]})
+    found = hinge([agrees])
+    assert (found.label, found.seeds) == ("A", 2) and found.points == pytest.approx(0.1)
+    assert str(found) == "0.1 points more for A (2 seeds)"
+    lower = hinge([columned({"A": 70.0}, {"A": [68.4]})])
+    assert str(lower) == "0.4 points less for A (1 seed)"
+    apart = columned({"A": 80.0, "B": 70.0}, {"A": [75.0], "B": [74.5]})
+    assert judge(*apart).verdict == ORDER
+    assert abs(hinge([apart]).points) == pytest.approx(0.5)
+    assert str(hinge([apart, agrees])).startswith("0.5 points")  # another number makes it no better
+
+
+def test_most_verdicts_hang_on_nothing():
+    assert hinge([]) is None
+    assert hinge([columned({"A": 70.0}, {"A": [70.9]})]) is None
+    assert hinge([columned({"A": 70.0}, {"A": [65.0]})]) is None
+    assert hinge([columned({"A": 70.0}, {"A": [71.9]}, judged=False)]) is None
+    pairs = {f"M{k}": 30.0 + 5 * k for k in range(12)}
+    close = {label: [v] for label, v in pairs.items()} | {"M1": [30.0 - 0.1]}
+    assert judge(*columned(pairs, close)).verdict == ORDER
+    assert hinge([columned(pairs, close)]) is None  # one pair of 66 in order or not
+    column = Column("rounds", to=0.8, of="accuracy", printed={"A": 100})
+    assert hinge([(column, {"A": cell("A", column, [119.9], 200)})]) is None
+
+
+def test_much_and_level_may_decide_too():
+    much = columned({}, {"A": [75.0], "B": [73.4]}, above={"A": ["B"]}, much=True)
+    assert judge(*much).verdict == NOT and abs(hinge([much]).points) == pytest.approx(0.4)
+    level = columned({}, {"A": [70.0], "B": [71.7]}, first="A", ties=True)
+    assert judge(*level).verdict == REPRODUCED and abs(hinge([level]).points) == pytest.approx(0.3)

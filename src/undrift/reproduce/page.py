@@ -130,15 +130,17 @@ def write_index(root: Path) -> None:
 def index(found: Sequence[agreement.Page], pictured: bool) -> str:
     """The page that lists all pages, from their numbers."""
     ran = ["of the paper's numbers run", "agree", "of its pairs run", "in order"]
-    head = ["item", "what", "verdict", *ran, "seeds", "device", "date"]
+    head = ["item", "what", "verdict", *ran, "hangs on", "seeds", "device", "date"]
     rows = []
     for n in found:
         link = f"[{n['item']}]({n['item']}.md)"
         counts = [of(*n.get(key, (0, 0))) for key in ("coverage", "agree", "pairs", "ordered")]
         takes = f"; one seed takes {n['takes']}" if n["verdict"] == OPEN and n.get("takes") else ""
         rows.append([link, n["title"], f"{n['verdict']}{takes}", *counts])
-        seeds = span(n.get("fewest_seeds", n["seeds"]), n["seeds"])
-        rows[-1] += [seeds if n["seeds"] else "", n["device"], n["date"]]
+        deciding = n.get("hangs_on")
+        hangs = f"{abs(deciding['points']):.2g} points" if deciding else ""
+        seeds = span(n.get("fewest_seeds", n["seeds"]), n["seeds"]) if n["seeds"] else ""
+        rows[-1] += [hangs, seeds, n["device"], n["date"]]
     verdicts = Counter(n["verdict"] for n in found).most_common()
     summed = f"{count(len(found), 'item')}: {'; '.join(f'{k} {v}' for v, k in verdicts)}."
     seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
@@ -157,12 +159,13 @@ def span(fewest: int, most: int) -> str:
 
 def numbers(report: Report) -> dict[str, object]:
     """The page for programs."""
-    found = {
+    found: dict[str, object] = {
         "item": report.item.name,
         "title": report.item.title,
         "verdict": report.verdict,
         "why": report.why,
         "judged": str(report.judgement),
+        "hangs_on": None if report.hinge is None else report.hinge._asdict(),
         "found": report.found,
         "coverage": report.coverage,
         "agree": report.agreement,
@@ -282,6 +285,8 @@ def facts(report: Report) -> list[str]:
 def _sentence(report: Report) -> str:
     judged = not report.quick and report.verdict not in (OPEN, COMPUTED, SHOWN)
     parts = [str(report.judgement)] if judged else []
+    if judged and (deciding := report.hinge):
+        parts.append(f"it would be another with {deciding}")
     parts = [part.rstrip(".") for part in (*parts, report.why) if part]
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
 

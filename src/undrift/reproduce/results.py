@@ -23,8 +23,10 @@ from undrift.reproduce.verdict import (
     SHOWN,
     Cell,
     Columns,
+    Hinge,
     Judgement,
     cell,
+    hinge,
     judge,
 )
 from undrift.runs.folder import Row
@@ -101,6 +103,11 @@ class Report:
             return SHOWN
         found = self.judgement.verdict
         return found if found == NOTHING or self.complete else found + PARTLY
+
+    @property
+    def hinge(self) -> Hinge | None:
+        """What the verdict hangs on, if that is little."""
+        return None if self.quick else hinge(self.columns)
 
     @property
     def why(self) -> str:

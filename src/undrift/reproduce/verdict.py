@@ -16,6 +16,8 @@ PART = 0.2
 """Tolerance of anything else, relative to what is printed."""
 ENOUGH = 0.9
 """Share of the pairs that must be in order."""
+NEAR = 1.0
+"""A verdict that fewer points of one accuracy would change is said to hang on it."""
 
 RULE = f"""\
 A number agrees if it differs from the paper's by at most {POINTS:g} points of an accuracy, or \
@@ -34,7 +36,9 @@ target is missed, once a run is past the paper's round by more than {PART:.0%}. 
 that this is not all that the
 paper prints or says, or not from as many rounds; how many numbers and pairs it has is in \
 brackets. **Shown**: it says
-nothing that could be judged. A quick run is never judged."""
+nothing that could be judged. A quick run is never judged. Where less than one point of one \
+accuracy would change the
+verdict, the page says so."""
 
 REPRODUCED, ORDER, NOT = "reproduced", "order reproduced", "not reproduced"
 QUICK, OPEN, DRAWN, COMPUTED = "not judged (quick)", "not run", "drawn", "computed"
@@ -219,6 +223,49 @@ def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
         stated=len(stated),
         worst=max(differences, key=abs, default=None) if column.share else None,
     )
+
+
+class Hinge(NamedTuple):
+    """One of our accuracies that decides a verdict."""
+
+    label: str
+    points: float
+    """By how much it would have to change."""
+    seeds: int
+
+    def __str__(self) -> str:
+        more = "more" if self.points > 0 else "less"
+        seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
+        return f"{abs(self.points):.2g} points {more} for {self.label} ({seeds})"
+
+
+def hinge(columns: Columns) -> Hinge | None:
+    """The accuracy whose change by the fewest points changes the verdict, if less than
+    :data:`NEAR` does.
+    """
+    judged = [judge(column, cells) for column, cells in columns]
+    verdict, found = sum(judged, Judgement()).verdict, list[Hinge]()
+    for k, (column, cells) in enumerate(columns):
+        if not (column.judged and column.share):
+            continue
+        others = sum((one for j, one in enumerate(judged) if j != k), Judgement())
+        for label, c in cells.items():
+            for points in _steps(column, cells, c):
+                moved = dataclasses.replace(c, ours=(c.ours or 0.0) + points)
+                if (others + judge(column, {**cells, label: moved})).verdict != verdict:
+                    found.append(Hinge(label, points, c.seeds))
+    return min(found, key=lambda one: abs(one.points), default=None)
+
+
+def _steps(column: Column, cells: Mapping[str, Cell], c: Cell) -> list[float]:
+    """Changes of one of our numbers to just before and just behind where it is judged otherwise."""
+    if c.ours is None or not math.isfinite(c.ours):
+        return []
+    others = [other.ours for other in cells.values() if other is not c and other.ours is not None]
+    edges = [*others, *(v for v in (c.printed, column.between) if v is not None)]
+    within = tolerance(column, c.ours)
+    found = [edge + gap - c.ours for edge in edges for gap in (-within, 0.0, within)]
+    return [v + beyond for v in found if abs(v) < NEAR for beyond in (-1e-9, 1e-9)]
 
 
 def _ordered(column: Column, pair: Pair, above: float, below: float) -> bool:
