@@ -20,7 +20,8 @@ def upload(array: np.ndarray, device: torch.device) -> Tensor:
     tensor = torch.from_numpy(array)
     if device.type != "cuda":
         return tensor.to(device)
-    main, beside = torch.cuda.current_stream(device), _beside(device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    main, beside = torch.cuda.current_stream(index), _beside(index)
     with torch.cuda.stream(beside):
         there = tensor.pin_memory().to(device, non_blocking=True)
     main.wait_stream(beside)
@@ -29,7 +30,7 @@ def upload(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 @functools.cache
-def _beside(device: torch.device) -> torch.cuda.Stream:
+def _beside(index: int) -> torch.cuda.Stream:
     import torch
 
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return torch.cuda.Stream(index)  # type: ignore[no-untyped-call]
