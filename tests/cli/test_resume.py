@@ -128,9 +128,9 @@ def test_killed_between_the_mark_of_the_end_and_tidying_up(many, again, monkeypa
     with monkeypatch.context() as killed, pytest.raises(Killed):
         killed.setattr(Folder, "_clear", die)
         main(["run", "spec.toml"])
-    assert (path / "checkpoints").exists() and (path / "summary.json").exists()
+    assert (path / "checkpoints/outcomes.jsonl").exists() and (path / "summary.json").exists()
     assert main(again) == 0
-    assert not (path / "checkpoints").exists()
+    assert left(path) == [31, 40]
     assert rows(path) == expected and Folder(path).outcomes() == outcomes
 
 
@@ -138,7 +138,12 @@ class Killed(BaseException):
     """Nobody catches it."""
 
 
-def die(folder):
+def left(path):
+    """Rounds of the checkpoints of a finished run, and nothing else is beside them."""
+    return sorted({int(file.stem.split("-")[2]) for file in (path / "checkpoints").iterdir()})
+
+
+def die(folder, **_):
     if (folder.path / "summary.json").exists():
         raise Killed
 
@@ -152,7 +157,7 @@ def test_a_run_stopped_every_few_rounds(many, capsys, stopping):
         codes.append(main(["resume", "mine"]))
     assert len(codes) > 15 and codes[-1] == 0
     assert rows(path) == expected and Folder(path).outcomes() == outcomes
-    assert not (path / "checkpoints").exists()
+    assert left(path) == [31, 40]
     assert "undrift resume runs/mine" in capsys.readouterr().err
 
 

@@ -58,7 +58,7 @@ def test_a_finished_run(folder, spec):
     finished(folder, spec)
     assert folder.state(spec) == "same"
     later = {"models", "gap.png", "accuracy.png", "loss.png", "partition.json", "report.html"}
-    later |= {"left_out.jsonl", "clients.jsonl"}
+    later |= {"left_out.jsonl", "clients.jsonl", "checkpoints"}
     assert {f.name for f in folder.path.iterdir()} == set(FILES) - later
     assert folder.document() == spec.document()
     assert folder.file("spec.toml").read_text().startswith("# FedAvg: lr = 0.1 (theory)\n")
@@ -202,12 +202,16 @@ def test_rows_after_a_round_are_forgotten_and_no_others(folder, spec):
     assert [(row["seed"], row["round"]) for row in folder.rows()][-2:] == [(1, 1), (1, 2)]
 
 
-def test_a_finished_run_has_no_checkpoints(folder, spec):
+def test_a_finished_run_has_its_last_checkpoints(folder, spec):
     folder.start(spec, {}, [])
     folder.append(ROW)
     folder.ended(Outcome("FedAvg", "FedAvg", 0, "done", {}))
-    folder.file("checkpoints/0-0-5.safetensors").write_bytes(b"state")
+    for name in ("0-0-5", "0-0-10", "1-0-9", "1-0-5"):
+        folder.file(f"checkpoints/{name}.safetensors").write_bytes(b"state")
     folder.finish([Outcome("FedAvg", "FedAvg", 0, "done", {})])
+    there = {file.name for file in folder.file("checkpoints").iterdir()}
+    assert there == {"0-0-10.safetensors", "1-0-9.safetensors"}
+    folder.start(spec, {}, [])
     assert not folder.file("checkpoints").exists()
 
 

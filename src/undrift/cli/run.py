@@ -32,7 +32,8 @@ from undrift.runs.events import (
     Unproven,
     ignore,
 )
-from undrift.runs.folder import FILES, MORE_ROUNDS, BadFolder, Folder, writable
+from undrift.runs.folder import FILES, BadFolder, Folder, writable
+from undrift.runs.growth import MORE_ROUNDS
 from undrift.runs.loggers import LOGGERS, missing
 from undrift.runs.outcome import ENDS
 from undrift.spec.errors import BadSpec
@@ -62,9 +63,10 @@ def add(parser: Parser) -> None:
     parser.description = (
         "Run every method of a spec with every seed. The results go to a folder of the spec's "
         "name: spec.toml, environment.json, metrics.jsonl, metrics.parquet, summary.json, models, "
-        "log.txt and gap.png or accuracy.png. Ctrl-C ends the run after the current round; the "
-        "same command, or undrift resume, continues from there. Ctrl-C twice stops at once. "
-        "Methods and seeds that are added to the spec join the folder: only they are run. "
+        "checkpoints, log.txt and gap.png or accuracy.png. Ctrl-C ends the run after the current "
+        "round; the same command, or undrift resume, continues from there. Ctrl-C twice stops at "
+        "once. Methods and seeds that are added to the spec join the folder: only they are run. "
+        "With more rounds, as by -s rounds=200, methods go on from where they ended. "
         'Methods, problems, networks, data and objectives with a file (file = "mine.py") are '
         "Python code, which is executed."
     )

@@ -134,8 +134,9 @@ class Shelf:
         engine.lead(notes)
         return notes
 
-    def clear(self) -> None:
-        for _, file in self.files():
+    def clear(self, but: int = 0) -> None:
+        """Remove them, but for so many of the newest."""
+        for _, file in self.files()[but:]:
             file.unlink()
 
     def files(self) -> list[tuple[int, Path]]:

@@ -168,10 +168,9 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
 
         with threads(problem, spec.batch, spec.cohort):
             shelf = Shelf(folder.file(CHECKPOINTS), "state", want.key)
-            place = experiment.Place(
-                folder, shelf, largest=LARGE, lasting=want.rounds < entry.rounds
-            )
-            outcome = experiment.perform(
+            lasting = LARGE if want.rounds < entry.rounds else 0
+            place = experiment.Place(folder, shelf, largest=LARGE, lasting=lasting)
+            result = experiment.perform(
                 task(want, problem, start(want, problem)),
                 want.seed,
                 draws=want.seed,
@@ -180,9 +179,10 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
                 stop=stop,
                 pause=PAUSE,
                 search=False,
-            ).outcome
+            )
+        outcome = result.outcome
         if outcome.status != "stopped":
-            if outcome.status != "done" or not place.lasting:
+            if not result.lasts:
                 shelf.clear()
             seeded = outcome.seeded or want.start is not None  # rounds that came first may draw
             end(folder, dataclasses.replace(outcome, note="", seeded=seeded))

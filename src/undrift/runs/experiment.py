@@ -23,12 +23,16 @@ from undrift.runs.best import Best
 from undrift.runs.callbacks import Callbacks
 from undrift.runs.events import Began, Emit, Ended, LeftOut, Measured, Moved, ignore
 from undrift.runs.folder import CHECKPOINTS, Folder, Outcome, Recipe, Row
+from undrift.runs.growth import checkpoint
 from undrift.runs.journal import Key
 from undrift.runs.prepare import Build, Task, build_all, lay_out, together
 from undrift.runs.threads import threads
 from undrift.runs.trial import NO_RULES, PAUSE, Rules, Sound, Stops, Trial, fingerprint
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.schema import Spec, absent
+
+LASTING = 2**26
+"""Bytes of the largest state that a finished method leaves in the folder of a run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +45,8 @@ class Place:
     """What the names of the model files begin with; empty: models are not kept."""
     largest: float = math.inf
     """Bytes of the largest state that is worth a checkpoint."""
-    lasting: bool = False
-    """Whether a finished run leaves a checkpoint, for a longer one to continue from."""
+    lasting: float = 0
+    """Bytes of the largest state that a finished run leaves, for a longer one to continue from."""
 
 
 class Result(NamedTuple):
@@ -55,6 +59,8 @@ class Result(NamedTuple):
     """Its last model, or the last sound one if it diverged; ``None`` as for the engine."""
     best: Best | None = None
     """Its best model, where it was looked for in this process."""
+    lasts: bool = False
+    """Whether its state was kept, for more rounds to begin from."""
 
 
 def perform(
@@ -116,7 +122,8 @@ def perform(
         note = f"stopped early in round {engine.round}: {trial.why}"
     if status == "stuck":
         note = f"stuck in round {engine.round}: {trial.trouble}: {way_on(task.method)}"
-    if place and place.lasting and status == "done":
+    lasts = place is not None and status == "done" and _lasts(engine, place)
+    if lasts:
         trial.keep()
     if place and place.stem and status != "stopped":
         about: dict[str, object] = {"label": label, "seed": seed, "round": last.round}
@@ -134,7 +141,13 @@ def perform(
         seeded=engine.streams.used,
         suggested=suggested,
     )
-    return Result(outcome, engine, last.x, trial.best)
+    return Result(outcome, engine, last.x, trial.best, lasts)
+
+
+def _lasts(engine: Engine, place: Place) -> bool:
+    """Whether the state of a finished run is kept; clients of a federation keep their own."""
+    here = engine.site is not None
+    return here and state_bytes(engine) <= min(place.lasting, place.largest)
 
 
 def state_bytes(engine: Engine) -> int:
@@ -244,7 +257,7 @@ class Experiment:
                     ended[label, seed] = result.outcome
                     if place and result.outcome.status != "stopped":
                         place.folder.ended(result.outcome)
-                        place.shelf.clear()
+                        place.shelf.clear(but=1 if result.lasts else 0)
                 emit(Ended(result.outcome))
                 yield result
 
@@ -273,9 +286,9 @@ class Experiment:
             return None
         label = self.tasks[k].label
         identity = f"{folder.identity or self.recipe.identity} {label!r} {seed}"
-        shelf = Shelf(folder.file(CHECKPOINTS), f"{k}-{seed}", identity)
+        shelf = Shelf(folder.file(CHECKPOINTS), checkpoint(k, seed), identity)
         stem = models.stems(task.label for task in self.tasks)[label]
-        return Place(folder, shelf, f"{stem}-{seed}")
+        return Place(folder, shelf, f"{stem}-{seed}", lasting=LASTING)
 
 
 def unmeasured(rules: Rules, task: Task) -> dict[str, str]:

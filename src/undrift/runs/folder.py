@@ -15,6 +15,7 @@ from typing import Literal, Protocol, Self, get_args
 
 from undrift._files import LOCK, hold, release
 from undrift.core.problem import Samples
+from undrift.runs.growth import can_go_on, going_on, is_part, last_rounds
 from undrift.runs.journal import (
     CHECKPOINTS,
     CLIENTS,
@@ -41,7 +42,6 @@ __all__ = [
     "FILES",
     "METRIC_SAMPLES",
     "MODELS",
-    "MORE_ROUNDS",
     "PYTHON",
     "BadFolder",
     "Busy",
@@ -64,6 +64,7 @@ FILES = {
     "metrics.parquet": "the same rows as columns, once the run is over",
     COMPLETE: "how each method ended, once the run is over",
     "models": "the last and the best model of each method and seed: undrift export",
+    CHECKPOINTS: "the states that methods ended with, of at most 64 MB each, for more rounds",
     "log.txt": "messages, with their times",
     "gap.png": "the curves",
     "accuracy.png": "the curves, where the optimum is not known",
@@ -78,11 +79,7 @@ SEALED = "sealed"
 METRIC_SAMPLES = "metric_samples"
 """The key of environment.json with what :attr:`Problem.metric_samples` said."""
 EXTENDED = "extended"
-"""The entry of environment.json about recipes that added methods or seeds."""
-GROWING: Mapping[str, Sequence[object]] = {"method": (), "seeds": (0,)}
-"""What may become more in the folder of a run, and what it is if it is left out."""
-MORE_ROUNDS = "A run is not continued with other rounds: all of them are run from the start. "
-"""What is said of a folder that holds the same run with other rounds."""
+"""The entry of environment.json about recipes with more methods, seeds or rounds."""
 PYTHON = "python"
 """The key of [problem] with the class of a problem that only its author's program can build."""
 
@@ -161,7 +158,7 @@ class Folder(Journal):
         return self.path.name
 
     def state(self, recipe: Recipe) -> Literal["new", "same", "unfinished", "part", "other"]:
-        """What the folder holds, compared with ``recipe``; a part has fewer methods or seeds."""
+        """What it holds, compared with ``recipe``; a part has fewer methods, seeds or rounds."""
         with _usable(self.path):
             there = self.path.exists()
             if self.path.is_symlink() or (there and not self.path.is_dir()):
@@ -179,7 +176,8 @@ class Folder(Journal):
         before, now = normal(self.document()), normal(recipe.document())
         if kept == dict(recipe.sources) and before == now:
             return "same" if self.complete else "unfinished"
-        return "part" if kept.items() <= recipe.sources.items() and _part(before, now) else "other"
+        part = kept.items() <= recipe.sources.items() and is_part(before, now)
+        return "part" if part and can_go_on(self, before, now) else "other"
 
     def on_data(self, data: str | None) -> bool:
         """Whether the run was on ``data``, a digest; false if that is not known.
@@ -320,7 +318,7 @@ class Folder(Journal):
         self._seals.clear()
         # Without the first file the run is not finished; spec.toml tells whose it is, so it stays.
         for name in (COMPLETE, *FILES, ENDED):
-            if name not in (MODELS, "spec.toml"):
+            if name not in (MODELS, CHECKPOINTS, "spec.toml"):
                 self.file(name).unlink(missing_ok=True)
         _remove(self.file(MODELS).glob("*.safetensors"))
         with suppress(OSError):
@@ -334,9 +332,10 @@ class Folder(Journal):
     def extend(
         self, recipe: Recipe, comments: Sequence[str], code: Mapping[str, str] | None
     ) -> None:
-        """Make it the folder of a ``recipe`` with more methods or seeds, and what has ended stays.
+        """Make it the folder of a ``recipe`` with more methods, seeds or rounds.
 
-        If it is cut short, what is there is one of the two runs, and none of its rows is lost.
+        What has ended stays, and with more rounds goes on from there. If it is cut short, what is
+        there is one of the two runs, and none of its rows is lost.
         """
         self.lock()
         self._tidy()
@@ -345,8 +344,9 @@ class Folder(Journal):
         specs = [*_extended(about)["specs"], recipe.identity]
         about[EXTENDED] = {"specs": specs, "code": code or {}}
         self.write("environment.json", json.dumps(about, indent=2) + "\n")
-        if self.complete:
-            self.reopen()
+        going = going_on(self, normal(self.document()), normal(recipe.document()))
+        if self.complete or going:
+            self.reopen([outcome.key for outcome in going])
             self.file("metrics.parquet").unlink(missing_ok=True)
         self._write_recipe(recipe, comments)
 
@@ -368,13 +368,13 @@ class Folder(Journal):
         parquet.write_table(pyarrow.table(columns(self.rows())), content)
         self.write("metrics.parquet", content.getvalue())
         self.conclude(outcomes)
-        self._clear()
+        self._clear(but_last=True)
         self.close()
 
     def tidy(self) -> None:
         """Remove leftovers of a kill in the last moment of a finished run."""
         self._tidy()
-        self._clear()
+        self._clear(but_last=True)
 
     def close(self) -> None:
         super().close()
@@ -436,29 +436,23 @@ class Folder(Journal):
         for folder in (self.path, self.file(CHECKPOINTS), self.file(MODELS)):
             _remove(folder.glob(".*.part"))
 
-    def _clear(self) -> None:
-        """Remove the checkpoints, and their folder if nothing else is in it."""
+    def _clear(self, but_last: bool = False) -> None:
+        """Remove the checkpoints, but for the last ones, and their folder if nothing is in it."""
         if file := self._open.pop(ENDED, None):
             file.close()
-        _remove([self.file(ENDED), *self.file(CHECKPOINTS).glob("*.safetensors")])
+        files = [*self.file(CHECKPOINTS).glob("*.safetensors")]
+        kept = last_rounds(files) if but_last else {}
+        last = {f"{name}-{round}" for name, round in kept.items()}
+        old = [file for file in files if file.stem not in last]
+        _remove([self.file(ENDED), *old])
         with suppress(OSError):
             self.file(CHECKPOINTS).rmdir()
 
 
 def _extended(about: Values) -> Values:
-    """What environment.json has of recipes that added methods or seeds."""
+    """What environment.json has of recipes with more methods, seeds or rounds."""
     found = about.get(EXTENDED)
     return {"specs": [], "code": {}} | (found if isinstance(found, dict) else {})
-
-
-def _part(before: Table, now: Table) -> bool:
-    """Whether a document has all methods and seeds of another one, and else the same."""
-    apart = [{k: v for k, v in one.items() if k not in GROWING} for one in (before, now)]
-    return apart[0] == apart[1] and all(
-        entry in now.get(key, usual)
-        for key, usual in GROWING.items()
-        for entry in before.get(key, usual)
-    )
 
 
 def digest_of_call(document: Table) -> str:

@@ -14,8 +14,9 @@ from undrift.runs import loggers as adapters
 from undrift.runs import models
 from undrift.runs.events import Emit, Event, LeftOut, Measured
 from undrift.runs.experiment import Experiment, Result
-from undrift.runs.folder import MORE_ROUNDS, BadFolder, Folder, Row, made
+from undrift.runs.folder import BadFolder, Folder, Row, made
 from undrift.runs.followers import follow, meet, shared
+from undrift.runs.growth import MORE_ROUNDS
 from undrift.runs.journal import Key, Record, key_of
 from undrift.runs.keep import carry_out, compare
 from undrift.runs.results import BestModel, Run, Runs, history
@@ -121,7 +122,7 @@ def _collect(
     """The runs that results and rows describe."""
     recorded, left_out, of_clients = map(_by_key, (record.rows, record.left_out, record.clients))
     found: dict[Key, Run] = {}
-    for outcome, engine, last, best in results:
+    for outcome, engine, last, best, _ in results:
         key = outcome.label, outcome.seed if outcome.same_as is None else outcome.same_as
         task = experiment.at(outcome.seed)[experiment.order[outcome.key]]
         model = None if last is None else last.clone()

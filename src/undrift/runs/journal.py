@@ -140,14 +140,14 @@ class Journal:
             entry[PROOF] = self._proof(entry, self._digests, k, len(entries))
         self.write(COMPLETE, json.dumps(entries, indent=2) + "\n")
 
-    def reopen(self) -> None:
-        """Make a run that is over one that goes on: all of its methods and seeds have ended."""
-        entries = [outcome.record() for outcome in self.outcomes()]
+    def reopen(self, going: Collection[Key] = ()) -> None:
+        """Make a run one that goes on: all that have ended stay so, but for those ``going`` on."""
+        entries = [one.record() for one in self.outcomes() if one.key not in going]
         digests = _digests({name: self._whole(name) for name in NEEDED})
         proven = [entry | {PROOF: self._proof(entry, digests)} for entry in entries]
         self.file(CHECKPOINTS).mkdir(exist_ok=True)
         self._rewrite(ENDED, [json.dumps(entry).encode() for entry in proven])
-        self.file(COMPLETE).unlink()
+        self.file(COMPLETE).unlink(missing_ok=True)
 
     def settle(self) -> None:
         """Rows given so far survive a crash of the machine."""

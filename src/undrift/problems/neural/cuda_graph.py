@@ -176,7 +176,7 @@ class Captured:
         return out
 
     def _write(
-        self, parts: Sequence[Tensor], arguments: tuple[Any, ...], out: Sequence[Tensor]
+        self, parts: Sequence[Tensor], arguments: tuple[object, ...], out: Sequence[Tensor]
     ) -> None:
         """One client's gradient, found in each parameter and copied to its place all at once."""
         named = self.arrangement.named(*parts)
@@ -187,11 +187,11 @@ class Captured:
             some = [k for k, v in enumerate(found) if v.dtype == dtype]
             torch._foreach_copy_([places[k] for k in some], [found[k] for k in some])
 
-    def _stacked(self, parts: Sequence[Tensor], arguments: tuple[Any, ...]) -> list[Tensor]:
+    def _stacked(self, parts: Sequence[Tensor], arguments: tuple[object, ...]) -> list[Tensor]:
         leaves = [part.detach().requires_grad_() for part in parts]
         return [g.contiguous() for g in self._differentiated(leaves, *leaves, *arguments)]
 
-    def _differentiated(self, leaves: Sequence[Tensor], *arguments: Any) -> list[Tensor]:
+    def _differentiated(self, leaves: Sequence[Tensor], *arguments: object) -> list[Tensor]:
         short = self.autocast is not None
         with torch.enable_grad():
             with torch.autocast("cuda", dtype=self.autocast or torch.bfloat16, enabled=short):
@@ -226,7 +226,7 @@ def _summed(form: Form) -> Callable[..., Tensor]:
     of its gradient is client c's, whose loss alone depends on its weights.
     """
 
-    def loss(matrices: Tensor, rest: Tensor, *arguments: Any) -> Tensor:
+    def loss(matrices: Tensor, rest: Tensor, *arguments: object) -> Tensor:
         return form.loss(form.arrangement.named(matrices, rest), *arguments)
 
     def total(*arguments: Any) -> Tensor:
