@@ -427,3 +427,34 @@ def test_some_with_their_own_data_and_some_without(tmp_path, hospitals):
     session.workers["2"] = Worker(Place("p", tmp_path / "s9", tmp_path / "data2", part=2))
     with pytest.raises(NoFederation):
         run(session, spec(**OWN))
+
+
+@pytest.mark.parametrize("do", ["work", "evaluate"])
+def test_data_that_change_while_a_run_is_under_way_end_it(tmp_path, hospitals, do):
+    """As many rows as before, and other labels: the node has started again in between."""
+    session = own(tmp_path)
+
+    def restart(asked, reply):
+        if asked.table["do"] == do and asked.table["client"] == 1:
+            file = tmp_path / "data1" / "wards"
+            flip = str.maketrans("+-", "-+")
+            lines = file.read_text().splitlines()
+            file.write_text("\n".join(line[0].translate(flip) + line[1:] for line in lines) + "\n")
+            session.workers["1"] = Worker(session.workers["1"].place)
+            session.spoil = lambda asked, reply: [reply]
+        return [reply]
+
+    session.spoil = restart
+    with pytest.raises(NoFederation, match=r"client 1 \(node h1\) cannot go on: its data are not"):
+        run(session, spec(**OWN), tmp_path)
+
+
+def test_a_node_that_starts_again_with_the_same_data_goes_on(tmp_path, hospitals):
+    plain, session = run(own(tmp_path, states="plain"), spec(**OWN)), own(tmp_path)
+
+    def restart(asked, reply):
+        session.workers["1"] = Worker(session.workers["1"].place)
+        return [reply]
+
+    session.spoil = restart
+    assert torch.equal(run(session, spec(**OWN)).model, plain.model)

@@ -70,13 +70,15 @@ class FlowerFederation(Correspondence):
         self._job = Job(self._text, self._sources)
         self._label = spec.entries[0].label
         self._samples: tuple[int, ...] = ()
+        self._data: tuple[str, ...] = ()
+        """The digests of the clients' data, as they were when everybody had joined."""
 
     def greeting(self) -> Letter:
         needs = any(entry.method.open_fields() for entry in self.spec.entries)
         return Letter("query", {**self._job.table(), "do": "hello", "constants": needs})
 
     def about_run(self, client: int) -> Mapping[str, Any]:
-        return dataclasses.replace(self._job, client=client).table()
+        return {**dataclasses.replace(self._job, client=client).table(), "data": self._data[client]}
 
     # -- the problem ----------------------------------------------------------------------------
 
@@ -95,6 +97,7 @@ class FlowerFederation(Correspondence):
         if complaints:
             return {}
         said = self.gather()
+        self._data = tuple(str(about["digest"]) for about in said)
         parts = ["part" in about for about in said]
         if all(parts):
             return self._shared(spec, seed, said, complaints)

@@ -45,6 +45,8 @@ class Worker:
         self._spec: tuple[str, Spec] | None = None
         self._problems: dict[object, Problem] = {}
         self._node: tuple[str, Node] | None = None
+        self._data: str | None = None
+        """The digest of this client's data, once it was computed."""
         self._last: tuple[object, Parcel] | None = None
         """The last work and its reply, for who asks again."""
         self._do: dict[str, Callable[[Parcel], Parcel]] = {
@@ -78,8 +80,8 @@ class Worker:
         if self.place.part is not None:
             if not self.place.part < problem.clients:
                 raise Wrong(f"there is no client {self.place.part} of {problem.clients}")
-            return Parcel(about | {"part": self.place.part, "digest": problem.digest()})
-        about |= {"samples": problem.samples[0], "dim": problem.dim, "digest": problem.digest()}
+            return Parcel(about | {"part": self.place.part, "digest": self._digest(job)})
+        about |= {"samples": problem.samples[0], "dim": problem.dim, "digest": self._digest(job)}
         about |= {"dtype": str(problem.dtype).removeprefix("torch."), "note": problem.note}
         about |= {"remembers": problem.remembers, "differentiates": problem.differentiates}
         about |= {"metric_samples": problem.metric_samples}
@@ -107,6 +109,7 @@ class Worker:
         key = job.key, tag, tuple(table["gone"]), hashlib.sha256(asked.content).digest()
         if self._last is not None and self._last[0] == key:
             return self._last[1]
+        self._compare(asked, job)
         answer = self._at(job).do(read(table, job.client, asked.content))
         reply = Parcel({"gradients": answer.gradients, "drawn": answer.drawn}, answer.frame)
         self._last = key, reply
@@ -115,6 +118,7 @@ class Worker:
     def evaluate(self, asked: Parcel) -> Parcel:
         """What this client adds to the metrics: sums, or those of its own data."""
         job = Job.read(asked.table)
+        self._compare(asked, job)
         spec = self._read(job)
         problem = self._problem(spec, job.entry(spec), job)
         x = parse(asked.content, MOST)["x"].to(problem.device)
@@ -130,6 +134,22 @@ class Worker:
             about["alone"] = {name: float(v) for name, v in alone.items()}
             about["of"] = problem.own_samples
         return Parcel(about)
+
+    def _compare(self, asked: Parcel, job: Job) -> None:
+        """Refuse to go on with other data than the run began with; earlier servers do not say."""
+        if asked.table.get("data", self._digest(job)) != self._digest(job):
+            raise Wrong(
+                "its data are not those that the run began with: put them back, or begin anew with "
+                "undrift federate --overwrite"
+            )
+
+    def _digest(self, job: Job) -> str:
+        """Of this client's data, before the samples of others are known."""
+        spec = self._read(job)
+        if self._data is None:
+            first = dataclasses.replace(job, samples=())
+            self._data = self._problem(spec, spec.entries[0], first).digest()
+        return self._data
 
     def _at(self, job: Job) -> Node:
         """The client of a run, with its states."""
@@ -149,7 +169,7 @@ class Worker:
         if self._spec is None or self._spec[0] != job.spec:
             self._spec = job.spec, job.parsed(self.place.methods)
             self._problems.clear()
-            self._node = None
+            self._node = self._data = None
         return self._spec[1]
 
     def _problem(self, spec: Spec, entry: Entry, job: Job) -> Problem:
