@@ -1,6 +1,7 @@
 """Nodes whose data nobody else sees."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -458,3 +459,18 @@ def test_a_node_that_starts_again_with_the_same_data_goes_on(tmp_path, hospitals
 
     session.spoil = restart
     assert torch.equal(run(session, spec(**OWN)).model, plain.model)
+
+
+def test_a_node_too_many_does_not_end_a_run(tmp_path, hospitals):
+    """Nor does one of the clients that comes back without its folder, and so by another name."""
+    plain, session, told = run(own(tmp_path, states="plain"), spec(**OWN)), own(tmp_path), []
+
+    def more(asked, reply):
+        if asked.table["do"] == "work" and "9" not in session.workers:
+            session.workers["9"] = Worker(Place("new", tmp_path / "new", tmp_path / "data0"))
+            time.sleep(1.1)  # nodes are looked for once a second
+        return [reply]
+
+    session.spoil = more
+    assert torch.equal(run(session, spec(**OWN), told=told).model, plain.model)
+    assert [text for text in told if "Node new cannot take part: the 3 clients are other" in text]

@@ -189,13 +189,15 @@ class Correspondence:
     def _welcome(self, hello: Hello) -> None:
         if hello.about["version"] != __version__:
             self.tell(f"A node has undrift {hello.about['version']}, and this is {__version__}.")
-        client = self._number(hello)
-        name, before = hello.about["name"], self._names.get(client)
+        name = str(hello.about["name"])
+        try:
+            client = self._number(hello)
+        except NoFederation as error:
+            return self.cannot_join(name, str(error))
+        before = self._names.get(client)
         if before not in (None, name):
-            raise NoFederation(
-                f"two nodes are client {client} ({before} and {name}): stop one of them, or give "
-                "it another number"
-            )
+            why = f"two nodes are client {client} ({before} and {name}): stop one of them, or give "
+            return self.cannot_join(name, f"{why}it another number")
         self._names[client], self._nodes[client] = name, hello.node
 
     def _number(self, hello: Hello) -> int:
@@ -205,7 +207,10 @@ class Correspondence:
         if name not in self.numbers:
             free = set(range(self.clients)) - set(self.numbers.values())
             if not free:
-                raise NoFederation(f"more nodes have joined than the {self.clients} clients")
+                raise NoFederation(
+                    f"the {self.clients} clients are other nodes; one of them that has lost its "
+                    "folder of states has to be started with that folder"
+                )
             self.numbers[name] = min(free)
         return self.numbers[name]
 

@@ -21,10 +21,9 @@ from undrift.core.schedules import Computed, schedule
 from undrift.engines.federated import Answer, Call, Check, Federated, Remote, Unsound
 from undrift.engines.format import dump
 from undrift.engines.options import FederatedOptions
-from undrift.flower.correspondence import Correspondence, Hello, Letter, needs_all
+from undrift.flower.correspondence import Correspondence, Letter, needs_all
 from undrift.flower.grid_post import LOG, MODS, Post
 from undrift.flower.server_model import Model
-from undrift.flower.session import NoFederation
 from undrift.spec.schema import as_toml
 
 OPTIONS = (*hints(LocalOptions), "judge")
@@ -230,12 +229,6 @@ class Adopted(Correspondence):
 
     def about_run(self, client: int) -> Mapping[str, Any]:
         return {**self._about, "client": client}
-
-    def _welcome(self, hello: Hello) -> None:
-        try:
-            super()._welcome(hello)
-        except NoFederation as error:
-            self.cannot_join(hello.node, str(error))
 
     def begin(self, engine: Federated, seed: int) -> None:
         self._first = dump({"x": engine.x0})
