@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
 from undrift.cli import main as undrift
+from undrift.cli.run import interrupted, kept
 from undrift.flower import minder, shim
 from undrift.flower.addresses import checked, tls
 from undrift.flower.guard import Installed
@@ -294,6 +295,21 @@ def test_resume_names_the_command(tmp_path, spec, capsys):
     with pytest.raises(SystemExit):
         undrift(["resume", str(tmp_path / "mine")])
     assert "undrift federate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stop", [lambda *run: interrupted(*run, 130), lambda *run: kept(*run, "")])
+def test_a_run_that_broke_off_names_the_command(tmp_path, spec, capsys, stop):
+    from undrift.runs.folder import Folder
+    from undrift.spec.overrides import Flag
+    from undrift.spec.reader import load
+
+    chosen = load(spec, [Flag("engine.name=flower", "the test")])
+    folder = Folder(tmp_path / "mine")
+    folder.start(chosen, {}, [])
+    stop(folder, chosen)
+    folder.close()
+    said = capsys.readouterr().err
+    assert "the same undrift federate command" in said and "undrift resume" not in said
 
 
 def test_keys_are_not_overwritten(tmp_path, capsys):

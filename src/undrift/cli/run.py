@@ -182,6 +182,13 @@ def again(place: Path, code: Collection[str]) -> str:
     return f"undrift resume {place}{' --trust' if code else ''}"
 
 
+def how(folder: Folder, spec: Spec) -> str:
+    """What continues a run; clients who keep their data are asked by ``federate`` alone."""
+    if spec.engine == "flower":
+        return "the same undrift federate command"
+    return again(folder.path, spec.sources)
+
+
 def loggable(logs: Sequence[str]) -> None:
     if wrong := missing(logs):
         refuse([f"--log {name}: {text}" for name, text in wrong.items()])
@@ -301,7 +308,7 @@ def interrupted(folder: Folder, spec: Spec, code: int) -> int:
     rows = folder.rows()
     say(f"{why}. Kept: {count(len(rows), 'row')} in {folder.file('metrics.jsonl')}.")
     see = f". See them: undrift compare {folder.path}" if rows else ""
-    say(f"Continue: {again(folder.path, spec.sources)}{see}")
+    say(f"Continue: {how(folder, spec)}{see}")
     return code
 
 
@@ -309,8 +316,8 @@ def kept(folder: Folder, spec: Spec, remedy: str) -> bool:
     """Say how a run that broke off is continued; false if it had not begun."""
     begun = folder.file("spec.toml").is_file()
     if begun:
-        how = again(folder.path, spec.sources)
-        say(f"What was measured before is kept in {folder.path}. {remedy}: {how}")
+        text = f"What was measured before is kept in {folder.path}."
+        say(f"{text} {remedy}: {how(folder, spec)}")
     return begun
 
 
