@@ -19,7 +19,7 @@ from undrift.engines.format import dump
 from undrift.flower.federation import NODES, RECORD, FlowerFederation
 from undrift.flower.join import Joined
 from undrift.flower.pipe import Parcel
-from undrift.flower.place import Place
+from undrift.flower.place import TROUBLE, Place
 from undrift.flower.session import NoFederation
 from undrift.flower.worker import Worker
 from undrift.models import build
@@ -474,3 +474,24 @@ def test_a_node_too_many_does_not_end_a_run(tmp_path, hospitals):
     session.spoil = more
     assert torch.equal(run(session, spec(**OWN), told=told).model, plain.model)
     assert [text for text in told if "Node new cannot take part: the 3 clients are other" in text]
+
+
+def test_a_full_disk_is_told_to_the_owner_once_and_to_the_server_without_paths(
+    tmp_path, hospitals, capsys, monkeypatch
+):
+    session, full = own(tmp_path), [3]
+    node = session.workers["1"]
+    work = node.work
+
+    def fails(asked):
+        if full[0]:
+            full[0] -= 1
+            raise OSError(28, "No space left on device", str(node.place.states / "run" / "1"))
+        return work(asked)
+
+    monkeypatch.setitem(node._do, "work", fails)
+    run(session, spec(**OWN), tmp_path)
+    record = (tmp_path / RECORD).read_text()
+    assert "No space left on device: 'run/1'" in record and str(tmp_path) not in record
+    told = [line for line in capsys.readouterr().out.splitlines() if "No space left" in line]
+    assert len(told) == 1 and told[0].startswith(TROUBLE) and str(tmp_path) in told[0]

@@ -47,6 +47,8 @@ class Worker:
         self._node: tuple[str, Node] | None = None
         self._data: str | None = None
         """The digest of this client's data, once it was computed."""
+        self._told = ""
+        """The trouble that the owner of this node knows of already."""
         self._last: tuple[object, Parcel] | None = None
         """The last work and its reply, for who asks again."""
         self._do: dict[str, Callable[[Parcel], Parcel]] = {
@@ -62,14 +64,17 @@ class Worker:
         The server learns which node it is, and no path of this machine.
         """
         found = answered(lambda: self._do[str(asked.table["do"])](asked))
-        if found.table.get("lasting"):
-            print(TROUBLE + found.table["error"], flush=True)
-            text = found.table["error"]
-            for folder in (self.place.data, self.place.states, self.place.methods):
-                if folder is not None and folder.is_absolute():
-                    text = text.replace(f"{folder}{os.sep}", "").replace(f"{folder}", "its folder")
-            return Parcel({**found.table, "error": text, "node": self.place.name})
-        return found
+        if "error" not in found.table:
+            self._told = ""
+            return found
+        text = found.table["error"]
+        if text != self._told or found.table["lasting"]:  # what may pass is asked for again soon
+            self._told = text
+            print(TROUBLE + text, flush=True)
+        for folder in (self.place.data, self.place.states, self.place.methods):
+            if folder is not None and folder.is_absolute():
+                text = text.replace(f"{folder}{os.sep}", "").replace(f"{folder}", "its folder")
+        return Parcel({**found.table, "error": text, "node": self.place.name})
 
     def hello(self, asked: Parcel) -> Parcel:
         """What a server may know of this client."""
