@@ -495,3 +495,21 @@ def test_a_full_disk_is_told_to_the_owner_once_and_to_the_server_without_paths(
     assert "No space left on device: 'run/1'" in record and str(tmp_path) not in record
     told = [line for line in capsys.readouterr().out.splitlines() if "No space left" in line]
     assert len(told) == 1 and told[0].startswith(TROUBLE) and str(tmp_path) in told[0]
+
+
+def test_what_a_node_tells_of_its_data_cannot_be_guessed_from_them(tmp_path, hospitals):
+    """A server that has an idea of the data must not be able to try it out."""
+    told = []
+
+    def digests(states):
+        session = own(tmp_path, states=states)
+        session.spoil = lambda asked, reply: told.append(reply.table.get("digest")) or [reply]
+        run(session, spec(**OWN))
+        found = [text for text in told if text]
+        told.clear()
+        return found
+
+    first = digests("s")
+    assert len({*first}) == 3 and digests("s") == first  # the same when the node starts again
+    assert not {*digests("other")} & {*first}  # the same data with the numbers of other nodes
+    assert (tmp_path / "s0" / "salt").stat().st_mode & 0o077 == 0

@@ -28,7 +28,7 @@ from undrift.flower.job import Job, Wrong
 from undrift.flower.network import FROZEN, Described, known
 from undrift.flower.orders import answered, read
 from undrift.flower.pipe import Closed, Parcel, Pipe, listen
-from undrift.flower.place import TROUBLE, Place
+from undrift.flower.place import TROUBLE, Place, salted
 from undrift.problems.own import own
 from undrift.runs.prepare import build, placed
 from undrift.spec.schema import Entry, Spec
@@ -154,6 +154,8 @@ class Worker:
         if self._data is None:
             first = dataclasses.replace(job, samples=())
             self._data = self._problem(spec, spec.entries[0], first).digest()
+            if self.place.part is None:
+                self._data = salted(self._data, self.place.states)
         return self._data
 
     def _at(self, job: Job) -> Node:
