@@ -26,6 +26,7 @@ from undrift.flower.job import Job, Wrong
 from undrift.flower.join import Joined, free_port
 from undrift.flower.keys import make_keys
 from undrift.flower.letters import packed, unpacked
+from undrift.flower.local import SuperLink
 from undrift.flower.pipe import Closed, Parcel, Pipe, listen
 from undrift.flower.place import Place
 from undrift.flower.processes import Process
@@ -202,6 +203,16 @@ def test_there_is_no_superlink():
             session.open()
         home = session.home
     assert not home.exists()
+
+
+def test_a_superlink_has_its_port_alone(tmp_path, monkeypatch):
+    """Nodes and runs of whoever listens there would be taken for those of this federation."""
+    monkeypatch.setattr("undrift.flower.local.ENDING", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        place = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(NoFederation, match=f"something listens at {place} already"):
+            SuperLink(tmp_path, Address(place))
+    assert not (tmp_path / "superlink.log").exists()
 
 
 def test_a_folder_of_states_has_one_node(tmp_path, monkeypatch):

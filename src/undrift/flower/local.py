@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from undrift.flower.join import free_port
+from undrift.flower.join import ENDING, free_port
 from undrift.flower.processes import Process, searched, tool
 from undrift.flower.session import Address, NoFederation
 
@@ -21,6 +21,7 @@ class SuperLink:
     def __init__(self, folder: Path, address: Address | None = None, keys: Path | None = None):
         self.folder, self.keys = folder, keys
         self.address = address or Address(f"127.0.0.1:{free_port()}")
+        self._alone()
         self._process = self._start()
         until = time.monotonic() + START
         while not self.here.answers():
@@ -28,6 +29,19 @@ class SuperLink:
                 words = self.log.read_text(encoding="utf-8", errors="replace").split()[-40:]
                 self.end()
                 raise NoFederation(f"the SuperLink did not start: {' '.join(words)}")
+            time.sleep(0.1)
+
+    def _alone(self) -> None:
+        """Refuse a port that has a listener, whose nodes and runs would be taken for ours; one that
+        is just ending is waited for.
+        """
+        until = time.monotonic() + ENDING
+        while self.here.answers():
+            if time.monotonic() > until:
+                raise NoFederation(
+                    f"something listens at {self.here.place} already: give --listen another port, "
+                    "or join a SuperLink that runs there with --superlink"
+                )
             time.sleep(0.1)
 
     @property
