@@ -205,6 +205,23 @@ def test_there_is_no_superlink():
     assert not home.exists()
 
 
+def test_a_node_says_that_nobody_answers(tmp_path, monkeypatch):
+    monkeypatch.setattr("undrift.flower.join.PROBE", 0.0)
+    told, address = [], Address(f"127.0.0.1:{free_port()}")
+    with Joined(address, tmp_path, Place(part=0), None, told.append) as node:
+        for _ in range(3):
+            node.look()
+    assert told == [f"Nobody answers at {address.place} yet. Trying on."]
+
+
+def test_states_that_cannot_be_kept_are_refused_in_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    words = ["join", "--superlink", "127.0.0.1:1", "--part", "0", "--states"]
+    assert undrift([*words, str(tmp_path / "file")]) == 1
+    said = capsys.readouterr().err.strip()
+    assert "no states can be kept there" in said and len(said.splitlines()) == 1
+
+
 def test_a_superlink_has_its_port_alone(tmp_path, monkeypatch):
     """Nodes and runs of whoever listens there would be taken for those of this federation."""
     monkeypatch.setattr("undrift.flower.local.ENDING", 0.2)

@@ -26,7 +26,9 @@ from undrift.flower.session import Address, NoFederation
 PATIENCE = 150.0
 """Seconds in which a node that was never let in gives up; one that was tries on."""
 PROBE = 20.0
-"""Seconds after which a node that hears nothing looks whether it speaks the right language."""
+"""Seconds after which a node that hears nothing looks whether anybody is there, and speaks the right
+language.
+"""
 HOPELESS = ("[code: 2001]", "CERTIFICATE_VERIFY_FAILED")
 """What Flower says to a node without a key, and of a certificate that others signed."""
 UNKNOWN = "[code: 2004]"
@@ -54,9 +56,16 @@ class Joined:
         tell: Callable[[str], None],
     ):
         self.address, self.folder, self.key, self.tell = address, folder, key, tell
-        folder.mkdir(parents=True, exist_ok=True)
-        self._held = _hold(folder)
-        self.place = place._replace(name=place.name or node_name(folder), states=folder / "states")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._held = _hold(folder)
+            name = place.name or node_name(folder)
+        except OSError as error:
+            why = error.strerror or error
+            raise NoFederation(
+                f"{folder}: {why}: no states can be kept there; give another folder, --states"
+            ) from None
+        self.place = place._replace(name=name, states=folder / "states")
         self._home = Path(tempfile.mkdtemp(prefix="undrift-"))
         self._began = time.monotonic()
         self._ever_in, self._probe = False, True
@@ -94,6 +103,8 @@ class Joined:
         self._hear_worker()
         if not self._ever_in and self._probe and time.monotonic() - self._began > PROBE:
             self._probe = False
+            if not self.address.answers():
+                self.tell(f"Nobody answers at {self.address.place} yet. Trying on.")
             if self.address.ca is None and _speaks_tls(self.address):
                 raise NoFederation(
                     f"{self.address.place} lets in by TLS alone: give this node's key, --key FILE"
