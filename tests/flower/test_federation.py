@@ -205,6 +205,12 @@ def test_a_node_with_other_data(tmp_path, monkeypatch):
         run(Session(*nodes), spec())
 
 
+def test_a_problem_without_a_digest_is_run_all_the_same(shared, monkeypatch):
+    monkeypatch.setattr("undrift.problems.least_squares.LeastSquares.digest", lambda self: None)
+    chosen = spec()
+    assert_equal(run(shared, chosen), near(chosen))
+
+
 def test_a_seed_cannot_change_the_data(shared):
     with pytest.raises(BadSpec, match="leave out vary"):
         run(shared, spec(top="batch = 3\nvary = ['draws', 'split']"))

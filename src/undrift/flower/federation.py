@@ -70,7 +70,7 @@ class FlowerFederation(Correspondence):
         self._job = Job(self._text, self._sources)
         self._label = spec.entries[0].label
         self._samples: tuple[int, ...] = ()
-        self._data: tuple[str, ...] = ()
+        self._data: tuple[str | None, ...] = ()
         """The digests of the clients' data, as they were when everybody had joined."""
 
     def greeting(self) -> Letter:
@@ -97,7 +97,7 @@ class FlowerFederation(Correspondence):
         if complaints:
             return {}
         said = self.gather()
-        self._data = tuple(str(about["digest"]) for about in said)
+        self._data = tuple(about["digest"] for about in said)
         parts = ["part" in about for about in said]
         if all(parts):
             return self._shared(spec, seed, said, complaints)

@@ -26,9 +26,7 @@ from undrift.flower.session import Address, NoFederation
 PATIENCE = 150.0
 """Seconds in which a node that was never let in gives up; one that was tries on."""
 PROBE = 20.0
-"""Seconds after which a node that hears nothing looks whether anybody is there, and speaks the right
-language.
-"""
+"""Seconds after which a node that hears nothing looks who is there, and in which language."""
 HOPELESS = ("[code: 2001]", "CERTIFICATE_VERIFY_FAILED")
 """What Flower says to a node without a key, and of a certificate that others signed."""
 UNKNOWN = "[code: 2004]"

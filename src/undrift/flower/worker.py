@@ -46,7 +46,7 @@ class Worker:
         self._problems: dict[object, Problem] = {}
         self._node: tuple[str, Node] | None = None
         self._data: str | None = None
-        """The digest of this client's data, once it was computed."""
+        """The digest of this client's data, once it was computed, if the problem has one."""
         self._told = ""
         """The trouble that the owner of this node knows of already."""
         self._last: tuple[object, Parcel] | None = None
@@ -141,20 +141,20 @@ class Worker:
         return Parcel(about)
 
     def _compare(self, asked: Parcel, job: Job) -> None:
-        """Refuse to go on with other data than the run began with; earlier servers do not say."""
-        if asked.table.get("data", self._digest(job)) != self._digest(job):
+        """Refuse to go on with other data than the run began with, where that is known."""
+        if asked.table.get("data") not in (None, self._digest(job)):
             raise Wrong(
                 "its data are not those that the run began with: put them back, or begin anew with "
                 "undrift federate --overwrite"
             )
 
-    def _digest(self, job: Job) -> str:
-        """Of this client's data, before the samples of others are known."""
+    def _digest(self, job: Job) -> str | None:
+        """Of this client's data, before the samples of others are known, if the problem has one."""
         spec = self._read(job)
         if self._data is None:
             first = dataclasses.replace(job, samples=())
             self._data = self._problem(spec, spec.entries[0], first).digest()
-            if self.place.part is None:
+            if self._data is not None and self.place.part is None:
                 self._data = salted(self._data, self.place.states)
         return self._data
 
