@@ -11,7 +11,7 @@ from undrift.engines.generations import BadGeneration, Tag
 from undrift.flower.pipe import Parcel
 
 
-def written(call: Call) -> dict[str, Any]:
+def written(call: Call) -> dict[str, object]:
     """A call as a table, without its frame."""
     return {
         "do": "work",

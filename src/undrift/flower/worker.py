@@ -13,7 +13,6 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -81,7 +80,7 @@ class Worker:
         job = Job.read(asked.table)
         spec = self._read(job)
         problem = self._problem(spec, spec.entries[0], job)
-        about: dict[str, Any] = {"name": self.place.name, "version": __version__}
+        about: dict[str, object] = {"name": self.place.name, "version": __version__}
         if self.place.part is not None:
             if not self.place.part < problem.clients:
                 raise Wrong(f"there is no client {self.place.part} of {problem.clients}")
