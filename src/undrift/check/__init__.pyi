@@ -1,3 +1,4 @@
-from .battery import CHECKS, Failure, Result, examine, failures
+from .battery import CHECKS, examine, failures
+from .checks import Failure, Result
 
 __all__ = ["CHECKS", "Failure", "Result", "examine", "failures"]

@@ -1,20 +1,27 @@
-"""The checks. Each takes a method class and raises :class:`Failure` if something is wrong."""
+"""The checks of a method. Each takes its class and raises :class:`Failure`."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import random
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from undrift.check.checks import (
+    Failure,
+    Inapplicable,
+    Result,
+    by_name,
+    drawing_nothing,
+    expect,
+    expect_meanings,
+    results,
+)
 from undrift.check.federations import (
     STEPS,
     RoundMap,
@@ -29,7 +36,6 @@ from undrift.check.federations import (
 )
 from undrift.core.cohort import Cohort
 from undrift.core.method import Exchange, Method, Reduction, Who
-from undrift.core.params import meanings
 from undrift.core.problem import Problem
 from undrift.core.struct import Message, State, Struct
 from undrift.engines import Engine, Simulate, Wire
@@ -38,29 +44,12 @@ from undrift.engines.codec import header
 from undrift.engines.judge import Diverged
 from undrift.engines.order import Order
 from undrift.problems.quadratic import Quadratic
-from undrift.spec.plugins import OWN
 
 Record = TypeVar("Record", bound=Struct)
-Thing = TypeVar("Thing")
-Check = Callable[[Thing], None]
-"""Raises :class:`Failure` if something is wrong with a thing."""
 MANY = 24
 """Rounds composed before a map with random communication is squared."""
 DRAWN = "it draws clients by their numbers"
 """Why renamed clients may give another model."""
-
-
-class Failure(AssertionError):
-    """A method does not do what it declares."""
-
-
-class Inapplicable(Exception):
-    """A check that says nothing about this thing, and why."""
-
-
-def expect(condition: object, sentence: str) -> None:
-    if not condition:
-        raise Failure(sentence)
 
 
 def affine(cls: type[Method]) -> None:
@@ -228,12 +217,10 @@ def purity(cls: type[Method]) -> None:
     problem = least_squares()
     method = example(cls, problem.constants)
     setting = uneven(method, problem.clients)
-    before = generators()
-    engine = _Twice(method, problem, **setting)
-    for _ in range(3):
-        engine.run_round()
-    for name, state in generators().items():
-        expect(state == before[name], f"{name}'s global generator was used")
+    with drawing_nothing():
+        engine = _Twice(method, problem, **setting)
+        for _ in range(3):
+            engine.run_round()
 
 
 def bad_clients(cls: type[Method]) -> None:
@@ -282,64 +269,18 @@ def drop_outs(cls: type[Method]) -> None:
 def documented(cls: type[Method]) -> None:
     """Title, paper, and a docstring that explains every hyper-parameter."""
     expect(cls.title and cls.paper, "title and paper must be given")
-    missing = [f.name for f in dataclasses.fields(cls) if f.name not in meanings(cls)]
-    expect(not missing, f"the docstring explains no {', '.join(missing)} under Args")
+    expect_meanings(cls)
 
 
-CHECKS: dict[str, Check[type[Method]]] = {
-    check.__name__: check
-    for check in (
-        affine, exactness, permutation, duplication, rotation,
-        engines_agree, traffic, resumption, purity, bad_clients, drop_outs, documented,
-    )
-}  # fmt: skip
-
-
-class Result(NamedTuple):
-    """How one check ended."""
-
-    name: str
-    title: str
-    failure: str | None = None
-    inapplicable: str | None = None
-    """Why it says nothing about this thing."""
+CHECKS = by_name(
+    affine, exactness, permutation, duplication, rotation,
+    engines_agree, traffic, resumption, purity, bad_clients, drop_outs, documented,
+)  # fmt: skip
 
 
 def examine(cls: type[Method]) -> Iterator[Result]:
     """Put a method through every check, one after another."""
     return results(cls, CHECKS)
-
-
-def results(thing: Thing, checks: Mapping[str, Check[Thing]]) -> Iterator[Result]:
-    """Put a thing through its checks, one after another."""
-    for name, check in checks.items():
-        ended = Result(name, (check.__doc__ or name).strip().splitlines()[0])
-        try:
-            check(thing)
-        except Inapplicable as error:
-            ended = ended._replace(inapplicable=str(error))
-        except Failure as error:
-            ended = ended._replace(failure=str(error))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # whatever a user's code does, the other checks still run
-            ended = ended._replace(failure=stopped(error))
-        yield ended
-
-
-def stopped(error: BaseException) -> str:
-    """What a user's code raised, and where."""
-    return f"it stops with {type(error).__name__}{_place(error)}: {error}"
-
-
-def _place(error: BaseException) -> str:
-    """The line of a user's file that an error is from; empty if it is from none."""
-    lines = [
-        f" ({Path(frame.f_code.co_filename).name}:{line})"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).startswith(OWN)
-    ]
-    return lines[-1] if lines else ""
 
 
 def failures(cls: type[Method]) -> dict[str, str]:
@@ -478,15 +419,6 @@ class _Watched(Exchange):
             _unchanged(argument, copy, "merge changed its arguments")
         _unchanged(first, second, "merge called twice gives two results")
         return second
-
-
-def generators() -> dict[str, object]:
-    numpy = np.random.get_state(legacy=False)["state"]
-    return {
-        "torch": torch.get_rng_state().tolist(),
-        "NumPy": (numpy["key"].tolist(), numpy["pos"]),
-        "Python": random.getstate(),
-    }
 
 
 def _clone(record: Record) -> Record:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import nn
 
 from undrift.check import battery, networks, objectives, problems
-from undrift.check.battery import Result
+from undrift.check.checks import Check, Result, results
 from undrift.core.problem import Problem
 from undrift.problems.by_file import OBJECTIVE, OF_IMAGES, own_problem
 from undrift.spec.errors import BadFile
@@ -58,10 +58,10 @@ Thing = typing.TypeVar("Thing")
 
 
 def _checked(
-    name: str, table: str, plugin: Plugin, thing: Thing, checks: Mapping[str, battery.Check[Thing]]
+    name: str, table: str, plugin: Plugin, thing: Thing, checks: Mapping[str, Check[Thing]]
 ) -> Checked:
     use = f"{table} file = {plugin.file.name!r}, name = {name!r}"
-    return Checked(name, use, lambda: battery.results(thing, checks))
+    return Checked(name, use, lambda: results(thing, checks))
 
 
 def _made(plugin: Plugin, cls: type) -> dict[str, Maker]:

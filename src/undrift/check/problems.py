@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.check.battery import Check, Inapplicable, expect, generators
+from undrift.check.checks import Inapplicable, by_name, drawing_nothing, expect
 from undrift.core.problem import Problem
 from undrift.engines import Simulate, Wire
 from undrift.methods.scaffold import Scaffold
@@ -129,17 +129,16 @@ def purity(kind: Kind) -> None:
     """Gradients and metrics give the same twice, change no argument and draw nothing."""
     problem = kind().build()
     y = _points(problem, problem.clients).to(problem.dtype)
-    batch, before = torch.zeros(problem.clients, 2, dtype=torch.int64), generators()
-    kept, f = y.clone(), problem.at()
-    first, row = f.grad(y, batch), problem.metrics(y[0])
-    copy = first.clone()
-    f.grad(y + 1, batch)
-    expect(torch.equal(first, copy), "a later gradient is written over an earlier one")
-    expect(torch.equal(f.grad(y, batch), copy), "a gradient is another one the second time")
-    expect(problem.metrics(y[0]) == row, "metrics are others the second time")
-    expect(torch.equal(y, kept) and not batch.any(), "a gradient changes its arguments")
-    for name, state in generators().items():
-        expect(state == before[name], f"{name}'s global generator is used")
+    batch, kept = torch.zeros(problem.clients, 2, dtype=torch.int64), y.clone()
+    with drawing_nothing():
+        f = problem.at()
+        first, row = f.grad(y, batch), problem.metrics(y[0])
+        copy = first.clone()
+        f.grad(y + 1, batch)
+        expect(torch.equal(first, copy), "a later gradient is written over an earlier one")
+        expect(torch.equal(f.grad(y, batch), copy), "a gradient is another one the second time")
+        expect(problem.metrics(y[0]) == row, "metrics are others the second time")
+        expect(torch.equal(y, kept) and not batch.any(), "a gradient changes its arguments")
 
 
 def labels(kind: Kind) -> None:
@@ -167,12 +166,9 @@ def engines_agree(kind: Kind) -> None:
     expect(_close(fast.x, slow.x, 1e-9), "the engines simulate and wire give different points")
 
 
-CHECKS: dict[str, Check[Kind]] = {
-    check.__name__: check
-    for check in (
-        builds, sizes, gradient, members, batches, sites, precision, purity, labels, engines_agree
-    )
-}  # fmt: skip
+CHECKS = by_name(
+    builds, sizes, gradient, members, batches, sites, precision, purity, labels, engines_agree
+)  # fmt: skip
 
 
 def _fine(kind: Kind) -> Problem:

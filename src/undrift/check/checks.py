@@ -1,0 +1,107 @@
+"""What the checks of methods, problems, networks and objectives share."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+
+from undrift.core.params import meanings
+from undrift.spec.plugins import OWN
+
+Thing = TypeVar("Thing")
+Check = Callable[[Thing], None]
+"""Raises :class:`Failure` if something is wrong with a thing."""
+
+
+class Failure(AssertionError):
+    """Something does not do what it declares."""
+
+
+class Inapplicable(Exception):
+    """A check that says nothing about this thing, and why."""
+
+
+def expect(condition: object, sentence: str) -> None:
+    if not condition:
+        raise Failure(sentence)
+
+
+def expect_meanings(cls: type) -> None:
+    """Fail unless the docstring of a dataclass explains each of its fields."""
+    missing = [f.name for f in dataclasses.fields(cls) if f.name not in meanings(cls)]
+    expect(not missing, f"the docstring explains no {', '.join(missing)} under Args")
+
+
+@contextmanager
+def drawing_nothing(allowed: str = "", remedy: str = "") -> Iterator[None]:
+    """Fail if a global generator other than the ``allowed`` one is used inside."""
+    before = _generators()
+    yield
+    for name, state in _generators().items():
+        expect(
+            name == allowed or state == before[name], f"{name}'s global generator is used{remedy}"
+        )
+
+
+def by_name(*checks: Check[Thing]) -> dict[str, Check[Thing]]:
+    """Checks by the names of their functions."""
+    return {check.__name__: check for check in checks}
+
+
+class Result(NamedTuple):
+    """How one check ended."""
+
+    name: str
+    title: str
+    failure: str | None = None
+    inapplicable: str | None = None
+    """Why it says nothing about this thing."""
+
+
+def results(thing: Thing, checks: Mapping[str, Check[Thing]]) -> Iterator[Result]:
+    """Put a thing through its checks, one after another."""
+    for name, check in checks.items():
+        ended = Result(name, (check.__doc__ or name).strip().splitlines()[0])
+        try:
+            check(thing)
+        except Inapplicable as error:
+            ended = ended._replace(inapplicable=str(error))
+        except Failure as error:
+            ended = ended._replace(failure=str(error))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a user's code does, the other checks still run
+            ended = ended._replace(failure=stopped(error))
+        yield ended
+
+
+def stopped(error: BaseException) -> str:
+    """What a user's code raised, and where."""
+    return f"it stops with {type(error).__name__}{_place(error)}: {error}"
+
+
+def _place(error: BaseException) -> str:
+    """The line of a user's file that an error is from; empty if it is from none."""
+    lines = [
+        f" ({Path(frame.f_code.co_filename).name}:{line})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).startswith(OWN)
+    ]
+    return lines[-1] if lines else ""
+
+
+def _generators() -> dict[str, object]:
+    numpy = np.random.get_state(legacy=False)["state"]
+    return {
+        "torch": torch.get_rng_state().tolist(),
+        "NumPy": (numpy["key"].tolist(), numpy["pos"]),
+        "Python": random.getstate(),
+    }
