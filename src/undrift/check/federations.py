@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -13,13 +13,12 @@ from undrift.core.method import Exchange, Method, Round
 from undrift.core.params import THEORY, fits, hints, numeric
 from undrift.core.problem import Constants, Problem
 from undrift.engines import Engine, Simulate
+from undrift.engines.ledger import Counters
 from undrift.problems.least_squares import LeastSquares
 from undrift.problems.quadratic import Quadratic
 from undrift.theory import has_rule, prescribe
 
 STEPS = 3
-Counters = dict[str, Any]
-"""What an engine counts: rounds, phases, and the ledger."""
 
 
 def quadratics(seed: int = 0, clients: int = 4, dim: int = 3) -> tuple[np.ndarray, np.ndarray]:

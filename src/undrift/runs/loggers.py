@@ -12,13 +12,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING
 
 from undrift.core.params import unknown
 from undrift.runs.events import Emit, LoggerLost
 from undrift.runs.folder import Folder
 from undrift.runs.journal import Key, Row, key_of
 from undrift.runs.outcome import ENDS, Outcome
+
+if TYPE_CHECKING:
+    from mlflow.entities import Metric
 
 KEYS = ("label", "method", "seed", "round")
 """Columns that identify a row; the others are logged, each at the step ``round``."""
@@ -143,7 +146,7 @@ class MLflow(Logger):
         self.run = self.client.create_run(
             experiment, run_name=f"{label}, seed {seed}", tags=tags
         ).info.run_id
-        self.waiting: list[Any] = []
+        self.waiting: list[Metric] = []
         self.sent = time.monotonic()
 
     def write(self, round: int, numbers: dict[str, float]) -> None:
