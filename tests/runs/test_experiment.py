@@ -20,8 +20,8 @@ from undrift.methods.fedavg import FedAvg
 from undrift.runs import events, jobs, loggers
 from undrift.runs.experiment import make
 from undrift.runs.folder import Folder
-from undrift.runs.journal import NEEDED
 from undrift.runs.keep import carry_out
+from undrift.runs.rows import NEEDED
 from undrift.spec.reader import load, parse
 
 SPEC = """\

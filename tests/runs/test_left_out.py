@@ -15,8 +15,8 @@ from undrift.methods import FedAvg
 from undrift.runs.events import LeftOut, from_json, to_json
 from undrift.runs.experiment import make
 from undrift.runs.folder import Folder
-from undrift.runs.journal import LEFT_OUT
 from undrift.runs.keep import carry_out
+from undrift.runs.rows import LEFT_OUT
 from undrift.runs.trial import Trial
 from undrift.spec.reader import parse
 

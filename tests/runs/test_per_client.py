@@ -18,9 +18,9 @@ from undrift.runs.clients import PerClient, measured_clients, spreads
 from undrift.runs.events import Dropped, Measured, from_json, to_json
 from undrift.runs.experiment import make
 from undrift.runs.folder import BadFolder, Folder
-from undrift.runs.journal import CLIENTS
 from undrift.runs.keep import carry_out
 from undrift.runs.rehearsal import rehearse
+from undrift.runs.rows import CLIENTS
 from undrift.spec.reader import parse
 
 SPEC = """\

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from undrift.reproduce.cache import Cache, Want
     from undrift.reproduce.items import Item, Panel
     from undrift.reproduce.perform import Options
-    from undrift.runs.journal import Row
+    from undrift.runs.rows import Row
 
 LINE = 60.0
 """Seconds between two lines about the same run."""

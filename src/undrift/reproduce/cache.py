@@ -18,7 +18,7 @@ from undrift.core.cohort import Sampling
 from undrift.core.params import fields
 from undrift.core.problem import Samples
 from undrift.runs.folder import COMPLETE, METRIC_SAMPLES, BadFolder, Folder, Outcome, Row
-from undrift.runs.journal import METRICS, NEEDED
+from undrift.runs.rows import METRICS, NEEDED
 from undrift.spec.schema import Entry, Settings, Spec
 
 EDITION = 1

@@ -8,7 +8,7 @@ import math
 from torch import Tensor
 
 from undrift.core.stopping import USUALLY, Goal, of_some
-from undrift.runs.journal import Row
+from undrift.runs.rows import Row
 
 
 @dataclasses.dataclass

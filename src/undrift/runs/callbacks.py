@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from undrift.core.params import plain, shown
 from undrift.core.problem import COLUMNS
 from undrift.runs import models
-from undrift.runs.journal import Row
+from undrift.runs.rows import Row
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

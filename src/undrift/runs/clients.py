@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from undrift.core.params import BadParameters
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Sums, taken
 from undrift.runs.history import Frame, frame
-from undrift.runs.journal import Row
+from undrift.runs.rows import Row
 
 if TYPE_CHECKING:
     import torch

@@ -24,8 +24,8 @@ from undrift.runs.callbacks import Callbacks
 from undrift.runs.events import Began, Emit, Ended, LeftOut, Measured, Moved, ignore
 from undrift.runs.folder import CHECKPOINTS, Folder, Outcome, Recipe, Row
 from undrift.runs.growth import checkpoint
-from undrift.runs.journal import Key
 from undrift.runs.prepare import Build, Task, build_all, lay_out, together
+from undrift.runs.rows import Key
 from undrift.runs.threads import threads
 from undrift.runs.trial import NO_RULES, PAUSE, Rules, Sound, Stops, Trial, fingerprint
 from undrift.spec.errors import BadSpec, Complaint

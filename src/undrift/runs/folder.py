@@ -16,21 +16,9 @@ from typing import Literal, Protocol, Self, get_args
 from undrift._files import LOCK, hold, release
 from undrift.core.problem import Samples
 from undrift.runs.growth import can_go_on, going_on, is_part, last_rounds
-from undrift.runs.journal import (
-    CHECKPOINTS,
-    CLIENTS,
-    COMPLETE,
-    ENDED,
-    LEFT_OUT,
-    METRICS,
-    BadFolder,
-    Journal,
-    Key,
-    Record,
-    Row,
-    columns,
-)
+from undrift.runs.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal, Record
 from undrift.runs.outcome import Outcome
+from undrift.runs.rows import CLIENTS, LEFT_OUT, METRICS, Key, Row, columns
 from undrift.spec.beside import sources
 from undrift.spec.schema import Table, Values, fingerprint, normal
 from undrift.spec.user_files import own_tables

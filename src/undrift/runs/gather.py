@@ -17,9 +17,10 @@ from undrift.runs.experiment import Experiment, Result
 from undrift.runs.folder import BadFolder, Folder, Row, made
 from undrift.runs.followers import follow, meet, shared
 from undrift.runs.growth import MORE_ROUNDS
-from undrift.runs.journal import Key, Record, key_of
+from undrift.runs.journal import Record
 from undrift.runs.keep import carry_out, compare
 from undrift.runs.results import BestModel, Run, Runs, history
+from undrift.runs.rows import Key, key_of
 from undrift.spec.schema import Spec, Table
 
 SHARED = "only the runs of a spec can be shared among processes: leave out jobs"

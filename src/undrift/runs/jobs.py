@@ -35,7 +35,7 @@ from undrift.runs.events import (
 )
 from undrift.runs.experiment import Experiment, Result
 from undrift.runs.folder import Folder, Outcome
-from undrift.runs.journal import Key
+from undrift.runs.rows import Key
 from undrift.runs.trial import Stops
 
 PATIENCE = 0.2

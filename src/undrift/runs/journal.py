@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,34 +15,33 @@ from typing import Any, NamedTuple, Protocol
 from undrift._files import naming, sync, writing
 from undrift.core.faults import Rejection
 from undrift.runs.outcome import Outcome
+from undrift.runs.rows import (
+    CLIENTS,
+    LEFT_OUT,
+    METRICS,
+    NEEDED,
+    Digests,
+    Key,
+    Lined,
+    Row,
+    digests_of,
+    key_of,
+    keyed,
+    numbers,
+    parsed,
+    row_of,
+    text_of,
+)
 from undrift.runs.seals import Lines, after, beginning, check, seal, sealed
 
-METRICS, LEFT_OUT, LOG = "metrics.jsonl", "left_out.jsonl", "log.txt"
-CLIENTS = "clients.jsonl"
+LOG = "log.txt"
 COMPLETE = "summary.json"
 CHECKPOINTS = "checkpoints"
 """The folder an unfinished run continues from; removed once the run is finished."""
 ENDED = f"{CHECKPOINTS}/outcomes.jsonl"
 PROOF = "proof"
-NEEDED: Mapping[str, set[str]] = {
-    METRICS: {"label", "seed", "round", "vectors", "gradients"},
-    LEFT_OUT: {"label", "seed", *Rejection._fields},
-    CLIENTS: {"label", "seed", "round", "of", "loss"},
-}
-"""The files of rows, and what every row of them has."""
-WORDS = {math.inf: "inf", -math.inf: "-inf"}
-"""Infinite numbers as files have them, where null is what is not known."""
-TEXTS = ("label", "method", "of")
-"""Columns that are no numbers."""
-Row = dict[str, Any]
 Entry = dict[str, Any]
 """An outcome as a file has it."""
-Key = tuple[str, int]
-"""Label and seed."""
-Digests = dict[tuple[str, Key], "hashlib._Hash"]
-"""A running digest of the rows of a file, for each label and seed."""
-Lined = tuple[Row, bytes]
-"""A row with its line."""
 
 
 class Record(NamedTuple):
@@ -143,7 +141,7 @@ class Journal:
     def reopen(self, going: Collection[Key] = ()) -> None:
         """Make a run one that goes on: all that have ended stay so, but for those ``going`` on."""
         entries = [one.record() for one in self.outcomes() if one.key not in going]
-        digests = _digests({name: self._whole(name) for name in NEEDED})
+        digests = digests_of({name: self._whole(name) for name in NEEDED})
         proven = [entry | {PROOF: self._proof(entry, digests)} for entry in entries]
         self.file(CHECKPOINTS).mkdir(exist_ok=True)
         self._rewrite(ENDED, [json.dumps(entry).encode() for entry in proven])
@@ -187,7 +185,7 @@ class Journal:
                 name: [(row, text) for row, text in rows if row]
                 for name, (rows, *_) in found.items()
             }
-            ended = self._disown(planned, _digests(lined), not dropped, dropped)
+            ended = self._disown(planned, digests_of(lined), not dropped, dropped)
         kept = dict[str, list[Lined]]()
         foreign = 0
         for name, (rows, sound, damage) in found.items():
@@ -205,7 +203,7 @@ class Journal:
             rounds = self.rounds[name] = dict[Key, list[int]]()
             for row, _ in sound_rows:
                 rounds.setdefault(key_of(row), []).append(row["round"])
-        self._digests = _digests(kept)
+        self._digests = digests_of(kept)
         return dropped
 
     def arrange(self, order: Mapping[Key, int]) -> None:
@@ -232,7 +230,7 @@ class Journal:
         complete = self.complete
         entries = self._entries(complete)  # before the rows, which may become more
         rows = {name: self._whole(name) for name in NEEDED}
-        digests = _digests(rows)
+        digests = digests_of(rows)
         for k, (entry, _) in enumerate(entries):
             place = (k, len(entries)) if complete else ()
             if entry.get(PROOF) in (None, self._proof(entry, digests, *place)):
@@ -288,7 +286,7 @@ class Journal:
     def _read(self, name: str) -> tuple[list[tuple[Row | None, bytes]], int, str]:
         """Rows with their lines, ``None`` for what is no row; how many are sound; what is wrong."""
         lines = self._check(name)
-        rows = [(_row(text, NEEDED[name]), text) for text in lines.texts]
+        rows = [(row_of(text, NEEDED[name]), text) for text in lines.texts]
         unread = next((k for k, (row, _) in enumerate(rows) if row is None), len(rows))
         if unread < lines.sound:  # written without a seal, by an earlier version
             path = self.file(name)
@@ -312,7 +310,7 @@ class Journal:
         if damage:
             raise BadFolder(f"{damage}. {self._remedy}")
         if name != LEFT_OUT:  # it has no infinite numbers, but reasons in any words
-            rows = [(row and _numbers(row), text) for row, text in rows]
+            rows = [(row and numbers(row), text) for row, text in rows]
         return [(row, text) for row, text in rows if row is not None]
 
     def _entries(self, complete: bool) -> list[tuple[Entry, Outcome]]:
@@ -329,7 +327,7 @@ class Journal:
             lines = self._check(ENDED)
             if damage := self._damage(ENDED, lines):
                 raise BadFolder(f"{damage}. {self._remedy}")
-            found = [*map(_parsed, lines.texts)]
+            found = [*map(parsed, lines.texts)]
         entries: list[Any] = found if isinstance(found, list) else [None]
         known = [(entry, outcome) for entry in entries if (outcome := _outcome(entry))]
         if len(known) < len(entries):
@@ -349,7 +347,7 @@ class Journal:
             dropped.append(damage)
         sound = dict[Key, bytes]()
         for text in lines.texts:
-            entry = _parsed(text)
+            entry = parsed(text)
             outcome = _outcome(entry)
             if outcome is None or outcome.key in sound:
                 continue
@@ -373,10 +371,10 @@ class Journal:
         ]
         self._rewrite(name, [text for _, text in rows])
         others = {place: digest for place, digest in self._digests.items() if place[0] != name}
-        self._digests = others | _digests({name: rows})
+        self._digests = others | digests_of({name: rows})
 
     def _add_row(self, name: str, row: Row) -> None:
-        text = json.dumps({key: _spelled(value) for key, value in row.items()}).encode()
+        text = text_of(row)
         self._add(name, text)
         self._digests.setdefault((name, key_of(row)), hashlib.sha256()).update(text + b"\n")
 
@@ -409,46 +407,6 @@ class Journal:
                 raise
 
 
-def key_of(row: Row) -> Key:
-    """Whose row it is."""
-    return row["label"], row["seed"]
-
-
-def _spelled(value: object) -> object:
-    """JSON has no infinity, which becomes a word, and no NaN, which becomes null."""
-    if isinstance(value, list):
-        return [*map(_spelled, value)]
-    if not isinstance(value, float) or math.isfinite(value):
-        return value
-    return WORDS.get(value)
-
-
-def _numbers(row: Row) -> Row:
-    """A row of a file, with its infinite numbers."""
-    return {k: v if k in TEXTS else _number(v) for k, v in row.items()}
-
-
-def _number(value: object) -> object:
-    if isinstance(value, list):
-        return [*map(_number, value)]
-    return float(value) if isinstance(value, str) and value in WORDS.values() else value
-
-
-def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
-    """Rows as columns; the first row has no drift."""
-    rows = list(rows)
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
-
-
-def _digests(files: Mapping[str, Iterable[Lined]]) -> Digests:
-    found: Digests = {}
-    for name, rows in files.items():
-        for row, text in rows:
-            found.setdefault((name, key_of(row)), hashlib.sha256()).update(text + b"\n")
-    return found
-
-
 def _wanted(found: Row | Entry, planned: Collection[Key] | None) -> bool:
     return planned is None or key_of(found) in planned
 
@@ -457,28 +415,10 @@ def _words(entry: Entry) -> str:
     return f"{entry['label']}, seed {entry['seed']}"
 
 
-def _row(text: bytes, needed: set[str]) -> Row | None:
-    """The row of a line; ``None`` if it has none."""
-    row = _parsed(text)
-    whole = isinstance(row, dict) and row.keys() >= needed
-    return row if whole and _keyed(row) and isinstance(row["round"], int) else None
-
-
 def _outcome(entry: Any) -> Outcome | None:
     """The outcome that a file has; ``None`` if it has none."""
     try:
         outcome = Outcome(**{key: value for key, value in entry.items() if key != PROOF})
     except (TypeError, AttributeError):
         return None
-    return outcome if _keyed(entry) else None
-
-
-def _keyed(found: Row | Entry) -> bool:
-    return isinstance(found["label"], str) and isinstance(found["seed"], int)
-
-
-def _parsed(text: bytes) -> Any:
-    try:
-        return json.loads(text.decode())
-    except (ValueError, RecursionError):
-        return None
+    return outcome if keyed(entry) else None

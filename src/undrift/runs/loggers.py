@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from undrift.core.params import unknown
 from undrift.runs.events import Emit, LoggerLost
 from undrift.runs.folder import Folder
-from undrift.runs.journal import Key, Row, key_of
 from undrift.runs.outcome import ENDS, Outcome
+from undrift.runs.rows import Key, Row, key_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric

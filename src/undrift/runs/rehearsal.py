@@ -12,9 +12,9 @@ from undrift.engines.judge import Diverged
 from undrift.runs.advice import remedy
 from undrift.runs.clients import measured_clients, spreads
 from undrift.runs.experiment import Experiment
-from undrift.runs.journal import Row
 from undrift.runs.models import size
 from undrift.runs.prepare import Task
+from undrift.runs.rows import Row
 from undrift.runs.trial import measure
 
 ROUNDS = 2

@@ -23,8 +23,8 @@ from undrift.runs.clients import PerClient, at_model
 from undrift.runs.differences import Differences, against, aligned
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 from undrift.runs.history import Frame, History, frame
-from undrift.runs.journal import Key, key_of
 from undrift.runs.outcome import at_end, in_words
+from undrift.runs.rows import Key, key_of
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
 from undrift.spec.user_files import Code

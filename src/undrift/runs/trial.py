@@ -24,8 +24,9 @@ from undrift.runs.callbacks import Callback, Callbacks
 from undrift.runs.clients import measured_clients, refuse_names, spreads
 from undrift.runs.divergence import Alarm
 from undrift.runs.events import Emit, PassedOver, Resumed, ignore
-from undrift.runs.journal import CLIENTS, LEFT_OUT, METRICS, Journal, Row
+from undrift.runs.journal import Journal
 from undrift.runs.outcome import Status
+from undrift.runs.rows import CLIENTS, LEFT_OUT, METRICS, Row
 
 PAUSE = 10.0
 """Seconds between checkpoints; 0 is after every round."""
