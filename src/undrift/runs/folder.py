@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import platform
@@ -11,16 +10,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Literal, Protocol, Self, get_args
+from typing import Literal, Self, get_args
 
 from undrift._files import LOCK, hold, release
 from undrift.core.problem import Samples
 from undrift.runs.growth import can_go_on, going_on, is_part, last_rounds
 from undrift.runs.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal, Record
 from undrift.runs.outcome import Outcome
+from undrift.runs.recipe import PYTHON, Recipe, changes, digest_of_call
 from undrift.runs.rows import CLIENTS, LEFT_OUT, METRICS, Key, Row, columns
 from undrift.spec.beside import sources
-from undrift.spec.schema import Table, Values, fingerprint, normal
+from undrift.spec.schema import Values, fingerprint, normal
 from undrift.spec.user_files import own_tables
 
 __all__ = [
@@ -68,27 +68,6 @@ METRIC_SAMPLES = "metric_samples"
 """The key of environment.json with what :attr:`Problem.metric_samples` said."""
 EXTENDED = "extended"
 """The entry of environment.json about recipes with more methods, seeds or rounds."""
-PYTHON = "python"
-"""The key of [problem] with the class of a problem that only its author's program can build."""
-
-
-class Recipe(Protocol):
-    """What a run folder is made from: a spec, or a call of ``undrift.run``."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def sources(self) -> Mapping[str, bytes]:
-        """Python files that belong to it."""
-
-    @property
-    def identity(self) -> str:
-        """A fingerprint of everything that decides the numbers."""
-
-    def document(self) -> Values:
-        """Everything it says, as TOML holds it."""
-
-    def toml(self) -> str: ...
 
 
 class Busy(BadFolder):
@@ -223,12 +202,7 @@ class Folder(Journal):
 
         Empty if only code has changed.
         """
-        before, now = _flat(normal(self.document())), _flat(normal(recipe.document()))
-        return {
-            key: f"{key} was {before.get(key, 'not set')} and is {now.get(key, 'not set')}"
-            for key in dict.fromkeys([*before, *now])
-            if before.get(key) != now.get(key) and key != "name"
-        }
+        return changes(self.document(), recipe.document())
 
     @property
     def from_python(self) -> str:
@@ -441,27 +415,6 @@ def _extended(about: Values) -> Values:
     """What environment.json has of recipes with more methods, seeds or rounds."""
     found = about.get(EXTENDED)
     return {"specs": [], "code": {}} | (found if isinstance(found, dict) else {})
-
-
-def digest_of_call(document: Table) -> str:
-    """The identity of a call of ``undrift.run`` that no spec can describe, whatever its name."""
-    tables = {key: value for key, value in document.items() if key != "name"}
-    return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()
-
-
-def _flat(table: Table, before: str = "") -> dict[str, object]:
-    """Dotted key -> value, methods by their labels."""
-    found: dict[str, object] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{before}{key}.")
-        elif key == "method" and isinstance(value, list):
-            for k, entry in enumerate(value):
-                label = entry.get("label", k)
-                found |= {f"method.{label}": "given"} | _flat(entry, f"method.{label}.")
-        else:
-            found[f"{before}{key}"] = value
-    return found
 
 
 def _remove(files: Iterable[Path]) -> None:
