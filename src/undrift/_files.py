@@ -41,6 +41,12 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
     _sync_names(path.parent)
 
 
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Replace a whole file at once: no reader ever sees a part of it."""
+    with writing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """An error about a file says which one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from undrift._files import writing
+from undrift._files import write_whole
 from undrift.cli.folders import recorded
 from undrift.cli.output import OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import BASELINE, RUN, TARGET, Parser, positive
@@ -45,8 +45,7 @@ def main(args: Namespace) -> int:
     path = out or (folders[0].file(FILE) if len(folders) == 1 else Path(FILE))
     whole = page(found).encode()
     try:
-        with writing(path) as file:
-            file.write(whole)
+        write_whole(path, whole)
     except OSError as error:
         return cannot(error, path)
     if args.json:

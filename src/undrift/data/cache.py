@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from undrift._files import writing
+from undrift._files import write_whole
 from undrift.data.files import cache_folder, digest
 from undrift.data.pixels import Pixels, check
 
@@ -47,8 +47,7 @@ def _store(path: Path, pixels: Pixels) -> None:
     arrays = {name: getattr(pixels, name) for name in _ARRAYS}
     words = json.dumps([pixels.classes, pixels.note])
     content = save(arrays, metadata={"words": words, "digest": _digest(arrays, words)})
-    with writing(path) as file:
-        file.write(content)
+    write_whole(path, content)
 
 
 def _load(path: Path) -> Pixels | None:

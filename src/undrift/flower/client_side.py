@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, Context, Message
 from torch import nn
 
 from undrift import __version__
-from undrift._files import naming, writing
+from undrift._files import naming, write_whole
 from undrift.core.method import Method
 from undrift.engines.format import dump, parse
 from undrift.engines.generations import BadGeneration
@@ -101,8 +101,8 @@ def _worked(asked: Parcel, problem: ModuleProblem, folder: Path) -> Parcel:
             f"another version of undrift or of the method, or {place} is damaged"
         )
     if not begun:
-        with naming(place), writing(place) as file:
-            file.write(dump({"x": x0}))
+        with naming(place):
+            write_whole(place, dump({"x": x0}))
     answer = node.do(read(table, client, asked.content[len(first) :]))
     return Parcel({"gradients": answer.gradients, "drawn": answer.drawn}, answer.frame)
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift._files import writing
+from undrift._files import write_whole
 from undrift.core.params import hints, values
 from undrift.core.problem import Constants, Facts, Problem, Samples, Sums, taken
 from undrift.core.stopping import EVERYBODY, MEASURED
@@ -228,8 +228,7 @@ class FlowerFederation(Correspondence):
         chosen = values(engine.method)
         self._job = Job(self._text, self._sources, self._label, chosen, seed, samples)
         if self.folder is not None and self.numbers:
-            with writing(self.folder / NODES) as file:
-                file.write(json.dumps(self.numbers).encode())
+            write_whole(self.folder / NODES, json.dumps(self.numbers))
 
     def evaluate(self, problem: Remote, x: Tensor) -> dict[str, float]:
         sums: dict[int, Sums] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from undrift._files import writing
+from undrift._files import write_whole
 from undrift.core.problem import Samples
 from undrift.core.stopping import MEASURED
 from undrift.plots.columns import LOGARITHMIC, SHARES, axis
@@ -125,6 +125,4 @@ def image(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
 
 def save(figure: Figure, path: Path) -> None:
     """Write the figure in one step; the suffix of ``path`` decides the format."""
-    content = image(figure, path.suffix[1:].lower())
-    with writing(path) as file:
-        file.write(content)
+    write_whole(path, image(figure, path.suffix[1:].lower()))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from undrift._files import writing
+from undrift._files import write_whole
 from undrift.core.cohort import Sampling
 from undrift.core.params import fields
 from undrift.core.problem import Samples
@@ -161,8 +161,7 @@ class Cache:
             for key, files in sorted({**there, **here}.items()):
                 for name, whole in files.items():
                     archive.writestr(f"{key}/{name}", whole)
-        with writing(file) as out:
-            out.write(content.getvalue())
+        write_whole(file, content.getvalue())
         return len(here), len(there.keys() - here.keys())
 
     def unpack(self, file: Path) -> int:

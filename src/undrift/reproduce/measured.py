@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
-from undrift._files import writing
+from undrift._files import write_whole
 from undrift.papers.fedred import rates
 from undrift.reproduce.cache import EDITION, Cache
 from undrift.reproduce.items import Column, Item
@@ -40,8 +40,7 @@ def measure(item: Item, quick: bool, cache: Cache, say: Callable[[str], None]) -
         return
     about = environment() | {"date": time.strftime("%Y-%m-%d")}
     found: Measured = {"found": rates.measure(quick, say), "environment": about}
-    with writing(_file(quick, cache)) as out:
-        out.write((json.dumps(found, indent=1) + "\n").encode())
+    write_whole(_file(quick, cache), json.dumps(found, indent=1) + "\n")
 
 
 def columns(found: rates.Found) -> Columns:

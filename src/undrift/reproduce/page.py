@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from undrift._files import writing
+from undrift._files import write_whole
 from undrift.papers import render
 from undrift.papers.fedred import rates
 from undrift.plots.curves import image
@@ -62,8 +62,8 @@ def write(report: Report, root: Path) -> Path:
     """The page, its numbers and its figure, under ``root``; the path of the page."""
     page = place(report, root)
     pictures = [] if report.verdict == COMPUTED else _pictures(report, page)
-    _put(page.with_suffix(".json"), json.dumps(numbers(report), indent=1) + "\n")
-    _put(page, text(report, pictures))
+    write_whole(page.with_suffix(".json"), json.dumps(numbers(report), indent=1) + "\n")
+    write_whole(page, text(report, pictures))
     return page
 
 
@@ -123,8 +123,8 @@ def write_index(root: Path) -> None:
         if found:
             picture = None if folder.name == QUICK else agreement.figure(found)
             if picture:
-                _put(folder / PICTURE, image(picture, dpi=DPI))
-            _put(folder / INDEX, index(found, picture is not None))
+                write_whole(folder / PICTURE, image(picture, dpi=DPI))
+            write_whole(folder / INDEX, index(found, picture is not None))
 
 
 def index(found: Sequence[agreement.Page], pictured: bool) -> str:
@@ -420,7 +420,7 @@ def _pictures(report: Report, page: Path) -> list[str]:
         return []
     written = [page.with_suffix(suffix) for suffix in (".png", ".pdf")]
     for file in written:
-        _put(file, image(drawn, file.suffix[1:], dpi=DPI))
+        write_whole(file, image(drawn, file.suffix[1:], dpi=DPI))
     return [file.name for file in written]
 
 
@@ -437,8 +437,3 @@ def _plain(c: Cell) -> dict[str, object]:
         for key, v in found.items()
         if v is not None and v is not False
     }
-
-
-def _put(path: Path, content: str | bytes) -> None:
-    with writing(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)

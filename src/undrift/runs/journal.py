@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from undrift._files import naming, sync, writing
+from undrift._files import naming, sync, write_whole
 from undrift.core.faults import Rejection
 from undrift.runs.outcome import Outcome
 from undrift.runs.rows import (
@@ -102,8 +102,8 @@ class Journal:
 
     def write(self, name: str, content: str | bytes) -> None:
         """Replace a whole file at once: no reader ever sees a part of it."""
-        with naming(self.file(name)), writing(self.file(name)) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+        with naming(self.file(name)):
+            write_whole(self.file(name), content)
 
     def append(self, row: Row, clients: Row | None = None) -> None:
         """Record a row, and before it the numbers of each client, if they were measured."""
