@@ -361,6 +361,13 @@ class Folder(Journal):
         about = self.environment
         return {str(about["spec"]), *_extended(about)["specs"]} if "spec" in about else set()
 
+    def made_by(self, identity: str) -> bool:
+        """Whether the run began with a recipe of this identity, or was extended by one.
+
+        True where that is not known.
+        """
+        return identity in (self.recipes or {identity})
+
     def _write_recipe(self, recipe: Recipe, comments: Sequence[str]) -> None:
         for name, content in recipe.sources.items():
             self.write(name, content)

@@ -100,7 +100,7 @@ def take_up(folder: Folder, experiment: Experiment, emit: Emit) -> None:
     if folder.state(recipe) == "part":
         compare(folder, experiment, emit, more=True)
         folder.extend(recipe, comments(experiment), experiment.code)
-    if recipe.identity not in (folder.recipes or {recipe.identity}):
+    if not folder.made_by(recipe.identity):
         raise BadFolder(
             f"{' or '.join(['spec.toml', *recipe.sources])} in {folder.path} is not what this run "
             "began with: put that back, or run this one elsewhere: undrift run SPEC -s name=NAME"

@@ -306,7 +306,7 @@ class Recorded:
             )
         code = None if trust else distrust("found.module(..., trust=True)")
         spec = load_spec(self.folder.file("spec.toml"), code=code)
-        if spec.identity not in (self.folder.recipes or {spec.identity}):
+        if not self.folder.made_by(spec.identity):
             raise BadFolder(
                 f"{' or '.join(['spec.toml', *spec.sources])} in {self.folder.path} is not what "
                 "this run was trained with: put that back, or load the tensors in models yourself"

@@ -89,8 +89,7 @@ class Relay(Folder):
 
 def main() -> int:
     """Run what is handed out until there is no more."""
-    if hasattr(signal, "SIGINT"):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = Channel()
     try:
         work(channel)
@@ -111,7 +110,7 @@ def work(channel: Channel) -> None:
     store = start["store"]  # the folder may have been made with another one
     flags = [] if store == "auto" else [f"engine.store={store}"]
     spec = load(relay.file("spec.toml"), flags)
-    if spec.identity not in (relay.recipes or {spec.identity}):  # as by a module left there
+    if not relay.made_by(spec.identity):  # as by a module left there
         raise BadFolder(f"{', '.join(spec.sources)} in {relay.path} are not what this run has")
     experiment = make(spec)
     while (order := channel.orders.get()) is not None:
