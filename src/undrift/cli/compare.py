@@ -129,7 +129,7 @@ def shown(group: Group, several: bool) -> str:
         summaries(group),
         group.target,
         note=group.note,
-        varied=group.varied,
+        varied=spreads(group.runs),
         samples=group.samples,
     )
     return "\n".join([head + text, *map(prose, group.mixed)])

@@ -353,7 +353,7 @@ class Lines:
         self.title = f"[{self.number}/{self.total}] {self.describe(want)}"
         self.said, self.began = time.monotonic(), None
 
-    def skip(self, want: Want) -> None:
+    def skip(self) -> None:
         self.total -= 1
 
     def row(self, row: Row) -> None:
@@ -366,7 +366,7 @@ class Lines:
             pace = (now - self.began[0]) / max(row["round"] - self.began[1], 1)
             say(f"{self.title}  {status(row)}  {pace:.3g} s/round")
 
-    def end(self, want: Want, ended: str) -> None:
+    def end(self, ended: str) -> None:
         say(f"{self.title}  {ended}: {status(self.last)}  {self.last['seconds']:.1f} s")
 
     def say(self, text: str) -> None:

@@ -97,10 +97,6 @@ class Group:
         }
 
     @property
-    def varied(self) -> list[str]:
-        return spreads(self.runs)
-
-    @property
     def settings(self) -> dict[str, Setting]:
         """By label."""
         found = dict[str, Setting]()
@@ -239,7 +235,7 @@ def content(runs: Sequence[Recorded], target: float | None, baseline: str | None
         samples=group.samples,
         mixed=group.mixed,
         problems=group.problems,
-        varied=group.varied,
+        varied=spreads(runs),
         left_out=[row for run in runs for row in run.left_out],
         settings=group.settings,
         baseline=based_on([group], baseline)[0],

@@ -50,9 +50,9 @@ class Options:
 
 class Reporter(Protocol):
     def begin(self, want: Want) -> None: ...
-    def skip(self, want: Want) -> None: ...
+    def skip(self) -> None: ...
     def row(self, row: Row) -> None: ...
-    def end(self, want: Want, status: str) -> None: ...
+    def end(self, status: str) -> None: ...
     def say(self, text: str) -> None: ...
 
 
@@ -133,7 +133,7 @@ def perform(
             if stop.asked:
                 continue
             if cache.serves(want):  # another process has run it, or no seed changes it
-                reporter.skip(want)
+                reporter.skip()
                 continue
             try:
                 carry_out(want, problem, cache, stop, reporter)
@@ -186,7 +186,7 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
                 shelf.clear()
             seeded = outcome.seeded or want.start is not None  # rounds that came first may draw
             end(folder, dataclasses.replace(outcome, note="", seeded=seeded))
-        reporter.end(want, outcome.status)
+        reporter.end(outcome.status)
     finally:
         folder.close()
 

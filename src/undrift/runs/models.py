@@ -149,11 +149,6 @@ def module(problem: Problem, x: Tensor) -> nn.Module:
     return problem.module(x)
 
 
-def size(problem: Problem) -> int:
-    """Bytes of one model, about."""
-    return problem.dim * problem.dtype.itemsize
-
-
 def _write(path: Path, problem: Problem, x: Tensor, about: Mapping[str, object]) -> None:
     from undrift.engines import format
 

@@ -12,7 +12,6 @@ from undrift.engines.judge import Diverged
 from undrift.runs.advice import remedy
 from undrift.runs.clients import measured_clients, spreads
 from undrift.runs.experiment import Experiment
-from undrift.runs.models import size
 from undrift.runs.prepare import Task
 from undrift.runs.rows import Row
 from undrift.runs.trial import measure
@@ -60,12 +59,12 @@ def rehearse(experiment: Experiment) -> Rehearsal:
     """Run two rounds of every method and estimate the rest."""
     with experiment.threads():
         found = [_estimate(experiment, task) for task in experiment.tasks]
-    seeds = len(experiment.seeds)
+    seeds, problems = len(experiment.seeds), [task.problem for task in experiment.tasks]
     return Rehearsal(
         found,
         seeds * sum(method.full_seconds for method in found if not method.problem),
         max(method.state_bytes for method in found),
-        2 * seeds * sum(size(task.problem) for task in experiment.tasks),
+        2 * seeds * sum(p.dim * p.dtype.itemsize for p in problems),
     )
 
 
