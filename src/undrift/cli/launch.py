@@ -48,9 +48,9 @@ def rank() -> int | None:
 
 @contextmanager
 def together(spec: Spec, args: Namespace) -> Iterator[int | None]:
-    """Inside it this process is alone, or the one that leads: then there is nothing to enter with.
+    """Enter with ``None`` in a process that works alone or leads.
 
-    One that follows enters with its exit code: it has done its part already.
+    A process that follows does its part first, and enters with its exit code.
     """
     if command := engines[spec.engine].run_by:
         text = f"the engine {spec.engine} is run by {command}, which also continues a run"
@@ -88,8 +88,8 @@ def refuse_settings(spec: Spec) -> None:
     faults = [fault for fault in spec.faults or () if fault.kind != "label-noise"]
     wrong = options.refuse(count, most, judging(spec.judge).late, spec.reduction, faults)
     if wrong:
-        say_where = spec.origin.complaint
-        refuse(say_where(tuple(key.split(".")), text) for key, text in wrong.items())
+        place = spec.origin.complaint
+        refuse(place(tuple(key.split(".")), text) for key, text in wrong.items())
 
 
 def workers(spec: Spec) -> int:

@@ -205,7 +205,7 @@ def without_data(asks: Asks, cache: Cache) -> dict[str, set[str]]:
 
 
 def get(name: str) -> str:
-    """How to get an image set to where it is looked for."""
+    """How to fetch an image set to where undrift looks for it."""
     from undrift.data.files import FOLDER
 
     if os.environ.get(FOLDER):
@@ -214,7 +214,7 @@ def get(name: str) -> str:
 
 
 def needs(chosen: Chosen, options: Options) -> Asks:
-    """Of every item and panel, the runs."""
+    """The runs of every item and panel."""
     from undrift.reproduce.perform import wants
 
     return [
@@ -235,8 +235,8 @@ def places_of(asks: Asks) -> dict[str, str]:
 
 
 def lots(asks: Asks, cache: Cache) -> Iterator[list[Want]]:
-    """What to run, one lot after the other: all at once, but for searches, whose next lot depends
-    on the last.
+    """What to run, lot by lot: everything at once, except for searches, whose next lot depends on
+    the one before.
     """
     from undrift.reproduce import grid as search
 
@@ -249,11 +249,10 @@ def lots(asks: Asks, cache: Cache) -> Iterator[list[Want]]:
 
 @contextmanager
 def sharing(args: Namespace, left: int, stop: Stop) -> Iterator[None]:
-    """Start the same command as often as there are jobs, and wait: a run is whoever's locks its
-    folder first.
+    """Start the same command once for every further job, and wait for all of them.
 
-    They are a group of their own, which no terminal signals, and hear from this process when to
-    stop.
+    Whoever locks the folder of a run first carries it out. The processes are groups of their own,
+    which no terminal signals; this process tells them when to stop.
     """
     jobs = min(args.jobs, left)
     if jobs < 2 or args.worker is not None:

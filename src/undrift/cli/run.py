@@ -79,7 +79,7 @@ def add(parser: Parser) -> None:
 
 
 def add_changes(parser: Parser) -> None:
-    """What is changed of a spec, and where it is run, of ``run`` and ``federate``."""
+    """The options of ``run`` and ``federate`` that change a spec and name the folder of runs."""
     parser.add_argument(
         "-s", "--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help=SET
     )
@@ -88,7 +88,7 @@ def add_changes(parser: Parser) -> None:
 
 
 def add_engine(parser: Parser) -> None:
-    """Who runs it, of ``run`` and ``resume``."""
+    """The options of ``run`` and ``resume`` that choose the engine."""
     parser.add_argument("--engine", choices=HERE, metavar="NAME", help=ENGINE)
     parser.add_argument("--workers", type=natural, metavar="N", help=WORKERS)
 
@@ -301,7 +301,7 @@ def known(spec: Spec, folder: Folder) -> None:
 
 
 def interrupted(folder: Folder, spec: Spec, code: int) -> int:
-    """The user stopped the run, or a process of several died."""
+    """Say how to continue a run that the user stopped, or one of whose processes died."""
     why = "Unfinished" if code == FAILED else "Interrupted"
     folder.log(why.lower())
     folder.close()

@@ -64,7 +64,7 @@ class Asking:
         self.begin_again()
 
     def begin_again(self) -> None:
-        """Nothing was sent yet, or all of it is lost."""
+        """Start over: nothing was sent yet, or all of it is lost."""
         self.due = dict.fromkeys(self.pending, 0.0)
         """When to ask a client; 0: it was not asked."""
         self.sent: dict[str, Sent] = {}

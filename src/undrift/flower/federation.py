@@ -37,7 +37,7 @@ from undrift.spec.schema import Spec
 HEAD = 2**16
 """Bytes of the head of tensors in a message."""
 RECORD = "federation.jsonl"
-"""Who was asked again, waited for, came late: a file of the run's folder."""
+"""The file of the run's folder that tells who was asked again, was waited for or came late."""
 NODES = "nodes.json"
 """Which node is which client, where clients have data of their own."""
 
@@ -219,7 +219,7 @@ class FlowerFederation(Correspondence):
     # -- one phase ------------------------------------------------------------------------------
 
     def hear(self, event: Event) -> None:
-        """Know which method of the spec comes next."""
+        """Note which method of the spec comes next."""
         if isinstance(event, Began):
             self._label = event.label
 

@@ -190,7 +190,7 @@ class MethodStrategy(FedAvg):
 
 
 def _facts(samples: Sequence[int], first: Tensor) -> Facts:
-    """Of a module whose clients have so many samples each."""
+    """What is known of a module whose clients have these numbers of samples."""
     return Facts(
         clients=len(samples),
         dim=len(first),

@@ -84,7 +84,7 @@ class Group:
 
     @property
     def mixed(self) -> list[str]:
-        """What is said where numbers of these runs do not tell methods apart."""
+        """Warnings where the numbers of these runs cannot be compared."""
         return [text for text in (other_samples(self.runs), other_problems(self.runs)) if text]
 
     @property
@@ -162,7 +162,7 @@ def measured_on(runs: Sequence[Recorded]) -> dict[str, Samples | None]:
 
 
 def other_samples(runs: Sequence[Recorded]) -> str:
-    """What is said where losses and accuracies are of different samples; else empty."""
+    """A warning where losses and accuracies are of different samples; empty otherwise."""
     found = measured_on(runs)
     if len({*found.values()}) < 2:
         return ""
@@ -179,7 +179,7 @@ def problem(run: Recorded) -> dict[str, object]:
 
 
 def other_problems(runs: Sequence[Recorded]) -> str:
-    """What is said where the runs' specs have different problems; else empty."""
+    """A warning where the runs' specs have different problems; empty otherwise."""
     tables = {run.title: problem(run) for run in runs if run.rows}
     apart = []
     for key in dict.fromkeys(key for table in tables.values() for key in table):

@@ -313,7 +313,7 @@ def print_summaries(
 
 
 def partly(summaries: Sequence[Summary]) -> list[str]:
-    """What is said of methods with rows that were measured on some clients only."""
+    """A note on methods with rows that were measured on some clients only."""
     found = [
         f"{s.label}: {count(s.partial, 'row')} measured on some clients only"
         + (f", the last one {on_some(s.measured)}" if s.measured else "")

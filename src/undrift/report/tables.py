@@ -94,7 +94,7 @@ def results(
     mixed: Sequence[str] = (),
 ) -> Sheet:
     """Where each method ended, measured on these samples; ``varied`` has what seeds vary, and
-    ``mixed`` what is said where numbers do not tell methods apart.
+    ``mixed`` has warnings about numbers that cannot be compared.
     """
     judged = column == "accuracy"
     several = any(s.seeds > 1 for s in summaries)

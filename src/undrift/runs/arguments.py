@@ -67,8 +67,7 @@ def settle(
 ) -> Values:
     """``given`` as Python's own numbers and names, checked, with the ``parameters`` of a problem.
 
-    Raises :class:`BadParameters` with everything that
-    is wrong with a call.
+    Raises :class:`BadParameters` with everything that is wrong with a call.
     """
     values: Values = {
         name: value if name == "x0" else _name(plain(value)) for name, value in given.items()

@@ -129,7 +129,7 @@ def refuse_names(metrics: Iterable[str]) -> None:
 
 
 def at_model(problem: Problem, x: torch.Tensor, round: int) -> Row:
-    """The same for a model ``x`` of the server, without clients' own."""
+    """Such a row for a model ``x`` of the server, without the clients' own models."""
     return {"round": round, "of": problem.own_samples, **_lists(problem.client_metrics(x))}
 
 

@@ -165,8 +165,9 @@ class Folder(Journal):
     def with_code(self, code: Mapping[str, str], more: bool = False) -> bool:
         """Whether the run was made with ``code``, digests by name; false if that is not known.
 
-        There may be ``more`` of it. It is not known where an earlier version made the folder, or
-        another Python compiled the code.
+        With ``more``, there may be code that the run did not have. It is not known where an earlier
+        version made the folder, or another Python compiled the code.
+
         Raises :class:`BadFolder` for a run with other code.
         """
         about = self.environment

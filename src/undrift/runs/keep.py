@@ -117,8 +117,9 @@ def take_up(folder: Folder, experiment: Experiment, emit: Emit) -> None:
 
 
 def compare(folder: Folder, experiment: Experiment, emit: Emit, more: bool = False) -> None:
-    """Refuse a run with other code, unless it is ``more``, or on other data; say so where that is
-    not known.
+    """Refuse a folder whose run had other code or other data; report it where that is not known.
+
+    With ``more``, code may have been added.
     """
     if experiment.code is not None and not folder.with_code(experiment.code, more):
         emit(Unproven(folder.path, what="code"))

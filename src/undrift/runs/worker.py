@@ -75,7 +75,7 @@ class Relay(Folder):
         """The row travels as an event."""
 
     def leave_out(self, label: str, seed: int, rejections: Sequence[Rejection]) -> None:
-        """So do they."""
+        """Rejections travel as an event too."""
 
     def settle(self) -> None:
         self.channel.wait("settle")
