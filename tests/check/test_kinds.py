@@ -4,7 +4,7 @@ told.
 
 import pytest
 
-from undrift.check import networks, objectives, problems
+from undrift.check import battery, networks, objectives, problems
 from undrift.check.found import checked
 from undrift.check.template import BadName, write
 from undrift.spec.plugins import BadFile, execute
@@ -15,6 +15,13 @@ CHECKS = {
     "network": networks.CHECKS,
     "objective": objectives.CHECKS,
 }
+
+
+@pytest.mark.parametrize("checks", [battery.CHECKS, *CHECKS.values()])
+def test_the_title_of_a_check_is_a_whole_sentence(checks):
+    """It is the first line of its docstring."""
+    titles = [check.__doc__.strip().splitlines()[0] for check in checks.values()]
+    assert [title for title in titles if not title.endswith(".")] == []
 
 
 def failed(file):

@@ -243,10 +243,9 @@ def bad_clients(cls: type[Method]) -> None:
 
 
 def drop_outs(cls: type[Method]) -> None:
-    """A server's vector that is the mean of one of its clients', or a multiple, stays so when
-    clients drop out.
+    """A server's vector that is a multiple of a mean over clients stays so when some drop out.
 
-    Which are, cohorts of one size tell.
+    Which vectors are, a run with cohorts of one size tells.
     """
     problem = least_squares()
     method = example(cls, problem.constants)
