@@ -149,6 +149,18 @@ def test_masks_are_the_samples_they_mark():
     assert torch.equal(masked.rows, numbered.rows)
 
 
+class Labels(np.ndarray):
+    """As an Index of pandas: labels of rows, not their positions."""
+
+    def get_indexer(self, labels):
+        return np.flatnonzero(np.isin(self, labels))
+
+
+def labelled(rows):
+    """As ``frame.groupby(column)`` gives them: names of groups, and the labels of their rows."""
+    return [("even", rows[::2].view(Labels)), ("odd", rows[1::2].view(Labels))]
+
+
 NOT_PARTS = {
     "floats": ([[0.5, 1.5], [3, 4]], "client 0"),
     "exact floats": ([[1, 2], np.array([3.0, 4.0])], "client 1"),
@@ -165,6 +177,10 @@ NOT_PARTS = {
     "nothing": ([[0], None], "client 1"),
     "outside": ([[0], [60]], "client 1 holds sample 60, but samples are numbered 0 to 59"),
     "a count": (5, "list of the samples of every client"),
+    "labels of rows": (
+        [rows for _, rows in labelled(np.arange(60)[::-1])],
+        r"client 0 are labels of rows, .*by_group\(frame\[column\]\)",
+    ),
 }
 
 

@@ -161,6 +161,13 @@ def _numbers(part: ArrayLike, client: int, total: int) -> np.ndarray:
             "numbers from 0, or a mask of all samples"
         )
     if numbers.dtype.kind != "b":
+        if hasattr(part, "get_indexer"):  # an Index of pandas
+            raise ValueError(
+                f"the samples of client {client} are labels of rows, which need not be their "
+                "numbers: rows that were shuffled or left out keep their labels; give "
+                "undrift.data.by_group(frame[column]), or list(frame.groupby(column).indices."
+                "values())"
+            )
         return numbers.astype(np.int64, copy=False)
     if len(numbers) != total:
         raise ValueError(
