@@ -67,3 +67,12 @@ def test_the_size_of_mini_batches_reaches_the_rules():
     assert resolve(method, problem, steps=4, batch=4).eta == pytest.approx(
         known / 7
     )  # Q + sqrt(Q I/B) = 4 + 3
+
+
+def test_mini_batches_of_all_samples_are_exact():
+    problem, method = PROBLEMS["logistic, l2 0.1"], registry["FedRecu"](lr="theory")
+    most = max(problem.samples)
+    exact, whole, drawn = (
+        resolve(method, problem, steps=4, batch=batch).lr for batch in (None, most, most - 1)
+    )
+    assert exact == whole > 3 * drawn

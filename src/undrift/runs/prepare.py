@@ -113,12 +113,13 @@ def resolve(
     if not method.open_fields():
         return method
     drawn = sampling(cohort)
+    exact = batch is None or batch >= max(problem.samples)
     by_theory = functools.partial(
         prescribe,
         method,
         steps=max(local_steps(steps, epochs, batch, problem.samples)),
         fraction=1.0 if drawn is None else drawn.size / problem.clients,
-        batch=batch,
+        batch=None if exact else batch,
     )
     try:
         values = by_theory(problem.cheap_constants)
