@@ -51,3 +51,10 @@ def test_a_start_at_the_optimum_is_no_reason_to_call_a_run_diverged():
     assert not alarm.look({"loss": 0.41, "gap": 0.01, "grad_norm": 1e-4}, 0.1)
     assert alarm.look({"loss": math.nan, "grad_norm": 0.0}, 0.1)
     assert alarm.look({"loss": 500.0, "gap": 499.6, "grad_norm": 1e-4}, 0.1)
+
+
+@pytest.mark.parametrize("accuracy", ["accuracy", "train_accuracy"])
+def test_the_loss_of_a_classifier_has_a_ceiling_with_and_without_test_samples(accuracy):
+    alarm = Alarm.first({"loss": 1.1, accuracy: 0.3})
+    assert not alarm.look({"loss": 900.0, accuracy: 0.3}, 0.1)
+    assert alarm.look({"loss": 2000.0, accuracy: 0.3}, 0.1)

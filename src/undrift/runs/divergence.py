@@ -38,7 +38,7 @@ class Alarm:
     def first(cls, row: Mapping[str, float]) -> Alarm:
         """From the row before the first round."""
         ceiling = math.inf
-        if "gap" in row or "accuracy" in row:  # other losses may begin at 0
+        if row.keys() & {"gap", "accuracy", "train_accuracy"}:  # other losses may begin at 0
             scale = max(abs(row["loss"]), row.get("gap", 0.0))
             ceiling = row["loss"] + LOSS * scale if scale > 0 else math.inf
         return cls(GRADIENT * max(_size(row), 1e-300), ceiling)
