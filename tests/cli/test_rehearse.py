@@ -1,11 +1,14 @@
 """``run --check``: two rounds of everything, nothing written."""
 
 import json
+import time
 
 import pytest
 
 from undrift.cli import main
 from undrift.engines import Engine
+from undrift.runs import rehearsal
+from undrift.runs.trial import measure
 
 
 def told(capsys, *words):
@@ -37,12 +40,34 @@ def test_what_it_would_take(place, capsys, counted):
     assert scaffold["state_bytes"] == 4 * 1 * 50 * 8 == answer["state_bytes"]
     assert (fedavg["vectors"], scaffold["vectors"]) == (2, 4)
     assert scaffold["full_seconds"] == pytest.approx(
-        1e6 * scaffold["round_seconds"] + (1e6 + 1) * scaffold["row_seconds"]
-    )
-    assert answer["seconds"] == pytest.approx(
-        3 * (fedavg["full_seconds"] + scaffold["full_seconds"])
+        1e6 * scaffold["round_seconds"] + 1e6 * scaffold["row_seconds"], rel=1e-3
     )
     assert [f.name for f in place.iterdir()] == ["spec.toml"]
+
+
+@pytest.mark.parametrize(("words", "times"), [([], 1), (["-s", "cohort=2"], 3)])
+def test_methods_that_no_seed_changes_are_run_once(place, capsys, words, times):
+    _, out, _ = told(capsys, "--json", "-s", "seeds=[0, 1, 2]", *words)
+    answer = json.loads(out)
+    assert answer["seconds"] == pytest.approx(
+        times * sum(method["full_seconds"] for method in answer["methods"])
+    )
+
+
+def test_what_the_first_row_computes_for_all_of_them_counts_once(place, capsys, monkeypatch):
+    measured = []
+
+    def slowly(engine):
+        if not measured:
+            time.sleep(0.5)
+        measured.append(engine.round)
+        return measure(engine)
+
+    monkeypatch.setattr(rehearsal, "measure", slowly)
+    _, out, _ = told(capsys, "--json", "-s", "rounds=100")
+    fedavg, _ = json.loads(out)["methods"]
+    assert measured == [0, 2, 0, 2] and fedavg["row_seconds"] < 0.4
+    assert 0.5 < fedavg["full_seconds"] < 0.5 + 100 * 0.4
 
 
 def test_the_table(place, capsys):

@@ -38,6 +38,8 @@ class Estimate:
     round_seconds: float = math.nan
     row_seconds: float = math.nan
     full_seconds: float = math.nan
+    seeded: bool = True
+    """Whether a seed changes it: else it is run once."""
     problem: str = ""
     """What is wrong: ``fails: ...`` or ``diverges: ...``."""
 
@@ -60,9 +62,10 @@ def rehearse(experiment: Experiment) -> Rehearsal:
     with experiment.threads():
         found = [_estimate(experiment, task) for task in experiment.tasks]
     seeds, problems = len(experiment.seeds), [task.problem for task in experiment.tasks]
+    working = [method for method in found if not method.problem]
     return Rehearsal(
         found,
-        seeds * sum(method.full_seconds for method in found if not method.problem),
+        sum(method.full_seconds * (seeds if method.seeded else 1) for method in working),
         max(method.state_bytes for method in found),
         2 * seeds * sum(p.dim * p.dtype.itemsize for p in problems),
     )
@@ -75,25 +78,32 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
     row: dict[str, float] = {}
     try:
         engine = task.engine(experiment.draws(experiment.seeds[0]))
+
+        def look() -> None:
+            row.update(measure(engine))
+            if task.per_client:
+                row.update(spreads(measured_clients(engine)))
+
+        first = _seconds(look)
         rounds = [_seconds(engine.run_round) for _ in range(min(ROUNDS, task.rounds))]
-        measured = _seconds(lambda: row.update(measure(engine)))
-        if task.per_client:
-            measured += _seconds(lambda: row.update(spreads(measured_clients(engine))))
+        measured = _seconds(look)
     except KeyboardInterrupt:
         raise
     except Diverged:
         return dataclasses.replace(what, problem=f"diverges: {remedy(task)}")
     except BaseException as error:  # a user's method may do anything
         return dataclasses.replace(what, problem=f"fails: {error}")
-    ledger = engine.ledger
-    # The pace is that of the last round, because the first one warms up.
+    ledger, seeded = engine.ledger, engine.streams.used or not experiment.alike
+    # The pace is that of the last round, because the first one warms up; and so does the first
+    # row, which may also compute f*.
     pace = rounds[-1] * typical(engine, len(rounds) - 1)
     return dataclasses.replace(
         what,
         vectors=(ledger.vectors_up + ledger.vectors_down) / len(rounds),
         round_seconds=pace,
         row_seconds=measured,
-        full_seconds=task.rounds * pace + (1 + -(-task.rounds // task.every)) * measured,
+        full_seconds=first + task.rounds * pace + -(-task.rounds // task.every) * measured,
+        seeded=seeded,
         problem=_trouble(engine, row, task),
     )
 
