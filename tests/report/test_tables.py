@@ -192,3 +192,14 @@ def test_a_method_that_diverged_wins_nothing_by_the_rows_before(folder):
     for baseline in ("FedAvg", "SCAFFOLD"):
         (one,) = against(rows, outcomes, "accuracy", None, baseline)
         assert (one.final.seeds, one.final.mean, one.final.low) == (2, None, None)
+
+
+def test_runs_without_the_measure_have_not_missed_the_target(folder):
+    other = [
+        {n: v for n, v in row.items() if n != "gap"} | {"label": "a network"}
+        for row in folder.rows()
+        if row["label"] == "FedAvg"
+    ]
+    known = summarise([*folder.rows(), *other], TARGET, folder.outcomes())
+    (late,) = (t for t in tables.tiles(known, "gap", TARGET) if t.title == "Missed the target")
+    assert late.value == "FedAvg"

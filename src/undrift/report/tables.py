@@ -337,7 +337,8 @@ def tiles(
             found += _winner(
                 f"Fewest {name}", needed, lambda value: f"{whole(value)} until {until}", min
             )
-        if late := [s.label for s in summaries if s.seeds and s.reached < s.seeds]:
+        judged_by = [s for s in summaries if s.best is not None or column in s.ends]
+        if late := [s.label for s in judged_by if s.reached < s.seeds]:
             found.append(Tile("Missed the target", _listed(late), until))
     return found[:4]
 
