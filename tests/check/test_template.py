@@ -69,3 +69,17 @@ def test_names_that_no_method_can_have(tmp_path, name):
     with pytest.raises(BadName):
         write(name, tmp_path)
     assert not any(tmp_path.iterdir())
+
+
+def test_state_on_self_is_told_with_its_line(tmp_path):
+    file = write("Mine", tmp_path)
+    code, kept = file.read_text(), "        self.c = c\n"
+    at = code.index("        return self.Client(c=c)")
+    file.write_text(code[:at] + kept + code[at:])
+    line = code[:at].count("\n") + 1
+    assert f"mine.py:{line})" in failures(execute(file).methods[0])["purity"]
+
+
+def test_titles_are_whole_sentences():
+    for check in CHECKS.values():
+        assert check.__doc__.strip().splitlines()[0].endswith(".")

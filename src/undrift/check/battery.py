@@ -243,7 +243,7 @@ def bad_clients(cls: type[Method]) -> None:
 
 
 def drop_outs(cls: type[Method]) -> None:
-    """A server's vector that is a multiple of a mean over clients stays so when some drop out.
+    """A server's vector that is a multiple of its clients' mean stays so when clients drop out.
 
     Which vectors are, a run with cohorts of one size tells.
     """

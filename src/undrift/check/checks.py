@@ -94,6 +94,7 @@ def _place(error: BaseException) -> str:
         f" ({Path(frame.f_code.co_filename).name}:{line})"
         for frame, line in traceback.walk_tb(error.__traceback__)
         if str(frame.f_globals.get("__name__")).startswith(OWN)
+        and frame.f_code.co_filename != "<string>"  # what dataclasses write
     ]
     return lines[-1] if lines else ""
 
