@@ -68,6 +68,7 @@ def test_no_room_for_a_checkpoint(place):
     ended = {
         "checkpoints",
         "checkpoints/outcomes.jsonl",
+        "checkpoints/0-0-12.safetensors",
         "log.txt",
         *model,
     }  # of FedAvg, whose checkpoints are small

@@ -28,7 +28,7 @@ def test_a_run_leaves_a_folder_and_a_table(place, capsys):
     assert code == 0
     assert {f.name for f in (place / "runs/mine").iterdir()} == {
         "spec.toml", "environment.json", "metrics.jsonl", "metrics.parquet", "summary.json",
-        "log.txt", "gap.png", "models",
+        "log.txt", "gap.png", "models", "checkpoints",
     }  # fmt: skip
     rows = Folder(place / "runs/mine").rows()
     assert len(rows) == 2 * 2 * 13

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import random
 import shutil
@@ -33,9 +34,11 @@ from tests.faults.tally import Tally, arguments
 from undrift.cli import main as undrift
 from undrift.cli import run as verb
 from undrift.engines import checkpoint
+from undrift.engines.checkpoint import MOST
 from undrift.engines.engine import Engine
+from undrift.engines.format import digest, read
 from undrift.runs import experiment, journal
-from undrift.runs.folder import Folder
+from undrift.runs.folder import CHECKPOINTS, Folder
 
 HEAD = """\
 name = "mine"
@@ -272,12 +275,23 @@ def ending() -> Ending:
     folder = Folder(RUN)
     rows = [{k: v for k, v in row.items() if k != "seconds"} for row in folder.rows()]
     files = {
-        str(f.relative_to(RUN)): f.read_bytes() if f.suffix == ".safetensors" else b""
+        str(f.relative_to(RUN)): content(f) if f.suffix == ".safetensors" else b""
         for f in RUN.rglob("*")
     }
     states = {f.name: f.read_text(encoding="utf-8") for f in Path(STATES).iterdir()}
     begun = Path(BEGUN).stat().st_size
     return Ending(rows, folder.outcomes(), [*folder.record().left_out], states, files, begun)
+
+
+def content(file: Path) -> bytes:
+    """What a model or a state is, but for the time that it took."""
+    if file.parent.name != CHECKPOINTS:
+        return file.read_bytes()
+    header, tensors = read(file, MOST)
+    notes = json.loads(header["notes"])
+    del notes["seconds"]
+    found = [header["identity"], header["counters"], notes, digest(tensors)]
+    return json.dumps(found).encode()
 
 
 def clear() -> None:

@@ -18,8 +18,9 @@ from undrift.cli import main
 from undrift.core import BadParameters
 from undrift.data.images import load_images
 from undrift.runs import events
-from undrift.runs.folder import MORE_ROUNDS, BadFolder, Folder
+from undrift.runs.folder import BadFolder, Folder
 from undrift.runs.gather import AnotherRun
+from undrift.runs.growth import MORE_ROUNDS
 from undrift.spec.errors import BadSpec
 
 METHODS = [ud.FedAvg(lr=0.02), ud.Scaffold(lr=0.02)]
@@ -163,12 +164,12 @@ def test_the_same_call_continues_and_another_is_refused():
     assert bare(done) == bare(whole) and torch.equal(done.x, whole.x)
     again = ud.run(METHODS[1], "quadratic", save="runs/mine", **setting)
     assert again.engine is None and bare(again) == bare(whole) and torch.equal(again.x, whole.x)
-    with pytest.raises(BadFolder, match="rounds was 6 and is 7"):
-        ud.run(METHODS[1], "quadratic", save="runs/mine", **{**setting, "rounds": 7})
+    with pytest.raises(BadFolder, match="rounds was 6 and is 5"):
+        ud.run(METHODS[1], "quadratic", save="runs/mine", **{**setting, "rounds": 5})
     replaced = ud.run(
-        METHODS[1], "quadratic", save="runs/mine", overwrite=True, **{**setting, "rounds": 7}
+        METHODS[1], "quadratic", save="runs/mine", overwrite=True, **{**setting, "rounds": 5}
     )
-    assert replaced.history.last["round"] == 7
+    assert replaced.history.last["round"] == 5
 
 
 class Mine(ud.problems.Quadratic):
@@ -344,18 +345,18 @@ def test_an_unknown_run_is_refused_with_the_runs_there_are(tmp_path):
             found("SCAFFOLD")
 
 
-def test_more_rounds_than_a_folder_has_are_run_from_the_start(tmp_path):
+def test_fewer_rounds_than_a_folder_has_are_refused(tmp_path):
     def go(**more):
-        setting = {"rounds": 1, "save": tmp_path / "r"} | more
+        setting = {"rounds": 2, "save": tmp_path / "r"} | more
         return ud.run(METHODS[0], "quadratic", **setting)
 
     go()
-    for more in ({"rounds": 2}, {"rounds": 2, "steps": 3}):
+    for more in ({"rounds": 1}, {"rounds": 1, "steps": 3}):
         with pytest.raises(AnotherRun) as refused:
             go(**more)
         assert (MORE_ROUNDS in str(refused.value)) == (len(more) == 1)
-        assert "rounds was 1 and is 2" in refused.value.changed
-    assert go(rounds=2, save=tmp_path / "longer").history.last["round"] == 2
+        assert "rounds was 2 and is 1" in refused.value.changed
+    assert go(rounds=1, save=tmp_path / "shorter").history.last["round"] == 1
 
 
 def test_a_run_is_found_without_its_seed_where_there_is_one():
