@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 from undrift.core import BadParameters, Message, Method, Phase, Scratch, State, Vec, registry
 from undrift.core.cohort import Sampling
@@ -205,3 +206,13 @@ def test_methods_load_without_torch_or_numpy():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("number", [np.float32(0.5), np.float64(0.5), torch.tensor(0.5)])
+def test_numbers_of_numpy_and_torch_are_taken_as_numbers(number):
+    method = FedAvg(lr=number)
+    assert type(method.lr) is float and method == FedAvg(lr=0.5)
+    with pytest.raises(BadParameters, match=r"lr = -0\.5"):
+        FedAvg(lr=-number)
+    with pytest.raises(BadParameters, match="lr"):
+        FedAvg(lr=np.array([0.5]))

@@ -184,3 +184,10 @@ def test_a_spec_with_another_method_adds_it(tmp_path, monkeypatch, capsys, jobs)
     assert "# Scaffold: lr =" in Path("runs/grows/spec.toml").read_text()
     assert main(["run", "grows.toml"]) == 0
     assert "holds this run already" in capsys.readouterr().err
+
+
+def test_a_method_that_is_gone_is_one_difference(tmp_path):
+    ud.run(TWO, save=tmp_path / "r", **SETTING)
+    with pytest.raises(BadFolder) as refused:
+        ud.run(ONE, save=tmp_path / "r", **SETTING | {"steps": 3})
+    assert refused.value.changed == "steps was 2 and is 3; method.first was given and is not set"

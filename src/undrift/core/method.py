@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, dataclass_transform
 
-from undrift.core.params import THEORY, BadParameters, Refusal, check, hints, values
+from undrift.core.params import THEORY, BadParameters, Refusal, check, hints, plain, values
 from undrift.core.problem import NO_MINIMISER
 from undrift.core.struct import Message, State
 
@@ -167,6 +167,9 @@ class Method(Exchange):
             registry[cls.__name__] = cls
 
     def __post_init__(self) -> None:
+        for name, value in values(self).items():
+            if getattr(value, "ndim", None) == 0:  # a number of NumPy's or torch's
+                object.__setattr__(self, name, plain(value))
         problems = check(type(self), values(self), theory=True)
         if not problems and not self.open_fields():
             problems = self.conditions()

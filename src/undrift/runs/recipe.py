@@ -9,6 +9,8 @@ from typing import Protocol
 
 from undrift.spec.schema import Table, Values, normal
 
+GIVEN = "given"
+"""What is said of a method that another recipe does not have."""
 PYTHON = "python"
 """The key of [problem] with the class of a problem that only its author's program can build."""
 
@@ -41,10 +43,12 @@ def digest_of_call(document: Table) -> str:
 def changes(before: Table, now: Table) -> dict[str, str]:
     """What ``now`` changes of ``before``: dotted key -> in words."""
     old, new = _flat(normal(before)), _flat(normal(now))
+    keys = [k for k in dict.fromkeys([*old, *new]) if old.get(k) != new.get(k) and k != "name"]
+    methods = tuple(f"{key}." for key in keys if GIVEN in (old.get(key), new.get(key)))
     return {
         key: f"{key} was {old.get(key, 'not set')} and is {new.get(key, 'not set')}"
-        for key in dict.fromkeys([*old, *new])
-        if old.get(key) != new.get(key) and key != "name"
+        for key in keys
+        if not key.startswith(methods)  # all of a method that is new, or gone, is one change
     }
 
 
@@ -57,7 +61,7 @@ def _flat(table: Table, before: str = "") -> dict[str, object]:
         elif key == "method" and isinstance(value, list):
             for k, entry in enumerate(value):
                 label = entry.get("label", k)
-                found |= {f"method.{label}": "given"} | _flat(entry, f"method.{label}.")
+                found |= {f"method.{label}": GIVEN} | _flat(entry, f"method.{label}.")
         else:
             found[f"{before}{key}"] = value
     return found
