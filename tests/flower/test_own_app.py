@@ -192,8 +192,16 @@ def test_the_first_point_that_is_damaged_is_noticed(tmp_path):
         chosen.start(grid, begin(), num_rounds=2)
 
 
+def named(tmp_path, client):
+    """The folder of a node whose name puts it in its place."""
+    folder = tmp_path / str(client)
+    folder.mkdir()
+    (folder / "name").write_text(f"node{client:02}")
+    return folder
+
+
 def test_clients_without_numbers_keep_those_they_were_given(tmp_path):
-    apps = [app_of(tmp_path / str(client), client) for client in range(CLIENTS)]
+    apps = [app_of(named(tmp_path, client), client) for client in range(CLIENTS)]
     setting = {"steps": 2, "batch": 4, "seed": 5}
     chosen = strategy(Scaffold(lr=0.05), clients=CLIENTS, fraction_evaluate=0.0, **setting)
     result = chosen.start(InProcess(apps, lambda client: {}), begin(), num_rounds=3)
@@ -203,7 +211,7 @@ def test_clients_without_numbers_keep_those_they_were_given(tmp_path):
 
 @pytest.mark.parametrize("numbered", [True, False])
 def test_a_node_too_many_is_refused_at_first_and_later_ignored(numbered, tmp_path):
-    apps = [app_of(tmp_path / str(client), client) for client in range(CLIENTS + 1)]
+    apps = [app_of(named(tmp_path, client), client) for client in range(CLIENTS + 1)]
     grid = InProcess(apps, lambda client: {"partition-id": client} if numbered else {})
     setting = {"steps": 2, "seed": 5}
     chosen = strategy(Scaffold(lr=0.05), clients=CLIENTS, fraction_evaluate=0.0, **setting)

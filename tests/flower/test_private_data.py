@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from tests.flower.in_process import SPEC, draw, own, run, spec
+from tests.flower.in_process import SPEC, assert_equal, draw, own, run, spec
 from undrift.core.problem import Facts, Unsupported
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.images import ImageSet, load_images
@@ -513,3 +513,8 @@ def test_what_a_node_tells_of_its_data_cannot_be_guessed_from_them(tmp_path, hos
     assert len({*first}) == 3 and digests("s") == first  # the same when the node starts again
     assert not {*digests("other")} & {*first}  # the same data with the numbers of other nodes
     assert (tmp_path / "s0" / "salt").stat().st_mode & 0o077 == 0
+
+
+def test_no_number_depends_on_who_comes_first(tmp_path, hospitals):
+    first, second = (run(own(tmp_path, o, f"o{o[0]}"), spec(**OWN)) for o in ((0, 1, 2), (2, 0, 1)))
+    assert_equal(first, second)

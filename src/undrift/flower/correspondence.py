@@ -27,18 +27,22 @@ NEWS = 10.0
 """Seconds between words about who is waited for."""
 
 
+About = Mapping[str, Any]
+"""What a node says of itself, or a message of its run."""
+
+
 class Hello(NamedTuple):
     """What a node has said of itself."""
 
     node: str
-    about: Mapping[str, Any]
+    about: About
 
 
 class Letter(NamedTuple):
     """A message to one client."""
 
     kind: str
-    table: Mapping[str, Any]
+    table: About
     content: bytes = b""
 
 
@@ -81,7 +85,7 @@ class Carrier(Protocol):
         """The nodes that are online."""
 
     def push(
-        self, node: str, kind: str, table: Mapping[str, Any], content: bytes, ttl: float, group: str
+        self, node: str, kind: str, table: About, content: bytes, ttl: float, group: str
     ) -> str | None:
         """Send a message; its number, ``None`` if it is not taken."""
 
@@ -108,6 +112,8 @@ class Correspondence:
         self.tell, self.record = tell, record
         self.numbers: dict[str, int] = dict(known or {})
         """The client of every node by its name, where clients have no numbers of their own."""
+        self._numbered = bool(known)
+        """Whether these are the numbers of a run that is under way."""
         self._nodes: dict[int, str] = {}
         """The node of every client."""
         self._names: dict[int, str] = {}
@@ -123,7 +129,7 @@ class Correspondence:
         """What asks a node who it is."""
         raise NotImplementedError
 
-    def about_run(self, client: int) -> Mapping[str, Any]:
+    def about_run(self, client: int) -> About:
         """What a message to a client says of its run."""
         raise NotImplementedError
 
@@ -140,9 +146,9 @@ class Correspondence:
         name = self._names.get(client)
         return f"client {client}" if name is None else f"client {client} (node {name})"
 
-    def gather(self) -> list[Mapping[str, Any]]:
+    def gather(self) -> list[About]:
         """Wait until every client has joined; what each of them says of itself."""
-        wanted, found, told = self.clients, dict[int, Mapping[str, Any]](), -1
+        wanted, found, told = self.clients, dict[int, About](), -1
         news = 0.0
         while len(found) < wanted:
             for hello in self._meet():
@@ -151,8 +157,18 @@ class Correspondence:
                 told, news = len(found), time.monotonic() + NEWS
                 self.tell(f"{told} of {wanted} clients have joined.")
             time.sleep(LOOK)
-        self._gathered = True
+        if not self._numbered and len(self.numbers) == wanted:
+            found = self._number_by_name(found)
+        self._gathered = self._numbered = True
         return [found[client] for client in range(wanted)]
+
+    def _number_by_name(self, found: Mapping[int, About]) -> dict[int, About]:
+        """Number the clients by the names of their nodes, and no longer as they came."""
+        now = {self.numbers[name]: client for client, name in enumerate(sorted(self.numbers))}
+        self.numbers = {name: now[client] for name, client in self.numbers.items()}
+        self._nodes = {now[client]: node for client, node in self._nodes.items()}
+        self._names = {now[client]: name for client, name in self._names.items()}
+        return {now[client]: about for client, about in found.items()}
 
     def _meet(self) -> list[Hello]:
         """Ask nodes that are new who they are; those that have said it since the last look."""
