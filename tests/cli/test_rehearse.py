@@ -75,10 +75,9 @@ def test_the_table(place, capsys):
     lines = out.splitlines()
     assert code == 0 and lines[0].split()[:3] == ["method", "parameters", "client"]
     assert lines[3].startswith("SCAFFOLD") and "160 B" in lines[3] and lines[3].endswith("runs")
-    assert lines[-2].startswith("In all: about 0.") and "160 B of client states" in lines[-2]
-    assert (
-        "160 B of models" in lines[-1]
-    )  # 2 methods, 5 coordinates of 8 bytes, the last and the best
+    assert lines[-3].startswith("In all: about 0.") and "160 B of client states" in lines[-3]
+    # 2 methods, 5 coordinates of 8 bytes: the last and the best; x, and x, c and 4 clients' c
+    assert "160 B of models" in lines[-2] and "and 280 B of states" in " ".join(lines[-2:])
 
 
 def test_what_diverges_or_fails_is_told(place, capsys, monkeypatch):

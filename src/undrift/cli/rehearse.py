@@ -36,7 +36,9 @@ def rehearse(spec: Spec, as_json: bool) -> int:
         result("")
         result(prose(f"In all: about {time} for {seeds}, {states} of client states at a time."))
         models = f"up to {size(found.model_bytes)} of models"
-        result(prose(f"Kept on disk: {models}, the last and the best of each method and seed."))
+        kept = f", and {size(found.kept_bytes)} of states, for more rounds" * bool(found.kept_bytes)
+        text = f"Kept on disk: {models}, the last and the best of each method and seed{kept}."
+        result(prose(text))
     return FAILED if any(method.problem for method in found.methods) else OK
 
 

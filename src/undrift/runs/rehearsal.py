@@ -11,7 +11,7 @@ from undrift.engines import Engine
 from undrift.engines.judge import Diverged
 from undrift.runs.advice import remedy
 from undrift.runs.clients import measured_clients, spreads
-from undrift.runs.experiment import Experiment
+from undrift.runs.experiment import LASTING, Experiment, state_bytes
 from undrift.runs.prepare import Task
 from undrift.runs.rows import Row
 from undrift.runs.trial import measure
@@ -40,6 +40,8 @@ class Estimate:
     full_seconds: float = math.nan
     seeded: bool = True
     """Whether a seed changes it: else it is run once."""
+    kept_bytes: int = 0
+    """The state that it leaves on disk, for more rounds."""
     problem: str = ""
     """What is wrong: ``fails: ...`` or ``diverges: ...``."""
 
@@ -55,6 +57,8 @@ class Rehearsal:
     """The largest client states, of one method at a time."""
     model_bytes: int
     """The models that are kept on disk."""
+    kept_bytes: int
+    """The states that are."""
 
 
 def rehearse(experiment: Experiment) -> Rehearsal:
@@ -63,11 +67,13 @@ def rehearse(experiment: Experiment) -> Rehearsal:
         found = [_estimate(experiment, task) for task in experiment.tasks]
     seeds, problems = len(experiment.seeds), [task.problem for task in experiment.tasks]
     working = [method for method in found if not method.problem]
+    times = [seeds if method.seeded else 1 for method in working]
     return Rehearsal(
         found,
-        sum(method.full_seconds * (seeds if method.seeded else 1) for method in working),
+        sum(method.full_seconds * n for method, n in zip(working, times, strict=True)),
         max(method.state_bytes for method in found),
         2 * seeds * sum(p.dim * p.dtype.itemsize for p in problems),
+        sum(method.kept_bytes * n for method, n in zip(working, times, strict=True)),
     )
 
 
@@ -104,6 +110,7 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
         row_seconds=measured,
         full_seconds=first + task.rounds * pace + -(-task.rounds // task.every) * measured,
         seeded=seeded,
+        kept_bytes=kept if (kept := state_bytes(engine)) <= LASTING else 0,
         problem=_trouble(engine, row, task),
     )
 
