@@ -1,6 +1,7 @@
 """Runs are kept by what decides them, found again, and gone on with."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 from tests.runs.older import unseal
@@ -25,6 +26,14 @@ class Silent:
         pass
 
 
+class Heard(Silent):
+    def __init__(self):
+        self.said = []
+
+    def say(self, text):
+        self.said.append(text)
+
+
 class After:
     """Asks to stop once so many rounds have been looked at."""
 
@@ -42,8 +51,8 @@ def wanted(options=Options(), panel=0):  # noqa: B008
     return wants(it, it.panel[panel], options)
 
 
-def go(cache, runs, stop=None):
-    return list(perform(plan(runs), cache, stop or After(), Silent()))
+def go(cache, runs, stop=None, reporter=None):
+    return list(perform(plan(runs), cache, stop or After(), reporter or Silent()))
 
 
 def rows(cache, want):
@@ -166,10 +175,13 @@ def test_a_kept_run_proves_its_rows(papers, tmp_path):
 
 
 def test_a_state_that_is_too_large_is_not_kept(papers, tmp_path, monkeypatch):
-    monkeypatch.setattr(performing, "LARGE", 10)
-    cache, want = Cache(tmp_path), wanted()[1]
-    go(cache, [want], After(12))
+    full = SimpleNamespace(free=80)
+    monkeypatch.setattr(performing.shutil, "disk_usage", lambda path: full)
+    cache, want, heard = Cache(tmp_path), wanted()[1], Heard()
+    go(cache, [want], After(12), heard)
     assert cache.found(want).last == 10 and not list(tmp_path.rglob("*.safetensors"))
+    (told,) = heard.said
+    assert "SCAFFOLD, seed 0: its state of" in told and "it will begin again" in told
     go(cache, [want])
     assert [row["round"] for row in rows(cache, want)] == [*range(0, 41, 5)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 
 PAUSE = 120.0
 """Seconds between checkpoints."""
-LARGE = 2e9
-"""Bytes of the largest state that is kept; a run with a larger one starts anew after a stop."""
+LASTING = 2e9
+"""Bytes of the largest state that a run with fewer rounds than the paper's leaves when it ends."""
+ROOM = 8
+"""A state of which the free disk has no room for so many is not kept: two are, and a third while it
+is written.
+"""
 EMBEDDED = ("problem.data=digits", "problem.augment=none")
 """Overrides that replace a missing data set in a quick look."""
 
@@ -168,8 +173,9 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
 
         with threads(problem, spec.batch, spec.cohort):
             shelf = Shelf(folder.file(CHECKPOINTS), "state", want.key)
-            lasting = LARGE if want.rounds < entry.rounds else 0
-            place = experiment.Place(folder, shelf, largest=LARGE, lasting=lasting)
+            largest = shutil.disk_usage(folder.path).free / ROOM
+            lasting = LASTING if want.rounds < entry.rounds else 0
+            place = experiment.Place(folder, shelf, largest=largest, lasting=lasting)
             result = experiment.perform(
                 task(want, problem, start(want, problem)),
                 want.seed,
@@ -187,6 +193,13 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
             seeded = outcome.seeded or want.start is not None  # rounds that came first may draw
             end(folder, dataclasses.replace(outcome, note="", seeded=seeded))
         reporter.end(outcome.status)
+        if outcome.status == "stopped" and result.engine:
+            size, free = experiment.state_bytes(result.engine), largest * ROOM
+            if size > largest:
+                reporter.say(
+                    f"{entry.label}, seed {want.seed}: its state of {size / 1e9:.2g} GB was not "
+                    f"kept, with {free / 1e9:.2g} GB free on the disk; it will begin again."
+                )
     finally:
         folder.close()
 
