@@ -7,7 +7,11 @@ import pytest
 from undrift.cli import main
 from undrift.core.params import unknown
 from undrift.reproduce import items
+from undrift.reproduce.cache import Cache
+from undrift.reproduce.figure import figure
 from undrift.reproduce.page import index
+from undrift.reproduce.perform import Options
+from undrift.reproduce.results import collect
 
 
 def test_a_page(papers, tmp_path, capsys, seeded):
@@ -52,7 +56,7 @@ def test_the_list_says_what_a_verdict_hangs_on():
     hangs = {"label": "A", "points": -0.312, "seeds": 1}
     page = {"item": "toy/a", "title": "A toy", "verdict": "reproduced", "hangs_on": hangs}
     text = index([page | {"seeds": 1, "device": "cpu", "date": ""}], False)
-    assert "| hangs on |" in text and "| 0.31 points | 1 | cpu |" in text
+    assert "| hangs on |" in text and "| 0.31 points of 1 seed | 1 | cpu |" in text
 
 
 def test_a_quick_page_is_apart_and_not_judged(papers, tmp_path, capsys):
@@ -214,11 +218,28 @@ def test_progress_names_the_panel(undrawn, tmp_path, capsys):
     ]
 
 
-def test_a_second_seed_that_is_not_over_changes_no_page(undrawn, tmp_path, capsys):
+def test_a_second_seed_that_is_not_over_changes_no_number(undrawn, tmp_path, capsys, seeded):
+    page = tmp_path / "pages" / "toy" / "figure-1.json"
     assert run_toy(tmp_path, tmp_path / "pages") == 0
-    before = snapshot(tmp_path / "pages")
+    before = json.loads(page.read_text())
     assert run_toy(tmp_path, tmp_path / "pages", "--seeds", "2", "--rounds", "10") == 0
-    assert snapshot(tmp_path / "pages") == before
+    after = json.loads(page.read_text())
+    assert after["found"]["rounds"] > before["found"]["rounds"]
+    assert (after["panels"], after["verdict"]) == (before["panels"], before["verdict"])
+
+
+def test_a_picture_shows_the_longest_seed_and_how_far_others_went(papers, tmp_path, seeded):
+    words = ["reproduce", "toy/figure-1", "--out", str(tmp_path)]
+    assert main(words) == 0
+    assert main([*words, "--seeds", "2", "--rounds", "10"]) == 0
+    report = collect(items.item("toy/figure-1"), Options(), Cache(tmp_path))
+    drawn = figure(report)
+    lines = [line for ax in drawn.axes for line in ax.lines if len(line.get_xdata()) > 1]
+    bands = [band for ax in drawn.axes for band in ax.collections]
+    assert lines and all(line.get_xdata()[-1] == 40 for line in lines)
+    assert len(bands) == len(lines)
+    ends = [band.get_paths()[0].vertices[:, 0].max() for band in bands]
+    assert set(ends) == {10}
 
 
 def test_a_seed_of_one_method_is_not_lost(undrawn, tmp_path, capsys):

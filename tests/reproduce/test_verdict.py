@@ -1,5 +1,6 @@
 """Numbers read off curves, and the rules they are judged by."""
 
+import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -211,8 +212,54 @@ def test_rounds_beyond_those_of_the_paper_are_not_counted():
     rounds = dict.fromkeys(runs, 500)
     column = Column("best")
     shown = Shown(Panel("p", "P"), rounds, runs, [(column, cells(column, runs, rounds))], [])
-    assert [shown.reached(label) for label in runs] == [500, 30, 0]
-    assert [c.rounds for c in shown.columns[0][1].values()] == [500, 30, 0]
+    assert [shown.reached(label) for label in runs] == [500, 500, 0]
+    assert [c.rounds for c in shown.columns[0][1].values()] == [500, 500, 0]
+
+
+class Short:
+    """A run that was stopped after its last row."""
+
+    def __init__(self, *accuracies, seeded=True):
+        self.rows = [{"round": 10 * k, "accuracy": a} for k, a in enumerate(accuracies)]
+        self.last, self.final, self.seeded = self.rows[-1]["round"], False, seeded
+
+    def over(self, rounds):
+        return self.last >= rounds
+
+    def until(self, rounds):
+        return [row for row in self.rows if row["round"] <= rounds]
+
+
+def test_each_number_is_of_the_seeds_that_are_long_enough_for_it():
+    runs = {"A": [Short(0.1, 0.4, 0.5, 0.8), Short(0.1, 0.6, 0.7), Short(0.1, 0.2)]}
+
+    def found(read, **more):
+        c = cells(Column(read, of="accuracy", **more), runs, {"A": 30})["A"]
+        return c.ours, c.seeds
+
+    assert found("at", at=10) == (pytest.approx(40), 3)
+    assert found("at", at=20) == (pytest.approx(60), 2)
+    assert found("best") == (pytest.approx(80), 1)
+    columns = [
+        (column, cells(column, runs, {"A": 30}))
+        for column in (Column("at", at=10, of="accuracy"), Column("best", of="accuracy"))
+    ]
+    shown = Shown(Panel("p", "P"), {"A": 30}, runs, columns, [])
+    assert shown.seeds("A") == (1, 3)
+    assert shown.over("A") and shown.reached("A") == 30
+
+
+def test_a_target_is_asked_of_the_longest_seeds_alone():
+    """Of the shorter ones only the early would have an answer."""
+    runs = {"A": [Short(0.1, 0.4, 0.5, 0.8), Short(0.1, 0.7, 0.8), Short(0.1, 0.2, 0.6)]}
+    column = Column("rounds", of="accuracy", to=0.65, printed={"A": 12})
+    found = cells(column, runs, {"A": 100})["A"]
+    assert (found.ours, found.seeds, found.late) == (30, 1, False)
+    runs["A"].append(Short(0.1, 0.7, 0.8, 0.8))
+    found = cells(column, runs, {"A": 100})["A"]
+    assert (found.ours, found.seeds) == (20, 2)
+    late = cells(dataclasses.replace(column, to=0.9), runs, {"A": 100})["A"]
+    assert (late.late, late.seeds, late.rounds) == (True, 2, 30)
 
 
 def test_seeds_are_a_mean_and_a_deviation():

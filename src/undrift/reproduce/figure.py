@@ -46,7 +46,9 @@ def curves(report: Report, shown: Sequence[Shown]) -> Figure:
         for label, kept in panel.runs.items():
             if kept:
                 seeds = [run.until(panel.rounds[label]) for run in kept]
-                _mean(ax, seeds, x, y, item.smooth, {"label": plain(label)} | styles[label])
+                longest = [run.over(panel.reached(label)) for run in kept]
+                style = {"label": plain(label)} | styles[label]
+                _mean(ax, seeds, longest, x, y, item.smooth, style)
         if y in LOGARITHMIC:
             ax.set_yscale("log")
         ax.set_title(plain(panel.panel.title), fontsize=10)
@@ -62,21 +64,29 @@ def curves(report: Report, shown: Sequence[Shown]) -> Figure:
 
 
 def _mean(
-    ax: Axes, seeds: Sequence[Sequence[Row]], x: str, y: str, smooth: int, style: Style
+    ax: Axes,
+    seeds: Sequence[Sequence[Row]],
+    longest: Sequence[bool],
+    x: str,
+    y: str,
+    smooth: int,
+    style: Style,
 ) -> None:
-    """The mean over the rounds that all seeds have recorded, and the band around it."""
-    common = sorted(set.intersection(*({row["round"] for row in rows} for rows in seeds)))
-    values, places = [], []
+    """The mean of the longest seeds, and a band as far as there is more than one of all."""
+    curves = []
     for rows in seeds:
         line = drawn([row.get(y) for row in rows], y, smooth)
-        at = {row["round"]: (row[x], value) for row, value in zip(rows, line, strict=True)}
-        places.append([at[number][0] for number in common])
-        values.append([at[number][1] for number in common])
-    block, along = np.array(values), np.mean(places, axis=0)
-    ax.plot(along, block.mean(0), **style)
-    if len(seeds) > 1:
+        curves.append({row["round"]: (row[x], v) for row, v in zip(rows, line, strict=True)})
+    meant = [curve for curve, long in zip(curves, longest, strict=True) if long]
+    common = sorted(set.intersection(*map(set, meant)))
+    along, values = np.mean([[curve[n] for n in common] for curve in meant], axis=0).T
+    ax.plot(along, values, **style)
+    among = [[curve[n][1] for curve in curves if n in curve] for n in common]
+    shared = [k for k, found in enumerate(among) if len(found) > 1]
+    if shared:
         band: Style = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
-        ax.fill_between(along, block.min(0), block.max(0), **band)
+        least, most = ([end(among[k]) for k in shared] for end in (np.min, np.max))
+        ax.fill_between(along[shared], least, most, **band)
 
 
 def _far(shown: Shown, x: str) -> bool:

@@ -21,6 +21,8 @@ PAPERS = Path(str(files("undrift.papers")))
 RUNNABLE = ("curves", "sweep")
 NEVER = "-"
 """Printed where a target was not reached."""
+NAMES = {"top5": "top-5 accuracy", "grad_norm": "gradient norm", "train_loss": "training loss"}
+"""What columns are called where their own names do not do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Column:
 
     @property
     def title(self) -> str:
-        of = {"top5": "top-5 accuracy", "grad_norm": "gradient norm"}.get(self.of, self.of)
+        of = NAMES.get(self.of, self.of)
         level = self.to if self.to is None or self.of not in SHARES else f"{100 * self.to:g} %"
         mean = f", mean of {self.smooth} rows" if self.smooth > 1 and self.read != "jitter" else ""
         saved = f"{self.spent.removesuffix('s')}s"

@@ -97,14 +97,18 @@ def _less(report: Report, page: agreement.Page) -> list[str]:
             rounds[panel["panel"], label] = reached
         for column in panel["columns"]:
             for cell in column["cells"]:
-                seeds[panel["panel"], cell["label"]] = cell.get("seeds", 0)
+                seeds[panel["panel"], cell["label"], column["read"]] = cell.get("seeds", 0)
     found = []
     for shown in report.shown:
         for label, kept in shown.runs.items():
             run = shown.panel.name, label
             there, here = min(rounds.get(run, 0), shown.rounds[label]), shown.reached(label)
             over = kept and shown.over(label)  # one that diverged may be shorter
-            fewer = len(kept) < seeds.get(run, 0) and all(one.seeded for one in kept)
+            fewer = all(one.seeded for one in kept) and any(
+                cells[label].seeds < seeds.get((*run, column.title), 0)
+                for column, cells in shown.columns
+                if label in cells
+            )
             if (here < there and not over) or fewer:
                 found.append(f"{label} of panel {shown.panel.name}")
     return found
@@ -138,7 +142,9 @@ def index(found: Sequence[agreement.Page], pictured: bool) -> str:
         takes = f"; one seed takes {n['takes']}" if n["verdict"] == OPEN and n.get("takes") else ""
         rows.append([link, n["title"], f"{n['verdict']}{takes}", *counts])
         deciding = n.get("hangs_on")
-        hangs = f"{abs(deciding['points']):.2g} points" if deciding else ""
+        hangs = ""
+        if deciding:
+            hangs = f"{abs(deciding['points']):.2g} points of {count(deciding['seeds'], 'seed')}"
         seeds = span(n.get("fewest_seeds", n["seeds"]), n["seeds"]) if n["seeds"] else ""
         rows[-1] += [hangs, seeds, n["device"], n["date"]]
     verdicts = Counter(n["verdict"] for n in found).most_common()
@@ -299,9 +305,9 @@ def _panel(shown: Shown, report: Report) -> list[str]:
     ours = f"ours ({notes})" if notes else "ours"
     there = [label for label, kept in shown.runs.items() if kept]
     table = [["method", *there], ["rounds run", *(_rounds(shown, label) for label in there)]]
-    seeds = [len(shown.runs[label]) for label in there]
-    if set(seeds) != {report.seeds}:
-        table.append(["seeds", *map(str, seeds)])
+    seeds = [span(*shown.seeds(label)) for label in there]
+    if set(seeds) != {str(report.seeds)}:
+        table.append(["seeds", *seeds])
     if grid:
         settings = (_setting(shown, label, grid.get(label, [])) for label in there)
         table.append(["best setting", *settings])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count, takewhile
 
 from undrift.reproduce.cache import Cache, Kept, Want
@@ -56,14 +56,18 @@ class Shown:
         return getattr(self.wants[0].spec.problem, "data", "")
 
     def over(self, label: str) -> bool:
-        """Whether every seed has the rounds of the paper, or ended by itself."""
-        return all(kept.over(self.rounds[label]) for kept in self.runs[label])
+        """Whether a seed has the rounds of the paper, or ended by itself."""
+        return any(kept.over(self.rounds[label]) for kept in self.runs[label])
 
     def reached(self, label: str) -> int:
-        """Rounds that were run, by the seed with the fewest; those beyond the paper's are not
-        shown.
-        """
-        return _fewest(self.runs[label], self.rounds[label])
+        """Rounds that were run, by the longest seed; those beyond the paper's are not shown."""
+        return _reached(self.runs[label], self.rounds[label])
+
+    def seeds(self, label: str) -> tuple[int, int]:
+        """How many a number of this method is a mean of, at least and at most."""
+        numbers = (cells[label] for _, cells in self.columns if label in cells)
+        counts = [c.seeds for c in numbers if c.seeds] or [len(self.runs[label])]
+        return min(counts), max(counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,13 +202,19 @@ class Report:
 
     @property
     def seeds(self) -> int:
-        return max((len(runs) for shown in self.shown for runs in shown.runs.values()), default=0)
+        """The most that a number is a mean of."""
+        counts = (shown.seeds(label)[1] for shown in self.shown for label in shown.runs)
+        return max(counts, default=0)
 
     @property
     def fewest_seeds(self) -> int:
         """Of the methods that were run and that a seed changes."""
-        runs = [kept for shown in self.shown for kept in shown.runs.values()]
-        seeded = [len(kept) for kept in runs if any(one.seeded for one in kept)]
+        seeded = [
+            shown.seeds(label)[0]
+            for shown in self.shown
+            for label, kept in shown.runs.items()
+            if any(one.seeded for one in kept)
+        ]
         return min(seeded, default=self.seeds)
 
     def environments(self, key: str) -> list[str]:
@@ -215,9 +225,9 @@ class Report:
         return list(dict.fromkeys(str(where[key]) for where in found if where.get(key)))
 
 
-def _fewest(seeds: Sequence[Kept], rounds: int) -> int:
-    """Rounds of the shortest run, up to ``rounds``."""
-    return min((min(kept.last, rounds) for kept in seeds), default=0)
+def _reached(seeds: Sequence[Kept], rounds: int) -> int:
+    """Rounds of the longest run, up to ``rounds``."""
+    return max((min(kept.last, rounds) for kept in seeds), default=0)
 
 
 def collect(item: Item, options: Options, cache: Cache) -> Report:
@@ -252,29 +262,40 @@ def _seeds(want: Want, cache: Cache) -> list[Kept]:
 
 
 def cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -> dict[str, Cell]:
-    """A column of one panel, by the runs and the rounds of the paper of each label."""
+    """A column of one panel, by the runs and the rounds of the paper of each label.
+
+    Seeds may differ in length: each number is of those that are long enough for it. When a target
+    is reached is asked of the longest alone, for those of the others that have reached it are the
+    early ones.
+    """
     than = column.than or ""
     others = runs.get(than, [])
 
     def run(label: str, kept: Kept) -> tuple[list[Row], bool]:
         return kept.until(rounds[label]), kept.over(rounds[label])
 
-    def values(label: str, seeds: list[Kept]) -> Iterator[float | None]:
-        for k, kept in enumerate(seeds):
-            same = k if not others or others[0].seeded else 0
-            other = run(than, others[same]) if same < len(others) else ()
-            yield readout(column, *run(label, kept), *other)
+    def value(label: str, k: int, kept: Kept) -> float | None:
+        same = k if not others or others[0].seeded else 0
+        other = run(than, others[same]) if same < len(others) else ()
+        return readout(column, *run(label, kept), *other)
 
-    return {
-        label: cell(
+    def asked(label: str, seeds: list[Kept]) -> dict[int, Kept]:
+        numbered = dict(enumerate(seeds))
+        if column.read not in ("rounds", "total", "saving"):
+            return numbered
+        reach = _reached(seeds, rounds[label])
+        return {k: kept for k, kept in numbered.items() if kept.over(reach)}
+
+    def mean(label: str, seeds: dict[int, Kept]) -> Cell:
+        return cell(
             label,
             column,
-            list(values(label, seeds)),
-            rounds=_fewest(seeds, rounds[label]),
+            [value(label, k, kept) for k, kept in seeds.items()],
+            rounds=_reached([*seeds.values()], rounds[label]),
             trained=[
                 not kept.over(rounds[label]) or trained(column, kept.until(rounds[label]))
-                for kept in seeds
+                for kept in seeds.values()
             ],
         )
-        for label, seeds in runs.items()
-    }
+
+    return {label: mean(label, asked(label, seeds)) for label, seeds in runs.items()}

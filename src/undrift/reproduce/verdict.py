@@ -56,7 +56,7 @@ class Cell:
     deviation: float | None = None
     seeds: int = 0
     rounds: int = 0
-    """Rounds that were run, up to the paper's, by the seed with the fewest."""
+    """Rounds that were run, up to the paper's, by the longest seed."""
     untrained: int | None = None
     """Seeds that ended at chance, where that is looked at; they are not in the mean, unless there
     are no others.
