@@ -14,7 +14,9 @@ from undrift.engines import Simulate, Wire
 from undrift.engines.judge import Judge
 from undrift.methods import FedAvg, FedLin, FedSpeed, Scaffold
 from undrift.problems import Softmax, build, products
+from undrift.problems.ragged import Ragged
 from undrift.problems.softmax import divergence
+from undrift.problems.softmax_steps import AFRESH, Inner
 
 CPU = torch.device("cpu")
 
@@ -127,30 +129,61 @@ def test_a_client_has_the_same_bits_whoever_is_beside_it(dtype):
             assert torch.equal(together[c], alone[0])
 
 
+@pytest.mark.parametrize("steps", [0, 1, 4, 2 * AFRESH + 5])
 @pytest.mark.parametrize("one_by_one", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype, bound", [(torch.float32, 2e-5), (torch.float64, 2e-14)])
 @pytest.mark.parametrize("l2", [0.0, 0.1])
 @pytest.mark.parametrize("sizes", [[5, 5, 5], [9, 3, 6], [1, 1, 40]])
-def test_a_descent_is_its_steps_in_turn(one_by_one, dtype, l2, sizes, monkeypatch):
+@pytest.mark.parametrize("width", [3, 12])
+def test_a_descent_is_its_steps_in_turn(
+    width, sizes, l2, dtype, bound, one_by_one, steps, monkeypatch
+):
+    """By gradients, and by inner products where clients have no more samples than features."""
     monkeypatch.setattr(products, "ONE_BY_ONE", one_by_one)
-    features, labels, _ = data(total=sum(sizes))
+    features, labels, _ = data(total=sum(sizes), dim=width)
     parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     problem = Softmax(features, labels, parts, l2=l2, classes=4).to(dtype, CPU)
-    f, drawn = problem.at(), torch.Generator().manual_seed(3)
+    assert problem._inner.pays == (max(sizes) <= width + 1)
+    drawn = torch.Generator().manual_seed(3)
     start = torch.randn(3, problem.dim, dtype=dtype, generator=drawn)
-    expected = start
-    for _ in range(4):
-        expected = expected - 0.3 * f.grad(expected)
-
-    def interrupted():
-        yield from range(4)
-        raise KeyboardInterrupt
-
+    expected = start.clone()
+    for _ in range(steps):
+        expected -= 0.3 * problem.at().grad(expected)
     for y in (start.clone(), start.T.contiguous().T):  # row by row and column by column
-        with pytest.raises(KeyboardInterrupt):
-            f.descend_(y, 0.3, interrupted())
-        torch.testing.assert_close(y, expected)
-        assert f.descend_(y, 0.3, ()) is y
+        assert problem.at().descend_(y, 0.3, iter(range(steps))) is y
+        assert float((y - expected).abs().max()) < bound
+    some = np.array([2, 0])
+    few = problem.at(some).descend_(start[some].clone(), 0.3, range(steps))
+    assert float((few - expected[some]).abs().max()) < bound
+
+
+@pytest.mark.parametrize("by_numpy", [True, False])
+@pytest.mark.parametrize("piece", [1, 60, 1 << 22])
+def test_inner_products_are_those_of_each_clients_samples(piece, by_numpy, monkeypatch):
+    monkeypatch.setattr("undrift.problems.softmax_steps.PIECE", piece)
+    rows = torch.randn(12, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    rows[-1] = 0
+    held = Ragged(np.array([0, 5, 7]), np.array([5, 2, 4]))
+    inner = Inner(rows, held, torch.float64, by_numpy)
+    for members in (np.array([1]), np.array([2, 0, 1]), np.array([0, 2])):
+        found = inner.of(held[members])
+        assert found.shape[:2] == (len(members), held[members].most)
+        want = np.zeros(found.shape)
+        for at, client in enumerate(members):
+            m, x = held.sizes[client], rows.numpy()[held.first[client] :][: held.sizes[client]]
+            want[at, :m, :m] = x @ x.T / (math.log(2) if by_numpy else 1)
+        np.testing.assert_allclose(found.numpy(), want, rtol=1e-14, atol=1e-14)
+
+
+def test_where_steps_go_by_inner_products(monkeypatch):
+    """They are few, and no more than the samples' numbers, whoever takes part."""
+    a, y, _ = data(dim=9)
+    for sizes, pays in (([10, 10, 10, 10], True), ([11, 9, 10, 10], False)):
+        problem = Softmax(a, y, np.split(np.arange(40), np.cumsum(sizes)[:-1]))
+        for members in (None, np.array([2])):
+            assert (problem.at(members)._inner is not None) == pays
+    monkeypatch.setattr("undrift.problems.softmax_steps.MOST", 400)
+    assert Softmax(a, y, np.split(np.arange(40), 4)).at()._inner is None  # 41 rows of 10
 
 
 def test_float32_at_rest_computes_in_double():

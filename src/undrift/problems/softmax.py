@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +17,15 @@ from undrift.problems.exact import Values, exact, moderate, narrowed, pick, weig
 from undrift.problems.products import by_numpy, times_transposed
 from undrift.problems.ragged import Ragged, relabelled
 from undrift.problems.regression import Measured, Pooled, Regression, RegressionOracle, Regularised
+from undrift.problems.softmax_steps import (
+    BITS,
+    Inner,
+    Slopes,
+    Small,
+    StepsByNumpy,
+    StepsByTorch,
+    evened,
+)
 
 PASS = 1 << 16
 """Samples at a time where constants are computed."""
@@ -27,12 +35,6 @@ deltas likewise.
 """
 ROOM = 1 << 23
 """Numbers in the Hessians of the clients that are solved side by side."""
-EVEN = 4
-"""NumPy's products are fastest where rows have a multiple of so many numbers."""
-BITS = 1 / math.log(2)
-"""Turns scores into exponents of 2, whose powers take less time than those of e."""
-LANES = 64
-"""torch rounds powers of 2 in another way where fewer than so many numbers are left at the end."""
 _NODES, _WEIGHTS = (torch.from_numpy(part) for part in roots_sh_jacobi(8, 2, 1))
 
 
@@ -48,6 +50,10 @@ class Table(NamedTuple):
 
     def to(self, device: torch.device) -> Table:
         return self._replace(rows=self.rows.to(device), labels=self.labels.to(device))
+
+    def is_small(self, held: Ragged) -> bool:
+        """Whether gradients of these clients are made of products by NumPy."""
+        return by_numpy(self.rows.device, self.classes * self.rows.shape[1] * held.most)
 
     def hot(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
         """Labels ``[C, m]`` as zeros and ones ``[C, classes, m]``."""
@@ -158,9 +164,11 @@ class Softmax(Regression[Block]):
         kept = kept if dtype == torch.float64 else dtype
         rows = narrowed("features", self._exact.rows, kept, device, by_client=True)
         self._table = self._exact.to(device)._replace(rows=rows)
+        self._inner = Inner(rows, self.held, dtype, self._table.is_small(self.held))
 
     def _oracle(self, members: np.ndarray) -> SoftmaxOracle:
-        return SoftmaxOracle(self._table, self._exact, self.held[members], self.dtype)
+        inner = self._inner if self._inner.pays else None
+        return SoftmaxOracle(self._table, self._exact, self.held[members], self.dtype, inner)
 
     def _reach(self) -> float:
         return REACH if self.l2 else 0.0  # without l2 there are many minimisers
@@ -195,10 +203,19 @@ class Softmax(Regression[Block]):
 class SoftmaxOracle(RegressionOracle):
     """Scores are ``[C, classes, m]``: torch's softmax over a short last axis is slow."""
 
-    def __init__(self, table: Table, exact: Table, held: Ragged, dtype: torch.dtype):
+    def __init__(
+        self,
+        table: Table,
+        exact: Table,
+        held: Ragged,
+        dtype: torch.dtype,
+        inner: Inner | None = None,
+    ):
         self.table, self.exact, self.held, self.dtype = table, exact, held, dtype
         self.device = exact.rows.device
         self.is_exact = table.rows is exact.rows and dtype == torch.float64
+        self.is_small = table.is_small(held)
+        self._inner = inner
 
     def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
         if batch is not None:
@@ -208,30 +225,40 @@ class SoftmaxOracle(RegressionOracle):
                 hot = self.table.hot(labels, self.dtype)
                 return self._slope(y, x, hot, weights(batch, self.dtype).unsqueeze(1))
             sizes = (batch >= 0).sum(1, keepdim=True).clamp(min=1)
-            given = Small.of(x, x.mT.numpy(), labels, sizes, self.table.classes)
-            return self._by_numpy(y, given, BITS)
+            given = Small.of(x, labels, sizes, self.table.classes, x.shape[1])
+            return self._by_numpy(y, given, x.mT.numpy(), BITS)
         if self.held.wasteful:
             rows = torch.split(y, 1)
             return torch.cat([f.grad(row) for f, row in zip(self.apart, rows, strict=True)])
         if self.is_small:
-            return self._by_numpy(y, self.small)
+            return self._by_numpy(y, self.small, self.columns_in_bits)
         return self._slope(y, *self.stack, self.columns)
 
     def descend_(self, y: Tensor, lr: float, steps: Iterable[object]) -> Tensor:
-        """All steps in the same arrays."""
-        if self.held.wasteful or not self.is_small:
+        """All steps in the same arrays, by inner products where they take less time."""
+        inner, l2 = self._inner, self.table.l2
+        if self.held.wasteful:
             return super().descend_(y, lr, steps)
-        W, slopes = y.numpy().reshape(len(y), self.table.classes, -1), Slopes(self.small)
-        grad = torch.from_numpy(slopes.found).view_as(y)
         with np.errstate(all="ignore"):  # what is not finite is judged later
+            if inner and not inner.by_numpy:
+                return StepsByTorch(*self.stack, lambda: self.inner, lr, l2).descend_(y, steps)
+            if inner:
+                small = StepsByNumpy(self.small, lambda: self.inner.numpy(), lr, l2)
+                return small.descend_(y, steps)
+            if not self.is_small:
+                return super().descend_(y, lr, steps)
+            W = y.numpy().reshape(len(y), self.table.classes, -1)
+            slopes = Slopes(self.small, self.columns_in_bits)
+            grad = torch.from_numpy(slopes.found).view_as(y)
             for _ in steps:
-                slopes.at(W, W, self.table.l2)
+                slopes.at(W, W, l2)
                 y.sub_(grad, alpha=lr)
         return y
 
     def some(self, which: slice, exact: bool = False) -> SoftmaxOracle:
         table, dtype = (self.exact, torch.float64) if exact else (self.table, self.dtype)
-        return SoftmaxOracle(table, self.exact, self.held[which], dtype)
+        inner = None if exact else self._inner
+        return SoftmaxOracle(table, self.exact, self.held[which], dtype, inner)
 
     def side_by_side(self, dim: int) -> int:
         return 1 if self.held.wasteful else max(1, ROOM // dim**2)
@@ -254,26 +281,29 @@ class SoftmaxOracle(RegressionOracle):
         return self.stack[0].mT.contiguous()
 
     @cached_property
-    def is_small(self) -> bool:
-        """Whether gradients are made of products by NumPy."""
-        _, width = self.table.rows.shape
-        size = self.table.classes * width * self.held.most
-        return by_numpy(self.table.rows.device, size)
+    def inner(self) -> Tensor:
+        """The inner products of each client's samples."""
+        assert self._inner is not None
+        return self._inner.of(self.held)
 
     @cached_property
     def small(self) -> Small:
-        """All samples for products by NumPy, their columns in units of :data:`BITS`."""
-        x = self.held.stack(self.table.rows).to(self.dtype)
-        clients, most, width = x.shape
-        columns = np.zeros((clients, width, most + -most % EVEN), x.numpy().dtype)
-        columns[..., :most] = (x * BITS).mT.numpy()  # torch takes half as long again
-        sizes = torch.from_numpy(self.held.sizes).unsqueeze(1)
-        labels = self.held.stack(self.table.labels)
-        return Small.of(x, columns, labels, sizes, self.table.classes)
+        """All samples for products by NumPy."""
+        x, held = self.held.stack(self.table.rows).to(self.dtype), self.held
+        sizes, labels = torch.from_numpy(held.sizes).unsqueeze(1), held.stack(self.table.labels)
+        return Small.of(x, labels, sizes, self.table.classes, evened(held.most))
 
-    def _by_numpy(self, y: Tensor, given: Small, unit: float = 1.0) -> Tensor:
+    @cached_property
+    def columns_in_bits(self) -> np.ndarray:
+        """``[C, p + 1, M]``: the samples transposed, in bits, and more columns of zeros."""
+        rows, most = self.small.rows, self.held.most
+        columns = np.zeros((len(rows), rows.shape[2], evened(most)), rows.dtype)
+        np.multiply(rows.transpose(0, 2, 1), BITS, out=columns[..., :most])
+        return columns
+
+    def _by_numpy(self, y: Tensor, given: Small, columns: np.ndarray, unit: float = 1.0) -> Tensor:
         clients, dim = y.shape
-        W, slopes = y.numpy().reshape(clients, self.table.classes, -1), Slopes(given)
+        W, slopes = y.numpy().reshape(clients, self.table.classes, -1), Slopes(given, columns)
         with np.errstate(all="ignore"):  # what is not finite is judged later
             slopes.at(W if unit == 1 else unit * W, W, self.table.l2)
         return torch.from_numpy(slopes.found.reshape(clients, dim))
@@ -285,64 +315,6 @@ class SoftmaxOracle(RegressionOracle):
         scores = times_transposed(W, x) if columns is None else torch.bmm(W, columns)
         share = scores.softmax(1).sub_(hot).mul_(weights)
         return torch.baddbmm(W, share, x, beta=self.table.l2).flatten(1)
-
-
-class Small(NamedTuple):
-    """Samples of some clients in arrays, for NumPy's products of small matrices.
-
-    Where a client has no more samples, rows are zeros: whatever their share, it adds nothing.
-    """
-
-    rows: np.ndarray
-    """``[C, m, p + 1]``."""
-    columns: np.ndarray
-    """``[C, p + 1, M]``: rows transposed, and more columns of zeros."""
-    hot: np.ndarray
-    """``[classes, C, M]``: the weight of each sample at its label."""
-    weights: np.ndarray
-    """``[C, 1]``: that of every sample of a client."""
-
-    @classmethod
-    def of(
-        cls, rows: Tensor, columns: np.ndarray, labels: Tensor, sizes: Tensor, classes: int
-    ) -> Self:
-        """From ``labels [C, m]`` and ``sizes [C, 1]``, whole numbers."""
-        clients, _, most = columns.shape
-        weights = sizes.to(rows.dtype).reciprocal_()
-        hot = torch.zeros(classes, clients, most, dtype=rows.dtype)
-        own = hot[..., : labels.shape[1]]
-        own.scatter_(0, labels.unsqueeze(0), weights.expand(1, *labels.shape))
-        return cls(rows.numpy(), columns, hot.numpy(), weights.numpy())
-
-
-class Slopes:
-    """Gradients of some clients, each time in the same arrays.
-
-    Scores lie class by class, so that maxima and sums over classes run along whole rows.
-    """
-
-    def __init__(self, given: Small):
-        self.given, size = given, given.hot.size
-        numbers = np.empty(size + -size % LANES, given.hot.dtype)
-        self._numbers = torch.from_numpy(numbers)
-        self._share = numbers[:size].reshape(given.hot.shape)
-        self._scores = self._share.transpose(1, 0, 2)
-        clients, most, width = given.rows.shape
-        self._of_samples = self._scores[..., :most]
-        self.found = np.empty((clients, len(given.hot), width), given.hot.dtype)
-        """``[C, classes, p + 1]``."""
-
-    def at(self, in_bits: np.ndarray, W: np.ndarray, l2: float) -> None:
-        """Find those at ``W``; ``in_bits @ columns`` are its scores in bits."""
-        given, share = self.given, self._share
-        np.matmul(in_bits, given.columns, out=self._scores)
-        share -= np.maximum.reduce(share)
-        self._numbers.exp2_()  # NumPy's takes half as long again
-        share *= given.weights / np.add.reduce(share)
-        share -= given.hot
-        np.matmul(self._of_samples, given.rows, out=self.found)
-        if l2:
-            self.found += l2 * W
 
 
 class Scores(Regularised):
