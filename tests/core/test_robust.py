@@ -1,5 +1,7 @@
 """Robust reductions against transcriptions, and what must hold for any uploads."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -73,8 +75,13 @@ def test_every_rule_is_tested():
 @given(n=SIZE, d=st.integers(1, 6), seed=SEED, spread=st.sampled_from([1e-8, 1.0, 1e6]))
 def test_as_transcribed(name, n, d, seed, spread):
     rows, last = drawn(seed, n, d, spread), drawn(seed + 1, 1, d, spread)[0]
-    found = applied(RULES[name], rows, last=last)
-    expected = transcribed(RULES[name], rows, last)
+    rule = RULES[name]
+    if isinstance(rule, GeometricMedian):
+        # a median that is one of the rows is left by steps as long as the smoothing: next to a
+        # spread of 1e6 those of 1e-6 are rounding for a good part
+        rule = dataclasses.replace(rule, smoothing=1e-4 * spread)
+    found = applied(rule, rows, last=last)
+    expected = transcribed(rule, rows, last)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * spread)
 
 
