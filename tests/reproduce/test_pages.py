@@ -228,7 +228,7 @@ def test_a_second_seed_that_is_not_over_changes_no_number(undrawn, tmp_path, cap
     assert (after["panels"], after["verdict"]) == (before["panels"], before["verdict"])
 
 
-def test_a_picture_shows_the_longest_seed_and_how_far_others_went(papers, tmp_path, seeded):
+def test_a_picture_shows_the_longest_seed_and_how_far_others_went(undrawn, tmp_path, seeded):
     words = ["reproduce", "toy/figure-1", "--out", str(tmp_path)]
     assert main(words) == 0
     assert main([*words, "--seeds", "2", "--rounds", "10"]) == 0
