@@ -53,7 +53,7 @@ class Inner:
 
     def of(self, held: Ragged) -> Tensor:
         """``[C, m, M]``, in bits for NumPy; zeros where a client has no more samples."""
-        return held.stack(self._table)
+        return held.stack(self._table)[..., : self._width(held)]
 
     @cached_property
     def _table(self) -> Tensor:
@@ -226,13 +226,13 @@ class StepsByNumpy(Steps):
     def __init__(self, given: Small, inner: Callable[[], np.ndarray], lr: float, l2: float):
         super().__init__(lr, l2)
         self._given = given._replace(hot=lr * given.hot, weights=lr * given.weights)
-        self._residuals, self._ask = Residuals(self._given), inner
+        self._residuals, self._find = Residuals(self._given), inner
         self._scores = np.zeros_like(given.hot)
         self._sum, self._change = np.empty_like(given.hot), np.empty_like(given.hot)
 
     @cached_property
     def _inner(self) -> np.ndarray:
-        return self._ask()[..., : self._change.shape[-1]]
+        return self._find()
 
     def _begin(self, y: Tensor) -> None:
         rows = self._given.rows
