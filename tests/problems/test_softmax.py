@@ -334,13 +334,16 @@ def test_refusals(features, labels, parts, options, message):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("batch", [5, None])
 @pytest.mark.parametrize("sizes", ["equal", "lognormal"])
-def test_cuda_follows_the_cpu_and_waits_for_nothing_but_the_judgement(sizes, monkeypatch):
+def test_cuda_follows_the_cpu_and_waits_for_nothing_but_the_judgement(sizes, batch, monkeypatch):
+    """Also by inner products, which whole batches of equal clients take."""
     problem = build("softmax-synthetic", clients=40, samples=9, sizes=sizes)
+    assert problem._inner.pays == (sizes == "equal")
     for dtype, near in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
         cpu, gpu = (
             Simulate(
-                FedAvg(lr=0.01), problem.to(dtype, torch.device(d)), steps=3, cohort=30, batch=5
+                FedAvg(lr=0.01), problem.to(dtype, torch.device(d)), steps=3, cohort=30, batch=batch
             )
             for d in ("cpu", "cuda")
         )
