@@ -249,6 +249,20 @@ def test_each_number_is_of_the_seeds_that_are_long_enough_for_it():
     assert shown.over("A") and shown.reached("A") == 30
 
 
+def test_a_seed_that_is_not_over_is_not_at_chance_nor_are_all_of_them():
+    poor, good, open_ = Short(0.1, 0.1, 0.1), Short(0.1, 0.4, 0.5), Short(0.1, 0.1)
+    column = Column("final", of="accuracy", chance=11)
+
+    def at_chance(*runs, columns=(column,)):
+        found = [(column, cells(column, {"A": runs}, {"A": 20})) for column in columns]
+        return Shown(Panel("p", "P"), {"A": 20}, {"A": [*runs]}, found, []).at_chance("A")
+
+    assert at_chance(poor, good, open_) == [poor]
+    assert at_chance(good, poor, columns=(Column("final", of="accuracy"), column)) == [poor]
+    assert at_chance(poor) == at_chance(poor, poor) == at_chance(open_, good) == at_chance() == []
+    assert at_chance(poor, good, columns=(Column("final", of="accuracy"),)) == []
+
+
 def test_a_target_is_asked_of_the_longest_seeds_alone():
     """Of the shorter ones only the early would have an answer."""
     runs = {"A": [Short(0.1, 0.4, 0.5, 0.8), Short(0.1, 0.7, 0.8), Short(0.1, 0.2, 0.6)]}

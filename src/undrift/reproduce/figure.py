@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -12,13 +12,15 @@ from undrift.papers.fedred import rates
 from undrift.plots.columns import LOGARITHMIC, axis
 from undrift.plots.curves import drawn, grid
 from undrift.plots.style import GREY, Style, finish, fit_titles, legend, line_styles, plain
-from undrift.reproduce.results import Report, Shown
+from undrift.reproduce.results import Report, Shown, furthest
 from undrift.runs.folder import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Line: TypeAlias = dict[int, tuple[float, float]]
+"""Round -> a point."""
 FAR = 5
 """Curves of which one is this many times as long as another get a logarithmic x axis."""
 
@@ -36,7 +38,10 @@ def figure(report: Report) -> Figure | None:
 
 
 def curves(report: Report, shown: Sequence[Shown]) -> Figure:
-    """One plot per panel and column: the mean over seeds, in a band from the least to the most."""
+    """One plot per panel and column: the mean over seeds, in a band from the least to the most.
+
+    Seeds that ended at chance are not in the mean but dotted.
+    """
     item = report.item
     plots = [(x, s, y) for x in item.over for s in shown for y in item.draw]
     figure, axes = grid(len(plots), item.across)
@@ -44,11 +49,13 @@ def curves(report: Report, shown: Sequence[Shown]) -> Figure:
     notes = "; ".join(report.environments("note"))
     for ax, (x, panel, y) in zip(axes, plots, strict=False):
         for label, kept in panel.runs.items():
-            if kept:
-                seeds = [run.until(panel.rounds[label]) for run in kept]
-                longest = [run.over(panel.reached(label)) for run in kept]
-                style = {"label": plain(label)} | styles[label]
-                _mean(ax, seeds, longest, x, y, item.smooth, style)
+            rounds, style = panel.rounds[label], {"label": plain(label)} | styles[label]
+            lines = {run: _line(run.until(rounds), x, y, item.smooth) for run in kept}
+            for run in panel.at_chance(label):
+                untrained: Style = {"color": style["color"], "linestyle": ":", "linewidth": 1}
+                ax.plot(*zip(*lines.pop(run).values(), strict=True), **untrained)
+            reach = furthest([*lines], rounds)
+            _mean(ax, [*lines.values()], [run.over(reach) for run in lines], style)
         if y in LOGARITHMIC:
             ax.set_yscale("log")
         ax.set_title(plain(panel.panel.title), fontsize=10)
@@ -63,25 +70,20 @@ def curves(report: Report, shown: Sequence[Shown]) -> Figure:
     return figure
 
 
-def _mean(
-    ax: Axes,
-    seeds: Sequence[Sequence[Row]],
-    longest: Sequence[bool],
-    x: str,
-    y: str,
-    smooth: int,
-    style: Style,
-) -> None:
+def _line(rows: Sequence[Row], x: str, y: str, smooth: int) -> Line:
+    values = drawn([row.get(y) for row in rows], y, smooth)
+    return {row["round"]: (row[x], v) for row, v in zip(rows, values, strict=True)}
+
+
+def _mean(ax: Axes, lines: Sequence[Line], longest: Sequence[bool], style: Style) -> None:
     """The mean of the longest seeds, and a band as far as there is more than one of all."""
-    curves = []
-    for rows in seeds:
-        line = drawn([row.get(y) for row in rows], y, smooth)
-        curves.append({row["round"]: (row[x], v) for row, v in zip(rows, line, strict=True)})
-    meant = [curve for curve, long in zip(curves, longest, strict=True) if long]
+    if not lines:
+        return
+    meant = [line for line, long in zip(lines, longest, strict=True) if long]
     common = sorted(set.intersection(*map(set, meant)))
-    along, values = np.mean([[curve[n] for n in common] for curve in meant], axis=0).T
+    along, values = np.mean([[line[n] for n in common] for line in meant], axis=0).T
     ax.plot(along, values, **style)
-    among = [[curve[n][1] for curve in curves if n in curve] for n in common]
+    among = [[line[n][1] for line in lines if n in line] for n in common]
     shared = [k for k, found in enumerate(among) if len(found) > 1]
     if shared:
         band: Style = {"color": style["color"], "alpha": 0.15, "linewidth": 0}

@@ -273,6 +273,10 @@ def facts(report: Report) -> list[str]:
         )
         if report.unseeded:
             found.append(f"Run once, for no seed changes it: {', '.join(report.unseeded)}.")
+        if any(shown.at_chance(label) for shown in report.shown for label in shown.runs):
+            found.append(
+                "A seed that ended at chance is in no mean; where curves are drawn, it is dotted."
+            )
         where = f"Device: {', '.join(report.environments('device'))}"
         if precision := " and ".join(report.environments("precision")):
             where += f"; products in {precision}"

@@ -61,7 +61,17 @@ class Shown:
 
     def reached(self, label: str) -> int:
         """Rounds that were run, by the longest seed; those beyond the paper's are not shown."""
-        return _reached(self.runs[label], self.rounds[label])
+        return furthest(self.runs[label], self.rounds[label])
+
+    def at_chance(self, label: str) -> list[Kept]:
+        """Seeds that did not train, where that is looked at; none if no seed trained."""
+        columns, rounds = [column for column, _ in self.columns], self.rounds[label]
+        found = [
+            kept
+            for kept in self.runs[label]
+            if not all(_trained(column, kept, rounds) for column in columns)
+        ]
+        return found if len(found) < len(self.runs[label]) else []
 
     def seeds(self, label: str) -> tuple[int, int]:
         """How many a number of this method is a mean of, at least and at most."""
@@ -225,9 +235,14 @@ class Report:
         return list(dict.fromkeys(str(where[key]) for where in found if where.get(key)))
 
 
-def _reached(seeds: Sequence[Kept], rounds: int) -> int:
+def furthest(seeds: Sequence[Kept], rounds: int) -> int:
     """Rounds of the longest run, up to ``rounds``."""
     return max((min(kept.last, rounds) for kept in seeds), default=0)
+
+
+def _trained(column: Column, kept: Kept, rounds: int) -> bool:
+    """Whether a run ended above chance; nothing is said of one that is not over."""
+    return not kept.over(rounds) or trained(column, kept.until(rounds))
 
 
 def collect(item: Item, options: Options, cache: Cache) -> Report:
@@ -283,7 +298,7 @@ def cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -
         numbered = dict(enumerate(seeds))
         if column.read not in ("rounds", "total", "saving"):
             return numbered
-        reach = _reached(seeds, rounds[label])
+        reach = furthest(seeds, rounds[label])
         return {k: kept for k, kept in numbered.items() if kept.over(reach)}
 
     def mean(label: str, seeds: dict[int, Kept]) -> Cell:
@@ -291,11 +306,8 @@ def cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -
             label,
             column,
             [value(label, k, kept) for k, kept in seeds.items()],
-            rounds=_reached([*seeds.values()], rounds[label]),
-            trained=[
-                not kept.over(rounds[label]) or trained(column, kept.until(rounds[label]))
-                for kept in seeds.values()
-            ],
+            rounds=furthest([*seeds.values()], rounds[label]),
+            trained=[_trained(column, kept, rounds[label]) for kept in seeds.values()],
         )
 
     return {label: mean(label, asked(label, seeds)) for label, seeds in runs.items()}
