@@ -10,7 +10,7 @@ from undrift.reproduce import agreement
 from undrift.reproduce.cache import Cache
 from undrift.reproduce.figure import figure
 from undrift.reproduce.items import item
-from undrift.reproduce.page import numbers, write_index
+from undrift.reproduce.page import facts, numbers, write_index
 from undrift.reproduce.perform import Options
 from undrift.reproduce.results import collect
 
@@ -125,3 +125,19 @@ def test_the_pages_in_docs_are_those_of_the_runs_in_docs(cache):
 def test_a_figure_of_networks_says_which_images_it_is_of(name, words, cache):
     drawn = figure(collect(item(name), Options(), cache))
     assert {ax.get_ylabel() for ax in drawn.axes} - {""} == words  # panels share theirs
+
+
+def test_a_seed_that_did_not_train_is_dotted_and_not_in_the_mean(cache):
+    report = collect(item("fedrecu/figure-2"), Options(), cache)
+    assert any("dotted" in fact for fact in facts(report))
+    assert not any(
+        "dotted" in fact for fact in facts(collect(item("fedrecu/figure-1"), Options(), cache))
+    )
+    last = figure(report).axes[2]
+    colour = {line.get_label(): line.get_color() for line in last.lines}["Scaffnew"]
+    mean, dotted = sorted(
+        (line for line in last.lines if line.get_color() == colour), key=lambda line: line.get_ls()
+    )
+    assert (mean.get_ls(), dotted.get_ls()) == ("-", ":")
+    assert mean.get_ydata()[-1] > 65 and dotted.get_ydata()[-1] == pytest.approx(5)
+    assert [*mean.get_xdata()[[0, -1]]] == [*dotted.get_xdata()[[0, -1]]] == [0, 4000]
