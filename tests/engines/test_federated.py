@@ -1,6 +1,7 @@
 """The engine of a federation and its nodes, without a network: calls are made in this process."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -305,6 +306,20 @@ def test_generations_survive_what_was_left_of_a_kill(tmp_path):
     (tmp_path / ".1-0-0.safetensors.abc.part").write_bytes(b"half")
     states.keep({Tag(0, 0, 0)})
     assert states.load(Tag(0, 0, 0))["state.c"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of Unix")
+def test_states_are_for_their_user_alone(tmp_path):
+    """A control variate tells of the client's data what a gradient does."""
+    usual = os.umask(0o022)
+    try:
+        far, _calls = federation(Scaffold(lr=0.1), tmp_path, seed=2, steps=3)
+        far.run_round()
+    finally:
+        os.umask(usual)
+    folders = {file.parent for file in tmp_path.rglob("*.safetensors")}
+    assert len(folders) == PROBLEM.clients
+    assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
 
 
 def test_it_needs_a_federation():

@@ -1,5 +1,6 @@
 """A method in a Flower app of a user's own: Flower's parts, and a grid in this process."""
 
+import os
 import subprocess
 import sys
 
@@ -159,6 +160,18 @@ def test_states_that_are_gone_are_no_fresh_start(gone, tmp_path):
     chosen = strategy(Scaffold(lr=0.05), clients=CLIENTS, fraction_evaluate=0.0)
     with pytest.raises(NoFederation, match=r"client 1 .*cannot go on"):
         chosen.start(grid, begin(), num_rounds=2)
+
+
+def test_what_a_node_keeps_is_for_its_user_alone(tmp_path):
+    usual = os.umask(0o022)
+    try:
+        chosen = strategy(Scaffold(lr=0.05), clients=CLIENTS, fraction_evaluate=0.0)
+        chosen.start(grid_of(tmp_path), begin(), num_rounds=1)
+    finally:
+        os.umask(usual)
+    folders = {file.parent for file in tmp_path.rglob("first.safetensors")}
+    assert len(folders) == CLIENTS
+    assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
 
 
 def test_a_node_that_stays_away_is_left_out(tmp_path):

@@ -64,8 +64,13 @@ class Generations:
 
     def store(self, tag: Tag, tensors: Mapping[str, Tensor]) -> None:
         """Write the states after a work; they are on disk when this returns."""
+        self.make_folder()
         about = self._about(tag)
         write(self._path(tag), tensors, {**about, "digest": digest(tensors, _words(about))})
+
+    def make_folder(self) -> None:
+        """For this user alone: states tell of the client's data, as gradients do."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def keep(self, tags: Collection[Tag]) -> None:
         """Remove the states after all other works."""

@@ -102,6 +102,7 @@ def _worked(asked: Parcel, problem: ModuleProblem, folder: Path) -> Parcel:
         )
     if not begun:
         with naming(place):
+            node.states.make_folder()
             write_whole(place, dump({"x": x0}))
     answer = node.do(read(table, client, asked.content[len(first) :]))
     return Parcel({"gradients": answer.gradients, "drawn": answer.drawn}, answer.frame)
