@@ -199,11 +199,11 @@ def test_row_18_averaging_alone_is_biased(method):
 def test_row_19_where_fedlin_may_compress():
     fed, x0, L = world(0)
     star = fed.x_star
-    server = points(um.FedLinTopK(lr=0.02 / L, k_server=2), fed, x0, 6000, steps=4)[-1]
+    server = points(um.FedLinTopK(lr=0.05 / L, k_server=2), fed, x0, 1500, steps=4)[-1]
     assert np.linalg.norm(server - star) < 1e-9
     floors = []
-    for lr in (0.02 / L, 0.002 / L):
-        trail = points(um.FedLinTopK(lr=lr, k_server=None, k_client=2), fed, x0, 8000, steps=4)
+    for lr in (0.05 / L, 0.005 / L):
+        trail = points(um.FedLinTopK(lr=lr, k_server=None, k_client=2), fed, x0, 3000, steps=4)
         floors.append(np.linalg.norm(trail[-200:] - star, axis=1).mean())
     assert floors[0] > 1e-4
     assert floors[1] < 0.3 * floors[0]

@@ -14,6 +14,14 @@ from undrift.reproduce.perform import Options
 from undrift.reproduce.results import collect
 
 
+@pytest.fixture
+def undrawn(papers, monkeypatch):
+    """Pages without pictures, which take most of the time."""
+    monkeypatch.setattr("undrift.reproduce.page._pictures", lambda report, file: [])
+    monkeypatch.setattr("undrift.reproduce.agreement.figure", lambda found: None)
+    return papers
+
+
 def test_a_page(papers, tmp_path, capsys, seeded):
     out, pages = tmp_path / "out", tmp_path / "pages"
     assert main(["reproduce", "toy/figure-1", "--out", str(out), "--pages", str(pages)]) == 0
@@ -68,7 +76,7 @@ def test_a_quick_page_is_apart_and_not_judged(papers, tmp_path, capsys):
     assert "not judged" in (tmp_path / "pages" / "quick" / "README.md").read_text()
 
 
-def test_a_part_of_an_item(papers, tmp_path, capsys):
+def test_a_part_of_an_item(undrawn, tmp_path, capsys):
     words = [
         "reproduce",
         "toy/figure-1/main",
@@ -94,8 +102,8 @@ def test_a_part_of_an_item(papers, tmp_path, capsys):
     assert ended.value.code == 2 and "FedProx" in capsys.readouterr().err
 
 
-def test_reasons_are_told_of_the_runs_they_are_about(papers, tmp_path, capsys, seeded):
-    file = papers / "toy" / "figure-1.toml"
+def test_reasons_are_told_of_the_runs_they_are_about(undrawn, tmp_path, capsys, seeded):
+    file = undrawn / "toy" / "figure-1.toml"
     file.write_text(file.read_text().replace("SCAFFOLD = 20 }", "SCAFFOLD = 39 }"))
     words = ["reproduce", "toy", "--out", str(tmp_path), "--json"]
     for more, told in ((["--only", "SCAFFOLD"], False), ([], True), (["--seeds", "2"], False)):
@@ -106,9 +114,9 @@ def test_reasons_are_told_of_the_runs_they_are_about(papers, tmp_path, capsys, s
         assert ("It is a toy" in page) is told and ("Nothing was found" in page) is told
 
 
-def test_runs_shorter_than_the_papers_are_a_part(papers, tmp_path, capsys):
+def test_runs_shorter_than_the_papers_are_a_part(undrawn, tmp_path, capsys):
     """Even if they have every number that is judged."""
-    file = papers / "toy" / "figure-1.toml"
+    file = undrawn / "toy" / "figure-1.toml"
     text = file.read_text().replace('read = "final"', 'read = "at"\nat = 20')
     file.write_text(text.replace('printed = { FedAvg = "-", SCAFFOLD = 20 }', ""))
     for more, verdict in ((["--rounds", "30"], "reproduced, in part"), ([], "reproduced")):
@@ -117,8 +125,8 @@ def test_runs_shorter_than_the_papers_are_a_part(papers, tmp_path, capsys):
         assert numbers["ordered"] == [1, 1] and numbers["verdict"] == verdict
 
 
-def test_a_page_tells_what_is_late_and_what_did_not_train(papers, tmp_path, capsys):
-    file = papers / "toy" / "figure-1.toml"
+def test_a_page_tells_what_is_late_and_what_did_not_train(undrawn, tmp_path, capsys):
+    file = undrawn / "toy" / "figure-1.toml"
     late = "printed = { FedAvg = 2, SCAFFOLD = 20 }"
     text = file.read_text().replace('printed = { FedAvg = "-", SCAFFOLD = 20 }', late)
     file.write_text(text + '\n[[item.panel.column]]\nread = "final"\nof = "gap"\nchance = 1e9\n')
@@ -146,7 +154,7 @@ def test_what_was_not_run_says_what_it_takes(papers, tmp_path, capsys):
         assert "a blink" not in (tmp_path / "pages" / page).read_text()
 
 
-def test_seeds_are_told_of_each_method_where_they_differ(papers, tmp_path, capsys, seeded):
+def test_seeds_are_told_of_each_method_where_they_differ(undrawn, tmp_path, capsys, seeded):
     words = ["reproduce", "toy/figure-1", "--out", str(tmp_path)]
     assert main(words) == 0
     page = tmp_path / "pages" / "toy" / "figure-1.md"
@@ -162,20 +170,12 @@ def read_index(page):
     return (page.parent.parent / "README.md").read_text()
 
 
-def test_time_is_up(papers, tmp_path, capsys):
+def test_time_is_up(undrawn, tmp_path, capsys):
     words = ["reproduce", "toy", "--out", str(tmp_path)]
     assert main([*words, "--minutes", "1e-9"]) == 0
     assert "Stopped" in capsys.readouterr().err
     assert main(words) == 0
     assert "all" not in capsys.readouterr().err.partition("kept")[0]
-
-
-@pytest.fixture
-def undrawn(papers, monkeypatch):
-    """Pages without pictures, which take most of the time."""
-    monkeypatch.setattr("undrift.reproduce.page._pictures", lambda report, file: [])
-    monkeypatch.setattr("undrift.reproduce.agreement.figure", lambda found: None)
-    return papers
 
 
 def snapshot(folder):
@@ -263,7 +263,7 @@ def test_runs_that_an_item_no_longer_has_keep_no_page(undrawn, tmp_path, capsys)
     assert [panel["rounds"] for panel in numbers["panels"]] == [{"FedAvg": 30, "SCAFFOLD": 30}]
 
 
-def test_what_no_seed_changes_is_not_counted_as_to_do(papers, tmp_path, capsys):
+def test_what_no_seed_changes_is_not_counted_as_to_do(undrawn, tmp_path, capsys):
     words = ["reproduce", "toy", "--out", str(tmp_path), "--seeds", "3"]
     assert main(words) == 0
     said = capsys.readouterr().err
@@ -272,7 +272,7 @@ def test_what_no_seed_changes_is_not_counted_as_to_do(papers, tmp_path, capsys):
     assert main(words) == 0
     assert "9 runs: 9 kept, 0 to do\n" in capsys.readouterr().err
     flags = "cohort = 2\n[problem]"
-    file = papers / "toy" / "figure-1.toml"
+    file = undrawn / "toy" / "figure-1.toml"
     file.write_text(file.read_text().replace("[problem]", flags))
     for cached in (items.item, items._document, items._spec):
         cached.cache_clear()
@@ -280,7 +280,7 @@ def test_what_no_seed_changes_is_not_counted_as_to_do(papers, tmp_path, capsys):
     assert "9 runs: 0 kept, 9 to do\n" in capsys.readouterr().err
 
 
-def test_packing_needs_no_items(papers, tmp_path, capsys):
+def test_packing_needs_no_items(undrawn, tmp_path, capsys):
     a, b, pack = tmp_path / "a", tmp_path / "b", tmp_path / "runs.zip"
     assert main(["reproduce", "toy", "--out", str(a), "--pack", str(pack)]) == 0
     assert "3 runs packed" in capsys.readouterr().err
