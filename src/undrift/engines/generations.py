@@ -69,7 +69,7 @@ class Generations:
         write(self._path(tag), tensors, {**about, "digest": digest(tensors, _words(about))})
 
     def make_folder(self) -> None:
-        """For this user alone: states tell of the client's data, as gradients do."""
+        """For this user alone: states can reveal about the data what gradients reveal."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def keep(self, tags: Collection[Tag]) -> None:
