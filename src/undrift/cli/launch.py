@@ -20,7 +20,7 @@ from undrift.cli.output import FAILED, OK, refuse, say
 from undrift.cli.stop import Stop
 from undrift.core.faults import judging
 from undrift.engines.named import registry as engines
-from undrift.engines.options import RENDEZVOUS, DistributedOptions
+from undrift.engines.options import PATIENCE, RENDEZVOUS, DistributedOptions
 from undrift.spec.schema import Spec
 
 MOMENT, LONGEST = 0.05, 5.0
@@ -102,8 +102,9 @@ def workers(spec: Spec) -> int:
 def meet(spec: Spec, args: Namespace) -> None:
     """Join the other processes, or say why that is not possible."""
     from undrift.core.params import BadParameters
-    from undrift.engines.ranks import PATIENCE, RankLost, join, told
+    from undrift.engines.ranks import RankLost, join, told
 
+    patience = getattr(spec.engine_options, "patience", PATIENCE)
     if RENDEZVOUS in os.environ:
         Thread(target=_end_with_launcher, daemon=True).start()
     try:
@@ -112,8 +113,8 @@ def meet(spec: Spec, args: Namespace) -> None:
             text = f"--workers {args.workers}: torchrun has started {started} processes"
             refuse([f"{text}: leave it out"])
         if RENDEZVOUS not in os.environ:
-            say(f"Waits for {started} processes, for {PATIENCE.seconds // 60} minutes at most.")
-        join(spec.device)
+            say(f"Waits for {started} processes, for {patience:g} s at most.")
+        join(spec.device, patience)
     except BadParameters as error:
         output.muted = False
         refuse(error.problems.values())
@@ -126,6 +127,7 @@ def meet(spec: Spec, args: Namespace) -> None:
 def follow(spec: Spec, args: Namespace) -> int:
     """Train as the process that leads says."""
     from undrift.cli.rehearse import rehearse
+    from undrift.core.params import BadParameters
     from undrift.engines.ranks import Broken, RankLost
     from undrift.runs import followers
     from undrift.runs.experiment import make
@@ -143,8 +145,8 @@ def follow(spec: Spec, args: Namespace) -> int:
                     return OK  # the one that leads has nothing to do, or says what is wrong
                 followers.follow(experiment, ranks)
         return OK
-    except Broken:
-        return FAILED
+    except (Broken, BadParameters):
+        return FAILED  # the one that leads says why
     except Exception as error:
         output.muted = False
         for line in str(error).splitlines() or [""]:

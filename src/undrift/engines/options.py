@@ -9,6 +9,8 @@ from undrift.core.params import Count, Positive
 
 RENDEZVOUS = "UNDRIFT_RENDEZVOUS"
 """The environment variable with the file by which processes on one machine find each other."""
+PATIENCE = 1800.0
+"""Seconds that a process of a run waits for another one that is alive."""
 Place = Literal["auto", "device", "host", "file"]
 
 
@@ -38,10 +40,12 @@ class DistributedOptions(StoreOptions):
         collect: rows: every upload goes to every process, and numbers are those of simulate, bit
             for bit; sums: only sums travel, which is faster for large models and rounds otherwise;
             auto: rows up to 64 MiB in a phase.
+        patience: seconds that a process waits for another one, which it names after a minute.
     """
 
     workers: Count | None = None
     collect: Literal["auto", "rows", "sums"] = "auto"
+    patience: Positive = PATIENCE
 
     def refuse(
         self, processes: int, clients: int, late: str, reduction: object, faults: object

@@ -6,11 +6,14 @@ Every method of :class:`Ranks` is a collective: all ranks call the same ones in 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -20,12 +23,13 @@ from torch import Tensor
 
 from undrift._threads import cores
 from undrift.core.params import BadParameters
-from undrift.engines.options import RENDEZVOUS
+from undrift.engines.options import PATIENCE, RENDEZVOUS
 
 NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
-PATIENCE = timedelta(minutes=30)
-"""How long a rank waits for another one that is alive."""
+BEAT, NOTICE = 5.0, 60.0
+"""Seconds between looks at where the other ranks are, and of waiting until they are named."""
+WORKS = "its own work after exchange"
 ALONE = (
     "the engine distributed runs in several processes, and this is one: start the program with "
     "torchrun --nproc-per-node N"
@@ -64,8 +68,11 @@ def told() -> dict[str, int]:
     return found
 
 
-def join(device: str) -> None:
-    """Meet the other processes; a GPU of its own for each where there are enough of them."""
+def join(device: str, patience: float = PATIENCE) -> None:
+    """Meet the other processes; a GPU of its own for each where there are enough of them.
+
+    One that is alive is waited for as long as ``patience`` says, in seconds.
+    """
     about, file = told(), os.environ.get(RENDEZVOUS)
     backend = "gloo"
     if device == "cuda" and 1 < about["LOCAL_WORLD_SIZE"] <= torch.cuda.device_count():
@@ -73,14 +80,13 @@ def join(device: str) -> None:
         backend = "cpu:gloo,cuda:nccl"
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(cores() // about["LOCAL_WORLD_SIZE"], 1))
+    rank, size, limit = about["RANK"], about["WORLD_SIZE"], timedelta(seconds=patience)
+    meeting = f"file://{file}" if file else "env://"
     try:
-        dist.init_process_group(
-            backend,
-            init_method=f"file://{file}" if file else "env://",
-            rank=about["RANK"],
-            world_size=about["WORLD_SIZE"],
-            timeout=PATIENCE,
-        )
+        store, _, _ = next(dist.rendezvous(meeting, rank, size, timeout=limit))
+        kept = dist.PrefixStore("run", store)
+        dist.init_process_group(backend, store=kept, rank=rank, world_size=size, timeout=limit)
+        at.watch(dist.PrefixStore("where", store), rank, size)
     except (RuntimeError, ValueError, OSError) as error:
         where = file or ":".join(os.environ[name] for name in ADDRESS)
         words = " ".join(str(error).split())[:200]
@@ -89,6 +95,7 @@ def join(device: str) -> None:
 
 def leave() -> None:
     """Take leave of the other processes."""
+    at.over.set()
     if joined():
         dist.destroy_process_group()
 
@@ -108,14 +115,67 @@ def here() -> int:
     return min(int(told) if told.isdecimal() else 1, count()) or 1
 
 
+class At:
+    """Where this rank is among the collectives, and where the others are.
+
+    A collective waits without a word, for ever if ranks call different ones. So a thread keeps each
+    rank's place in a store that all can read, and says whom this one waits for.
+    """
+
+    def __init__(self) -> None:
+        self.number, self.name, self.since = 0, WORKS, time.monotonic()
+        self.over = Event()
+
+    def watch(self, store: dist.Store, rank: int, size: int) -> None:
+        """Begin to look, until :func:`leave`."""
+        self.over = Event()
+        Thread(target=self._watch, args=(store, rank, size, self.over), daemon=True).start()
+
+    def _watch(self, store: dist.Store, rank: int, size: int, over: Event) -> None:
+        said = 0
+        # The last process to end takes the store with it: then there is nobody to wait for.
+        with suppress(RuntimeError):
+            while not over.wait(BEAT):
+                number, name, waited = self.number, self.name, time.monotonic() - self.since
+                store.set(str(rank), json.dumps([number, name]))
+                if name == WORKS or waited < NOTICE or number == said:
+                    continue
+                said, elsewhere = number, list[str]()
+                for other in {*range(size)} - {rank}:
+                    place = json.loads(store.get(str(other))) if store.check([str(other)]) else None
+                    if place != [number, name]:
+                        where = "has not begun" if place is None else f"is at {place[1]} {place[0]}"
+                        elsewhere.append(f"rank {other}, which {where}")
+                who = ", ".join(elsewhere) or "all ranks, which have come to the same place"
+                text = f"rank {rank} has waited {waited:.0f} s at {name} {number} for {who}"
+                logging.getLogger(__name__).warning(text)
+
+    @contextmanager
+    def collective(self, name: str, counted: bool = True) -> Iterator[None]:
+        """Inside it this rank waits; an error means that somebody is gone.
+
+        What only two ranks call is not ``counted``, so that all have the same numbers.
+        """
+        self.number, self.name, self.since = self.number + counted, name, time.monotonic()
+        try:
+            yield
+        except RuntimeError as error:
+            raise RankLost("a process of the run is gone, or cannot be reached") from error
+        finally:
+            self.name = WORKS
+
+
+at = At()
+
+
 class Ranks:
     """All processes of a run; ``device`` is where its vectors are. Rank 0 leads."""
 
-    def __init__(self, device: torch.device):
+    def __init__(self, device: torch.device, patience: float = PATIENCE):
         if not joined():
             if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
                 raise BadParameters("distributed", {"engine": ALONE})
-            join(str(device))
+            join(str(device), patience)
         self.rank, self.size, self.device = dist.get_rank(), dist.get_world_size(), device
         direct = device.type == "cuda" and "nccl" in str(dist.get_backend_config())
         self._road = device if direct else torch.device("cpu")
@@ -167,7 +227,7 @@ class Ranks:
         if len(mine) < most:
             mine = torch.cat([mine, mine.new_zeros(most - len(mine), *width)])
         every = mine.new_empty(self.size, most, *width)
-        with reaching():
+        with at.collective("gather"):
             dist.all_gather([*every], mine)
         if min(sizes) == most:
             return every.flatten(0, 1).to(rows.device)
@@ -186,14 +246,14 @@ class Ranks:
         for name in names:
             given = rows[name].to(self._road).contiguous()
             arrived = given.new_empty(sum(into), *given.shape[1:])
-            with reaching():
+            with at.collective("move"):
                 dist.all_to_all_single(arrived, given, into, out)
             found[name] = arrived.to(self.device)
         return found
 
     def hand(self, block: Tensor, source: int, to: int) -> Tensor:
         """The ``block`` of one rank on another, on the CPU; only these two call it."""
-        with reaching():
+        with at.collective("hand", counted=False):
             if source != to and self.rank == source:
                 dist.send(block.contiguous(), to)
             elif source != to:
@@ -206,19 +266,10 @@ class Ranks:
         return bool((self.gather(mine, [1] * self.size) == mine).all())
 
     def _reduced(self, v: Tensor, how: Any) -> Tensor:
-        with reaching():
+        with at.collective("sum"):
             dist.all_reduce(v, how)
         return v
 
     def _broadcast(self, v: Tensor, source: int = 0) -> None:
-        with reaching():
+        with at.collective("broadcast"):
             dist.broadcast(v, source)
-
-
-@contextmanager
-def reaching() -> Iterator[None]:
-    """An error of a collective means that somebody is gone."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise RankLost("a process of the run is gone, or cannot be reached") from error

@@ -110,20 +110,22 @@ def perform(
     )
     if place:
         trial.resume(place.folder, place.shelf, label, seed, emit)
-        if state_bytes(engine) > place.largest:
+        if engine.agree(state_bytes(engine) > place.largest):
             trial.keep = place.folder.settle
     status = trial.run(stop, pause)
     note, suggested, files = "", None, dict[str, str]()
     last = Sound(engine.round, engine.x)
     if status == "diverged":
         last, note = trial.sound, f"diverged in round {engine.round}: {remedy(task)}"
-        if search:
+        if engine.agree(search):
             note, suggested = advise(task, draws, trial, stop)
     if status == "early":
         note = f"stopped early in round {engine.round}: {trial.why}"
     if status == "stuck":
         note = f"stuck in round {engine.round}: {trial.trouble}: {way_on(task.method)}"
-    lasts = place is not None and status == "done" and _lasts(engine, place)
+    # A checkpoint takes all processes: whether there is one is said by the one that leads, as is
+    # every other decision here that several of them have to take alike.
+    lasts = place is not None and status == "done" and engine.agree(_lasts(engine, place))
     if lasts:
         trial.keep()
     if place and place.stem and status != "stopped":

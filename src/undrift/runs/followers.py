@@ -8,6 +8,7 @@ from pathlib import Path
 from undrift import __version__
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.named import registry as engines
+from undrift.engines.options import DistributedOptions
 from undrift.engines.ranks import Parted, Ranks, WorkFailed
 from undrift.runs.events import Emit, ignore
 from undrift.runs.experiment import Experiment, Place, perform
@@ -18,8 +19,11 @@ OTHER = "the processes of the run have other specs, data or versions of undrift"
 
 def shared(experiment: Experiment) -> Ranks | None:
     """The processes that share an experiment; ``None`` where it has but one."""
-    first = experiment.tasks[0]
-    return Ranks(first.problem.device) if engines[first.setup.engine].shared else None
+    first, setup = experiment.tasks[0], experiment.tasks[0].setup
+    if not engines[setup.engine].shared:
+        return None
+    options = DistributedOptions(**setup.options)
+    return Ranks(first.problem.device, options.patience)
 
 
 def meet(experiment: Experiment, ranks: Ranks) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from undrift.core.faults import Rejection
 from undrift.core.params import BadParameters
 from undrift.core.problem import Problem
+from undrift.engines.ranks import Ranks
 from undrift.runs import loggers as adapters
 from undrift.runs import models
+from undrift.runs.best import Best
 from undrift.runs.events import Emit, Event, LeftOut, Measured
 from undrift.runs.experiment import Experiment, Result
 from undrift.runs.folder import BadFolder, Folder, Row, made
@@ -19,6 +22,7 @@ from undrift.runs.followers import follow, meet, shared
 from undrift.runs.growth import MORE_ROUNDS
 from undrift.runs.journal import Record
 from undrift.runs.keep import carry_out, compare
+from undrift.runs.outcome import Outcome
 from undrift.runs.results import BestModel, Run, Runs, history
 from undrift.runs.rows import Key, key_of
 from undrift.spec.schema import Spec, Table
@@ -61,7 +65,7 @@ def gather(
     if ranks is not None and ranks.rank:
         meet(experiment, ranks)
         follow(experiment, ranks, emit)
-        return _recorded(experiment, folder)
+        return _heard(experiment, ranks)
     state = folder.state(experiment.recipe)
     if state == "other" and not overwrite:
         found = folder.differences(experiment.recipe)
@@ -74,7 +78,7 @@ def gather(
         if ranks is not None:
             meet(experiment, ranks)
             ranks.tell(None)
-        return _recorded(experiment, folder)
+        return _told(_recorded(experiment, folder), folder, ranks)
     made(folder.path)
     results = carry_out(
         experiment,
@@ -87,7 +91,38 @@ def gather(
     )
     if not folder.complete:
         raise RuntimeError(f"{folder.path} is not finished: a process died; undrift.resume it")
-    return _collect(experiment, results, folder.record(), folder)
+    return _told(_collect(experiment, results, folder.record(), folder), folder, ranks)
+
+
+def _told(runs: Runs, folder: Folder, ranks: Ranks | None) -> Runs:
+    """The runs of a folder; the processes that follow hear of them, on hosts without the folder."""
+    if ranks is None:
+        return runs
+    rows, outcomes, left_out, clients = folder.record()
+    ranks.tell([rows, [outcome.record() for outcome in outcomes], left_out, clients])
+    for outcome in outcomes:
+        run = runs[outcome.key]
+        best = run.best and [run.best.metric, run.best.value, run.best.round]
+        ranks.tell([run.model is not None, best])
+        for x in (run.model, run.best and run.best.x):
+            if x is not None:
+                ranks.broadcast(x)
+    return runs
+
+
+def _heard(experiment: Experiment, ranks: Ranks) -> Runs:
+    """What the process that leads tells of its runs."""
+    rows, outcomes, left_out, clients = ranks.tell()
+    results = []
+    for about in outcomes:
+        outcome = Outcome(**about)
+        problem = experiment.at(outcome.seed)[experiment.order[outcome.key]].problem
+        blank = torch.empty(problem.dim, dtype=problem.dtype)
+        kept, best = ranks.tell()
+        model = ranks.broadcast(blank.clone()).to(problem.device) if kept else None
+        found = best and Best(*best, x=ranks.broadcast(blank).to(problem.device))
+        results.append(Result(outcome, model=model, best=found))
+    return _collect(experiment, results, Record(rows, [], left_out, clients))
 
 
 def _in_memory(experiment: Experiment, emit: Emit) -> Runs:

@@ -260,7 +260,7 @@ class Trial:
         if self.callbacks:
             added = self.callbacks.see(row, self.engine) if self.engine.leads else {}
             row |= self.engine.told(added)
-        if self.alarm is None and self.engine.leads and (wrong := self.rules.missing(row)):
+        if self.alarm is None and (wrong := self.rules.missing(row)):  # so on every process
             raise BadParameters("run", wrong)
         if self.rules.early:
             self.judged = self.rules.early.column(row)
