@@ -1,5 +1,6 @@
 """What is recorded on a GPU, recorded without one: a graph is work that is done again."""
 
+import math
 import warnings
 
 import pytest
@@ -37,7 +38,7 @@ def recording(monkeypatch):
     torch.compiler.reset()
     made = []
 
-    def capture(prepare, forms, inputs, y, *, compiled, autocast):
+    def capture(prepare, forms, inputs, y, launched, *, compiled, autocast):
         made.append(Captured(prepare, forms["stacked"], inputs, y, "stacked"))
         return made[-1]
 
@@ -106,6 +107,31 @@ def test_a_network_that_cannot_be_recorded_says_why_in_one_line(monkeypatch):
     monkeypatch.setattr(cuda_graph, "Captured", refuse)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     with pytest.warns(UserWarning) as told:
-        assert cuda_graph.capture(tuple, {"streams": None}, (), torch.zeros(1)) is None
+        assert cuda_graph.capture(tuple, {"streams": None}, (), *torch.zeros(2, 1)) is None
     (text,) = (str(warning.message) for warning in told)
     assert "(operation not permitted)" in text and "\n" not in text
+
+
+@pytest.mark.parametrize(("launched", "used"), [(1.0, False), (math.nan, True)])
+def test_a_graph_with_other_numbers_than_its_network_is_not_used(launched, used, monkeypatch):
+    """Unless the network itself has none: then the run is told so by its first row."""
+
+    class Wrong(Captured):
+        y, autocast, graph = torch.zeros(1), None, Again(lambda: None)
+
+        def __init__(self, *_):
+            pass
+
+        def result(self):
+            return torch.full((2, 3), math.nan)
+
+        def seconds(self):
+            return 1.0
+
+    monkeypatch.setattr(cuda_graph, "Captured", Wrong)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    given = tuple, {"streams": None}, (), torch.zeros(2, 3), torch.full((3,), launched)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert (cuda_graph.capture(*given) is not None) == used
+    assert [*map(str, told)] == [] if used else "launched by itself" in str(told[0].message)

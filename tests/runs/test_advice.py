@@ -109,6 +109,25 @@ def test_a_loss_that_begins_infinite_is_not_blamed_on_the_step():
     assert not Alarm(**alarm.kept()).began_finite
 
 
+def test_what_is_wrong_only_where_it_is_captured_is_not_blamed_on_the_step(monkeypatch):
+    class Captured(type(QUADRATIC)):
+        def at(self, members=None):
+            oracle = super().at(members)
+            oracle.grad = lambda y, *batch: y * math.nan
+            return oracle
+
+        def plain(self):
+            return QUADRATIC
+
+    broken = made("quadratic").build()
+    broken.__class__ = Captured
+    outcome = perform(task(ud.FedAvg(lr=0.01), broken), 0, 0).outcome
+    assert outcome.status == "diverged" and outcome.suggested is None
+    assert advice.NOT_ITS_OWN in outcome.note
+    monkeypatch.setattr(Captured, "plain", lambda self: broken)
+    assert advice.NOT_ITS_OWN not in perform(task(ud.FedAvg(lr=0.01), broken), 0, 0).outcome.note
+
+
 def test_theory_is_not_repeated_to_who_used_it():
     assert advice.prescribed(task(ud.FedAvg(lr="theory"))) is None
     assert advice.prescribed(task(ud.FedAvg(lr=1e-9))) is None

@@ -340,6 +340,10 @@ class Problem(abc.ABC):
     def release(self) -> None:
         """Free what was recorded on a device; later gradients record it again."""
 
+    def plain(self) -> Problem | None:
+        """The same with nothing recorded or compiled on a device; ``None`` where nothing is."""
+        return None
+
     @property
     def minimises(self) -> bool:
         """Whether the regularised problem of a client can be minimised exactly."""

@@ -16,6 +16,7 @@ from undrift.core.faults import Rejection
 from undrift.core.method import Method
 from undrift.core.params import THEORY, values
 from undrift.engines.faults import AWAY
+from undrift.engines.judge import Diverged, Stuck
 from undrift.runs.prepare import Task, resolved
 from undrift.runs.rows import Row
 from undrift.runs.trial import Stops, Trial
@@ -41,6 +42,13 @@ TOO_LARGE = (
     'compute with dtype = "float64"'
 )
 
+FIRST = 2
+"""A run that ends with so many rounds may never have had a sound gradient."""
+NOT_ITS_OWN = (
+    "its first round is sound where nothing is captured or compiled, so the fault is undrift's, or "
+    "torch's: please report it with the network"
+)
+
 Values = dict[str, float]
 Way = Literal["smaller", "larger"]
 
@@ -61,6 +69,8 @@ def advise(task: Task, draws: int, trial: Trial, stop: Stops | None = None) -> A
     engine, seconds = trial.engine, trial.seconds
     if trial.alarm and not trial.alarm.began_finite:
         return Advice(f"diverged in round {engine.round}: {TOO_LARGE}", None)
+    if engine.round <= FIRST and _sound_if_plain(task, draws):
+        return Advice(f"diverged in round {engine.round}: {NOT_ITS_OWN}", None)
     blamed = suspects(trial.rejections, engine.problem.clients)
     cause = "its step"
     if blamed:
@@ -81,6 +91,18 @@ def advise(task: Task, draws: int, trial: Trial, stop: Stops | None = None) -> A
     else:
         tries = remedy(task)
     return Advice(f"diverged in round {engine.round}, likely because of {cause}: {tries}", found)
+
+
+def _sound_if_plain(task: Task, draws: int) -> bool:
+    """Whether the first round is sound with nothing recorded or compiled."""
+    if (problem := task.problem.plain()) is None:
+        return False
+    engine = dataclasses.replace(task, problem=problem).engine(draws)
+    try:
+        engine.run_round()
+    except (Diverged, Stuck):
+        return False
+    return not engine.rejections
 
 
 def remedy(task: Task) -> str:

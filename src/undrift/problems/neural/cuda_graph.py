@@ -106,15 +106,16 @@ class Captured:
         matrices, rest = parts
         return torch.cat([matrices.to(rest.dtype), rest], -1)
 
-    def check(self, found: Tensor, expected: Tensor) -> None:
-        """Refuse what was compiled if, rounding apart, it is not what it is without compilation."""
+    def check(
+        self, found: Tensor, expected: Tensor, otherwise: str = "without compilation"
+    ) -> None:
+        """Refuse what was recorded if, rounding apart, it is not what it is ``otherwise``."""
         double, short = self.y.dtype == torch.float64, torch.backends.cuda.matmul.allow_tf32
         tolerance = 0.2 if self.autocast else 1e-6 if double else 0.05 if short else 0.01
         error, size = float((found - expected).norm()), float(expected.norm())
         if not error <= tolerance * size:
             raise OtherNumbers(
-                "it gives other numbers than without compilation "
-                f"({error:.1e} away from {size:.1e})"
+                f"it gives other numbers than {otherwise} ({error:.1e} away from {size:.1e})"
             )
 
     def place(self, y: Tensor) -> None:
@@ -133,13 +134,14 @@ class Captured:
         """``work`` as a CUDA graph, with its result: memory that every replay writes anew."""
         side = _stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                work()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with _without_collection(), torch.cuda.graph(graph, pool=self.pool):
-            out = work()
+        with _without_cudnn_attention():  # also where the first call compiles
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    work()
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with _without_collection(), torch.cuda.graph(graph, pool=self.pool):
+                out = work()
         return graph, out
 
     def release(self) -> None:
@@ -209,6 +211,17 @@ def _event() -> torch.cuda.Event:
 
 
 @contextmanager
+def _without_cudnn_attention() -> Iterator[None]:
+    """Attention by torch's own kernels: captured, cuDNN's has given NaN for a GPT in bf16."""
+    on = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(on)
+
+
+@contextmanager
 def _without_collection() -> Iterator[None]:
     """No garbage collection: freeing an older graph would break the capture of another."""
     gc.collect()
@@ -241,6 +254,7 @@ def capture(
     forms: Mapping[Way, Form],
     inputs: tuple[Tensor | None, ...],
     y: Tensor,
+    launched: Tensor,
     *,
     compiled: bool = False,
     autocast: torch.dtype | None = None,
@@ -249,12 +263,17 @@ def capture(
 
     They are compared before they are compiled, which takes a minute each, by what compilation is
     likely to gain. Deterministic algorithms leave no choice: only compiled and stacked does every
-    sum have an order. Otherwise compiled code is used only if it gives the plain code's numbers;
-    if fused layers do not, the form is compiled without them.
+    sum have an order. A graph is used only if it gives the first client's gradient as it was
+    ``launched`` by itself, and compiled code only if it gives the plain code's numbers; if fused
+    layers do not, the form is compiled without them.
     """
 
     def record(way: Way, form: Form, compiled: bool = False) -> Captured:
-        return Captured(prepare, form, inputs, y, way, compiled, autocast)
+        made = Captured(prepare, form, inputs, y, way, compiled, autocast)
+        if bool(launched.isfinite().all()):  # else it is the weights or the data that are at fault
+            made.graph.replay()
+            made.check(made.result()[0], launched, "launched by itself")
+        return made
 
     def compare(plain: Captured, form: Form) -> Captured:
         made = record(plain.way, form, compiled=True)

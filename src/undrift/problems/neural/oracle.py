@@ -76,6 +76,8 @@ class Placed:
     """Whether the network is judged with fused group norms."""
     dtype: torch.dtype = torch.float32
     device: torch.device = CPU
+    records: bool = True
+    """Whether gradients are captured as CUDA graphs where that can be done."""
     captured: dict[tuple[int, ...], Captured | None] = dataclasses.field(default_factory=dict)
     """CUDA graphs by the shape of a mini-batch; ``None`` where that could not be captured."""
 
@@ -438,7 +440,12 @@ class NeuralOracle(Oracle):
         All samples must be on the GPU, and no client's padded if the loss takes no weights.
         """
         placed = self.placed
-        if placed.device.type != "cuda" or not placed.samples.train.held or placed.network.draws:
+        if (
+            placed.device.type != "cuda"
+            or not placed.records
+            or not placed.samples.train.held
+            or placed.network.draws
+        ):
             return False
         return not placed.alone or all(n % batch.shape[1] == 0 for n in self.counts)
 
@@ -449,6 +456,8 @@ class NeuralOracle(Oracle):
         if key not in placed.captured:
             structure = self._arguments(inputs).rows(0)
             plain = self._form(self.net, structure)
+            with torch.autocast(placed.device.type, torch.bfloat16, enabled=self._lowered):
+                launched = self._one(y[0], structure)
             placed.captured[key] = capture(
                 lambda *given: self._arguments(Inputs(*given)).flat(),
                 {
@@ -457,6 +466,7 @@ class NeuralOracle(Oracle):
                 },
                 inputs,
                 y,
+                launched,
                 compiled=placed.compiled,
                 autocast=torch.bfloat16 if placed.precision == "bf16" else None,
             )

@@ -418,3 +418,10 @@ class Neural(Problem):
 
     def release(self) -> None:
         self.placed.release()
+
+    def plain(self) -> Neural | None:
+        if not any(self.placed.captured.values()):
+            return None
+        twin = copy.copy(self)
+        twin.placed = dataclasses.replace(self.placed, records=False, captured={})
+        return twin
