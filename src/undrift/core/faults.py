@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from undrift.core.params import (
     BadParameters,
@@ -13,6 +13,7 @@ from undrift.core.params import (
     Natural,
     Positive,
     Probability,
+    Range,
     Record,
     Refusal,
     check,
@@ -86,15 +87,15 @@ class Judging(Record):
     """Whose work counts, and when a run gives up.
 
     Args:
-        norm: an upload longer than this many times the median of its phase does not count; off:
-            uploads of any length do.
+        norm: an upload longer than this many times the median of its phase, now or at first, does
+            not count, where a round can do without its client; off: uploads of any length do.
         patience: a run ends when more than so many rounds in a row could not be counted.
         late: what becomes of uploads that come late: drop, or count in the next round.
     """
 
     owner = "judge"
 
-    norm: Positive | Literal["off"] = 1e6
+    norm: Annotated[float, Range(1)] | Literal["off"] = 1e6
     patience: Natural = 10
     late: Literal["drop", "count"] = "drop"
 

@@ -8,7 +8,6 @@ they live (:mod:`undrift.engines.shard`).
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, cast
@@ -225,15 +224,27 @@ class Distributed(Engine):
 
     def _unsound(self, order: Order, down: Message, works: Sequence[Work]) -> Mapping[int, str]:
         """The check of a judge, with the same answer on all ranks."""
-        (work,), site, norm = works, self.site, self.soundness.norm
-        even = norm == math.inf or all(high <= norm * low for low, high in site.lengths)
-        if site.sound and even and self.faulty is None:
+        (work,), site = works, self.site
+        if site.sound and self.faulty is None and self._even(order):
             return {}
         if self._adds(order):
             work = site.uploads(order, work)
         states = {} if site.sound else site.states(work)
         whole = work._replace(members=order.cohort.members, states=states)
         return self.soundness(order, down, [whole])
+
+    def _even(self, order: Order) -> bool:
+        """Whether no upload is too long; only lengths travel for it."""
+        judge, ranks, even = self.soundness, self.ranks, True
+        if not judge.bounds(order):
+            return even
+        fields = zip(order.phase.Up.vectors, self.site.norms, self.site.lengths, strict=True)
+        for name, mine, (shortest, longest) in fields:
+            if not judge.within(order, name, shortest, longest):
+                norms = torch.tensor(mine, dtype=torch.float64)
+                every = ranks.gather(norms, ranks.sizes(len(mine))).tolist()
+                even &= longest <= judge.norm * judge.scale(order, name, every)
+        return even
 
     def _adds(self, order: Order) -> bool:
         """Whether sums travel in this phase."""

@@ -138,7 +138,9 @@ class Engine:
         samples = None
         if self.options.weights == "samples":
             samples = torch.tensor(problem.samples, dtype=self.x0.dtype, device=self.x0.device)
-        norm = math.inf if self.judging.norm == "off" else self.judging.norm
+        # A round that needs everybody is not skipped because of a length alone.
+        unbounded = self.judging.norm == "off" or method.participation == "full"
+        norm = math.inf if unbounded else float(self.judging.norm)
         means = None if rule is None else RobustMeans(rule, method, self.x0)
         self.reducer = Reducer(samples, means)
         self.soundness = Sound(problem.dim, self.x0.dtype, norm)
@@ -424,7 +426,8 @@ class Engine:
         counters: Counters = {"round": self.round, "phase": self.phase}
         if self.faulty is not None:
             tensors |= self.faulty.tensors()
-        return tensors, counters | self.ledger.counts() | self.troubles.counters()
+        counters |= self.ledger.counts() | self.troubles.counters()
+        return tensors, counters | {"usual": {**self.soundness.usual}}
 
     def restore(self, tensors: Tensors, counters: Counters) -> None:
         """Continue from a snapshot; one that does not fit the method's states is refused."""
@@ -442,6 +445,7 @@ class Engine:
         names = [field.name for field in dataclasses.fields(Troubles)]
         self.troubles = Troubles(**{name: counters[name] for name in names if name in counters})
         self._start = None if self.phase else self.server
+        self.soundness.usual = {**counters["usual"]}
         if self.faulty is not None:
             self.faulty.load(tensors, self.method.Up, device)
         spent = {f.name: counters.get(f.name, f.default) for f in dataclasses.fields(Ledger)}

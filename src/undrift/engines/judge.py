@@ -7,7 +7,7 @@ it refuses. Every engine has one, :class:`Sound`, whose usual answer costs a nor
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,26 +62,61 @@ class Rows(NamedTuple):
 
 class Sound:
     """Uploads and new states have the declared size and type and are finite; no upload is longer
-    than ``norm`` times the median of its phase.
+    than ``norm`` times what is usual in its phase.
 
-    Of an even number of clients the median is the lower one. One of rounding size, measured by the
-    vectors sent down, bounds nothing.
+    That is the median, but never less than it is known to have been: as a method converges most
+    uploads vanish, and a client that has not converged must not be refused for it. Where the two
+    halves of a cohort are ``norm`` times apart, it is what it was before, or else the longer half.
+    One of
+    rounding size, measured by the vectors sent down, bounds nothing, and neither does a phase that
+    needs everybody.
     """
 
     def __init__(self, dim: int, dtype: torch.dtype, norm: float = math.inf):
         self.dim, self.dtype, self.norm = dim, dtype, norm
+        self.usual: dict[str, float] = {}
+        """The usual length of each upload, by phase and name."""
 
     def __call__(self, order: Order, down: Message, works: Sequence[Work]) -> dict[int, str]:
         uploads = [[Rows(name, work.senders, v) for name, v in work.vectors()] for work in works]
         states = [Rows(name, work.members, v) for work in works for name, v in work.states.items()]
-        if self._plainly_sound(uploads, states):
+        if self._plainly_sound(order, uploads, states):
             return {}
         found: dict[int, str] = {}
-        for client, reason in self._reasons(down, uploads, states):
+        for client, reason in self._reasons(order, down, uploads, states):
             found.setdefault(client, reason)
         return found
 
-    def _plainly_sound(self, uploads: Sequence[Sequence[Rows]], states: Sequence[Rows]) -> bool:
+    def bounds(self, order: Order) -> bool:
+        """Whether the uploads of a phase may be too long."""
+        return self.norm < math.inf and order.phase.who != "all"
+
+    def within(self, order: Order, name: str, shortest: float, longest: float) -> bool:
+        """Whether all uploads are short enough, which need not be looked at one by one."""
+        if (usual := self.usual.get(key := f"{order.place}.{name}")) is None:
+            return False
+        self._remember(key, shortest)  # the median is no less
+        return longest <= self.norm * max(usual, shortest)
+
+    def scale(self, order: Order, name: str, lengths: Iterable[float]) -> float:
+        """What is usual among these lengths; it is remembered."""
+        key, some = f"{order.place}.{name}", sorted(filter(math.isfinite, lengths))
+        usual = self.usual.get(key, 0.0)
+        if not some:
+            return usual
+        low, high = some[(len(some) - 1) // 2], some[len(some) // 2]
+        if high > self.norm * low:
+            return usual or high
+        self._remember(key, high)
+        return max(usual, high)
+
+    def _remember(self, key: str, median: float) -> None:
+        if median > self.usual.get(key, 0.0):  # as a power of two: engines do not round alike
+            self.usual[key] = 2.0 ** math.frexp(median)[1]
+
+    def _plainly_sound(
+        self, order: Order, uploads: Sequence[Sequence[Rows]], states: Sequence[Rows]
+    ) -> bool:
         """One look at the norms of all vectors; ``False`` where that does not suffice."""
         rows = [*states, *(row for sent in uploads for row in sent)]
         if not rows:
@@ -92,18 +127,23 @@ class Sound:
         together = (torch.cat(norms) if len(norms) > 1 else norms[0]).tolist()
         if not math.isfinite(sum(together)):
             return False
-        if self.norm == math.inf:
+        if not self.bounds(order):
             return True
+        if len(uploads) > 1:  # a field stands in several of them, and its lengths belong together
+            return False
         at = sum(len(row.clients) for row in states)
-        for sent in uploads:
-            for row in sent:
-                some, at = together[at : at + len(row.clients)], at + len(row.clients)
-                if len(uploads) > 1 or max(some) > self.norm * min(some):
-                    return False
+        for row in uploads[0]:
+            some, at = together[at : at + len(row.clients)], at + len(row.clients)
+            if not self.within(order, row.name, min(some), max(some)):
+                return False
         return True
 
     def _reasons(
-        self, down: Message, uploads: Sequence[Sequence[Rows]], states: Sequence[Rows]
+        self,
+        order: Order,
+        down: Message,
+        uploads: Sequence[Sequence[Rows]],
+        states: Sequence[Rows],
     ) -> Iterator[tuple[int, str]]:
         for row in (*states, *(row for sent in uploads for row in sent)):
             clients = row.clients.tolist()
@@ -117,20 +157,19 @@ class Sound:
         sent_down = max((float(v.norm()) for _, v in down.items()), default=0.0)
         rounding = torch.finfo(self.dtype).eps * sent_down
         fields = {row.name for sent in uploads for row in sent}
-        for name in sorted(fields) if self.norm < math.inf else ():
+        for name in sorted(fields) if self.bounds(order) else ():
             lengths: dict[int, float] = {}
             for row in (row for sent in uploads for row in sent):
                 if row.name != name or not self._fits(row):
                     continue
                 norms = row.v.double().norm(dim=-1).tolist()
                 lengths |= dict(zip(row.clients.tolist(), norms, strict=True))
-            finite = sorted(length for length in lengths.values() if math.isfinite(length))
-            median = finite[(len(finite) - 1) // 2] if finite else 0.0
-            if median <= rounding:
+            scale = self.scale(order, name, lengths.values())
+            if scale <= rounding:
                 continue
             for client, length in lengths.items():
-                if not length <= self.norm * median:
-                    times = f"{length / median:.3g} times the median of the cohort"
+                if not length <= self.norm * scale:
+                    times = f"{length / scale:.3g} times the median of the cohort"
                     yield client, f"{name} is {length:.3g} long, {times}"
 
     def _fits(self, row: Rows) -> bool:

@@ -50,6 +50,8 @@ class Shard(Site):
         self.route = Route(NOBODY, NOBODY, NOBODY)
         self.sound, self.lengths = True, list[tuple[float, float]]()
         """Whether all new states and uploads are finite; per upload its shortest and longest."""
+        self.norms = list[list[float]]()
+        """Per upload the lengths on this rank."""
         self._names, self._passed = list[str](), list[str]()
         """What clients remember anew, and what they pass on to the next phase."""
         self._scratched = NOBODY
@@ -154,8 +156,10 @@ class Shard(Site):
         norms = [torch.linalg.vector_norm(v, dim=-1) for v in vectors]
         known = torch.cat(norms).tolist() if norms else []
         ends, at = list[float](), sum(map(len, work.states.values()))
+        self.norms = []
         for _ in order.phase.Up.vectors:
             some, at = known[at : at + len(work.senders)], at + len(work.senders)
+            self.norms.append(some)
             ends += [max(some, default=-math.inf), -min(some, default=math.inf)]
         flags = [0 if error is None else ranks.size - ranks.rank, not math.isfinite(sum(known))]
         flags += [bool(work.ends), *(name in work.scratch for name in declared)]
