@@ -8,7 +8,7 @@ endif
 QUIET := --quiet --disable-pip-version-check
 LOCKED := install $(QUIET) --require-hashes --no-deps --requirement
 
-.PHONY: demo test test-fast test-slow lint types stubs mutants faults bench bench-peers clean
+.PHONY: demo test test-fast test-slow lint types stubs journeys mutants faults bench bench-peers clean
 
 # torch without CUDA where pip has it at hand (PIP_FIND_LINKS); else that of the index, which on Linux
 # needs the libraries of CUDA: pip check then fails
@@ -46,6 +46,9 @@ types: $(VENV)/tools
 stubs: $(VENV)/installed  ## write __init__.pyi, docs/api.md and docs/choosing.md after a name was added
 	$(BIN)/python tools/public_names.py
 	$(BIN)/python -m tools.choosing
+
+journeys: $(VENV)/tools  ## what users type, from an empty folder to the result, with every engine
+	$(BIN)/python -m pytest -v -m "" --durations=0 --durations-min=1 tests/journeys
 
 mutants: $(VENV)/tools  ## break 24 methods, one at a time: do the tests notice?
 	$(BIN)/python benchmarks/mutants.py

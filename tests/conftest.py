@@ -18,6 +18,8 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 TESTS = Path(__file__).parent
 MANY, STRIDE = 4, 9
 """Of a test with more than ``MANY`` cases the fast suite runs one in ``STRIDE``."""
+HOURS = 4 * 3600
+"""Seconds after which even a slow test hangs."""
 THOROUGH = {
     "benchmarks/test_peers.py",
     "cli/test_compare.py",
@@ -42,6 +44,8 @@ THOROUGH = {
     "engines/test_options.py::test_scaffold_with_random_cohorts_is_still_exact",
     "faults/test_faults.py::test_kills",
     "flower/test_example_app.py",
+    "journeys/test_own_things.py",
+    "journeys/test_to_the_end.py",
     "methods/test_bounds.py::test_daneplus_theorem_4",
     "methods/test_equivalences.py::test_row_12_on_logistic_regression",
     "methods/test_equivalences.py::test_row_16_scaffold_is_exact_with_partial_participation",
@@ -86,6 +90,9 @@ def pytest_configure_node(node):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.timeout(HOURS), append=False)
     if everything(config):
         return
     for item in items:
