@@ -181,7 +181,7 @@ class Trial:
                     x = model.to(self.engine.x0.device)
                     self.best = Best(**notes["best"], x=x, goal=goal)
             self.sound = Sound(self.engine.round, self.engine.x.clone())
-            if "sound" in notes:  # older checkpoints lack it
+            if "sound_model" in notes:  # which the process that leads has alone
                 self.sound = Sound(notes["sound"], notes["sound_model"].to(self.engine.x0.device))
             emit(Resumed(label, seed, self.engine.round))
         folder.keep(label, seed, last=-1 if notes is None else self.engine.round)
