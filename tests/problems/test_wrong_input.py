@@ -122,6 +122,18 @@ def without_values():
     return net
 
 
+def doubled(layer):
+    """Shims of this kind mask weights or quantise them."""
+    layer.forward = lambda x: 2 * nn.functional.linear(x, layer.weight, layer.bias)
+    return layer
+
+
+def hooked(register):
+    net = line()
+    getattr(net.weight, register)(lambda g: None)
+    return net
+
+
 def holed(part):
     pair = [X.copy(), Y.copy()]
     pair[part][7, 0] = np.inf
@@ -340,6 +352,32 @@ MODULE = {
     "a bag that writes to its weights": (
         lambda: ud.Neural(nn.EmbeddingBag(9, 2, max_norm=1.0), ((X > 0) * 1, LABELS), PARTS),
         "EmbeddingBag has a max_norm, .*leave it out",
+    ),
+    "an embedding that counts tokens": (
+        lambda: ud.Neural(
+            nn.EmbeddingBag(9, 2, scale_grad_by_freq=True), ((X > 0) * 1, LABELS), PARTS
+        ),
+        "EmbeddingBag divides gradients by how often .*leave out scale_grad_by_freq",
+    ),
+    "an embedding with sparse gradients": (
+        lambda: ud.Neural(nn.EmbeddingBag(9, 2, sparse=True), ((X > 0) * 1, LABELS), PARTS),
+        "EmbeddingBag has sparse gradients; leave out sparse",
+    ),
+    "a forward on an object": (
+        lambda: numbers(module=nn.Sequential(doubled(line()))),
+        "Linear at '0' had its forward replaced on the object, .*write a subclass",
+    ),
+    "a forward on the network": (
+        lambda: numbers(module=doubled(line())),
+        "Linear had its forward replaced on the object, .*write a subclass",
+    ),
+    "a hook on a gradient": (
+        lambda: numbers(module=hooked("register_hook")),
+        "'weight' has a hook on its gradient, .*in forward instead",
+    ),
+    "a hook on a gradient that was added up": (
+        lambda: numbers(module=hooked("register_post_accumulate_grad_hook")),
+        "'weight' has a hook on its gradient, .*in forward instead",
     ),
     "one that cannot be copied": (
         lambda: numbers(module=Changed(threading.Lock())),

@@ -121,24 +121,53 @@ def refuse_module(module: object) -> None:
     refuse_batch_statistics(module)
     refuse_lazy(module)
     for name, layer in module.named_modules():
-        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
-            raise ValueError(
-                f"the {where(name, layer)} has a max_norm, by which every pass writes to its "
-                "weights; leave it out, and shorten the vectors that the layer gives, as by "
-                "torch.renorm"
-            )
+        for unfit, text in LAYERS:
+            if unfit(layer):
+                raise ValueError(f"the {where(name, layer)} {text}")
     for name, weight in module.named_parameters():
-        if weight.is_meta:
-            text = "no values: it is on the meta device; load the weights first"
-        elif weight.is_complex():
-            text = "complex numbers; give real and imaginary parts as two parameters"
-        elif weight.is_floating_point() and not bool(weight.detach().isfinite().all()):
-            text = "numbers that are not finite, from which nothing could be trained; reset them"
-        else:
-            continue
-        raise ValueError(f"the network's parameter {name!r} has {text}")
+        for wrong, text in WEIGHTS:
+            if wrong(weight):
+                raise ValueError(f"the network's parameter {name!r} has {text}")
 
 
+def _embeds(layer: nn.Module, option: str) -> object:
+    """What this option of an embedding is; ``None`` for other layers."""
+    return getattr(layer, option) if isinstance(layer, nn.Embedding | nn.EmbeddingBag) else None
+
+
+LAYERS: tuple[tuple[Callable[[nn.Module], object], str], ...] = (
+    (
+        lambda layer: "forward" in vars(layer),
+        "had its forward replaced on the object, which the copies that train would not follow; "
+        "write a subclass with that forward",
+    ),
+    (
+        lambda layer: _embeds(layer, "max_norm") is not None,
+        "has a max_norm, by which every pass writes to its weights; leave it out, and shorten the "
+        "vectors that the layer gives, as by torch.renorm",
+    ),
+    (
+        lambda layer: _embeds(layer, "scale_grad_by_freq"),
+        "divides gradients by how often a token occurs in a batch, so that they are those of no "
+        "loss; leave out scale_grad_by_freq",
+    ),
+    (lambda layer: _embeds(layer, "sparse"), "has sparse gradients; leave out sparse"),
+)
+"""What a layer must not be, and why."""
+WEIGHTS: tuple[tuple[Callable[[nn.Parameter], object], str], ...] = (
+    (
+        lambda weight: weight._backward_hooks or weight._post_accumulate_grad_hooks,
+        "a hook on its gradient, which nothing here would call; mask or scale it in forward "
+        "instead",
+    ),
+    (lambda weight: weight.is_meta, "no values: it is on the meta device; load the weights first"),
+    (torch.is_complex, "complex numbers; give real and imaginary parts as two parameters"),
+    (
+        lambda weight: weight.is_floating_point() and not bool(weight.detach().isfinite().all()),
+        "numbers that are not finite, from which nothing could be trained; reset them",
+    ),
+)
+"""What a parameter must not have, and why."""
 WRAPPED = {
     (nn.DataParallel, nn.parallel.DistributedDataParallel): "its .module",
     (torch.jit.ScriptModule,): "the module from which it was made",
