@@ -36,18 +36,17 @@ Metric = Callable[[Output, Output], Values]
 class Judge:
     """A loss and metrics, by name.
 
-    A loss that compares samples sees those of a client ``alone``. Of those that are ``counted`` a
-    mean is a sum over counts; of the others every sample counts alike.
+    Of those that are ``counted`` a mean is a sum over counts; of the others every sample counts
+    alike.
     """
 
     def __init__(
         self,
         loss: Callable[[Output, Output], Values],
         metrics: Mapping[str, Metric],
-        alone: bool = False,
         counted: frozenset[str] = frozenset(),
     ):
-        self.loss, self.metrics, self.alone, self.counted = loss, dict(metrics), alone, counted
+        self.loss, self.metrics, self.counted = loss, dict(metrics), counted
         self.names = ("loss", *metrics)
         self.roots = {name for name, metric in metrics.items() if metric is root_mean_square}
 
@@ -55,7 +54,7 @@ class Judge:
     def of(
         cls, own: OwnLoss, metrics: Mapping[str, Metric], counted: frozenset[str] = frozenset()
     ) -> Judge:
-        return cls(own.values, metrics, own.alone, counted | {"loss"} if own.counted else counted)
+        return cls(own.values, metrics, counted | {"loss"} if own.counted else counted)
 
     @property
     def by_counts(self) -> list[int]:
@@ -125,7 +124,7 @@ class Judged(NamedTuple):
         device: torch.device,
         alike: bool = False,
     ) -> Judged:
-        """Every sample of ``parts[i]`` weighs ``weights[i]``; where a loss must be ``alone``, or
+        """Every sample of ``parts[i]`` weighs ``weights[i]``; where they are seen ``alone``, or
         the means of parts by counts count ``alike``, no pass has samples of several parts.
         """
         sizes = [len(part) for part in parts]

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._pytree import tree_leaves
 
 from undrift.data.files import brief
 from undrift.models.conv_by_rows import convolutions_by_rows
@@ -229,6 +230,25 @@ class FlatNetwork:
         return None
 
     @torch.no_grad()
+    def mixes(self, x: Fields) -> bool:
+        """Whether a sample's outputs depend on the others of its batch: looked at by halves.
+
+        Nothing is dropped. Weights are moved a little, since those of a layer may all be zero.
+        """
+        moved = torch.randn(self.layout.dim, generator=torch.Generator().manual_seed(0))
+        weights = (self.start + 0.01 * moved).to(self.device, self.dtype)
+        model, half = self.bound(weights, self.own(training=True)), count(x) // 2
+        if not half:
+            return False
+        try:
+            whole = tree_leaves(model(x))
+            first = tree_leaves(model(mapped(lambda v: v[:half], x)))
+            rest = tree_leaves(model(mapped(lambda v: v[half:], x)))
+            return not all(map(_alike, whole, map(torch.cat, zip(first, rest, strict=True))))
+        except Exception:  # what is not a tensor with a row for each sample cannot be told
+            return True
+
+    @torch.no_grad()
     def takes_channels_last(self, images: Tensor) -> bool:
         """False where it calls ``view``, or where the samples are no images."""
         try:
@@ -261,3 +281,10 @@ class FlatNetwork:
             stacklevel=2,
         )
         return False
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    """Whether they are equal up to the rounding of many layers."""
+    a, b = a.double(), b.double()
+    near = torch.finfo(torch.float32).eps ** 0.5 * float(a.abs().amax())
+    return torch.allclose(a, b, rtol=0, atol=near, equal_nan=True)

@@ -72,6 +72,8 @@ class Placed:
     """The gradient by formula, where the network and the loss have one."""
     stacked: bool = False
     """Whether the cohort's networks run as one."""
+    mixes: bool = False
+    """Whether the network lets the samples of a batch see one another."""
     fused: bool = False
     """Whether the network is judged with fused group norms."""
     dtype: torch.dtype = torch.float32
@@ -116,8 +118,8 @@ class Placed:
 
     @property
     def alone(self) -> bool:
-        """Whether the loss must see a client's samples without any padding."""
-        return isinstance(self.objective, OwnLoss) and self.objective.alone
+        """Whether network and loss must see a client's samples without others or any padding."""
+        return self.mixes or (isinstance(self.objective, OwnLoss) and self.objective.alone)
 
     @property
     def by_rows(self) -> bool:
@@ -168,6 +170,12 @@ class Placed:
         """Two samples, for a trial."""
         table = self.samples.test if test and self.samples.test else self.samples.train
         return self.prepared(table.take(torch.arange(min(2, len(table)), device=self.device)))
+
+    def spread(self) -> Rows:
+        """Eight training samples from all over the table, or as many as there are."""
+        total = len(self.samples.train)
+        numbers = torch.arange(0, total, max(total // 8, 1), device=self.device)[:8]
+        return self.prepared(self.samples.train.take(numbers))
 
     def release(self) -> None:
         """Free the CUDA graphs."""
@@ -437,7 +445,7 @@ class NeuralOracle(Oracle):
     def _captures(self, batch: Tensor) -> bool:
         """Whether the gradient of this mini-batch may be replayed from a CUDA graph.
 
-        All samples must be on the GPU, and no client's padded if the loss takes no weights.
+        All samples must be on the GPU, and no client's padded where they are seen alone.
         """
         placed = self.placed
         if (

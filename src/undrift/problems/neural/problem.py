@@ -91,7 +91,9 @@ class Neural(Problem):
     torch's generator in training (``F.dropout``, an LSTM or attention with dropout) runs one client
     after another, on one thread, each step from a seed that the engine draws. One that draws in
     evaluation mode, or by NumPy or Python, or that changes its buffers in training, is refused if a
-    first pass shows it.
+    first pass shows it. One that lets the samples of a batch see one another, as by attention over
+    the batch, is given each mini-batch without padding, and no samples of several clients; on all
+    samples, and when it is judged, it sees 512 at a time.
 
     **Speed.** ``stacked`` runs the cohort's networks as one (``torch.func.vmap``) or one after
     another; by default stacked if the network has no convolutions and ``vmap`` takes it. On a CPU
@@ -177,6 +179,7 @@ class Neural(Problem):
         if isinstance(self.objective, OwnLoss) or type(self.objective) is CrossEntropy:
             flat = isinstance(some, Tensor) and some.dim() == 2
             self.placed.mlp = MLPGradient.of(network.net, network.layout, flat)
+        self.placed.mixes = self.placed.mlp is None and network.mixes(self.placed.spread().x)
         self.placed.stacked = not network.convolves if stacked is None else stacked
         self.placed.stacked &= not network.draws
         self._settle()
@@ -317,7 +320,7 @@ class Neural(Problem):
 
     def _of_clients(self, x: Tensor, table: Table, parts: Sequence[np.ndarray]) -> Sums:
         placed, sizes = self.placed, [len(part) for part in parts]
-        given_set = Judged.of(table, parts, sizes, placed.judge.alone, self.device)
+        given_set = Judged.of(table, parts, sizes, placed.alone, self.device)
         model = placed.judging(x)
         return of_each_part(model, placed.prepared, placed.judge, given_set, sizes, self.device)
 
@@ -352,7 +355,7 @@ class Neural(Problem):
         parts = [np.arange(len(held.test))]
         if held.test_parts is not None:
             parts = [held.test_parts[i] for i in self._chosen(members)]
-        alone = self.placed.judge.alone
+        alone = self.placed.alone
         return Judged.of(held.test, parts, [1.0] * len(parts), alone, self.device)
 
     def _train(self, members: np.ndarray | None = None) -> Judged:
@@ -361,7 +364,7 @@ class Neural(Problem):
         weights, judge = [1 / len(part) for part in parts], self.placed.judge
         table = self.placed.samples.train
         alike = bool(judge.counted)
-        return Judged.of(table, parts, weights, judge.alone, self.device, alike)
+        return Judged.of(table, parts, weights, self.placed.alone, self.device, alike)
 
     def _chosen(self, members: np.ndarray | None) -> Sequence[int]:
         return range(self.clients) if members is None else members.tolist()
