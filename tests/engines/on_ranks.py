@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+from tests.engines.test_local import Twice
 from tests.engines.test_seams import Stacking, Summing
 from tests.objectives.world import federation
 
@@ -105,6 +106,7 @@ def others():
     yield "random sizes", scaffold, PROBLEM, usual | {"cohort": {"size": 3, "dropout": 0.4}}
     yield "stack", Stacking(), PROBLEM, {"steps": 2, "cohort": 3}
     yield "sum", Summing(), PROBLEM, usual
+    yield "two descents", Twice(lr=0.05), PROBLEM, usual
     yield "states that are not finite", Poisoned(), PROBLEM, {"steps": 2, "cohort": 5}
     moon = FedAvg(lr=0.1)
     yield "MOON", moon, federation(MOON()), {"steps": 2, "batch": 5, "cohort": 3}

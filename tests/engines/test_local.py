@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from tests.objectives.world import federation
 
 from undrift.check.federations import quadratic
 from undrift.core import Message, Method, State, Vec, registry
 from undrift.engines import Simulate, Wire
+from undrift.methods import FedAvg
+from undrift.methods._shared import LocalSGD
+from undrift.problems import Logistic
 
 
 class Probe(Method):
@@ -113,3 +117,45 @@ def test_sgd_writes_over_nothing(engine, prox, steps):
             y = y - 0.05 * (g + c + prox * (y - x))
         ends.append(y)
     np.testing.assert_allclose(machine.x, np.mean(ends, 0), atol=1e-12)
+
+
+class Twice(LocalSGD, register=False):
+    """A second descent goes on where the first one ended."""
+
+    def work(self, me, got, f):
+        y = f.sgd(f.sgd(got.x, self.lr), self.lr)
+        return me, self.Up(dy=y - got.x)
+
+    def merge(self, s, up, cohort):
+        return s.replace(x=s.x + up.dy)
+
+
+def uneven():
+    """Six clients with 5 to 30 samples."""
+    rng, ends = np.random.default_rng(3), np.cumsum([5, 9, 12, 16, 21, 30])
+    X = rng.normal(size=(ends[-1], 4))
+    return Logistic(X, np.sign(rng.normal(size=len(X))), np.split(np.arange(len(X)), ends[:-1]))
+
+
+PACES = {
+    "steps": ({"steps": [1, 2, 3, 4, 5, 6]}, {"steps": [2, 4, 6, 8, 10, 12]}),
+    "epochs": ({"epochs": 1}, {"epochs": 2}),
+    "equal": ({"steps": 3}, {"steps": 6}),
+}
+UNEVEN = {"logistic": uneven, "augmented network": lambda: federation(smooth=True)}
+
+
+@pytest.mark.parametrize("parts", [{}, {"accumulate": 2}], ids=["", "accumulate"])
+@pytest.mark.parametrize("pace", PACES)
+@pytest.mark.parametrize("problem", UNEVEN)
+def test_two_descents_draw_the_mini_batches_of_one_twice_as_long(problem, pace, parts):
+    problem, (once, twice) = UNEVEN[problem](), PACES[pace]
+    runs = [kind(Twice(lr=0.3), problem, batch=4, **parts, **once) for kind in (Simulate, Wire)]
+    runs.append(Wire(FedAvg(lr=0.3), problem, batch=4, **parts, **twice))
+    for run in runs:
+        for _ in range(3):
+            run.run_round()
+    stacked, alone, long = runs
+    torch.testing.assert_close(stacked.x, alone.x, rtol=0, atol=1e-12)
+    torch.testing.assert_close(alone.x, long.x, rtol=0, atol=1e-12)
+    assert stacked.ledger.gradients == alone.ledger.gradients == long.ledger.gradients

@@ -12,6 +12,9 @@ from undrift._device import upload
 from undrift.core.problem import MiniBatch, Problem
 from undrift.core.streams import Streams
 
+Places = list[tuple[int, int]]
+"""Clients, each with its step."""
+
 
 class Batches:
     """``size`` samples of a client's own at each local step, without replacement.
@@ -36,19 +39,22 @@ class Batches:
         """Whether every gradient is that of all samples, and nothing is drawn."""
         self._laid: tuple[int, dict[tuple[int, ...], tuple[int, Tensor]]] = -1, {}
 
-    def draw(self, members: Sequence[int] | np.ndarray, round: int, step: int) -> MiniBatch:
+    def draw(
+        self, members: Sequence[int] | np.ndarray, round: int, step: int | np.ndarray
+    ) -> MiniBatch:
         """Positions ``[C, size]`` among each client's samples, -1 for none; then what the
-        augmentation drew, and dropout's keys.
+        augmentation drew, and dropout's keys. ``step`` is that of all clients, or of each.
         """
         if self.whole:
             return ()
         clients = np.asarray(members).tolist()
-        batch = () if self.size is None else self._samples(clients, round, step, self.size)
+        places = list(zip(clients, np.broadcast_to(step, len(clients)).tolist(), strict=True))
+        batch = () if self.size is None else self._samples(places, round, self.size)
         if not self.problem.drops:
             return batch
-        return *batch, *(None,) * (2 - len(batch)), self._keys(clients, round, step)
+        return *batch, *(None,) * (2 - len(batch)), self._keys(places, round)
 
-    def parts(self, members: Sequence[int] | np.ndarray, step: int) -> np.ndarray:
+    def parts(self, members: Sequence[int] | np.ndarray, step: int | np.ndarray) -> np.ndarray:
         """The gradients ``[C]`` that each client takes for one of its mini-batch: as many as it has
         parts with samples.
         """
@@ -60,19 +66,19 @@ class Batches:
         parts: np.ndarray = -(-np.minimum(held, self.size) // self.part)
         return parts
 
-    def _samples(self, clients: list[int], round: int, step: int, size: int) -> MiniBatch:
+    def _samples(self, places: Places, round: int, size: int) -> MiniBatch:
         draw = self._epoch if self.epochs else self._fresh
-        batch = draw(clients, round, step, size)
+        batch = draw(places, round, size)
         if (augmentation := self.problem.augmentation) is None:
             return (batch,)
         at = self.streams.along("augment")
-        draws = [augmentation.draw(at(round, client, step), size) for client in clients]
+        draws = [augmentation.draw(at(round, *place), size) for place in places]
         return batch, type(draws[0]).join(draws).to(self.problem.device)
 
-    def _fresh(self, clients: list[int], round: int, step: int, size: int) -> Tensor:
+    def _fresh(self, places: Places, round: int, size: int) -> Tensor:
         """Samples drawn for this step alone; all of them, where a client has no more."""
-        positions, at = np.full((len(clients), size), -1), self.streams.along("batches")
-        for row, client in zip(positions, clients, strict=True):
+        positions, at = np.full((len(places), size), -1), self.streams.along("batches")
+        for row, (client, step) in zip(positions, places, strict=True):
             n = self.problem.samples[client]
             if n <= size:
                 row[:n] = np.arange(n)
@@ -80,12 +86,14 @@ class Batches:
                 row[:] = at(round, client, step).choice(n, size, replace=False)
         return upload(positions, self.problem.device)
 
-    def _epoch(self, clients: list[int], round: int, step: int, size: int) -> Tensor:
+    def _epoch(self, places: Places, round: int, size: int) -> Tensor:
         """The next samples of each client's shuffle, laid out once for all steps of an epoch."""
-        lengths = {-(-self.problem.samples[client] // size) for client in clients}
-        if len(lengths) > 1:
-            return torch.cat([self._epoch([client], round, step, size) for client in clients])
-        epoch, place = divmod(step, lengths.pop())
+        samples = self.problem.samples
+        reached = {divmod(step, -(-samples[client] // size)) for client, step in places}
+        lengths = {-(-samples[client] // size) for client, _ in places}
+        if len(reached) > 1 or len(lengths) > 1:
+            return torch.cat([self._epoch([place], round, size) for place in places])
+        clients, ((epoch, place),) = [client for client, _ in places], reached
         current, laid = self._laid
         if current != round:
             self._laid = round, (laid := {})
@@ -103,8 +111,8 @@ class Batches:
             rows.append(padded.reshape(-1, size))
         return np.stack(rows, 1)
 
-    def _keys(self, clients: list[int], round: int, step: int) -> Tensor:
+    def _keys(self, places: Places, round: int) -> Tensor:
         """A number ``[C]`` for every client, which decides what it drops in this step."""
         at = self.streams.along("masks")  # "dropout" is the stream of clients that drop out
-        drawn = [at(round, client, step).integers(2**63, dtype=np.int64) for client in clients]
+        drawn = [at(round, *place).integers(2**63, dtype=np.int64) for place in places]
         return upload(np.array(drawn), self.problem.device)

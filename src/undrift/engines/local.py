@@ -31,7 +31,7 @@ from undrift.engines.sgd import (
     plain_step,
 )
 
-NOTHING: tuple[int, MiniBatch] = -1, ()
+NOTHING: tuple[int | np.ndarray, MiniBatch] = -1, ()
 
 
 class Rules(NamedTuple):
@@ -54,7 +54,9 @@ class Descent:
         self._planned, self._batches, self._options = share.steps, rules.batches, rules.options
         self._oracle, self._previous = oracle, previous
         self._raw = False
-        self._drawing, self._drawn = order.round, 0
+        self._drawing = order.round
+        self._drawn: int | np.ndarray = 0
+        """Steps that were planned before: of all clients alike, or of each."""
 
     def descend(
         self,
@@ -125,10 +127,10 @@ class Descent:
     def _treated(self, y: Tensor, g: Tensor) -> Tensor:
         return g if self._raw or self._options.plain else self._options.treated(y, g)
 
-    def _batch(self, step: int) -> MiniBatch:
+    def _batch(self, step: int | np.ndarray) -> MiniBatch:
         return self._batches.draw(self.members, self._drawing, step)
 
-    def _parts(self, step: int) -> int:
+    def _parts(self, step: int | np.ndarray) -> int:
         """Gradients that all clients together take for one of their mini-batches."""
         return int(self._batches.parts(self.members, step).sum())
 
@@ -168,7 +170,7 @@ class One(Descent):
     def _begin(self, y: Tensor) -> None:
         self._oracle.begin(y.unsqueeze(0), self._previous)
 
-    def _counted(self, y: Tensor, step: int | None) -> Tensor:
+    def _counted(self, y: Tensor, step: int | np.ndarray | None) -> Tensor:
         self.gradients += 1 if step is None else self._parts(step)
         batch = () if step is None else self._batch(step)
         return self._treated(y, self._oracle.grad(y.unsqueeze(0), *batch).squeeze(0))
@@ -223,7 +225,7 @@ class Stacked(Descent):
             self.steps = most - start
         else:
             y = self._masked(y, step, until, start, most)
-        self._drawn += most
+        self._drawn += most if fewest == most else np.array(self._planned)
         self.end = iterate(y)
         return y
 
@@ -254,7 +256,7 @@ class Stacked(Descent):
         if self._batches.whole:
             yield from repeat(Gradient(self, ()), len(steps))
         else:
-            for step in range(self._drawn + steps.start, self._drawn + steps.stop):
+            for step in (self._drawn + j for j in steps):
                 gradient = Gradient(self, self._batch(step))
                 if self._batches.part is not None:
                     gradient.parts = self._batches.parts(self.members, step)
@@ -272,9 +274,9 @@ class Stacked(Descent):
         self._ahead = self._drawn, gradient.batch
         return gradient.recorded(y)
 
-    def _batch(self, step: int) -> MiniBatch:
+    def _batch(self, step: int | np.ndarray) -> MiniBatch:
         (ahead, batch), self._ahead = self._ahead, NOTHING
-        return batch if ahead == step else super()._batch(step)
+        return batch if np.array_equal(ahead, step) else super()._batch(step)
 
     def _straight(self, x: Tensor, lr: float) -> Tensor:
         steps, batches = max(self._planned), self._batches
