@@ -77,9 +77,9 @@ def test_as_transcribed(name, n, d, seed, spread):
     rows, last = drawn(seed, n, d, spread), drawn(seed + 1, 1, d, spread)[0]
     rule = RULES[name]
     if isinstance(rule, GeometricMedian):
-        # a median that is one of the rows is left by steps as long as the smoothing: next to a
-        # spread of 1e6 those of 1e-6 are rounding for a good part
-        rule = dataclasses.replace(rule, smoothing=1e-4 * spread)
+        # a median that is one of the rows is left by steps as long as the smoothing, whose
+        # direction is rounding for a good part
+        rule = dataclasses.replace(rule, smoothing=1e-4)
     found = applied(rule, rows, last=last)
     expected = transcribed(rule, rows, last)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * spread)
@@ -111,6 +111,25 @@ def test_the_geometric_median_has_the_least_sum_of_distances():
     units = (rows - point) / np.linalg.norm(rows - point, axis=1, keepdims=True)
     assert np.linalg.norm(units.sum(0)) < 1e-9
     assert total(point) < min(total(rows.mean(0)), total(np.median(rows, axis=0)))
+
+
+@pytest.mark.parametrize("size", [1e-12, 1e-8, 1.0, 1e8])
+def test_the_geometric_median_does_not_depend_on_the_scale(size):
+    """Four of ten are a hundred times as long: it is where their sum of distances is least."""
+    rows = drawn(4, 10)
+    rows[:4] *= 100
+    exact = reference.weiszfeld(list(rows), reference.median(list(rows)), 1e-14, 2000)
+    found = applied(GeometricMedian(), size * rows) / size
+    spread = np.median(np.linalg.norm(rows - exact, axis=1))
+    assert np.linalg.norm(found - exact) < 1e-3 * spread
+
+
+def test_a_point_that_half_of_the_uploads_are_is_the_geometric_median():
+    rows = drawn(6, 10)
+    rows[3:8] = rows[3]
+    rows[:3] = rows[3] + 100.0
+    rows[8:] = rows[3] - 1.0
+    np.testing.assert_array_equal(applied(GeometricMedian(), rows), rows[3])
 
 
 def test_samples_weigh_clipped_uploads():

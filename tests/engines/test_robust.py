@@ -164,6 +164,18 @@ def test_planned_faults_are_withstood_alike_on_every_engine():
     assert float((robust - honest).norm()) < 0.1 * float((mean - honest).norm())
 
 
+def test_a_geometric_median_withstands_small_uploads_too():
+    """Ten equal clients, four of whom send 300 times their upload, down to the last digits."""
+    problem = Quadratic(np.tile(np.linspace(1, 2, 6), (10, 1)), np.tile(np.arange(6.0), (10, 1)))
+    loud = [{"kind": "scale", "factor": 300.0, "clients": [0, 1, 2, 3]}]
+    gaps = {}
+    for rule in ("median", "geometric-median"):
+        setting = {"reduction": rule, "faults": loud, "judge": {"norm": "off"}}
+        gaps[rule] = ud.run(FedAvg(lr=0.1), problem, rounds=400, every=400, **setting)
+    gaps = {rule: run.history.last["gap"] for rule, run in gaps.items()}
+    assert gaps["median"] < 1e-28 and gaps["geometric-median"] < 1e-28
+
+
 # -- the state
 
 

@@ -42,8 +42,12 @@ def multi_krum(rows, f, m):
 
 
 def weiszfeld(rows, start, nu, iterations):
-    """Pillutla et al., IEEE Transactions on Signal Processing 2022: smoothed Weiszfeld steps."""
+    """Pillutla et al., IEEE Transactions on Signal Processing 2022: smoothed Weiszfeld steps.
+
+    ``nu`` is a share of the median distance from the start, the lower of two.
+    """
     v = np.array(start, float)
+    nu = nu * sorted(math.dist(v, row) for row in rows)[(len(rows) - 1) // 2]
     for _ in range(iterations):
         beta = [1 / max(nu, math.dist(v, row)) for row in rows]
         v = sum(b * row for b, row in zip(beta, rows, strict=True)) / sum(beta)

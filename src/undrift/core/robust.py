@@ -195,7 +195,7 @@ class GeometricMedian(Robust):
 
     Args:
         iterations: steps of the algorithm.
-        smoothing: shorter distances count as this long.
+        smoothing: shorter distances count as this share of the median distance from the start.
     """
 
     name = "geometric-median"
@@ -206,8 +206,12 @@ class GeometricMedian(Robust):
 
     def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
         point = _trimmed(rows, (len(rows) - 1) // 2)
+        # the median of all distances: one that is not a number is larger than the others
+        middle = (rows - point).norm(dim=1).sort().values[(len(rows) - 1) // 2]
+        if not middle > 0:  # half of the uploads are this very point, which is then the answer
+            return point
         for _ in range(self.iterations):
-            weight = 1 / (rows - point).norm(dim=1, keepdim=True).clamp(min=self.smoothing)
+            weight = 1 / (rows - point).norm(dim=1, keepdim=True).clamp(min=self.smoothing * middle)
             point = _scaled(rows, weight).sum(0) / weight.nansum()
         return point
 
