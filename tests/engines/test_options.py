@@ -5,13 +5,17 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+from tests.spec.texts import CONVEX
 
+import undrift as ud
 from undrift.check.federations import least_squares, quadratic
 from undrift.core import BadParameters
 from undrift.core.cohort import Sampling
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, FedDyn, FedLin, FedRecu, FedRed, FedSpeed, Scaffold
+from undrift.runs.prepare import lay_out
+from undrift.spec.reader import parse
 
 EVERY = pytest.mark.parametrize("engine", [Simulate, Wire])
 
@@ -176,6 +180,31 @@ def test_clients_may_count_by_their_samples(engine):
     assert np.allclose(machine.x, -0.01 * (weights @ g) / weights.sum(), atol=1e-13)
     with pytest.raises(ValueError, match="Scaffold is defined for uniform means"):
         engine(Scaffold(lr=0.1), problem, weights="samples")
+
+
+@EVERY
+def test_samples_that_count_already_do_not_count_twice(engine):
+    """Logistic's f is the mean over all samples, so its clients count by theirs."""
+    rng = np.random.default_rng(0)
+    X, parts = rng.normal(size=(12, 2)), np.split(np.arange(12), [2, 5])
+    pooled = ud.problems.Logistic(X, np.sign(X[:, 0]), parts, l2=0.1)
+    with pytest.raises(BadParameters, match="mean over all samples already: leave out weights"):
+        engine(FedAvg(lr=0.1), pooled, weights="samples")
+    with pytest.raises(BadParameters, match="mean over all samples already: leave out weights"):
+        ud.run(FedAvg(lr="theory"), pooled, rounds=1, weights="samples")
+
+
+@pytest.mark.parametrize("given", [{"batch": 4}, {"batch": 4, "epochs": 2}], ids=str)
+def test_there_are_no_mini_batches_without_samples(given):
+    text = "this Quadratic has no samples to draw mini-batches from: leave out batch"
+    with pytest.raises(BadParameters, match=text):
+        ud.run(FedAvg(lr=0.02), "quadratic", rounds=1, **given)
+    with pytest.raises(BadParameters, match=text):
+        Simulate(FedAvg(lr=0.02), quadratic(), **given)
+    complaints = []
+    lines = "".join(f"{name} = {value}\n" for name, value in given.items())
+    lay_out(parse(lines + CONVEX.replace("steps = 3\n", "")), 0, complaints)
+    assert [found.path for found in complaints] == [("batch",)] and text in complaints[0].text
 
 
 def test_bernoulli_cohorts_vary_in_size_and_are_never_empty():

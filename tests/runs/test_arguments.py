@@ -200,12 +200,13 @@ def test_an_engine_takes_no_name():
 
 def test_numbers_of_numpy_and_types_of_torch_are_taken():
     plain = ud.run(
-        METHOD, "quadratic", rounds=3, steps=[1, 2, 1, 2], batch=2, cohort=3, seed=5, **SMALL
+        METHOD, "least-squares", rounds=3, steps=[1, 2, 1, 2], batch=2, cohort=3, seed=5, **SMALL
     )
     other = ud.run(
-        METHOD, "quadratic", rounds=np.int64(3), every=np.int32(1), steps=np.array([1, 2, 1, 2]),
-        batch=np.int64(2), cohort=np.int64(3), seed=np.int64(5), clients=np.int64(4),
-        dim=np.int64(3), x0=[0, 0, 0], dtype=torch.float64, device=torch.device("cpu"),
+        METHOD, "least-squares", rounds=np.int64(3), every=np.int32(1),
+        steps=np.array([1, 2, 1, 2]), batch=np.int64(2), cohort=np.int64(3), seed=np.int64(5),
+        clients=np.int64(4), dim=np.int64(3), x0=[0, 0, 0], dtype=torch.float64,
+        device=torch.device("cpu"),
     )  # fmt: skip
     assert (
         torch.equal(plain.x, other.x)

@@ -18,6 +18,7 @@ from undrift.core.params import (
     Probability,
     Refusal,
 )
+from undrift.core.problem import Problem
 from undrift.core.robust import Robust
 from undrift.core.schedules import Schedule, twice
 from undrift.core.struct import Vec
@@ -159,6 +160,18 @@ def refuse_training(method: Method, options: Treatment) -> list[Refusal]:
     reasons = method.refuse_decay(options.decay) + method.refuse_schedule(options.schedule)
     reasons += twice(options.decay, options.schedule) + method.refuse_local(options.local)
     return reasons + ([] if options.local is None else options.local.refuse(options.weight_decay))
+
+
+def refuse_samples(problem: Problem, weights: str, batch: int | None) -> list[Refusal]:
+    """Why a run on ``problem`` cannot count by samples, or draw mini-batches of them."""
+    reasons = []
+    if weights == "samples" and problem.pooled:
+        text = 'f is the mean over all samples already: leave out weights = "samples"'
+        reasons.append(Refusal("weights", text))
+    if batch is not None and not problem.sampled:
+        text = f"this {type(problem).__name__} has no samples to draw mini-batches from: leave out "
+        reasons.append(Refusal("batch", f"{text}batch and epochs, or give it noise"))
+    return reasons
 
 
 def unsplit(accumulate: object, batch: object) -> str | None:

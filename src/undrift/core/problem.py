@@ -246,6 +246,8 @@ class Problem(abc.ABC):
 
     labelled: bool = False
     """Whether samples have labels, which ``with_label_noise`` can change."""
+    sampled: bool = True
+    """Whether clients have samples that mini-batches can be drawn from."""
     pooled: bool = False
     """Whether f is the mean loss of all samples, not the mean of the clients' mean losses."""
 

@@ -26,7 +26,13 @@ from undrift.core.faults import Faults, Rejection, judging, refuse
 from undrift.core.faults import faults as planned_faults
 from undrift.core.method import Method
 from undrift.core.optimisers import optimiser
-from undrift.core.options import LocalOptions, local_steps, refuse_training, together
+from undrift.core.options import (
+    LocalOptions,
+    local_steps,
+    refuse_samples,
+    refuse_training,
+    together,
+)
 from undrift.core.params import BadParameters, hints, plain
 from undrift.core.problem import Facts, Problem, Sums
 from undrift.core.robust import Robust, robust
@@ -117,6 +123,7 @@ class Engine:
         reasons += [*refuse(self.planned, n, problem.labelled)]
         reasons += method.refuse_late(self.judging.late)
         reasons += refuse_training(method, self.options)
+        reasons += refuse_samples(problem, self.options.weights, batch)
         if reasons:
             raise BadParameters(type(self).__name__, dict(reasons))
         if fields := method.open_fields():

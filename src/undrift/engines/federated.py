@@ -114,6 +114,7 @@ class Remote(Problem):
         if whole is not None:
             self.note, self.class_names = whole.note, whole.class_names
             self.own_samples, samples = whole.own_samples, whole.metric_samples
+            self.pooled, self.sampled = whole.pooled, whole.sampled
         self.metric_samples = samples
 
     def at(self, members: np.ndarray | None = None) -> Oracle:

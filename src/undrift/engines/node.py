@@ -40,7 +40,7 @@ class OneOf(Problem):
         self.note, self.class_names, self.precision = held.note, held.class_names, held.precision
         self.augmentation, self.drops, self.together = held.augmentation, held.drops, held.together
         self.remembers, self.differentiates = held.remembers, held.differentiates
-        self.labelled = held.labelled
+        self.labelled, self.pooled, self.sampled = held.labelled, held.pooled, held.sampled
         self._at = np.array([0 if held.clients == 1 else client])
 
     def at(self, members: np.ndarray | None = None) -> Oracle:

@@ -57,6 +57,7 @@ class Quadratic(QuadraticForm):
         self.c = c
         self.clients, self.dim = self.q.shape
         self.samples = [q.shape[1] if q.ndim == 3 else 1] * self.clients
+        self.sampled = q.ndim == 3
         self._place(torch.float64, q.device)
 
     @classmethod

@@ -15,7 +15,7 @@ from torch import Tensor
 from undrift.core.cohort import Sampling, sampling
 from undrift.core.faults import judging, refuse
 from undrift.core.method import Method
-from undrift.core.options import RunOptions, fades, local_steps
+from undrift.core.options import RunOptions, fades, local_steps, refuse_samples
 from undrift.core.params import BadParameters, Refusal, hints
 from undrift.core.problem import Problem
 from undrift.data.files import BadData
@@ -77,10 +77,11 @@ class Task:
             given["store"] = store
         return engines[name].load()(self.method, self.problem, seed=seed, **given)
 
-    def fades(self) -> list[Refusal]:
-        """Why its lr would not stay a number until the last round."""
+    def refuse(self) -> list[Refusal]:
+        """Why its lr would not stay a number until the last round, or its samples cannot count."""
         lr, least = getattr(self.method, "lr", None), torch.finfo(self.problem.dtype).tiny
-        return fades(lr, self.setup, self.rounds, least)
+        counting = refuse_samples(self.problem, self.setup.weights, self.setup.batch)
+        return fades(lr, self.setup, self.rounds, least) + counting
 
 
 def build(
@@ -155,10 +156,8 @@ def resolved(
 
 
 def ready(task: Task) -> Task:
-    """``task`` itself; raises ``BadParameters`` if its method cannot run on its problem, or its lr
-    would not stay a number to the end.
-    """
-    reasons = task.fades()
+    """``task`` itself; raises ``BadParameters`` if it or its method cannot run on its problem."""
+    reasons = task.refuse()
     unfit = task.method.refuse_problem(task.problem)
     reasons += [Refusal("method", text) for _, text in unfit]
     if reasons:
@@ -262,7 +261,7 @@ def _task(
     reasons = task.method.refuse(problem.clients, cohort, steps, spec.weights, spec.reduction)
     reasons += refuse(spec.faults or (), problem.clients, problem.labelled)
     reasons += task.method.refuse_late(judging(spec.judge).late)
-    reasons += task.fades()
+    reasons += task.refuse()
     complaints += [spec.complaint(i, *reason) for reason in reasons]
     for field, text in task.method.refuse_problem(problem):
         complaints.append(say_where(("method", i, field), text))
