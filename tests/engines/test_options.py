@@ -228,6 +228,13 @@ def test_pools_renew_and_dropouts_leave():
     assert min(sizes) == 1 and abs(np.mean(sizes) - (2 + 1 / 16)) < 0.1
 
 
+@pytest.mark.parametrize("sampling", ["fixed", "bernoulli"])
+def test_the_one_that_stays_when_all_drop_out_is_drawn(sampling):
+    drawn = [Sampling(3, sampling, dropout=0.99).draw(Streams(0), r, 4) for r in range(4000)]
+    alone = np.concatenate([cohort.members for cohort in drawn if cohort.size == 1])
+    assert np.abs(np.bincount(alone, minlength=4) / len(alone) - 0.25).max() < 0.03
+
+
 def test_impossible_samplings_are_refused():
     with pytest.raises(BadParameters, match="dropout"):
         Sampling(3, dropout=1.0)

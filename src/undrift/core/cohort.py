@@ -118,8 +118,9 @@ class Sampling(Record):
         if pool is not None:
             members = pool[members]
         if self.dropout:
-            staying = members[streams.at("dropout", round).random(len(members)) >= self.dropout]
-            members = staying if len(staying) else members[:1]
+            coins = streams.at("dropout", round)
+            staying = members[coins.random(len(members)) >= self.dropout]
+            members = staying if len(staying) else coins.choice(members, 1)
         return Cohort(np.sort(members), total, round)
 
 
