@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 
+import undrift as ud
 from undrift.engines import Simulate
 from undrift.methods import registry
 from undrift.problems.logistic import Logistic
 from undrift.problems.named import build
+from undrift.problems.quadratic import Quadratic
 from undrift.runs.api import resolve
 
 ROUNDS = 40
@@ -57,6 +60,40 @@ def test_the_gap_falls(name, steps):
             max(later),
             later[-1],
         )
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_weight_decay_is_curvature(name, decay=10.0):
+    """On quadratics with weight decay, theory is that of quadratics with so much more curvature."""
+    open_method = registry[name](**dict.fromkeys(RULES[name], "theory"), **GIVEN.get(name, {}))
+    plain = PROBLEMS["quadratic, condition 5"]
+    bent = Quadratic(plain.H + decay * torch.eye(plain.dim), plain.q)
+    found = resolve(open_method, plain, steps=4, weight_decay=decay)
+    want = resolve(open_method, bent, steps=4)
+    for field in RULES[name]:
+        assert getattr(found, field) == pytest.approx(getattr(want, field), rel=1e-9)
+
+
+@pytest.mark.parametrize("method", [ud.GD, ud.FedAvg])
+def test_runs_with_much_weight_decay_converge(method):
+    """To the minimiser of f + (decay/2)|x|^2, at a gap that is not zero: it is that of f."""
+    problem = Quadratic(np.ones((3, 2)) * [1.0, 0.5], np.eye(3, 2))
+    run = ud.run(method(lr="theory"), problem, rounds=100, weight_decay=10.0)
+    want = problem.q.mean(0) / (torch.tensor([1.0, 0.5]) + 10.0)
+    assert run.status == "done" and torch.allclose(run.x, want, atol=1e-12)
+    gap = problem.metrics(want)["gap"]
+    assert run.history.last["gap"] == pytest.approx(gap) and gap > 0.1
+
+
+@pytest.mark.parametrize("schedule", [lambda k: 5.0 if k == 3 else 1.0, [1.0, 1.0, 1.0, 1.5]])
+def test_no_schedule_takes_lr_above_theory(schedule):
+    if isinstance(schedule, list):
+        schedule = ud.schedules.Listed(factors=schedule)
+    setting = {"rounds": 4, "schedule": schedule}
+    with pytest.raises(ValueError, match="factors above 1, which take lr beyond"):
+        ud.run(ud.GD(lr="theory"), "quadratic", **setting)
+    assert ud.run(ud.GD(lr="theory"), "quadratic", **setting | {"rounds": 3}).status == "done"
+    assert ud.run(ud.GD(lr=0.01), "quadratic", **setting).status == "done"
 
 
 def test_the_size_of_mini_batches_reaches_the_rules():

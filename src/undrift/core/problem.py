@@ -63,6 +63,12 @@ class Constants:
     delta_B: float | None = None
     """Bounded Hessian dissimilarity."""
 
+    def decayed(self, weight_decay: float) -> Constants:
+        """Those of f_i(x) + (weight_decay / 2)|x|^2."""
+        names = ("L", "mu", "L_mean", "mu_mean")
+        known = {name: v for name in names if (v := getattr(self, name)) is not None}
+        return dataclasses.replace(self, **{name: v + weight_decay for name, v in known.items()})
+
 
 SLICE = 1 << 32
 """Distance between the keys by which one step drops something in each of its slices of samples."""

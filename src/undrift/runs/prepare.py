@@ -109,6 +109,7 @@ def resolve(
     epochs: int | None = None,
     cohort: int | Sampling | Mapping[str, object] | None = None,
     batch: int | None = None,
+    weight_decay: float = 0.0,
 ) -> Method:
     """``method`` with the values that theory prescribes, where it was left to theory."""
     if not method.open_fields():
@@ -123,9 +124,9 @@ def resolve(
         batch=None if exact else batch,
     )
     try:
-        values = by_theory(problem.cheap_constants)
+        values = by_theory(problem.cheap_constants.decayed(weight_decay))
     except BadParameters:  # a rule needs the deltas, or more than is known
-        values = by_theory(problem.constants)
+        values = by_theory(problem.constants.decayed(weight_decay))
     return dataclasses.replace(method, **values)
 
 
@@ -139,13 +140,25 @@ def resolved(
     per_client: bool = False,
 ) -> Task:
     """A task with what theory prescribes. Raises ``ValueError`` where it cannot."""
-    if setup.local is not None and "lr" in method.open_fields():
-        text = f"theory prescribes lr for local SGD, not for {setup.local.name}"
-        raise ValueError(f"{label}: {text}: give it as a number")
-    steps, epochs, cohort, batch = setup.steps, setup.epochs, setup.cohort, setup.drawn
+    if "lr" in method.open_fields():
+        text = ""
+        if setup.local is not None:
+            text = f"theory prescribes lr for local SGD, not for {setup.local.name}"
+        elif (factor := setup.schedule) and any(factor(k) > 1 for k in range(rounds)):
+            text = "the schedule has factors above 1, which take lr beyond what theory prescribes"
+        if text:
+            raise ValueError(f"{label}: {text}: give it as a number")
     return Task(
         label=label,
-        method=resolve(method, problem, steps=steps, epochs=epochs, cohort=cohort, batch=batch),
+        method=resolve(
+            method,
+            problem,
+            steps=setup.steps,
+            epochs=setup.epochs,
+            cohort=setup.cohort,
+            batch=setup.drawn,
+            weight_decay=setup.weight_decay,
+        ),
         problem=problem,
         rounds=rounds,
         every=every,
