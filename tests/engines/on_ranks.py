@@ -116,6 +116,8 @@ def others():
         problem = build("images", model=model, hidden=8, **images)
         yield name, scaffold, problem.to(torch.float64, PROBLEM.device), setting
     logistic = build("logistic", clients=CLIENTS)
+    noisy = build("quadratic", clients=CLIENTS, noise=0.1)
+    yield "noise", scaffold, noisy, {"steps": STEPS, "cohort": 5}
     yield "logistic", scaffold, logistic, {"steps": 2, "batch": 4, "cohort": 3}
 
 

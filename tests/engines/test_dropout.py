@@ -206,7 +206,7 @@ def test_the_gradient_before_local_steps_has_the_mask_of_the_first():
 @pytest.mark.parametrize("batch", [None, 5])
 def test_it_acts_in_local_steps(make, batch):
     problem = federation(make)
-    assert problem.drops
+    assert problem.keyed
     engine = Simulate(FedAvg(lr=0.1), problem, batch=batch)
     drawn = engine.batches.draw(np.arange(6), 0, 0)
     assert len(drawn) == 3 and (drawn[0] is None) == (batch is None) and drawn[2].shape == (6,)
@@ -264,7 +264,7 @@ def test_other_models_of_an_objective_drop_nothing():
 
 def test_networks_without_dropout_draw_no_keys():
     problem = federation(lambda: nn.Sequential(nn.Flatten(), nn.Dropout(0.0), nn.Linear(64, 10)))
-    assert not problem.drops
+    assert not problem.keyed
     for batch, count in ((None, 0), (5, 1)):
         batches = Simulate(FedAvg(lr=0.1), problem, batch=batch).batches
         assert len(batches.draw(np.arange(6), 0, 0)) == count
@@ -273,7 +273,7 @@ def test_networks_without_dropout_draw_no_keys():
 def test_the_papers_network_drops():
     """``cnn-paper`` as a spec names it, against the same network without dropout."""
     problem = catalog.Images(model="cnn-paper", train=60, test=30, clients=3).build()
-    assert problem.drops and problem.net.dropout.p == 0.25
+    assert problem.keyed and problem.net.dropout.p == 0.25
     still = problem.module(problem.start())
     still.dropout = nn.Identity()
     without = Neural(still, problem.data, problem.parts)
@@ -356,7 +356,7 @@ def test_what_a_network_draws_itself_follows_from_the_seed(what):
     """Engines agree, runs repeat, and the caller's generator is left alone."""
     with seeded(0):
         problem = Neural(SEEDED[what](), DIGITS, PARTS).to(torch.float64, CPU)
-    assert problem.drops and not problem.placed.stacked and problem.together > 12
+    assert problem.keyed and not problem.placed.stacked and problem.together > 12
     random = torch.get_rng_state()
     fast, slow, again, other = (
         played(FedAvg(lr=0.1), problem, kind, rounds=2, steps=2, batch=4, seed=seed)
@@ -391,4 +391,4 @@ def test_chance_that_cannot_be_repeated_is_refused(what):
 def test_the_same_layers_without_chance_are_taken(make):
     with seeded(0):
         problem = Neural(make(dropout=0.0), DIGITS, PARTS)
-    assert not problem.drops and problem.metrics(problem.start())["loss"] > 0
+    assert not problem.keyed and problem.metrics(problem.start())["loss"] > 0

@@ -10,7 +10,7 @@ from undrift.flower.module import ModuleProblem
 class Together(Problem):
     """The same clients on one machine, one after another."""
 
-    differentiates = drops = True
+    differentiates = keyed = True
 
     def __init__(self, net, datasets, loss=F.cross_entropy):
         self.parts = [ModuleProblem(net(), data, loss) for data in datasets]

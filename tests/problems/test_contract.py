@@ -262,5 +262,5 @@ def test_facts_that_only_networks_have_are_declared(case):
     problem, x = case.problem, case.problem.start()
     assert (problem.note, problem.class_names, problem.precision) == ("", (), None)
     assert problem.label_counts() is None and problem.augmentation is None
-    assert not (problem.drops or problem.remembers or problem.differentiates)
+    assert not (problem.keyed or problem.remembers or problem.differentiates)
     assert list(problem.tensors(x)) == ["x"] and problem.tensors(x)["x"] is x

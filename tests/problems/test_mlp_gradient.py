@@ -148,7 +148,7 @@ def test_other_networks_are_differentiated(name):
 def test_dropout_that_drops_nothing_is_no_obstacle():
     net = nn.Sequential(nn.Flatten(), nn.Dropout(0.0), nn.Linear(64, 10))
     problem = Neural(net, DIGITS, PARTS)
-    assert problem.placed.mlp is not None and not problem.drops
+    assert problem.placed.mlp is not None and not problem.keyed
 
 
 def test_losses_that_look_into_the_network_are_differentiated():

@@ -75,6 +75,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 ELSEWHERE = {
     "images": {"data", "augment", "precision", "training"},
     "logistic": {"labels", "features"},
+    "quadratic": {"noise"},
 }
 
 

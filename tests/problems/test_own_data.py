@@ -197,7 +197,7 @@ def test_several_inputs_and_outputs(tokens, by_name):
     right = {"right": lambda o, t: (o["kind"].argmax(1) == t["kind"]).float()}
     problem = Neural(net, (inputs, targets), SPLIT, test=0.25, loss=both, metrics=right)
     problem = problem.to(torch.float64, CPU)
-    assert problem.drops and problem.class_names == () and problem.label_counts() is None
+    assert problem.keyed and problem.class_names == () and problem.label_counts() is None
     fast = trained(problem)
     torch.testing.assert_close(fast, trained(problem, kind=Wire), rtol=1e-11, atol=1e-12)
     module = problem.module(fast).double()

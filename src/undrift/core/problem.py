@@ -21,7 +21,7 @@ Samples = Literal["train", "test"]
 Sums = dict[str, "Tensor"]
 """What some clients add to the metrics of all, by name."""
 MiniBatch = tuple[Any, ...]
-"""What a gradient takes besides the point: samples, what augmentation drew, dropout's keys."""
+"""What a gradient takes besides the point: samples, what augmentation drew, keys."""
 COLUMNS = (
     "label", "method", "seed", "round", "of", "client", "status", "note", "seconds", "drift",
     "vectors", "vectors_up", "vectors_down", "bytes_up", "bytes_down",
@@ -181,9 +181,9 @@ class Oracle(abc.ABC):
         """Gradients ``[C, d]`` at ``y [C, d]``, on all data or on the samples ``batch [C, B]``.
 
         ``batch`` holds positions among each client's own samples, -1 for none. Only an oracle of a
-        problem with an ``augmentation`` or one that ``drops`` gets more: a third argument, the
+        problem with an ``augmentation`` or one that is ``keyed`` gets more: a third argument, the
         :class:`Draws` for the C * B samples (or ``None``), and a fourth, a number ``[C]`` that
-        decides what each client drops (nothing without it).
+        decides what each client drops, or its noise (nothing without it).
         """
 
     def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
@@ -257,12 +257,13 @@ class Problem(abc.ABC):
     pooled: bool = False
     """Whether f is the mean loss of all samples, not the mean of the clients' mean losses."""
 
+    keyed: bool = False
+    """Whether gradients of local steps draw more than samples, as dropout or noise, by a key."""
+
     # What only networks use so far.
 
     augmentation: Augmentation | None = None
     """Random changes to the samples of mini-batches."""
-    drops: bool = False
-    """Whether local steps leave out parts of the model at random, as dropout does."""
     together: int | None = None
     """Clients that one thread works on at a time; ``None``: all of them, on the calling thread."""
     remembers: bool = False

@@ -35,7 +35,7 @@ class Batches:
     ):
         self.streams, self.problem, self.epochs, self.part = streams, problem, epochs, part
         self.size = None if size is None else min(size, max(problem.samples))
-        self.whole = self.size is None and not problem.drops
+        self.whole = self.size is None and not problem.keyed
         """Whether every gradient is that of all samples, and nothing is drawn."""
         self._laid: tuple[int, dict[tuple[int, ...], tuple[int, Tensor]]] = -1, {}
 
@@ -43,14 +43,14 @@ class Batches:
         self, members: Sequence[int] | np.ndarray, round: int, step: int | np.ndarray
     ) -> MiniBatch:
         """Positions ``[C, size]`` among each client's samples, -1 for none; then what the
-        augmentation drew, and dropout's keys. ``step`` is that of all clients, or of each.
+        augmentation drew, and keys. ``step`` is that of all clients, or of each.
         """
         if self.whole:
             return ()
         clients = np.asarray(members).tolist()
         places = list(zip(clients, np.broadcast_to(step, len(clients)).tolist(), strict=True))
         batch = () if self.size is None else self._samples(places, round, self.size)
-        if not self.problem.drops:
+        if not self.problem.keyed:
             return batch
         return *batch, *(None,) * (2 - len(batch)), self._keys(places, round)
 
@@ -112,7 +112,7 @@ class Batches:
         return np.stack(rows, 1)
 
     def _keys(self, places: Places, round: int) -> Tensor:
-        """A number ``[C]`` for every client, which decides what it drops in this step."""
+        """A number ``[C]`` for every client, which decides its dropout or noise in this step."""
         at = self.streams.along("masks")  # "dropout" is the stream of clients that drop out
         drawn = [at(round, *place).integers(2**63, dtype=np.int64) for place in places]
         return upload(np.array(drawn), self.problem.device)

@@ -38,7 +38,7 @@ class OneOf(Problem):
         self.clients, self.samples = len(samples), [*samples]
         self.dim, self.dtype, self.device = held.dim, held.dtype, held.device
         self.note, self.class_names, self.precision = held.note, held.class_names, held.precision
-        self.augmentation, self.drops, self.together = held.augmentation, held.drops, held.together
+        self.augmentation, self.keyed, self.together = held.augmentation, held.keyed, held.together
         self.remembers, self.differentiates = held.remembers, held.differentiates
         self.labelled, self.pooled, self.sampled = held.labelled, held.pooled, held.sampled
         self._at = np.array([0 if held.clients == 1 else client])

@@ -39,7 +39,7 @@ class ModuleProblem(Problem):
 
     clients = 1
     differentiates = True
-    drops = True
+    keyed = True
 
     def __init__(
         self, model: nn.Module, data: Data, loss: Loss | None, batch_loss: Loss | None = None

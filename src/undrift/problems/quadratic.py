@@ -24,11 +24,18 @@ class Quadratic(QuadraticForm):
     the nonconvex term :math:`\beta\sum_k x_k^2/(1+x_k^2)` to every client. Arrays, tensors or
     nested lists.
 
+    ``noise`` is sigma: the gradient of every local step has a normal vector added to it, drawn
+    anew for each client and step, with mean 0 and expected square :math:`\sigma^2`, so
+    :math:`\sigma^2/d` in each coordinate. Inside a step it stays the same, as a mini-batch does;
+    gradients on all data, ``f.grad(y)``, exact minimisers and metrics have none.
+
     >>> Quadratic([[2.0, 1.0], [2.0, 3.0]], [[2.0, 0.0], [0.0, 4.0]]).optimum.tolist()
     [0.5, 1.0]
     """
 
-    def __init__(self, A: Values, q: Values, c: Values = 0.0, *, beta: float = 0.0):
+    def __init__(
+        self, A: Values, q: Values, c: Values = 0.0, *, beta: float = 0.0, noise: float = 0.0
+    ):
         A, q, c = exact("A", A), exact("q", q), exact("c", c)
         if q.ndim not in (2, 3) or 0 in q.shape:
             raise ValueError(
@@ -49,9 +56,10 @@ class Quadratic(QuadraticForm):
             raise ValueError(
                 f"c has shape {list(c.shape)}; give a number or shape {list(q.shape[:-1])}"
             )
-        if not 0 <= beta < float("inf"):
-            raise ValueError(f"beta = {beta} is not allowed: a finite number >= 0")
-        self.beta = float(beta)
+        for name, value in (("beta", beta), ("noise", noise)):
+            if not 0 <= value < float("inf"):
+                raise ValueError(f"{name} = {value} is not allowed: a finite number >= 0")
+        self.beta, self.noise, self.keyed = float(beta), float(noise), noise > 0
         self.components = (A, q) if q.ndim == 3 else ()
         self.H, self.q = (A.mean(1), q.mean(1)) if q.ndim == 3 else (A, q)
         self.c = c
@@ -61,15 +69,16 @@ class Quadratic(QuadraticForm):
         self._place(torch.float64, q.device)
 
     @classmethod
-    def centred(cls, A: Values, b: Values, *, beta: float = 0.0) -> Self:
+    def centred(cls, A: Values, b: Values, *, beta: float = 0.0, noise: float = 0.0) -> Self:
         r""":math:`f_i(x) = \frac1m\sum_j \frac12 (x-b_{ij})^\top A_{ij}(x-b_{ij})`."""
         A, b = exact("A", A), exact("b", b)
         q = (A @ b.unsqueeze(-1)).squeeze(-1) if A.ndim > b.ndim else A * b
-        return cls(A, q, 0.5 * (b * q).sum(-1), beta=beta)
+        return cls(A, q, 0.5 * (b * q).sum(-1), beta=beta, noise=noise)
 
     def digest(self) -> str:
         c = np.array(float(self.c.mean()))
-        return digest("quadratic", self.H, self.q, *self.components, c, self.beta)
+        noise = [self.noise] if self.noise else []
+        return digest("quadratic", self.H, self.q, *self.components, c, self.beta, *noise)
 
     def hessian(self, client: int) -> Matrix:
         return numpy(self.H[client])
@@ -92,7 +101,9 @@ class Quadratic(QuadraticForm):
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
         sample = Components(members, *self._components) if self._components else None
         kind = Dense if self.H.ndim == 3 else Diagonal
-        return kind(members, self._H, self._q, self.beta, sample)
+        oracle = kind(members, self._H, self._q, self.beta, sample)
+        oracle.noise = self.noise
+        return oracle
 
 
 class Components:

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.random import Generator, Philox
 from numpy.typing import NDArray
 from torch import Tensor
 
+from undrift._device import upload
 from undrift._threads import one_thread
 from undrift.core.problem import Constants, Oracle, Sums, Unsupported, add_up
 from undrift.problems.exact import ExactProblem, numbers, pick
@@ -30,14 +32,24 @@ class QuadraticOracle(Oracle):
     ``q [N, d]`` is that of all clients; the rows of ``members`` are gathered on first use.
     """
 
+    noise: float = 0.0
+    """The root of the expected square of what is added to gradients with a key."""
+
     def __init__(self, members: np.ndarray, q: Tensor, beta: float, sample: Sampler | None):
         self.members, self.beta, self.sample = members, beta, sample
         self._q = q
         self._factor: tuple[float, Tensor] | None = None
 
-    def grad(self, y: Tensor, batch: Tensor | None = None) -> Tensor:
+    def grad(
+        self,
+        y: Tensor,
+        batch: Tensor | None = None,
+        draws: object = None,
+        key: Tensor | None = None,
+    ) -> Tensor:
         g = self.full(y) if batch is None or self.sample is None else self.sample(y, batch)
-        return g if self.beta == 0 else g + bend(y, self.beta)
+        g = g if self.beta == 0 else g + bend(y, self.beta)
+        return g if key is None else g + self.noise * directions(key, y)
 
     def solve(self, v: Tensor, lam: float) -> Tensor:
         if self.beta:
@@ -231,6 +243,13 @@ class QuadraticForm(ExactProblem[Share]):
             for a in self._solution or (None, None)
         )
         return best, span
+
+
+def directions(key: Tensor, y: Tensor) -> Tensor:
+    """A normal vector for every key, like ``y [C, d]``, whose square is 1 in expectation."""
+    d = y.shape[1]
+    rows = [Generator(Philox(key=one)).standard_normal(d) for one in key.tolist()]
+    return upload(np.stack(rows) / d**0.5, y.device).to(y.dtype)
 
 
 def bend(y: Tensor, beta: float) -> Tensor:

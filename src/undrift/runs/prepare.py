@@ -122,6 +122,7 @@ def resolve(
         steps=max(local_steps(steps, epochs, batch, problem.samples)),
         fraction=1.0 if drawn is None else drawn.size / problem.clients,
         batch=None if exact else batch,
+        noisy=problem.keyed,
     )
     try:
         values = by_theory(problem.cheap_constants.decayed(weight_decay))

@@ -27,14 +27,16 @@ def prescribe(
     steps: int,
     fraction: float = 1.0,
     batch: int | None = None,
+    noisy: bool = False,
 ) -> dict[str, float]:
     """Values for the hyper-parameters of ``method`` that are given as "theory".
 
     ``steps`` are the local steps of a round, ``fraction`` is the share of the clients that take
-    part in it. Without a ``batch`` local gradients are exact. Raises BadParameters where a
-    hyper-parameter has no rule, or its rule needs a constant that the problem does not have.
+    part in it. Without a ``batch`` local gradients are exact, unless they are ``noisy``. Raises
+    BadParameters where a hyper-parameter has no rule, or its rule needs a constant that the problem
+    does not have.
     """
-    owner, known = type(method), Known(constants, steps, fraction, batch)
+    owner, known = type(method), Known(constants, steps, fraction, batch, noisy)
     open_fields = method.open_fields()
     wrong = {
         field: f"no theory prescribes {field}: give it as a number"
@@ -66,7 +68,9 @@ class Known:
     fraction: float = 1.0
     """Share of the clients that take part in a round."""
     batch: int | None = None
-    """Samples of a mini-batch; ``None`` where local gradients are exact."""
+    """Samples of a mini-batch; ``None`` where local gradients are of all samples."""
+    noisy: bool = False
+    """Whether local gradients have noise of their own."""
 
     @property
     def L(self) -> float:
@@ -106,8 +110,8 @@ class Known:
 
     @property
     def stochastic(self) -> bool:
-        """Whether local gradients are those of mini-batches."""
-        return self.batch is not None
+        """Whether local gradients are those of mini-batches, or have noise."""
+        return self.batch is not None or self.noisy
 
     def need_convex(self) -> None:
         """Refuse problems that are not known to be convex."""

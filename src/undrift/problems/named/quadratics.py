@@ -24,6 +24,8 @@ class RandomQuadratic(Named):
         heterogeneity: from 0, equal Hessians, to 1, independent ones.
         spread: standard deviation of the clients' minimisers; with heterogeneity 0 and spread 0 all
             are the same.
+        noise: sigma of a normal vector in every gradient of a local step, whose expected square is
+            sigma^2; gradients on all data have none.
     """
 
     name = "quadratic"
@@ -36,6 +38,7 @@ class RandomQuadratic(Named):
     L: Positive = 10.0
     heterogeneity: Fraction = 1.0
     spread: NonNegative = 1.0
+    noise: NonNegative = 0.0
     seed: Natural = 0
 
     def conditions(self) -> dict[str, str]:
@@ -57,7 +60,7 @@ class RandomQuadratic(Named):
         H = (basis * (self.mu + (self.L - self.mu) * place)) @ basis.swapaxes(1, 2)
         A = (1 - self.heterogeneity) * H[:1] + self.heterogeneity * H[1:]
         b = rng.standard_normal(d) + self.spread * rng.standard_normal((n, d))
-        return Quadratic.centred((A + A.swapaxes(1, 2)) / 2, b)
+        return Quadratic.centred((A + A.swapaxes(1, 2)) / 2, b, noise=self.noise)
 
 
 class FedRedQuadratic(Named):

@@ -167,7 +167,7 @@ class Neural(Problem):
         self.objective, judge, self.class_names = choose(
             self.placed, names, loss, objective, metrics
         )
-        self.drops = network.drops
+        self.keyed = network.drops
         self.labelled = bool(self.class_names) and isinstance(found.train.y, Tensor)
         self.remembers = "previous" in self.objective.needs
         if "label_counts" in self.objective.needs and not self.labelled:
