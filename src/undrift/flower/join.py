@@ -7,7 +7,6 @@ worker may die over a message. Both are started again here until the owner of th
 from __future__ import annotations
 
 import re
-import shutil
 import socket
 import ssl
 import sys
@@ -55,7 +54,7 @@ class Joined:
     ):
         self.address, self.folder, self.key, self.tell = address, folder, key, tell
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._held = _hold(folder)
             name = place.name or node_name(folder)
         except OSError as error:
@@ -87,7 +86,6 @@ class Joined:
         for process in every:
             process.end()
         release(self.folder, self._held)
-        shutil.rmtree(self._home, ignore_errors=True)
 
     def stay(self, stop: Stops) -> None:
         """Keep the node alive until it is stopped. Raises :class:`NoFederation`."""
@@ -181,11 +179,11 @@ class Joined:
     def _start_launcher(self) -> Process:
         home = self._home
         command = [*module("launcher"), str(home / "launcher.sock"), str(home / "flower")]
-        return Process(command, self.folder / "launcher.log", self._environment)
+        return Process(command, self.folder / "launcher.log", self._environment, home)
 
     def _start_worker(self) -> Process:
         command = [*module("worker"), str(self._home / "worker.sock"), *self.place.words()]
-        return Process(command, self._worker_log, self._environment)
+        return Process(command, self._worker_log, self._environment, self._home)
 
     def _start_supernode(self) -> Process:
         command = [tool("flower-supernode"), *self.address.flags()]
@@ -193,7 +191,7 @@ class Joined:
         command += ["--host", "127.0.0.1", "--port", str(free_port())]
         if self.key is not None:
             command += ["--auth-supernode-private-key", str(self.key)]
-        return Process(command, self._log, self._environment)
+        return Process(command, self._log, self._environment, self._home)
 
 
 def free_port() -> int:

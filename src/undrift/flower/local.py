@@ -19,9 +19,11 @@ class SuperLink:
     """Flower's SuperLink, until :meth:`end`; started again if it ends before."""
 
     def __init__(self, folder: Path, address: Address | None = None, keys: Path | None = None):
-        self.folder, self.keys = folder, keys
+        self.folder, self.keys, self._home = folder, keys, folder / "superlink"
         self.address = address or Address(f"127.0.0.1:{free_port()}")
         self._alone()
+        for own in (folder, self._home):  # uploads reveal what gradients reveal
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._process = self._start()
         until = time.monotonic() + START
         while not self.here.answers():
@@ -67,7 +69,7 @@ class SuperLink:
         command = [tool("flower-superlink"), "--isolation", "process"]
         command += ["--host", self.address.host, "--port", str(self.address.port)]
         command += ["--disable-runtime-dependency-installation"]
-        command += ["--database", str(self.folder / "superlink.db")]
+        command += ["--database", str(self._home / "superlink.db")]
         if self.keys is None:
             command += ["--insecure"]
         else:
@@ -79,15 +81,14 @@ class SuperLink:
                 command += [f"--ssl-{flag}", str(self.keys / name)]
             command += ["--enable-supernode-auth"]
             command += ["--superexec-auth-secret-file", str(self.keys / "secret")]
-        home = {"FLWR_HOME": str(self.folder / "superlink"), "PATH": searched()}
-        return Process(command, self.log, home)
+        home = {"FLWR_HOME": str(self._home), "PATH": searched()}
+        return Process(command, self.log, home, self._home)
 
 
 class Local:
     """A SuperLink and ``clients`` nodes, each client K of what everybody can build."""
 
     def __init__(self, folder: Path, clients: int, data: Path | None = None):
-        folder.mkdir(parents=True, exist_ok=True)
         self.link = SuperLink(folder)
         threads = str(max(1, (os.cpu_count() or 1) // max(1, clients)))
         self.nodes = []

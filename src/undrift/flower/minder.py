@@ -1,11 +1,13 @@
-"""Runs a command for as long as whoever started it lives: ``python minder.py COMMAND ...``.
+"""Runs a command for as long as whoever started it lives: ``python minder.py FOLDER COMMAND ...``.
 
 Standard input is a pipe from that process. When it closes, the command and all that it started are
-ended. It uses nothing but Python's own library, so that it starts at once.
+ended, and the folder is removed, if one is named. What the command writes is for this user alone.
+It uses nothing but Python's own library, so that it starts at once.
 """
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +18,10 @@ GRACE = 3.0
 
 
 def main() -> int:
-    command = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
+    folder, *words = sys.argv[1:]
+    os.umask(0o077)
+    command = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+    over = threading.Event()
 
     def end(number: int = signal.SIGTERM) -> None:
         try:
@@ -27,6 +32,7 @@ def main() -> int:
     def watch() -> None:
         while os.read(0, 1):
             pass
+        over.set()
         end()
         with contextlib.suppress(subprocess.TimeoutExpired):
             command.wait(GRACE)
@@ -37,6 +43,8 @@ def main() -> int:
     threading.Thread(target=watch, daemon=True).start()
     code = command.wait()
     end(signal.SIGKILL)  # what it left behind
+    if over.is_set() and folder:  # otherwise the command may be started again
+        shutil.rmtree(folder, ignore_errors=True)
     return code if code >= 0 else 128 - code
 
 

@@ -17,19 +17,23 @@ WAIT = 10.0
 
 
 class Process:
-    """A command in the background; it ends at the latest when this process does."""
+    """A command in the background; it ends at the latest when this process does.
+
+    ``scratch`` is a folder that is gone when it has been ended.
+    """
 
     def __init__(
         self,
         command: Sequence[str],
         log: Path,
         environment: Mapping[str, str] | None = None,
+        scratch: Path | None = None,
     ):
-        self.command, self.log = [*command], log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as out:
+        self.command, self.log, self.scratch = [*command], log, scratch
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
             self._minder = subprocess.Popen(
-                [sys.executable, "-I", "-S", minder.__file__, *command],
+                [sys.executable, "-I", "-S", minder.__file__, str(scratch or ""), *command],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -55,6 +59,8 @@ class Process:
         except subprocess.TimeoutExpired:
             self._minder.kill()
             self._minder.wait()
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
     def __enter__(self) -> Process:
         return self

@@ -126,7 +126,8 @@ class Session:
             command += ["--runtime-api-address", self.address.place]
             if self.address.secret is not None:
                 command += ["--superexec-auth-secret-file", str(self.address.secret)]
-            self._executor = Process(command, self.home / "superexec.log", self._environment)
+            log = self.home / "superexec.log"
+            self._executor = Process(command, log, self._environment, self.home)
         self.runs.append(self._submit())
         until = time.monotonic() + START
         self._listener.settimeout(0.5)
