@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import json
+import math
 import os
 import signal
 import socket
@@ -214,6 +215,30 @@ def test_a_node_says_that_nobody_answers(tmp_path, monkeypatch):
     assert told == [f"Nobody answers at {address.place} yet. Trying on."]
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("code", "patience", "waits"),
+    [(2004, math.inf, True), (2004, 60.0, False), (2001, 60.0, False)],
+)
+def test_a_node_is_patient_unless_it_has_no_key(tmp_path, monkeypatch, code, patience, waits):
+    """Flower says 2004 to keys that are not registered yet and to nodes that were just killed."""
+    refused = tmp_path / "refused"
+    refused.write_text(f"#!/bin/sh\necho 'ERROR : [code: {code}] No'\n")
+    refused.chmod(0o700)
+    monkeypatch.setattr("undrift.flower.join.tool", lambda name: str(refused))
+    told, address = [], Address(f"127.0.0.1:{free_port()}")
+    with Joined(address, tmp_path, Place(part=0), None, told.append, patience) as node:
+        node._began -= 3600 * (code == 2004)
+        while node._supernode.code is None:
+            time.sleep(0.05)
+        if waits:
+            node.look()
+            assert "Trying again" in told[-1]
+            return
+        with pytest.raises(NoFederation, match=f"did not let this node in.*{code}"):
+            node.look()
+
+
 def test_states_that_cannot_be_kept_are_refused_in_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     words = ["join", "--superlink", "127.0.0.1:1", "--part", "0", "--states"]
@@ -275,6 +300,7 @@ def spec(tmp_path):
         (["join", "--superlink", "127.0.0.1:1"], "--data FOLDER"),
         (["join", "--superlink", "127.0.0.1:1", "--data", "nowhere"], "no such folder"),
         (["join", "--superlink", "127.0.0.1:1", "--part", "-1"], "whole number from 0"),
+        (["join", "--superlink", "127.0.0.1:1", "--patience", "0"], "a number > 0"),
         (["run", "SPEC", "-s", "engine=flower"], "undrift federate"),
     ],
 )

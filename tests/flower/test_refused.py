@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from undrift.flower import join
 from undrift.flower.join import Joined, free_port
 from undrift.flower.keys import make_keys
 from undrift.flower.local import SuperLink
@@ -43,8 +42,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_who_is_not_let_in(guarded, case, tmp_path, monkeypatch):
-    monkeypatch.setattr(join, "PATIENCE", 20.0)
+def test_who_is_not_let_in(guarded, case, tmp_path):
     link, keys, _ = guarded
     key, ca, word = CASES[case]
     folder = keys.parent
@@ -53,9 +51,8 @@ def test_who_is_not_let_in(guarded, case, tmp_path, monkeypatch):
     kept.mkdir()
     (kept / "mine.safetensors").write_bytes(b"as it was")
     told = []
-    with Joined(
-        address, tmp_path, Place(part=0), None if key is None else folder / key, told.append
-    ) as node:
+    key = None if key is None else folder / key
+    with Joined(address, tmp_path, Place(part=0), key, told.append, 20.0) as node:
         until = time.monotonic() + 180
         with pytest.raises(NoFederation, match=word):
             while time.monotonic() < until:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from undrift.cli.output import FAILED, OK, refuse, say
+from undrift.cli.output import FAILED, OK, refuse, say, say_when
 from undrift.cli.parser import Parser, natural
 from undrift.cli.run import (
     add_changes,
@@ -131,11 +131,11 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
                 stack.callback(link.end)
                 address = link.here
             revive = link.look if link else lambda: None
-            session = stack.enter_context(Session(address, say, revive))
+            session = stack.enter_context(Session(address, say_when, revive))
             if args.keys is not None:
                 session.register(sorted(args.keys.glob("*.pub")))
             session.open()
-            federation = FlowerFederation(session, spec, say, folder.path)
+            federation = FlowerFederation(session, spec, say_when, folder.path)
             return perform(spec, folder, args.overwrite, args, federation.build, federation.hear)
     except NoFederation as error:
         say(str(error))

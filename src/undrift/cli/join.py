@@ -6,8 +6,8 @@ from argparse import Namespace
 from types import FrameType
 
 from undrift.cli.federate import need_flower
-from undrift.cli.output import FAILED, OK, refuse, say
-from undrift.cli.parser import Parser
+from undrift.cli.output import FAILED, OK, refuse, say, say_when
+from undrift.cli.parser import Parser, positive
 from undrift.cli.stop import Stop, tell
 
 
@@ -48,6 +48,13 @@ def add(parser: Parser) -> None:
         metavar="FOLDER",
         help="files of methods that may run here, if they are the same as the server's",
     )
+    parser.add_argument(
+        "--patience",
+        type=positive,
+        default=float("inf"),
+        metavar="SECONDS",
+        help="give up if the SuperLink has not let this node in by then (default: never)",
+    )
     parser.add_argument("--device", default="cpu", metavar="DEVICE", help="cpu, cuda, cuda:1 ...")
 
 
@@ -78,7 +85,11 @@ def main(args: Namespace) -> int:
         )
         if args.methods is not None:
             say(f"Methods of files in {args.methods} may run here, if the server has the same.")
-        with Leave() as stop, Joined(address, args.states.resolve(), place, args.key, say) as node:
+        states = args.states.resolve()
+        with (
+            Leave() as stop,
+            Joined(address, states, place, args.key, say_when, args.patience) as node,
+        ):
             node.stay(stop)
     except NoFederation as error:
         say(str(error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -38,6 +39,11 @@ def _finite(value: object) -> object:
 def say(text: str = "") -> None:
     if not muted:
         print(clean(text), file=sys.stderr, flush=True)
+
+
+def say_when(text: str) -> None:
+    """With the time, for those who come back to it later."""
+    say(f"{time.strftime('%H:%M:%S')} {text}")
 
 
 def cannot(error: OSError, path: Path | None = None) -> int:

@@ -6,6 +6,7 @@ worker may die over a message. Both are started again here until the owner of th
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 import ssl
@@ -22,8 +23,6 @@ from undrift.flower.place import TROUBLE, Place, node_name
 from undrift.flower.processes import Process, module, script, searched, tool
 from undrift.flower.session import Address, NoFederation
 
-PATIENCE = 150.0
-"""Seconds in which a node that was never let in gives up; one that was tries on."""
 PROBE = 20.0
 """Seconds after which a node that hears nothing looks who is there, and in which language."""
 HOPELESS = ("[code: 2001]", "CERTIFICATE_VERIFY_FAILED")
@@ -42,7 +41,11 @@ class Stops(Protocol):
 
 
 class Joined:
-    """A node, from when it is entered until it is left."""
+    """A node, from when it is entered until it is left.
+
+    If it is not let in at all it tries again for ``patience`` seconds. Without a key, where one is
+    needed, or with the certificate of others it gives up at once.
+    """
 
     def __init__(
         self,
@@ -51,8 +54,10 @@ class Joined:
         place: Place,
         key: Path | None,
         tell: Callable[[str], None],
+        patience: float = math.inf,
     ):
         self.address, self.folder, self.key, self.tell = address, folder, key, tell
+        self.patience = patience
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._held = _hold(folder)
@@ -114,7 +119,7 @@ class Joined:
         if self._supernode.code is None or now < self._next:
             return
         why = self._last_words()
-        hopeless = any(mark in why for mark in HOPELESS) or now - self._began > PATIENCE
+        hopeless = any(mark in why for mark in HOPELESS) or now - self._began > self.patience
         if not self._ever_in and hopeless:
             raise NoFederation(f"{self.address.place} did not let this node in: {why}")
         if why != self._told:
