@@ -48,7 +48,8 @@ class Session:
         self.workers = {str(k): worker for k, worker in enumerate(workers)}
         self.numbers, self.waiting, self.looks = itertools.count(), {}, itertools.count()
         self.spoil = lambda asked, reply: [reply]
-        self.asked, self.renewed = [], 0
+        self.asked, self.lives, self.renewed = [], [], 0
+        self.keys = {}
 
     def nodes(self):
         assert next(self.looks) < 2000, "nodes are waited for in vain"
@@ -57,6 +58,7 @@ class Session:
     def push(self, node, kind, table, content, ttl, group):
         asked = Parcel(json.loads(json.dumps(table)), content)
         self.asked.append((node, asked.table["do"]))
+        self.lives.append(ttl)
         id = str(next(self.numbers))
         worker = self.workers.get(node)
         found = Parcel({"gone": True}) if worker is None else worker.answer(asked)

@@ -190,6 +190,26 @@ def test_states_that_are_gone_end_the_run(shared, tmp_path):
         run(shared, spec())
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, r"client 0 \(node n0\), client 2 \(node n2\); missing: client 1"),
+        ({"0": "north", "1": "east", "7": "south"}, "north, east; missing: south"),
+    ],
+)
+def test_who_does_not_join_is_named_and_not_waited_for_in_vain(keys, said, tmp_path):
+    session = Session(*(Worker(Place(f"n{k}", tmp_path / str(k), part=k)) for k in (0, 2)))
+    session.keys, told = keys, []
+    with pytest.raises(NoFederation, match=f"2 of 3 clients have joined: {said}"):
+        run(session, spec(engine="joining=0.3"), told=told)
+    assert len(told) <= 2
+
+
+def test_orders_live_as_long_as_they_are_waited_for(shared):
+    run(shared, spec(engine="deadline=7200"))
+    assert len(shared.lives) > 12 and min(shared.lives) == 7200
+
+
 def test_two_nodes_with_one_client(tmp_path):
     nodes = [Worker(Place(f"n{k}", tmp_path / str(k), part=k % 2)) for k in range(3)]
     with pytest.raises(NoFederation, match="two nodes are client 0"):

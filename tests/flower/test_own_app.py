@@ -130,6 +130,38 @@ def test_the_server_sees_the_model_after_every_round(tmp_path):
     assert torch.equal(seen[0], Net().head.bias.detach()) and not torch.equal(seen[1], seen[2])
 
 
+PROGRAM = """
+import threading
+from tests.flower.own_app import InProcess, begin
+from undrift.flower import strategy
+from undrift.methods import FedAvg
+
+chosen = strategy(FedAvg(lr=0.1), clients=2)
+threading.Thread(target=chosen.start, args=(InProcess([]), begin())).start()
+raise SystemExit("there will be no nodes")
+"""
+
+
+@pytest.mark.thorough
+def test_waiting_for_nodes_ends_with_the_program():
+    """Flower's simulation has the ServerApp in a thread, which outlives what comes of it."""
+    words = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "there will be no nodes" in done.stderr
+
+
+def test_waiting_for_nodes_ends(tmp_path):
+    chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, joining=0.1)
+    with pytest.raises(NoFederation, match=r"2 of 3 clients .*; missing: client 2"):
+        chosen.start(grid_of(tmp_path, clients=2), begin())
+
+
+@pytest.mark.parametrize(("share", "cohort"), [(0.6, 2), (0.1, 1), (0.9, 3)])
+def test_a_share_of_the_clients_is_rounded(share, cohort):
+    chosen = strategy(Scaffold(lr=0.1), clients=CLIENTS, fraction_train=share)
+    assert chosen.setting["cohort"] == cohort
+
+
 # -- what clients remember ------------------------------------------------------------------------
 
 
@@ -321,10 +353,12 @@ def test_batches_of_any_kind(tmp_path):
     assert torch.allclose(problem.gradient(problem.first, [1, 6], 0), expected, atol=1e-14)
 
 
-def test_a_loader_is_its_data_set(tmp_path):
-    setting = {"steps": 2, "batch": 4, "seed": 5}
+@pytest.mark.parametrize(("size", "batch"), [(4, 4), (50, None), (50, 20)])
+def test_a_loader_is_its_data_set(size, batch, tmp_path):
+    """Also where a batch of the loader has room for more samples than there are."""
+    setting = {"steps": 2, "batch": batch, "seed": 5}
     apps = [
-        app_of(tmp_path, k, data=DataLoader(samples(k), batch_size=4, shuffle=True))
+        app_of(tmp_path, k, data=DataLoader(samples(k), batch_size=size, shuffle=True))
         for k in range(CLIENTS)
     ]
     chosen = strategy(Scaffold(lr=0.05), clients=CLIENTS, fraction_evaluate=0.0, **setting)

@@ -106,6 +106,7 @@ def test_wrappers_that_change_uploads_are_refused(tmp_path):
         (Scaffold(lr="theory"), {}, "lr"),
         (Scaffold, {}, "method"),
         (Scaffold(lr=0.1), {"clients": 0}, "clients"),
+        (Scaffold(lr=0.1), {"joining": 0}, "joining"),
         (Scaffold(lr=0.1), {"x0": 1}, "x0"),
         (Scaffold(lr=0.1), {"epochs": 1}, "epochs"),
         (Scaffold(lr=0.1), {"schedule": lambda round: 0.5}, "schedule"),
@@ -174,7 +175,8 @@ def each(outputs, targets):
 )
 def test_what_a_client_cannot_do_is_told_with_the_remedy(given, reason, tmp_path):
     first = begin(given["net"]() if "net" in given else None)
-    chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, batch=4, fraction_evaluate=0.0)
+    setting = {"batch": 4, "fraction_evaluate": 0.0, "joining": 3.0}
+    chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, **setting)
     with pytest.raises(NoFederation) as refused:
         chosen.start(grid_of(tmp_path, **given), first)
     assert reason in str(refused.value)

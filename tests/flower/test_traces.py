@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
+from undrift.flower.join import free_port
 from undrift.flower.local import SuperLink
 
 SPEC = """\
@@ -84,4 +85,24 @@ def test_a_superlink_is_for_its_user_alone(tmp_path):
         assert databases(tmp_path) and open_to_others(tmp_path / "link") == []
     finally:
         link.end()
+    assert not databases(tmp_path)
+
+
+@pytest.mark.thorough
+def test_sigterm_ends_waiting_for_nodes(tmp_path):
+    (tmp_path / "spec.toml").write_text(SPEC)
+    words = [sys.executable, "-m", "undrift", "federate", "spec.toml", "--listen"]
+    with subprocess.Popen(
+        [*words, f"127.0.0.1:{free_port()}"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        umask=0o022,
+        encoding="utf-8",
+    ) as federate:
+        lines = iter(federate.stderr.readline, "")
+        assert any("0 of 2 clients have joined" in line for line in lines)
+        folder = tmp_path / "runs" / "mine" / "superlink"
+        assert databases(folder) and open_to_others(folder) == []
+        federate.terminate()
+        assert federate.wait(30) == 128 + signal.SIGTERM
     assert not databases(tmp_path)

@@ -71,10 +71,12 @@ class FederatedOptions:
     """How long a federation waits for its clients.
 
     Args:
+        joining: seconds in which all clients have to join.
         deadline: seconds after which a client that has not answered is absent from the phase.
         absent: wait: such a client is asked again until it answers; drop: the round goes on without
             it, and it returns to its last state that counted.
     """
 
+    joining: Positive = 600.0
     deadline: Positive = 60.0
     absent: Literal["wait", "drop"] = "wait"

@@ -7,6 +7,7 @@ A client that does not answer is asked again until it does (``wait``), or left o
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -81,6 +82,10 @@ class Asking:
 class Carrier(Protocol):
     """Carries messages to nodes, and their replies back."""
 
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """The names of the keys of nodes, where they are known."""
+
     def nodes(self) -> list[str]:
         """The nodes that are online."""
 
@@ -149,18 +154,44 @@ class Correspondence:
     def gather(self) -> list[About]:
         """Wait until every client has joined; what each of them says of itself."""
         wanted, found, told = self.clients, dict[int, About](), -1
-        news = 0.0
+        news, limit = 0.0, time.monotonic() + self.options.joining
         while len(found) < wanted:
             for hello in self._meet():
                 found[self._number(hello)] = hello.about
-            if len(found) != told or time.monotonic() > news:
-                told, news = len(found), time.monotonic() + NEWS
-                self.tell(f"{told} of {wanted} clients have joined.")
-            time.sleep(LOOK)
+            now = time.monotonic()
+            if len(found) < wanted and now > limit:
+                raise NoFederation(
+                    f"{self._joined(found)}; after {self.options.joining:g} s nobody waits for "
+                    "them any longer (joining = SECONDS)"
+                )
+            if len(found) != told or now > news:
+                told, news = len(found), now + NEWS
+                self.tell(self._joined(found))
+            self._pause()
         if not self._numbered and len(self.numbers) == wanted:
             found = self._number_by_name(found)
         self._gathered = self._numbered = True
         return [found[client] for client in range(wanted)]
+
+    def _joined(self, found: Mapping[int, About]) -> str:
+        """Who has joined, and who has not, as far as that is known."""
+        keys = self.session.keys
+        here = [keys.get(self._nodes[client], self.who(client)) for client in sorted(found)]
+        missing = [name for name in keys.values() if name not in here]
+        if not keys:
+            absent = [client for client in range(self.clients) if client not in found]
+            numbered = any("part" in about for about in found.values())
+            missing = [self.who(client) for client in absent if numbered]
+            missing += [name for name, client in self.numbers.items() if client in absent]
+        text = f"{len(found)} of {self.clients} clients have joined"
+        text += f": {', '.join(here)}" if here else ""
+        return f"{text}; missing: {', '.join(missing)}" if missing else text
+
+    def _pause(self) -> None:
+        """Wait a moment, unless the program has ended and this thread alone keeps it."""
+        if not threading.main_thread().is_alive():
+            raise NoFederation("the program has ended")
+        time.sleep(LOOK)
 
     def _number_by_name(self, found: Mapping[int, About]) -> dict[int, About]:
         """Number the clients by the names of their nodes, and no longer as they came."""
@@ -285,10 +316,10 @@ class Correspondence:
                     self.tell(f"Waiting for {self.who(client)}: {why}")
                     self._note("waited for", group=group, client=client, why=why)
             if not replies:
-                time.sleep(LOOK)
+                self._pause()
         now = time.monotonic()
         known = self._late | asking.sent
-        self._late = {id: one for id, one in known.items() if now - one.at < LIFE}
+        self._late = {id: one for id, one in known.items() if now - one.at < self._life}
         return asking.reasons()
 
     def _send(self, asking: Asking) -> None:
@@ -301,7 +332,7 @@ class Correspondence:
             if due:
                 why = asking.words[client]
                 self._note("asked again", group=asking.group, client=client, why=why)
-            id = self.session.push(node, *letter, LIFE, asking.group)
+            id = self.session.push(node, *letter, self._life, asking.group)
             asking.due[client] = now + (deadline if id else AGAIN)
             asking.words[client] = f"no answer within {deadline:g} s"
             if id:

@@ -34,6 +34,7 @@ class Post:
     grid: Grid
     config: ConfigRecord
     round: int = 0
+    keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def nodes(self) -> list[str]:
         return [str(node) for node in self.grid.get_node_ids()]

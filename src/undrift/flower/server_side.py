@@ -41,6 +41,7 @@ def strategy(
     accumulate: int | None = None,
     seed: int = 0,
     absent: Literal["wait", "drop"] = "wait",
+    joining: float = 600.0,
     reduction: str | Robust | Mapping[str, object] | None = None,
     fraction_evaluate: float = 1.0,
     weighted_by_key: str = "num-examples",
@@ -48,13 +49,14 @@ def strategy(
 ) -> Strategy:
     """A method as a Flower strategy, for ClientApps that call :func:`undrift.flower.train`.
 
-    ``clients`` is the number of nodes, all of which have to join. ``cohort`` of them take part in a
-    round (a number or a table), or ``fraction_train``; left out, all do. ``steps`` are local steps,
-    ``epochs`` passes over a node's samples in their place, ``batch`` the samples of a mini-batch
-    (all when ``None``), ``accumulate`` the mini-batches that a gradient is the mean of. A node that
-    does not answer within the ``timeout`` of ``start`` is asked again (``absent="wait"``), or left
-    out of the round (``"drop"``). ``fraction_evaluate`` of the nodes evaluate the model after a
-    round by the ClientApp's own ``@app.evaluate()``, their metrics weighted by ``weighted_by_key``.
+    ``clients`` is the number of nodes, all of which have to join within ``joining`` seconds.
+    ``cohort`` of them take part in a round (a number or a table), or ``fraction_train``; left out,
+    all do. ``steps`` are local steps, ``epochs`` passes over a node's samples in their place,
+    ``batch`` the samples of a mini-batch (all when ``None``), ``accumulate`` the mini-batches that
+    a gradient is the mean of. A node that does not answer within the ``timeout`` of ``start`` is
+    asked again (``absent="wait"``), or left out of the round (``"drop"``).
+    ``fraction_evaluate`` of the nodes evaluate the model after a round by the ClientApp's own
+    ``@app.evaluate()``, their metrics weighted by ``weighted_by_key``.
     ``options`` are ``judge`` and those of :class:`undrift.core.options.LocalOptions`.
     """
     if fraction_train != 1:
@@ -76,7 +78,7 @@ def strategy(
         clients,
         as_toml(plain(setting)),
         seed,
-        absent,
+        {"absent": absent, "joining": joining},
         fraction_evaluate=fraction_evaluate,
         min_evaluate_nodes=1,
         min_available_nodes=1,
@@ -93,11 +95,11 @@ class MethodStrategy(FedAvg):
         clients: int,
         setting: Mapping[str, Any],
         seed: int,
-        absent: Literal["wait", "drop"],
+        waiting: Mapping[str, Any],
         **evaluation: Any,
     ):
         super().__init__(**evaluation)
-        self.method, self.clients, self.seed, self.absent = method, clients, seed, absent
+        self.method, self.clients, self.seed, self.waiting = method, clients, seed, waiting
         self.setting = dict(setting)
         self._post: Post | None = None
         self._engine: Federated | None = None
@@ -115,13 +117,13 @@ class MethodStrategy(FedAvg):
         if self.method.minimising():
             text = f"{name} needs the exact minimiser of every client's loss, which no module has"
             raise BadParameters("strategy", {"method": text})
-        if self.absent == "drop" and needs_all(self.method):
+        if self.waiting["absent"] == "drop" and needs_all(self.method):
             text = f"{name} needs every client in every round: absent = 'wait'"
             raise BadParameters("strategy", {"absent": text})
 
     def _engine_of(self, problem: Remote, deadline: float) -> Federated:
-        own = {"deadline": deadline, "absent": self.absent}
-        return Federated(self.method, problem, seed=self.seed, **self.setting, **own)
+        own = {**self.setting, **self.waiting, "deadline": deadline}
+        return Federated(self.method, problem, seed=self.seed, **own)
 
     def start(
         self,
@@ -135,7 +137,7 @@ class MethodStrategy(FedAvg):
     ) -> Result:
         """Run the method; arrays of the result are those of a state dict, as ``initial_arrays``."""
         self._post = Post(grid, train_config or ConfigRecord())
-        options = FederatedOptions(deadline=timeout, absent=self.absent)
+        options = FederatedOptions(deadline=timeout, **self.waiting)
         federation = Adopted(self._post, self, options)
         said = federation.gather()
         self._model = Model.agreed(said, initial_arrays, federation.who)

@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,6 +95,7 @@ class Session:
         self.home = Path(tempfile.mkdtemp(prefix="undrift-"))
         self.runs: list[str] = []
         """The numbers of the Flower runs."""
+        self.keys: dict[str, str] = {}
         self._listener = listen(self.home / "server.sock")
         self._executor: Process | None = None
         self._pipe: Pipe | None = None
@@ -152,7 +154,9 @@ class Session:
         """Have the SuperLink let in the nodes with these public keys; some may be known already."""
         for key in keys:
             command = [tool("flwr"), "supernode", "register", str(key), CONNECTION]
-            self._flwr([*command, "--format", "json"])
+            done = self._flwr([*command, "--format", "json"])
+            with suppress(ValueError, KeyError):
+                self.keys[str(json.loads(done.stdout)["node-id"])] = key.stem
 
     def renew(self, patience: float = 600.0) -> None:
         """Start another Flower run in the place of one that has ended."""
