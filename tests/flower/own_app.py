@@ -8,6 +8,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
@@ -129,6 +130,14 @@ def setting_of(method):
     steps = 3 if method.equal_steps else [3, 1, 2]
     cohort = None if method.participation == "full" else 2
     return {"steps": steps, "cohort": cohort, "batch": 4, "seed": 5}
+
+
+def pushed_bytes(messages):
+    """Of what a SuperLink is sent: it has every object once, by the digest of its bytes."""
+    objects = {}
+    for message in messages:
+        objects |= get_all_nested_objects(message)
+    return sum(len(one.deflate()) for one in objects.values())
 
 
 RUNNABLE = sorted(name for name, kind in registry.items() if not kind.solves)

@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
 from torch import nn
 from torch.nn import functional as F
@@ -25,6 +25,7 @@ from tests.flower.own_app import (
     app_of,
     begin,
     grid_of,
+    pushed_bytes,
     same,
     samples,
     setting_of,
@@ -36,7 +37,9 @@ from undrift.core import registry
 from undrift.core.problem import Constants
 from undrift.core.schedules import Cosine
 from undrift.engines import Simulate
+from undrift.engines.codec import Address, pack
 from undrift.flower import strategy
+from undrift.flower.letters import packed, unpacked
 from undrift.flower.module import ModuleProblem
 from undrift.flower.session import NoFederation
 from undrift.methods import FedAvg, FedRecu, Scaffold
@@ -160,6 +163,34 @@ def test_waiting_for_nodes_ends(tmp_path):
 def test_a_share_of_the_clients_is_rounded(share, cohort):
     chosen = strategy(Scaffold(lr=0.1), clients=CLIENTS, fraction_train=share)
     assert chosen.setting["cohort"] == cohort
+
+
+def test_a_model_is_sent_once_to_all_clients_of_a_cohort():
+    down = pack(FedAvg.Down(x=torch.randn(2**20)))
+    messages = []
+    for client in range(10):
+        frame = down.frame(Address(f"{7:032x}", 3, 0, client, "down"))
+        records = packed({"do": "work", "client": client}, frame)
+        assert unpacked(records) == ({"do": "work", "client": client}, frame)
+        messages.append(Message(records, client + 1, "train"))
+    assert 2**22 < pushed_bytes(messages) < 2**22 + 10 * 4096
+
+
+class Wide(Net):
+    def __init__(self, seed=0):
+        super().__init__(seed)
+        self.body, self.head = nn.Linear(4, 5000).double(), nn.Linear(5000, 3).double()
+
+
+def test_a_cohort_is_sent_the_model_once(tmp_path):
+    """And, in the first round, once the point that the run began with."""
+    grid = grid_of(tmp_path, clients=10, net=Wide)
+    chosen = strategy(FedAvg(lr=0.1), clients=10, fraction_evaluate=0.0)
+    chosen.start(grid, begin(Wide()), num_rounds=2)
+    model, rounds = 8 * sum(p.numel() for p in Wide().parameters()), {}
+    for message in grid.pushed:
+        rounds.setdefault(message.content["config"]["server-round"], []).append(message)
+    assert [round(pushed_bytes(rounds[k]) / model, 1) for k in range(3)] == [0.0, 2.0, 1.0]
 
 
 # -- what clients remember ------------------------------------------------------------------------

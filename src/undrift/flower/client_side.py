@@ -89,7 +89,8 @@ def _worked(asked: Parcel, problem: ModuleProblem, folder: Path) -> Parcel:
         raise ValueError(f"{run!r} is not the name of a run")
     client, begun = int(table["client"]), table["before"] is not None
     place = folder / run / str(client) / FIRST
-    first = asked.content[: 0 if begun else int(table["first"])]
+    size = len(asked.content) - (0 if begun else int(table["first"]))
+    frame, first = asked.content[:size], asked.content[size:]
     if begun and not place.exists():
         raise BadGeneration(f"{place}: what this run began with is not on this node")
     x0 = parse(place.read_bytes() if begun else first, MOST)["x"]
@@ -104,7 +105,7 @@ def _worked(asked: Parcel, problem: ModuleProblem, folder: Path) -> Parcel:
         with naming(place):
             node.states.make_folder()
             write_whole(place, dump({"x": x0}))
-    answer = node.do(read(table, client, asked.content[len(first) :]))
+    answer = node.do(read(table, client, frame))
     return Parcel({"gradients": answer.gradients, "drawn": answer.drawn}, answer.frame)
 
 

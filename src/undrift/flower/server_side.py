@@ -246,7 +246,7 @@ class Adopted(Correspondence):
     def ask(self, calls: Sequence[Call], check: Check) -> dict[int, Answer | Unsound | str]:
         """The first message to a client also has the point that the run began with."""
         enclosed = [
-            call if call.before else call._replace(frame=self._first + call.frame) for call in calls
+            call if call.before else call._replace(frame=call.frame + self._first) for call in calls
         ]
         return super().ask(enclosed, check)
 
