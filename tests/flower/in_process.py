@@ -48,7 +48,7 @@ class Session:
         self.workers = {str(k): worker for k, worker in enumerate(workers)}
         self.numbers, self.waiting, self.looks = itertools.count(), {}, itertools.count()
         self.spoil = lambda asked, reply: [reply]
-        self.asked, self.lives, self.renewed = [], [], 0
+        self.asked, self.told, self.lives, self.renewed = [], [], [], 0
         self.keys = {}
 
     def nodes(self):
@@ -58,6 +58,7 @@ class Session:
     def push(self, node, kind, table, content, ttl, group):
         asked = Parcel(json.loads(json.dumps(table)), content)
         self.asked.append((node, asked.table["do"]))
+        self.told.append((node, asked.table["do"], "spec" in asked.table, "samples" in asked.table))
         self.lives.append(ttl)
         id = str(next(self.numbers))
         worker = self.workers.get(node)

@@ -210,6 +210,27 @@ def test_orders_live_as_long_as_they_are_waited_for(shared):
     assert len(shared.lives) > 12 and min(shared.lives) == 7200
 
 
+def test_the_spec_and_all_samples_are_told_once(shared):
+    chosen = spec()
+    assert_equal(run(shared, chosen), near(chosen))
+    assert len(shared.told) == 3 * (1 + 4 + 5)  # greetings, rounds, measurements
+    for node in shared.workers:
+        whole = [(do, *known) for to, do, *known in shared.told if to == node and any(known)]
+        assert whole == [("hello", True, True), ("evaluate", True, True)]
+
+
+def test_a_worker_that_has_forgotten_is_told_again(shared):
+    def forget(asked, reply):
+        if asked.table["do"] == "work" and asked.table["client"] == 1:
+            shared.workers["1"] = Worker(shared.workers["1"].place)  # it was started again
+        return [reply]
+
+    shared.spoil = forget
+    chosen = spec()
+    assert_equal(run(shared, chosen), near(chosen))
+    assert sum(whole for node, do, whole, _ in shared.told if node == "1") == 2 + 4
+
+
 def test_two_nodes_with_one_client(tmp_path):
     nodes = [Worker(Place(f"n{k}", tmp_path / str(k), part=k % 2)) for k in range(3)]
     with pytest.raises(NoFederation, match="two nodes are client 0"):

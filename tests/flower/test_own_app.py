@@ -193,6 +193,14 @@ def test_a_cohort_is_sent_the_model_once(tmp_path):
     assert [round(pushed_bytes(rounds[k]) / model, 1) for k in range(3)] == [0.0, 2.0, 1.0]
 
 
+def test_samples_of_all_are_told_with_the_first_point(tmp_path):
+    grid = grid_of(tmp_path)
+    chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, weights="samples", fraction_evaluate=0.0)
+    result = chosen.start(grid, begin(), num_rounds=3)
+    assert same(result, simulated(FedAvg(lr=0.1), 3, weights="samples")) < 1e-10
+    assert not any("samples" in unpacked(message.content).table for message in grid.pushed)
+
+
 # -- what clients remember ------------------------------------------------------------------------
 
 

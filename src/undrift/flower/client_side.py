@@ -15,7 +15,7 @@ from torch import nn
 from undrift import __version__
 from undrift._files import naming, write_whole
 from undrift.core.method import Method
-from undrift.engines.format import dump, parse
+from undrift.engines.format import parse
 from undrift.engines.generations import BadGeneration
 from undrift.engines.node import Node, OneOf
 from undrift.flower.letters import CONTENT, packed, unpacked
@@ -28,7 +28,7 @@ from undrift.methods import registry
 PROBE = np.linspace(-1e6, 1e6, 16)
 """What a client replies when it is greeted: a mod that changes uploads changes these numbers."""
 FIRST = "first.safetensors"
-"""The file of the point that a run began with, beside the states."""
+"""The file of what a run began with, its point and everybody's samples, beside the states."""
 MOST = 2**16
 RUN = re.compile(r"[0-9a-f]{32}")
 
@@ -93,9 +93,10 @@ def _worked(asked: Parcel, problem: ModuleProblem, folder: Path) -> Parcel:
     frame, first = asked.content[:size], asked.content[size:]
     if begun and not place.exists():
         raise BadGeneration(f"{place}: what this run began with is not on this node")
-    x0 = parse(place.read_bytes() if begun else first, MOST)["x"]
-    one = OneOf(problem, client, table["samples"])
-    node = Node(_method(table), one, folder, {**table["setting"], "x0": x0}, table["seed"])
+    known = parse(place.read_bytes() if begun else first, MOST)
+    one = OneOf(problem, client, known["samples"].tolist())
+    setting = {**table["setting"], "x0": known["x"]}
+    node = Node(_method(table), one, folder, setting, table["seed"])
     if node.run != run:
         raise BadGeneration(
             f"this node makes another run ({node.run}) of what the server asks ({run}): it has "
@@ -104,7 +105,7 @@ def _worked(asked: Parcel, problem: ModuleProblem, folder: Path) -> Parcel:
     if not begun:
         with naming(place):
             node.states.make_folder()
-            write_whole(place, dump({"x": x0}))
+            write_whole(place, first)
     answer = node.do(read(table, client, frame))
     return Parcel({"gradients": answer.gradients, "drawn": answer.drawn}, answer.frame)
 

@@ -125,6 +125,8 @@ class Correspondence:
         self._greeted: dict[str, str | None] = {}
         """The nodes that were asked who they are -> the number of that message."""
         self._replied: set[str] = set()
+        self._informed: set[str] = set()
+        """Nodes that have answered a whole message."""
         self._late: dict[str, Sent] = {}
         """Messages whose answers no longer count."""
         self._gathered = False
@@ -137,6 +139,10 @@ class Correspondence:
     def about_run(self, client: int) -> About:
         """What a message to a client says of its run."""
         raise NotImplementedError
+
+    def shortened(self, table: About) -> About:
+        """A message for a node that has answered one before."""
+        return table
 
     def cannot_join(self, node: str, why: str) -> None:
         """A node will never do: the end, unless everybody has joined before."""
@@ -332,6 +338,8 @@ class Correspondence:
             if due:
                 why = asking.words[client]
                 self._note("asked again", group=asking.group, client=client, why=why)
+            table = self.shortened(letter.table) if node in self._informed else letter.table
+            letter = letter._replace(table=table)
             id = self.session.push(node, *letter, self._life, asking.group)
             asking.due[client] = now + (deadline if id else AGAIN)
             asking.words[client] = f"no answer within {deadline:g} s"
@@ -348,6 +356,10 @@ class Correspondence:
         client = one.client
         if client not in asking.pending:
             return self._note("second answer, not counted", group=asking.group, client=client)
+        if "untold" in reply.table:
+            self._informed.discard(one.node)
+            asking.due[client] = 0.0
+            return None
         why = reply.error or str(reply.table.get("error", ""))
         if why and reply.table.get("lasting"):
             raise NoFederation(f"{self.who(client)} cannot go on: {why}")
@@ -355,6 +367,7 @@ class Correspondence:
             try:
                 asking.accept(client, reply)
                 del asking.pending[client]
+                self._informed.add(one.node)
                 return None
             except (Refused, KeyError, ValueError, TypeError) as error:
                 why = f"an answer that cannot be used: {error}"

@@ -22,7 +22,7 @@ from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.format import dump, parse
 from undrift.engines.options import FederatedOptions
 from undrift.flower.correspondence import Carrier, Correspondence, Letter, needs_all
-from undrift.flower.job import Job, sources
+from undrift.flower.job import Job, shortened, sources
 from undrift.flower.network import Described
 from undrift.flower.session import NoFederation, Reply
 from undrift.models.state_dict import StateDict
@@ -79,6 +79,9 @@ class FlowerFederation(Correspondence):
 
     def about_run(self, client: int) -> Mapping[str, Any]:
         return {**dataclasses.replace(self._job, client=client).table(), "data": self._data[client]}
+
+    def shortened(self, table: Mapping[str, Any]) -> Mapping[str, Any]:
+        return shortened(table)
 
     # -- the problem ----------------------------------------------------------------------------
 

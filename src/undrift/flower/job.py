@@ -14,6 +14,9 @@ from undrift.spec.beside import sources as own_sources
 from undrift.spec.reader import parse
 from undrift.spec.schema import Entry, Spec
 
+ONCE = ("spec", "sources", "samples")
+"""Of a job: what is told a node once, and then named by a digest."""
+
 
 class Wrong(ValueError):
     """A message that cannot be answered on this node, however often it is sent."""
@@ -84,6 +87,17 @@ class Job:
     def method(self, entry: Entry) -> Method:
         """The method with all its values."""
         return dataclasses.replace(entry.method, **self.values)
+
+
+def shortened(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A message for a node that knows what is told once."""
+    found = {name: value for name, value in table.items() if name not in ONCE}
+    return found | {"told": told(*(table[name] for name in ONCE))}
+
+
+def told(*once: object) -> str:
+    """The digest of what was told."""
+    return hashlib.sha256(json.dumps(once).encode()).hexdigest()
 
 
 def sources(spec: Spec) -> dict[str, str]:

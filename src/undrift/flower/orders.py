@@ -11,6 +11,10 @@ from undrift.engines.generations import BadGeneration, Tag
 from undrift.flower.pipe import Parcel
 
 
+class Untold(Exception):
+    """A message names what this node was not told, or has forgotten."""
+
+
 def written(call: Call) -> dict[str, object]:
     """A call as a table, without its frame."""
     return {
@@ -40,6 +44,8 @@ def answered(work: Callable[[], Parcel]) -> Parcel:
     """The reply of a client; what goes wrong is a reply too."""
     try:
         return work()
+    except Untold:
+        return Parcel({"untold": True})
     except (BadGeneration, ValueError) as error:
         return _trouble(str(error), lasting=True)
     except ArithmeticError as error:

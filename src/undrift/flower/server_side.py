@@ -233,18 +233,18 @@ class Adopted(Correspondence):
         return {**self._about, "client": client}
 
     def begin(self, engine: Federated, seed: int) -> None:
-        self._first = dump({"x": engine.x0})
+        samples = torch.tensor(engine.problem.samples)
+        self._first = dump({"x": engine.x0, "samples": samples})
         self._about |= {
             "method": type(engine.method).__name__,
             "values": values(engine.method),
             "seed": seed,
-            "samples": engine.problem.samples,
             "run": engine.identity,
             "first": len(self._first),
         }
 
     def ask(self, calls: Sequence[Call], check: Check) -> dict[int, Answer | Unsound | str]:
-        """The first message to a client also has the point that the run began with."""
+        """The first message to a client also has what the run began with."""
         enclosed = [
             call if call.before else call._replace(frame=call.frame + self._first) for call in calls
         ]

@@ -13,6 +13,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,9 +24,9 @@ from undrift.core.problem import Problem
 from undrift.engines.format import dump, parse
 from undrift.engines.generations import Tag
 from undrift.engines.node import Node, OneOf
-from undrift.flower.job import Job, Wrong
+from undrift.flower.job import ONCE, Job, Wrong, told
 from undrift.flower.network import FROZEN, Described, known
-from undrift.flower.orders import answered, read
+from undrift.flower.orders import Untold, answered, read
 from undrift.flower.pipe import Closed, Parcel, Pipe, listen
 from undrift.flower.place import TROUBLE, Place, salted
 from undrift.problems.own import own
@@ -41,6 +42,8 @@ class Worker:
 
     def __init__(self, place: Place):
         self.place = place
+        self._once: dict[str, Any] = {}
+        """What it was told once, and messages name by a digest."""
         self._spec: tuple[str, Spec] | None = None
         self._problems: dict[object, Problem] = {}
         self._node: tuple[str, Node] | None = None
@@ -62,7 +65,7 @@ class Worker:
 
         The server learns which node it is, and no path of this machine.
         """
-        found = answered(lambda: self._do[str(asked.table["do"])](asked))
+        found = answered(lambda: self._do[str(asked.table["do"])](self._whole(asked)))
         if "error" not in found.table:
             self._told = ""
             return found
@@ -74,6 +77,14 @@ class Worker:
             if folder is not None and folder.is_absolute():
                 text = text.replace(f"{folder}{os.sep}", "").replace(f"{folder}", "its folder")
         return Parcel({**found.table, "error": text, "node": self.place.name})
+
+    def _whole(self, asked: Parcel) -> Parcel:
+        """A message with what this node was told before."""
+        if "told" not in asked.table:
+            self._once = {name: asked.table[name] for name in ONCE}
+        elif told(*self._once.values()) != asked.table["told"]:
+            raise Untold
+        return asked._replace(table={**asked.table, **self._once})
 
     def hello(self, asked: Parcel) -> Parcel:
         """What a server may know of this client."""
