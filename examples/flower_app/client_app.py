@@ -1,6 +1,7 @@
 """A client: ``train`` does what the method asks of this node, with its own module, data and loss.
 
-Start a node with ``--node-config "partition-id=0 states='/a/folder/that/stays'"``.
+Start a node with ``--node-config "partition-id=0 states='/a/folder/that/stays'"``; the nodes of
+Flower's simulation need neither.
 """
 
 import torch

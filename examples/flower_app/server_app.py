@@ -1,5 +1,6 @@
 """The server: a method of undrift in the place of Flower's FedAvg."""
 
+import torch
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from safetensors.torch import save_file
@@ -16,11 +17,12 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     scaffold = strategy(
         ud.Scaffold(lr=0.1),
-        clients=2,
+        clients=int(config["clients"]),
         steps=5,
         batch=16,
         fraction_evaluate=float(config["fraction-evaluate"]),
     )
+    torch.manual_seed(0)
     first = ArrayRecord(Net().state_dict())
     result = scaffold.start(grid, initial_arrays=first, num_rounds=int(config["rounds"]))
     save_file(result.arrays.to_torch_state_dict(), str(config["save"]))

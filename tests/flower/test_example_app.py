@@ -1,4 +1,4 @@
-"""The example app runs on a SuperLink and two SuperNodes of Flower's, each a process of its own."""
+"""The example app runs on a SuperLink and SuperNodes of Flower's, and in its simulation."""
 
 import ast
 import json
@@ -25,23 +25,22 @@ from undrift.flower.session import Address
 from undrift.methods import Scaffold
 
 APP = Path(__file__).parents[2] / "examples/flower_app"
-NODES = 2
 PATIENCE = 180.0
 
 
-def flower(folder, stack):
+def flower(folder, stack, *mode, nodes=0):
     """A SuperLink and its nodes, which end with the test."""
     address = Address(f"127.0.0.1:{free_port()}")
     environment = {"PATH": searched(), "OMP_NUM_THREADS": "1"}
     link = [tool("flower-superlink"), "--insecure", "--host", address.host]
-    link += ["--port", str(address.port), "--disable-runtime-dependency-installation"]
+    link += ["--port", str(address.port), "--disable-runtime-dependency-installation", *mode]
     home = {**environment, "FLWR_HOME": str(folder / "link")}
     stack.enter_context(Process(link, folder / "link.log", home))
     until = time.monotonic() + PATIENCE
     while not address.answers():
         assert time.monotonic() < until, (folder / "link.log").read_text(encoding="utf-8")
         time.sleep(0.1)
-    for part in range(NODES):
+    for part in range(nodes):
         node = [tool("flower-supernode"), "--insecure", "--superlink", address.place]
         node += ["--host", "127.0.0.1", "--port", str(free_port())]
         node += ["--node-config", f"partition-id={part} states='{folder / 'states'}'"]
@@ -60,12 +59,19 @@ def task():
 
 
 @pytest.mark.slow
-def test_the_app_is_what_simulate_computes(tmp_path):
+@pytest.mark.parametrize(("clients", "simulated"), [(2, False), (3, True)])
+def test_the_app_is_what_simulate_computes(clients, simulated, tmp_path):
+    if simulated:
+        pytest.importorskip("ray", reason="ray is not installed: pip install undrift[simulation]")
     saved = tmp_path / "model.safetensors"
     with ExitStack() as stack:
-        environment = flower(tmp_path, stack)
+        if simulated:
+            environment = flower(tmp_path, stack, "--simulation")
+        else:
+            environment = flower(tmp_path, stack, nodes=clients)
         command = [tool("flwr"), "run", str(APP), "undrift", "--format", "json", "--run-config"]
-        command += [f"rounds=2 fraction-evaluate=0.0 save='{saved}'"]
+        command += [f"clients={clients} rounds=2 fraction-evaluate=0.0 save='{saved}'"]
+        command += ["--federation-config", f"num-supernodes={clients}"] if simulated else []
         run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         assert json.loads(run.stdout)["success"], run.stdout + run.stderr
         until = time.monotonic() + PATIENCE
@@ -74,15 +80,16 @@ def test_the_app_is_what_simulate_computes(tmp_path):
         logs = "\n".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.log"))
         assert saved.exists(), logs[-5000:]
         time.sleep(0.5)  # until it is whole
-    (first,) = (tmp_path / "states").glob("*/0/first.safetensors")
     example = task()
-    together = Together(example.Net, [example.samples(part) for part in range(NODES)])
-    near = Simulate(Scaffold(lr=0.1), together, steps=5, batch=16, x0=load_file(first)["x"])
+    torch.manual_seed(0)
+    net = example.Net()
+    together = Together(example.Net, [example.samples(part) for part in range(clients)])
+    first = torch.nn.utils.parameters_to_vector(net.parameters()).detach()
+    near = Simulate(Scaffold(lr=0.1), together, steps=5, batch=16, x0=first)
     for _ in range(2):
         near.run_round()
-    net = example.Net()
     net.load_state_dict(load_file(saved))
-    x = torch.cat([weight.detach().reshape(-1) for weight in net.parameters()])
+    x = torch.nn.utils.parameters_to_vector(net.parameters()).detach()
     assert float((x - near.x).norm() / near.x.norm()) < 1e-6
 
 

@@ -217,6 +217,19 @@ def test_a_node_that_was_away_does_the_same_work_again(method, tmp_path, monkeyp
     assert same(result, near) < 1e-10 and next(lost, "all") == "all"
 
 
+def test_nodes_of_this_machine_may_leave_it_to_the_server_where_states_are(tmp_path, monkeypatch):
+    """As in Flower's simulation; the folder is gone after the run."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    grid = InProcess([app_of(None, client) for client in range(CLIENTS)])
+    seen = set()
+    grid.lose = lambda message: seen.update(tmp_path.rglob("first.safetensors"))
+    setting = {"steps": 2, "seed": 5}
+    chosen = strategy(Scaffold(lr=0.05), clients=CLIENTS, fraction_evaluate=0.0, **setting)
+    result = chosen.start(grid, begin(), num_rounds=3)
+    assert same(result, simulated(Scaffold(lr=0.05), 3, **setting)) < 1e-10
+    assert len(seen) == CLIENTS and not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("gone", ["0-0-0", "first"])
 def test_states_that_are_gone_are_no_fresh_start(gone, tmp_path):
     grid = grid_of(tmp_path)

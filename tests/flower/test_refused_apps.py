@@ -26,6 +26,7 @@ from torch.utils.data import DataLoader
 from tests.flower.own_app import CLIENTS, InProcess, Net, Pairs, app_of, begin, grid_of, samples
 from undrift.core.params import BadParameters
 from undrift.flower import strategy
+from undrift.flower.client_side import _here
 from undrift.flower.server_side import MODS as REMEDY
 from undrift.flower.session import NoFederation
 from undrift.methods import DANE, FedAvg, FedLin, FedRecu, Scaffold
@@ -169,7 +170,6 @@ def each(outputs, targets):
         ({"data": DataLoader(samples(0), batch_size=None)}, "give its dataset"),
         ({"data": Pairs()}, "batch_loss"),
         ({"data": samples(0, 1).tensors[0][:0]}, "no samples"),
-        ({"states": None}, "states="),
         ({"client": 3}, "among 3"),
     ],
 )
@@ -180,6 +180,24 @@ def test_what_a_client_cannot_do_is_told_with_the_remedy(given, reason, tmp_path
     with pytest.raises(NoFederation) as refused:
         chosen.start(grid_of(tmp_path, **given), first)
     assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_node_says_where_its_states_are(elsewhere, tmp_path, monkeypatch):
+    """Unless it has a number and finds, on this machine, the folder that the server made."""
+    if elsewhere:
+        monkeypatch.setattr("undrift.flower.client_side.gettempdir", lambda: str(tmp_path))
+    apps = [app_of(None, client) for client in range(CLIENTS)]
+    grid = InProcess(apps, lambda client: {"partition-id": client} if elsewhere else {})
+    chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, joining=3.0)
+    with pytest.raises(NoFederation, match="states="):
+        chosen.start(grid, begin())
+
+
+@pytest.mark.parametrize("name", ["..", "../etc", "undrift-states-a/b", "", None])
+def test_a_server_chooses_no_folder(name):
+    with pytest.raises(ValueError, match="states="):
+        _here(None, Context(1, 1, {}, RecordDict(), {}), name, 0)
 
 
 class Other(Net):

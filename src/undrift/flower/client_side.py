@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,8 @@ FIRST = "first.safetensors"
 """The file of what a run began with, its point and everybody's samples, beside the states."""
 MOST = 2**16
 RUN = re.compile(r"[0-9a-f]{32}")
+STATES = "undrift-states-"
+MADE = re.compile(STATES + r"\w+")
 
 
 def train(
@@ -50,7 +54,8 @@ def train(
     overwritten. ``data`` is this node's Dataset, or its DataLoader, whose batches must be as large
     as those of the strategy. ``loss(model(inputs), targets)`` is the mean loss of a batch that is a
     pair, ``batch_loss(model, batch)`` that of any other. ``states`` is a folder that outlives the
-    process, for what the client has to remember; left out, it is ``states`` of the node's config.
+    process, for what the client has to remember; left out, it is ``states`` of the node's config,
+    or a temporary folder of the server's if that is on this machine, as in Flower's simulation.
     ``client`` numbers the clients from 0; left out, it is ``partition-id`` of the node's config, or
     whatever number the server gives.
 
@@ -63,8 +68,8 @@ def train(
         raise ValueError(f"{text}: {error}") from None
 
     def work() -> Parcel:
-        here = _here(states, context)
         number = _numbered(client, context, int(asked.table["clients"]))
+        here = _here(states, context, asked.table["states"], number)
         problem = ModuleProblem(model, data, loss, batch_loss)
         _same_batches(problem, asked.table["setting"].get("batch"))
         if asked.table["do"] == "hello":
@@ -119,8 +124,13 @@ def _method(table: Mapping[str, Any]) -> Method:
     return kind(**table["values"])
 
 
-def _here(states: str | Path | None, context: Context) -> Path:
+def _here(states: str | Path | None, context: Context, made: object, number: int | None) -> Path:
+    """``made`` is the name of the server's folder for nodes of its own machine and user."""
     found = states if states is not None else context.node_config.get("states")
+    if found is None and number is not None and MADE.fullmatch(str(made)):
+        place = Path(gettempdir(), str(made))
+        if place.is_dir() and place.stat().st_uid == getattr(os, "getuid", lambda: 0)():
+            found = place / str(number)
     if not isinstance(found, str | Path) or not str(found):
         raise ValueError(
             "say where this node keeps what the method has to remember: train(..., states=FOLDER), "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, NoReturn
 
 import torch
@@ -21,6 +23,7 @@ from undrift.core.schedules import Computed, schedule
 from undrift.engines.federated import Answer, Call, Check, Federated, Remote, Unsound
 from undrift.engines.format import dump
 from undrift.engines.options import FederatedOptions
+from undrift.flower.client_side import STATES
 from undrift.flower.correspondence import Correspondence, Letter, needs_all
 from undrift.flower.grid_post import LOG, MODS, Post
 from undrift.flower.server_model import Model
@@ -138,23 +141,24 @@ class MethodStrategy(FedAvg):
         """Run the method; arrays of the result are those of a state dict, as ``initial_arrays``."""
         self._post = Post(grid, train_config or ConfigRecord())
         options = FederatedOptions(deadline=timeout, **self.waiting)
-        federation = Adopted(self._post, self, options)
-        said = federation.gather()
-        self._model = Model.agreed(said, initial_arrays, federation.who)
-        facts = _facts([about["samples"] for about in said], self._model.vector())
-        self._engine = self._engine_of(Remote(facts, federation, None), timeout)
-        try:
-            return super().start(
-                grid,
-                initial_arrays,
-                num_rounds,
-                timeout,
-                train_config,
-                evaluate_config,
-                evaluate_fn,
-            )
-        finally:
-            self._engine = None
+        with TemporaryDirectory(prefix=STATES, ignore_cleanup_errors=True) as states:
+            federation = Adopted(self._post, self, options, Path(states).name)
+            said = federation.gather()
+            self._model = Model.agreed(said, initial_arrays, federation.who)
+            facts = _facts([about["samples"] for about in said], self._model.vector())
+            self._engine = self._engine_of(Remote(facts, federation, None), timeout)
+            try:
+                return super().start(
+                    grid,
+                    initial_arrays,
+                    num_rounds,
+                    timeout,
+                    train_config,
+                    evaluate_config,
+                    evaluate_fn,
+                )
+            finally:
+                self._engine = None
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -221,9 +225,12 @@ class Nobody:
 class Adopted(Correspondence):
     """The clients of a method in a user's own app."""
 
-    def __init__(self, post: Post, strategy: MethodStrategy, options: FederatedOptions):
+    def __init__(
+        self, post: Post, strategy: MethodStrategy, options: FederatedOptions, states: str
+    ):
         super().__init__(post, strategy.clients, options, LOG.info)
-        self._about = {"clients": strategy.clients, "setting": strategy.setting}
+        self._about: dict[str, Any] = {"clients": strategy.clients, "setting": strategy.setting}
+        self._about["states"] = states
         self._first = b""
 
     def greeting(self) -> Letter:
