@@ -182,13 +182,15 @@ def test_what_a_client_cannot_do_is_told_with_the_remedy(given, reason, tmp_path
     assert reason in str(refused.value)
 
 
-@pytest.mark.parametrize("elsewhere", [True, False])
-def test_a_node_says_where_its_states_are(elsewhere, tmp_path, monkeypatch):
-    """Unless it has a number and finds, on this machine, the folder that the server made."""
-    if elsewhere:
+@pytest.mark.parametrize("why", ["another machine", "another user", "no number"])
+def test_a_node_says_where_its_states_are(why, tmp_path, monkeypatch):
+    """Unless it has a number and finds, as its own, the folder that the server made."""
+    if why == "another machine":
         monkeypatch.setattr("undrift.flower.client_side.gettempdir", lambda: str(tmp_path))
+    if why == "another user":
+        monkeypatch.setattr("os.getuid", lambda: 4321)
     apps = [app_of(None, client) for client in range(CLIENTS)]
-    grid = InProcess(apps, lambda client: {"partition-id": client} if elsewhere else {})
+    grid = InProcess(apps, lambda client: {} if why == "no number" else {"partition-id": client})
     chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, joining=3.0)
     with pytest.raises(NoFederation, match="states="):
         chosen.start(grid, begin())
