@@ -30,6 +30,8 @@ class Process:
         scratch: Path | None = None,
     ):
         self.command, self.log, self.scratch = [*command], log, scratch
+        self._unminded = False
+        """Whether its minder is gone without having removed ``scratch``."""
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
             self._minder = subprocess.Popen(
@@ -49,6 +51,7 @@ class Process:
     def hang_up(self) -> None:
         """Ask it to end, without waiting."""
         if self._minder.stdin is not None and not self._minder.stdin.closed:
+            self._unminded = self.code is not None
             self._minder.stdin.close()
 
     def end(self) -> None:
@@ -57,9 +60,10 @@ class Process:
         try:
             self._minder.wait(WAIT)
         except subprocess.TimeoutExpired:
+            self._unminded = True
             self._minder.kill()
             self._minder.wait()
-        if self.scratch is not None:
+        if self._unminded and self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def __enter__(self) -> Process:
