@@ -119,7 +119,7 @@ def test_an_unfinished_run_can_be_looked_at(runs, capsys):
     record(runs / "runs" / "half", ended=False)
     assert main(["report", "half"]) == 0
     text = (runs / "runs/half/report.html").read_text()
-    assert "all rounds run (1), unfinished (1)" in text
+    assert "all rounds run (1), unfinished: 10 of 10 rounds (1)" in text
 
 
 def test_a_folder_without_its_spec_can_be_looked_at(runs, capsys):
@@ -187,6 +187,15 @@ def test_a_run_that_only_a_program_can_repeat_has_no_command(place):
     assert folder.from_python and about("mine", folder, folder.document()).command == ""
     text = page(content(read([folder]), None))
     assert "undrift run " not in text and 'download="mine.toml"' not in text
+
+
+def test_seeds_that_change_nothing_are_not_said_to_vary_anything(place):
+    for save, batch in (("still", None), ("drawn", 2)):
+        method, where = ud.FedAvg(lr=0.1), place / "runs" / save
+        ud.run([method], "least-squares", rounds=1, batch=batch, seeds=[0, 1], save=where)
+    still, drawn = (content(read([Folder(place / "runs" / s)]), None) for s in ("still", "drawn"))
+    assert "no seed changes it" in still.runs[0].facts
+    assert "2 seeds that vary mini-batches and other draws" in " ".join(drawn.runs[0].facts)
 
 
 def test_the_spec_of_a_report_runs_again_to_the_same_rows(place, capsys):

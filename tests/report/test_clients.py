@@ -60,7 +60,7 @@ def test_differences_that_are_all_equal_have_no_interval(ends):
         for seed, pair in enumerate(ends)
         for label, value in zip("AB", pair, strict=True)
     ]
-    (one,) = against(rows, [], "accuracy", None, "B")
+    (one,) = against(rows, None, "accuracy", None, "B")
     assert one.final.mean == pytest.approx(ends[0][0] - ends[0][1])
     assert (one.final.low, one.final.high) == (None, None)
     assert one.document()["final"]["reason"] == one.final.reason == EQUAL
@@ -90,10 +90,11 @@ def test_a_method_that_no_seed_changes_counts_for_every_seed():
         return [start, start | {"round": 1, "loss": end}]
 
     rows = [*curve("A", 0, 1.0), *curve("A", 1, 3.0), *curve("B", 0, 5.0)]
+    ended = [Outcome(*run, "done", {}) for run in [("A", "", 0), ("A", "", 1), ("B", "GD", 0)]]
     twin = Outcome("B", "GD", 1, "done", {}, same_as=0)
-    (one,) = against(rows, [twin], "loss", None, "A")
+    (one,) = against(rows, [*ended, twin], "loss", None, "A")
     assert one.final.seeds == 2 and one.final.mean == 3.0 and one.rounds is None
-    assert against(rows, [], "loss", None, "A")[0].final.seeds == 1
+    assert against(rows, ended, "loss", None, "A")[0].final.seeds == 1
 
 
 def test_two_methods_that_no_seed_changes_are_one_pair():
@@ -101,8 +102,9 @@ def test_two_methods_that_no_seed_changes_are_one_pair():
         {"label": label, "seed": seed, "round": 0, "loss": loss}
         for label, seed, loss in [("A", 0, 1.0), ("B", 0, 3.0), ("C", 0, 5.0), ("C", 1, 7.0)]
     ]
+    ended = [Outcome(row["label"], "GD", row["seed"], "done", {}) for row in rows]
     copies = [Outcome(label, "GD", 1, "done", {}, same_as=0) for label in "AB"]
-    still, drawn = against(rows, copies, "loss", None, "A")
+    still, drawn = against(rows, ended + copies, "loss", None, "A")
     assert (still.final.seeds, still.final.mean, still.final.low) == (1, 2.0, None)
     assert (drawn.final.seeds, drawn.final.mean) == (2, 5.0) and drawn.final.low is not None
     assert not any(cell.kind for cell in differences([still], "loss").rows[0])
@@ -122,7 +124,7 @@ def test_rounds_are_compared_only_if_every_seed_reaches_the_target():
     rows += accuracies("B", [0], [0.1, 0.65, 0.7, 0.7])
     rows += accuracies("B", range(1, 5), [0.1, 0.3, 0.3, 0.3])
     rows += accuracies("C", range(5), [0.1, 0.6, 0.6, 0.7])
-    found = against(rows, [], "accuracy", 0.6, "A")
+    found = against(rows, None, "accuracy", 0.6, "A")
     assert [(one.rounds.seeds, one.rounds.mean) for one in found] == [(5, None), (5, -1.0)]
     assert [one.final.seeds for one in found] == [5, 5]
     assert found[0].final.mean == pytest.approx(-0.32)
@@ -136,10 +138,10 @@ def test_the_ends_of_seeds_that_diverge_are_not_left_out_of_a_mean():
     rows = accuracies("A", range(5), [0.1, 0.6, 0.7])
     rows += accuracies("B", range(2), [0.1, 0.6, 0.8])
     rows += accuracies("B", range(2, 5), [0.1, 0.3, None])
-    (one,) = against(rows, [], "accuracy", None, "A")
+    (one,) = against(rows, None, "accuracy", None, "A")
     assert (one.final.seeds, one.final.mean, one.final.low) == (5, None, None)
     kept = [row for row in rows if row["seed"] < 2]
-    (other,) = against(kept, [], "accuracy", None, "A")
+    (other,) = against(kept, None, "accuracy", None, "A")
     assert other.final.mean == pytest.approx(0.1)
     assert remarks([one], "accuracy")[-1] not in remarks([other], "accuracy")
 

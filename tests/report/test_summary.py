@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from undrift.report.summary import COUNTED, aim, metric, partly, print_summaries, summarise
-from undrift.report.tables import results, tiles
+from undrift.report.tables import Tile, results, tiles
 from undrift.runs.differences import against
 from undrift.runs.folder import Outcome
 
@@ -113,7 +113,7 @@ def test_rows_of_some_clients_are_marked_and_compared_with_nothing():
     text = print_summaries(found, 0.6)
     assert "90.00 % (on 2 of 3 clients)" in text and len(partly(found)) == 1
     assert not partly([a]) and "clients)" not in print_summaries([a], 0.6)
-    (apart,) = against([*whole, *left], [], "accuracy", 0.6, "A")
+    (apart,) = against([*whole, *left], None, "accuracy", 0.6, "A")
     assert apart.final.mean is None and apart.rounds.mean is None
     (best,) = tiles(found, "accuracy", None)
     assert best.value == "A"
@@ -130,7 +130,27 @@ def test_a_seed_that_did_not_end_is_unfinished_and_without_rows_nothing_is_known
     assert (none.label, none.statuses, document["seconds"]) == ("B", {"failed": 1}, None)
     assert document["sd"] == dict.fromkeys(["final", "loss", "drift", *COUNTED])
     last = print_summaries([both, none], None).splitlines()[3]
+    assert (both.end("gap"), both.best) == (None, None)
     assert last.split() == ["B", "0", "-", "-", "-", "-", "-", "failed"]
+
+
+def test_a_method_that_is_unfinished_is_compared_with_nothing():
+    name = "FedAvg, calibrated"
+    whole = rows("FedAvg", 0, [0.1, 0.19, 0.5, 0.7], "accuracy")
+    half = rows(name, 0, [0.1, 0.36], "accuracy")
+    ended = [Outcome("FedAvg", "FedAvg", 0, "done", {})]
+    found = summarise([*whole, *half], 0.6, ended, rounds={"FedAvg": 3, name: 3})
+    assert found[1].status == "unfinished: 1 of 3 rounds" and found[1].best is None
+    assert found[1].end("accuracy") is None and found[1].end("round") == 1
+    assert "has no end" in print_summaries(found, 0.6)
+    for baseline in ("FedAvg", name):
+        for target in (0.15, 0.6):
+            (one,) = against([*whole, *half], ended, "accuracy", target, baseline)
+            assert one.final.mean is None and one.rounds.mean is None
+    (card,) = tiles(found, "accuracy", 0.6)
+    assert card == Tile("Unfinished", f'"{name}"', "1 of 3 rounds")
+    late = Outcome(name, "FedAvg", 0, "stopped", {})
+    assert summarise(half, 0.6, [late], rounds={name: 3})[0].status == "stopped: 1 of 3 rounds"
 
 
 def test_bytes_are_shown_where_some_vectors_travel_only_in_part():

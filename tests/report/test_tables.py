@@ -200,6 +200,6 @@ def test_runs_without_the_measure_have_not_missed_the_target(folder):
         for row in folder.rows()
         if row["label"] == "FedAvg"
     ]
-    known = summarise([*folder.rows(), *other], TARGET, folder.outcomes())
+    known = summarise([*folder.rows(), *other], TARGET)
     (late,) = (t for t in tables.tiles(known, "gap", TARGET) if t.title == "Missed the target")
     assert late.value == "FedAvg"

@@ -119,7 +119,7 @@ def draw(groups: list[Group], plot: Path, y: str | None, window: int, note: str)
 
 
 def summaries(group: Group) -> list[Summary]:
-    return summarise(group.rows, group.target, group.outcomes)
+    return summarise(group.rows, group.target, group.outcomes, group.planned, group.rounds)
 
 
 def shown(group: Group, several: bool) -> str:

@@ -68,6 +68,8 @@ class Content:
     outcomes: Sequence[Outcome]
     planned: Mapping[str, Sequence[int]]
     """The seeds each label should be run with."""
+    rounds: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """For how many rounds."""
     target: float | None = None
     smooth: int = 1
     note: str = ""

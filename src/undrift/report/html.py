@@ -54,7 +54,7 @@ def page(content: Content) -> str:
 
     content = dataclasses.replace(_clean(content), rows=complete(_clean(content.rows)))
     column, target = metric(content.rows), content.target
-    found = summarise(content.rows, target, content.outcomes, content.planned)
+    found = summarise(content.rows, target, content.outcomes, content.planned, content.rounds)
     environment = Environment(
         loader=PackageLoader("undrift.report", "assets"),
         autoescape=True,
@@ -80,7 +80,9 @@ def page(content: Content) -> str:
         title=title,
         runs=content.runs,
         note=content.note,
-        tiles=tables.tiles(found, column, target, content.samples),
+        tiles=[]  # of several problems there are no winners
+        if len({*content.problems.values()}) > 1
+        else tables.tiles(found, column, target, content.samples),
         results=tables.results(
             found, column, target, content.note, content.varied, content.samples, content.mixed
         ),

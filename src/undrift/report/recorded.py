@@ -13,6 +13,7 @@ from undrift.report.content import About, Content, Partition, Setting
 from undrift.report.summary import ON, aim, metric, window
 from undrift.report.text import count
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
+from undrift.runs.outcome import UNCHANGED
 from undrift.spec.user_files import own_tables
 from undrift.spec.vary import varied
 
@@ -51,6 +52,11 @@ class Recorded:
     left_out: list[Row]
     clients: list[Row]
     """Each client's numbers, where they were measured."""
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether no seed changes any of its methods."""
+        return bool(self.outcomes) and not any(outcome.seeded for outcome in self.outcomes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +100,27 @@ class Group:
             label: repr(sorted(problem(run).items()))
             for run in self.runs
             for label in {row["label"] for row in run.rows}
+        }
+
+    @property
+    def planned(self) -> dict[str, list[int]]:
+        """The seeds each label should be run with, and those that are recorded."""
+        found = {
+            run.prefix + table["label"]: dict.fromkeys(run.document.get("seeds", [0]))
+            for run in self.runs
+            for table in methods(run.document)
+        }
+        for row in self.rows:
+            found.setdefault(row["label"], {})[row["seed"]] = None
+        return {label: list(seeds) for label, seeds in found.items()}
+
+    @property
+    def rounds(self) -> dict[str, int]:
+        """For how many rounds each label should be run."""
+        return {
+            run.prefix + table["label"]: table.get("rounds", run.document.get("rounds", 0))
+            for run in self.runs
+            for table in methods(run.document)
         }
 
     @property
@@ -214,21 +241,17 @@ def based_on(groups: Sequence[Group], baseline: str | None) -> list[str]:
 def content(runs: Sequence[Recorded], target: float | None, baseline: str | None = None) -> Content:
     """What the HTML report shows of some runs."""
     group = together(metric([row for run in runs for row in run.rows]), runs, target)
-    planned = {
-        run.prefix + table["label"]: dict.fromkeys(run.document.get("seeds", [0]))
-        for run in runs
-        for table in methods(run.document)
-    }
-    for row in group.rows:
-        planned.setdefault(row["label"], {})[row["seed"]] = None
     return Content(
         runs=[
-            dataclasses.replace(about(run.title, run.folder, run.document), clients=run.clients)
+            dataclasses.replace(
+                about(run.title, run.folder, run.document, run.unchanged), clients=run.clients
+            )
             for run in runs
         ],
         rows=group.rows,
         outcomes=group.outcomes,
-        planned={label: list(seeds) for label, seeds in planned.items()},
+        planned=group.planned,
+        rounds=group.rounds,
         target=group.target,
         smooth=smoothing(runs),
         note=group.note,
@@ -242,7 +265,7 @@ def content(runs: Sequence[Recorded], target: float | None, baseline: str | None
     )
 
 
-def about(title: str, folder: Folder, document: Document) -> About:
+def about(title: str, folder: Folder, document: Document, unchanged: bool = False) -> About:
     """A run in words: its facts, its spec and machine, and the command that repeats it."""
     spec = folder.file("spec.toml")
     command, remarks = "", [FROM_PYTHON]
@@ -250,7 +273,7 @@ def about(title: str, folder: Folder, document: Document) -> About:
         command, remarks = repetition(f"{folder.name}.toml", document)
     return About(
         name=title,
-        facts=facts(folder, document),
+        facts=facts(folder, document, unchanged),
         spec=spec.read_text(encoding="utf-8", errors="replace") if spec.is_file() else "",
         environment=folder.environment,
         command=command,
@@ -273,8 +296,10 @@ def repetition(name: str, document: Document) -> tuple[str, list[str]]:
     return command, remarks
 
 
-def facts(folder: Folder, document: Document) -> list[str]:
-    """The problem, the clients, the methods, the seeds and the rounds of a run, in words."""
+def facts(folder: Folder, document: Document, unchanged: bool) -> list[str]:
+    """The problem, the clients, the methods, the seeds and the rounds of a run, in words;
+    ``unchanged`` says that no seed changes any of it.
+    """
     problem = document.get("problem", {})
     clients, cohort = problem.get("clients"), document.get("cohort", {}).get("size")
     named = filter(None, (problem.get("name"), problem.get("data")))
@@ -282,7 +307,7 @@ def facts(folder: Folder, document: Document) -> list[str]:
     if isinstance(clients, int):
         some = f", {cohort} in a round" if cohort else ""
         found.append(count(clients, "client") + some)
-    found += [count(len(methods(document)), "method"), seeds(document)]
+    found += [count(len(methods(document)), "method"), UNCHANGED if unchanged else seeds(document)]
     if "rounds" in document:
         found.append(count(document["rounds"], "round"))
     if reduction := document.get("reduction"):

@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 from undrift.core.problem import Samples
 from undrift.core.stopping import EVERYBODY, MEASURED, of_some, on_some
 from undrift.plots.columns import metric
-from undrift.report.text import NONE, count, percent, plain, prose, size, small, table, whole
+from undrift.report.text import NONE, count, names, percent, plain, prose, size, small, table, whole
 from undrift.runs.differences import RELATIVE, Curve, curves, hit
 from undrift.runs.folder import Row
 from undrift.runs.outcome import Outcome, at_end, in_words
@@ -30,13 +30,14 @@ SPENT = {
 COUNTED = ("rounds", "vectors", "gradients")
 """What a terminal has room for; bytes only where they are not in proportion to vectors."""
 UNFINISHED = "unfinished"
+OPEN = (UNFINISHED, "stopped")
 FAR = "mean squared distance of the local models"
 ON: Mapping[Samples | None, str] = {
     "test": ", on the test samples",
     "train": ", on the clients' training samples",
     None: "",
 }
-NO_END = f"{NONE}: a method that diverges, if only with some seed, has no final values"
+NO_END = f"{NONE}: a method that diverges or is unfinished, if only with some seed, has no end"
 NUMBER: dict[str, Callable[[float | None], str]] = {
     "gap": small,
     "accuracy": percent,
@@ -65,7 +66,7 @@ class Summary:
     statuses: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """How many seeds ended in which way."""
     ends: Mapping[str, Spread | None] = dataclasses.field(default_factory=dict)
-    """The last value of every column; ``None`` for those of quality, where a seed diverged."""
+    """The last value of every column; ``None`` for those of quality, where a seed has no end."""
     best: Spread | None = None
     reached: int = 0
     """Seeds that reached the target."""
@@ -80,6 +81,8 @@ class Summary:
     """Whether a seed changes it; if not, it was run with one of them."""
     partial: int = 0
     """Rows that were measured on some clients only."""
+    progress: str = ""
+    """Of one that is unfinished: the rounds that its slowest seed has run, and all of them."""
     measured: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Where final values are of some clients only: of how many, and how many there are."""
 
@@ -92,6 +95,11 @@ class Summary:
     def diverged(self) -> bool:
         """Whether a seed of it did, so that it has no final values."""
         return "diverged" in self.statuses
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a seed of it is, so that it has no final values yet."""
+        return any(status in self.statuses for status in OPEN)
 
     @property
     def final(self) -> str:
@@ -115,7 +123,11 @@ class Summary:
     @property
     def status(self) -> str:
         """How its seeds ended, in words."""
-        words = {in_words(status): n for status, n in self.statuses.items()}
+        so_far = f": {self.progress}" if self.progress else ""
+        words = {
+            in_words(status) + (so_far if status in OPEN else ""): n
+            for status, n in self.statuses.items()
+        }
         if len(words) < 2:
             return next(iter(words), UNFINISHED)
         return ", ".join(f"{text} ({n})" for text, n in words.items())
@@ -188,14 +200,22 @@ def goal(target: float | None, column: str) -> str:
 def summarise(
     rows: Sequence[Row],
     target: float | None = None,
-    outcomes: Sequence[Outcome] = (),
+    outcomes: Sequence[Outcome] | None = None,
     planned: Mapping[str, Iterable[int]] | None = None,
+    rounds: Mapping[str, int] | None = None,
 ) -> list[Summary]:
     """One summary per label; without a target, 1e-6 of each curve's first gap is the target.
 
-    ``planned`` has the seeds each label should be run with, by default those that are recorded.
+    Without outcomes all have ended. ``planned`` has the seeds each label should be run with, by
+    default those that are recorded, and ``rounds`` for how many rounds.
     """
     column, found = metric(rows), curves(complete(rows))
+    if outcomes is None:
+        outcomes = [
+            Outcome(label, str(curve[0].get("method", "")), seed, "done", {})
+            for label, seeds in found.items()
+            for seed, curve in seeds.items()
+        ]
     ended = {(outcome.label, outcome.seed): outcome for outcome in outcomes}
     if planned is None:
         pairs = [(label, seed) for label, seeds in found.items() for seed in seeds]
@@ -207,9 +227,10 @@ def summarise(
         _summary(
             label,
             found.get(label, {}),
-            [ended.get((label, seed)) for seed in seeds],
+            {seed: ended.get((label, seed)) for seed in seeds},
             column,
             target,
+            (rounds or {}).get(label),
         )
         for label, seeds in planned.items()
     ]
@@ -304,10 +325,10 @@ def print_summaries(
         )
     if several:
         meaning += [f"seeds vary {what}" for what in varied]
-    if any(s.diverged for s in summaries):
+    if any(s.diverged or s.unfinished for s in summaries):
         meaning.append(NO_END)
     if same := [s.label for s in summaries if not s.seeded]:
-        meaning.append(f"run once, for no seed changes it: {', '.join(same)}")
+        meaning.append(f"run once, for no seed changes it: {names(same)}")
     meaning += partly(summaries)
     return "\n".join([text, "", *map(prose, meaning)])
 
@@ -327,17 +348,16 @@ def partly(summaries: Sequence[Summary]) -> list[str]:
 def _summary(
     label: str,
     by_seed: Mapping[int, Curve],
-    outcomes: Sequence[Outcome | None],
+    outcomes: Mapping[int, Outcome | None],
     column: str,
     target: float | None,
+    rounds: int | None,
 ) -> Summary:
     curves = [*by_seed.values()]
-    known = [outcome for outcome in outcomes if outcome]
-    ended = {outcome.seed: outcome.status for outcome in known}
-    statuses: dict[str, int] = {}
-    for outcome in outcomes:
-        status = outcome.status if outcome else UNFINISHED
-        statuses[status] = statuses.get(status, 0) + 1
+    known = [outcome for outcome in outcomes.values() if outcome]
+    ended = {seed: one.status if one else UNFINISHED for seed, one in outcomes.items()}
+    statuses = Counter(ended.values())
+    so_far = [by_seed[s][-1]["round"] if s in by_seed else 0 for s in ended if ended[s] in OPEN]
     recorded = str(curves[0][0].get("method", "")) if curves else ""
     last = [at_end(curve[-1], ended.get(seed, UNFINISHED)) for seed, curve in by_seed.items()]
     hits = [row for curve in curves if (row := hit(curve, column, target))]
@@ -358,7 +378,7 @@ def _summary(
             name: spread([row.get(name) for row in last])
             for name in dict.fromkeys(name for row in last for name in row)
         },
-        best=spread([top(values, default=None) for values in measured]),
+        best=None if so_far else spread([top(values, default=None) for values in measured]),
         reached=len(hits),
         needed={
             name: spread([row.get(key) for row in hits]) if len(hits) == len(curves) else None
@@ -367,6 +387,7 @@ def _summary(
         values=known[0].values if known else {},
         note=_note(known),
         seeded=all(outcome.same_as is None for outcome in known),
+        progress=f"{min(so_far)} of {count(rounds, 'round')}" if so_far and rounds else "",
         partial=sum(map(of_some, itertools.chain(*curves))),
         measured={name: fewest[name] for name in (MEASURED, EVERYBODY) if name in fewest},
     )

@@ -15,13 +15,12 @@ from undrift.report.against import between, remarks, signed
 from undrift.report.content import Setting
 from undrift.report.left_out import by_client, skipped, spans, why
 from undrift.report.summary import NO_END, NUMBER, ON, SPENT, Spread, Summary, goal, partly, spell
-from undrift.report.text import NONE, count, duration, percent, plain, size, small, whole
+from undrift.report.text import NONE, count, duration, names, percent, plain, size, small, whole
 from undrift.runs.differences import Against, Difference
 from undrift.runs.folder import Row
-from undrift.runs.outcome import ENDS
+from undrift.runs.outcome import ENDS, UNCHANGED
 from undrift.spec.schema import TRAINING
 
-UNCHANGED = "no seed changes it"
 UNITS: dict[str, Callable[[float], str]] = {
     "bytes": size,
     "seconds": duration,
@@ -112,7 +111,7 @@ def results(
     notes += mixed
     notes += partly(summaries)
     notes.append("time: of training, for one seed")
-    if any(s.diverged for s in summaries):
+    if any(s.diverged or s.unfinished for s in summaries):
         notes.append(NO_END)
     if several:
         means = ", ".join(["final", "best", *extra])
@@ -180,7 +179,7 @@ def fares(summaries: Sequence[Summary], of: str) -> Sheet | None:
     ]
     if any(s.seeds > 1 for s in known):
         notes.append("means over seeds ± standard deviation")
-    if any(s.diverged for s in known):
+    if any(s.diverged or s.unfinished for s in known):
         notes.append(NO_END)
     notes += partly(known)
     caption = f"{what} of the server's model at the end, on each client's {of}"
@@ -322,7 +321,10 @@ def tiles(
     target: float | None,
     samples: Samples | None = None,
 ) -> list[Tile]:
-    """The winners."""
+    """The winners, once all have ended."""
+    if late := [s.label for s in summaries if s.unfinished]:
+        rounds = {s.progress for s in summaries if s.unfinished}
+        return [Tile("Unfinished", _listed(late), rounds.pop() if len(rounds) == 1 else "")]
     found: list[Tile] = []
     aimed, judged = target is not None or column == "gap", column == "accuracy"
     if judged or not aimed:
@@ -419,5 +421,5 @@ def _winner(
 
 def _listed(labels: Sequence[str]) -> str:
     if len(labels) < 4:
-        return ", ".join(labels)
-    return f"{labels[0]}, {labels[1]} and {len(labels) - 2} more"
+        return names(labels)
+    return f"{names(labels[:2])} and {len(labels) - 2} more"

@@ -32,6 +32,15 @@ def clean(text: str) -> str:
     )
 
 
+def names(labels: Iterable[str]) -> str:
+    """Labels one after another; one with a comma is quoted.
+
+    >>> print(names(["FedAvg", "FedAvg, calibrated"]))
+    FedAvg, "FedAvg, calibrated"
+    """
+    return ", ".join(f'"{label}"' if "," in label else label for label in labels)
+
+
 def small(value: float | None) -> str:
     """A quantity that goes to zero."""
     if value is None or math.isnan(value):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 
 from undrift.core.stopping import of_some
-from undrift.runs.outcome import Outcome, at_end
+from undrift.runs.outcome import ENDED, Outcome, at_end
 from undrift.runs.rows import Row, key_of
 
 LEVEL = 0.95
@@ -127,29 +127,29 @@ def hit(curve: Curve, column: str, target: float | None) -> Row | None:
 
 def against(
     rows: Sequence[Row],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[Outcome] | None,
     column: str,
     target: float | None,
     baseline: str,
 ) -> list[Against]:
-    """Every other method against the ``baseline``, a label."""
+    """Every other method against the ``baseline``, a label; without outcomes all have ended."""
     found = curves(rows)
-    for outcome in outcomes:  # a seed that changes nothing was not run again
+    for outcome in outcomes or ():  # a seed that changes nothing was not run again
         own = found.get(outcome.label, {})
         if outcome.same_as is not None and outcome.same_as in own:
             own.setdefault(outcome.seed, own[outcome.same_as])
     first = found.get(baseline, {})
     aimed = target is not None or column == "gap"
-    ended = {outcome.key: outcome.status for outcome in outcomes}
+    statuses = {outcome.key: outcome.status for outcome in outcomes or ()}
+
+    def status(curve: Curve) -> str:
+        return "done" if outcomes is None else statuses.get(key_of(curve[-1]), "unfinished")
 
     def end(curve: Curve) -> object:
-        last = curve[-1]
-        if of_some(last):
-            return None
-        return at_end(last, ended.get(key_of(last), "unfinished")).get(column)
+        return None if of_some(curve[-1]) else at_end(curve[-1], status(curve)).get(column)
 
     def rounds(curve: Curve) -> object:
-        row = hit(curve, column, target)
+        row = hit(curve, column, target) if status(curve) in ENDED else None
         return None if row is None else row["round"]
 
     return [

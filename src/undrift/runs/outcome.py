@@ -30,6 +30,9 @@ ENDS: Mapping[str, Ending] = {
     "unfinished": Ending("unfinished", "open"),
 }
 """Every status. ``unfinished`` is that of a run without an outcome."""
+UNCHANGED = "no seed changes it"
+ENDED = ("done", "reached", "early", "stuck")
+"""Statuses whose last row is where the method ended."""
 
 
 SPENT = {*COLUMNS, "bytes"} - {"drift"}
@@ -42,11 +45,13 @@ def in_words(status: str) -> str:
 
 
 def at_end(row: Mapping[str, Value], status: str) -> dict[str, Value | None]:
-    """The last row of a run; of one that diverged, what it spent, and ``None`` for all else.
+    """The last row of a run; of one that diverged or did not end, what it spent, and ``None`` for
+    all else.
 
-    That row may be from before the round in which it diverged, and its numbers good.
+    That row may be from before the round in which it diverged, and its numbers good; and at an
+    earlier round than those of others.
     """
-    if status != "diverged":
+    if status in ENDED:
         return {**row}
     return {name: value if name in SPENT else None for name, value in row.items()}
 
