@@ -1,5 +1,7 @@
 """What a finished run in Python offers."""
 
+import dataclasses
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from undrift.check.federations import quadratic, quadratics
 from undrift.core import Unsupported
 from undrift.problems.quadratic import Quadratic
 from undrift.runs.history import History
-from undrift.runs.results import Run
+from undrift.runs.results import Run, Runs
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +110,26 @@ def test_a_run_that_diverged_has_no_final_loss_in_the_table():
     assert found["wild", 0].status == "diverged"
     at = head.index("gap")
     assert float(sound[at]) > 0 and wild[at] == "-" and wild[at - 1].isdigit()
+
+
+def test_a_method_that_no_seed_changes_is_one_line_and_is_told_in_the_frame():
+    given = {"rounds": 2, "clients": 4, "seeds": [0, 1, 2], "cohort": 2}
+    runs = ud.run({"still": ud.FedAvg(lr=0.01)}, "quadratic", rounds=2, seeds=[0, 1, 2])
+    _, line = runs.table().splitlines()
+    assert line.split()[:6] == ["still", "no", "seed", "changes", "it", "2"]
+    frame = runs.frame()
+    assert len(frame) == 9 and len(frame[frame.same_as.isna()]) == 3
+    assert {*frame.same_as.dropna()} == {0}
+    drawn = ud.run({"drawn": ud.FedAvg(lr=0.01)}, "least-squares", **given)
+    assert len(drawn.table().splitlines()) == 5 and drawn.frame().same_as.isna().all()
+
+
+def test_a_run_that_was_stopped_has_no_final_loss_in_the_table():
+    run = ud.run(ud.FedAvg(lr=0.01), "quadratic", rounds=3)
+    stopped = dataclasses.replace(run, status="stopped")
+    head, line, _ = Runs({("A", 0): stopped, ("B", 0): run}).table().splitlines()
+    cells = dict(zip(head.split(), line.split(), strict=True))
+    assert (cells["round"], cells["gap"], cells["loss"]) == ("3", "-", "-")
 
 
 def test_differences_seed_by_seed():

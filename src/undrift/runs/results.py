@@ -23,7 +23,7 @@ from undrift.runs.clients import PerClient, at_model
 from undrift.runs.differences import Differences, against, aligned
 from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 from undrift.runs.history import Frame, History, frame
-from undrift.runs.outcome import at_end, in_words
+from undrift.runs.outcome import UNCHANGED, at_end, in_words
 from undrift.runs.rows import Key, key_of
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
@@ -173,27 +173,32 @@ class Runs(Mapping[Key, Run]):
         ]
 
     def frame(self) -> Frame:
-        """The records as a DataFrame of pandas or polars, whichever is installed."""
-        return frame(self.records)
+        """The records as a DataFrame of pandas or polars, whichever is installed.
+
+        Where no seed changes a method, ``same_as`` is the seed whose run stands for the others'.
+        """
+        return frame([row | {"same_as": self[key_of(row)].same_as} for row in self.records])
 
     def table(self) -> str:
-        """How each run ended, as text; of several seeds also their means ± standard deviations."""
+        """How each run ended, as text; of several seeds also their means ± standard deviations.
+
+        A method that no seed changes has one line.
+        """
         columns = ["round", "gap", "accuracy", "loss", "vectors", "gradients", "seconds"]
-        lasts = [
-            at_end(run.history.last, run.status) if run.history.rows else {}
-            for run in self.values()
-        ]
-        shown = [name for name in columns if any(row.get(name) is not None for row in lasts)]
+        runs = {key: run for key, run in self.items() if run.same_as is None}
+        still = {label for (label, _), run in self.items() if run.same_as is not None}
+        lasts = {
+            key: at_end(run.history.last, run.status) if run.history.rows else {}
+            for key, run in runs.items()
+        }
+        shown = [n for n in columns if any(row.get(n) is not None for row in lasts.values())]
         lines = [["method", "seed", *shown, "outcome"]]
-        for ((label, seed), run), last in zip(self.items(), lasts, strict=True):
+        for (label, seed), last in lasts.items():
             numbers = ["-" if last.get(n) is None else f"{last[n]:.6g}" for n in shown]
-            lines.append([label, str(seed), *numbers, in_words(run.status)])
-        for label in dict.fromkeys(label for label, _ in self):
-            drawn = [
-                last
-                for ((name, _), run), last in zip(self.items(), lasts, strict=True)
-                if name == label and run.same_as is None
-            ]
+            status = in_words(runs[label, seed].status)
+            lines.append([label, UNCHANGED if label in still else str(seed), *numbers, status])
+        for label in dict.fromkeys(label for label, _ in runs):
+            drawn = [last for (name, _), last in lasts.items() if name == label]
             if len(drawn) > 1:
                 numbers = [_spread([last.get(name) for last in drawn]) for name in shown]
                 lines.append([label, "mean", *numbers, f"{len(drawn)} seeds"])
