@@ -13,13 +13,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from undrift.reproduce.verdict import OPEN
+from undrift.reproduce.verdict import COMPUTED, OPEN
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs/reproductions"
 PAPERS = ROOT / "src/undrift/papers"
 LINE = re.compile(r"^found = \{[^}\n]*\}", re.MULTILINE)
-TEXTS = re.compile(r"^(?=(?:reason|causes) = )", re.MULTILINE)
+TEXTS = re.compile(r"^(?=(?:reason|causes|answer) = )", re.MULTILINE)
 """Where a line goes that was not there."""
 
 Found = Mapping[str, float]
@@ -46,9 +46,10 @@ def changes(pages: Path, papers: Path) -> Iterator[tuple[str, Path, Found, Found
         page = json.loads(file.read_text(encoding="utf-8"))
         source = papers / f"{page['item']}.toml"
         item = tomllib.loads(source.read_text(encoding="utf-8"))["item"]
-        said = item.get("reason") or item.get("causes")
-        if said and page["verdict"] != OPEN and item.get("found", {}) != page["found"]:
-            yield page["item"], source, item.get("found", {}), page["found"]
+        said = item.get("reason") or item.get("causes") or item.get("answer")
+        before, ran = item.get("found", {}), page["verdict"] not in (OPEN, COMPUTED)
+        if said and ran and before != page["found"]:
+            yield page["item"], source, before, page["found"]
 
 
 def main() -> int:

@@ -136,8 +136,22 @@ def test_a_seed_that_did_not_train_is_dotted_and_not_in_the_mean(cache):
     last = figure(report).axes[2]
     colour = {line.get_label(): line.get_color() for line in last.lines}["Scaffnew"]
     mean, dotted = sorted(
-        (line for line in last.lines if line.get_color() == colour), key=lambda line: line.get_ls()
+        (line for line in last.lines if line.get_color() == colour and line.get_ls() != "None"),
+        key=lambda line: line.get_ls(),
     )
     assert (mean.get_ls(), dotted.get_ls()) == ("-", ":")
     assert mean.get_ydata()[-1] > 65 and dotted.get_ydata()[-1] == pytest.approx(5)
     assert [*mean.get_xdata()[[0, -1]]] == [*dotted.get_xdata()[[0, -1]]] == [0, 4000]
+
+
+def test_curves_have_the_numbers_of_the_paper_as_open_marks(cache):
+    drawn = figure(collect(item("fedrecu/figure-1"), Options(), cache))
+    *others, last = drawn.axes
+    marks = {line.get_color(): line for line in last.lines if line.get_ls() == "None"}
+    colour = {line.get_label(): line.get_color() for line in last.lines}["Scaffnew"]
+    assert [*zip(*marks[colour].get_data(), strict=True)] == [
+        (200, 39.6), (500, 46.4), (1000, 67.9), (2000, 75.1)
+    ]  # fmt: skip
+    assert marks[colour].get_markerfacecolor() == "none"
+    assert not any(line.get_ls() == "None" for ax in others for line in ax.lines)
+    assert "the paper's" in [text.get_text() for text in drawn.legends[0].get_texts()]

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.reproduce.conftest import SPEC
 
 from undrift.cli import main
 from undrift.core.params import unknown
@@ -12,6 +13,7 @@ from undrift.reproduce.figure import figure
 from undrift.reproduce.page import index
 from undrift.reproduce.perform import Options
 from undrift.reproduce.results import collect
+from undrift.reproduce.verdict import LITTLE
 
 
 @pytest.fixture
@@ -60,11 +62,40 @@ def test_a_page(papers, tmp_path, capsys, seeded):
     assert "--seeds 2" in page and "2 seeds" in page
 
 
-def test_the_list_says_what_a_verdict_hangs_on():
-    hangs = {"label": "A", "points": -0.312, "seeds": 1}
-    page = {"item": "toy/a", "title": "A toy", "verdict": "reproduced", "hangs_on": hangs}
+def test_the_list_tells_what_was_run_and_whether_claims_hold():
+    page = {
+        "item": "toy/a",
+        "title": "A toy",
+        "verdict": LITTLE,
+        "ran": "1 of 84 pairs run: agrees",
+    }
+    page |= {"claim": "A is first.", "answer": "no", "pairs": [1, 84], "coverage": [0, 0]}
     text = index([page | {"seeds": 1, "device": "cpu", "date": ""}], False)
-    assert "| hangs on |" in text and "| 0.31 points of 1 seed | 1 | cpu |" in text
+    assert "1 item: 1 too little run to judge. Does what the papers claim hold? 1 no." in text
+    assert "| 1 of 84 pairs run: agrees | A is first. | no | 1 % |" in text
+
+
+def test_a_claim_is_a_line_of_its_own(undrawn, tmp_path, capsys):
+    file = undrawn / "toy" / "figure-1.toml"
+    words = ["reproduce", "toy/figure-1", "--out", str(tmp_path)]
+    place = tmp_path / "pages" / "toy" / "figure-1"
+    claim = 'claim = "SCAFFOLD ends lower."\n'
+    by_hand = 'answer = "no"\nbecause = "it is a toy"\n'
+    for more, line in (
+        ("", "(1 of 1 pairs hold)"),
+        (by_hand, "no** (answered by hand: it is a toy)"),
+        (by_hand + "# of other runs\n", "cannot be told** (not looked at by hand)"),
+    ):
+        told = SPEC.replace("[item]\n", f"[item]\n{claim}{more}")
+        file.write_text(told if "other" in more else told.replace("agree = 1", "agree = 2"))
+        for cached in (items.item, items._document, items._spec):
+            cached.cache_clear()
+        assert main(words) == 0
+        page = place.with_suffix(".md").read_text()
+        assert "**The paper's claim: SCAFFOLD ends lower. Holds: " in page and line in page
+    assert "[How it is judged](../README.md#how-it-is-judged)" in page
+    assert "standard error" not in page  # the rule is in one place
+    assert "## How it is judged" in (tmp_path / "pages" / "README.md").read_text()
 
 
 def test_a_quick_page_is_apart_and_not_judged(papers, tmp_path, capsys):
@@ -93,10 +124,8 @@ def test_a_part_of_an_item(undrawn, tmp_path, capsys):
     assert "10 of 40" in page and "Not run." in page and "Not run: FedAvg." in page
     assert "nothing to judge yet" in page
     assert main([*words[:4], "--out", str(tmp_path)]) == 0
-    assert (
-        "**Verdict: reproduced, in part.**"
-        in (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
-    )
+    page = (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
+    assert "**1 of 2 numbers and 0 of 2 pairs run: agrees.**" in page and "Verdict" not in page
     with pytest.raises(SystemExit) as ended:
         main([*words[:2], "--only", "FedProx", "--out", str(tmp_path)])
     assert ended.value.code == 2 and "FedProx" in capsys.readouterr().err
@@ -133,7 +162,7 @@ def test_a_page_tells_what_is_late_and_what_did_not_train(undrawn, tmp_path, cap
     words = ["reproduce", "toy/figure-1", "--out", str(tmp_path)]
     assert main([*words, "--only", "FedAvg", "--rounds", "20"]) == 0
     page = (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
-    assert "| > 20 |" in page and "0 of 1 numbers agree" in page
+    assert "| > 20 |" in page and "run: does not agree" in page
     assert main(words) == 0
     page = (tmp_path / "pages" / "toy" / "figure-1.md").read_text()
     assert "| last gap: ours |" in page and "| last gap: ours, not judged |" in page

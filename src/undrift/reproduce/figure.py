@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from undrift.papers.fedred import rates
-from undrift.plots.columns import LOGARITHMIC, axis
+from undrift.plots.columns import LOGARITHMIC, SHARES, axis
 from undrift.plots.curves import drawn, grid
 from undrift.plots.style import GREY, Style, finish, fit_titles, legend, line_styles, plain
 from undrift.reproduce.results import Report, Shown, furthest
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Line: TypeAlias = dict[int, tuple[float, float]]
 """Round -> a point."""
+OPEN: Style = {"linestyle": "", "marker": "o", "markersize": 7, "markerfacecolor": "none"}
+"""How numbers of the paper are marked."""
 FAR = 5
 """Curves of which one is this many times as long as another get a logarithmic x axis."""
 
@@ -40,13 +42,13 @@ def figure(report: Report) -> Figure | None:
 def curves(report: Report, shown: Sequence[Shown]) -> Figure:
     """One plot per panel and column: the mean over seeds, in a band from the least to the most.
 
-    Seeds that ended at chance are not in the mean but dotted.
+    Seeds that ended at chance are not in the mean but dotted; the paper's numbers are open marks.
     """
     item = report.item
     plots = [(x, s, y) for x in item.over for s in shown for y in item.draw]
     figure, axes = grid(len(plots), item.across)
     styles = line_styles(label for s in shown for label in s.runs)
-    notes = "; ".join(report.environments("note"))
+    notes, printed = "; ".join(report.environments("note")), False
     for ax, (x, panel, y) in zip(axes, plots, strict=False):
         for label, kept in panel.runs.items():
             rounds, style = panel.rounds[label], {"label": plain(label)} | styles[label]
@@ -56,6 +58,11 @@ def curves(report: Report, shown: Sequence[Shown]) -> Figure:
                 ax.plot(*zip(*lines.pop(run).values(), strict=True), **untrained)
             reach = furthest([*lines], rounds)
             _mean(ax, [*lines.values()], [run.over(reach) for run in lines], style)
+            along = {n: point[0] for line in lines.values() for n, point in line.items()}
+            points = _printed(panel, label, y, None if x == "round" else along) if kept else []
+            if points:
+                ax.plot(*zip(*points, strict=True), **OPEN | {"color": style["color"]})
+                printed = True
         if y in LOGARITHMIC:
             ax.set_yscale("log")
         ax.set_title(plain(panel.panel.title), fontsize=10)
@@ -65,9 +72,31 @@ def curves(report: Report, shown: Sequence[Shown]) -> Figure:
         runs = (run for kept in panel.runs.values() for run in kept if run.rows)
         samples = next((run.folder.metric_samples(run.rows) for run in runs), None)
         finish(ax, axis(x), axis(y, item.smooth, notes, samples), zero=not far)
+    if printed:  # on the last plot, so that it is the last in the legend
+        axes[len(plots) - 1].plot([], [], label="the paper's", **OPEN | {"color": GREY})
     legend(figure, axes)
     fit_titles(figure, axes)
     return figure
+
+
+def _printed(
+    shown: Shown, label: str, y: str, along: Mapping[int, float] | None
+) -> list[tuple[float, float]]:
+    """The paper's numbers of one method on its curve; ``along`` has the place of every round."""
+    found = []
+    for column, cells in shown.columns:
+        c = cells.get(label)
+        if c is None or c.printed is None or not math.isfinite(c.printed) or column.of != y:
+            continue
+        at, value = column.at, c.printed
+        if column.read == "final":
+            at = shown.rounds[label]
+        if column.read == "rounds" and column.to is not None:
+            at, value = int(c.printed), column.to * (100 if y in SHARES else 1)
+        if at is not None and column.read in ("at", "final", "rounds"):
+            where = at if along is None else along.get(at)
+            found += [(where, value)] if where is not None else []
+    return found
 
 
 def _line(rows: Sequence[Row], x: str, y: str, smooth: int) -> Line:

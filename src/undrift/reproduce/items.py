@@ -143,6 +143,10 @@ class Item:
     causes     what was found on the way there, point by point
     found      what the runs gave that these two were written about, as ``Report.found`` has it;
                with others they are left out
+    claim      what the paper says it shows, in its words: it holds if the pairs of ``above`` and
+               ``first`` do
+    answer     whether it does, by hand, where pairs do not express it; about the runs of ``found``
+    because    of such an answer: why
     seeds      runs the paper averages
     quick      changes for ``--quick``
     draw       columns that are drawn, one plot each
@@ -165,6 +169,9 @@ class Item:
     reason: str = ""
     causes: list[str] = dataclasses.field(default_factory=list)
     found: dict[str, float] = dataclasses.field(default_factory=dict)
+    claim: str = ""
+    answer: Literal["yes", "no", "cannot be told", "not run"] | None = None
+    because: str = ""
     seeds: Count = 1
     quick: list[str] = dataclasses.field(default_factory=list)
     draw: list[str] = dataclasses.field(default_factory=lambda: ["accuracy"])

@@ -22,6 +22,7 @@ from undrift.reproduce.results import Report, Shown
 from undrift.reproduce.verdict import (
     COMPUTED,
     DRAWN,
+    LITTLE,
     NOT,
     OPEN,
     ORDER,
@@ -31,6 +32,8 @@ from undrift.reproduce.verdict import (
     Cell,
 )
 
+JUDGED = "How it is judged"
+"""The last section of the index, which every page links to."""
 QUICK = "quick"
 """Folder of the pages of quick runs."""
 DPI = 90
@@ -134,25 +137,35 @@ def write_index(root: Path) -> None:
 def index(found: Sequence[agreement.Page], pictured: bool) -> str:
     """The page that lists all pages, from their numbers."""
     ran = ["of the paper's numbers run", "agree", "of its pairs run", "in order"]
-    head = ["item", "what", "verdict", *ran, "hangs on", "seeds", "device", "date"]
+    claim = ["the paper's claim", "holds"]
+    head = ["item", "what", "verdict", *claim, "run", *ran, "seeds", "device", "date"]
     rows = []
     for n in found:
         link = f"[{n['item']}]({n['item']}.md)"
         counts = [of(*n.get(key, (0, 0))) for key in ("coverage", "agree", "pairs", "ordered")]
         takes = f"; one seed takes {n['takes']}" if n["verdict"] == OPEN and n.get("takes") else ""
-        rows.append([link, n["title"], f"{n['verdict']}{takes}", *counts])
-        deciding = n.get("hangs_on")
-        hangs = ""
-        if deciding:
-            hangs = f"{abs(deciding['points']):.2g} points of {count(deciding['seeds'], 'seed')}"
+        verdict = n["ran"] if n["verdict"] == LITTLE else f"{n['verdict']}{takes}"
+        claimed = [n.get("claim", ""), n.get("answer", "")]
+        rows.append([link, n["title"], verdict, *claimed, share(n), *counts])
         seeds = span(n.get("fewest_seeds", n["seeds"]), n["seeds"]) if n["seeds"] else ""
-        rows[-1] += [hangs, seeds, n["device"], n["date"]]
+        rows[-1] += [seeds, n["device"], n["date"]]
     verdicts = Counter(n["verdict"] for n in found).most_common()
     summed = f"{count(len(found), 'item')}: {'; '.join(f'{k} {v}' for v, k in verdicts)}."
+    answers = Counter(n["answer"] for n in found if n.get("answer")).most_common()
+    if answers:
+        held = "; ".join(f"{k} {answer}" for answer, k in answers)
+        summed += f" Does what the papers claim hold? {held}."
     seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
     top = files("undrift.reproduce").joinpath("index.md").read_text(encoding="utf-8")
-    judged = ["## How it is judged", "", RULE, ""]
+    judged = [f"## {JUDGED}", "", RULE, ""]
     return "\n".join([top, *seen, summed, "", markdown(head, rows), "", *judged])
+
+
+def share(page: agreement.Page) -> str:
+    """How much of the paper's numbers was run, or of its pairs where that is less."""
+    both = [page.get(key, (0, 0)) for key in ("coverage", "pairs")]
+    found = [some / total for some, total in both if total]
+    return f"{math.floor(100 * min(found))} %" if found else ""
 
 
 def of(some: int, total: int) -> str:
@@ -171,7 +184,9 @@ def numbers(report: Report) -> dict[str, object]:
         "verdict": report.verdict,
         "why": report.why,
         "judged": str(report.judgement),
-        "hangs_on": None if report.hinge is None else report.hinge._asdict(),
+        "ran": report.judgement.ran,
+        "claim": report.item.claim,
+        "answer": report.answer,
         "found": report.found,
         "coverage": report.coverage,
         "agree": report.agreement,
@@ -230,7 +245,10 @@ def text(report: Report, pictures: list[str]) -> str:
     lines = [f"# {item.name}: {item.title}", "", item.shows, ""]
     if report.quick:
         lines += [REDUCED, ""]
-    lines += [f"**Verdict: {report.verdict}.** {_sentence(report)}".rstrip(), ""]
+    found = report.judgement.ran if report.verdict == LITTLE else f"Verdict: {report.verdict}"
+    lines += [f"**{found}.** {_sentence(report)}".rstrip(), ""]
+    if report.answer:
+        lines += [_claim(report), ""]
     lines += [f"    {command(report)}", ""]
     lines += [f"* {fact}" for fact in facts(report)] + [""]
     for picture in pictures:
@@ -255,7 +273,8 @@ def text(report: Report, pictures: list[str]) -> str:
         if notes:
             lines += [f"## {title}", "", *(f"* {note}" for note in notes), ""]
     if item.runs:
-        lines += ["## How it is judged", "", RULE, *_tolerances(report), ""]
+        link = f"{INDEX}#{JUDGED.lower().replace(' ', '-')}"
+        lines += [f"[{JUDGED}](../{link}).", *_tolerances(report), ""]
     return "\n".join(lines)
 
 
@@ -292,11 +311,24 @@ def facts(report: Report) -> list[str]:
     return found
 
 
+def _claim(report: Report) -> str:
+    """What the paper claims, and whether it holds."""
+    judged, item = report.judgement, report.item
+    found = f"{judged.held} of {judged.claimed} pairs hold"
+    if judged.failed:
+        found += f", {judged.failed} do{'es' * (judged.failed == 1)} not"
+    if judged.open:
+        found += f", {judged.open} cannot be told"
+    if left := judged.claimed - judged.held - judged.failed - judged.open:
+        found += f", {left} not run"
+    if item.answer:
+        found = f"answered by hand: {item.because}" if report.by_hand else "not looked at by hand"
+    return f"**The paper's claim: {item.claim} Holds: {report.answer}** ({found})."
+
+
 def _sentence(report: Report) -> str:
-    judged = not report.quick and report.verdict not in (OPEN, COMPUTED, SHOWN)
+    judged = not report.quick and report.verdict not in (OPEN, COMPUTED, SHOWN, LITTLE)
     parts = [str(report.judgement)] if judged else []
-    if judged and (deciding := report.hinge):
-        parts.append(f"it would be another with {deciding}")
     parts = [part.rstrip(".") for part in (*parts, report.why) if part]
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
 

@@ -15,18 +15,18 @@ from undrift.reproduce.readouts import readout, trained
 from undrift.reproduce.verdict import (
     COMPUTED,
     DRAWN,
+    LITTLE,
     NOTHING,
     OPEN,
     PARTLY,
     QUICK,
     REPRODUCED,
     SHOWN,
+    UNTOLD,
     Cell,
     Columns,
-    Hinge,
     Judgement,
     cell,
-    hinge,
     judge,
 )
 from undrift.runs.folder import Row
@@ -116,12 +116,7 @@ class Report:
         if not any(column.stated for column, _ in self.columns):
             return SHOWN
         found = self.judgement.verdict
-        return found if found == NOTHING or self.complete else found + PARTLY
-
-    @property
-    def hinge(self) -> Hinge | None:
-        """What the verdict hangs on, if that is little."""
-        return None if self.quick else hinge(self.columns)
+        return found if found in (NOTHING, LITTLE) or self.complete else found + PARTLY
 
     @property
     def why(self) -> str:
@@ -131,6 +126,20 @@ class Report:
             takes = f"one seed takes {self.item.takes}" if self.item.takes else ""
             return "; ".join(filter(None, (absent, takes)))
         return self.item.reason if self.known and self.verdict != REPRODUCED else ""
+
+    @property
+    def answer(self) -> str:
+        """Whether the paper's claim holds; empty where it makes none, or none that is judged."""
+        if self.quick or not self.item.claim:
+            return ""
+        if self.item.answer:
+            return self.item.answer if self.by_hand else UNTOLD
+        return self.judgement.answer if self.kept or self.measured else OPEN
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether that is written in the item, about these runs."""
+        return self.item.answer is not None and (self.known or not self.item.runs)
 
     @property
     def found(self) -> dict[str, float]:

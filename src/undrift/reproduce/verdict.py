@@ -16,8 +16,8 @@ PART = 0.2
 """Tolerance of anything else, relative to what is printed."""
 ENOUGH = 0.9
 """Share of the pairs that must be in order."""
-NEAR = 1.0
-"""A verdict that fewer points of one accuracy would change is said to hang on it."""
+LEAST = 0.25
+"""Share of an item's numbers, and of its pairs, below which there is no verdict."""
 
 RULE = f"""\
 A number agrees if it differs from the paper's by at most {POINTS:g} points of an accuracy, or \
@@ -26,23 +26,34 @@ never reach a target. Two methods are told apart by the paper if its numbers for
 more than that (of the
 larger one), or if its text says which is ahead; ours are in that order if they differ in the \
 same sense, however
-little, or by more than that where its text says by much. **Reproduced**: every number agrees, \
-and every pair that the
-paper tells apart is in its order. **Order reproduced**: at least {ENOUGH:.0%} of those pairs \
-are. **Not reproduced**: fewer are,
-or a number does not agree and there is no such pair. All is judged that the runs went far \
-enough to show: also that a
-target is missed, once a run is past the paper's round by more than {PART:.0%}. **In part** says \
-that this is not all that the
-paper prints or says, or not from as many rounds; how many numbers and pairs it has is in \
-brackets. **Shown**: it says
-nothing that could be judged. A quick run is never judged. Where less than one point of one \
-accuracy would change the
-verdict, the page says so."""
+little, or by more than that where its text says by much. Neither can be told where one standard \
+error of our mean over
+seeds, or of the difference of two, would turn it; of one seed it is not known.
+
+**Reproduced**: every number agrees, and every pair that the paper tells apart is in its order. \
+**Order reproduced**: at
+least {ENOUGH:.0%} of those pairs are, and none that its text speaks of is not. \
+**Not reproduced**: fewer are, or one of its
+text, or a number does not agree and there is no such pair. **Cannot be told**: it depends on \
+what cannot be told. There
+is no verdict where less than a quarter of the numbers or of the pairs was run, but how many of \
+these agree. All is judged
+that the runs went far enough to show: also that a target is missed, once a run is past the \
+paper's round by more than
+{PART:.0%}. **In part** says that this is not all that the paper prints or says, or not from as \
+many rounds; how many numbers
+and pairs it has is in brackets. **Shown**: it says nothing that could be judged. A quick run is \
+never judged.
+
+The paper's **claim** is what its text says of an item, apart from all other numbers. **Yes**: \
+every pair of it is in
+order. **No**: one of them is not. **Cannot be told**: some were not run, or lie within one \
+standard error. Where pairs do
+not express it, the answer is written by hand, and says so."""
 
 REPRODUCED, ORDER, NOT = "reproduced", "order reproduced", "not reproduced"
 QUICK, OPEN, DRAWN, COMPUTED = "not judged (quick)", "not run", "drawn", "computed"
-SHOWN = "shown"
+SHOWN, LITTLE, UNTOLD = "shown", "too little run to judge", "cannot be told"
 NOTHING, PARTLY = "nothing to judge yet", ", in part"
 
 
@@ -65,6 +76,12 @@ class Cell:
     """Whether a target was not reached long after the paper has reached it, in a run that was not
     finished.
     """
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean; 0 where it is not known."""
+        seeds = (self.seeds - (self.untrained or 0)) or self.seeds
+        return self.deviation / math.sqrt(seeds) if self.deviation else 0.0
 
     @property
     def difference(self) -> float | None:
@@ -133,34 +150,80 @@ class Judgement:
     stated: int = 0
     worst: float | None = None
     """The largest difference of an accuracy, in points."""
+    unsure: int = 0
+    """Numbers of which it cannot be told whether they agree."""
+    level: int = 0
+    """Pairs of which it cannot be told whether they are in order."""
+    claimed: int = 0
+    """Pairs that the text speaks of, and how many of these hold and fail."""
+    held: int = 0
+    failed: int = 0
+    open: int = 0
+    """Pairs that the text speaks of and that were run, but cannot be told."""
 
     def __add__(self, other: Judgement) -> Judgement:
-        return Judgement(
-            self.agree + other.agree,
-            self.numbers + other.numbers,
-            self.printed + other.printed,
-            self.ordered + other.ordered,
-            self.pairs + other.pairs,
-            self.stated + other.stated,
-            max((w for w in (self.worst, other.worst) if w is not None), key=abs, default=None),
-        )
+        counts = [f.name for f in dataclasses.fields(self) if f.name != "worst"]
+        worst = max((w for w in (self.worst, other.worst) if w is not None), key=abs, default=None)
+        total = {name: getattr(self, name) + getattr(other, name) for name in counts}
+        return Judgement(**total, worst=worst)
 
     @property
     def verdict(self) -> str:
         if not self.numbers and not self.pairs:
             return NOTHING
-        if self.agree == self.numbers and self.ordered == self.pairs:
+        if self.coverage < LEAST:
+            return LITTLE
+        agree, ordered = self.agree + self.unsure, self.ordered + self.level
+        best = self._verdict(agree, ordered, self.failed)
+        return (
+            best
+            if best == self._verdict(self.agree, self.ordered, self.failed + self.open)
+            else UNTOLD
+        )
+
+    def _verdict(self, agree: int, ordered: int, failed: int) -> str:
+        if agree == self.numbers and ordered == self.pairs:
             return REPRODUCED
-        return ORDER if self.pairs and self.ordered >= ENOUGH * self.pairs else NOT
+        enough = self.pairs and ordered >= ENOUGH * self.pairs
+        return ORDER if enough and not failed else NOT
+
+    @property
+    def coverage(self) -> float:
+        """The share of the paper's numbers that was run, or of its pairs where that is less."""
+        shares = [(self.numbers, self.printed), (self.pairs, self.stated)]
+        return min((run / total for run, total in shares if total), default=1.0)
+
+    @property
+    def answer(self) -> str:
+        """Whether what the text says holds; empty if it says nothing of pairs."""
+        if not self.claimed:
+            return ""
+        if self.failed:
+            return "no"
+        if not self.held and not self.open:
+            return OPEN
+        return "yes" if self.held == self.claimed else UNTOLD
+
+    @property
+    def ran(self) -> str:
+        """What was run, where that is too little for a verdict."""
+        kinds = [(self.numbers, self.printed, "numbers"), (self.pairs, self.stated, "pairs")]
+        run = " and ".join(f"{n} of {total} {kind}" for n, total, kind in kinds if total)
+        agree, judged = self.agree + self.ordered, self.numbers + self.pairs
+        if judged == 1:
+            return f"{run} run: {'agrees' if agree else 'does not agree'}"
+        return f"{run} run: {agree} of {judged} agree"
 
     def __str__(self) -> str:
         words = []
-        if self.numbers:
-            left = f" ({self.printed} in all)" if self.numbers < self.printed else ""
-            words.append(f"{self.agree} of {self.numbers} numbers agree{left}")
-        if self.pairs:
-            left = f" ({self.stated} in all)" if self.pairs < self.stated else ""
-            words.append(f"{self.ordered} of {self.pairs} pairs in order{left}")
+        for some, untold, judged, total, what in (
+            (self.agree, self.unsure, self.numbers, self.printed, "numbers agree"),
+            (self.ordered, self.level, self.pairs, self.stated, "pairs in order"),
+        ):
+            if judged:
+                left = f" ({total} in all)" if judged < total else ""
+                open_ = f", {untold} cannot be told" if untold else ""
+                words.append(f"{some} of {judged} {what}{left}{open_}")
         if self.worst is not None:
             words.append(f"largest difference of an accuracy {self.worst:+.1f} points")
         return ", ".join(words)
@@ -177,25 +240,29 @@ class Pair(NamedTuple):
     """A value that the text has between them."""
     ties: bool = False
     """Whether the text has them level too."""
+    said: bool = False
+    """Whether the text tells them apart."""
 
 
 def pairs(column: Column, cells: Mapping[str, Cell]) -> list[Pair]:
     """By the numbers of the paper or by its text, whether or not we have run them; once, as the
-    text has it, where both tell two methods apart.
+    text has it, where both tell two methods apart, but not level where the numbers are apart.
     """
     printed = [(c.printed, label) for label, c in cells.items() if c.printed is not None]
-    found = [
-        Pair(a[1], b[1])
+    found = {
+        (a[1], b[1]): Pair(a[1], b[1])
         for a, b in combinations(sorted(printed, reverse=True), 2)
         if _apart(column, a[0], b[0])
-    ]
-    for above, others in column.above.items():
-        there = [below for below in others if above in cells and below in cells]
-        found += [Pair(above, below, column.much, column.between) for below in there]
+    }
+    said = {above: [b for b in others if b in cells] for above, others in column.above.items()}
     if first := column.first:
-        others = [below for below in cells if below != first]
-        found += [Pair(first, below, column.much, column.between, column.ties) for below in others]
-    return list({(pair.above, pair.below): pair for pair in found}.values())
+        said[first] = [below for below in cells if below != first]
+    for above, others in said.items():
+        for below in others if above in cells else ():
+            level = column.ties and above == first and (above, below) not in found
+            much, between = column.much, column.between
+            found[above, below] = Pair(above, below, much, between, level, said=True)
+    return list(found.values())
 
 
 def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
@@ -203,86 +270,63 @@ def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
     if not column.judged:
         return Judgement()
     both = [
-        (c.printed, c.ours) for c in cells.values() if c.printed is not None and c.ours is not None
+        (c.printed, c.ours, c.error)
+        for c in cells.values()
+        if c.printed is not None and c.ours is not None
     ]
-    late = sum(c.late for c in cells.values())
+    agree = [_told(_nearness(column, printed, ours), error) for printed, ours, error in both]
     stated = pairs(column, cells)
-    there = {label: c.ours for label, c in cells.items() if c.ours is not None}
-    run = [
-        (pair, there[pair.above], there[pair.below])
-        for pair in stated
-        if pair.above in there and pair.below in there
-    ]
+    there = {label: c for label, c in cells.items() if c.ours is not None}
+    run = [p for p in stated if p.above in there and p.below in there]
+    ordered = [_in_order(column, pair, there) for pair in run]
+    said = [found for pair, found in zip(run, ordered, strict=True) if pair.said]
     differences = [d for c in cells.values() if (d := c.difference) is not None]
     return Judgement(
-        agree=sum(_same(column, printed, ours) for printed, ours in both),
-        numbers=len(both) + late,
+        agree=agree.count(True),
+        numbers=len(both) + sum(c.late for c in cells.values()),
         printed=sum(c.printed is not None for c in cells.values()),
-        ordered=sum(_ordered(column, *each) for each in run),
+        ordered=ordered.count(True),
         pairs=len(run),
         stated=len(stated),
         worst=max(differences, key=abs, default=None) if column.share else None,
+        unsure=agree.count(None),
+        level=ordered.count(None),
+        claimed=sum(pair.said for pair in stated),
+        held=said.count(True),
+        failed=said.count(False),
+        open=said.count(None),
     )
 
 
-class Hinge(NamedTuple):
-    """One of our accuracies that decides a verdict."""
-
-    label: str
-    points: float
-    """By how much it would have to change."""
-    seeds: int
-
-    def __str__(self) -> str:
-        more = "more" if self.points > 0 else "less"
-        seeds = f"{self.seeds} seed{'s' * (self.seeds > 1)}"
-        return f"{abs(self.points):.2g} points {more} for {self.label} ({seeds})"
+def _told(margin: float, error: float) -> bool | None:
+    """Whether a number is on the right side of what counts; ``None`` if its error could turn it."""
+    return None if error > 0 and abs(margin) <= error else margin >= 0
 
 
-def hinge(columns: Columns) -> Hinge | None:
-    """The accuracy whose change by the fewest points changes the verdict, if less than
-    :data:`NEAR` does.
-    """
-    judged = [judge(column, cells) for column, cells in columns]
-    verdict, found = sum(judged, Judgement()).verdict, list[Hinge]()
-    for k, (column, cells) in enumerate(columns):
-        if not (column.judged and column.share):
-            continue
-        others = sum((one for j, one in enumerate(judged) if j != k), Judgement())
-        for label, c in cells.items():
-            for points in _steps(column, cells, c):
-                moved = dataclasses.replace(c, ours=(c.ours or 0.0) + points)
-                if (others + judge(column, {**cells, label: moved})).verdict != verdict:
-                    found.append(Hinge(label, points, c.seeds))
-    return min(found, key=lambda one: abs(one.points), default=None)
-
-
-def _steps(column: Column, cells: Mapping[str, Cell], c: Cell) -> list[float]:
-    """Changes of one of our numbers to just before and just behind where it is judged otherwise."""
-    if c.ours is None or not math.isfinite(c.ours):
-        return []
-    others = [other.ours for other in cells.values() if other is not c and other.ours is not None]
-    edges = [*others, *(v for v in (c.printed, column.between) if v is not None)]
-    within = tolerance(column, c.ours)
-    found = [edge + gap - c.ours for edge in edges for gap in (-within, 0.0, within)]
-    return [v + beyond for v in found if abs(v) < NEAR for beyond in (-1e-9, 1e-9)]
-
-
-def _ordered(column: Column, pair: Pair, above: float, below: float) -> bool:
-    """Whether our numbers of a pair are in the paper's order."""
+def _in_order(column: Column, pair: Pair, there: Mapping[str, Cell]) -> bool | None:
+    """Whether our numbers of a pair are in the paper's order; ``None`` if it cannot be told."""
+    one, other = there[pair.above], there[pair.below]
+    above, below = (math.nan if c.ours is None else c.ours for c in (one, other))
+    if math.isinf(above) or math.isinf(below):
+        return above > below
+    margins = [above - below]
     if pair.ties:
-        return above + tolerance(column, above) > below
-    if pair.between is not None and not above > pair.between > below:
-        return False
-    return above > below and (not pair.much or _apart(column, above, below))
+        margins = [above + tolerance(column, above) - below]
+    elif pair.much:
+        margins = [above - below - tolerance(column, max(above, below, key=abs))]
+    if pair.between is not None:
+        margins += [above - pair.between, pair.between - below]
+    least, error = min(margins), math.hypot(one.error, other.error)
+    return _told(least, error) if least or error else False
 
 
 def _apart(column: Column, one: float, other: float) -> bool:
     """Whether two printed numbers are told apart; the larger one sets the tolerance."""
-    return not _same(column, *sorted((one, other), key=abs, reverse=True))
+    return _nearness(column, *sorted((one, other), key=abs, reverse=True)) < 0
 
 
-def _same(column: Column, printed: float, ours: float) -> bool:
+def _nearness(column: Column, printed: float, ours: float) -> float:
+    """How much more a number may differ from the printed one; below 0 it does not agree."""
     if math.isinf(printed) or math.isinf(ours):
-        return printed == ours
-    return abs(printed - ours) <= tolerance(column, printed)
+        return 0.0 if printed == ours else -math.inf
+    return tolerance(column, printed) - abs(printed - ours)
