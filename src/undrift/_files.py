@@ -1,16 +1,20 @@
-"""Files that appear whole or not at all, and folders that one process has to itself."""
+"""Files that appear whole or not at all, files of others, and folders that one process has to
+itself.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 try:
     fcntl: Any = import_module("fcntl")
@@ -21,6 +25,10 @@ DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECAS
 """Names that Windows reserves, with any suffix."""
 LOCK = ".lock"
 """The file that is locked where a folder itself cannot be."""
+DEPTH = 64
+"""Tables and lists within one another, in files of others."""
+DIGITS = 20
+"""Of a whole number in JSON; longer ones are no floats."""
 _NOT_THERE = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 """Errors of a file system that cannot sync a folder."""
 
@@ -58,6 +66,53 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A plain file to read from; ``OSError`` for a pipe or a device, which may never end."""
+    calm = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its other end
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | calm)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "Not a plain file", str(path))
+        yield file
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """All of a plain file; ``OSError`` if it has more than ``most`` bytes."""
+    with opened(path) as file:
+        content = file.read(min(most, os.fstat(file.fileno()).st_size) + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"It has more than {most >> 10} KiB", str(path))
+    return content
+
+
+def read_json(text: bytes) -> Any:
+    """What a JSON text has; ``ValueError`` if numbers or nesting are beyond what we write."""
+    try:
+        return shallow(_JSON.decode(text.decode()))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def shallow(found: Any) -> Any:
+    """``found`` itself; ``ValueError`` if its tables and lists are nested too deeply."""
+    level = [found] if isinstance(found, dict | list) else []
+    for _ in range(DEPTH):
+        tables = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [inner for table in tables for inner in table if isinstance(inner, dict | list)]
+        if not level:
+            return found
+    raise ValueError("nested too deeply")
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+_JSON = json.JSONDecoder(parse_int=_whole)
+
+
 def sync(file: int) -> None:
     """Make what was written to an open file survive a crash of the machine.
 
@@ -71,10 +126,11 @@ def sync(file: int) -> None:
     os.fsync(file)
 
 
-def hold(folder: Path) -> int:
+def hold(folder: Path, lacking: Callable[[], object] = lambda: None) -> int:
     """Lock ``folder`` until the descriptor is given to :func:`release`, or the process ends.
 
-    Raises ``BlockingIOError`` if another process holds it.
+    Raises ``BlockingIOError`` if another process holds it; where the file system has no locks,
+    ``lacking`` is called.
     """
     held = os.open(
         folder if fcntl else folder / LOCK, os.O_RDONLY if fcntl else os.O_RDWR | os.O_CREAT
@@ -87,8 +143,8 @@ def hold(folder: Path) -> int:
     except BlockingIOError:
         os.close(held)
         raise
-    except OSError:  # a file system without locks
-        pass
+    except OSError:
+        lacking()
     return held
 
 

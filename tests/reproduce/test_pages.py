@@ -52,7 +52,7 @@ def test_a_page(papers, tmp_path, capsys, seeded):
     listed = (pages / "README.md").read_text()
     assert "[toy/figure-1](toy/figure-1.md)" in listed and "(agreement.png)" in listed
     assert (
-        "| 2 of 2 | 2 of 2 | 2 of 2 | 2 of 2 |  | 1 |" in listed
+        "| 100 % | 2 of 2 | 2 of 2 | 2 of 2 | 2 of 2 | 1 |" in listed
         and "1 item: 1 reproduced." in listed
     )
     assert (pages / "agreement.png").stat().st_size > 1000

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from pyarrow import parquet
 
 import undrift as ud
 from undrift.runs.environment import environment
+from undrift.runs.events import Measured, Unlocked
+from undrift.runs.experiment import make
 from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
+from undrift.runs.keep import carry_out
 from undrift.spec.reader import parse
 
 SPEC = """\
@@ -343,3 +347,45 @@ def test_a_call_says_why_a_folder_cannot_be_made_before_anything_is_trained(tmp_
     monkeypatch.setattr(Path, "exists", locked)
     assert call(there) == f"{there}: {os.strerror(errno.EACCES)}: {remedy}"
     assert not heard
+
+
+LONG = """
+name = "long"
+rounds = 400
+[problem]
+name = "quadratic"
+[[method]]
+name = "FedAvg"
+lr = 0.01
+"""
+
+
+@pytest.mark.parametrize("loss", ["removed", "renamed", "emptied"])
+def test_a_run_whose_rows_are_lost_stops_at_its_next_checkpoint(loss, tmp_path):
+    path, rounds = tmp_path / "long", []
+
+    def emit(event):
+        if isinstance(event, Measured):
+            rounds.append(event.row["round"])
+            if rounds[-1] == 5 and loss == "removed":
+                shutil.rmtree(path)
+            elif rounds[-1] == 5 and loss == "renamed":
+                path.rename(tmp_path / "other")
+            elif rounds[-1] == 5:
+                (path / "metrics.jsonl").write_bytes(b"")
+
+    with pytest.raises(BadFolder, match="was removed, renamed or changed while the run wrote"):
+        carry_out(make(parse(LONG)), Folder(path), afresh=True, emit=emit, pause=0.0)
+    assert rounds[-1] < 10 and path.exists() == (loss == "emptied")
+
+
+def test_a_file_system_without_locks_is_told_once(tmp_path, monkeypatch):
+    def lacking(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    heard = []
+    for spec in (LONG.replace("400", "2"), LONG.replace("400", "3").replace("long", "other")):
+        folder = Folder(tmp_path / f"run-{len(heard)}")
+        carry_out(make(parse(spec)), folder, afresh=True, emit=heard.append)
+        assert len([e for e in heard if isinstance(e, Unlocked)]) == ("other" in spec)
+        monkeypatch.setattr("undrift._files.fcntl.flock", lacking)

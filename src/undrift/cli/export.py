@@ -6,7 +6,7 @@ import shutil
 from argparse import Namespace
 from pathlib import Path
 
-from undrift._files import writing
+from undrift._files import opened, writing
 from undrift.cli.folders import missing, place
 from undrift.cli.output import OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import RUN, Parser
@@ -46,7 +46,7 @@ def main(args: Namespace) -> int:
     if out.exists() and not args.overwrite:
         refuse([f"-o {out}: exists already; --overwrite replaces it"])
     try:
-        with source.open("rb") as model, writing(out) as file:
+        with opened(source) as model, writing(out) as file:
             shutil.copyfileobj(model, file)
     except OSError as error:
         return cannot(error, out)

@@ -31,7 +31,7 @@ _UNPACK: dict[str, Callable[..., object]] = {
     ".bz2": bz2.open,
     ".gz": gzip.open,
 }
-_BROKEN = (
+BROKEN = (
     OSError,
     EOFError,
     KeyError,
@@ -97,7 +97,7 @@ def reading(what: object, remedy: str = "fetch it again") -> Iterator[None]:
         yield
     except BadData:
         raise
-    except _BROKEN as error:
+    except BROKEN as error:
         raise BadData(f"{what} cannot be read ({brief(error)}); {remedy}") from error
 
 

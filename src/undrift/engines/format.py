@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift._files import naming, writing
+from undrift._files import naming, opened, writing
 
 KINDS = {
     torch.float64: "F64",
@@ -122,7 +122,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
 
 def read(path: Path, most: int) -> tuple[dict[str, str], dict[str, Tensor]]:
     """Metadata and tensors of a file with a head of at most ``most`` bytes."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         return _read(file, os.fstat(file.fileno()).st_size, most)
 
 

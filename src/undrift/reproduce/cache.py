@@ -8,15 +8,15 @@ import io
 import json
 import time
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from undrift._files import write_whole
+from undrift._files import opened, write_whole
 from undrift.core.cohort import Sampling
 from undrift.core.params import fields
 from undrift.core.problem import Samples
+from undrift.data.files import BROKEN, SWELL, allowance, brief
 from undrift.runs.folder import COMPLETE, METRIC_SAMPLES, BadFolder, Folder, Outcome, Row
 from undrift.runs.rows import METRICS, NEEDED
 from undrift.spec.schema import Entry, Settings, Spec
@@ -184,15 +184,21 @@ def packed(file: Path) -> dict[str, dict[str, bytes]]:
     """The runs of a pack, each with the content of its files; anything else is refused."""
     found: dict[str, dict[str, bytes]] = {}
     try:
-        with zipfile.ZipFile(file) as archive:
+        with opened(file) as content, zipfile.ZipFile(content) as archive:
+            left = allowance(file)
             for name in archive.namelist():
-                key, *rest = PurePosixPath(name).parts
-                run = len(key) == 20 and key.isalnum()
-                if not (run and len(rest) == 1 and rest[0] in PACKED):
+                key, _, of_run = name.partition("/")
+                if not (len(key) == 20 and key.isalnum() and of_run in PACKED):
                     raise _no_pack(file, f"it holds {name!r}")
-                found.setdefault(key, {})[rest[0]] = archive.read(name)
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise _no_pack(file, error) from None
+                with archive.open(name) as member:
+                    found.setdefault(key, {})[of_run] = whole = member.read(left + 1)
+                left -= len(whole)
+                if left < 0:
+                    raise _no_pack(file, f"it unpacks to more than {SWELL} times its size")
+    except BadFolder:
+        raise
+    except BROKEN as error:
+        raise _no_pack(file, brief(error)) from None
     for key, files in found.items():
         if METRICS not in files:
             raise _no_pack(file, f"it has no rows of {key}")

@@ -63,6 +63,18 @@ class Unproven(Event):
         )
 
 
+class Unlocked(Event):
+    """Nothing keeps others from running into the same folder."""
+
+    folder: Path
+
+    def __str__(self) -> str:
+        return (
+            f"{self.folder} is on a file system without locks: undrift cannot tell whether another "
+            "one is running it, so start it once."
+        )
+
+
 class Elsewhere(Event):
     """Versions or hardware have changed since the run began."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import platform
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Literal, Self, get_args
 
-from undrift._files import LOCK, hold, release
+from undrift._files import LOCK, hold, read_json, release
 from undrift.core.problem import Samples
 from undrift.runs.growth import can_go_on, going_on, is_part, last_rounds
 from undrift.runs.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal, Record
@@ -20,6 +20,8 @@ from undrift.runs.outcome import Outcome
 from undrift.runs.recipe import PYTHON, Recipe, changes, digest_of_call
 from undrift.runs.rows import CLIENTS, LEFT_OUT, METRICS, Key, Row, columns
 from undrift.spec.beside import sources
+from undrift.spec.document import parsed, read
+from undrift.spec.errors import BadSpec
 from undrift.spec.schema import Values, fingerprint, normal
 from undrift.spec.user_files import own_tables
 
@@ -111,6 +113,8 @@ class Folder(Journal):
     def __init__(self, path: Path):
         super().__init__(path)
         self._held: int | None = None
+        self.locks = True
+        """Whether the file system has locks, as far as that is known."""
 
     @classmethod
     def of_run(cls, path: str | Path) -> Self:
@@ -186,12 +190,11 @@ class Folder(Journal):
 
     def document(self) -> Values:
         """The spec that was run, as TOML holds it."""
+        path = self.file("spec.toml")
         try:
-            return tomllib.loads(self.file("spec.toml").read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise BadFolder(f"{self.file('spec.toml')} cannot be read: {error}") from None
+            return parsed(read(path), str(path)) if os.path.exists(path) else {}
+        except BadSpec as error:
+            raise BadFolder(str(error)) from None
 
     def record(self) -> Record:
         """All that the run has recorded; :class:`BadFolder` if it, or the recipe, was changed."""
@@ -220,8 +223,8 @@ class Folder(Journal):
     def environment(self) -> Values:
         """Where it was run."""
         try:
-            return dict(json.loads(self.file("environment.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            return dict(read_json(self._content("environment.json")))
+        except (ValueError, TypeError):
             return {}
 
     @property
@@ -249,7 +252,7 @@ class Folder(Journal):
     def partition(self) -> Values | None:
         """``classes``, and ``counts`` of each client's samples by class."""
         try:
-            found = json.loads(self.file("partition.json").read_text(encoding="utf-8"))
+            found = read_json(self._content("partition.json"))
             classes = [*map(str, found["classes"])]
             counts = [[*map(int, row)] for row in found["counts"]]
         except (OSError, ValueError, TypeError, LookupError):
@@ -349,7 +352,7 @@ class Folder(Journal):
         """Keep other processes out until :meth:`close`, or until this process ends."""
         if self._held is None:
             try:
-                self._held = hold(self.path)
+                self._held = hold(self.path, lambda: setattr(self, "locks", False))
             except BlockingIOError:
                 raise Busy(f"{self.path} is in use: another undrift is running it") from None
 

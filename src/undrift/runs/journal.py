@@ -8,13 +8,12 @@ import json
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from undrift._files import naming, sync, write_whole
+from undrift._files import naming, read_plain, sync, write_whole
 from undrift.core.faults import Rejection
-from undrift.runs.outcome import Outcome
+from undrift.runs.outcome import ENDS, Outcome
 from undrift.runs.rows import (
     CLIENTS,
     LEFT_OUT,
@@ -40,6 +39,8 @@ CHECKPOINTS = "checkpoints"
 """The folder an unfinished run continues from; removed once the run is finished."""
 ENDED = f"{CHECKPOINTS}/outcomes.jsonl"
 PROOF = "proof"
+LARGEST = 1 << 31
+"""Bytes of a file that is read: some million rows."""
 Entry = dict[str, Any]
 """An outcome as a file has it."""
 
@@ -148,11 +149,18 @@ class Journal:
         self.file(COMPLETE).unlink(missing_ok=True)
 
     def settle(self) -> None:
-        """Rows given so far survive a crash of the machine."""
+        """Rows given so far survive a crash of the machine; :class:`BadFolder` if they are lost
+        already, for somebody has removed, renamed or emptied their file.
+        """
         for name in NEEDED:
             if file := self._open.get(name):
                 with naming(self.file(name)):
                     sync(file.fileno())
+                if not _still_at(self.file(name), file):
+                    raise BadFolder(
+                        f"{self.file(name)} was removed, renamed or changed while the run wrote "
+                        "to it, and its rows are lost: the run stops. Run it anew"
+                    )
 
     def keep(self, label: str, seed: int, last: int) -> None:
         """Drop what one method and seed recorded after ``last`` rounds."""
@@ -173,10 +181,9 @@ class Journal:
         that is not as it was written, but for those that an outcome proves.
         """
         for name in (*NEEDED, LOG, ENDED):
-            with suppress(FileNotFoundError):
-                whole, newline, torn = self.file(name).read_bytes().rpartition(b"\n")
-                if torn:
-                    self.write(name, whole + newline)
+            whole, newline, torn = self._content(name).rpartition(b"\n")
+            if torn:
+                self.write(name, whole + newline)
         found = {name: self._read(name) for name in NEEDED}
         dropped = [damage for _, _, damage in found.values() if damage]
         ended = set[Key]()
@@ -274,14 +281,16 @@ class Journal:
 
     def _check(self, name: str) -> Lines:
         """The lines of a file that is sealed; none if it does not exist."""
-        path = self.file(name)
+        return check(self._content(name), beginning(self.identity, name), self.sealed)
+
+    def _content(self, name: str) -> bytes:
+        """The content of a file, none if it does not exist; it may be somebody else's."""
         try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            content = b""
+            return read_plain(self.file(name), LARGEST)
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
         except OSError as error:
-            raise BadFolder(f"{path} cannot be read: {error}") from None
-        return check(content, beginning(self.identity, name), self.sealed)
+            raise BadFolder(f"{self.file(name)} cannot be read: {error.strerror}") from None
 
     def _read(self, name: str) -> tuple[list[tuple[Row | None, bytes]], int, str]:
         """Rows with their lines, ``None`` for what is no row; how many are sound; what is wrong."""
@@ -317,12 +326,9 @@ class Journal:
         """Outcomes, as the file has them and as they are."""
         path = self.file(COMPLETE if complete else ENDED)
         if complete:
-            try:
-                found = json.loads(path.read_text(encoding="utf-8"))
-            except FileNotFoundError:
+            if not path.exists():  # it goes on again
                 return []
-            except (OSError, ValueError):
-                found = None
+            found = parsed(self._content(COMPLETE))
         else:
             lines = self._check(ENDED)
             if damage := self._damage(ENDED, lines):
@@ -421,4 +427,15 @@ def _outcome(entry: Any) -> Outcome | None:
         outcome = Outcome(**{key: value for key, value in entry.items() if key != PROOF})
     except (TypeError, AttributeError):
         return None
-    return outcome if keyed(entry) else None
+    return outcome if keyed(entry) and outcome.status in ENDS else None
+
+
+def _still_at(path: Path, file: io.FileIO) -> bool:
+    """Whether ``path`` is the open file, with all that was written to it."""
+    ours = os.fstat(file.fileno())
+    try:
+        there = path.stat()
+    except OSError:
+        return False
+    same = (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+    return same and there.st_size == file.tell()

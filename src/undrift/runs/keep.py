@@ -13,6 +13,7 @@ from undrift.runs.events import (
     Emit,
     Ended,
     Finishing,
+    Unlocked,
     Unproven,
     ignore,
 )
@@ -45,6 +46,8 @@ def carry_out(
             take_up(folder, experiment, emit)
         else:
             begin(folder, experiment)
+        if not folder.locks:
+            emit(Unlocked(folder.path))
         share(folder, experiment)
         if loggers:
             folder.listeners.append(Log(folder, loggers, emit))

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from undrift._files import read_json
 from undrift.core.faults import Rejection
 
 METRICS, LEFT_OUT, CLIENTS = "metrics.jsonl", "left_out.jsonl", "clients.jsonl"
@@ -88,7 +89,8 @@ def keyed(found: Row) -> bool:
 
 
 def parsed(text: bytes) -> Any:
+    """The content of a line; ``None`` if it has none."""
     try:
-        return json.loads(text.decode())
-    except (ValueError, RecursionError):
+        return read_json(text)
+    except ValueError:
         return None

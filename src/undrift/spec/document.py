@@ -8,6 +8,7 @@ import tomllib
 from codecs import BOM_UTF8
 from pathlib import Path
 
+from undrift._files import read_plain, shallow
 from undrift.spec.errors import BadSpec, Complaint, Place
 from undrift.spec.schema import Values
 
@@ -21,10 +22,7 @@ def read(source: str | Path) -> str:
     """The text of a spec file. Raises :class:`BadSpec`."""
     file = Path(source)
     try:
-        with file.open("rb") as opened:
-            content = opened.read(LARGEST_SPEC + 1)
-        if len(content) > LARGEST_SPEC:
-            raise _bad(f"not a spec: it has more than {LARGEST_SPEC >> 10} KiB", str(source))
+        content = read_plain(file, LARGEST_SPEC)
         return content.removeprefix(BOM_UTF8).decode()  # as editors on Windows begin files
     except FileNotFoundError:
         others = [other.name for other in file.parent.glob("*.toml")]
@@ -34,7 +32,8 @@ def read(source: str | Path) -> str:
     except UnicodeDecodeError as error:
         raise _bad(f"not UTF-8 text (byte {error.start})", str(source)) from None
     except OSError as error:
-        raise _bad((error.strerror or "cannot be read").lower(), str(source)) from None
+        why = error.strerror or "cannot be read"
+        raise _bad(why[0].lower() + why[1:], str(source)) from None
 
 
 def parsed(text: str, source: str) -> Values:
@@ -43,17 +42,17 @@ def parsed(text: str, source: str) -> Values:
         if content.count(".") > DOTS:
             raise _bad(f"not a spec: a line with more than {DOTS} dots", source, number)
     try:
-        return tomllib.loads(text)
+        found: Values = shallow(tomllib.loads(text))
+        return found
     except tomllib.TOMLDecodeError as error:
         # Before Python 3.14 the line is in the message alone.
         place = re.search(r" \(at line (\d+), column \d+\)$| \(at end of document\)$", str(error))
         line = int(place[1]) if place and place[1] else len(text.splitlines()) or 1
         message = str(error)[: place.start()] if place else str(error)
         raise _bad(f"not TOML: {message}", source, line) from None
-    except RecursionError:
-        raise _bad("not a spec: nested too deeply", source) from None
-    except ValueError:  # Python reads no number of thousands of digits
-        raise _bad("not a spec: it has a number of thousands of digits", source) from None
+    except (RecursionError, ValueError):  # Python reads no number of thousands of digits
+        remark = "nested too deeply, or with a number of thousands of digits"
+        raise _bad(f"not a spec: {remark}", source) from None
 
 
 def _bad(text: str, source: str, line: int | None = None) -> BadSpec:
