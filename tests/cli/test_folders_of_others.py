@@ -106,7 +106,7 @@ def member(name: str, content: bytes, method: int = zipfile.ZIP_STORED):
 def swollen(file):
     archive = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED)
     with archive, archive.open(f"{KEY}/metrics.jsonl", "w", force_zip64=True) as inner:
-        for _ in range(40):
+        for _ in range(10):
             inner.write(bytes(1 << 20))
 
 
