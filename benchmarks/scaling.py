@@ -100,6 +100,20 @@ def perceptron(width: int) -> Neural:
     return Neural(net, data, np.array_split(np.arange(len(data.labels)), 100), compiled=False)
 
 
+def batches(meter: Meter) -> Iterator[dict[str, Any]]:
+    """What mini-batches of 5 of 10 samples cost in large cohorts, beside all samples."""
+    for (features, classes), dtype in (((2, 4), torch.float32), ((19, 10), torch.float64)):
+        sizes = {"clients": 20_000, "samples": 10, "features": features, "classes": classes}
+        problem = named("softmax-synthetic", **sizes).to(dtype, meter.device)
+        for cohort in (1000, 10_000):
+            whole, some = (
+                measure(meter, METHODS["SCAFFOLD"], problem, cohort, b) for b in (None, 5)
+            )
+            times = f"x{some['seconds'] / whole['seconds']:.1f}"
+            yield {"axis": "batch", "what": "all", **whole}
+            yield {"axis": "batch", "what": f"5 {times}", **some}
+
+
 def rows(meter: Meter) -> Iterator[dict[str, Any]]:
     def ready(problem: Problem) -> Problem:
         return problem.to(torch.float32, meter.device)
@@ -121,6 +135,7 @@ def rows(meter: Meter) -> Iterator[dict[str, Any]]:
             for cohort in (1, 3, 10, 30, 100) if clients == 1000 else ():
                 yield {"axis": "cohort", "what": name, **measure(meter, method, problem, cohort)}
         del problem
+    yield from batches(meter)
     for width in (16, 64, 256, 1024):
         problem = ready(perceptron(width))
         yield {

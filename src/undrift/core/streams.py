@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.random import Generator
 
 
@@ -49,6 +50,43 @@ class Streams:
             return generator
 
         return move
+
+    def words(
+        self, stream: str, round: int, clients: np.ndarray, step: int, count: int
+    ) -> np.ndarray:
+        """The first ``count`` whole numbers of 64 bits of every client's generator, ``[count, C]``:
+        what ``at`` draws everything from.
+        """
+        import numpy as np
+
+        self.used = True
+        block = np.arange(1, -(-count // 4) + 1, dtype=np.uint64)[:, None]
+        found = _philox(_key(self.seed, stream), block, step, clients.astype(np.uint64), round)
+        return found.reshape(-1, len(clients))[:count]
+
+
+def _philox(key: int, a: np.ndarray, b: int, c: np.ndarray, d: int) -> np.ndarray:
+    """Philox4x64-10 (Salmon et al. 2011) of the counters (a, b, c, d): ``[A, 4, C]``."""
+    import numpy as np
+
+    shape, low, half = (len(a), 2, len(c)), np.uint64(2**32 - 1), np.uint64(32)
+    even, odd = np.empty(shape, np.uint64), np.empty(shape, np.uint64)
+    even[:, 0], even[:, 1], odd[:, 0], odd[:, 1] = a, c, b, d
+
+    def pair(one: int, two: int) -> np.ndarray:
+        return np.array([[one], [two]], dtype=np.uint64)
+
+    k, more = pair(key % 2**64, key >> 64), pair(0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+    m = pair(0xD2E7470EE14C6C93, 0xCA5A826395121157)
+    m_low, m_high = m & low, m >> half
+    for _ in range(10):
+        # the upper half of a product of 128 bits, by products of 64
+        left, right = even >> half, even & low
+        carry = left * m_low + (right * m_low >> half)
+        upper = left * m_high + (carry >> half) + (right * m_high + (carry & low) >> half)
+        even, odd = upper[:, ::-1] ^ odd ^ k, (even * m)[:, ::-1]
+        k = k + more
+    return np.stack([even, odd], 2).reshape(len(a), 4, len(c))
 
 
 @cache

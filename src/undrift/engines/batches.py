@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,9 +12,7 @@ from torch import Tensor
 from undrift._device import upload
 from undrift.core.problem import MiniBatch, Problem
 from undrift.core.streams import Streams
-
-Places = list[tuple[int, int]]
-"""Clients, each with its step."""
+from undrift.engines.draws import Draws
 
 
 class Batches:
@@ -37,7 +36,8 @@ class Batches:
         self.size = None if size is None else min(size, max(problem.samples))
         self.whole = self.size is None and not problem.keyed
         """Whether every gradient is that of all samples, and nothing is drawn."""
-        self._laid: tuple[int, dict[tuple[int, ...], tuple[int, Tensor]]] = -1, {}
+        self._held = np.asarray(problem.samples)
+        self._laid: tuple[int, dict[bytes, tuple[int, Tensor]]] = -1, {}
 
     def draw(
         self, members: Sequence[int] | np.ndarray, round: int, step: int | np.ndarray
@@ -47,12 +47,23 @@ class Batches:
         """
         if self.whole:
             return ()
-        clients = np.asarray(members).tolist()
-        places = list(zip(clients, np.broadcast_to(step, len(clients)).tolist(), strict=True))
-        batch = () if self.size is None else self._samples(places, round, self.size)
+        clients = np.asarray(members)
+        if isinstance(step, np.ndarray):
+            return self._each(clients, round, step)
+        batch = () if self.size is None else self._samples(clients, round, step, self.size)
         if not self.problem.keyed:
             return batch
-        return *batch, *(None,) * (2 - len(batch)), self._keys(places, round)
+        return *batch, *(None,) * (2 - len(batch)), self._keys(clients, round, step)
+
+    def _each(self, clients: np.ndarray, round: int, steps: np.ndarray) -> MiniBatch:
+        """Where clients are not at the same step: one after another."""
+        every = [self.draw([i], round, k) for i, k in zip(clients, steps.tolist(), strict=True)]
+        found = list[Any]()
+        for some in zip(*every, strict=True):
+            first = some[0]
+            joined = torch.cat(some) if isinstance(first, Tensor) else first and first.join(some)
+            found.append(joined)
+        return tuple(found)
 
     def parts(self, members: Sequence[int] | np.ndarray, step: int | np.ndarray) -> np.ndarray:
         """The gradients ``[C]`` that each client takes for one of its mini-batch: as many as it has
@@ -60,59 +71,53 @@ class Batches:
         """
         if self.size is None or self.part is None:
             return np.ones(len(members), dtype=np.int64)
-        held = np.array([self.problem.samples[client] for client in members])
+        held = self._held[members]
         if self.epochs:
             held = held - self.size * (step % -(-held // self.size))
         parts: np.ndarray = -(-np.minimum(held, self.size) // self.part)
         return parts
 
-    def _samples(self, places: Places, round: int, size: int) -> MiniBatch:
+    def _samples(self, clients: np.ndarray, round: int, step: int, size: int) -> MiniBatch:
         draw = self._epoch if self.epochs else self._fresh
-        batch = draw(places, round, size)
+        batch = draw(clients, round, step, size)
         if (augmentation := self.problem.augmentation) is None:
             return (batch,)
         at = self.streams.along("augment")
-        draws = [augmentation.draw(at(round, *place), size) for place in places]
+        draws = [augmentation.draw(at(round, client, step), size) for client in clients.tolist()]
         return batch, type(draws[0]).join(draws).to(self.problem.device)
 
-    def _fresh(self, places: Places, round: int, size: int) -> Tensor:
+    def _fresh(self, clients: np.ndarray, round: int, step: int, size: int) -> Tensor:
         """Samples drawn for this step alone; all of them, where a client has no more."""
-        positions, at = np.full((len(places), size), -1), self.streams.along("batches")
-        for row, (client, step) in zip(positions, places, strict=True):
-            n = self.problem.samples[client]
-            if n <= size:
-                row[:n] = np.arange(n)
-            else:
-                row[:] = at(round, client, step).choice(n, size, replace=False)
+        held, places = self._held[clients], np.arange(size)
+        positions = np.where(places < held[:, None], places, -1)
+        if len(more := np.flatnonzero(held > size)):
+            positions[more] = self._draws(clients[more], round, step).choice(size)
         return upload(positions, self.problem.device)
 
-    def _epoch(self, places: Places, round: int, size: int) -> Tensor:
+    def _epoch(self, clients: np.ndarray, round: int, step: int, size: int) -> Tensor:
         """The next samples of each client's shuffle, laid out once for all steps of an epoch."""
-        samples = self.problem.samples
-        reached = {divmod(step, -(-samples[client] // size)) for client, step in places}
-        lengths = {-(-samples[client] // size) for client, _ in places}
-        if len(reached) > 1 or len(lengths) > 1:
-            return torch.cat([self._epoch([place], round, size) for place in places])
-        clients, ((epoch, place),) = [client for client, _ in places], reached
+        device, lengths = self.problem.device, -(-self._held[clients] // size)
+        if (different := np.unique(lengths)).size > 1:
+            batch = torch.empty(len(clients), size, dtype=torch.int64, device=device)
+            for which in (np.flatnonzero(lengths == length) for length in different):
+                batch[upload(which, device)] = self._epoch(clients[which], round, step, size)
+            return batch
+        epoch, place = divmod(step, int(lengths[0]))
         current, laid = self._laid
         if current != round:
             self._laid = round, (laid := {})
-        if laid.get(key := tuple(clients), (-1,))[0] != epoch:
-            shuffles = self._shuffles(clients, round, epoch, size)
-            laid[key] = epoch, upload(shuffles, self.problem.device)
+        if laid.get(key := clients.tobytes(), (-1,))[0] != epoch:
+            order = self._draws(clients, round, epoch).permutation()
+            missing = (0, 0), (0, -order.shape[1] % size)
+            padded = np.pad(order, missing, constant_values=-1).reshape(len(clients), -1, size)
+            laid[key] = epoch, upload(padded.swapaxes(0, 1).copy(), device)
         return laid[key][1][place]
 
-    def _shuffles(self, clients: list[int], round: int, epoch: int, size: int) -> np.ndarray:
-        """``[steps, C, size]``, of clients with equally many steps in an epoch."""
-        at, rows = self.streams.along("batches"), []
-        for client in clients:
-            order = at(round, client, epoch).permutation(self.problem.samples[client])
-            padded = np.pad(order, (0, -len(order) % size), constant_values=-1)
-            rows.append(padded.reshape(-1, size))
-        return np.stack(rows, 1)
+    def _draws(self, clients: np.ndarray, round: int, step: int) -> Draws:
+        return Draws(self.streams, "batches", (round, step), clients, self._held[clients])
 
-    def _keys(self, places: Places, round: int) -> Tensor:
+    def _keys(self, clients: np.ndarray, round: int, step: int) -> Tensor:
         """A number ``[C]`` for every client, which decides its dropout or noise in this step."""
-        at = self.streams.along("masks")  # "dropout" is the stream of clients that drop out
-        drawn = [at(round, *place).integers(2**63, dtype=np.int64) for place in places]
-        return upload(np.array(drawn), self.problem.device)
+        # "dropout" is the stream of clients that drop out
+        (drawn,) = self.streams.words("masks", round, clients, step, 1)
+        return upload((drawn >> np.uint64(1)).astype(np.int64), self.problem.device)
