@@ -19,11 +19,13 @@ from tests.objectives.world import federation
 from undrift.check.federations import example, least_squares
 from undrift.core import Message, Method, Phase, State, Vec, registry
 from undrift.core.stopping import EarlyStopping, Goal
-from undrift.engines import Simulate
+from undrift.engines import Simulate, checkpoint
 from undrift.engines.distributed import Distributed
+from undrift.engines.format import read
 from undrift.engines.judge import Diverged
 from undrift.engines.options import RENDEZVOUS
 from undrift.engines.ranks import Parted
+from undrift.engines.saved import WRITTEN
 from undrift.methods import DANEPlus, FedAvg, FedRecu, FedRed, MimeMVR, Scaffold
 from undrift.objectives import MOON
 from undrift.problems import regression
@@ -206,6 +208,32 @@ def moved_in_mid_round():
     return None if same else "not the same after a restore"
 
 
+def continued_from_a_file():
+    """A checkpoint of the ranks has only clients that took part; ranks and simulate continue it."""
+    method, setting = Scaffold(lr=0.05), {"steps": 2, "batch": 3, "cohort": 1}
+    whole, back = Simulate(method, PROBLEM, **setting), Simulate(method, PROBLEM, **setting)
+    ranks, again = Distributed(method, PROBLEM, **setting), Distributed(method, PROBLEM, **setting)
+    for engine in (whole, ranks):
+        engine.run_round()
+        engine.run_round()
+    taken = {whole.clock.at(k, 0).cohort.members.item() for k in range(2)}
+    with tempfile.TemporaryDirectory() as folder:
+        shelf = checkpoint.Shelf(Path(folder), "state", "run")
+        shelf.store(ranks)
+        shelf.restore(again, lambda counters: True, print)
+        if ranks.leads:
+            _, kept = read(Path(folder) / "state-2.safetensors", checkpoint.MOST)
+            if kept[WRITTEN].tolist() != sorted(taken) or len(kept["client.c"]) != len(taken):
+                return f"{kept[WRITTEN]} were written, not {taken}"
+            shelf.restore(back, lambda counters: True, print)
+    engines = [whole, again, back] if ranks.leads else [whole, again]
+    for engine in engines:
+        engine.run_round()
+    mine, theirs = whole.snapshot()[0], again.snapshot()[0]
+    same = all(torch.equal(mine[name], theirs[name]) for name in mine)
+    return None if same and torch.equal(engines[-1].x, whole.x) else "not the same after a restore"
+
+
 def divergence():
     """All ranks give up in the same round, with the state at its start."""
     engines = [kind(FedAvg(lr=1e200), PROBLEM, steps=3) for kind in (Simulate, Distributed)]
@@ -273,7 +301,7 @@ def main(rounds: int, everything: bool, only: list[str]) -> int:
         number += 1
         if found := compare(*case, collect, rounds):
             wrong[f"{name}, {collect}"] = found
-    for check in (moved_in_mid_round, divergence, parted, watched, memory):
+    for check in (moved_in_mid_round, continued_from_a_file, divergence, parted, watched, memory):
         number += 1
         if found := check():
             wrong[check.__name__] = found

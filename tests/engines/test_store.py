@@ -13,6 +13,7 @@ from undrift.check.federations import example, least_squares, phases, uneven
 from undrift.core import registry
 from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire, checkpoint
+from undrift.engines.saved import WRITTEN
 from undrift.engines.store import DeviceStore, FileStore, base
 from undrift.engines.store.outside import OutsideStore
 from undrift.methods import CELGD, FedDC, FedDyn, FedRecu, FedSpeed, MimeMVR, Scaffold
@@ -207,7 +208,8 @@ def test_a_client_that_never_took_part_takes_no_room(place):
             v[client], start[name][client]
         )
     again = engine(FedDC, "file", cohort=1)
-    again.restore(*machine.snapshot())
+    checkpoint.store(machine, place / "state", "run")
+    checkpoint.restore(again, place / "state", "run")
     assert [int(mask.sum()) for mask in again.store._written.values()] == [1, 1]
 
 
@@ -267,13 +269,57 @@ def test_a_checkpoint_is_written_in_blocks(where, block, place, monkeypatch):
     machine = engine(FedDC, where)
     machine.run_round()
     sizes = [len(part) for part in machine.client_parts()["client.h"]]
-    assert sum(sizes) == PROBLEM.clients and (max(sizes) == 1) == (block < 100)
+    taken = machine.clock.at(0, 0).cohort.members.tolist()
+    assert sum(sizes) == len(taken) < PROBLEM.clients and (max(sizes) == 1) == (block < 100)
     checkpoint.store(machine, place / "state", "run")
     written = load_file(place / "state")
     tensors = machine.snapshot()[0]
-    assert written.keys() == tensors.keys() and all(
-        torch.equal(written[n], tensors[n]) for n in tensors
-    )
+    assert written.pop(WRITTEN).tolist() == taken
+    assert written.keys() == tensors.keys()
+    for name, v in tensors.items():
+        assert torch.equal(written[name], v[taken] if name.startswith("client.") else v)
+
+
+@pytest.mark.parametrize("one", ["device", "file", Wire])
+@pytest.mark.parametrize("other", ["device", "file", Wire])
+def test_a_checkpoint_has_only_clients_that_took_part(one, other, place):
+    """Of 400, at most two; where it is continued everything is as if it had not been broken off."""
+    many = least_squares(clients=400, rows=4, dim=3)
+
+    def made(where):
+        kind = Simulate if isinstance(where, str) else Wire
+        options = {"store": where} if kind is Simulate else {}
+        return kind(Scaffold(lr=0.05), many, steps=2, batch=2, cohort=1, **options)
+
+    first, second, whole = made(one), made(other), made(other)
+    for _ in range(2):
+        first.run_round()
+        whole.run_round()
+    checkpoint.store(first, place / "state", "run")
+    assert (place / "state").stat().st_size < 2000
+    taken = sorted({first.clock.at(k, 0).cohort.members.item() for k in range(2)})
+    assert load_file(place / "state")[WRITTEN].tolist() == taken
+    second.run_round()
+    checkpoint.restore(second, place / "state", "run")
+    for _ in range(3):
+        second.run_round()
+        whole.run_round()
+    (mine, bill), (theirs, other_bill) = second.snapshot(), whole.snapshot()
+    assert bill == other_bill
+    for name, v in mine.items():
+        if (one is Wire) == (other is Wire):
+            assert torch.equal(v, theirs[name])
+        assert torch.allclose(v, theirs[name], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("wrong", [[1, 1], [2, 1], [-1, 0], [0, 400]])
+def test_states_of_clients_that_do_not_exist_are_refused(wrong):
+    machine = engine(Scaffold, "device")
+    tensors, counters = machine.snapshot()
+    tensors |= {"client.c": tensors["client.c"][:2], WRITTEN: torch.tensor(wrong)}
+    with pytest.raises(ValueError, match=WRITTEN):
+        machine.restore(tensors, counters)
+    machine.restore(tensors | {WRITTEN: torch.tensor([1, 3])}, counters)
 
 
 def test_numbers_of_two_sizes_are_aligned(place):

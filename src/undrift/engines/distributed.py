@@ -30,6 +30,7 @@ from undrift.engines.memory import Needs, plan
 from undrift.engines.options import DistributedOptions
 from undrift.engines.order import Order
 from undrift.engines.ranks import Parted, Ranks, WorkFailed, count, here
+from undrift.engines.saved import WRITTEN
 from undrift.engines.shard import Everyone, Shard
 from undrift.engines.store import Rows
 from undrift.engines.work import Work
@@ -149,9 +150,10 @@ class Distributed(Engine):
         return found | self.site.passed_on()
 
     def client_parts(self) -> dict[str, Tensor | Rows]:
-        names = self.site.saved_names().items()
-        parts = {saved: Everyone(self.site, name) for saved, name in names}
-        return {**parts, **self.site.passed_on()}
+        names, mine = self.site.saved_names().items(), self.site.written()
+        members = self.ranks.gather(mine, self.ranks.sizes(len(mine))) if names else mine
+        parts = {saved: Everyone(self.site, name, members.numpy()) for saved, name in names}
+        return {**parts, **({WRITTEN: members} if names else {}), **self.site.passed_on()}
 
     def restore(self, tensors: Tensors, counters: Counters) -> None:
         """From what rank 0 is given; the others need not have it."""
@@ -183,8 +185,10 @@ class Distributed(Engine):
         for name, (kind, shape) in said["forms"].items():
             blank = torch.empty(shape, dtype=TYPES[kind])
             found[name] = self.ranks.broadcast(tensors[name] if self.leads else blank)
+        everybody = torch.arange(self.problem.clients)
+        bounds = np.searchsorted(found.get(WRITTEN, everybody).cpu().numpy(), self.site.bounds)
         for saved in self.site.saved_names():
-            for rank, (first, last) in enumerate(pairwise(self.site.bounds)):
+            for rank, (first, last) in enumerate(pairwise(bounds.tolist())):
                 if self.ranks.rank in (0, rank):
                     blank = torch.empty(last - first, self.problem.dim, dtype=self.x0.dtype)
                     rows = tensors[saved][first:last].cpu() if self.leads else blank

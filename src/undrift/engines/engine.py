@@ -408,11 +408,13 @@ class Engine:
         return {} if self.site is None else self.site.tensors()
 
     def client_parts(self) -> dict[str, Tensor | Rows]:
-        """The same for reading before the next phase; large vectors may be sequences of blocks."""
+        """The same for reading before the next phase; large vectors may be sequences of blocks, and
+        have rows of ``client_members`` alone, those who have taken part.
+        """
         return {} if self.site is None else self.site.parts()
 
     def load_clients(self, tensors: Tensors) -> None:
-        """The inverse of ``client_tensors``; ``tensors`` are copied, from whatever device."""
+        """The inverse of both; ``tensors`` are copied, from whatever device."""
         if self.site is not None:
             self.site.load(tensors)
 

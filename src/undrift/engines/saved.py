@@ -9,6 +9,9 @@ import torch
 from undrift.core.method import Method
 from undrift.core.problem import Facts, Problem
 
+WRITTEN = "client_members"
+"""The clients whose states are saved, in ascending order; all of them where it is left out."""
+
 
 def check_saved(
     tensors: Mapping[str, torch.Tensor],
@@ -24,7 +27,7 @@ def check_saved(
     server, client = method.Server, method.Client
     required = {f"server.{n}" for n in server.vectors} | {*needed}
     optional = {f"server.{n}" for n in server.scratch} | {f"scratch.{n}" for n in client.scratch}
-    optional |= {"scratch_members"} if client.scratch else set()
+    optional |= {WRITTEN} | ({"scratch_members"} if client.scratch else set())
     optional |= {name for name in tensors if name.startswith(("stale.", "late"))}
     missing, extra = required - set(tensors), set(tensors) - required - optional
     if missing or extra:
@@ -32,7 +35,12 @@ def check_saved(
         words += [f"unknown {', '.join(sorted(extra))}"] if extra else []
         name = type(method).__name__
         raise ValueError(f"the saved state is not one of {name}: {'; '.join(words)}")
-    one, all_clients = (problem.dim,), (problem.clients, problem.dim)
+    members = tensors.get(WRITTEN, torch.arange(problem.clients))
+    bounded = torch.nn.functional.pad(members, (1, 0), value=-1)
+    bounded = torch.nn.functional.pad(bounded, (0, 1), value=problem.clients)
+    if members.ndim != 1 or bool((bounded.diff() < 1).any()):
+        raise ValueError(f"the saved {WRITTEN} are not clients from 0 to {problem.clients - 1}")
+    one, all_clients = (problem.dim,), (len(members), problem.dim)
     shapes = {"server": one, "reduction": one, "client": all_clients}
     shapes["client_previous"] = all_clients
     for name, tensor in tensors.items():

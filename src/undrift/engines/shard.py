@@ -20,9 +20,9 @@ from torch import Tensor
 from undrift.core.struct import Message
 from undrift.engines.order import Order, Share
 from undrift.engines.ranks import Ranks, WorkFailed
+from undrift.engines.saved import WRITTEN
 from undrift.engines.site import PREVIOUS, Common, Kept, Site, saved_name
 from undrift.engines.store import Rows
-from undrift.engines.store.base import BLOCK
 from undrift.engines.work import NOBODY, Work
 
 Tensors = dict[str, Tensor]
@@ -128,7 +128,7 @@ class Shard(Site):
 
     def load_own(self, rows: Tensors, tensors: Tensors) -> None:
         """Continue with the ``rows`` of the clients here, and the scratch vectors of all."""
-        self.store.load(rows)
+        self._load_rows(rows, tensors.get(WRITTEN))
         self._load_scratch(tensors)
         self._scratched, self._passed = NOBODY, []
         if "scratch_members" in tensors:
@@ -193,20 +193,19 @@ class Shard(Site):
 
 
 class Everyone(Rows):
-    """One vector of all clients as blocks, each rank's in turn; on rank 0 all of them."""
+    """One vector of some clients as blocks, each rank's in turn; on rank 0 all of them."""
 
-    def __init__(self, site: Shard, name: str):
-        dim = site.problem.dim
-        super().__init__(site.store, name, site.common.x0.expand(site.bounds[-1], dim))
-        self._site, self._step = site, max(BLOCK // (dim * self.dtype.itemsize), 1)
+    def __init__(self, site: Shard, name: str, clients: np.ndarray):
+        super().__init__(site.store, name, clients, site.common.x0)
+        self._ranks, self._bounds = site.ranks, site.bounds
 
     def __iter__(self) -> Iterator[Tensor]:
-        ranks = self._site.ranks
-        for rank, (first, last) in enumerate(pairwise(self._site.bounds)):
-            for start in range(0, last - first, self._step):
-                end = min(start + self._step, last - first)
-                if rank == ranks.rank:
-                    yield ranks.hand(self._store.read(self._name, start, end), rank, 0)
-                elif ranks.rank == 0:
-                    block = torch.empty(end - start, self.shape[1], dtype=self.dtype)
-                    yield ranks.hand(block, rank, 0)
+        for rank, (first, last) in enumerate(pairwise(self._bounds)):
+            own = self._clients[slice(*np.searchsorted(self._clients, [first, last]))] - first
+            for some in self._blocks(own):
+                if rank == self._ranks.rank:
+                    yield self._ranks.hand(self._store.read(self._name, some), rank, 0)
+                elif self._ranks.rank == 0:
+                    size = some.stop - some.start if isinstance(some, slice) else len(some)
+                    block = torch.empty(size, self.shape[1], dtype=self.dtype)
+                    yield self._ranks.hand(block, rank, 0)

@@ -20,6 +20,7 @@ from undrift.engines.local import Group, Rules, Stacked
 from undrift.engines.memory import folder
 from undrift.engines.order import Order, Share
 from undrift.engines.parts import InParts
+from undrift.engines.saved import WRITTEN
 from undrift.engines.store import Rows, opened
 from undrift.engines.store.base import BLOCK
 from undrift.engines.work import NOBODY, Work, joined
@@ -142,7 +143,8 @@ class Site:
         step = max(BLOCK // (self.problem.dim * x.element_size()), 1)
         for first in range(0, len(held), step):
             last = min(first + step, len(held))
-            rows = {name: self.store.read(name, first, last).to(x.device) for name in names}
+            part = slice(first, last)
+            rows = {name: self.store.read(name, part).to(x.device) for name in names}
             own = self.method.own_point(self.method.Client(**rows), x)
             if own is not None:
                 yield held[first:last], own.expand(last - first, -1)
@@ -152,13 +154,27 @@ class Site:
         return _saved(self.store.tensors()) | self._scratch_tensors()
 
     def parts(self) -> dict[str, Tensor | Rows]:
-        """The same for reading before the next phase, large vectors in blocks."""
-        return {**_saved(self.store.rows()), **self._scratch_tensors()}
+        """The same for reading before the next phase, large vectors in blocks: the rows of clients
+        that have taken part, ``client_members``; others have those of the start.
+        """
+        rows = _saved(self.store.rows())
+        index = {WRITTEN: self.written()} if rows else {}
+        return {**rows, **index, **self._scratch_tensors()}
+
+    def written(self) -> Tensor:
+        """The clients here that have taken part."""
+        places = self.store.written()
+        return torch.from_numpy(places if self.held is None else self.held[places])
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from the ``tensors`` of all clients, which are copied, from whatever device."""
-        self.store.load({name: tensors[saved_name(name)] for name in self.store.names})
+        rows = {name: tensors[saved_name(name)] for name in self.store.names}
+        self._load_rows(rows, tensors.get(WRITTEN))
         self._load_scratch(tensors)
+
+    def _load_rows(self, rows: dict[str, Tensor], members: Tensor | None) -> None:
+        """States of the clients here that are ``members``, in their order; of all when ``None``."""
+        self.store.load(rows, None if members is None else self._own(members.cpu().numpy()))
 
     def _load_scratch(self, tensors: Mapping[str, Tensor]) -> None:
         held = None if self.held is None else torch.from_numpy(self.held)

@@ -38,34 +38,47 @@ class Store(abc.ABC):
         """Every vector of every client."""
 
     @abc.abstractmethod
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Copies of ``tensors`` in place of all that was there."""
+    def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
+        """Copies of ``tensors`` in place of all that was there: the rows of the clients
+        ``written``, where others have those of the start, or of all.
+        """
 
     @abc.abstractmethod
-    def read(self, name: str, first: int, last: int) -> Tensor:
+    def read(self, name: str, which: slice | np.ndarray) -> Tensor:
         """Rows on the CPU, good until the next scatter."""
+
+    @abc.abstractmethod
+    def written(self) -> np.ndarray:
+        """The clients whose rows were scattered or loaded; those of others are the start's."""
 
     @property
     def names(self) -> list[str]:
         return list(self._all)
 
     def rows(self) -> dict[str, Rows]:
-        """Every vector of every client, for reading only."""
-        return {name: Rows(self, name, v) for name, v in self._all.items()}
+        """Every vector of the clients that are written, for reading only."""
+        written = self.written()
+        return {name: Rows(self, name, written, v) for name, v in self._all.items()}
 
 
 class Rows:
-    """One vector of all clients as blocks on the CPU, read lazily; good until the next phase."""
+    """One vector of some clients as blocks on the CPU, read lazily; good until the next phase."""
 
-    def __init__(self, store: Store, name: str, like: Tensor):
-        self._store, self._name = store, name
-        self.shape, self.dtype = tuple(like.shape), like.dtype
+    def __init__(self, store: Store, name: str, clients: np.ndarray, like: Tensor):
+        self._store, self._name, self._clients = store, name, clients
+        self.shape, self.dtype = (len(clients), like.shape[-1]), like.dtype
+        self._step = max(BLOCK // (like.shape[-1] * self.dtype.itemsize), 1)
 
     def __iter__(self) -> Iterator[Tensor]:
-        n, d = self.shape
-        step = max(BLOCK // (d * self.dtype.itemsize), 1)
-        for first in range(0, n, step):
-            yield self._store.read(self._name, first, min(first + step, n))
+        for some in self._blocks(self._clients):
+            yield self._store.read(self._name, some)
+
+    def _blocks(self, clients: np.ndarray) -> Iterator[slice | np.ndarray]:
+        """So many of them at a time; a slice, which takes no copy, where none is left out."""
+        for first in range(0, len(clients), self._step):
+            some = clients[first : first + self._step]
+            whole = some[-1] - some[0] == len(some) - 1
+            yield slice(int(some[0]), int(some[-1]) + 1) if whole else some
 
 
 def zeros(size: int) -> mmap.mmap:

@@ -16,6 +16,7 @@ class DeviceStore(Store):
     def __init__(self, start: dict[str, Tensor], clients: int):
         self._all = {name: row.expand(clients, -1) for name, row in start.items()}
         self._own: set[str] = set()  # names of tensors that nobody else has seen
+        self._start, self._written = start, np.zeros(clients, dtype=bool)
         self._members, self._at = np.arange(0), torch.arange(0)
 
     def gather(self, members: np.ndarray | None) -> dict[str, Tensor]:
@@ -26,6 +27,7 @@ class DeviceStore(Store):
         return {name: v.index_select(0, at) for name, v in self._all.items()}
 
     def scatter(self, members: np.ndarray | None, rows: dict[str, Tensor]) -> None:
+        self._written[slice(None) if members is None else members] = True
         if members is None:
             self._all.update(rows)
             return
@@ -40,12 +42,23 @@ class DeviceStore(Store):
         self._own.clear()
         return dict(self._all)
 
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        self._all = {name: tensors[name].to(v.device, copy=True) for name, v in self._all.items()}
-        self._own = set(self._all)
+    def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
+        rows = {name: tensors[name].to(v.device, copy=True) for name, v in self._all.items()}
+        self._written[:] = written is None
+        if written is None:
+            self._all, self._own = rows, set(rows)
+        else:
+            shape = len(self._written), -1
+            self._all = {name: row.expand(*shape) for name, row in self._start.items()}
+            self._own.clear()
+            self.scatter(written, rows)
 
-    def read(self, name: str, first: int, last: int) -> Tensor:
-        return self._all[name][first:last].cpu()
+    def read(self, name: str, which: slice | np.ndarray) -> Tensor:
+        rows = self._all[name]
+        return rows[which if isinstance(which, slice) else upload(which, rows.device)].cpu()
+
+    def written(self) -> np.ndarray:
+        return np.flatnonzero(self._written)
 
     def _index(self, members: np.ndarray) -> Tensor:
         if members is not self._members and not np.array_equal(members, self._members):

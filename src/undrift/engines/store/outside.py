@@ -73,25 +73,27 @@ class OutsideStore(Store):
             self._prepare(members)
 
     def tensors(self) -> dict[str, Tensor]:
-        return {name: self.read(name, 0, len(v)) for name, v in self._all.items()}
+        return {name: self.read(name, slice(None)) for name in self._all}
 
-    def load(self, tensors: dict[str, Tensor]) -> None:
+    def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
         self._settle()
         self._held, self._coming = Held(np.arange(0), {}), None
+        clients = np.arange(self._block.shape[1]) if written is None else written
         for name, mine in self._all.items():
-            start = self._start[name].cpu()
-            for i, row in enumerate(tensors[name]):
-                if torch.equal(row.cpu(), start):
-                    self._written[name][i] = False
-                else:
-                    self._claim(name, i)
-                    mine[i].copy_(row)
+            self._written[name][:] = False
+            for k, i in enumerate(clients):
+                self._claim(name, i)
+                mine[i].copy_(tensors[name][k])
 
-    def read(self, name: str, first: int, last: int) -> Tensor:
+    def read(self, name: str, which: slice | np.ndarray) -> Tensor:
         self._settle()
-        block = self._all[name][first:last].clone()
-        block[torch.from_numpy(~self._written[name][first:last])] = self._start[name].cpu()
+        at = which if isinstance(which, slice) else torch.from_numpy(which)
+        block = self._all[name][at].clone()
+        block[torch.from_numpy(~self._written[name][which])] = self._start[name].cpu()
         return block
+
+    def written(self) -> np.ndarray:
+        return np.flatnonzero(np.any([*self._written.values()], axis=0))
 
     def _fetch(self, members: np.ndarray) -> Coming:
         rows = {name: v.new_empty(len(members), len(v)) for name, v in self._start.items()}
