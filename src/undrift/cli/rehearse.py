@@ -91,5 +91,10 @@ def show(methods: list[Estimate]) -> str:
         ]
         for m in methods
     ]
+    rows = "".join(
+        f"\n{m.label}: rows take {m.row_share:.0%} of the time; try every = {m.every}"
+        for m in methods
+        if m.every and not m.problem
+    )
     troubles = "".join(f"\n\n{m.label} {m.problem}" for m in methods if m.problem)
-    return f"{table(head, cells, right=head[1:-1])}\n\n{prose(LEGEND + troubles)}"
+    return f"{table(head, cells, right=head[1:-1])}\n\n{prose(LEGEND + rows + troubles)}"

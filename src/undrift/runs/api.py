@@ -107,7 +107,7 @@ def run(method: Methods, problem: Problem | str, *, rounds: int, **settings: obj
         checkpoint: seconds between checkpoints of a saved run, 0: after every round; left out: 10.
         loggers: also log every row of a saved run: "tensorboard", "mlflow".
         on_event: called with every event (undrift.runs.events) as it happens.
-        every: rounds from one recorded row to the next.
+        every: rounds from one recorded row, which measures all samples, to the next.
         per_client: every row also measures each client on its own samples, for run.per_client; it
             takes about as long as a pass over all of them.
         until: a function of a row; the run ends early once it is true.

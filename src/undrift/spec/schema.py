@@ -93,7 +93,7 @@ class Settings(RunOptions, Training):
         vary: what a seed decides: draws (cohorts, mini-batches, augmentation, coins; left out:
             those of seed 0), start (the first weights), split (who holds which samples; where data
             are drawn, the data); start and split are then the run's seed's, not the problem's.
-        every: rounds from one recorded row to the next.
+        every: rounds from one recorded row, which measures all samples, to the next.
         per_client: every row also measures each client on its own samples: the server's model, and
             the client's own where it has one.
         engine: simulate: the cohort side by side; wire: one client after another, by messages;
