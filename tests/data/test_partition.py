@@ -181,3 +181,13 @@ def test_a_share_of_every_client_is_held_out():
     for share in (0, 1, 1.5):
         with pytest.raises(ValueError, match="share"):
             partition.hold_out(parts, share)
+
+
+def test_who_gets_a_sample_more_is_drawn_at_random():
+    """Of 10 clients who share 23 samples three hold one more, by chance."""
+    larger = []
+    for seed in range(60):
+        parts = partition.dirichlet_balanced(np.arange(23) % 3, 10, seed)
+        larger += [client for client, part in enumerate(parts) if len(part) == 3]
+    counts = np.bincount(larger, minlength=10)
+    assert counts.sum() == 180 and counts.min() > 5 and counts.max() < 35

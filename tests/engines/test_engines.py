@@ -192,6 +192,14 @@ def test_mini_batches_are_drawn_without_replacement_and_shared_by_engines():
     assert np.allclose(whole.x, plain.x, atol=1e-13)
 
 
+@pytest.mark.parametrize(("method", "phases"), [(FedLin(lr=0.01), 2), (Scaffold(lr=0.01), 1)])
+def test_every_phase_is_an_exchange(method, phases):
+    engine = Simulate(method, least_squares(), steps=2)
+    for _ in range(3):
+        engine.run_round()
+    assert engine.ledger.syncs == 3 * phases
+
+
 def test_batches_are_drawn_at_their_own_place_of_the_stream():
     """In any order, whatever was drawn before: from (seed, round, client, step) alone."""
     problem = least_squares()

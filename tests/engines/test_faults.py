@@ -253,6 +253,12 @@ def test_faults_are_a_pure_function_of_seed_round_client_and_phase():
     assert Faults(plan, Streams(8), 20).at(0, 0, everyone) != seen[0, 0]
 
 
+def test_every_phase_has_a_coin_of_its_own():
+    found = Faults([Fault(kind="nan", rate=0.5)], Streams(7), 20)
+    first, second = (found.at(0, phase, np.arange(20)).keys() for phase in range(2))
+    assert first != second
+
+
 def test_a_norm_bound_is_a_multiple_of_the_median():
     fault = {"kind": "scale", "factor": 50.0, "clients": [BAD]}
     out = ran(Simulate, FedAvg(lr=0.05), rounds=1, faults=[fault], judge={"norm": 10.0})

@@ -51,6 +51,18 @@ def changed(before, after):
     return differs.any(-1) if differs.ndim > 1 else differs
 
 
+def test_the_first_of_two_faults_that_hit_a_sample_counts():
+    problem = PROBLEMS["logistic"]
+    plan = [Fault(kind="label-noise", clients=[1], rate=rate) for rate in (0.4, 0.9)]
+    (first,), (both,) = (
+        Faults(some, Streams(0), problem.clients).label_noise(problem.samples).values()
+        for some in (plan[:1], plan)
+    )
+    hit = first >= 0
+    assert np.array_equal(both[hit], first[hit])
+    assert 0.8 < (both[~hit] >= 0).mean() < 1
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_right_share_of_the_right_clients_gets_other_labels(name):
     problem = PROBLEMS[name]

@@ -16,6 +16,7 @@ from undrift.check.federations import example, least_squares
 from undrift.core.problem import Problem
 from undrift.engines import Simulate, Wire
 from undrift.engines.codec import Address, BadFrame, decode, encode, header
+from undrift.engines.format import BadFormat, opening, parse
 from undrift.engines.inbox import Inbox
 from undrift.engines.wire import Mailed
 from undrift.methods import FedAvg, FedLin, FedRed, Scaffold
@@ -329,3 +330,18 @@ def test_a_run_may_continue_in_mid_round():
         engine.run_round()
         engine.run_round()
     assert torch.equal(whole.x, resumed.x) and whole.ledger == resumed.ledger
+
+
+@pytest.mark.parametrize("start", [4, 16])
+def test_tensors_that_do_not_follow_one_another_are_refused(start):
+    """A hole, or an overlap: what lies between would be read as numbers."""
+    entry = {"dtype": "F64", "shape": [1]}
+    entries = {
+        "a": {**entry, "data_offsets": [0, 8]},
+        "b": {**entry, "data_offsets": [start, start + 8]},
+    }
+    whole = opening("{}", json.dumps(entries)[1:-1]) + bytes(start + 8)
+    with pytest.raises(BadFormat, match=f"begins at {start}, not at 8"):
+        parse(whole, 1000)
+    entries["b"]["data_offsets"] = [8, 16]
+    assert parse(opening("{}", json.dumps(entries)[1:-1]) + bytes(16), 1000).keys() == {"a", "b"}

@@ -236,6 +236,18 @@ def test_orders_say_who_and_how_long():
         orders[0].round = 3
 
 
+def test_to_blocks_skipped_rounds_do_not_exist():
+    """As many before round 4, of which round 1 did not count, as three rounds have."""
+
+    class Growing(FedAvg, abstract=True):
+        def blocks(self, now):
+            return 1 + now.number
+
+    found = clock(Growing(lr=0.1), Sampling(2))
+    assert found.at(4, 0, (1,)).blocks_before == 1 + 2 + 3
+    assert found.at(4, 0).blocks_before == 1 + 2 + 3 + 4
+
+
 def test_only_those_who_are_kept():
     cohort = Cohort(np.array([1, 4, 6]), 8, 2, [10, 20, 60])
     assert (cohort.fraction, cohort.steps) == (3 / 8, 30)

@@ -172,3 +172,16 @@ def test_breast_cancer_learns():
     problem = build("logistic")
     best = problem.metrics(problem.optimum)
     assert best["accuracy"] > 0.97 and best["grad_norm"] < 1e-13
+
+
+def test_a_mini_batch_without_samples_leaves_the_regularisation():
+    """Beside a client that has some, whose gradient is that of the formula."""
+    a, y, parts = data()
+    problem, points = Logistic(a, y, parts, l2=0.1), torch.ones(3, 3, dtype=torch.float64)
+    drawn = torch.tensor([[0, 2], [-1, -1], [1, -1]])
+    found = problem.at().grad(points, drawn).numpy()
+    for own, part, taken in zip(found, parts, ([0, 2], [], [1]), strict=True):
+        rows = part[taken]
+        slopes = -y[rows] / (1 + np.exp(y[rows] * a[rows].sum(1))) @ a[rows]
+        share = 3 * len(part) / 40  # f is the pooled loss: clients weigh what they hold
+        np.testing.assert_allclose(own, share * slopes / max(len(rows), 1) + 0.1, rtol=1e-13)

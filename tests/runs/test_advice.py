@@ -10,7 +10,7 @@ from torch import nn
 
 import undrift as ud
 from undrift.check.federations import least_squares
-from undrift.core.faults import Fault
+from undrift.core.faults import Fault, Rejection
 from undrift.engines import Simulate
 from undrift.engines.checkpoint import Shelf
 from undrift.methods import registry
@@ -176,6 +176,12 @@ def test_a_search_changes_nothing_in_the_run():
     assert with_search.model == without.model and with_search.seeded == without.seeded
     again = perform(given, 0, 7).outcome
     assert again == with_search
+
+
+def test_if_half_of_the_clients_are_refused_nobody_is_named():
+    refused = [Rejection(k, 0, client, "not finite") for k in range(3) for client in (0, 2)]
+    assert advice.suspects(refused, 4) == {}
+    assert [*advice.suspects(refused, 5)] == [0, 2]
 
 
 def test_a_client_that_is_refused_again_and_again_is_named():

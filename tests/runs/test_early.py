@@ -89,6 +89,12 @@ def test_a_target_ends_a_run():
     assert run.history.last["round"] == int(np.argmax(gaps <= goal))
 
 
+@pytest.mark.parametrize(("metric", "better"), [("accuracy", 0.96), ("loss", 0.94)])
+def test_a_number_that_equals_the_target_has_reached_it(metric, better):
+    rule = EarlyStopping(metric=metric, target=0.95)
+    assert [rule.reached(metric, v) for v in (0.95, better, 1.9 - better)] == [True, True, False]
+
+
 SPEC = """\
 name = "mine"
 rounds = 60

@@ -212,3 +212,13 @@ def test_no_checkpoint_holds_a_model_that_is_not_finite():
     trial.keep = lambda: kept.append(bool(engine.x.isfinite().all()))
     assert trial.run(pause=0.0) == "diverged"
     assert all(kept) and engine.round < 5 and bool(engine.x.isfinite().all())
+
+
+def test_the_last_model_that_is_the_best_is_one_file(tmp_path):
+    setting = {"clients": 3, "rows": 8, "steps": 2, "rounds": 4, "save": tmp_path / "run"}
+    history = ud.run(ud.FedAvg(lr=0.01), "least-squares", **setting).history
+    assert min(history["gap"]) == history["gap"][-1]
+    (outcome,) = Folder(tmp_path / "run").outcomes()
+    assert outcome.best["round"] == 4 and outcome.files["best"] == outcome.files["last"]
+    (file,) = (tmp_path / "run" / MODELS).iterdir()
+    assert file.name.endswith("-last.safetensors")
