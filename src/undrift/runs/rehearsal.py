@@ -137,7 +137,7 @@ def _trouble(engine: Engine, row: Row, task: Task) -> str:
 
 def _round(number: float, below: bool = False) -> int:
     """The next of 1, 2, 5, 10, 20, 50, ... that is no smaller, or ``below`` that is smaller."""
-    known = [digit * 10**power for power in range(12) for digit in (1, 2, 5)]
+    known: list[int] = [digit * 10**power for power in range(12) for digit in (1, 2, 5)]
     if below:
         return max((one for one in known if one < number), default=1)
     return next((one for one in known if one >= number), known[-1])
