@@ -313,6 +313,15 @@ def test_a_checkpoint_has_only_clients_that_took_part(one, other, place):
         assert torch.allclose(v, theirs[name], rtol=0, atol=1e-13)
 
 
+def test_a_checkpoint_of_all_clients_needs_no_index(place):
+    machine, again = (engine(Scaffold, "device", cohort=None) for _ in range(2))
+    machine.run_round()
+    checkpoint.store(machine, place / "state", "run")
+    assert WRITTEN not in load_file(place / "state")
+    checkpoint.restore(again, place / "state", "run")
+    assert machine.clients.c.any(1).all() and torch.equal(again.clients.c, machine.clients.c)
+
+
 @pytest.mark.parametrize("wrong", [[1, 1], [2, 1], [-1, 0], [0, 400]])
 def test_states_of_clients_that_do_not_exist_are_refused(wrong):
     machine = engine(Scaffold, "device")

@@ -153,7 +153,8 @@ class Distributed(Engine):
         names, mine = self.site.saved_names().items(), self.site.written()
         members = self.ranks.gather(mine, self.ranks.sizes(len(mine))) if names else mine
         parts = {saved: Everyone(self.site, name, members.numpy()) for saved, name in names}
-        return {**parts, **({WRITTEN: members} if names else {}), **self.site.passed_on()}
+        index = {WRITTEN: members} if names and len(members) < self.problem.clients else {}
+        return {**parts, **index, **self.site.passed_on()}
 
     def restore(self, tensors: Tensors, counters: Counters) -> None:
         """From what rank 0 is given; the others need not have it."""

@@ -155,10 +155,11 @@ class Site:
 
     def parts(self) -> dict[str, Tensor | Rows]:
         """The same for reading before the next phase, large vectors in blocks: the rows of clients
-        that have taken part, ``client_members``; others have those of the start.
+        that have taken part, ``client_members`` unless all have; others have those of the start.
         """
-        rows = _saved(self.store.rows())
-        index = {WRITTEN: self.written()} if rows else {}
+        rows, members = _saved(self.store.rows()), self.written()
+        clients = self.problem.clients if self.held is None else len(self.held)
+        index = {WRITTEN: members} if rows and len(members) < clients else {}
         return {**rows, **index, **self._scratch_tensors()}
 
     def written(self) -> Tensor:
