@@ -116,7 +116,7 @@ def test_presets_say_what_lies_outside_of_the_image(paper):
 
 
 def test_statistics_of_cifar_100():
-    """As in the code of FedACG (and of FedSpeed, for this set): means, then deviations."""
+    """Means, then deviations of the training images, as they are commonly given."""
     known = Normalise((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
     assert fedacg("cifar100").normalise == fedspeed("cifar100").normalise == known
 
