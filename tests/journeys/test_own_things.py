@@ -16,7 +16,7 @@ lr = 0.05
 """
 PROBLEMS = {
     "method": ("", 'name = "quadratic"', '[[method]]\nfile = "mine.py"\nname = "Mine"\nlr = 0.05'),
-    "problem": ("", 'file = "mine.py"', ""),
+    "problem": ("", 'file = "mine.py"\nname = "mine"', ""),
     "network": ("batch = 8", 'name = "images"\nclients = 4\ntrain = 80\ntest = 20', ""),
 }
 NAMES = {"method": "Mine", "problem": "mine", "network": "mine"}
@@ -30,7 +30,7 @@ def test_new_check_run_report(kind, typed):
     top, problem, method = PROBLEMS[kind]
     text = SPEC.format(top=top, problem=problem, method=method)
     if kind == "network":
-        text += '\n[network]\nfile = "mine.py"\n'
+        text += '\n[network]\nfile = "mine.py"\nname = "mine"\n'
     (typed.folder / "own.toml").write_text(text, encoding="utf-8")
     typed("undrift run own.toml --check")
     assert "all rounds run" in typed("undrift run own.toml")

@@ -20,6 +20,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from undrift._threads import cores
 from undrift.core.params import BadParameters
@@ -83,10 +85,10 @@ def join(device: str, patience: float = PATIENCE) -> None:
     rank, size, limit = about["RANK"], about["WORLD_SIZE"], timedelta(seconds=patience)
     meeting = f"file://{file}" if file else "env://"
     try:
-        store, _, _ = next(dist.rendezvous(meeting, rank, size, timeout=limit))
-        kept = dist.PrefixStore("run", store)
+        store, _, _ = next(rendezvous(meeting, rank, size, timeout=limit))
+        kept = PrefixStore("run", store)
         dist.init_process_group(backend, store=kept, rank=rank, world_size=size, timeout=limit)
-        at.watch(dist.PrefixStore("where", store), rank, size)
+        at.watch(PrefixStore("where", store), rank, size)
     except (RuntimeError, ValueError, OSError) as error:
         where = file or ":".join(os.environ[name] for name in ADDRESS)
         words = " ".join(str(error).split())[:200]
@@ -115,7 +117,7 @@ def here() -> int:
     return min(int(told) if told.isdecimal() else 1, count()) or 1
 
 
-class At:
+class Whereabouts:
     """Where this rank is among the collectives, and where the others are.
 
     A collective waits without a word, for ever if ranks call different ones. So a thread keeps each
@@ -126,12 +128,12 @@ class At:
         self.number, self.name, self.since = 0, WORKS, time.monotonic()
         self.over = Event()
 
-    def watch(self, store: dist.Store, rank: int, size: int) -> None:
+    def watch(self, store: Store, rank: int, size: int) -> None:
         """Begin to look, until :func:`leave`."""
         self.over = Event()
         Thread(target=self._watch, args=(store, rank, size, self.over), daemon=True).start()
 
-    def _watch(self, store: dist.Store, rank: int, size: int, over: Event) -> None:
+    def _watch(self, store: Store, rank: int, size: int, over: Event) -> None:
         said = 0
         # The last process to end takes the store with it: then there is nobody to wait for.
         with suppress(RuntimeError):
@@ -165,7 +167,7 @@ class At:
             self.name = WORKS
 
 
-at = At()
+at = Whereabouts()
 
 
 class Ranks:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import cast
 
 from undrift import __version__
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.named import registry as engines
-from undrift.engines.options import DistributedOptions
+from undrift.engines.options import PATIENCE
 from undrift.engines.ranks import Parted, Ranks, WorkFailed
 from undrift.runs.events import Emit, ignore
 from undrift.runs.experiment import Experiment, Place, perform
@@ -22,8 +23,8 @@ def shared(experiment: Experiment) -> Ranks | None:
     first, setup = experiment.tasks[0], experiment.tasks[0].setup
     if not engines[setup.engine].shared:
         return None
-    options = DistributedOptions(**setup.options)
-    return Ranks(first.problem.device, options.patience)
+    patience = cast(float, setup.options.get("patience", PATIENCE))
+    return Ranks(first.problem.device, patience)
 
 
 def meet(experiment: Experiment, ranks: Ranks) -> None:

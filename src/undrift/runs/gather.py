@@ -102,9 +102,10 @@ def _told(runs: Runs, folder: Folder, ranks: Ranks | None) -> Runs:
     ranks.tell([rows, [outcome.record() for outcome in outcomes], left_out, clients])
     for outcome in outcomes:
         run = runs[outcome.key]
-        best = run.best and [run.best.metric, run.best.value, run.best.round]
-        ranks.tell([run.model is not None, best])
-        for x in (run.model, run.best and run.best.x):
+        best = run.best
+        about = best and {"metric": best.metric, "value": best.value, "round": best.round}
+        ranks.tell([run.model is not None, about])
+        for x in (run.model, best.x if best else None):
             if x is not None:
                 ranks.broadcast(x)
     return runs
@@ -120,7 +121,7 @@ def _heard(experiment: Experiment, ranks: Ranks) -> Runs:
         blank = torch.empty(problem.dim, dtype=problem.dtype)
         kept, best = ranks.tell()
         model = ranks.broadcast(blank.clone()).to(problem.device) if kept else None
-        found = best and Best(*best, x=ranks.broadcast(blank).to(problem.device))
+        found = best and Best(**best, x=ranks.broadcast(blank).to(problem.device))
         results.append(Result(outcome, model=model, best=found))
     return _collect(experiment, results, Record(rows, [], left_out, clients))
 

@@ -213,7 +213,7 @@ def _event() -> torch.cuda.Event:
 @contextmanager
 def _without_cudnn_attention() -> Iterator[None]:
     """Attention by torch's own kernels: captured, cuDNN's has given NaN for a GPT in bf16."""
-    on = torch.backends.cuda.cudnn_sdp_enabled()
+    on = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
     torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         yield
