@@ -10,17 +10,20 @@ import sys
 import time
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 
 import pytest
 from tests.cli.stopping import Soon, rows
 
 import undrift
 from undrift.cli import main
+from undrift.core.cohort import sampling
 from undrift.methods.fedavg import FedAvg
 from undrift.runs import events, jobs, loggers
 from undrift.runs.experiment import make
 from undrift.runs.folder import Folder
 from undrift.runs.keep import carry_out
+from undrift.runs.prepare import usual_every
 from undrift.runs.rows import NEEDED
 from undrift.spec.reader import load, parse
 
@@ -273,3 +276,21 @@ def test_only_a_trial_loops_over_rounds():
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "run_round":
                 calls.append(file.name)
     assert calls == ["trial.py"]
+
+
+@pytest.mark.parametrize(
+    ("clients", "each", "cohort", "every"),
+    [
+        (10, 10, 1, 1),
+        (20_000, 10, 10, 50),
+        (20_000, 5, 10, 1),
+        (20_000, 10, 400, 5),
+        (200, 1000, None, 1),
+    ],
+)
+def test_rows_are_rare_where_they_cost_most_of_a_run(clients, each, cohort, every):
+    """By numbers that neither methods nor longer runs change."""
+    problem = SimpleNamespace(clients=clients, samples=[each] * clients, metric_samples="train")
+    assert usual_every(problem, sampling(cohort)) == every
+    problem.metric_samples = "test"
+    assert usual_every(problem, sampling(cohort)) == 1

@@ -17,7 +17,7 @@ def test_the_written_form_is_complete_and_means_the_same():
     assert [entry.method for entry in again.entries] == [entry.method for entry in spec.entries]
     written = tomllib.loads(spec.toml())
     assert (
-        written["every"] == 1
+        written["smooth"] == 10
         and written["problem"]["dim"] == 10
         and written["method"][0]["server_lr"] == 1.0
     )

@@ -69,7 +69,7 @@ class Want:
             "problem": {"name": type(self.spec.problem).name, **problem},
             "setting": {name: value for name, value in setting.items() if value != usual[name]},
             "objective": self.entry.objective,
-            "every": self.spec.every,
+            "every": self.spec.every or 1,
             "seed": self.seed,
         }
         if self.start:

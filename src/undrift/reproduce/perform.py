@@ -211,7 +211,7 @@ def task(want: Want, problem: Problem, x0: Tensor | None = None) -> Task:
     spec, method = want.spec, want.entry.method
     setup = dataclasses.replace(Setup.of(spec, want.entry), x0=x0)
     label = type(method).__name__
-    return ready(resolved(label, method, problem, setup, want.rounds, spec.every))
+    return ready(resolved(label, method, problem, setup, want.rounds, spec.every or 1))
 
 
 def start(want: Want, problem: Problem) -> Tensor | None:

@@ -16,7 +16,6 @@ from undrift.core.faults import Rejection
 from undrift.core.method import Method
 from undrift.core.params import THEORY, values
 from undrift.engines.faults import AWAY
-from undrift.engines.judge import Diverged, Stuck
 from undrift.runs.prepare import Task, resolved
 from undrift.runs.rows import Row
 from undrift.runs.trial import Stops, Trial
@@ -98,11 +97,8 @@ def _sound_if_plain(task: Task, draws: int) -> bool:
     if (problem := task.problem.plain()) is None:
         return False
     engine = dataclasses.replace(task, problem=problem).engine(draws)
-    try:
-        engine.run_round()
-    except (Diverged, Stuck):
-        return False
-    return not engine.rejections
+    trial = Trial(engine, 1, 1, lambda row: None)
+    return trial.run() == "done" and not trial.rejections
 
 
 def remedy(task: Task) -> str:

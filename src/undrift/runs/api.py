@@ -57,7 +57,7 @@ Best = str | Goal | Mapping[str, object]
 def run(  # type: ignore[overload-overlap]
     method: Method, problem: Problem | str, *, rounds: int, seeds: None = None,
     save: str | Path | None = None, overwrite: bool = False, checkpoint: float | None = None,
-    loggers: Sequence[str] = (), on_event: Emit | None = None, every: int = 1,
+    loggers: Sequence[str] = (), on_event: Emit | None = None, every: int | None = None,
     per_client: bool = False, until: Callable[[Row], bool] | None = None,
     watch: Callable[[Row], None] | None = None, stop: Stopping | None = None,
     best: Best | None = None, callbacks: Callback | Sequence[Callback] = (),
@@ -75,7 +75,7 @@ def run(  # type: ignore[overload-overlap]
 def run(
     method: Methods, problem: Problem | str, *, rounds: int, seeds: Sequence[int] | None = None,
     save: str | Path | None = None, overwrite: bool = False, checkpoint: float | None = None,
-    loggers: Sequence[str] = (), on_event: Emit | None = None, every: int = 1,
+    loggers: Sequence[str] = (), on_event: Emit | None = None, every: int | None = None,
     per_client: bool = False, until: Callable[[Row], bool] | None = None,
     watch: Callable[[Row], None] | None = None, stop: Stopping | None = None,
     best: Best | None = None, callbacks: Callback | Sequence[Callback] = (),
@@ -107,7 +107,8 @@ def run(method: Methods, problem: Problem | str, *, rounds: int, **settings: obj
         checkpoint: seconds between checkpoints of a saved run, 0: after every round; left out: 10.
         loggers: also log every row of a saved run: "tensorboard", "mlflow".
         on_event: called with every event (undrift.runs.events) as it happens.
-        every: rounds from one recorded row, which measures all samples, to the next.
+        every: rounds from one recorded row, which measures all samples, to the next; left out: 1,
+            or up to 50 where there are many samples and a round asks few of the clients.
         per_client: every row also measures each client on its own samples, for run.per_client; it
             takes about as long as a pass over all of them.
         until: a function of a row; the run ends early once it is true.

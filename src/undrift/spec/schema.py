@@ -93,7 +93,8 @@ class Settings(RunOptions, Training):
         vary: what a seed decides: draws (cohorts, mini-batches, augmentation, coins; left out:
             those of seed 0), start (the first weights), split (who holds which samples; where data
             are drawn, the data); start and split are then the run's seed's, not the problem's.
-        every: rounds from one recorded row, which measures all samples, to the next.
+        every: rounds from one recorded row, which measures all samples, to the next; left out: 1,
+            or up to 50 where there are many samples and a round asks few of the clients.
         per_client: every row also measures each client on its own samples: the server's model, and
             the client's own where it has one.
         engine: simulate: the cohort side by side; wire: one client after another, by messages;
@@ -112,7 +113,7 @@ class Settings(RunOptions, Training):
     name: FolderName
     seeds: Seeds = dataclasses.field(default_factory=lambda: [0])
     vary: Parts = dataclasses.field(default_factory=lambda: ["draws"])
-    every: Count = 1
+    every: Count | None = None
     per_client: bool = False
     engine: EngineName = "simulate"
     dtype: Literal["float64", "float32"] | None = None
