@@ -28,11 +28,12 @@ def ran(name, folder, monkeypatch):
 
 @pytest.mark.thorough
 def test_step_sizes(tmp_path, monkeypatch):
-    theory, grid, network, decay, large = ran("step-sizes.md", tmp_path, monkeypatch)
+    theory, noisy, grid, network, decay, large = ran("step-sizes.md", tmp_path, monkeypatch)
     ud, needed, tune = theory["ud"], theory["needed"], grid["tune"]
     fedrecu = [needed(ud.FedRecu(lr=lr)) for lr in ("theory", 0.1, 0.4)]
     assert fedrecu == pytest.approx([1045, 72, 19], abs=1)
     assert needed(ud.Scaffold(lr=0.1)) == pytest.approx(72, abs=1)
+    assert noisy["run"].status == "done" and noisy["run"].history.last["gap"] > 1e-6
     for method, rounds in {ud.Scaffold: 33, ud.FedRecu: 19}.items():
         best, found = tune(method)
         assert best == 0.4 and found == pytest.approx(rounds, abs=1)

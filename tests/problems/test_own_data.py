@@ -381,4 +381,4 @@ def test_metrics_do_not_depend_on_the_pass(monkeypatch):
     problem = regression(test=(X, Y), metrics=["mae", "rmse"], training=True)
     whole = problem.metrics(problem.start())
     monkeypatch.setattr(measure, "PASS", 7)
-    assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-12)
+    assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-7)  # float32

@@ -412,7 +412,7 @@ def test_wrong_arguments_about_the_folder_are_refused_by_name(name, value):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("rounds", None), ("every", None), ("device", None), ("engine", None), ("seeds", b"x")],
+    [("rounds", None), ("every", 0), ("device", None), ("engine", None), ("seeds", b"x")],
 )
 def test_settings_that_cannot_be_left_out_are_refused_by_name(name, value):
     with pytest.raises(BadParameters) as caught:

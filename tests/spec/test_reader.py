@@ -31,7 +31,7 @@ def test_a_good_spec_is_read():
         1e-8,
         None,
     )
-    assert (spec.engine, spec.dtype, spec.device, spec.every) == ("simulate", None, "cpu", 1)
+    assert (spec.engine, spec.dtype, spec.device, spec.every) == ("simulate", None, "cpu", None)
     assert spec.problem.clients == 4
     assert (scaffold.label, scaffold.method.lr, scaffold.steps, scaffold.rounds) == (
         "SCAFFOLD",

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from undrift._threads import one_thread
 from undrift.core.params import BadParameters, about, unknown
 from undrift.core.problem import taken
 from undrift.core.stopping import EVERYBODY, MEASURED
@@ -154,8 +155,9 @@ def judged(
         )
         x, targets = prepare(given.table.take(chosen))
         values, counts = judge.columns(model(x), targets)
-        total = share @ values
-        counted = torch.zeros_like(total) if counts is None else share @ counts
+        with one_thread():  # some libraries add up in an order that follows from their threads
+            total = share @ values
+            counted = torch.zeros_like(total) if counts is None else share @ counts
         found.append(torch.cat([total, counted]).unsqueeze(0))
     return torch.cat(found)
 
