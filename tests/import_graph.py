@@ -1,18 +1,18 @@
-"""Who imports whom among the files of undrift, wherever in a file the import stands."""
+"""Who imports whom among the files of the two packages, wherever in a file the import stands."""
 
 import ast
 from pathlib import Path
 
 import undrift
 
-SRC = Path(undrift.__file__).parent
+SRC = Path(undrift.__file__).parent.parent
 
 
 def modules() -> dict[str, Path]:
     """Dotted name -> file, packages included."""
     found = {}
-    for file in sorted(SRC.rglob("*.py")):
-        parts = ["undrift", *file.relative_to(SRC).with_suffix("").parts]
+    for file in sorted(SRC.glob("undrift*/**/*.py")):
+        parts = file.relative_to(SRC).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
     return found
 

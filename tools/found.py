@@ -13,11 +13,11 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from undrift.reproduce.verdict import COMPUTED, OPEN
+from undrift_papers.reproduce.verdict import COMPUTED, OPEN
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs/reproductions"
-PAPERS = ROOT / "src/undrift/papers"
+PAPERS = ROOT / "src/undrift_papers"
 LINE = re.compile(r"^found = \{[^}\n]*\}", re.MULTILINE)
 TEXTS = re.compile(r"^(?=(?:reason|causes|answer) = )", re.MULTILINE)
 """Where a line goes that was not there."""

@@ -65,7 +65,6 @@ PACKAGES = (
     "plots",
     "problems",
     "report",
-    "reproduce",
     "runs",
     "spec",
     "theory",

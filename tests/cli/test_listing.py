@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from undrift.cli import VERBS, main
+from undrift.cli import VERBS, added, main
 from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging
 from undrift.core.method import registry
@@ -222,4 +222,4 @@ def test_what_does_not_exist_is_refused_with_the_nearest(capsys):
 def test_without_words_there_is_help(capsys):
     assert main([]) == 2
     text = capsys.readouterr().out
-    assert all(verb in text for verb in (*VERBS, "Exit codes"))
+    assert all(verb in text for verb in (*VERBS, *added(), "Exit codes"))

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from undrift.cli import VERBS, main
+from undrift.cli import VERBS, added, main
 
 COMMANDS = [
     *(f"list {kind}" for kind in ("methods", "objectives", "problems", "settings")),
     "tables fedrecu/table-1",
     "reproduce --list",
     "--help",
-    *(f"{verb} --help" for verb in VERBS),
+    *(f"{verb} --help" for verb in (*VERBS, *added())),
 ]
 
 

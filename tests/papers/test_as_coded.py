@@ -9,8 +9,8 @@ import torch
 from undrift.engines import Simulate
 from undrift.methods import FedRecu
 from undrift.problems import Quadratic
-from undrift.reproduce.items import PAPERS
 from undrift.spec.plugins import execute
+from undrift_papers.reproduce.items import PAPERS
 
 (AsCoded,) = execute(PAPERS / "fedrecu" / "as_coded.py").methods
 rng = np.random.default_rng(0)

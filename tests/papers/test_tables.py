@@ -11,12 +11,12 @@ import pytest
 from undrift.core.costs import placeholder
 from undrift.core.problem import Constants
 from undrift.methods import find
-from undrift.papers import document, items, render, table
-from undrift.papers.fedrecu.memory import vectors_held
-from undrift.papers.fedrecu.tables import step_rule
-from undrift.papers.fedred.complexities import rule
-from undrift.papers.fedred.orders import AT, NC, SC, order
 from undrift.theory import bounds, has_rule, prescribe, steps
+from undrift_papers.fedrecu.memory import vectors_held
+from undrift_papers.fedrecu.tables import step_rule
+from undrift_papers.fedred.complexities import rule
+from undrift_papers.fedred.orders import AT, NC, SC, order
+from undrift_papers.tables import document, items, render, table
 
 ROWS = [(item, row) for item in items() for row in table(item).rows]
 
@@ -56,8 +56,8 @@ def test_an_unknown_table_is_named_with_the_nearest():
 def test_neither_torch_nor_numpy_is_loaded_and_no_room_needs_papers():
     code = """
 import sys, undrift, undrift.core, undrift.methods, undrift.theory
-assert "undrift.papers" not in sys.modules
-from undrift.papers import document
+assert "undrift_papers" not in sys.modules
+from undrift_papers.tables import document
 document()
 assert not {"torch", "numpy"} & set(sys.modules)
 """

@@ -1,7 +1,8 @@
 """The command line: one module per verb, loaded when the verb is used.
 
 A verb's module has ``add(parser)``, which declares its options, and ``main(args)``, which does the
-work and returns the exit code.
+work and returns the exit code. Other packages add verbs by an entry point of the group
+``undrift.verbs``: a package with such a table ``VERBS`` and a module for each of them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Protocol, cast
 
 from undrift.cli.output import FAILED, refuse, say
@@ -32,8 +34,6 @@ VERBS = {
     "export": "copy a model of a run to a file",
     "list": "list methods, objectives, problems or the settings of a spec",
     "show": "show a method or an objective: update, parameters, source",
-    "reproduce": "rerun the papers' tables and figures",
-    "tables": "compute the papers' tables: printed values beside ours",
     "new": "start a method, a problem, a network or an objective of your own",
     "check": "check what a file of your own defines",
     "data": "fetch, describe or verify image sets",
@@ -77,12 +77,13 @@ def answer(words: list[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a terminal or file may lack some characters
             stream.reconfigure(errors="backslashreplace")
     name = words[0] if words and not words[0].startswith("-") else ""
-    if name and name not in VERBS:
+    others = {} if name in VERBS else added()
+    if name and name not in VERBS and name not in others:
         from undrift.core.params import unknown
 
-        refuse([unknown("command", name, VERBS)])
-    verb = load(name) if name else None
-    parser = commands(name, verb)
+        refuse([unknown("command", name, [*VERBS, *others])])
+    verb = load(name, others) if name else None
+    parser = commands(name, verb, others)
     args = parser.parse_args(words, argparse.Namespace(words=words))
     if verb is None:
         parser.print_help()
@@ -94,11 +95,18 @@ def answer(words: list[str]) -> int:
     return verb.main(args)
 
 
-def load(name: str) -> Verb:
-    return cast(Verb, import_module(f"{__name__}.{'listing' if name == 'list' else name}"))
+def added() -> dict[str, tuple[str, str]]:
+    """The verbs of other packages: their package and one sentence."""
+    packages = [import_module(entry.value) for entry in entry_points(group="undrift.verbs")]
+    return {verb: (at.__name__, text) for at in packages for verb, text in at.VERBS.items()}
 
 
-def commands(name: str, verb: Verb | None) -> Parser:
+def load(name: str, others: dict[str, tuple[str, str]]) -> Verb:
+    package, _ = others.get(name, (__name__, ""))
+    return cast(Verb, import_module(f"{package}.{'listing' if name == 'list' else name}"))
+
+
+def commands(name: str, verb: Verb | None, others: dict[str, tuple[str, str]]) -> Parser:
     """The parser of every verb; only the one that is used has its options."""
     from undrift import __version__
 
@@ -106,7 +114,7 @@ def commands(name: str, verb: Verb | None) -> Parser:
     parser = Parser("undrift", text)
     parser.add_argument("--version", action="version", version=f"undrift {__version__}")
     verbs = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
-    for known, help in VERBS.items():
+    for known, help in (VERBS | {verb: text for verb, (_, text) in others.items()}).items():
         found = verbs.add_parser(known, help=help)
         if verb is not None and known == name:
             verb.add(found)

@@ -1,0 +1,481 @@
+"""A page per item, with the paper's numbers beside ours and a verdict; and a list of the pages."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from undrift._files import write_whole
+from undrift.plots.curves import image
+from undrift.report.text import count, markdown
+from undrift_papers.fedred import rates
+from undrift_papers.reproduce import agreement, grid
+from undrift_papers.reproduce.figure import figure
+from undrift_papers.reproduce.items import NEVER, Column, names
+from undrift_papers.reproduce.results import Report, Shown
+from undrift_papers.reproduce.verdict import (
+    COMPUTED,
+    DRAWN,
+    LITTLE,
+    NOT,
+    OPEN,
+    ORDER,
+    REPRODUCED,
+    RULE,
+    SHOWN,
+    Cell,
+)
+from undrift_papers.tables import render
+
+JUDGED = "How it is judged"
+"""The last section of the index, which every page links to."""
+QUICK = "quick"
+"""Folder of the pages of quick runs."""
+DPI = 90
+INDEX = "README.md"
+PICTURE = "agreement.png"
+GREY = (
+    "Every judged number that the paper and we both have, but for exponents and targets that one"
+    " of the two never reaches; grey is what counts as agreement."
+)
+MEANT = {
+    "JPEG q80": (
+        " (images that were stored as JPEG of quality 80; what it costs in accuracy was not"
+        " measured)"
+    )
+}
+"""Longer forms of notes about the data."""
+REDUCED = (
+    "**A quick run**: less data, fewer rounds and a smaller network. Its numbers do not compare"
+    " with the paper's."
+)
+
+
+def place(report: Report, root: Path) -> Path:
+    """Where the page is under ``root``."""
+    return (root / QUICK if report.quick else root) / f"{report.item.name}.md"
+
+
+def write(report: Report, root: Path) -> Path:
+    """The page, its numbers and its figure, under ``root``; the path of the page."""
+    page = place(report, root)
+    pictures = [] if report.verdict == COMPUTED else _pictures(report, page)
+    write_whole(page.with_suffix(".json"), json.dumps(numbers(report), indent=1) + "\n")
+    write_whole(page, text(report, pictures))
+    return page
+
+
+def lost(report: Report, root: Path) -> str:
+    """What the page that is there has and this one would not have; empty if nothing.
+
+    Only runs of the item as it is today count.
+    """
+    try:
+        page = json.loads(place(report, root).with_suffix(".json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return ""
+    if less := _less(report, page):
+        return f"{count(len(less), 'run')} shorter or not here, such as {less[0]}"
+    if report.seeds < page["seeds"] and any(one.seeded for one in report.kept):
+        return f"{count(page['seeds'], 'seed')} there, {report.seeds} here"
+    if "study" in page and not report.measured:
+        return "what was measured is not here"
+    if page["verdict"] == DRAWN and report.verdict != DRAWN:
+        return report.why
+    if page["verdict"] in (REPRODUCED, ORDER, NOT) and not report.searched:
+        return "not all settings that it chose from were tried here"
+    return ""
+
+
+def _less(report: Report, page: agreement.Page) -> list[str]:
+    """The runs that a page has more rounds or seeds of."""
+    rounds, seeds = {}, {}
+    for panel in page["panels"]:
+        for label, reached in panel.get("rounds", {}).items():
+            rounds[panel["panel"], label] = reached
+        for column in panel["columns"]:
+            for cell in column["cells"]:
+                seeds[panel["panel"], cell["label"], column["read"]] = cell.get("seeds", 0)
+    found = []
+    for shown in report.shown:
+        for label, kept in shown.runs.items():
+            run = shown.panel.name, label
+            there, here = min(rounds.get(run, 0), shown.rounds[label]), shown.reached(label)
+            over = kept and shown.over(label)  # one that diverged may be shorter
+            fewer = all(one.seeded for one in kept) and any(
+                cells[label].seeds < seeds.get((*run, column.title), 0)
+                for column, cells in shown.columns
+                if label in cells
+            )
+            if (here < there and not over) or fewer:
+                found.append(f"{label} of panel {shown.panel.name}")
+    return found
+
+
+def write_index(root: Path) -> None:
+    """The list of all pages under ``root``, and of the quick ones under ``root/quick``."""
+    rank = {name: k for k, name in enumerate(names())}
+    for folder in (root, root / QUICK):
+        found = [
+            json.loads(file.read_text(encoding="utf-8"))
+            for file in sorted(folder.glob("*/*.json"))
+            if file.parent.name != QUICK
+        ]
+        found.sort(key=lambda numbers: rank.get(numbers["item"], len(rank)))
+        if found:
+            picture = None if folder.name == QUICK else agreement.figure(found)
+            if picture:
+                write_whole(folder / PICTURE, image(picture, dpi=DPI))
+            write_whole(folder / INDEX, index(found, picture is not None))
+
+
+def index(found: Sequence[agreement.Page], pictured: bool) -> str:
+    """The page that lists all pages, from their numbers."""
+    ran = ["of the paper's numbers run", "agree", "of its pairs run", "in order"]
+    claim = ["the paper's claim", "holds"]
+    head = ["item", "what", "verdict", *claim, "run", *ran, "seeds", "device", "date"]
+    rows = []
+    for n in found:
+        link = f"[{n['item']}]({n['item']}.md)"
+        counts = [of(*n.get(key, (0, 0))) for key in ("coverage", "agree", "pairs", "ordered")]
+        takes = f"; one seed takes {n['takes']}" if n["verdict"] == OPEN and n.get("takes") else ""
+        verdict = n["ran"] if n["verdict"] == LITTLE else f"{n['verdict']}{takes}"
+        claimed = [n.get("claim", ""), n.get("answer", "")]
+        rows.append([link, n["title"], verdict, *claimed, share(n), *counts])
+        seeds = span(n.get("fewest_seeds", n["seeds"]), n["seeds"]) if n["seeds"] else ""
+        rows[-1] += [seeds, n["device"], n["date"]]
+    verdicts = Counter(n["verdict"] for n in found).most_common()
+    summed = f"{count(len(found), 'item')}: {'; '.join(f'{k} {v}' for v, k in verdicts)}."
+    answers = Counter(n["answer"] for n in found if n.get("answer")).most_common()
+    if answers:
+        held = "; ".join(f"{k} {answer}" for answer, k in answers)
+        summed += f" Does what the papers claim hold? {held}."
+    seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
+    top = files("undrift_papers.reproduce").joinpath("index.md").read_text(encoding="utf-8")
+    judged = [f"## {JUDGED}", "", RULE, ""]
+    return "\n".join([top, *seen, summed, "", markdown(head, rows), "", *judged])
+
+
+def share(page: agreement.Page) -> str:
+    """How much of the paper's numbers was run, or of its pairs where that is less."""
+    both = [page.get(key, (0, 0)) for key in ("coverage", "pairs")]
+    found = [some / total for some, total in both if total]
+    return f"{math.floor(100 * min(found))} %" if found else ""
+
+
+def of(some: int, total: int) -> str:
+    return f"{some} of {total}" if total else ""
+
+
+def span(fewest: int, most: int) -> str:
+    return str(most) if fewest == most else f"{fewest} to {most}"
+
+
+def numbers(report: Report) -> dict[str, object]:
+    """The page for programs."""
+    found: dict[str, object] = {
+        "item": report.item.name,
+        "title": report.item.title,
+        "verdict": report.verdict,
+        "why": report.why,
+        "judged": str(report.judgement),
+        "ran": report.judgement.ran,
+        "claim": report.item.claim,
+        "answer": report.answer,
+        "found": report.found,
+        "coverage": report.coverage,
+        "agree": report.agreement,
+        "pairs": report.paired,
+        "ordered": report.order,
+        "takes": report.item.takes,
+        "quick": report.quick,
+        "seeds": report.seeds,
+        "fewest_seeds": report.fewest_seeds,
+        "device": ", ".join(d.partition(": ")[2] or d for d in report.environments("device")),
+        "precision": report.environments("precision"),
+        "date": max(report.environments("date"), default=""),
+        "command": command(report),
+        "panels": [
+            {
+                "panel": shown.panel.name,
+                "rounds": {
+                    label: shown.reached(label) for label in shown.runs if shown.runs[label]
+                },
+                "columns": [
+                    {
+                        "read": column.title,
+                        "share": column.share,
+                        "judged": column.stated,
+                        "cells": [_plain(c) for c in cells.values() if _there(c)],
+                    }
+                    for column, cells in shown.columns
+                ],
+            }
+            for shown in report.shown
+            if not shown.empty
+        ],
+    }
+    return found | {"study": report.measured["found"]} if report.measured else found
+
+
+def command(report: Report) -> str:
+    """The command that makes the page again."""
+    devices, precisions = report.environments("device"), report.environments("precision")
+    gpu = any(device.startswith("cuda") for device in devices)
+    words = ["undrift reproduce", report.item.name]
+    if report.quick:
+        words.append("--quick")
+    if report.seeds > 1:
+        words.append(f"--seeds {report.seeds}")
+    if gpu:
+        words.append("--device cuda")
+    if precisions and precisions != ["bf16" if gpu else "f32"]:
+        words.append(f"--precision {precisions[0]}")
+    return " ".join(words)
+
+
+def text(report: Report, pictures: list[str]) -> str:
+    """The page."""
+    item = report.item
+    lines = [f"# {item.name}: {item.title}", "", item.shows, ""]
+    if report.quick:
+        lines += [REDUCED, ""]
+    found = report.judgement.ran if report.verdict == LITTLE else f"Verdict: {report.verdict}"
+    lines += [f"**{found}.** {_sentence(report)}".rstrip(), ""]
+    if report.answer:
+        lines += [_claim(report), ""]
+    lines += [f"    {command(report)}", ""]
+    lines += [f"* {fact}" for fact in facts(report)] + [""]
+    for picture in pictures:
+        if picture.endswith(".png"):
+            lines += [f"![{item.title}]({picture})", ""]
+    if report.measured:
+        lines += rates.text(report.measured["found"])
+    if item.table:
+        lines += [render(item.table), ""]
+    if item.kind == "sweep":
+        lines += _sweep(report)
+    printed = any(column.printed for panel in item.panel for column in panel.column)
+    if item.runs and (printed or item.kind != "sweep"):
+        for shown in report.shown:
+            lines += _panel(shown, report)
+    causes = item.causes if report.known else []
+    for title, notes in (
+        ("Where it differs, and what was looked for", causes),
+        ("What was open, and how it was resolved", item.notes("ambiguous")),
+        ("What the authors' code does differently", item.notes("authors")),
+    ):
+        if notes:
+            lines += [f"## {title}", "", *(f"* {note}" for note in notes), ""]
+    if item.runs:
+        link = f"{INDEX}#{JUDGED.lower().replace(' ', '-')}"
+        lines += [f"[{JUDGED}](../{link}).", *_tolerances(report), ""]
+    return "\n".join(lines)
+
+
+def facts(report: Report) -> list[str]:
+    """How the numbers came about."""
+    found = []
+    if report.item.grid:
+        found.append(f"{grid.RULE} A value with a star is the least or the largest that was tried.")
+    if report.kept:
+        averaged = f"; the paper averages {report.item.seeds}" if report.item.seeds > 1 else ""
+        seeds = f"{span(report.fewest_seeds, report.seeds)} seed{'s' * (report.seeds > 1)}"
+        found.append(
+            f"{seeds}{averaged}. A seed decides cohorts, mini-batches and"
+            " coins; all share the data, their split and the start."
+        )
+        if report.unseeded:
+            found.append(f"Run once, for no seed changes it: {', '.join(report.unseeded)}.")
+        if any(shown.at_chance(label) for shown in report.shown for label in shown.runs):
+            found.append(
+                "A seed that ended at chance is in no mean; where curves are drawn, it is dotted."
+            )
+        where = f"Device: {', '.join(report.environments('device'))}"
+        if precision := " and ".join(report.environments("precision")):
+            where += f"; products in {precision}"
+        found.append(f"{where}.")
+    for note in report.environments("note"):
+        found.append(f"Data: {note}{MEANT.get(note, '')}; the paper has the originals.")
+    if report.quick:
+        changes = [report.item.less(shown.panel) for shown in report.shown]
+        if any(shown.data == "digits" for shown in report.shown):
+            changes.append(["problem.data=digits"])
+        for less in dict.fromkeys(", ".join(f"`{flag}`" for flag in some) for some in changes):
+            found.append(f"Changed for the quick run: {less}.")
+    return found
+
+
+def _claim(report: Report) -> str:
+    """What the paper claims, and whether it holds."""
+    judged, item = report.judgement, report.item
+    found = f"{judged.held} of {judged.claimed} pairs hold"
+    if judged.failed:
+        found += f", {judged.failed} do{'es' * (judged.failed == 1)} not"
+    if judged.open:
+        found += f", {judged.open} cannot be told"
+    if left := judged.claimed - judged.held - judged.failed - judged.open:
+        found += f", {left} not run"
+    if item.answer:
+        found = f"answered by hand: {item.because}" if report.by_hand else "not looked at by hand"
+    return f"**The paper's claim: {item.claim} Holds: {report.answer}** ({found})."
+
+
+def _sentence(report: Report) -> str:
+    judged = not report.quick and report.verdict not in (OPEN, COMPUTED, SHOWN, LITTLE)
+    parts = [str(report.judgement)] if judged else []
+    parts = [part.rstrip(".") for part in (*parts, report.why) if part]
+    return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
+
+
+def _panel(shown: Shown, report: Report) -> list[str]:
+    lines = [f"## {shown.panel.title}", ""]
+    if shown.empty:
+        return [*lines, f"Not run: {shown.absent}." if shown.absent else "Not run.", ""]
+    notes, grid = ", ".join(report.environments("note")), report.item.grid
+    ours = f"ours ({notes})" if notes else "ours"
+    there = [label for label, kept in shown.runs.items() if kept]
+    table = [["method", *there], ["rounds run", *(_rounds(shown, label) for label in there)]]
+    seeds = [span(*shown.seeds(label)) for label in there]
+    if set(seeds) != {str(report.seeds)}:
+        table.append(["seeds", *seeds])
+    if grid:
+        settings = (_setting(shown, label, grid.get(label, [])) for label in there)
+        table.append(["best setting", *settings])
+    for column, cells in shown.columns:
+        table += _columns(column, [cells[label] for label in there], ours)
+    head, *rows = zip(*table, strict=True)
+    lines += [markdown(head, rows), ""]
+    left = [label for label in shown.runs if label not in there]
+    return [*lines, f"Not run: {', '.join(left)}.", ""] if left else lines
+
+
+def _tolerances(report: Report) -> list[str]:
+    """The tolerances of columns that have their own."""
+    own = {
+        c.title: c.tolerance
+        for s in report.shown
+        for c, _ in s.columns
+        if c.judged and c.tolerance is not None
+    }
+    return [f"\nHere {title} agrees within {tolerance:g}." for title, tolerance in own.items()]
+
+
+def _sweep(report: Report) -> list[str]:
+    """Our numbers of the first column, a line per panel."""
+    shown = [s for s in report.shown if not s.empty]
+    if not shown:
+        return []
+    labels = list(dict.fromkeys(label for s in shown for label in s.runs))
+    rows = []
+    for s in shown:
+        column, cells = s.columns[0]
+        row = [s.panel.title if column.stated else f"{s.panel.title}, not judged"]
+        for label in labels:
+            ours = _number(column, cells[label].ours) if label in cells else ""
+            diverged = any(kept.final for kept in s.runs.get(label, ()))
+            row.append(f"{ours} (diverged)" if diverged else ours)
+        rows.append(row)
+    title = shown[0].columns[0][0].title
+    return [f"## {title[0].upper()}{title[1:]}", "", markdown(["", *labels], rows), ""]
+
+
+def _rounds(shown: Shown, label: str) -> str:
+    reached, rounds, first = shown.reached(label), shown.rounds[label], shown.runs[label][0]
+    text = f"{reached}" if reached >= rounds else f"{reached} of {rounds}"
+    return f"{text} ({first.outcome.status})" if first.final and first.outcome else text
+
+
+def _setting(shown: Shown, label: str, tried: list[dict[str, float]]) -> str:
+    """The best of the settings that were tried; a value at the end of its range has a star."""
+    given = next(w.entry.given for w in shown.wants if w.entry.label == label)
+    words = []
+    for key in tried[0] if tried else ():
+        values = {point[key] for point in tried}
+        edge = len(values) > 1 and given[key] in (min(values), max(values))
+        words.append(f"{key} = {given[key]:.4g}{'*' if edge else ''}")
+    run = shown.tried.get(label, 0)
+    count = f"of {run}" if run == len(tried) else f"{run} of {len(tried)} run"
+    return f"{', '.join(words)} ({count})"
+
+
+def _columns(column: Column, cells: Sequence[Cell], ours: str) -> list[list[str]]:
+    """Our numbers under their title, between the paper's and the difference if it has any."""
+    found = [_ours(column, c) for c in cells]
+    judged = "" if column.stated else ", not judged"
+    if not column.printed:
+        return [[f"{column.title}: {ours}{judged}", *found]]
+    whose = "stored by the authors" if column.stored else "paper"
+    return [
+        [f"{column.title}: {whose}{judged}", *(_number(column, c.printed) for c in cells)],
+        [ours, *found],
+        ["difference", *(_difference(column, c) for c in cells)],
+    ]
+
+
+def _ours(column: Column, c: Cell) -> str:
+    if c.late:
+        return f"> {c.rounds}"
+    text = _number(column, c.ours)
+    if c.deviation:
+        small = _digits(column) is None
+        text += f" ± {f'{c.deviation:.2g}' if small else _number(column, c.deviation)}"
+    if c.ours is None or not c.untrained:
+        return text
+    which = "" if c.seeds == 1 else f"{c.untrained} of {c.seeds} "
+    return f"{text} ({which}did not train)"
+
+
+def _difference(column: Column, c: Cell) -> str:
+    if c.difference is None:
+        return ""
+    if (digits := _digits(column)) is None:
+        return f"{c.difference / (c.printed or math.nan):+.1%}"
+    return f"{c.difference:+.{digits}f}"
+
+
+def _number(column: Column, value: float | None) -> str:
+    if value is None:
+        return ""
+    if math.isinf(value):
+        return NEVER
+    digits = _digits(column)
+    return f"{value:.4g}" if digits is None else f"{value:.{digits}f}"
+
+
+def _digits(column: Column) -> int | None:
+    """Digits after the point; ``None`` if numbers are of any size and compared by their ratio."""
+    if column.read in ("rounds", "total"):
+        return 0
+    return 2 if column.share or column.read in ("pace", "jitter") else None
+
+
+def _pictures(report: Report, page: Path) -> list[str]:
+    """Write the figure; the names of its files."""
+    drawn = figure(report)
+    if drawn is None:
+        return []
+    written = [page.with_suffix(suffix) for suffix in (".png", ".pdf")]
+    for file in written:
+        write_whole(file, image(drawn, file.suffix[1:], dpi=DPI))
+    return [file.name for file in written]
+
+
+def _there(c: Cell) -> bool:
+    """Whether there is something to tell of it."""
+    return c.ours is not None or c.late
+
+
+def _plain(c: Cell) -> dict[str, object]:
+    """Without what is not known or not so, and with "-" for an infinity, which JSON cannot hold."""
+    found = dataclasses.asdict(c)
+    return {
+        key: NEVER if isinstance(v, float) and math.isinf(v) else v
+        for key, v in found.items()
+        if v is not None and v is not False
+    }

@@ -1,0 +1,236 @@
+"""Runs what items need and the cache lacks, problem by problem: data are laid out once for all."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from undrift.core.problem import Problem, Unsupported
+from undrift.runs.events import Event, LeftOut, Measured
+from undrift.runs.folder import CHECKPOINTS, Busy, Row
+from undrift_papers.reproduce.cache import Cache, Want, begin, end, without_defaults
+from undrift_papers.reproduce.items import Item, Panel
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from undrift.runs.prepare import Task
+    from undrift.runs.trial import Stops
+    from undrift.spec.schema import Spec
+
+PAUSE = 120.0
+"""Seconds between checkpoints."""
+LASTING = 2e9
+"""Bytes of the largest state that a run with fewer rounds than the paper's leaves when it ends."""
+ROOM = 8
+"""A state of which the free disk has no room for so many is not kept: two are, and a third while it
+is written.
+"""
+EMBEDDED = ("problem.data=digits", "problem.augment=none")
+"""Overrides that replace a missing data set in a quick look."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How items are run."""
+
+    quick: bool = False
+    seeds: int = 1
+    device: str = "cpu"
+    precision: str | None = None
+    rounds: int | None = None
+    only: Sequence[str] = ()
+
+    def flags(self) -> list[str]:
+        """Changes to the specs of networks; convex problems are too small for a GPU."""
+        precision = self.precision or ("bf16" if self.device.startswith("cuda") else None)
+        changes = [] if self.device == "cpu" else [f"device={self.device}"]
+        if precision:
+            changes.append(f"problem.precision={precision}")
+        return changes
+
+
+class Reporter(Protocol):
+    def begin(self, want: Want) -> None: ...
+    def skip(self) -> None: ...
+    def row(self, row: Row) -> None: ...
+    def end(self, status: str) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+def wants(item: Item, panel: Panel, options: Options) -> list[Want]:
+    """The runs of a panel, method by method and seed by seed."""
+    from undrift.problems.named import Images
+
+    spec = item.spec(panel, options.quick)
+    if isinstance(spec.problem, Images):
+        flags = [*(EMBEDDED if options.quick and missing(spec) else ()), *options.flags()]
+        spec = item.spec(panel, options.quick, flags) if flags else spec
+    chosen = [e for e in spec.entries if not options.only or e.label in options.only]
+    tried = [item.tried(entry, options.quick) or [entry] for entry in chosen]
+    start = (spec.entries[0], item.warm) if item.warm else None
+    return [
+        Want(
+            spec,
+            entry,
+            seed,
+            min(entry.rounds, options.rounds or entry.rounds),
+            bool(options.precision),
+            start,
+        )
+        for entries in tried
+        for entry in entries
+        for seed in range(options.seeds)
+    ]
+
+
+def missing(spec: Spec) -> str:
+    """Why the images of a spec cannot be had; empty if they can."""
+    from undrift.data.images import find
+    from undrift.problems.named import Images
+
+    if not isinstance(spec.problem, Images) or spec.problem.data == "digits":
+        return ""
+    try:
+        find(spec.problem.data, spec.problem.folder)
+    except (ValueError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def plan(wanted: Iterable[Want]) -> list[list[Want]]:
+    """Each run once, as long as any item needs it, grouped by problem."""
+    longest: dict[str, Want] = {}
+    for want in wanted:
+        if want.key not in longest or longest[want.key].rounds < want.rounds:
+            longest[want.key] = want
+    groups: dict[str, list[Want]] = {}
+    for want in longest.values():
+        problem = (
+            type(want.spec.problem).__name__,
+            without_defaults(want.spec.problem),
+            repr(want.entry.objective),
+        )
+        groups.setdefault(f"{problem} {want.spec.dtype} {want.spec.device}", []).append(want)
+    return list(groups.values())
+
+
+def perform(
+    groups: list[list[Want]], cache: Cache, stop: Stops, reporter: Reporter
+) -> Iterator[tuple[Want, str]]:
+    """Carry out what is left; yields the runs that failed, with the reason."""
+    from undrift.runs.prepare import build
+
+    for group in groups:
+        left = [want for want in group if not cache.serves(want)]
+        if not left or stop.asked:
+            continue
+        spec, objective = left[0].spec, left[0].entry.objective
+        try:
+            problem = build(spec.problem, objective, spec.dtype, spec.device)
+        except (ValueError, OSError, RuntimeError) as error:
+            yield from ((want, str(error)) for want in left)
+            continue
+        for want in left:
+            if stop.asked:
+                continue
+            if cache.serves(want):  # another process has run it, or no seed changes it
+                reporter.skip()
+                continue
+            try:
+                carry_out(want, problem, cache, stop, reporter)
+            except Busy:  # another process is at it
+                pass
+            except (Unsupported, ValueError, RuntimeError) as error:
+                yield want, str(error)
+            release()
+        problem.release()
+        del problem
+        release(compiled=True)
+
+
+def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter: Reporter) -> None:
+    """One run, from where it was left."""
+    from undrift.engines.checkpoint import Shelf
+    from undrift.runs import experiment
+    from undrift.runs.threads import threads
+
+    folder, spec, entry = cache.folder(want.key), want.spec, want.entry
+    try:
+        begin(folder, want, problem.note, problem.metric_samples)
+        if cache.serves(want):  # another process has just finished it
+            return
+        reporter.begin(want)
+
+        def hear(event: Event) -> None:
+            if isinstance(event, Measured):
+                reporter.row(event.row)
+            elif not isinstance(event, LeftOut):
+                reporter.say(str(event))
+
+        with threads(problem, spec.batch, spec.cohort):
+            shelf = Shelf(folder.file(CHECKPOINTS), "state", want.key)
+            largest = shutil.disk_usage(folder.path).free / ROOM
+            lasting = LASTING if want.rounds < entry.rounds else 0
+            place = experiment.Place(folder, shelf, largest=largest, lasting=lasting)
+            result = experiment.perform(
+                task(want, problem, start(want, problem)),
+                want.seed,
+                draws=want.seed,
+                place=place,
+                emit=hear,
+                stop=stop,
+                pause=PAUSE,
+                search=False,
+            )
+        outcome = result.outcome
+        if outcome.status != "stopped":
+            if not result.lasts:
+                shelf.clear()
+            seeded = outcome.seeded or want.start is not None  # rounds that came first may draw
+            end(folder, dataclasses.replace(outcome, note="", seeded=seeded))
+        reporter.end(outcome.status)
+        if outcome.status == "stopped" and result.engine:
+            size, free = experiment.state_bytes(result.engine), largest * ROOM
+            if size > largest:
+                reporter.say(
+                    f"{entry.label}, seed {want.seed}: its state of {size / 1e9:.2g} GB was not "
+                    f"kept, with {free / 1e9:.2g} GB free on the disk; it will begin again."
+                )
+    finally:
+        folder.close()
+
+
+def task(want: Want, problem: Problem, x0: Tensor | None = None) -> Task:
+    """A run on a problem that is built, as the experiment takes it; its label is the method's."""
+    from undrift.runs.prepare import Setup, ready, resolved
+
+    spec, method = want.spec, want.entry.method
+    setup = dataclasses.replace(Setup.of(spec, want.entry), x0=x0)
+    label = type(method).__name__
+    return ready(resolved(label, method, problem, setup, want.rounds, spec.every or 1))
+
+
+def start(want: Want, problem: Problem) -> Tensor | None:
+    """The model after the rounds that come first; ``None``: the problem's own first point."""
+    if want.start is None:
+        return None
+    entry, rounds = want.start
+    engine = task(dataclasses.replace(want, entry=entry), problem).engine(want.seed)
+    for _ in range(rounds):
+        engine.run_round()
+    return engine.x.clone()
+
+
+def release(compiled: bool = False) -> None:
+    """Free the memory of finished runs, and what torch ``compiled`` for them, if that is over."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        if compiled:
+            torch.compiler.reset()

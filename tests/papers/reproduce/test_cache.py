@@ -1,0 +1,310 @@
+"""Runs are kept by what decides them, found again, and gone on with."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+from tests.runs.older import unseal
+
+from undrift.engines.engine import Engine
+from undrift.runs.folder import BadFolder
+from undrift_papers.reproduce import items
+from undrift_papers.reproduce import perform as performing
+from undrift_papers.reproduce.cache import Cache, Kept, Want, packed
+from undrift_papers.reproduce.items import item
+from undrift_papers.reproduce.perform import Options, perform, plan, wants
+from undrift_papers.reproduce.results import collect
+
+
+class Silent:
+    def begin(self, about):
+        pass
+
+    row = say = end = begin
+
+    def skip(self):
+        pass
+
+
+class Heard(Silent):
+    def __init__(self):
+        self.said = []
+
+    def say(self, text):
+        self.said.append(text)
+
+
+class After:
+    """Asks to stop once so many rounds have been looked at."""
+
+    def __init__(self, rounds=10**9):
+        self.left = rounds
+
+    @property
+    def asked(self):
+        self.left -= 1
+        return self.left < 0
+
+
+def wanted(options=Options(), panel=0):  # noqa: B008
+    it = item("toy/figure-1")
+    return wants(it, it.panel[panel], options)
+
+
+def go(cache, runs, stop=None, reporter=None):
+    return list(perform(plan(runs), cache, stop or After(), reporter or Silent()))
+
+
+def rows(cache, want):
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in cache.found(want).rows]
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """Counts the rounds that are run."""
+    counted, real = [], Engine.run_round
+    monkeypatch.setattr(Engine, "run_round", lambda self: (counted.append(1), real(self))[1])
+    return counted
+
+
+def test_what_is_kept_is_not_run_again(papers, tmp_path, rounds, seeded):
+    cache = Cache(tmp_path)
+    assert go(cache, wanted()) == [] and len(rounds) == 80
+    assert go(cache, wanted()) == [] and len(rounds) == 80
+    assert go(cache, wanted(Options(rounds=20))) == [] and len(rounds) == 80
+    assert go(cache, wanted(Options(seeds=2))) == [] and len(rounds) == 160
+
+
+def test_what_no_seed_changes_is_run_once(papers, tmp_path, rounds):
+    cache = Cache(tmp_path)
+    assert go(cache, wanted(Options(seeds=3))) == [] and len(rounds) == 80
+    report = collect(item("toy/figure-1"), Options(), cache)
+    assert report.seeds == 1 and report.unseeded == ["FedAvg", "SCAFFOLD"]
+    assert [*map(len, report.shown[0].runs.values())] == [1, 1]
+    for want in wanted():
+        assert not cache.found(want).seeded
+        longer = dataclasses.replace(want, rounds=41, seed=1)
+        assert cache.serves(dataclasses.replace(want, seed=1)) and not cache.serves(longer)
+
+
+def test_rounds_that_come_first_may_draw(papers, tmp_path):
+    cache = Cache(tmp_path)
+    (want, _) = wanted()
+    want = dataclasses.replace(want, start=(want.entry, 1))
+    assert go(cache, [want]) == [] and cache.found(want).seeded
+
+
+def test_a_key_is_all_that_decides_a_run_and_nothing_else(papers):
+    want = wanted()[1]
+    spec, entry = want.spec, want.entry
+    same = [
+        dataclasses.replace(want, rounds=7),
+        dataclasses.replace(want, entry=dataclasses.replace(entry, label="another", rounds=99)),
+        dataclasses.replace(
+            want, spec=dataclasses.replace(spec, name="x", device="cuda", target=1e-3, seeds=[3])
+        ),
+    ]
+    assert {w.key for w in same} == {want.key}
+    other = [
+        dataclasses.replace(want, seed=1),
+        dataclasses.replace(
+            want,
+            entry=dataclasses.replace(entry, method=dataclasses.replace(entry.method, lr=0.03)),
+        ),
+        dataclasses.replace(want, entry=dataclasses.replace(entry, steps=4)),
+        dataclasses.replace(want, entry=dataclasses.replace(entry, decay=0.9)),
+        dataclasses.replace(want, spec=dataclasses.replace(spec, every=1)),
+        dataclasses.replace(want, spec=dataclasses.replace(spec, batch=2)),
+        dataclasses.replace(
+            want, spec=dataclasses.replace(spec, problem=dataclasses.replace(spec.problem, seed=1))
+        ),
+        wanted()[0],
+    ]
+    assert len({w.key for w in (want, *other)}) == 9
+
+
+def test_an_interrupted_run_ends_as_if_it_had_not_been(papers, tmp_path, rounds):
+    whole, broken = Cache(tmp_path / "whole"), Cache(tmp_path / "broken")
+    want = wanted()[1]
+    go(whole, [want])
+    rounds.clear()
+    for k in (13, 11, 10**6):
+        go(broken, [want], After(k))
+    assert len(rounds) == 40
+    assert rows(broken, want) == rows(whole, want)
+    one, other = whole.found(want).outcome, broken.found(want).outcome
+    assert one.model == other.model != "" and one == other
+
+
+def test_a_shorter_run_is_continued(papers, tmp_path, rounds):
+    whole, cache = Cache(tmp_path / "whole"), Cache(tmp_path / "parts")
+    short, want = wanted(Options(rounds=15))[1], wanted()[1]
+    go(whole, [want])
+    rounds.clear()
+    go(cache, [short])
+    assert len(rounds) == 15 and cache.serves(short) and not cache.serves(want)
+    go(cache, [want])
+    assert len(rounds) == 40 and rows(cache, want) == rows(whole, want)
+    assert not list((tmp_path / "parts").rglob("*.safetensors"))
+
+
+def test_a_run_of_an_earlier_version_serves_and_is_continued(papers, tmp_path, rounds):
+    whole, cache = Cache(tmp_path / "whole"), Cache(tmp_path / "parts")
+    short, want = wanted(Options(rounds=15))[1], wanted()[1]
+    go(whole, [want])
+    go(cache, [short])
+    unseal(cache.folder(want.key).path)
+    rounds.clear()
+    assert cache.serves(short) and go(cache, [short]) == [] and not rounds
+    go(cache, [want], After(12))
+    assert cache.found(want).last == 25 and cache.found(want).outcome is None
+    assert go(cache, [want]) == [] and len(rounds) == 25
+    assert rows(cache, want) == rows(whole, want)
+    assert cache.found(want).outcome == whole.found(want).outcome
+
+
+def test_a_kept_run_proves_its_rows(papers, tmp_path):
+    cache, (one, other) = Cache(tmp_path), wanted()[:2]
+    go(cache, [one, other])
+    files = [cache.folder(want.key).file("metrics.jsonl") for want in (one, other)]
+    whole = files[0].read_bytes()
+    for content in (files[1].read_bytes(), whole[: whole.rindex(b"{")], b""):
+        files[0].write_bytes(content)
+        with pytest.raises(BadFolder):
+            cache.found(one)
+
+
+def test_a_state_that_is_too_large_is_not_kept(papers, tmp_path, monkeypatch):
+    full = SimpleNamespace(free=80)
+    monkeypatch.setattr(performing.shutil, "disk_usage", lambda path: full)
+    cache, want, heard = Cache(tmp_path), wanted()[1], Heard()
+    go(cache, [want], After(12), heard)
+    assert cache.found(want).last == 10 and not list(tmp_path.rglob("*.safetensors"))
+    (told,) = heard.said
+    assert "SCAFFOLD, seed 0: its state of" in told and "it will begin again" in told
+    go(cache, [want])
+    assert [row["round"] for row in rows(cache, want)] == [*range(0, 41, 5)]
+
+
+def test_any_precision_serves_unless_one_is_asked_for():
+    it = item("fedrecu/figure-1")
+    gpu, cpu, exact = (
+        wants(it, it.panel[0], Options(device=device, precision=precision))[0]
+        for device, precision in (("cuda", None), ("cpu", None), ("cpu", "f32"))
+    )
+    assert gpu.key != cpu.key == exact.key
+    assert gpu.key == cpu.key_at("bf16")
+    assert exact.strict and not cpu.strict
+
+
+def test_packs_travel(papers, tmp_path, rounds):
+    here, there = Cache(tmp_path / "here"), Cache(tmp_path / "there")
+    go(here, wanted())
+    go(there, wanted(Options(rounds=20)))
+    pack = tmp_path / "runs.zip"
+    assert here.pack(pack, wanted()[:1]) == (1, 0)
+    assert here.pack(pack) == here.pack(pack, wanted()) == (2, 0)
+    rounds.clear()
+    assert there.unpack(pack) == 2 and there.unpack(pack) == 0
+    assert go(there, wanted()) == [] and not rounds
+    assert [rows(there, w) for w in wanted()] == [rows(here, w) for w in wanted()]
+    file = there.folder(wanted()[0].key).file("metrics.jsonl")
+    file.write_bytes(file.read_bytes().replace(b'"round": 5', b'"round": 6'))
+    with pytest.raises(BadFolder, match=r"metrics.jsonl:2: "):
+        there.found(wanted()[0])
+    assert there.unpack(pack) == 1  # what is damaged is replaced
+    assert [rows(there, w) for w in wanted()] == [rows(here, w) for w in wanted()]
+    pack.write_bytes(pack.read_bytes()[:100])
+    with pytest.raises(BadFolder, match="not a pack of runs"):
+        there.unpack(pack)
+
+
+def test_a_kept_run_serves_for_no_other(papers, tmp_path):
+    """Its name is a digest of all that decides it, so a spec that is edited has other names."""
+    cache = Cache(tmp_path)
+    go(cache, wanted()[:1])
+    one, other = (cache.folder(want.key) for want in wanted())
+    file = papers / "toy" / "figure-1.toml"
+    file.write_text(file.read_text().replace("steps = 3", "steps = 2"))
+    for cached in (items.item, items._document, items._spec):
+        cached.cache_clear()
+    assert not any(map(cache.serves, wanted()))
+    file.write_text(file.read_text().replace("steps = 2", "steps = 3"))
+    for cached in (items.item, items._document, items._spec):
+        cached.cache_clear()
+    assert [*map(cache.serves, wanted())] == [True, False]
+    one.path.rename(other.path)
+    with pytest.raises(BadFolder, match=f"{other.name} holds another run, {one.name}: give it"):
+        cache.serves(wanted()[1])
+
+
+def test_a_pack_loses_no_runs(papers, tmp_path):
+    here, there = Cache(tmp_path / "here"), Cache(tmp_path / "there")
+    go(here, wanted())
+    go(there, wanted(Options(rounds=20))[:1])
+    pack = tmp_path / "runs.zip"
+    here.pack(pack)
+    before = packed(pack)
+    assert there.pack(pack) == (0, 2) and packed(pack) == before
+    there.unpack(pack)
+    pack.unlink()
+    there.pack(pack, wanted()[1:])
+    assert here.pack(pack, wanted()[:1]) == (1, 1) and packed(pack) == before
+    pack.write_text("notes of mine")
+    with pytest.raises(BadFolder, match="not a pack of runs"):
+        here.pack(pack)
+    assert pack.read_text() == "notes of mine"
+
+
+def test_packs_carry_whose_work_was_left_out(papers, tmp_path):
+    """How a run ended is proved by these rows too."""
+    text = (papers / "toy" / "figure-1.toml").read_text().replace("lr = 0.02", "lr = 1e200")
+    (papers / "toy" / "figure-1.toml").write_text(text)
+    here, there = Cache(tmp_path / "here"), Cache(tmp_path / "there")
+    go(here, wanted())
+    left_out = [here.folder(want.key).record().left_out for want in wanted()]
+    assert all(left_out)
+    here.pack(tmp_path / "runs.zip")
+    there.unpack(tmp_path / "runs.zip")
+    assert [there.folder(want.key).record().left_out for want in wanted()] == left_out
+    assert [there.found(w).outcome for w in wanted()] == [here.found(w).outcome for w in wanted()]
+
+
+def test_a_pack_writes_nothing_outside_the_cache(tmp_path):
+    import zipfile
+
+    for name in ("../evil/metrics.jsonl", "0123456789abcdef0123/evil.py", "/metrics.jsonl"):
+        with zipfile.ZipFile(tmp_path / "runs.zip", "w") as archive:
+            archive.writestr(name, "")
+        with pytest.raises(BadFolder, match="not a pack of runs"):
+            Cache(tmp_path / "cache").unpack(tmp_path / "runs.zip")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_run_that_diverges_is_over(papers, tmp_path, rounds):
+    text = (papers / "toy" / "figure-1.toml").read_text().replace("lr = 0.02", "lr = 5.0")
+    (papers / "toy" / "figure-1.toml").write_text(text)
+    cache, runs = Cache(tmp_path), wanted()
+    go(cache, runs)
+    count = len(rounds)
+    assert count < 80 and all(cache.serves(want) for want in runs)
+    assert {Kept(cache.folder(want.key)).outcome.status for want in runs} == {"diverged"}
+    go(cache, runs)
+    assert len(rounds) == count
+
+
+def test_a_run_in_the_hands_of_another_process_is_left_to_it(papers, tmp_path, rounds):
+    cache, want = Cache(tmp_path), wanted()[1]
+    busy = cache.folder(want.key)
+    busy.path.mkdir(parents=True)
+    busy.lock()
+    assert go(cache, [want]) == [] and not rounds
+    busy.close()
+    assert go(cache, [want]) == [] and len(rounds) == 40
+
+
+def test_runs_of_one_problem_come_together_and_once(papers):
+    a, b = wanted(), wanted(panel=1)
+    groups = plan([*a, *b, *a])
+    assert [len(group) for group in groups] == [3]
+    assert all(isinstance(want, Want) for group in groups for want in group)

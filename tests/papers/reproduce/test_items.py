@@ -1,0 +1,255 @@
+"""Every item of every paper is sound."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from unittest.mock import Mock
+
+import pytest
+
+from undrift.cli import main
+from undrift.core import params
+from undrift.spec import errors
+from undrift.spec.errors import BadSpec
+from undrift_papers.reproduce import items
+from undrift_papers.reproduce.items import find, item, names
+from undrift_papers.reproduce.perform import EMBEDDED, Options, plan, wants
+
+PAPERS = {
+    "fedcet": {"figure-1"},
+    "fedrecu": {"table-1", "table-2", "extra", *(f"figure-{k}" for k in range(1, 15))},
+    "fedacg": {
+        f"{kind}-{x}" for kind, letters in (("table", "abc"), ("figure", "abcdef")) for x in letters
+    },
+    "fedspeed": {
+        *(f"table-{k}" for k in (1, 2, 4, 5, 6, 7, 8)),
+        *(f"figure-{k}" for k in range(1, 6)),
+    },
+    "fedred": {"table-1", "figure-1", "figure-2"},
+}
+
+
+def test_every_table_and_figure_is_here():
+    for paper, expected in PAPERS.items():
+        assert {
+            name.partition("/")[2] for name in names() if name.startswith(f"{paper}/")
+        } >= expected
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_item_says_what_it_shows_and_runs(name):
+    it = item(name)
+    assert it.title and it.shows
+    if it.kind in ("computed", "measured"):
+        from undrift_papers.tables import table
+
+        assert table(it.table).rows
+        return
+    assert it.panel and len({panel.name for panel in it.panel}) == len(it.panel)
+    for panel in it.panel:
+        full, quick = it.spec(panel), it.spec(panel, quick=True)
+        assert full.entries and full.document() != quick.document()
+        assert [e.label for e in full.entries] == [e.label for e in quick.entries]
+        assert all(
+            less.rounds <= more.rounds
+            for less, more in zip(quick.entries, full.entries, strict=True)
+        )
+    assert it.kind != "sweep" or all(panel.column for panel in it.panel)
+    judged = any(c.printed or c.above or c.first for panel in it.panel for c in panel.column)
+    assert not it.runs or judged or name in UNJUDGED
+
+
+UNJUDGED = {"fedspeed/figure-4"}
+"""Its paper says nothing of it that could be checked by a number."""
+
+
+def test_quick_forms_can_be_built(monkeypatch):
+    """Every quick problem of every item, on the digits, with an engine for every method."""
+    from undrift.runs.api import prepare
+    from undrift.runs.prepare import build
+
+    monkeypatch.delenv("UNDRIFT_DATA", raising=False)
+    found = []
+    for name in names():
+        it = item(name)
+        found += [w for panel in it.panel if it.runs for w in wants(it, panel, Options(quick=True))]
+    groups = plan(found)
+    assert len(groups) < 60
+    for group in groups:
+        spec = group[0].spec
+        problem = build(spec.problem, group[0].entry.objective, spec.dtype, spec.device)
+        for want in group:
+            prepare(want.entry.method, problem, seed=want.seed, **want.spec.setting(want.entry))
+
+
+def test_items_share_runs():
+    def keys(name):
+        return {w.key for panel in item(name).panel for w in wants(item(name), panel, Options())}
+
+    assert keys("fedspeed/table-4") == keys("fedspeed/figure-1")
+    other = keys("fedspeed/table-1") - keys("fedspeed/table-4")
+    assert len(other) == 10  # the settings of text and appendix, another decay, another clipping
+    assert len(keys("fedspeed/table-6") - keys("fedspeed/table-1")) == 6
+    assert keys("fedrecu/figure-1") <= keys("fedrecu/figure-12")
+    assert keys("fedspeed/table-5") <= keys("fedspeed/figure-1")
+    assert len(keys("fedspeed/table-7") & keys("fedspeed/table-8")) == 4
+    c, d = (f"fedacg/figure-{x}" for x in "bc")
+    assert len(keys(c) & keys("fedacg/table-b")) == len(keys(d) & keys("fedacg/table-c")) == 16
+
+
+def test_the_simulators_table_has_the_settings_of_its_readme():
+    """Local lr, decay and prox weight; FedDyn's decay is 0.9995 or 1.0, FedProx's weight 0.1 or
+    0.01.
+    """
+    it = item("fedspeed/readme")
+    judged = [panel for panel in it.panel if panel.column[0].judged]
+    assert [panel.name for panel in judged] == ["dir", "iid"]
+    for panel in judged:
+        settings = {
+            want.entry.label: (
+                want.entry.method,
+                want.spec.setting(want.entry)["decay"],
+                want.rounds,
+            )
+            for want in wants(it, panel, Options())
+        }
+        assert {label: decay for label, (_, decay, _) in settings.items()} == {
+            "FedAvg": 0.998, "FedProx": 0.998, "FedAdam": 0.998, "SCAFFOLD": 0.998,
+            "FedCM": 0.998, "FedDyn": 0.9995, "FedSpeed": 0.998,
+        }  # fmt: skip
+        assert {(method.lr, rounds) for method, _, rounds in settings.values()} == {(0.1, 1000)}
+        prox, dyn, speed = (settings[label][0] for label in ("FedProx", "FedDyn", "FedSpeed"))
+        assert prox.mu == dyn.alpha == 1 / speed.lam == 0.1
+
+
+def test_the_pool_of_figure_f():
+    spec = item("fedacg/figure-f").spec(item("fedacg/figure-f").panel[0])
+    assert (spec.cohort.size, spec.cohort.pool, spec.cohort.renew, spec.problem.clients) == (
+        10,
+        250,
+        100,
+        500,
+    )
+    assert spec.rounds == 1000 and spec.problem.beta == 0.3
+
+
+def test_names_are_found_whatever_their_dashes():
+    assert [it.name for it, _ in find("FedSpeed/Table1")] == ["fedspeed/table-1"]
+    [(it, panels)] = find("fedacg/tableB/a-cifar10")
+    assert it.name == "fedacg/table-b" and [p.name for p in panels] == ["a-cifar10"]
+    assert [it.name for it, _ in find("all")] == names()
+    assert names()[:2] == ["fedacg/table-a", "fedacg/table-b"]
+    order = [n for n in names() if n.startswith("fedrecu/figure")]
+    assert order.index("fedrecu/figure-2") < order.index("fedrecu/figure-10")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ("fedsped", "did you mean fedspeed"),
+        ("fedspeed/tabel1", "did you mean fedspeed/table-1"),
+        ("fedacg/table-b/a-cifar", "did you mean a-cifar10"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest(wanted, message):
+    with pytest.raises(ValueError, match=message):
+        list(find(wanted))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ('read = "final"', 'read = "finale"', ("item", "panel", 0, "column", 0, "read")),
+        ("across = 2", "acros = 2", ("item", "acros")),
+        ("SCAFFOLD = 20 }", "SCAFFOLD = [20] }", ("item", "panel", 0, "column", 1, "printed")),
+        ('title = "Larger steps"', 'titel = "Larger steps"', ("item", "panel", 1, "titel")),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_with_the_line(papers, old, new, path):
+    file = papers / "toy" / "figure-1.toml"
+    text = file.read_text().replace('title = "A figure"', 'title = "A figure"\nacross = 2')
+    file.write_text(text.replace(old, new))
+    line = text[: text.index(old)].count("\n") + 1
+    with pytest.raises(BadSpec) as refused:
+        item("toy/figure-1")
+    found = {complaint.path: complaint.place for complaint in refused.value.complaints}
+    assert (found[path].source, found[path].line) == (str(file), line)
+
+
+def test_a_column_about_a_method_that_is_not_run_is_refused(papers):
+    file = papers / "toy" / "figure-1.toml"
+    file.write_text(file.read_text().replace('["SCAFFOLD"] }', '["FedSome"] }'))
+    it = item("toy/figure-1")
+    with pytest.raises(ValueError, match="FedSome"):
+        it.spec(it.panel[0])
+
+
+def test_the_list_is_told_without_torch():
+    code = (
+        "import sys; from undrift.cli import main; main(['reproduce', '--list', '--json']); "
+        "print({'torch', 'numpy', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "set()"
+    found = {row["item"]: row for row in json.loads(done.stdout)}
+    assert set(found) == set(names())
+    table = found["fedspeed/table-1"]
+    assert (table["runs"], table["kept"], table["takes"]) == (58, 0, None)
+    assert found["fedrecu/figure-1"]["takes"] == "12 min on one H200"
+    assert found["fedrecu/table-1"]["takes"] is None and found["fedrecu/table-1"]["runs"] == 0
+
+
+def test_the_list_parses_a_file_once_and_looks_for_no_lines(tmp_path, monkeypatch, capsys):
+    for cached in (items.item, items._document, items._spec):
+        cached.cache_clear()
+    parsed, described, loads, describe = Counter(), [], tomllib.loads, params.describe
+    monkeypatch.setattr(tomllib, "loads", lambda text: parsed.update([text]) or loads(text))
+    monkeypatch.setattr(params, "describe", lambda hint: described.append(hint) or describe(hint))
+    monkeypatch.setattr(errors, "locate", lambda text: pytest.fail("nobody has complained"))
+    read = Mock(side_effect=items.interpret)
+    monkeypatch.setattr(items, "interpret", read)
+    assert main(["reproduce", "--list", "--out", str(tmp_path)]) == 0
+    files = {file.read_text(encoding="utf-8") for file in items.PAPERS.glob("*/*.toml")}
+    assert all(parsed[text] <= 1 for text in files) and not described
+    panels = sum(len(item(name).panel) for name in names())
+    assert 0 < read.call_count <= panels
+
+
+def test_a_grid_of_settings_that_a_method_lacks_is_refused(papers):
+    it = item("toy/figure-1")
+    entry = it.spec(it.panel[0]).entries[0]
+    (found,) = dataclasses.replace(it, grid={"FedAvg": [{"lr": 0.5, "steps": 7}]}).tried(entry)
+    assert (found.method.lr, found.steps, found.label) == (0.5, 7, "FedAvg")
+    assert found.given["lr"] == 0.5 and entry.given["lr"] == 0.02
+    with pytest.raises(ValueError, match="lam"):
+        dataclasses.replace(it, grid={"FedAvg": [{"lam": 1.0}]}).tried(entry)
+
+
+@pytest.mark.parametrize("words", [["--quick"], ["--rounds", "5"], ["--only", "SCAFFOLD"]])
+def test_what_was_measured_for_the_whole_is_not_told_of_a_part(words, tmp_path, capsys):
+    listed = ["reproduce", "--list", "--json", "fedrecu/figure-1", "--out", str(tmp_path)]
+    for more, takes in (([], "12 min on one H200"), (words, None)):
+        assert main([*listed, *more]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert row["takes"] == takes
+
+
+def test_the_stand_in_for_absent_data(monkeypatch):
+    monkeypatch.delenv("UNDRIFT_DATA", raising=False)
+    it = item("fedspeed/table-1")
+    quick, full = (
+        wants(it, it.panel[0], Options(quick=quick))[0].spec.problem for quick in (True, False)
+    )
+    assert (quick.data, quick.augment) == ("digits", "none") and full.data == "cifar10"
+    assert EMBEDDED[0].endswith(quick.data)
+
+
+def test_notes_of_a_method_are_on_the_pages_that_have_it():
+    with_scaffnew, without = item("fedrecu/figure-1"), item("fedrecu/figure-8")
+    for one, expected in ((with_scaffnew, True), (without, False)):
+        assert any(note.startswith("Scaffnew: p") for note in one.notes("ambiguous")) is expected
+        assert any("FedRecu (code)" in note for note in one.notes("authors")) is expected
+        assert any(note.startswith("Batch 128") for note in one.notes("ambiguous"))
