@@ -32,8 +32,8 @@ from undrift.engines.batches import Batches
 from undrift.methods import FedACG, FedAvg, FedSpeed, Method, Scaffold
 from undrift.models import build
 from undrift.problems.neural.problem import Neural
+from undrift.records.history import History
 from undrift.runs.api import prepare
-from undrift.runs.history import History
 from undrift.runs.trial import Trial
 
 SETTINGS = {

@@ -11,6 +11,7 @@ from . import (
     objectives,
     plots,
     problems,
+    records,
     report,
     runs,
     spec,
@@ -66,9 +67,9 @@ from .methods.scaffoldm import ScaffoldM
 from .methods.sonata import SONATA
 from .methods.svrp import SVRP
 from .problems.neural.problem import Neural
+from .records.history import History
 from .runs.api import load, resume, run, run_spec
 from .runs.callbacks import CallbackFailed, Moment
-from .runs.history import History
 from .runs.results import BestModel, Recorded, Run, Runs
 
 __version__: str
@@ -147,6 +148,7 @@ __all__ = [
     "objectives",
     "plots",
     "problems",
+    "records",
     "report",
     "resume",
     "run",

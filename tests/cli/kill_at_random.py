@@ -68,7 +68,7 @@ def loop(kills, rng):
 
 
 def compare():
-    from undrift.runs.folder import Folder
+    from undrift.records.folder import Folder
 
     assert rest(go("run", "spec.toml")) == 0
     one, other = Folder(Path("whole/mine")), Folder(RUN)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from undrift.cli.stop import Stop
-from undrift.runs.folder import Folder
+from undrift.records.folder import Folder
 
 
 class Soon(Stop):

@@ -16,7 +16,7 @@ from tests.data.image_files import write_folder, write_pack
 import undrift as ud
 from undrift.cli import main
 from undrift.problems.named import RandomQuadratic
-from undrift.runs.folder import Folder
+from undrift.records.folder import Folder
 
 pytestmark = pytest.mark.skipif(
     not hasattr(signal, "SIGALRM"), reason="nothing ends what hangs here"

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from tests.records.older import unseal
 from tests.report.recorded import TARGET, record
-from tests.runs.older import unseal
 
 import undrift as ud
 from undrift.cli import main

@@ -7,7 +7,7 @@ import pytest
 
 from undrift.cli import main
 from undrift.cli.demo import SPECS, file
-from undrift.runs.folder import Folder
+from undrift.records.folder import Folder
 from undrift.spec.reader import load
 
 

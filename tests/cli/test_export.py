@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from undrift.cli import main
-from undrift.runs.folder import BadFolder
-from undrift.runs.models import load
+from undrift.records.folder import BadFolder
+from undrift.records.models import load
 
 
 def told(capsys, *words):

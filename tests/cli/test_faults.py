@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from undrift.cli import main
-from undrift.runs.folder import Folder
+from undrift.records.folder import Folder
 
 LIMITED = """
 import resource, sys

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.test_bad_input import answer, pytestmark  # noqa: F401
+from tests.records.older import unseal
 from tests.report.recorded import record
-from tests.runs.older import unseal
 
-from undrift.runs.folder import Folder
+from undrift.records.folder import Folder
 
 DEEP = 100_000
 KEY = "a" * 20

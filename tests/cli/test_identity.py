@@ -6,12 +6,12 @@ import shutil
 import numpy as np
 import pytest
 from tests.cli.stopping import after, rows
-from tests.runs.older import unseal
+from tests.records.older import unseal
 
 from undrift.cli import main
 from undrift.cli import run as verb
+from undrift.records.folder import ENDED, Folder
 from undrift.runs import experiment, keep
-from undrift.runs.folder import ENDED, Folder
 
 SPEC = """\
 name = "mine"

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from undrift.cli.stop import Interrupt, Stop
-from undrift.runs.folder import Folder
+from undrift.records.folder import Folder
 
 FLAGS = ["-s", "rounds=10000000", "-s", "every=3"]
 

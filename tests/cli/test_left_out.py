@@ -8,9 +8,9 @@ from tests.report.test_html import Reader
 
 from undrift.cli import main
 from undrift.core.faults import Rejection
+from undrift.records.folder import Folder
 from undrift.report import pictures
 from undrift.report.left_out import by_client, lines, spans
-from undrift.runs.folder import Folder
 
 FAULTS = """\
 [[faults]]

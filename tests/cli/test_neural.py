@@ -9,8 +9,8 @@ from tests.cli.stopping import after, rows
 from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.problems.named import registry as problems
+from undrift.records.folder import Folder
 from undrift.report import figures, recorded
-from undrift.runs.folder import Folder
 
 SPEC = """\
 name = "net"

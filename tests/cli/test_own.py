@@ -10,7 +10,7 @@ from undrift.check import CHECKS
 from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.core.method import registry
-from undrift.runs.folder import Folder
+from undrift.records.folder import Folder
 
 OWN = """\
 [[method]]

@@ -15,7 +15,7 @@ from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.objectives.base import registry as losses
 from undrift.problems.named import registry as problems
-from undrift.runs.folder import BadFolder, Folder
+from undrift.records.folder import BadFolder, Folder
 from undrift.spec.errors import BadSpec
 from undrift.spec.reader import load
 

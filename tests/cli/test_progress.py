@@ -3,8 +3,8 @@
 import io
 
 from undrift.cli.progress import Bar, Lines, progress
+from undrift.records.outcome import Outcome
 from undrift.runs.events import Began, Ended, Measured
-from undrift.runs.outcome import Outcome
 
 DONE = Ended(Outcome("A", "FedAvg", 0, "done", {}))
 

@@ -6,16 +6,16 @@ import sys
 
 import pytest
 from tests.cli.test_start import PROBE
+from tests.records.older import unseal
 from tests.report.recorded import record
-from tests.runs.older import unseal
 
 import undrift as ud
 from undrift.check.federations import quadratic
 from undrift.cli import main
+from undrift.records.folder import Folder
 from undrift.report import pictures
 from undrift.report.html import page
 from undrift.report.recorded import about, content, read, repetition, setting
-from undrift.runs.folder import Folder
 
 IMAGES = """\
 name = "net"

@@ -15,8 +15,8 @@ from undrift.cli import run as verb
 from undrift.core.cohort import Sampling
 from undrift.core.method import registry
 from undrift.core.params import values
+from undrift.records.folder import Folder
 from undrift.runs import experiment
-from undrift.runs.folder import Folder
 from undrift.runs.prepare import Task
 from undrift.spec.reader import parse
 

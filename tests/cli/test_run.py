@@ -10,8 +10,8 @@ import torch
 import undrift as ud
 from undrift.cli import main
 from undrift.core.problem import Unsupported
+from undrift.records.folder import Folder
 from undrift.runs import experiment
-from undrift.runs.folder import Folder
 from undrift.runs.prepare import Task
 
 

@@ -30,7 +30,7 @@ name = "Scafold"
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
     """A folder with a bad spec and a finished run."""
-    from undrift.runs.folder import Folder, Outcome
+    from undrift.records.folder import Folder, Outcome
     from undrift.spec.reader import parse
 
     root = tmp_path_factory.mktemp("start")

@@ -10,7 +10,7 @@ import pytest
 from undrift.cli import main
 from undrift.engines import Simulate
 from undrift.engines import memory as room
-from undrift.runs.folder import Folder
+from undrift.records.folder import Folder
 
 GB = 10**9
 

@@ -10,7 +10,7 @@ import pytest
 
 from undrift import _files as files
 from undrift._files import hold, release, sync, writing
-from undrift.runs.folder import BadFolder, Folder
+from undrift.records.folder import BadFolder, Folder
 
 
 def written(path):

@@ -31,7 +31,7 @@ from undrift.objectives import MOON
 from undrift.problems import regression
 from undrift.problems.named import build
 from undrift.problems.neural import measure as passes
-from undrift.runs.best import Best
+from undrift.records.best import Best
 from undrift.runs.callbacks import Callbacks
 from undrift.runs.clients import measured_clients
 from undrift.runs.trial import Rules, Trial, measure

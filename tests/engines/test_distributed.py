@@ -17,7 +17,7 @@ from undrift.cli import main
 from undrift.core.params import BadParameters
 from undrift.engines.options import DistributedOptions
 from undrift.engines.ranks import told
-from undrift.runs.folder import Folder
+from undrift.records.folder import Folder
 from undrift.spec.reader import parse
 from undrift.spec.schema import normal
 

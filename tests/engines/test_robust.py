@@ -30,7 +30,7 @@ from undrift.methods import (
     MimeMVR,
 )
 from undrift.problems.quadratic import Quadratic
-from undrift.runs.folder import Folder
+from undrift.records.folder import Folder
 from undrift.spec.reader import parse
 
 PROBLEM = least_squares()

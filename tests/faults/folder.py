@@ -25,12 +25,12 @@ from typing import Any
 import torch
 
 from undrift.engines.checkpoint import BadCheckpoint, restore
+from undrift.records.folder import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Folder, Outcome
+from undrift.records.rows import METRICS, key_of
 from undrift.runs import keep, trial
 from undrift.runs.events import Dropped, Event, Measured, PassedOver
 from undrift.runs.experiment import Experiment, make
-from undrift.runs.folder import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Folder, Outcome
 from undrift.runs.keep import begin, carry_out, take_up
-from undrift.runs.rows import METRICS, key_of
 from undrift.spec.reader import parse
 
 SPEC = """\

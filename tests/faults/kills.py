@@ -37,8 +37,9 @@ from undrift.engines import checkpoint
 from undrift.engines.checkpoint import MOST
 from undrift.engines.engine import Engine
 from undrift.engines.format import digest, read
-from undrift.runs import experiment, journal
-from undrift.runs.folder import CHECKPOINTS, Folder
+from undrift.records import journal
+from undrift.records.folder import CHECKPOINTS, Folder
+from undrift.runs import experiment
 
 HEAD = """\
 name = "mine"

@@ -29,8 +29,8 @@ from undrift.flower.processes import Process
 from undrift.flower.session import NoFederation
 from undrift.flower.worker import Worker
 from undrift.models import build
+from undrift.records.folder import Folder
 from undrift.runs.experiment import make
-from undrift.runs.folder import Folder
 from undrift.runs.keep import carry_out
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import load

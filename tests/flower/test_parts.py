@@ -339,7 +339,7 @@ def test_without_flower(spec, words, capsys, monkeypatch):
 
 
 def test_resume_names_the_command(tmp_path, spec, capsys):
-    from undrift.runs.folder import Folder
+    from undrift.records.folder import Folder
     from undrift.spec.overrides import Flag
     from undrift.spec.reader import load
 
@@ -353,7 +353,7 @@ def test_resume_names_the_command(tmp_path, spec, capsys):
 
 @pytest.mark.parametrize("stop", [lambda *run: interrupted(*run, 130), lambda *run: kept(*run, "")])
 def test_a_run_that_broke_off_names_the_command(tmp_path, spec, capsys, stop):
-    from undrift.runs.folder import Folder
+    from undrift.records.folder import Folder
     from undrift.spec.overrides import Flag
     from undrift.spec.reader import load
 

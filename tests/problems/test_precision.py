@@ -9,7 +9,7 @@ import undrift as ud
 from undrift.core.params import BadParameters
 from undrift.models.net import seeded
 from undrift.problems.neural.oracle import NeuralOracle
-from undrift.runs.journal import BadFolder
+from undrift.records.journal import BadFolder
 
 generator = torch.Generator().manual_seed(0)
 X = torch.randn(60, 6, generator=generator)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import undrift as ud
 from undrift.models.net import seeded
-from undrift.runs.journal import BadFolder
+from undrift.records.journal import BadFolder
 
 generator = torch.Generator().manual_seed(0)
 X = torch.randn(24, 4, generator=generator)

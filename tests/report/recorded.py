@@ -4,10 +4,10 @@ import json
 import math
 from pathlib import Path
 
-from tests.runs.older import unseal
+from tests.records.older import unseal
 
+from undrift.records.folder import Folder, Outcome
 from undrift.runs.clients import spreads
-from undrift.runs.folder import Folder, Outcome
 from undrift.spec.reader import parse
 
 ROUNDS, SEEDS = 10, (0, 1)

@@ -12,6 +12,9 @@ import pytest
 from tests.report.recorded import HOSTILE, RATE, ROUNDS, SEEDS, record, share
 
 from undrift.cli import main
+from undrift.records.differences import EQUAL, Differences, against, interval
+from undrift.records.folder import Folder
+from undrift.records.outcome import Outcome
 from undrift.report.against import remarks
 from undrift.report.clients import measures
 from undrift.report.html import page
@@ -20,9 +23,6 @@ from undrift.report.pictures import heat_map, picture
 from undrift.report.recorded import content, read, settings
 from undrift.report.summary import summarise
 from undrift.report.tables import differences, fares, parameters
-from undrift.runs.differences import EQUAL, Differences, against, interval
-from undrift.runs.folder import Folder
-from undrift.runs.outcome import Outcome
 
 T = {1: 12.706204736432095, 2: 4.302652729696142}
 """The 97.5 % quantile of Student's t distribution, by degrees of freedom, from a table."""

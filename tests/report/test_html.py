@@ -7,8 +7,8 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from tests.records.older import unseal
 from tests.report.recorded import HOSTILE, record, rename, share
-from tests.runs.older import unseal
 
 from undrift.cli import main
 from undrift.report import html, pictures

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
+from undrift.records.differences import against
+from undrift.records.folder import Outcome
 from undrift.report.summary import COUNTED, aim, metric, partly, print_summaries, summarise
 from undrift.report.tables import Tile, results, tiles
-from undrift.runs.differences import against
-from undrift.runs.folder import Outcome
 
 
 def rows(label, seed, gaps, column="gap"):

@@ -7,10 +7,10 @@ import pytest
 from tests.report.recorded import ROUNDS, TARGET, record
 
 from undrift.methods import registry
+from undrift.records.differences import against
 from undrift.report import tables
 from undrift.report.content import Setting
 from undrift.report.summary import Spread, Summary, summarise
-from undrift.runs.differences import against
 
 PLANNED = {"FedAvg": [0, 1], "SCAFFOLD": [0, 1]}
 

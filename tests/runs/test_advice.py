@@ -16,11 +16,12 @@ from undrift.engines.checkpoint import Shelf
 from undrift.methods import registry
 from undrift.problems import regression
 from undrift.problems.named import made
-from undrift.runs import advice, models
+from undrift.records import models
+from undrift.records.folder import Folder
+from undrift.records.outcome import Outcome
+from undrift.runs import advice
 from undrift.runs.divergence import Alarm
 from undrift.runs.experiment import perform
-from undrift.runs.folder import Folder
-from undrift.runs.outcome import Outcome
 from undrift.runs.prepare import Setup, resolved
 from undrift.runs.trial import Trial
 

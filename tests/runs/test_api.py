@@ -17,10 +17,10 @@ from undrift.check.federations import quadratic
 from undrift.cli import main
 from undrift.core import BadParameters
 from undrift.data.images import load_images
+from undrift.records.folder import BadFolder, Folder
+from undrift.records.growth import MORE_ROUNDS
 from undrift.runs import events
-from undrift.runs.folder import BadFolder, Folder
 from undrift.runs.gather import AnotherRun
-from undrift.runs.growth import MORE_ROUNDS
 from undrift.spec.errors import BadSpec
 
 METHODS = [ud.FedAvg(lr=0.02), ud.Scaffold(lr=0.02)]
@@ -128,7 +128,7 @@ def test_a_picture_has_a_colour_and_an_entry_per_method_and_whole_rounds():
 @pytest.mark.parametrize("name", ["pandas", "polars"])
 def test_frames(monkeypatch, name):
     """Of pandas or polars, whichever there is; the columns are those of all rows."""
-    from undrift.runs import history
+    from undrift.records import history
 
     run = ud.run(METHODS[0], quadratic(), rounds=2)
     fake = types.SimpleNamespace(DataFrame=lambda table: (name, table))

@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.runs.older import unseal
+from tests.records.older import unseal
 from torch import nn
 from torch.nn import functional as F
 
 import undrift as ud
 from undrift.core.params import BadParameters
 from undrift.models.net import seeded
+from undrift.records.folder import BadFolder, Folder
 from undrift.runs.code import code_digest
 from undrift.runs.events import Measured, Unproven
-from undrift.runs.folder import BadFolder, Folder
 
 HEAD = """
 import dataclasses, functools, threading, types

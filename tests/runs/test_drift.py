@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
-from tests.runs.older import unseal
+from tests.records.older import unseal
 
 import undrift as ud
 from undrift.check.federations import quadratic
@@ -14,11 +14,11 @@ from undrift.cli import main
 from undrift.cli.progress import status
 from undrift.core import registry
 from undrift.engines import Simulate, Wire
+from undrift.records.folder import Folder
 from undrift.report.content import Content
 from undrift.report.html import _charts
 from undrift.report.summary import Spread, Summary, print_summaries, summarise
 from undrift.report.tables import results
-from undrift.runs.folder import Folder
 
 EVERY = pytest.mark.parametrize("engine", [Simulate, Wire])
 SPEC = """\

@@ -19,8 +19,8 @@ from undrift.check.template import write
 from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.core.stopping import EarlyStopping, Waiting
+from undrift.records.folder import BadFolder, Folder
 from undrift.runs import keep
-from undrift.runs.folder import BadFolder, Folder
 from undrift.spec.errors import BadSpec
 
 FEDAVG = ud.FedAvg(lr=0.05)

@@ -19,12 +19,12 @@ import undrift
 from undrift.cli import main
 from undrift.core.cohort import sampling
 from undrift.methods.fedavg import FedAvg
+from undrift.records.folder import Folder
+from undrift.records.rows import NEEDED
 from undrift.runs import events, jobs, loggers
 from undrift.runs.experiment import make
-from undrift.runs.folder import Folder
 from undrift.runs.keep import carry_out
 from undrift.runs.prepare import usual_every
-from undrift.runs.rows import NEEDED
 from undrift.spec.reader import load, parse
 
 SPEC = """\

@@ -9,8 +9,8 @@ import pytest
 
 from undrift.cli import main
 from undrift.cli import run as verb
+from undrift.records.folder import Folder, Outcome
 from undrift.runs import loggers
-from undrift.runs.folder import Folder, Outcome
 
 SPEC = """\
 name = "mine"

@@ -14,13 +14,13 @@ from undrift.core import Message, Method, State, Vec
 from undrift.core.problem import Unsupported
 from undrift.engines import Simulate, Wire
 from undrift.problems import Quadratic
+from undrift.records.folder import BadFolder, Folder
+from undrift.records.rows import CLIENTS
 from undrift.runs.clients import PerClient, measured_clients, spreads
 from undrift.runs.events import Dropped, Measured, from_json, to_json
 from undrift.runs.experiment import make
-from undrift.runs.folder import BadFolder, Folder
 from undrift.runs.keep import carry_out
 from undrift.runs.rehearsal import rehearse
-from undrift.runs.rows import CLIENTS
 from undrift.spec.reader import parse
 
 SPEC = """\

@@ -12,7 +12,7 @@ import undrift as ud
 from undrift.check.federations import quadratic, quadratics
 from undrift.core import Unsupported
 from undrift.problems.quadratic import Quadratic
-from undrift.runs.history import History
+from undrift.records.history import History
 from undrift.runs.results import Run, Runs
 
 

@@ -12,8 +12,8 @@ from undrift.cli import run as verb
 from undrift.core.streams import Streams
 from undrift.engines.checkpoint import Shelf
 from undrift.problems.named import Images
+from undrift.records.folder import Folder
 from undrift.runs import experiment
-from undrift.runs.folder import Folder
 from undrift.runs.trial import Trial
 from undrift.spec.errors import BadSpec
 from undrift.spec.reader import load, parse

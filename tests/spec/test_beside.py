@@ -8,7 +8,7 @@ import pytest
 from tests.spec.texts import MINE
 
 import undrift as ud
-from undrift.runs.folder import BadFolder
+from undrift.records.folder import BadFolder
 from undrift.runs.worker import work
 from undrift.spec import plugins
 from undrift.spec.beside import beside, sources

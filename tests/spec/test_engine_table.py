@@ -6,7 +6,7 @@ import pytest
 from tests.spec.texts import CONVEX, refused
 
 from undrift.engines.named import registry
-from undrift.runs.folder import Folder
+from undrift.records.folder import Folder
 from undrift.spec.errors import Place
 from undrift.spec.reader import parse
 

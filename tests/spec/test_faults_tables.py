@@ -11,9 +11,9 @@ from undrift.core.faults import Fault, Judging
 from undrift.core.method import registry
 from undrift.core.params import BadParameters
 from undrift.problems.named import made
+from undrift.records.folder import Folder
 from undrift.runs.api import prepare
 from undrift.runs.experiment import make
-from undrift.runs.folder import Folder
 from undrift.spec.errors import BadSpec, Place
 from undrift.spec.reader import parse
 

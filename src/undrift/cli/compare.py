@@ -9,6 +9,8 @@ from pathlib import Path
 from undrift.cli.folders import recorded
 from undrift.cli.output import OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import BASELINE, RUN, TARGET, Parser, natural, positive
+from undrift.records.differences import Against, against
+from undrift.records.folder import BadFolder, Row
 from undrift.report.against import alike, between, remarks, signed
 from undrift.report.recorded import (
     Group,
@@ -23,8 +25,6 @@ from undrift.report.recorded import (
 )
 from undrift.report.summary import Summary, print_summaries, summarise
 from undrift.report.text import prose, table
-from undrift.runs.differences import Against, against
-from undrift.runs.folder import BadFolder, Row
 
 COLUMNS = (
     "gap",

@@ -9,11 +9,11 @@ from undrift.cli.output import OK, cannot, refuse, result, say
 from undrift.cli.parser import Parser
 from undrift.cli.stop import Stop
 from undrift.core.params import hints
+from undrift.records.differences import curves
+from undrift.records.folder import BadFolder, Folder, Row, writable
 from undrift.report.ascii_chart import chart
 from undrift.report.summary import print_summaries, summarise
 from undrift.report.text import columns, prose
-from undrift.runs.differences import curves
-from undrift.runs.folder import BadFolder, Folder, Row, writable
 from undrift.spec.reader import load
 from undrift.spec.schema import Entry, Spec
 

@@ -10,9 +10,9 @@ from undrift._files import opened, writing
 from undrift.cli.folders import missing, place
 from undrift.cli.output import OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import RUN, Parser
+from undrift.records.folder import BadFolder, Folder
+from undrift.records.models import find, read
 from undrift.report.text import size
-from undrift.runs.folder import BadFolder, Folder
-from undrift.runs.models import find, read
 
 
 def add(parser: Parser) -> None:

@@ -20,7 +20,7 @@ from undrift.cli.run import (
     report,
 )
 from undrift.core.params import hints
-from undrift.runs.folder import Folder, writable
+from undrift.records.folder import Folder, writable
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from undrift.cli.output import refuse
 from undrift.core.params import unknown
-from undrift.runs.folder import Folder
+from undrift.records.folder import Folder
 
 ROOT = Path("runs")
 

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 
 from undrift.cli.output import say
 from undrift.core.stopping import on_some
+from undrift.records.outcome import Outcome, in_words
 from undrift.report.text import clean, percent, small, whole
 from undrift.runs.events import Began, Ended, Event, Measured
-from undrift.runs.outcome import Outcome, in_words
 
 LINES = 10
 """Lines per method where there is no terminal."""

@@ -9,9 +9,9 @@ from undrift._files import write_whole
 from undrift.cli.folders import recorded
 from undrift.cli.output import OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import BASELINE, RUN, TARGET, Parser, positive
+from undrift.records.folder import BadFolder
 from undrift.report.recorded import Mixed, content, read
 from undrift.report.text import size
-from undrift.runs.folder import BadFolder
 
 FILE = "report.html"
 

@@ -21,7 +21,7 @@ from undrift.cli.run import (
     refusing,
     report,
 )
-from undrift.runs.folder import BadFolder, Folder
+from undrift.records.folder import BadFolder, Folder
 from undrift.spec.reader import load
 
 

@@ -18,6 +18,9 @@ from undrift.cli.rehearse import rehearse, takes
 from undrift.cli.stop import Stop
 from undrift.engines.named import registry as engines
 from undrift.engines.options import RENDEZVOUS, Place
+from undrift.records.folder import FILES, BadFolder, Folder, writable
+from undrift.records.growth import MORE_ROUNDS
+from undrift.records.outcome import ENDS
 from undrift.report.left_out import by_client, lines
 from undrift.report.summary import aim, metric, print_summaries, summarise, window
 from undrift.report.text import count, prose
@@ -32,10 +35,7 @@ from undrift.runs.events import (
     Unproven,
     ignore,
 )
-from undrift.runs.folder import FILES, BadFolder, Folder, writable
-from undrift.runs.growth import MORE_ROUNDS
 from undrift.runs.loggers import LOGGERS, missing
-from undrift.runs.outcome import ENDS
 from undrift.spec.errors import BadSpec
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import load

@@ -27,9 +27,9 @@ from undrift.flower.network import Described
 from undrift.flower.session import NoFederation, Reply
 from undrift.models.state_dict import StateDict
 from undrift.objectives import Objective
+from undrift.records.models import MOST
 from undrift.runs.clients import ABOUT
 from undrift.runs.events import Began, Event
-from undrift.runs.models import MOST
 from undrift.runs.prepare import build_all
 from undrift.spec.errors import Complaint
 from undrift.spec.schema import Spec

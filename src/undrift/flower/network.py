@@ -14,7 +14,7 @@ from undrift.engines.format import KINDS, TYPES
 from undrift.flower.module import digest
 from undrift.models.layout import Layout, unflatten
 from undrift.models.state_dict import StateDict
-from undrift.runs.models import Network
+from undrift.records.models import Network
 
 FROZEN = "frozen."
 """What the names of frozen tensors begin with in a message, beside the first point ``x``."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from undrift.records.differences import EQUAL, Against, Difference
+from undrift.records.folder import Row
 from undrift.report.text import NONE, plain, whole
-from undrift.runs.differences import EQUAL, Against, Difference
-from undrift.runs.folder import Row
 
 
 def signed(value: float | None, column: str) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypedDict
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS
 from undrift.plots.columns import SHARES
 from undrift.plots.style import finish, legend, line_styles, plain
-from undrift.runs.differences import curves
-from undrift.runs.folder import Row
+from undrift.records.differences import curves
+from undrift.records.folder import Row
 
 if TYPE_CHECKING:
     from undrift.plots.curves import Floats

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
 from undrift.core.problem import Samples
-from undrift.runs.folder import Row
-from undrift.runs.outcome import Outcome
+from undrift.records.folder import Row
+from undrift.records.outcome import Outcome
 
 
 class Partition(TypedDict):

@@ -14,9 +14,9 @@ from undrift.core.stopping import of_some
 from undrift.plots.columns import LOGARITHMIC, SHARES, WORDS, axis, metric
 from undrift.plots.curves import drawn, image, mark, partial, save
 from undrift.plots.style import Style, finish, legend, line_styles, plain
+from undrift.records.differences import Curve, curves
+from undrift.records.folder import Row
 from undrift.report.content import Setting
-from undrift.runs.differences import Curve, curves
-from undrift.runs.folder import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,6 +14,8 @@ from typing import Any
 from undrift.core.problem import OF_OWN_MODELS
 from undrift.core.stopping import of_some
 from undrift.plots.columns import LOGARITHMIC, MEASURED_ON, SHARES, WORDS, metric
+from undrift.records.differences import against, curves
+from undrift.records.folder import Row
 from undrift.report import pictures, tables
 from undrift.report.against import alike
 from undrift.report.clients import about as samples
@@ -23,8 +25,6 @@ from undrift.report.figures import biased
 from undrift.report.numbers import clients_csv, rows_csv
 from undrift.report.summary import SPENT, complete, summarise
 from undrift.report.text import clean
-from undrift.runs.differences import against, curves
-from undrift.runs.folder import Row
 
 MEASURED = {
     "gap": "gap, f(x) − f*",

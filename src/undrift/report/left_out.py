@@ -6,9 +6,9 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from undrift.records.differences import curves
+from undrift.records.folder import Row
 from undrift.report.text import count
-from undrift.runs.differences import curves
-from undrift.runs.folder import Row
 
 CLIENTS = 8
 """Clients that a line names one by one."""

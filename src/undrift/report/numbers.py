@@ -7,8 +7,8 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from undrift.records.folder import Row
 from undrift.report.clients import lasts
-from undrift.runs.folder import Row
 
 LARGEST = 8_000_000
 """Bytes of a file in a report; of more rows, every second, third, ... is in it."""

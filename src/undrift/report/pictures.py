@@ -8,10 +8,10 @@ from typing import TypedDict
 
 from undrift.plots.curves import image
 from undrift.plots.style import plain
+from undrift.records.folder import Row
 from undrift.report.clients import Measure, fares, judge, picture
 from undrift.report.content import Content, Partition
 from undrift.report.figures import biased, panels
-from undrift.runs.folder import Row
 
 CLIENTS = 100
 """Clients in a heat map; of more, every second, third, ... is shown."""

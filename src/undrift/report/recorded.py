@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from undrift.core.optimisers import registry as optimisers
 from undrift.core.problem import Samples
+from undrift.records.folder import BadFolder, Folder, Outcome, Row
+from undrift.records.outcome import UNCHANGED
 from undrift.report.content import About, Content, Partition, Setting
 from undrift.report.summary import ON, aim, metric, window
 from undrift.report.text import count
-from undrift.runs.folder import BadFolder, Folder, Outcome, Row
-from undrift.runs.outcome import UNCHANGED
 from undrift.spec.user_files import own_tables
 from undrift.spec.vary import varied
 

@@ -12,10 +12,10 @@ from statistics import fmean, stdev
 from undrift.core.problem import Samples
 from undrift.core.stopping import EVERYBODY, MEASURED, of_some, on_some
 from undrift.plots.columns import metric
+from undrift.records.differences import RELATIVE, Curve, curves, hit
+from undrift.records.folder import Row
+from undrift.records.outcome import Outcome, at_end, in_words
 from undrift.report.text import NONE, count, names, percent, plain, prose, size, small, table, whole
-from undrift.runs.differences import RELATIVE, Curve, curves, hit
-from undrift.runs.folder import Row
-from undrift.runs.outcome import Outcome, at_end, in_words
 
 __all__ = ["Spread", "Summary", "aim", "curves", "metric", "print_summaries", "summarise"]
 

@@ -11,14 +11,14 @@ from undrift.core.costs import Costs, costs, placeholder
 from undrift.core.method import Method, registry
 from undrift.core.params import THEORY, BadParameters, hints
 from undrift.core.problem import Samples
+from undrift.records.differences import Against, Difference
+from undrift.records.folder import Row
+from undrift.records.outcome import ENDS, UNCHANGED
 from undrift.report.against import between, remarks, signed
 from undrift.report.content import Setting
 from undrift.report.left_out import by_client, skipped, spans, why
 from undrift.report.summary import NO_END, NUMBER, ON, SPENT, Spread, Summary, goal, partly, spell
 from undrift.report.text import NONE, count, duration, names, percent, plain, size, small, whole
-from undrift.runs.differences import Against, Difference
-from undrift.runs.folder import Row
-from undrift.runs.outcome import ENDS, UNCHANGED
 from undrift.spec.schema import TRAINING
 
 UNITS: dict[str, Callable[[float], str]] = {

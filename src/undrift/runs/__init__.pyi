@@ -1,5 +1,4 @@
 from .api import load, resume, run, run_spec
-from .history import History
 from .results import Recorded, Run, Runs
 
-__all__ = ["History", "Recorded", "Run", "Runs", "load", "resume", "run", "run_spec"]
+__all__ = ["Recorded", "Run", "Runs", "load", "resume", "run", "run_spec"]

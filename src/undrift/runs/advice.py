@@ -16,8 +16,8 @@ from undrift.core.faults import Rejection
 from undrift.core.method import Method
 from undrift.core.params import THEORY, values
 from undrift.engines.faults import AWAY
+from undrift.records.rows import Row
 from undrift.runs.prepare import Task, resolved
-from undrift.runs.rows import Row
 from undrift.runs.trial import Stops, Trial
 from undrift.theory import has_rule
 

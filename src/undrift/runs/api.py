@@ -25,12 +25,12 @@ from undrift.core.schedules import schedule as read_schedule
 from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import Engine
 from undrift.engines.arguments import Setting
+from undrift.records.folder import BadFolder, Folder, Row
 from undrift.runs.arguments import Methods, keeping, labelled, settle
 from undrift.runs.callbacks import Callback
 from undrift.runs.calls import experiment_of, from_dictionary, run_name
 from undrift.runs.events import Emit, Event, Measured, Unlocked, Unproven
 from undrift.runs.experiment import make
-from undrift.runs.folder import BadFolder, Folder, Row
 from undrift.runs.gather import SHARED, AnotherRun, gather
 from undrift.runs.prepare import resolve
 from undrift.runs.results import Recorded, Run, Runs, distrust

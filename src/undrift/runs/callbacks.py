@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from undrift.core.params import plain, shown
 from undrift.core.problem import COLUMNS
-from undrift.runs import models
-from undrift.runs.rows import Row
+from undrift.records import models
+from undrift.records.rows import Row
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -12,9 +12,9 @@ from undrift.core.problem import Problem
 from undrift.core.schedules import Listed
 from undrift.core.stopping import USUALLY
 from undrift.problems.named import made
+from undrift.records.folder import Folder
 from undrift.runs.arguments import setup
 from undrift.runs.experiment import Experiment, make, unmeasured
-from undrift.runs.folder import Folder
 from undrift.runs.prepare import build, placed, ready, resolved
 from undrift.runs.script import code_of, describe
 from undrift.runs.trial import Rules

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from undrift.core.params import BadParameters
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Sums, taken
-from undrift.runs.history import Frame, frame
-from undrift.runs.rows import Row
+from undrift.records.history import Frame, frame
+from undrift.records.rows import Row
 
 if TYPE_CHECKING:
     import torch

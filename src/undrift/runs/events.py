@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal, dataclass_transform
 
 from undrift.core.faults import Rejection
-from undrift.runs.outcome import Outcome, in_words
-from undrift.runs.rows import Row
+from undrift.records.outcome import Outcome, in_words
+from undrift.records.rows import Row
 
 
 @dataclass_transform(frozen_default=True)

@@ -17,16 +17,16 @@ from undrift.core.stopping import USUALLY
 from undrift.engines import Engine
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.memory import where
-from undrift.runs import models
+from undrift.records import models
+from undrift.records.best import Best
+from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Row
+from undrift.records.growth import checkpoint
+from undrift.records.recipe import Recipe
+from undrift.records.rows import Key
 from undrift.runs.advice import advise, failure, remedy, way_on
-from undrift.runs.best import Best
 from undrift.runs.callbacks import Callbacks
 from undrift.runs.events import Began, Emit, Ended, LeftOut, Measured, Moved, ignore
-from undrift.runs.folder import CHECKPOINTS, Folder, Outcome, Row
-from undrift.runs.growth import checkpoint
 from undrift.runs.prepare import Build, Task, build_all, lay_out, together
-from undrift.runs.recipe import Recipe
-from undrift.runs.rows import Key
 from undrift.runs.threads import threads
 from undrift.runs.trial import NO_RULES, PAUSE, Rules, Sound, Stops, Trial, fingerprint
 from undrift.spec.errors import BadSpec, Complaint

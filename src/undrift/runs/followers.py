@@ -11,9 +11,9 @@ from undrift.engines.checkpoint import Shelf
 from undrift.engines.named import registry as engines
 from undrift.engines.options import PATIENCE
 from undrift.engines.ranks import Parted, Ranks, WorkFailed
+from undrift.records.folder import Folder
 from undrift.runs.events import Emit, ignore
 from undrift.runs.experiment import Experiment, Place, perform
-from undrift.runs.folder import Folder
 
 OTHER = "the processes of the run have other specs, data or versions of undrift"
 

@@ -12,19 +12,19 @@ from undrift.core.faults import Rejection
 from undrift.core.params import BadParameters
 from undrift.core.problem import Problem
 from undrift.engines.ranks import Ranks
+from undrift.records import models
+from undrift.records.best import Best
+from undrift.records.folder import BadFolder, Folder, Row, made
+from undrift.records.growth import MORE_ROUNDS
+from undrift.records.journal import Record
+from undrift.records.outcome import Outcome
+from undrift.records.rows import Key, key_of
 from undrift.runs import loggers as adapters
-from undrift.runs import models
-from undrift.runs.best import Best
 from undrift.runs.events import Emit, Event, LeftOut, Measured
 from undrift.runs.experiment import Experiment, Result
-from undrift.runs.folder import BadFolder, Folder, Row, made
 from undrift.runs.followers import follow, meet, shared
-from undrift.runs.growth import MORE_ROUNDS
-from undrift.runs.journal import Record
 from undrift.runs.keep import carry_out, compare
-from undrift.runs.outcome import Outcome
 from undrift.runs.results import BestModel, Run, Runs, history
-from undrift.runs.rows import Key, key_of
 from undrift.spec.schema import Spec, Table
 
 SHARED = "only the runs of a spec can be shared among processes: leave out jobs"

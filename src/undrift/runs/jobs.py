@@ -23,6 +23,8 @@ from threading import Thread
 
 import torch
 
+from undrift.records.folder import Folder, Outcome
+from undrift.records.rows import Key
 from undrift.runs.events import (
     Crowded,
     Died,
@@ -34,8 +36,6 @@ from undrift.runs.events import (
     from_json,
 )
 from undrift.runs.experiment import Experiment, Result
-from undrift.runs.folder import Folder, Outcome
-from undrift.runs.rows import Key
 from undrift.runs.trial import Stops
 
 PATIENCE = 0.2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from undrift.records.folder import METRIC_SAMPLES, BadFolder, Folder
 from undrift.runs.environment import environment
 from undrift.runs.events import (
     Continued,
@@ -18,7 +19,6 @@ from undrift.runs.events import (
     ignore,
 )
 from undrift.runs.experiment import Experiment, Result
-from undrift.runs.folder import METRIC_SAMPLES, BadFolder, Folder
 from undrift.runs.followers import meet, shared
 from undrift.runs.jobs import Shared
 from undrift.runs.loggers import Log

@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from undrift.core.params import unknown
+from undrift.records.folder import Folder
+from undrift.records.outcome import ENDS, Outcome
+from undrift.records.rows import Key, Row, key_of
 from undrift.runs.events import Emit, LoggerLost
-from undrift.runs.folder import Folder
-from undrift.runs.outcome import ENDS, Outcome
-from undrift.runs.rows import Key, Row, key_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from undrift.engines import Engine
 from undrift.engines.judge import Diverged
+from undrift.records.rows import Row
 from undrift.runs.advice import remedy
 from undrift.runs.clients import measured_clients, spreads
 from undrift.runs.experiment import LASTING, Experiment, state_bytes
 from undrift.runs.prepare import Task
-from undrift.runs.rows import Row
 from undrift.runs.trial import measure
 
 ROUNDS = 2

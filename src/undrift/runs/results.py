@@ -18,13 +18,13 @@ from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Unsupported
 from undrift.data.files import brief
 from undrift.engines import Engine, Ledger
 from undrift.engines.options import FederatedOptions
-from undrift.runs import models
+from undrift.records import models
+from undrift.records.differences import Differences, against, aligned
+from undrift.records.folder import BadFolder, Folder, Outcome, Row
+from undrift.records.history import Frame, History, frame
+from undrift.records.outcome import UNCHANGED, at_end, in_words
+from undrift.records.rows import Key, key_of
 from undrift.runs.clients import PerClient, at_model
-from undrift.runs.differences import Differences, against, aligned
-from undrift.runs.folder import BadFolder, Folder, Outcome, Row
-from undrift.runs.history import Frame, History, frame
-from undrift.runs.outcome import UNCHANGED, at_end, in_words
-from undrift.runs.rows import Key, key_of
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
 from undrift.spec.user_files import Code

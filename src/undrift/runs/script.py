@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from undrift.core.params import BadParameters, values
 from undrift.core.problem import Problem
+from undrift.records.recipe import PYTHON, digest_of_call
 from undrift.runs.callbacks import name_of
 from undrift.runs.code import Unwritten, code_digest, is_known
 from undrift.runs.prepare import Task
-from undrift.runs.recipe import PYTHON, digest_of_call
 from undrift.spec import writer
 from undrift.spec.schema import Table, Values, as_toml, numbers_of
 

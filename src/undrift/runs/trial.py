@@ -19,14 +19,14 @@ from undrift.engines import Engine
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.judge import Diverged, Stuck
 from undrift.engines.ledger import Counters
-from undrift.runs.best import Best
+from undrift.records.best import Best
+from undrift.records.journal import Journal
+from undrift.records.outcome import Status
+from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Row
 from undrift.runs.callbacks import Callback, Callbacks
 from undrift.runs.clients import measured_clients, refuse_names, spreads
 from undrift.runs.divergence import Alarm
 from undrift.runs.events import Emit, PassedOver, Resumed, ignore
-from undrift.runs.journal import Journal
-from undrift.runs.outcome import Status
-from undrift.runs.rows import CLIENTS, LEFT_OUT, METRICS, Row
 
 PAUSE = 10.0
 """Seconds between checkpoints; 0 is after every round."""

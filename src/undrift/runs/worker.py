@@ -16,10 +16,10 @@ from threading import Thread
 import torch
 
 from undrift.core.faults import Rejection
+from undrift.records.folder import BadFolder, Folder, Outcome, Row
 from undrift.runs.environment import deterministic
 from undrift.runs.events import Event, Message, to_json
 from undrift.runs.experiment import make
-from undrift.runs.folder import BadFolder, Folder, Outcome, Row
 from undrift.spec.reader import load
 
 

@@ -17,8 +17,8 @@ from undrift.core.cohort import Sampling
 from undrift.core.params import fields
 from undrift.core.problem import Samples
 from undrift.data.files import BROKEN, SWELL, allowance, brief
-from undrift.runs.folder import COMPLETE, METRIC_SAMPLES, BadFolder, Folder, Outcome, Row
-from undrift.runs.rows import METRICS, NEEDED
+from undrift.records.folder import COMPLETE, METRIC_SAMPLES, BadFolder, Folder, Outcome, Row
+from undrift.records.rows import METRICS, NEEDED
 from undrift.spec.schema import Entry, Settings, Spec
 
 EDITION = 1

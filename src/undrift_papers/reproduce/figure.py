@@ -11,7 +11,7 @@ import numpy as np
 from undrift.plots.columns import LOGARITHMIC, SHARES, axis
 from undrift.plots.curves import drawn, grid
 from undrift.plots.style import GREY, Style, finish, fit_titles, legend, line_styles, plain
-from undrift.runs.folder import Row
+from undrift.records.folder import Row
 from undrift_papers.fedred import rates
 from undrift_papers.reproduce.results import Report, Shown, furthest
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from undrift.core.problem import Problem, Unsupported
+from undrift.records.folder import CHECKPOINTS, Busy, Row
 from undrift.runs.events import Event, LeftOut, Measured
-from undrift.runs.folder import CHECKPOINTS, Busy, Row
 from undrift_papers.reproduce.cache import Cache, Want, begin, end, without_defaults
 from undrift_papers.reproduce.items import Item, Panel
 

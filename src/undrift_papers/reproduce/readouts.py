@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from undrift.plots.columns import SHARES
-from undrift.runs.folder import Row
+from undrift.records.folder import Row
 from undrift_papers.reproduce.items import Column
 
 Rows = Sequence[Row]

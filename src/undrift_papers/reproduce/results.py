@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from itertools import count, takewhile
 
-from undrift.runs.folder import Row
+from undrift.records.folder import Row
 from undrift_papers.reproduce.cache import Cache, Kept, Want
 from undrift_papers.reproduce.grid import best, tried
 from undrift_papers.reproduce.items import Column, Item, Panel

@@ -20,7 +20,7 @@ from undrift.core.params import unknown
 from undrift.report.text import NONE, count, table
 
 if TYPE_CHECKING:
-    from undrift.runs.rows import Row
+    from undrift.records.rows import Row
     from undrift_papers.reproduce.cache import Cache, Want
     from undrift_papers.reproduce.items import Item, Panel
     from undrift_papers.reproduce.perform import Options
@@ -67,7 +67,7 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    from undrift.runs.folder import writable
+    from undrift.records.folder import writable
     from undrift_papers.reproduce.cache import Cache, packed
     from undrift_papers.reproduce.perform import Options
 

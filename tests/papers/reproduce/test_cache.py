@@ -4,10 +4,10 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
-from tests.runs.older import unseal
+from tests.records.older import unseal
 
 from undrift.engines.engine import Engine
-from undrift.runs.folder import BadFolder
+from undrift.records.folder import BadFolder
 from undrift_papers.reproduce import items
 from undrift_papers.reproduce import perform as performing
 from undrift_papers.reproduce.cache import Cache, Kept, Want, packed

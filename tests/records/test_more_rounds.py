@@ -4,13 +4,14 @@ import itertools
 from pathlib import Path
 
 import pytest
-from tests.runs.test_extend import Cut, models, rows, timeless
+from tests.records.test_extend import Cut, models, rows, timeless
 
 import undrift as ud
 from undrift.cli import main
-from undrift.runs import experiment, journal
+from undrift.records import journal
+from undrift.records.folder import BadFolder, Folder
+from undrift.runs import experiment
 from undrift.runs.events import Measured
-from undrift.runs.folder import BadFolder, Folder
 
 SETTING = {"problem": "logistic", "steps": 2, "batch": 8, "every": 2, "seeds": [2, 0]}
 METHODS = {"avg": ud.FedAvg(lr=0.1), "scaffold": ud.Scaffold(lr=0.1)}

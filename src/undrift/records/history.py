@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from undrift.core.stopping import of_some
-from undrift.runs.rows import Row, columns
+from undrift.records.rows import Row, columns
 
 FRAMES = ("pandas", "polars")
 Frame = Any

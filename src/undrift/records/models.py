@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from undrift.core.params import unknown
 from undrift.core.problem import Unsupported
-from undrift.runs.folder import MODELS, Folder
-from undrift.runs.journal import BadFolder
-from undrift.runs.outcome import Outcome
+from undrift.records.folder import MODELS, Folder
+from undrift.records.journal import BadFolder
+from undrift.records.outcome import Outcome
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from undrift.core.problem import Problem
-    from undrift.runs.best import Best
+    from undrift.records.best import Best
 
 MOST = 2**21
 """Bytes of a file's head: the names and places of some 15,000 tensors."""

@@ -14,11 +14,11 @@ from typing import Literal, Self, get_args
 
 from undrift._files import LOCK, hold, read_json, release
 from undrift.core.problem import Samples
-from undrift.runs.growth import can_go_on, going_on, is_part, last_rounds
-from undrift.runs.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal, Record
-from undrift.runs.outcome import Outcome
-from undrift.runs.recipe import PYTHON, Recipe, changes, digest_of_call
-from undrift.runs.rows import CLIENTS, LEFT_OUT, METRICS, Key, Row, columns
+from undrift.records.growth import can_go_on, going_on, is_part, last_rounds
+from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal, Record
+from undrift.records.outcome import Outcome
+from undrift.records.recipe import PYTHON, Recipe, changes, digest_of_call
+from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Key, Row, columns
 from undrift.spec.beside import sources
 from undrift.spec.document import parsed, read
 from undrift.spec.errors import BadSpec

@@ -5,12 +5,12 @@ import json
 import time
 
 import pytest
-from tests.runs.older import unseal
+from tests.records.older import unseal
 
 import undrift as ud
 from undrift.cli import main
-from undrift.runs.folder import ENDED, BadFolder, Folder, Outcome
-from undrift.runs.seals import after, beginning, check, seal, sealed
+from undrift.records.folder import ENDED, BadFolder, Folder, Outcome
+from undrift.records.seals import after, beginning, check, seal, sealed
 from undrift.spec.reader import parse
 
 SPEC = """\

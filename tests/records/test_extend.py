@@ -9,8 +9,8 @@ import undrift as ud
 from undrift.cli import main
 from undrift.core import Cohort, Method, Positive, State, Vec
 from undrift.core.struct import Message
-from undrift.runs import journal
-from undrift.runs.folder import BadFolder, Folder
+from undrift.records import journal
+from undrift.records.folder import BadFolder, Folder
 
 SETTING = {"problem": "logistic", "rounds": 6, "steps": 2, "batch": 8, "every": 2}
 ONE = {"avg": ud.FedAvg(lr=0.1)}

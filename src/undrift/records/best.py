@@ -8,7 +8,7 @@ import math
 from torch import Tensor
 
 from undrift.core.stopping import USUALLY, Goal, of_some
-from undrift.runs.rows import Row
+from undrift.records.rows import Row
 
 
 @dataclasses.dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from undrift.runs.journal import CHECKPOINTS, Journal
-from undrift.runs.outcome import Outcome
+from undrift.records.journal import CHECKPOINTS, Journal
+from undrift.records.outcome import Outcome
 from undrift.spec.schema import Table
 
 GROWING: Mapping[str, Sequence[object]] = {"method": (), "seeds": (0,)}

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 from undrift._files import naming, read_plain, sync, write_whole
 from undrift.core.faults import Rejection
-from undrift.runs.outcome import ENDS, Outcome
-from undrift.runs.rows import (
+from undrift.records.outcome import ENDS, Outcome
+from undrift.records.rows import (
     CLIENTS,
     LEFT_OUT,
     METRICS,
@@ -31,7 +31,7 @@ from undrift.runs.rows import (
     row_of,
     text_of,
 )
-from undrift.runs.seals import Lines, after, beginning, check, seal, sealed
+from undrift.records.seals import Lines, after, beginning, check, seal, sealed
 
 LOG = "log.txt"
 COMPLETE = "summary.json"

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.runs.older import unseal
+from tests.records.older import unseal
 
 import undrift as ud
+from undrift.records.folder import BadFolder, Folder
 from undrift.report.recorded import read
-from undrift.runs.folder import BadFolder, Folder
 
 METHOD = """
 import undrift as ud

@@ -12,10 +12,10 @@ import pytest
 from pyarrow import parquet
 
 import undrift as ud
+from undrift.records.folder import FILES, BadFolder, Folder, Outcome
 from undrift.runs.environment import environment
 from undrift.runs.events import Measured, Unlocked
 from undrift.runs.experiment import make
-from undrift.runs.folder import FILES, BadFolder, Folder, Outcome
 from undrift.runs.keep import carry_out
 from undrift.spec.reader import parse
 
@@ -337,7 +337,7 @@ def test_a_call_says_why_a_folder_cannot_be_made_before_anything_is_trained(tmp_
     def read_only(dir):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("undrift.runs.folder.TemporaryFile", read_only)
+    monkeypatch.setattr("undrift.records.folder.TemporaryFile", read_only)
     there = tmp_path / "there"
     assert call(there) == f"{there}: {os.strerror(errno.EROFS)}: {remedy}"
 

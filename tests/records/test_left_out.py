@@ -12,11 +12,11 @@ from undrift.check.federations import least_squares
 from undrift.core.faults import Rejection
 from undrift.engines import Simulate
 from undrift.methods import FedAvg
+from undrift.records.folder import Folder
+from undrift.records.rows import LEFT_OUT
 from undrift.runs.events import LeftOut, from_json, to_json
 from undrift.runs.experiment import make
-from undrift.runs.folder import Folder
 from undrift.runs.keep import carry_out
-from undrift.runs.rows import LEFT_OUT
 from undrift.runs.trial import Trial
 from undrift.spec.reader import parse
 

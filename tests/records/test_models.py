@@ -14,9 +14,9 @@ from undrift.cli import run as verb
 from undrift.engines import Simulate
 from undrift.methods import registry
 from undrift.problems.named import Images
-from undrift.runs.best import Best
-from undrift.runs.folder import MODELS, BadFolder, Folder
-from undrift.runs.models import find, load, stems
+from undrift.records.best import Best
+from undrift.records.folder import MODELS, BadFolder, Folder
+from undrift.records.models import find, load, stems
 from undrift.runs.trial import Trial
 
 SPEC = """\
