@@ -277,7 +277,7 @@ def test_a_norm_bound_is_a_multiple_of_the_median():
         ({"kind": "nan", "clients": [0], "share": 0.1}, "faults.0.share"),
         ({"kind": "nan", "clients": [5]}, "faults.0.clients"),
         ({"kind": "nan", "colour": 1}, "faults.0.colour"),
-        (["nan"], "faults.0.kind"),
+        (["nan"], "faults.0"),
         ("nan", "faults"),
         (3, "faults"),
     ],

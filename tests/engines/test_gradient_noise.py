@@ -6,6 +6,7 @@ import torch
 from tests.spec.texts import CONVEX
 
 import undrift as ud
+from undrift.core.options import RunOptions
 from undrift.engines import Simulate, Wire
 from undrift.problems import Quadratic, build
 from undrift.runs.api import resolve
@@ -122,6 +123,9 @@ def test_specs_and_calls_have_it():
 
 def test_theory_knows_of_it():
     method = ud.FedRecu(lr="theory")
-    found = [resolve(method, build("quadratic", noise=noise), steps=4).lr for noise in (0.0, 0.1)]
+    found = [
+        resolve(method, build("quadratic", noise=noise), RunOptions(steps=4)).lr
+        for noise in (0.0, 0.1)
+    ]
     want = [theory.fedrecu_convex(10.0, 4), theory.fedrecu_convex_stochastic(10.0, 4)]
     assert found == pytest.approx(want, rel=1e-12) and want[1] < want[0] / 3

@@ -14,7 +14,7 @@ import undrift as ud
 import undrift.methods as um
 from undrift.check.federations import STEPS, example, least_squares, quadratic, uneven
 from undrift.core.method import Method
-from undrift.core.optimisers import Optimiser, optimiser, registry
+from undrift.core.optimisers import Optimiser, registry
 from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire
 from undrift.models import flatten, unflatten
@@ -361,8 +361,10 @@ def test_what_is_wrong_is_told():
             ud.run(um.FedAvg(lr=0.1), "quadratic", rounds=2, **given)
         return found.value.problems
 
-    for bad in ("adam", 3, ud.AdamW, {"name": "adamw", "beta": 1}, {"name": "momentum", "beta": 1}):
+    for bad in ("adam", 3, ud.AdamW):
         assert [*wrong(local=bad)] == ["local"]
+    for name in ("adamw", "momentum"):
+        assert [*wrong(local={"name": name, "beta": 1})] == ["local.beta"]
     assert [*wrong(local="adamw", weight_decay=0.1)] == ["weight_decay"]
     for make in (lambda: ud.Momentum(1.0), lambda: ud.AdamW(eps=0), lambda: ud.AdamW(beta2=-1)):
         with pytest.raises(BadParameters):
@@ -396,7 +398,7 @@ def test_a_spec_has_it_for_all_or_for_one():
     assert one.path == ("local", "beta") and one.place.line == len(text.splitlines()) + 3
     assert "local" not in parse(GOOD).document()
     for kind in registry.values():
-        assert optimiser(kind.name) == kind()
+        assert Optimiser.read(kind.name) == kind()
 
 
 def test_a_saved_run_is_continued_with_it(tmp_path):

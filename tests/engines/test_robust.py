@@ -313,7 +313,7 @@ def test_one_random_client_cannot_be_judged():
     ("setting", "field"),
     [
         ({"reduction": "mode"}, "reduction"),
-        ({"reduction": {"name": "krum", "bads": 1}}, "reduction"),
+        ({"reduction": {"name": "krum", "bad": 1, "bads": 1}}, "reduction.bads"),
         ({"reduction": {"name": "krum", "bad": 2}}, "reduction.bad"),
         ({"reduction": {"name": "krum", "bad": 1}, "cohort": 4}, "reduction.bad"),
         ({"reduction": {"name": "trimmed-mean", "share": 0.1}}, "reduction.share"),

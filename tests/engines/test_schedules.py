@@ -15,7 +15,7 @@ import undrift as ud
 import undrift.methods as um
 from undrift.cli import main
 from undrift.core.params import BadParameters
-from undrift.core.schedules import Computed, registry, schedule
+from undrift.core.schedules import Computed, Schedule, registry
 from undrift.engines import Simulate, Wire
 from undrift.runs.api import prepare
 from undrift.spec.reader import parse
@@ -34,7 +34,7 @@ KINDS = {
 def test_every_schedule_has_its_factors():
     assert KINDS.keys() == registry.keys()
     for name, (values, expected) in KINDS.items():
-        found = schedule({"name": name, **values})
+        found = Schedule.read({"name": name, **values})
         assert [found(k) for k in range(20)] == pytest.approx(expected[:20], rel=1e-15)
         assert found.least(20) == min(map(found, range(20)))
     at = ud.schedules.Step(at=[2, 5], factor=0.1)
@@ -113,8 +113,9 @@ def test_what_is_wrong_with_a_schedule_is_told():
             ud.run(um.FedAvg(lr=0.1), "quadratic", rounds=5, **given)
         return found.value.problems
 
-    for bad in ("cosin", {"name": "cosine"}, 3, ud.schedules.Cosine):
+    for bad in ("cosin", 3, ud.schedules.Cosine):
         assert [*wrong(schedule=bad)] == ["schedule"]
+    assert [*wrong(schedule={"name": "cosine"})] == ["schedule.rounds"]
     for bad in (0.0, -1.0, math.nan, math.inf, "a", None, True):
         text = wrong(schedule=lambda k, bad=bad: bad if k == 3 else 1.0)["schedule"]
         assert "round 3" in text and repr(bad) in text

@@ -91,9 +91,10 @@ def test_row_6_fedcet_converges_with_the_searched_step(tau):
     fed = federation(2, mu=2.0, L=3.0)
     problem = problem_of(fed)
     method = um.FedCET(lr="theory", c="theory")
+    from undrift.core.options import RunOptions
     from undrift.runs.api import resolve
 
-    method = resolve(method, problem, steps=tau, cohort=None, batch=None)
+    method = resolve(method, problem, RunOptions(steps=tau))
     engine = Simulate(method, problem, steps=tau)
     first = problem.metrics(engine.x)["distance"]
     for _ in range(3000):

@@ -12,8 +12,8 @@ import undrift as ud
 from undrift.check.federations import least_squares, quadratic
 from undrift.core import BadParameters
 from undrift.core.cohort import Sampling
+from undrift.core.options import RunOptions as Setting
 from undrift.core.params import hints
-from undrift.engines.arguments import Setting
 from undrift.problems import build
 from undrift.runs.api import prepare
 from undrift.spec.errors import BadSpec
@@ -62,8 +62,10 @@ def test_other_values_that_are_not_right():
     assert wrong(until=3)["until"] and wrong(watch="print")["watch"]
     assert "one for each" in wrong(steps=[])["steps"]
     assert wrong(dtype=torch.float16)["dtype"] == wrong(dtype="float16")["dtype"]
-    assert "did you mean sampling?" in wrong(cohort={"size": 3, "samplin": "fixed"})["cohort"]
-    assert "size is missing" in wrong(cohort={"pool": 3})["cohort"]
+    assert (
+        "did you mean sampling?" in wrong(cohort={"size": 3, "samplin": "fixed"})["cohort.samplin"]
+    )
+    assert "size is missing" in wrong(cohort={"pool": 3})["cohort.size"]
     assert "did you mean quadratic?" in wrong(problem="quadratik")["problem"]
     with pytest.raises(ValueError, match="store = 'disk' is not allowed"):
         ud.run(METHOD, "quadratic", rounds=2, store="disk")

@@ -42,7 +42,8 @@ def test_they_are_refused_before_anything_is_kept(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadParameters) as error:
         ud.run(NEEDING[name][0], network(), rounds=2, save="runs/mine")
-    assert [*error.value.problems] == ["method"] and not Path("runs").exists()
+    field = NEEDING[name][2].replace("name", "method")
+    assert [*error.value.problems] == [field] and not Path("runs").exists()
 
 
 @pytest.mark.parametrize("name", NEEDING)

@@ -42,10 +42,8 @@ def test_they_reach_every_engine():
         assert [*engine.planned] == plan and engine.judging == spec.judge
 
 
-def test_they_are_part_of_the_identity_unless_they_are_as_usual():
-    plain, usual = parse(CONVEX), "[judge]\nnorm = 1e6\n"
-    assert parse(CONVEX + usual).identity == plain.identity
-    assert parse(CONVEX, flags=["faults=[]"]).identity == plain.identity
+def test_they_are_part_of_the_identity():
+    plain = parse(CONVEX)
     assert not {"faults", "judge"} & plain.document().keys()
     flags = [[], ["judge.patience=3"], ["judge.late=drop"], ["faults=[{kind='nan'}]"]]
     found = {parse(WHOLE, flags=some).identity for some in flags}
@@ -88,7 +86,7 @@ def test_mistakes_have_their_lines(old, new, path, line):
     ("text", "path"),
     [
         ('[faults]\nkind = "nan"\n', ("faults",)),
-        ("", ("faults",)),
+        ("", ("faults", 0)),
         ("[[judge]]\nnorm = 2.0\n", ("judge",)),
     ],
 )

@@ -12,13 +12,14 @@ from tests.spec.texts import CONVEX, GOOD, IMAGES, OWN, complaints, paths, refus
 
 from undrift.core.cohort import Sampling
 from undrift.core.method import registry
-from undrift.core.options import LocalOptions as Options
+from undrift.core.options import RunOptions as Options
+from undrift.core.options import Treatment
 from undrift.core.params import hints
 from undrift.objectives import MOON, FedLC
 from undrift.runs import api as runner
 from undrift.spec.errors import BadSpec, Place
 from undrift.spec.reader import load, parse
-from undrift.spec.schema import SETTINGS, TRAINING, Settings
+from undrift.spec.schema import Settings
 
 
 def test_a_good_spec_is_read():
@@ -40,13 +41,6 @@ def test_a_good_spec_is_read():
         20,
     )
     assert (fedavg.label, fedavg.method.lr, fedavg.steps, fedavg.rounds) == ("FedAvg", 0.01, 3, 7)
-
-
-def test_how_gradients_are_treated_comes_last():
-    treated = ("weight_decay", "clip", "clip_scope", "decay", "schedule", "local")
-    assert ("rounds", "steps", "epochs", "objective", *treated) == TRAINING
-    assert SETTINGS[:3] == ("name", "rounds", "steps") and SETTINGS[-6:] == treated
-    assert set(SETTINGS) == set(hints(Settings)) and len(SETTINGS) == len(hints(Settings))
 
 
 def test_every_option_of_the_engine_is_a_setting():
@@ -85,9 +79,10 @@ def test_the_engine_is_what_the_spec_says():
     spec = parse(IMAGES, flags=["problem.train=100", "problem.test=20", "problem.model=mlp"])
     problem = spec.problem.build(spec.entries[0].objective)
     engine = runner.prepare(spec.entries[0].method, problem, **spec.setting(spec.entries[0]))
-    assert engine.options == Options(
-        weight_decay=1e-3, clip=10.0, clip_scope="reference", decay=0.998, weights="samples"
+    assert engine.options.treatment == Treatment(
+        weight_decay=1e-3, clip=10.0, clip_scope="reference", decay=0.998
     )
+    assert engine.options.weights == "samples"
     assert engine.cohort == Sampling(3, dropout=0.1)
     assert engine.steps == [2 * -(-n // 16) for n in problem.samples]
     assert str(engine.x0.dtype) == "torch.float32"

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import undrift as ud
+from undrift.core.options import RunOptions
 from undrift.engines import Simulate
 from undrift.methods import registry
 from undrift.problems.logistic import Logistic
@@ -50,10 +51,10 @@ def test_the_gap_falls(name, steps):
     open_method = registry[name](**dict.fromkeys(RULES[name], "theory"), **GIVEN.get(name, {}))
     if name == "EXTRA" and steps > 6:
         with pytest.raises(ValueError, match="at most 6"):
-            resolve(open_method, PROBLEMS["logistic, l2 0.1"], steps=steps)
+            resolve(open_method, PROBLEMS["logistic, l2 0.1"], RunOptions(steps=steps))
         return
     for label, problem in PROBLEMS.items():
-        first, *later = gaps(resolve(open_method, problem, steps=steps), problem, steps)
+        first, *later = gaps(resolve(open_method, problem, RunOptions(steps=steps)), problem, steps)
         assert max(later) < first and later[-1] < 0.99 * first, (
             label,
             first,
@@ -68,8 +69,8 @@ def test_weight_decay_is_curvature(name, decay=10.0):
     open_method = registry[name](**dict.fromkeys(RULES[name], "theory"), **GIVEN.get(name, {}))
     plain = PROBLEMS["quadratic, condition 5"]
     bent = Quadratic(plain.H + decay * torch.eye(plain.dim), plain.q)
-    found = resolve(open_method, plain, steps=4, weight_decay=decay)
-    want = resolve(open_method, bent, steps=4)
+    found = resolve(open_method, plain, RunOptions(steps=4, weight_decay=decay))
+    want = resolve(open_method, bent, RunOptions(steps=4))
     for field in RULES[name]:
         assert getattr(found, field) == pytest.approx(getattr(want, field), rel=1e-9)
 
@@ -100,8 +101,8 @@ def test_the_size_of_mini_batches_reaches_the_rules():
     problem = PROBLEMS["logistic, l2 0.1"]
     method = registry["FedPDVR"](eta="theory", gamma="theory", I=9)
     known = 0.999 / (3 * problem.constants.L)
-    assert resolve(method, problem, steps=4).eta == pytest.approx(known / 4)
-    assert resolve(method, problem, steps=4, batch=4).eta == pytest.approx(
+    assert resolve(method, problem, RunOptions(steps=4)).eta == pytest.approx(known / 4)
+    assert resolve(method, problem, RunOptions(steps=4, batch=4)).eta == pytest.approx(
         known / 7
     )  # Q + sqrt(Q I/B) = 4 + 3
 
@@ -110,6 +111,7 @@ def test_mini_batches_of_all_samples_are_exact():
     problem, method = PROBLEMS["logistic, l2 0.1"], registry["FedRecu"](lr="theory")
     most = max(problem.samples)
     exact, whole, drawn = (
-        resolve(method, problem, steps=4, batch=batch).lr for batch in (None, most, most - 1)
+        resolve(method, problem, RunOptions(steps=4, batch=batch)).lr
+        for batch in (None, most, most - 1)
     )
     assert exact == whole > 3 * drawn

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from undrift.core.params import (
+    BadParameters,
     BelowOne,
     Count,
     Record,
     Refusal,
     describe,
     fits,
-    from_table,
     hints,
-    plain,
+    made,
+    not_allowed,
 )
 from undrift.core.streams import Streams
 
@@ -79,6 +80,17 @@ class Sampling(Record):
     renew: Count = 1
     dropout: BelowOne = 0.0
 
+    @classmethod
+    def read(cls, given: object) -> Sampling:
+        """From a number too, which is the size."""
+        size = hints(cls)["size"]
+        if fits(given, size):
+            return made(cls, {"size": given})
+        if isinstance(given, Sampling | Mapping):
+            return made(cls, given)
+        allowed = f"{describe(size)}, or a table of {', '.join(hints(cls))}"
+        raise BadParameters("cohort", {"": not_allowed("cohort", given, allowed)})
+
     def refuse(self, clients: int) -> list[Refusal]:
         """Why such cohorts cannot be drawn from ``clients``."""
         if self.pool is not None and self.pool > clients:
@@ -122,15 +134,3 @@ class Sampling(Record):
             staying = members[coins.random(len(members)) >= self.dropout]
             members = staying if len(staying) else coins.choice(members, 1)
         return Cohort(np.sort(members), total, round)
-
-
-def sampling(given: object) -> Sampling | None:
-    """How cohorts are drawn, from a number, a table or itself; ``None`` for all clients.
-
-    Raises :class:`BadParameters`, whose fields are those of a spec, as ``cohort.size``.
-    """
-    given, size = plain(given), hints(Sampling)["size"]
-    if isinstance(given, int) and fits(given, size):
-        return Sampling(given)
-    allowed = f"{describe(size)}, or a table of {', '.join(hints(Sampling))}"
-    return from_table(Sampling, given, allowed)

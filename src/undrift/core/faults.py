@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from undrift.core.params import (
-    BadParameters,
     Count,
     Fraction,
     Natural,
@@ -16,10 +15,6 @@ from undrift.core.params import (
     Range,
     Record,
     Refusal,
-    check,
-    from_table,
-    not_allowed,
-    plain,
 )
 from undrift.core.streams import Streams
 
@@ -174,29 +169,6 @@ def _affected(k: int, fault: Fault, streams: Streams, total: int) -> frozenset[i
     return frozenset(chosen.tolist())
 
 
-def faults(given: object) -> tuple[Fault, ...]:
-    """The faults of a run from themselves or their tables.
-
-    Raises :class:`BadParameters`, whose fields are those of a spec, as ``faults.0.rate``.
-    """
-    if given is None:
-        return ()
-    if isinstance(given, (Fault, Mapping)):
-        given = [given]
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        text = not_allowed("faults", given, "a list of tables, each with a kind")
-        raise BadParameters("faults", {"faults": text})
-    found, problems = list[Fault](), dict[str, str]()
-    for i, one in enumerate(given):
-        try:
-            found.append(_fault(one))
-        except BadParameters as error:
-            problems |= {f"faults.{i}.{field}": text for field, text in error.problems.items()}
-    if problems:
-        raise BadParameters("faults", problems)
-    return tuple(found)
-
-
 def refuse(faults: Sequence[Fault], clients: int, labelled: bool = True) -> list[Refusal]:
     """Which faults cannot happen among ``clients``, and why."""
     return [
@@ -204,23 +176,3 @@ def refuse(faults: Sequence[Fault], clients: int, labelled: bool = True) -> list
         for i, fault in enumerate(faults)
         for field, text in fault.refuse(clients, labelled)
     ]
-
-
-def _fault(given: object) -> Fault:
-    if isinstance(given, Fault):
-        return given
-    if not isinstance(given, Mapping):
-        text = not_allowed("fault", given, "a table with a kind")
-        raise BadParameters("faults", {"kind": text})
-    table = {name: plain(value) for name, value in given.items()}
-    if problems := check(Fault, table, kind="parameter of faults"):
-        raise BadParameters("faults", problems)
-    return Fault(**table)
-
-
-def judging(given: object) -> Judging:
-    """How work is judged, from a table or itself.
-
-    Raises :class:`BadParameters`, whose fields are those of a spec, as ``judge.norm``.
-    """
-    return from_table(Judging, given, "a table of norm, patience and late") or Judging()

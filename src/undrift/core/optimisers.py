@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from undrift.core.params import BelowOne, NonNegative, Positive, Record, Refusal, one_of
+from undrift.core.params import BelowOne, NonNegative, Positive, Refusal, Variant
 
 if TYPE_CHECKING:
     from undrift.core.struct import Vec
@@ -20,12 +20,10 @@ Move = Callable[["Vec", "Vec"], "Vec"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Optimiser(Record):
+class Optimiser(Variant):
     """An optimiser of local steps; the fields of a subclass are its parameters."""
 
     owner = "local"
-    name: ClassVar[str] = ""
-    title: ClassVar[str] = ""
     exact: ClassVar[bool] = False
     """Whether exact methods stay exact with it: its steps are linear in what they follow."""
     decays: ClassVar[bool] = False
@@ -119,14 +117,4 @@ class AdamW(Optimiser):
 
 registry: dict[str, type[Optimiser]] = {kind.name: kind for kind in (Momentum, AdamW)}
 """Every local optimiser by name."""
-EXAMPLE = "'adamw', or a table with one, as {name = 'momentum', beta = 0.9}"
-
-
-def optimiser(given: object) -> Optimiser | None:
-    """A local optimiser from its name, a table or itself; ``None`` for SGD.
-
-    Raises :class:`BadParameters`.
-    """
-    if given is None or isinstance(given, Optimiser):
-        return given
-    return one_of("local", given, registry, EXAMPLE)
+Optimiser.kinds = registry

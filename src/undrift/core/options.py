@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging
+from undrift.core.faults import refuse as refuse_faults
 from undrift.core.method import Method
 from undrift.core.optimisers import Optimiser
 from undrift.core.params import (
@@ -17,6 +18,9 @@ from undrift.core.params import (
     Positive,
     Probability,
     Refusal,
+    hints,
+    not_allowed,
+    plain,
 )
 from undrift.core.problem import Problem
 from undrift.core.robust import Robust
@@ -52,8 +56,8 @@ class Treatment:
     clip: Positive | None = None
     clip_scope: Scope = "task"
     decay: Probability = 1.0
-    schedule: Schedule | None = dataclasses.field(default=None, repr=False)
-    local: Optimiser | None = dataclasses.field(default=None, repr=False)
+    schedule: Schedule | None = None
+    local: Optimiser | None = None
 
     @property
     def plain(self) -> bool:
@@ -76,20 +80,8 @@ class Treatment:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalOptions(Treatment):
-    """How gradients are treated (:class:`Treatment`) and uploads are weighed.
-
-    Args:
-        weights: uniform, or samples: clients count by their number of samples. The loss of
-            a row does not follow: it is over test samples, or a mean in which clients count alike.
-    """
-
-    weights: Weights = "uniform"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalWork(Treatment):
-    """How much a client does in a round, and how its gradients are treated.
+class LocalWork:
+    """How much a client does in a round.
 
     Args:
         steps: local steps of a round: one number for all clients, or a list with one for each.
@@ -101,7 +93,7 @@ class LocalWork(Treatment):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions(LocalOptions, LocalWork):
+class RunOptions(Treatment, LocalWork):
     """How any method is run on any engine. Specs, engines and ``undrift.run`` share it.
 
     Args:
@@ -109,6 +101,8 @@ class RunOptions(LocalOptions, LocalWork):
         batch: samples of a mini-batch; left out: all that a client has.
         accumulate: mini-batches that a local gradient is the mean of, one after another, so that
             memory is that of one; left out: 1.
+        weights: uniform, or samples: clients count by their number of samples. The loss of
+            a row does not follow: it is over test samples, or a mean in which clients count alike.
         reduction: a robust one that takes the place of the mean of the uploads: a name, or a table
             with its parameters; left out: the mean.
         faults: what clients do wrong on purpose: tables, each with a kind.
@@ -118,6 +112,7 @@ class RunOptions(LocalOptions, LocalWork):
     cohort: Sampling | None = None
     batch: Count | None = None
     accumulate: Count | None = None
+    weights: Weights = "uniform"
     reduction: Robust | None = None
     faults: list[Fault] | None = None
     judge: Judging | None = None
@@ -125,19 +120,75 @@ class RunOptions(LocalOptions, LocalWork):
     @property
     def drawn(self) -> int | None:
         """Samples of a local gradient; ``None`` for all that a client has."""
-        return together(self.batch, self.accumulate)
+        return None if self.batch is None else self.batch * (self.accumulate or 1)
+
+    @property
+    def treatment(self) -> Treatment:
+        """How gradients are treated, alone."""
+        return Treatment(**{name: getattr(self, name) for name in hints(Treatment)})
+
+    def local_steps(self, samples: Sequence[int]) -> list[int]:
+        """Local steps of each client in a round; ``samples`` are their numbers of samples.
+
+        >>> RunOptions(epochs=2, batch=16).local_steps([16, 17])
+        [2, 4]
+        """
+        if self.epochs is not None and self.drawn is not None:
+            return [self.epochs * -(-count // self.drawn) for count in samples]
+        steps = self.steps
+        return [steps] * len(samples) if isinstance(steps, int) else list(steps)
 
 
-def together(batch: int | None, accumulate: int | None) -> int | None:
-    """Samples of so many mini-batches; ``None`` for all that a client has."""
-    return None if batch is None else batch * (accumulate or 1)
+def refuse(
+    method: Method,
+    options: RunOptions,
+    clients: int | None,
+    problem: Problem | None = None,
+    rounds: int | None = None,
+) -> list[Refusal]:
+    """Why a method cannot run with these options, as far as problem and rounds are known.
 
-
-def fades(lr: object, options: Treatment, rounds: int, least: float) -> list[Refusal]:
-    """Why lr cannot follow its decay or schedule for ``rounds`` rounds.
-
-    ``least`` is the smallest number of full precision, which lr must not be below.
+    Every way to a run asks this: the reader of specs with the number of clients at most, engines
+    with a problem, experiments with all.
     """
+    reasons = method.refuse_decay(options.decay) + method.refuse_schedule(options.schedule)
+    reasons += twice(options.decay, options.schedule) + method.refuse_local(options.local)
+    if options.local is not None:
+        reasons += options.local.refuse(options.weight_decay)
+    reasons += method.refuse_late((options.judge or Judging()).late)
+    steps: int | list[int] = options.steps if options.epochs is None else 1
+    if problem is not None:
+        clients, steps = problem.clients, options.local_steps(problem.samples)
+        reasons += _refuse_samples(problem, options)
+    if problem is not None and rounds is not None:
+        reasons += _fades(method, options, problem, rounds)
+    if clients is not None:
+        labelled = problem is None or problem.labelled
+        cohort = options.cohort or Sampling(clients)
+        reasons += method.refuse(clients, cohort, steps, options.weights, options.reduction)
+        reasons += refuse_faults(options.faults or (), clients, labelled)
+    return reasons
+
+
+def conflicts(given: Mapping[str, object], batch: object) -> dict[str, str]:
+    """Setting -> why it does not go with the others of a table; ``batch`` may be from another."""
+    given, wrong = plain(given), {}
+    if given.get("epochs") is not None and given.get("steps", 1) != 1:
+        wrong["epochs"] = "give steps or epochs, not both"
+    elif given.get("epochs") is not None and batch is None:
+        wrong["epochs"] = "epochs need mini-batches: add batch, or give steps instead of epochs"
+    if given.get("accumulate") is not None and batch is None:
+        wrong["accumulate"] = "accumulate counts mini-batches: add batch, their size"
+    if given.get("steps") == []:
+        wrong["steps"] = not_allowed("steps", [], "one number for all clients, or one for each")
+    return wrong
+
+
+def _fades(method: Method, options: Treatment, problem: Problem, rounds: int) -> list[Refusal]:
+    """Why lr cannot follow its decay or schedule: it must stay a number of full precision."""
+    import torch
+
+    lr, least = getattr(method, "lr", None), torch.finfo(problem.dtype).tiny
     schedule, decay = options.schedule, options.decay
     field, cause, use = "decay", f"decay = {decay:g}", "a larger decay"
     try:
@@ -155,49 +206,13 @@ def fades(lr: object, options: Treatment, rounds: int, least: float) -> list[Ref
     return [Refusal(field, text)]
 
 
-def refuse_training(method: Method, options: Treatment) -> list[Refusal]:
-    """Why a method cannot train like that."""
-    reasons = method.refuse_decay(options.decay) + method.refuse_schedule(options.schedule)
-    reasons += twice(options.decay, options.schedule) + method.refuse_local(options.local)
-    return reasons + ([] if options.local is None else options.local.refuse(options.weight_decay))
-
-
-def refuse_samples(problem: Problem, weights: str, batch: int | None) -> list[Refusal]:
+def _refuse_samples(problem: Problem, options: RunOptions) -> list[Refusal]:
     """Why a run on ``problem`` cannot count by samples, or draw mini-batches of them."""
     reasons = []
-    if weights == "samples" and problem.pooled:
+    if options.weights == "samples" and problem.pooled:
         text = 'f is the mean over all samples already: leave out weights = "samples"'
         reasons.append(Refusal("weights", text))
-    if batch is not None and not problem.sampled:
+    if options.batch is not None and not problem.sampled:
         text = f"this {type(problem).__name__} has no samples to draw mini-batches from: leave out "
         reasons.append(Refusal("batch", f"{text}batch and epochs, or give it noise"))
     return reasons
-
-
-def unsplit(accumulate: object, batch: object) -> str | None:
-    """What is wrong with gradients that ``accumulate`` over mini-batches of ``batch`` samples."""
-    if accumulate is None or batch is not None:
-        return None
-    return "accumulate needs mini-batches, whose number it is: add batch, their size"
-
-
-def pace(steps: bool, epochs: bool, batch: object) -> str | None:
-    """What is wrong with local work counted in ``steps`` or ``epochs``, given or not."""
-    if epochs and steps:
-        return "give steps or epochs, not both"
-    if epochs and batch is None:
-        return "epochs need mini-batches: add batch, or give steps instead of epochs"
-    return None
-
-
-def local_steps(
-    steps: int | Sequence[int], epochs: int | None, batch: int | None, samples: Sequence[int]
-) -> list[int]:
-    """Local steps of each client in a round; ``samples`` are their numbers of samples.
-
-    >>> local_steps(1, 2, 16, [16, 17])
-    [2, 4]
-    """
-    if epochs is not None and batch is not None:
-        return [epochs * -(-count // batch) for count in samples]
-    return [steps] * len(samples) if isinstance(steps, int) else list(steps)

@@ -286,6 +286,88 @@ def check(
     return problems
 
 
+def read(
+    cls: type,
+    given: Mapping[str, object],
+    *,
+    theory: bool = False,
+    kind: str = "parameter",
+    names: Iterable[str] | None = None,
+    partial: bool = False,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The fields of ``cls`` in a table, as they are declared, and what is wrong with the others.
+
+    The only reader of settings: keywords of Python and tables of TOML both come here. A field of a
+    record inside is named with dots, as ``cohort.size`` or ``faults.0.rate``. The options are those
+    of :func:`check`.
+    """
+    declared, values, problems = hints(cls), dict[str, object](), dict[str, str]()
+    for name, value in given.items():
+        try:
+            values[name] = _as_declared(declared.get(name), plain(value))
+        except BadParameters as error:
+            problems |= {f"{name}.{at}".rstrip("."): text for at, text in error.problems.items()}
+            values[name] = None
+    bad = {name.partition(".")[0] for name in problems}
+    wrong = check(cls, values, theory=theory, kind=kind, names=names, partial=partial)
+    problems |= {name: text for name, text in wrong.items() if name not in bad}
+    return {n: v for n, v in values.items() if n not in bad and n not in wrong}, problems
+
+
+def made(
+    cls: type[T],
+    given: object,
+    *,
+    theory: bool = False,
+    kind: str = "",
+    names: Iterable[str] | None = None,
+) -> T:
+    """A dataclass from a table of its fields, or itself.
+
+    Raises :class:`BadParameters` with everything that is wrong: by fields, or under "" if all is.
+    """
+    if isinstance(given, cls):
+        return given
+    owner = getattr(cls, "owner", "") or cls.__name__
+    if not isinstance(given, Mapping):
+        text = not_allowed(owner, given, f"a table of {', '.join(hints(cls))}")
+        raise BadParameters(owner, {"": text})
+    kind = kind or f"parameter of {owner}"
+    values, problems = read(cls, given, theory=theory, kind=kind, names=names)
+    if not problems:
+        try:
+            return cls(**values)
+        except BadParameters as error:
+            problems = error.problems
+    raise BadParameters(owner, problems)
+
+
+def _as_declared(hint: object, value: object) -> object:
+    """``value`` with the tables in it turned into the records that ``hint`` declares."""
+    if value is None:
+        return None
+    for choice in alternatives(hint) or (hint,):
+        if isinstance(choice, type) and issubclass(choice, Record):
+            return choice.read(value)
+        if isinstance(choice, type) and dataclasses.is_dataclass(choice):
+            return made(choice, value) if isinstance(value, Mapping) else value
+        if typing.get_origin(choice) is list and isinstance(value, list | tuple):
+            return _all_as_declared(typing.get_args(choice)[0], value)
+    return value
+
+
+def _all_as_declared(hint: object, values: Sequence[object]) -> list[object]:
+    found, problems = list[object](), dict[str, str]()
+    for i, value in enumerate(values):
+        try:
+            found.append(_as_declared(hint, value))
+        except BadParameters as error:
+            problems |= {f"{i}.{at}".rstrip("."): text for at, text in error.problems.items()}
+    if problems:
+        raise BadParameters("", problems)
+    return found
+
+
 class Record:
     """A frozen dataclass that is checked when it is made; ``owner`` is its name in a spec."""
 
@@ -299,50 +381,36 @@ class Record:
         """Field -> what is wrong with it, given the others."""
         return {}
 
-
-R = TypeVar("R", bound=Record)
-
-
-def from_table(cls: type[R], given: object, allowed: str) -> R | None:
-    """A record from a table or itself; ``allowed`` says so.
-
-    Raises :class:`BadParameters`, whose fields are those of a spec, as ``stop.patience``.
-    """
-    owner = cls.owner
-    if given is None or isinstance(given, cls):
-        return given
-    if not isinstance(given, Mapping):
-        raise BadParameters(owner, {owner: not_allowed(owner, given, allowed)})
-    table = {field: plain(value) for field, value in given.items()}
-    problems = check(cls, table, kind=f"parameter of {owner}")
-    if not problems:
-        try:
-            return cls(**table)
-        except BadParameters as error:
-            problems = error.problems
-    raise BadParameters(owner, {f"{owner}.{field}": text for field, text in problems.items()})
+    @classmethod
+    def read(cls, given: object) -> Self:
+        """What a setting stands for: itself, a table of its fields, or a short form of that."""
+        return made(cls, given)
 
 
-def one_of(setting: str, given: object, registry: Mapping[str, type[T]], example: str) -> T:
-    """What a name, or a table with a name and parameters, stands for in a ``registry``.
+class Variant(Record):
+    """A record of one of several kinds: given by its name, or a table with a name and fields."""
 
-    Raises :class:`BadParameters`, with the ``setting``, the name or the parameters that are wrong.
-    """
-    given = plain(given)
-    values = dict(given) if isinstance(given, Mapping) else {"name": given}
-    name, text = values.pop("name", None), ""
-    if name is None:
-        text = f"the name of the {setting} is missing, as {example}"
-    elif not isinstance(name, str):
-        text = not_allowed(setting, name, f"a name, as {example}")
-    elif name not in registry:
-        text = unknown(setting, name, registry)
-    if text:
-        raise BadParameters(setting, {"name" if isinstance(given, Mapping) else setting: text})
-    kind = registry[str(name)]
-    if problems := check(kind, values, kind=f"parameter of {name}"):
-        raise BadParameters(setting, problems)
-    return kind(**values)
+    name: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    kinds: ClassVar[Mapping[str, type]]
+    """Every kind by name."""
+
+    @classmethod
+    def read(cls, given: object) -> Self:
+        if isinstance(given, cls):
+            return given
+        table = dict(given) if isinstance(given, Mapping) else {"name": given}
+        name = table.pop("name", None)
+        if isinstance(name, str) and name in cls.kinds:
+            found: Self = made(cls.kinds[name], table, kind=f"parameter of {name}")
+            return found
+        example = repr(next(iter(cls.kinds)))
+        text = not_allowed(cls.owner, given, f"a name, as {example}, or a table with one")
+        if isinstance(name, str):
+            text = unknown(cls.owner, name, cls.kinds)
+        elif name is None:
+            text = f"the name of the {cls.owner} is missing, as {example}"
+        raise BadParameters(cls.owner, {"name" if isinstance(given, Mapping) else "": text})
 
 
 def not_allowed(name: str, value: object, allowed: str) -> str:

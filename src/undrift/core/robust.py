@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 from undrift.core.cohort import Sampling
-from undrift.core.params import Count, Natural, Positive, Range, Record, Refusal, one_of
+from undrift.core.params import Count, Natural, Positive, Range, Refusal, Variant
 
 if TYPE_CHECKING:
     from undrift.core.struct import Vec
@@ -25,12 +25,10 @@ else:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Robust(Record):
+class Robust(Variant):
     """A robust reduction; the fields of a subclass are its parameters."""
 
     owner = "reduction"
-    name: ClassVar[str] = ""
-    title: ClassVar[str] = ""
     weighted: ClassVar[bool] = False
     """May weigh the clients by their number of samples."""
     centred: ClassVar[bool] = False
@@ -271,19 +269,7 @@ registry: dict[str, type[Robust]] = {
     )
 }  # fmt: skip
 """Every robust reduction by name."""
-EXAMPLE = "'median', or a table with one, as {name = 'krum', bad = 2}"
-
-
-def robust(given: object) -> Robust | None:
-    """A robust reduction from its name, a table or itself; ``None`` for the mean.
-
-    Raises :class:`BadParameters`.
-    """
-    if given is None or isinstance(given, Robust):
-        return given
-    return one_of("reduction", given, registry, EXAMPLE)
-
-
+Robust.kinds = registry
 _ROUNDING = 1e-9
 """0.29 of 100 clients are 29, although 0.29 * 100 < 29."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import ClassVar
 
 from undrift.core.params import (
     BadParameters,
@@ -17,17 +16,16 @@ from undrift.core.params import (
     Natural,
     Positive,
     Probability,
-    Record,
     Refusal,
+    Variant,
     not_allowed,
-    one_of,
     plain,
     shown,
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Schedule(Record):
+class Schedule(Variant):
     """What lr is multiplied by; the fields of a subclass are its parameters.
 
     Args:
@@ -35,10 +33,15 @@ class Schedule(Record):
     """
 
     owner = "schedule"
-    name: ClassVar[str] = ""
-    title: ClassVar[str] = ""
 
     warmup: Natural = 0
+
+    @classmethod
+    def read(cls, given: object) -> Schedule:
+        """From a function of the round too."""
+        if callable(given) and not isinstance(given, type | Schedule):
+            return Computed(function=given)
+        return super().read(given)
 
     def __call__(self, round: int) -> float:
         """The factor of a round, counted from 0. Raises :class:`BadParameters` if it is none."""
@@ -198,19 +201,7 @@ registry: dict[str, type[Schedule]] = {
     kind.name: kind for kind in (Constant, Exponential, Cosine, Step, Listed)
 }
 """Every schedule by name."""
-EXAMPLE = "'constant', or a table with one, as {name = 'cosine', rounds = 100}"
-
-
-def schedule(given: object) -> Schedule | None:
-    """A schedule from its name, a table, a function or itself; ``None`` for none.
-
-    Raises :class:`BadParameters`.
-    """
-    if given is None or isinstance(given, Schedule):
-        return given
-    if callable(given) and not isinstance(given, type):
-        return Computed(function=given)
-    return one_of("schedule", given, registry, EXAMPLE)
+Schedule.kinds = registry
 
 
 def twice(decay: float, given: Schedule | None) -> list[Refusal]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, Self
 
-from undrift.core.params import Count, NonNegative, Record, from_table, unknown
+from undrift.core.params import Count, NonNegative, Record, made, unknown
 
 Mode = Literal["min", "max"]
 LOWER = ("gap", "loss", "mse", "rmse", "mae", "grad_norm", "distance", "drift")
@@ -50,6 +50,11 @@ class Goal(Record):
 
     metric: str | None = None
     mode: Mode | None = None
+
+    @classmethod
+    def read(cls, given: object) -> Self:
+        """From the name of a metric too."""
+        return made(cls, {"metric": given} if isinstance(given, str) else given)
 
     def conditions(self) -> dict[str, str]:
         if self.metric is None and self.mode is not None:
@@ -154,20 +159,3 @@ class Waiting:
     def over(self, rule: EarlyStopping) -> bool:
         """Whether there were too many rows without a better number."""
         return rule.patience is not None and self.rows >= rule.patience
-
-
-def early_stopping(given: object) -> EarlyStopping | None:
-    """When a run ends early, from a table or itself.
-
-    Raises :class:`BadParameters`, whose fields are those of a spec, as ``stop.patience``.
-    """
-    return from_table(EarlyStopping, given, "an EarlyStopping, or a table, as {patience = 10}")
-
-
-def goal(given: object) -> Goal | None:
-    """What the best model is best in, from a name, a table or itself.
-
-    Raises :class:`BadParameters`, whose fields are those of a spec, as ``best.mode``.
-    """
-    table = {"metric": given} if isinstance(given, str) else given
-    return from_table(Goal, table, "the name of a metric, or a table of metric and mode")

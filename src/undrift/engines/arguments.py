@@ -3,75 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from undrift.core.cohort import sampling
-from undrift.core.faults import faults, judging
 from undrift.core.method import Method
-from undrift.core.optimisers import optimiser
-from undrift.core.options import RunOptions, pace, unsplit
-from undrift.core.params import BadParameters, Natural, check, hints
+from undrift.core.options import RunOptions, conflicts
+from undrift.core.params import BadParameters, Natural, read
 from undrift.core.problem import Facts, Problem
-from undrift.core.robust import robust
-from undrift.core.schedules import schedule
-from undrift.engines.options import NoOptions
 
-TABLES: Mapping[str, Callable[[object], object]] = {
-    "cohort": sampling,
-    "reduction": robust,
-    "schedule": schedule,
-    "local": optimiser,
-}
-"""Arguments that may be tables, and what reads them."""
-PLANS: Mapping[str, Callable[[object], object]] = {"faults": faults, "judge": judging}
-"""Those whose fields are told by their places in a spec."""
 SWAPPED = "the arguments are the other way round: first the method, then the problem"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Setting(RunOptions):
-    """The arguments that every engine takes, and ``undrift.run``."""
+@dataclasses.dataclass(frozen=True)
+class Seeded:
+    """What a run takes besides its options."""
 
     seed: Natural = 0
-    x0: object = None
 
 
-def refusals(
-    method: object, problem: object, given: Mapping[str, object], own: type = NoOptions
-) -> dict[str, str]:
-    """Argument -> what is wrong with it, as far as that is known before a named problem is built.
-
-    ``own`` declares the options that only this engine takes.
-    """
-    mine = {name: value for name, value in given.items() if name in hints(own)}
-    others = {n: v for n, v in given.items() if n not in {*mine, *TABLES, *PLANS}}
-    problems = not_methods(method, problem) | check(Setting, others)
-    problems |= check(own, mine)
-    if given.get("steps") == []:
-        problems["steps"] = "steps = [] is not allowed: one number for all clients, or one for each"
-    for name, read in TABLES.items():
-        try:
-            read(given.get(name))
-        except BadParameters as error:
-            problems[name] = error.problems.get(name) or "; ".join(
-                f"{name}: {text}" for text in error.problems.values()
-            )
-    for name, read in PLANS.items():
-        try:
-            read(given.get(name))
-        except BadParameters as error:
-            for field, why in error.problems.items():
-                problems[field] = why if field == name else f"{name}: {why}"
-    text = pace(given.get("steps", 1) != 1, given.get("epochs") is not None, given.get("batch"))
-    if text and "epochs" not in problems:
-        problems["epochs"] = text
-    text = unsplit(given.get("accumulate"), given.get("batch"))
-    if text and "accumulate" not in problems:
-        problems["accumulate"] = text
-    return problems
+def options_of(
+    method: object, problem: object, given: Mapping[str, object]
+) -> tuple[RunOptions | None, dict[str, str]]:
+    """The options in ``given``, or everything that is wrong with the arguments of an engine."""
+    values, problems = read(RunOptions, given, kind="setting")
+    problems |= not_methods(method, problem)
+    clashes = conflicts(given, given.get("batch"))
+    problems |= {name: text for name, text in clashes.items() if name not in problems}
+    return None if problems else RunOptions(**values), problems
 
 
 def not_methods(method: object, problem: object) -> dict[str, str]:

@@ -21,25 +21,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.cohort import Cohort, Sampling, sampling
-from undrift.core.faults import Faults, Rejection, judging, refuse
-from undrift.core.faults import faults as planned_faults
+from undrift.core.cohort import Cohort, Sampling
+from undrift.core.faults import Faults, Judging, Rejection
 from undrift.core.method import Method
-from undrift.core.optimisers import optimiser
-from undrift.core.options import (
-    LocalOptions,
-    local_steps,
-    refuse_samples,
-    refuse_training,
-    together,
-)
-from undrift.core.params import BadParameters, hints, plain
+from undrift.core.options import refuse
+from undrift.core.params import BadParameters, check, hints, plain, read
 from undrift.core.problem import Facts, Problem, Sums
-from undrift.core.robust import Robust, robust
-from undrift.core.schedules import schedule
 from undrift.core.streams import Streams
 from undrift.core.struct import Message, State
-from undrift.engines.arguments import first_point, refusals
+from undrift.engines.arguments import Seeded, first_point, options_of
 from undrift.engines.batches import Batches
 from undrift.engines.faults import DROPPED, FaultyClients
 from undrift.engines.format import content
@@ -62,14 +52,8 @@ Tensors = dict[str, Tensor]
 class Engine:
     """Runs one method on one problem, phase by phase.
 
-    ``steps`` is the number of local steps, for all clients or one number each; ``cohort`` the
-    number of clients sampled per round, or how they are sampled (all when ``None``; a table is that
-    of a :class:`undrift.core.cohort.Sampling`); ``batch`` the mini-batch size (all samples when
-    ``None``), ``accumulate`` the number of mini-batches that a local gradient is the mean of;
-    ``epochs`` takes the place of ``steps`` and means as many passes over a client's samples;
-    ``reduction`` is a robust one that takes the place of the mean (its name, a table, or a
-    :class:`undrift.core.robust.Robust`); ``options`` are those of
-    :class:`undrift.core.options.LocalOptions` and of the engine.
+    ``settings`` are those of :class:`undrift.core.options.RunOptions` and the engine's own
+    ``Options``; ``seed`` decides all that is drawn, ``x0`` is the first point.
     """
 
     Options: ClassVar[type] = NoOptions
@@ -85,65 +69,47 @@ class Engine:
         method: Method,
         problem: Problem,
         *,
-        steps: int | Sequence[int] = 1,
-        cohort: int | Sampling | Mapping[str, object] | None = None,
-        batch: int | None = None,
-        accumulate: int | None = None,
-        epochs: int | None = None,
-        reduction: str | Robust | Mapping[str, object] | None = None,
         seed: int = 0,
         x0: object = None,
-        faults: object = None,
-        judge: object = None,
-        **options: Any,
+        **settings: object,
     ):
-        steps, batch, epochs, seed = map(plain, (steps, batch, epochs, seed))
-        accumulate = plain(accumulate)
-        given = {"steps": steps, "cohort": cohort, "batch": batch, "epochs": epochs, "seed": seed}
-        given |= {"reduction": reduction, "faults": faults, "judge": judge}
-        given |= {"accumulate": accumulate}
-        problems = refusals(method, problem, given | options, self.Options)
+        owner = type(self).__name__
+        mine = {name: settings.pop(name) for name in hints(self.Options) if name in settings}
+        own, problems = read(self.Options, mine)
+        options, wrong = options_of(method, problem, settings)
+        problems |= wrong | check(Seeded, {"seed": plain(seed)})
         if isinstance(problem, str):
             text = "an engine takes a Problem, undrift.run a name"
             problems["problem"] = f"problem = {problem!r} is not allowed: {text}"
-        if problems:
-            raise BadParameters(type(self).__name__, problems)
-        n = problem.clients
-        own = {name: options.pop(name) for name in hints(self.Options) if name in options}
-        options["schedule"] = schedule(options.get("schedule"))
-        options["local"] = optimiser(options.get("local"))
-        self.method, self.problem, self.options = method, problem, LocalOptions(**options)
-        self.own = self.Options(**own)
-        drawn = together(batch, accumulate)
-        self.steps = local_steps(steps, epochs, drawn, problem.samples)
-        self.cohort = sampling(cohort) or Sampling(n)
-        self.planned, self.judging = planned_faults(faults), judging(judge)
-        rule = self.rule = robust(reduction)
-        reasons = method.refuse(n, self.cohort, self.steps, self.options.weights, rule)
-        reasons += [*refuse(self.planned, n, problem.labelled)]
-        reasons += method.refuse_late(self.judging.late)
-        reasons += refuse_training(method, self.options)
-        reasons += refuse_samples(problem, self.options.weights, batch)
-        if reasons:
-            raise BadParameters(type(self).__name__, dict(reasons))
+        if problems or options is None:
+            raise BadParameters(owner, problems)
+        self.options = options
+        if reasons := refuse(method, options, None, problem):
+            raise BadParameters(owner, dict(reasons))
         if fields := method.open_fields():
             texts = {name: f"{name} must be set before an engine runs it" for name in fields}
             raise BadParameters(type(method).__name__, texts)
+        n, batch, drawn = problem.clients, options.batch, options.drawn
+        self.method, self.problem, self.own = method, problem, self.Options(**own)
+        self.steps = options.local_steps(problem.samples)
+        self.cohort = options.cohort or Sampling(n)
+        self.planned, self.judging = options.faults or [], options.judge or Judging()
+        rule = self.rule = options.reduction
         self.memory = self.needs(method, problem, self.cohort, self.own)
-        self.streams = Streams(seed)
+        self.streams = Streams(plain(seed))
         self.x0 = first_point(x0, problem)
         part = batch if drawn != batch else None
-        self.batches = Batches(self.streams, problem, drawn, epochs is not None, part)
+        self.batches = Batches(self.streams, problem, drawn, options.epochs is not None, part)
         planned = Faults(self.planned, self.streams, n) if self.planned else None
         at_clients = problem
         if planned is not None and planned.mislabels:
             at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
-        rules = Rules(self.batches, self.options)
+        rules = Rules(self.batches, options.treatment)
         self.common = Common(method, problem, at_clients, self.x0, rules)
-        rates = self.options.decay, self.options.schedule
+        rates = options.decay, options.schedule
         self.clock = Clock(method, self.steps, self.cohort, self.streams, *rates)
         samples = None
-        if self.options.weights == "samples":
+        if options.weights == "samples":
             samples = torch.tensor(problem.samples, dtype=self.x0.dtype, device=self.x0.device)
         # A round that needs everybody is not skipped because of a length alone.
         unbounded = self.judging.norm == "off" or method.participation == "full"
@@ -180,11 +146,8 @@ class Engine:
         The same after a resume, in another process, and on another engine or device; data count by
         their number alone, since a server does not have them.
         """
-        problem, batches = self.problem, self.batches
-        asked = [self.method, self.options, self.cohort, self.steps, self.streams.seed]
-        asked += [batches.size, batches.epochs, self.planned, self.judging, self.rule]
-        later = [self.options.schedule, self.options.local, batches.part]
-        asked += [value for value in later if value is not None]
+        problem = self.problem
+        asked = [self.method, self.options, self.streams.seed]
         sizes = [problem.clients, problem.dim, problem.dtype, [*problem.samples]]
         text = repr([*asked, *sizes])
         return hashlib.sha256(text.encode() + content(self.x0)).hexdigest()[:32]

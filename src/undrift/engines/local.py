@@ -17,7 +17,7 @@ from torch import Tensor
 
 from undrift._device import upload
 from undrift.core.local import Direction, Grad, Iterate, Step, Until
-from undrift.core.options import LocalOptions
+from undrift.core.options import Treatment
 from undrift.core.problem import MiniBatch, Oracle, Recording
 from undrift.core.struct import State
 from undrift.engines.batches import Batches
@@ -38,7 +38,7 @@ class Rules(NamedTuple):
     """What local work follows in every round: the run's mini-batches and options."""
 
     batches: Batches
-    options: LocalOptions
+    options: Treatment
 
 
 class Descent:

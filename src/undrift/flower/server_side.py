@@ -15,11 +15,11 @@ from torch import Tensor
 
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
-from undrift.core.options import LocalOptions
+from undrift.core.options import Treatment
 from undrift.core.params import BadParameters, hints, not_allowed, plain, unknown, values
 from undrift.core.problem import Facts
 from undrift.core.robust import Robust
-from undrift.core.schedules import Computed, schedule
+from undrift.core.schedules import Schedule
 from undrift.engines.federated import Answer, Call, Check, Federated, Remote, Unsound
 from undrift.engines.format import dump
 from undrift.engines.options import FederatedOptions
@@ -29,7 +29,7 @@ from undrift.flower.grid_post import LOG, MODS, Post
 from undrift.flower.server_model import Model
 from undrift.spec.schema import as_toml
 
-OPTIONS = (*hints(LocalOptions), "judge")
+OPTIONS = (*hints(Treatment), "weights", "judge")
 
 
 def strategy(
@@ -60,7 +60,7 @@ def strategy(
     asked again (``absent="wait"``), or left out of the round (``"drop"``).
     ``fraction_evaluate`` of the nodes evaluate the model after a round by the ClientApp's own
     ``@app.evaluate()``, their metrics weighted by ``weighted_by_key``.
-    ``options`` are ``judge`` and those of :class:`undrift.core.options.LocalOptions`.
+    ``options`` are ``judge`` and those of :class:`undrift.core.options.RunOptions`.
     """
     if fraction_train != 1:
         text = "" if cohort is None else "give cohort or fraction_train, not both"
@@ -71,7 +71,7 @@ def strategy(
         cohort = max(1, round(fraction_train * clients))
     if strange := [name for name in options if name not in OPTIONS]:
         raise BadParameters("strategy", {n: unknown("option", n, OPTIONS) for n in strange})
-    if isinstance(schedule(options.get("schedule")), Computed):
+    if callable(options.get("schedule")) and not isinstance(options["schedule"], Schedule):
         text = "a function does not travel to the nodes: use one of undrift.schedules"
         raise BadParameters("strategy", {"schedule": text})
     setting: dict[str, object] = {"steps": steps, "cohort": cohort, "batch": batch}

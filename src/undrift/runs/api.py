@@ -16,15 +16,13 @@ from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging
 from undrift.core.method import Method
 from undrift.core.optimisers import Optimiser
-from undrift.core.options import Scope, Weights
+from undrift.core.options import RunOptions, Scope, Weights
 from undrift.core.params import BadParameters, hints
 from undrift.core.problem import Problem
 from undrift.core.robust import Robust
 from undrift.core.schedules import Schedule
-from undrift.core.schedules import schedule as read_schedule
 from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import Engine
-from undrift.engines.arguments import Setting
 from undrift.records.folder import BadFolder, Folder, Row
 from undrift.runs.arguments import Methods, keeping, labelled, settle
 from undrift.runs.callbacks import Callback
@@ -175,7 +173,16 @@ DEFAULTS = {
     if parameter.default is not inspect.Parameter.empty
 }
 """The settings of a run that may be left out, and what they are then."""
-OF_ENGINES = (*hints(Setting), "dtype", "device", "engine", "store", "problem_seed")
+OF_ENGINES = (
+    *hints(RunOptions),
+    "seed",
+    "x0",
+    "dtype",
+    "device",
+    "engine",
+    "store",
+    "problem_seed",
+)
 """The settings that an engine is made with."""
 
 
@@ -183,9 +190,10 @@ def prepare(method: Method, problem: Problem | str, **setting: object) -> Engine
     """The engine of a :func:`run`, before its first round; takes the same settings."""
     given = {name: setting.pop(name, DEFAULTS[name]) for name in OF_ENGINES}
     checked = settle([method], problem, {**given, "rounds": 1, "every": 1}, setting)
-    checked["schedule"] = read_schedule(given["schedule"])  # of any number of rounds
+    if given["schedule"] is not None:
+        checked["schedule"] = Schedule.read(given["schedule"])  # of any number of rounds
     experiment = experiment_of(labelled(method), problem, checked, None)
-    return experiment.tasks[0].engine(checked["seed"])
+    return experiment.tasks[0].engine(checked["seeds"][0])
 
 
 def run_spec(

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from undrift.core.cohort import sampling
-from undrift.core.faults import Judging, faults, judging
 from undrift.core.method import Method
-from undrift.core.optimisers import optimiser
+from undrift.core.options import RunOptions, conflicts
 from undrift.core.params import (
     BadParameters,
+    Natural,
     NonNegative,
     check,
+    describe,
     fits,
     hints,
     not_allowed,
     plain,
+    read,
     unknown,
 )
 from undrift.core.problem import Problem
-from undrift.core.robust import robust
-from undrift.core.schedules import Computed, Schedule, schedule
-from undrift.core.stopping import Goal, early_stopping, goal
-from undrift.engines.arguments import Setting, first_point, refusals
+from undrift.core.schedules import Computed
+from undrift.engines.arguments import first_point, not_methods
 from undrift.problems import named as catalog
 from undrift.runs.prepare import Setup
 from undrift.spec.schema import Settings, Table, Values, absent, readable
@@ -65,68 +63,47 @@ def settle(
     given: Mapping[str, object],
     parameters: Mapping[str, object],
 ) -> Values:
-    """``given`` as Python's own numbers and names, checked, with the ``parameters`` of a problem.
+    """``given`` as the settings of a spec declare it, with the ``parameters`` of a problem.
 
     Raises :class:`BadParameters` with everything that is wrong with a call.
     """
-    values: Values = {
-        name: value if name == "x0" else _name(plain(value)) for name, value in given.items()
-    }
-    values["parameters"] = _named(parameters, given["problem_seed"])
-    wrong = _judged(values)
-    engine = {name: value for name, value in values.items() if name in hints(Setting)}
-    other = {
-        name: value
-        for name, value in values.items()
-        if name in hints(Settings) and name not in engine and (name, value) != ("seeds", None)
-    }
+    seed, seeds = plain(given["seed"]), given.get("seeds")
+    asked = {name: _name(value) for name, value in given.items() if name in hints(Settings)}
+    asked["seeds"] = [seed] if seeds is None else seeds
+    settings, wrong = read(Settings, asked, kind="setting", partial=True)
+    wrong |= conflicts(asked, asked["batch"]) | keeping(given)
     for method in methods:
-        wrong |= refusals(method, problem, engine)
-    wrong |= {name: text for name, text in check(Settings, other).items() if name in other}
-    if "device" not in wrong and (text := absent(values["device"])):
-        wrong["device"] = text
-    if values.get("seeds") is not None and values["seed"] != 0:
+        wrong |= not_methods(method, problem)
+    if seeds is None and "seeds" in wrong:
+        wrong["seed"] = not_allowed("seed", seed, describe(Natural))
+        del wrong["seeds"]
+    elif seeds is not None and seed != 0:
         wrong["seeds"] = "give seed or seeds, not both"
+    if "device" in settings and (text := absent(settings["device"])):
+        wrong["device"] = text
     for name in ("until", "watch", "on_event"):
-        if values.get(name) is not None and not callable(values[name]):
-            wrong[name] = f"{name} = {values[name]!r} is not allowed: a function"
-    wrong |= keeping(given)
+        if given.get(name) is not None and not callable(given[name]):
+            wrong[name] = not_allowed(name, given[name], "a function")
+    callbacks = given.get("callbacks", ())
+    several = isinstance(callbacks, list | tuple)
+    settings["callbacks"] = callbacks if several else [callbacks]
+    if not all(map(_is_function, settings["callbacks"])):
+        wrong["callbacks"] = not_allowed("callbacks", callbacks, "a function, or a list of them")
+    own = {} if given["problem_seed"] is None else {"seed": given["problem_seed"]}
+    settings["parameters"] = plain({**parameters, **own})
     if "problem" not in wrong and not isinstance(problem, Method):
-        wrong |= _about(problem, values["parameters"], [*given])
+        wrong |= _about(problem, settings["parameters"], [*given])
     if wrong:
         raise BadParameters("run", wrong)
-    values["faults"] = [*faults(values["faults"])] or None
-    judge = judging(values["judge"])
-    values["judge"] = None if judge == Judging() else judge
-    values["local"] = optimiser(values["local"])
-    values["schedule"] = _listed(schedule(values["schedule"]), values["rounds"])
-    return values
+    schedule = settings["schedule"]
+    if isinstance(schedule, Computed):  # by its factors, which folders and other processes can have
+        settings["schedule"] = schedule.listed(settings["rounds"])
+    others = {name: given.get(name) for name in ("x0", "until", "store")}
+    return {"stop": None, "best": None, **settings, **others}
 
 
-def _listed(given: Schedule | None, rounds: int) -> Schedule | None:
-    """A schedule that is a function by its factors, which folders and other processes can have."""
-    return given.listed(rounds) if isinstance(given, Computed) else given
-
-
-def _judged(values: Values) -> dict[str, str]:
-    """What is wrong with ``stop``, ``best`` and ``callbacks``, which are read in place."""
-    wrong: dict[str, str] = {}
-    for name, read in (("stop", early_stopping), ("best", goal)):
-        try:
-            values[name] = read(values.get(name))
-        except BadParameters as error:
-            wrong |= error.problems
-            values[name] = None
-    given = values.get("callbacks", ())
-    values["callbacks"] = [given] if callable(given) else given
-    for callback in (
-        values["callbacks"] if isinstance(values["callbacks"], list | tuple) else [given]
-    ):
-        if isinstance(callback, Goal):
-            wrong["callbacks"] = "callbacks are functions: give EarlyStopping as stop"
-        elif not callable(callback) or isinstance(callback, type):
-            wrong["callbacks"] = not_allowed("callbacks", callback, "a function, or a list of them")
-    return wrong
+def _is_function(value: object) -> bool:
+    return callable(value) and not isinstance(value, type)
 
 
 def keeping(given: Mapping[str, object]) -> dict[str, str]:
@@ -149,17 +126,14 @@ def keeping(given: Mapping[str, object]) -> dict[str, str]:
 
 def setup(values: Table, problem: Problem) -> Setup:
     """How a call runs its methods."""
-    names = {field.name for field in dataclasses.fields(Setup)}
-    own = {name: value for name, value in values.items() if name in names}
-    own["cohort"], own["reduction"] = sampling(own["cohort"]), robust(own["reduction"])
-    own["x0"] = None if own["x0"] is None else first_point(own["x0"], problem)
-    return Setup(**own)
+    own = {name: values[name] for name in (*hints(RunOptions), "engine")}
+    x0 = None if values["x0"] is None else first_point(values["x0"], problem)
+    return Setup(**own, x0=x0, own=engine_options(values))
 
 
-def _named(parameters: Mapping[str, object], seed: object) -> dict[str, object]:
-    """The parameters of a problem, with the ``seed`` that has another name among the settings."""
-    own = parameters if seed is None else {**parameters, "seed": seed}
-    return {name: plain(value) for name, value in own.items()}
+def engine_options(values: Table) -> Values:
+    """The options of a call that its engine alone takes."""
+    return {} if values["store"] == "auto" else {"store": values["store"]}
 
 
 def _about(
@@ -200,7 +174,7 @@ def _of_named(
 
 
 def _name(value: object) -> object:
-    """The types and devices of torch, and the types of NumPy, by their names."""
+    """Types and devices of torch, and types of NumPy, by their names."""
     if isinstance(value, type) and issubclass(value, np.generic):
         return np.dtype(value).name
     if isinstance(value, torch.dtype | torch.device):

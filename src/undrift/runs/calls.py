@@ -6,23 +6,23 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from undrift.core import params
 from undrift.core.method import Method, registry
-from undrift.core.params import BadParameters, fits, hints, plain, shown, values
+from undrift.core.params import BadParameters, fits, hints, not_allowed, plain, values
 from undrift.core.problem import Problem
 from undrift.core.schedules import Listed
 from undrift.core.stopping import USUALLY
+from undrift.engines.named import registry as engines
 from undrift.problems.named import made
 from undrift.records.folder import Folder
-from undrift.runs.arguments import setup
+from undrift.runs.arguments import engine_options, setup
 from undrift.runs.experiment import Experiment, make, unmeasured
 from undrift.runs.prepare import build, placed, ready, resolved
 from undrift.runs.script import code_of, describe
 from undrift.runs.trial import Rules
-from undrift.spec import writer
-from undrift.spec.errors import BadSpec, Complaint, Place
-from undrift.spec.lines import Keys
-from undrift.spec.reader import parse
-from undrift.spec.schema import FolderName, Settings, Table, as_toml
+from undrift.spec.errors import BadSpec, Origin
+from undrift.spec.reader import interpret
+from undrift.spec.schema import Entry, FolderName, Label, Settings, Spec, Table, Training, Values
 
 MOST_FACTORS = 10_000
 """Of a schedule in a folder, whose spec is read whole."""
@@ -36,7 +36,7 @@ def experiment_of(
     save: str | Path | None,
 ) -> Experiment:
     """The experiment of a call: of a spec where one can say it all, else of what was given."""
-    seeds = checked.get("seeds") or [checked["seed"]]
+    seeds = checked["seeds"]
     schedule = checked["schedule"]
     long = isinstance(schedule, Listed) and len(schedule.factors) > MOST_FACTORS
     if save is not None and long:
@@ -44,7 +44,11 @@ def experiment_of(
         raise BadParameters("run", {"schedule": text})
     if isinstance(problem, str):
         if save is not None and _speakable(methods, checked):
-            said = _in_a_spec(run_name(save), methods, problem, checked, seeds)
+            try:
+                said = make(_spec(run_name(save), methods, problem, checked))
+            except BadSpec as error:
+                found = {".".join(map(str, c.path)): c.text for c in error.complaints}
+                raise BadParameters("run", found) from None
             return dataclasses.replace(said, tolerant=False)
         kind = made(problem, **checked["parameters"])
         problem = build(kind, None, checked["dtype"], checked["device"])
@@ -82,67 +86,52 @@ def _speakable(methods: Mapping[str, Method], checked: Table) -> bool:
     return known and ours and said
 
 
-def _in_a_spec(
+def _spec(
     name: str,
     methods: Mapping[str, Method],
     problem: str,
     checked: Table,
-    seeds: Sequence[int],
-) -> Experiment:
-    top = {key: checked[key] for key in hints(Settings) if key in checked}
-    if checked["epochs"] is not None:
-        del top["steps"]
-    tables = [
-        {"name": type(method).__name__, "label": label, **values(method)}
-        for label, method in methods.items()
-    ]
-    document = {"name": name, **top, "seeds": list(seeds)}
-    if checked["store"] != "auto":
-        document["engine"] = {"name": checked["engine"], "store": checked["store"]}
-    document |= {"problem": {"name": problem, **checked["parameters"]}, "method": tables}
-    try:
-        return make(parse(_text(as_toml(document)), "run"))
-    except BadSpec as error:
+) -> Spec:
+    """What a spec of a call would be read as."""
+    if wrong := [label for label in methods if not fits(label, Label)]:
         raise BadParameters(
-            "run", {".".join(map(str, c.path)): c.text for c in error.complaints}
-        ) from None
+            "run", {"method": not_allowed("label", wrong[0], params.describe(Label))}
+        )
+    top = {key: checked[key] for key in hints(Settings) if key in checked}
+    training = {key: top[key] for key in hints(Training) if key in top}
+    entries = tuple(
+        Entry(
+            **training,
+            method=method,
+            label=label,
+            given={"name": type(method).__name__, "label": label, **values(method)},
+        )
+        for label, method in methods.items()
+    )
+    options = engines[checked["engine"]].options
+    return Spec(
+        **{**top, "name": name},
+        problem=made(problem, **checked["parameters"]),
+        problem_name=problem,
+        entries=entries,
+        engine_options=params.made(options, engine_options(checked)),
+        origin=Origin("run"),
+    )
 
 
 def from_dictionary(
     source: Mapping[str, object], name: str, overrides: Sequence[str]
 ) -> Experiment:
     """The experiment of a spec whose content is given; complaints name the keys."""
-    try:
-        return make(parse(_text({"name": name, **source}), "spec", overrides))
-    except BadSpec as error:
-        raise BadSpec(map(_by_keys, error.complaints)) from None
+    return make(interpret(_without_none({"name": name, **source}), Origin("spec"), overrides))
 
 
-def _by_keys(complaint: Complaint) -> Complaint:
-    """The same complaint, placed by the keys of a dictionary instead of a line of its text."""
-    if complaint.place.line is None:
-        return complaint
-    return dataclasses.replace(complaint, place=_place(complaint.path))
+def _without_none(table: Mapping[str, object]) -> Values:
+    """A dictionary as TOML would have it: ``None`` is what is left out."""
 
-
-def _place(path: Keys) -> Place:
-    return Place("spec" + "".join(f"[{key!r}]" for key in path))
-
-
-def _text(document: Mapping[str, object]) -> str:
-    """A dictionary as the text of a spec; ``None`` is what is left out."""
-
-    def without(value: object, path: Keys) -> object:
+    def clean(value: object) -> object:
         if isinstance(value, Mapping):
-            some = {key: inner for key, inner in value.items() if inner is not None}
-            return {key: without(inner, (*path, key)) for key, inner in some.items()}
-        if isinstance(value, list):
-            return [without(inner, (*path, k)) for k, inner in enumerate(value)]
-        if isinstance(value, (str, int, float)):
-            return value
-        text = f"{shown(value)} is not allowed: texts, numbers, lists and tables"
-        raise BadSpec([Complaint(path, text, _place(path))])
+            return {str(key): clean(inner) for key, inner in value.items() if inner is not None}
+        return [clean(inner) for inner in value] if isinstance(value, list | tuple) else value
 
-    found = without(plain(document), ())
-    assert isinstance(found, dict)
-    return writer.toml(found)
+    return {key: clean(value) for key, value in plain(table).items() if value is not None}

@@ -23,13 +23,13 @@ def shared(experiment: Experiment) -> Ranks | None:
     first, setup = experiment.tasks[0], experiment.tasks[0].setup
     if not engines[setup.engine].shared:
         return None
-    patience = cast(float, setup.options.get("patience", PATIENCE))
+    patience = cast(float, setup.own.get("patience", PATIENCE))
     return Ranks(first.problem.device, patience)
 
 
 def meet(experiment: Experiment, ranks: Ranks) -> None:
     """Make sure that all processes are about to do the same. Raises :class:`Parted`."""
-    options = {**experiment.tasks[0].setup.options, "workers": ranks.size}
+    options = {**experiment.tasks[0].setup.own, "workers": ranks.size}
     what = experiment.recipe.identity, experiment.data, experiment.code, [*experiment.order]
     about = [*what, __version__, options]
     if not ranks.same(hashlib.sha256(repr(about).encode()).digest()):

@@ -108,7 +108,7 @@ class Shared:
         yield from map(Result, self.ended.values())
         start = {
             "folder": str(self.folder.path),
-            "store": self.experiment.tasks[0].setup.store,
+            "store": self.experiment.tasks[0].setup.own.get("store", "auto"),
             "pause": pause,
             "threads": torch.get_num_threads(),
             "deterministic": torch.are_deterministic_algorithms_enabled(),

@@ -12,10 +12,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from undrift.core.cohort import Sampling, sampling
-from undrift.core.faults import judging, refuse
+from undrift.core.cohort import Sampling
 from undrift.core.method import Method
-from undrift.core.options import RunOptions, fades, local_steps, refuse_samples
+from undrift.core.options import RunOptions, refuse
 from undrift.core.params import BadParameters, Refusal, hints
 from undrift.core.problem import Problem
 from undrift.data.files import BadData
@@ -27,7 +26,7 @@ from undrift.problems.named import Named, find
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.lines import Keys
 from undrift.spec.plugins import line_in
-from undrift.spec.schema import Entry, Spec, changed
+from undrift.spec.schema import Entry, Spec, changed, path_of
 from undrift.theory import prescribe
 
 MANY = 100_000
@@ -41,15 +40,14 @@ class Setup(RunOptions):
 
     x0: Tensor | None = None
     engine: str = "simulate"
-    store: str = "auto"
-    options: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """The other options of the engine, where they are not as usual."""
+    own: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """The options of this engine alone, where they are not as usual; they decide no numbers."""
 
     @classmethod
     def of(cls, spec: Spec, entry: Entry) -> Self:
-        """How a spec runs one of its methods; the engine has its usual options."""
-        given = spec.setting(entry)
-        return cls(**{k: v for k, v in given.items() if k not in ("dtype", "device")})
+        """How a spec runs one of its methods."""
+        given = {k: v for k, v in spec.setting(entry).items() if k not in ("dtype", "device")}
+        return cls(**given, own=changed(spec.engine_options))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,20 +70,14 @@ class Task:
     def engine(self, seed: int) -> Engine:
         """The engine before its first round."""
         given = dict(vars(self.setup))
-        given |= given.pop("options")
-        name, store = given.pop("engine"), given.pop("store")
-        if store != "auto":
-            if "store" not in hints(engines[name].options):
-                text = f"the engine {name} has one place for client states: leave out store"
-                raise BadParameters("run", {"store": text})
-            given["store"] = store
-        return engines[name].load()(self.method, self.problem, seed=seed, **given)
+        name, own = given.pop("engine"), given.pop("own")
+        return engines[name].load()(self.method, self.problem, seed=seed, **given, **own)
 
     def refuse(self) -> list[Refusal]:
-        """Why its lr would not stay a number until the last round, or its samples cannot count."""
-        lr, least = getattr(self.method, "lr", None), torch.finfo(self.problem.dtype).tiny
-        counting = refuse_samples(self.problem, self.setup.weights, self.setup.batch)
-        return fades(lr, self.setup, self.rounds, least) + counting
+        """Why it cannot run."""
+        method, problem = self.method, self.problem
+        reasons = refuse(method, self.setup, None, problem, self.rounds)
+        return reasons + method.refuse_problem(problem)
 
 
 def build(
@@ -105,33 +97,24 @@ def placed(problem: Problem, dtype: str | None, device: str | torch.device) -> P
     return there
 
 
-def resolve(
-    method: Method,
-    problem: Problem,
-    *,
-    steps: int | Sequence[int] = 1,
-    epochs: int | None = None,
-    cohort: int | Sampling | Mapping[str, object] | None = None,
-    batch: int | None = None,
-    weight_decay: float = 0.0,
-) -> Method:
+def resolve(method: Method, problem: Problem, options: RunOptions) -> Method:
     """``method`` with the values that theory prescribes, where it was left to theory."""
     if not method.open_fields():
         return method
-    drawn = sampling(cohort)
+    cohort, batch = options.cohort, options.drawn
     exact = batch is None or batch >= max(problem.samples)
     by_theory = functools.partial(
         prescribe,
         method,
-        steps=max(local_steps(steps, epochs, batch, problem.samples)),
-        fraction=1.0 if drawn is None else drawn.size / problem.clients,
+        steps=max(options.local_steps(problem.samples)),
+        fraction=1.0 if cohort is None else cohort.size / problem.clients,
         batch=None if exact else batch,
         noisy=problem.keyed,
     )
     try:
-        values = by_theory(problem.cheap_constants.decayed(weight_decay))
+        values = by_theory(problem.cheap_constants.decayed(options.weight_decay))
     except BadParameters:  # a rule needs the deltas, or more than is known
-        values = by_theory(problem.constants.decayed(weight_decay))
+        values = by_theory(problem.constants.decayed(options.weight_decay))
     return dataclasses.replace(method, **values)
 
 
@@ -155,18 +138,10 @@ def resolved(
             raise ValueError(f"{label}: {text}: give it as a number")
     return Task(
         label=label,
-        method=resolve(
-            method,
-            problem,
-            steps=setup.steps,
-            epochs=setup.epochs,
-            cohort=setup.cohort,
-            batch=setup.drawn,
-            weight_decay=setup.weight_decay,
-        ),
+        method=resolve(method, problem, setup),
         problem=problem,
         rounds=rounds,
-        every=every or usual_every(problem, sampling(setup.cohort)),
+        every=every or usual_every(problem, setup.cohort),
         setup=setup,
         per_client=per_client,
         written=method,
@@ -185,11 +160,8 @@ def usual_every(problem: Problem, cohort: Sampling | None) -> int:
 
 def ready(task: Task) -> Task:
     """``task`` itself; raises ``BadParameters`` if it or its method cannot run on its problem."""
-    reasons = task.refuse()
-    unfit = task.method.refuse_problem(task.problem)
-    reasons += [Refusal("method", text) for _, text in unfit]
-    if reasons:
-        raise BadParameters("run", dict(reasons))
+    if reasons := task.refuse():
+        raise BadParameters("run", {"method" if at == "name" else at: why for at, why in reasons})
     return task
 
 
@@ -276,23 +248,17 @@ def _task(
 ) -> Task | None:
     """One method on its problem; ``None``, and complaints, where it cannot run."""
     say_where, cohort = spec.origin.complaint, spec.cohort or Sampling(problem.clients)
-    options = {k: v for k, v in changed(spec.engine_options).items() if k != "store"}
-    setup = dataclasses.replace(Setup.of(spec, entry), store=spec.store, options=options)
     label, method, rounds = entry.label, entry.method, entry.rounds
+    setup = Setup.of(spec, entry)
     try:
         task = resolved(label, method, problem, setup, rounds, spec.every, spec.per_client)
     except ValueError as error:
         field = next(iter(entry.method.open_fields()), "name")
         complaints.append(say_where(("method", i, field), str(error)))
         return None
-    steps = local_steps(entry.steps, entry.epochs, spec.drawn, problem.samples)
-    reasons = task.method.refuse(problem.clients, cohort, steps, spec.weights, spec.reduction)
-    reasons += refuse(spec.faults or (), problem.clients, problem.labelled)
-    reasons += task.method.refuse_late(judging(spec.judge).late)
-    reasons += task.refuse()
-    complaints += [spec.complaint(i, *reason) for reason in reasons]
-    for field, text in task.method.refuse_problem(problem):
-        complaints.append(say_where(("method", i, field), text))
+    for field, text in task.refuse():
+        path = ("method", i, field) if field == "name" else path_of(field, i, entry.given)
+        complaints.append(say_where(path, text))
     engine = engines[spec.engine].load()
     try:
         needs = engine.needs(task.method, problem, cohort, spec.engine_options)

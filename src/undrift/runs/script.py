@@ -97,7 +97,7 @@ def _is_own(value: object) -> bool:
 def _setup(task: Task) -> Values:
     """The settings of a task that decide numbers; the place of client states does not."""
     found = dict(vars(task.setup))
-    del found["store"], found["options"]
+    del found["own"]
     found["engine"] = numbers_of(found["engine"])
     if found["x0"] is not None:
         start = found["x0"].detach().cpu().numpy()

@@ -52,21 +52,26 @@ class BadFile(ValueError):
 
 
 class Origin:
-    """Where each part of a spec was written; ``flags`` are those of the command line, by path."""
+    """Where each part of a spec was written; ``flags`` are those of the command line, by path.
 
-    def __init__(self, source: str, text: str):
+    Without a ``text`` the spec is a dictionary of Python, and a place is told by its keys.
+    """
+
+    def __init__(self, source: str, text: str | None = None):
         self.source, self.text = source, text
         self.flags: dict[Keys, str] = {}
 
     @cached_property
     def lines(self) -> Mapping[Keys, int]:
         """The lines of its keys; only complaints need them."""
-        return locate(self.text)
+        return locate(self.text or "")
 
     def place(self, path: Keys) -> Place:
         for k in range(len(path), 0, -1):
             if flag := self.flags.get(path[:k]):
                 return Place(flag)
+        if self.text is None:
+            return Place(self.source + "".join(f"[{key!r}]" for key in path))
         return Place(self.source, line_of(self.lines, path))
 
     def complaint(self, path: Keys, text: str) -> Complaint:
@@ -83,6 +88,11 @@ class Complaints:
         self.found.append(self.origin.complaint(path, text))
 
     def add_fields(self, path: Keys, problems: Mapping[str, str]) -> None:
-        """Complain about fields of the table at ``path``."""
+        """Complain about fields of the table at ``path``, written with dots."""
         for field, text in problems.items():
-            self.add((*path, field), text)
+            self.add((*path, *keys_of(field)), text)
+
+
+def keys_of(field: str) -> Keys:
+    """The keys of a field that is written with dots."""
+    return tuple(int(key) if key.isdecimal() else key for key in field.split(".") if key)

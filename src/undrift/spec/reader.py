@@ -7,11 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from undrift import methods, objectives
-from undrift.core.cohort import Sampling
 from undrift.core.costs import placeholder
-from undrift.core.faults import judging, refuse
 from undrift.core.method import Method
-from undrift.core.options import Treatment, pace, refuse_training, unsplit
+from undrift.core.options import RunOptions, conflicts, refuse
 from undrift.core.params import THEORY, check, hints, numeric, unknown
 from undrift.engines.named import registry as engines
 from undrift.objectives import Objective
@@ -26,7 +24,6 @@ from undrift.spec.problem_table import ProblemReader
 from undrift.spec.schema import (
     SETTINGS,
     TRAINING,
-    TREATMENT,
     Entry,
     Settings,
     Spec,
@@ -34,15 +31,12 @@ from undrift.spec.schema import (
     Values,
     path_of,
 )
-from undrift.spec.setting_tables import STEPPING, TABLES, settle
 from undrift.spec.structure import fields, structure
 from undrift.spec.user_files import Code, Own, judge_file, labels_by_file, load_files, own_tables
 from undrift.theory import has_rule
 
 ITEM = "item"
 """The table that tells what a paper shows with the spec; ``undrift reproduce`` reads it."""
-CHOICES = ("objective", "schedule", "local")
-"""Tables with a name, at the top or in a [[method]]."""
 OWN = ("name", "label", "file")
 """Keys of a [[method]] besides its training and its hyper-parameters."""
 
@@ -119,7 +113,6 @@ class Reader:
         self.kind, self.clients = reader.kind, reader.clients
         problem: Named | None = given["problem"]
         settings["objective"] = self.objective(self.document, ())
-        settings |= settle(STEPPING, self.document, (), self.complaints)
         self.judge_targets()
         for part in settings.get("vary", ()):
             if problem and part != "draws" and (reason := problem.fixed(part)):
@@ -145,7 +138,7 @@ class Reader:
 
     def settings(self) -> Values:
         """The values that are right; the others have complaints."""
-        others = {"problem", "network", "data", "method", ITEM, *CHOICES, *TABLES}
+        others = {"problem", "network", "data", "method", "objective", ITEM}
         given = {"engine": "simulate"} | self.document
         given = {key: value for key, value in given.items() if key not in others}
         options: Values = {}
@@ -161,10 +154,8 @@ class Reader:
             cls, kind = engines[engine].options, f"option of the engine {engine}"
             made = structure(cls, options, ("engine",), self.complaints, kind=kind)
             good["engine_options"] = made
-        self.judge_pace((), given, good)
-        if text := unsplit(good.get("accumulate"), good.get("batch")):
-            self.complain(("accumulate",), text)
-        return good | settle(TABLES, self.document, (), self.complaints)
+        self.complaints.add_fields((), conflicts(given, given.get("batch")))
+        return good
 
     def judge_targets(self) -> None:
         """Refuse a target that the problem cannot measure."""
@@ -175,11 +166,6 @@ class Reader:
         if self.kind and judged == "gap" and "target_accuracy" in self.document:
             text = f"{self.kind.name} measures no accuracy: use target, which is a gap"
             self.complain(("target_accuracy",), text)
-
-    def judge_pace(self, path: Keys, given: Values, settings: Values) -> None:
-        """Local work is counted in steps or in epochs."""
-        if text := pace("steps" in given, "epochs" in given, settings.get("batch")):
-            self.complain((*path, "epochs"), text)
 
     def objective(self, table: Values, path: Keys) -> Objective | None:
         """The local loss in ``table``, which has it as a name or as a table."""
@@ -255,13 +241,11 @@ class Reader:
     def training(self, i: int, table: Values, settings: Values) -> Values:
         """How the i-th method trains: as the top has it, but for what its own table has."""
         path = ("method", i)
-        given = {k: v for k, v in table.items() if k in TRAINING and k not in CHOICES}
+        given = {k: v for k, v in table.items() if k in TRAINING and k != "objective"}
         own = fields(Training, given, path, self.complaints, partial=True)
-        self.judge_pace(path, given, settings)
+        self.complaints.add_fields(path, conflicts(given, settings.get("batch")))
         if "objective" in table:
             own["objective"] = self.objective(table, path)
-        chosen = settle(STEPPING, table, path, self.complaints)
-        own |= {key: rule for key, rule in chosen.items() if key in table}
         top = {key: value for key, value in settings.items() if key in TRAINING}
         if "epochs" in given:
             top["steps"] = 1
@@ -283,17 +267,8 @@ class Reader:
 
     def judge_method(self, i: int, table: Values, method: Method, settings: Values) -> None:
         """Complain about what the method refuses, where the number of clients is known."""
-        training = {key: settings[key] for key in TREATMENT if key in settings}
-        refusals = refuse_training(method, Treatment(**training))
-        refusals += method.refuse_late(judging(settings["judge"]).late)
-        if self.clients is not None:
-            refusals += refuse(settings["faults"] or (), self.clients)
-            steps = settings.get("steps", 1)
-            each = 1 if settings.get("epochs") and isinstance(steps, int) else steps
-            cohort = settings["cohort"] or Sampling(self.clients)
-            weights = settings.get("weights", "uniform")
-            rule = settings["reduction"]
-            refusals = [*refusals, *method.refuse(self.clients, cohort, each, weights, rule)]
+        known = {name: settings[name] for name in hints(RunOptions) if name in settings}
+        refusals = refuse(method, RunOptions(**known), self.clients)
         for field, text in refusals:
             self.complain(path_of(field, i, table), text)
 

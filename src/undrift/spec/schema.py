@@ -10,20 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from undrift._files import reserved
-from undrift.core.cohort import Sampling
-from undrift.core.faults import Fault, Judging
 from undrift.core.method import Method
-from undrift.core.optimisers import Optimiser
 from undrift.core.options import LocalWork, RunOptions, Treatment
-from undrift.core.params import Count, Natural, Positive, Rule, hints, values
-from undrift.core.robust import Robust
-from undrift.core.schedules import Schedule
+from undrift.core.params import Count, Natural, Positive, Record, Rule, Variant, hints, values
 from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import named as engines
 from undrift.objectives import Objective
 from undrift.problems.named import Named
 from undrift.spec import writer
-from undrift.spec.errors import Complaint, Origin
+from undrift.spec.errors import Complaint, Origin, keys_of
 from undrift.spec.functions import Call
 from undrift.spec.lines import Keys
 
@@ -70,7 +65,7 @@ Accuracy = Annotated[float, Rule("number > 0 and <= 1 (80 % is 0.8)", lambda sha
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Training(LocalWork):
+class Training(Treatment, LocalWork):
     """How a method trains: given at the top of a spec for all, or in a [[method]] for that one.
 
     Args:
@@ -125,17 +120,10 @@ class Settings(RunOptions, Training):
     best: Goal | None = None
 
 
-TREATMENT = tuple(hints(Treatment))
-FIRST = ("rounds", *(name for name in hints(Training) if name not in ("rounds", *TREATMENT)))
-TRAINING = (*FIRST, *TREATMENT)
-OTHERS = tuple(name for name in hints(Settings) if name not in ("name", *TRAINING))
-SETTINGS = ("name", *FIRST, *OTHERS, *TREATMENT)
-"""The keys of the top, as ``TRAINING`` those of a [[method]]; those of gradients come last."""
-COMMON = (
-    "cohort", "batch", "accumulate", "weights", "reduction", "faults", "judge", "engine", "dtype",
-    "device",
-)  # fmt: skip
-"""What all methods of a spec run with."""
+TRAINING = tuple(hints(Training))
+"""The keys of a [[method]] besides its hyper-parameters; at the top they are for all methods."""
+SETTINGS = tuple(dict.fromkeys(("name", "rounds", *hints(Settings))))
+"""The keys of the top."""
 USUAL = {"vary": ["draws"], "per_client": False}
 """What older specs mean, which lack these keys."""
 
@@ -180,8 +168,8 @@ class Spec(Settings):
 
     def setting(self, entry: Entry) -> Values:
         """How ``entry`` is run: arguments of ``undrift.runs.api.prepare``."""
-        own = {name: getattr(entry, name) for name in ("steps", "epochs", *TREATMENT)}
-        return own | {name: getattr(self, name) for name in COMMON}
+        names = (*hints(RunOptions), "engine", "dtype", "device")
+        return {name: getattr(entry if name in TRAINING else self, name) for name in names}
 
     @property
     def anew(self) -> bool:
@@ -272,11 +260,6 @@ def path_of(field: str, i: int, table: Mapping[str, object]) -> Keys:
     return keys if own is None else ("method", i, own)
 
 
-def keys_of(field: str) -> Keys:
-    """The keys of a field that is written with dots."""
-    return tuple(int(key) if key.isdecimal() else key for key in field.split("."))
-
-
 def absent(device: str) -> str | None:
     """The complaint about a device that this machine lacks."""
     import torch
@@ -304,10 +287,9 @@ def as_toml(table: Table) -> Values:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, (Sampling, Fault, Judging, Goal)):
-        value = values(value)
-    elif isinstance(value, Robust | Schedule | Optimiser):
-        value = {"name": value.name, **values(value)}
+    if isinstance(value, Record):
+        name = {"name": value.name} if isinstance(value, Variant) else {}
+        value = {**name, **values(value)}
     elif dataclasses.is_dataclass(value):
         file = {"file": value.file} if isinstance(value, Objective) and value.file else {}
         value = {"name": type(value).__name__, **file, **values(value)}
