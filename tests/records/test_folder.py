@@ -260,7 +260,7 @@ def test_replacing_a_run_may_be_cut_short_at_any_file(folder, spec, monkeypatch,
     if state == "unfinished":
         folder.resume()
     folder.start(spec, {"python": "5"}, [])
-    assert folder.environment == {"python": "5", "sealed": True} and folder.outcomes() == []
+    assert folder.environment == {"python": "5"} and folder.outcomes() == []
 
 
 def test_a_line_that_does_not_fit_leaves_no_part(folder, spec, monkeypatch):
@@ -295,25 +295,7 @@ def test_what_is_to_be_said_of_the_data(folder, spec):
 @pytest.mark.parametrize("samples", ["train", "test", None])
 def test_a_folder_keeps_what_the_problem_says_of_its_metrics(samples, folder, spec):
     folder.start(spec, {"metric_samples": samples}, [])
-    assert folder.metric_samples([{"loss": 1.0, "accuracy": 0.5}]) == samples
-
-
-@pytest.mark.parametrize(
-    ("problem", "row", "samples"),
-    [
-        ('name = "images"', {}, "test"),
-        ('name = "images"', {"train_loss": 1.0}, "train"),
-        ('name = "Neural"\npython = "undrift.problems.neural.problem.Neural"', {}, "test"),
-        ('name = "logistic"', {}, "train"),
-        ('name = "Logistic"\npython = "undrift.problems.logistic.Logistic"', {}, "train"),
-        ('name = "Mine"\npython = "__main__.Mine"', {}, None),
-        ('name = "wards"\nfile = "wards.py"', {}, None),
-    ],
-)
-def test_an_older_folder_is_known_by_its_problem(problem, row, samples, folder, spec):
-    folder.start(spec, {}, [])
-    folder.write("spec.toml", f"[problem]\n{problem}\n")
-    assert folder.metric_samples([{"loss": 1.0, "accuracy": 0.5, **row}]) == samples
+    assert folder.metric_samples == samples
 
 
 def test_a_federation_that_ended_before_its_run_began_is_not_in_the_way(folder, spec):

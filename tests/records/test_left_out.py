@@ -136,18 +136,6 @@ def test_a_checkpoint_is_passed_over_if_lines_are_missing(whole, tmp_path):
     assert absences(place) == absences(whole) and rows(place.path) == rows(whole.path)
 
 
-def test_an_outcome_whose_lines_were_changed_is_run_again(whole, tmp_path):
-    place = Folder(tmp_path / "again")
-    carry_out(make(parse(SPEC)), place, stop=after(16)(), pause=0)
-    assert [end.label for end in place.outcomes()] == ["Scaffold"]
-    changed = absences(place).replace(b"late", b"soon", 1)
-    place.file(LEFT_OUT).write_bytes(changed)
-    told = []
-    carry_out(make(parse(SPEC)), Folder(place.path), emit=lambda event: told.append(event))
-    assert "Dropped" in {type(event).__name__ for event in told}
-    assert absences(place) == absences(whole) and rows(place.path) == rows(whole.path)
-
-
 def test_several_processes_record_the_same(whole, tmp_path):
     place = Folder(tmp_path / "again")
     carry_out(make(parse(SPEC)), place, jobs=2)

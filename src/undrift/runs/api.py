@@ -29,7 +29,7 @@ from undrift.records.folder import BadFolder, Folder, Row
 from undrift.runs.arguments import Methods, keeping, labelled, settle
 from undrift.runs.callbacks import Callback
 from undrift.runs.calls import experiment_of, from_dictionary, run_name
-from undrift.runs.events import Emit, Event, Measured, Unlocked, Unproven
+from undrift.runs.events import Emit, Event, Measured, NotCompared, Unlocked
 from undrift.runs.experiment import make
 from undrift.runs.gather import SHARED, AnotherRun, gather
 from undrift.runs.prepare import resolve
@@ -293,7 +293,7 @@ def _both(on_event: Emit | None, watch: Callable[[Row], None] | None = None) -> 
     def emit(event: Event) -> None:
         if on_event:
             on_event(event)
-        elif isinstance(event, (Unlocked, Unproven)):
+        elif isinstance(event, (Unlocked, NotCompared)):
             warnings.warn(str(event), stacklevel=2)
         if watch and isinstance(event, Measured):
             watch(event.row)

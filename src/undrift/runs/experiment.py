@@ -19,8 +19,7 @@ from undrift.engines.checkpoint import Shelf
 from undrift.engines.memory import where
 from undrift.records import models
 from undrift.records.best import Best
-from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Row
-from undrift.records.growth import checkpoint
+from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Row, checkpoint
 from undrift.records.recipe import Recipe
 from undrift.records.rows import Key
 from undrift.runs.advice import advise, failure, remedy, way_on
@@ -173,7 +172,7 @@ class Experiment:
     """What ends a method before its last round."""
     data: str | None = None
     """The digest of the data, for all seeds."""
-    code: Mapping[str, str] | None = None
+    code: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     """Digests of what the program gave to the run, by name; a spec has its files instead."""
     draws: Callable[[int], int] = int
     """The seed of the engine in the run with a seed."""
@@ -288,7 +287,7 @@ class Experiment:
         if folder is None:
             return None
         label = self.tasks[k].label
-        identity = f"{folder.identity or self.recipe.identity} {label!r} {seed}"
+        identity = f"{folder.identity} {label!r} {seed}"
         shelf = Shelf(folder.file(CHECKPOINTS), checkpoint(k, seed), identity)
         stem = models.stems(task.label for task in self.tasks)[label]
         return Place(folder, shelf, f"{stem}-{seed}", lasting=LASTING)

@@ -14,8 +14,7 @@ from undrift.core.problem import Problem
 from undrift.engines.ranks import Ranks
 from undrift.records import models
 from undrift.records.best import Best
-from undrift.records.folder import BadFolder, Folder, Row, made
-from undrift.records.growth import MORE_ROUNDS
+from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder, Row, made
 from undrift.records.journal import Record
 from undrift.records.outcome import Outcome
 from undrift.records.rows import Key, key_of

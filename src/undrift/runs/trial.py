@@ -170,16 +170,12 @@ class Trial:
         notes = shelf.restore(self.engine, fits, lambda why: emit(PassedOver(label, seed, why)))
         if notes is not None:
             self.seconds = notes["seconds"]
-            limit = notes.get("limit")  # of checkpoints that are older than alarms
-            alarm = notes.get("alarm") or (limit and {"limit": limit})
-            self.alarm = Alarm(**alarm) if alarm else None
-            self.engine.streams.used = notes.get("drawn", True)
+            self.alarm = Alarm(**notes["alarm"]) if notes["alarm"] else None
+            self.engine.streams.used = notes["drawn"]
             self.waiting = Waiting(**notes.get("waiting", {}))
-            if self.best:  # older checkpoints lack it, and the rows to come cannot tell
-                model, goal, self.best = notes.get("model"), self.best.goal, None
-                if model is not None:
-                    x = model.to(self.engine.x0.device)
-                    self.best = Best(**notes["best"], x=x, goal=goal)
+            if self.best and "model" in notes:
+                x = notes["model"].to(self.engine.x0.device)
+                self.best = Best(**notes["best"], x=x, goal=self.best.goal)
             self.sound = Sound(self.engine.round, self.engine.x.clone())
             if "sound_model" in notes:  # which the process that leads has alone
                 self.sound = Sound(notes["sound"], notes["sound_model"].to(self.engine.x0.device))

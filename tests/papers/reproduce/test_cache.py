@@ -4,7 +4,6 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
-from tests.records.older import unseal
 
 from undrift.engines.engine import Engine
 from undrift.records.folder import BadFolder
@@ -148,22 +147,7 @@ def test_a_shorter_run_is_continued(papers, tmp_path, rounds):
     assert not list((tmp_path / "parts").rglob("*.safetensors"))
 
 
-def test_a_run_of_an_earlier_version_serves_and_is_continued(papers, tmp_path, rounds):
-    whole, cache = Cache(tmp_path / "whole"), Cache(tmp_path / "parts")
-    short, want = wanted(Options(rounds=15))[1], wanted()[1]
-    go(whole, [want])
-    go(cache, [short])
-    unseal(cache.folder(want.key).path)
-    rounds.clear()
-    assert cache.serves(short) and go(cache, [short]) == [] and not rounds
-    go(cache, [want], After(12))
-    assert cache.found(want).last == 25 and cache.found(want).outcome is None
-    assert go(cache, [want]) == [] and len(rounds) == 25
-    assert rows(cache, want) == rows(whole, want)
-    assert cache.found(want).outcome == whole.found(want).outcome
-
-
-def test_a_kept_run_proves_its_rows(papers, tmp_path):
+def test_rows_that_a_kept_run_did_not_write_are_told(papers, tmp_path):
     cache, (one, other) = Cache(tmp_path), wanted()[:2]
     go(cache, [one, other])
     files = [cache.folder(want.key).file("metrics.jsonl") for want in (one, other)]
