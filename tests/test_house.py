@@ -40,17 +40,17 @@ CEILINGS = {
     "data models": 1880,
     "problems": 3969,
     "engines": 3536,
-    "spec": 1140,
-    "records runs": 3289,
+    "spec": 1041,
+    "records runs": 3175,
     "check": 871,
     "report plots": 1476,
-    "federate flower": 2171,
-    "cli": 1697,
+    "federate flower": 2167,
+    "cli": 1698,
     "undrift_papers": 2293,
 }
 """Statements of rooms; what is in no room is counted with none."""
 MOST_PARAMETERS = {"undrift.runs.api.run": 38}
-MOST_NAMES_TWICE = 32
+MOST_NAMES_TWICE = 27
 MOST_EARLIER = 2
 ALLOWED = {room: set(others.split()) for room, others in MAY_IMPORT.items()}
 

@@ -21,10 +21,10 @@ import torch
 
 from undrift.engines.checkpoint import BadCheckpoint, restore
 from undrift.records.folder import Folder
-from undrift.runs import keep, trial
+from undrift.runs import saved_run, trial
 from undrift.runs.events import Event, Measured
 from undrift.runs.experiment import Experiment, make
-from undrift.runs.keep import begin, carry_out, take_up
+from undrift.runs.saved_run import begin, reopen, run_in_folder
 from undrift.spec.reader import parse
 
 SPEC = """\
@@ -78,13 +78,13 @@ class Still:
 @contextmanager
 def still() -> Iterator[None]:
     """The clock stands still; nobody waits for the disk or looks up versions again and again."""
-    before = trial.time, keep.environment, os.fsync
-    known = keep.environment("cpu")
-    trial.time, keep.environment, os.fsync = Still, lambda device: known, lambda file: None
+    before = trial.time, saved_run.environment, os.fsync
+    known = saved_run.environment("cpu")
+    trial.time, saved_run.environment, os.fsync = Still, lambda device: known, lambda file: None
     try:
         yield
     finally:
-        trial.time, keep.environment, os.fsync = before
+        trial.time, saved_run.environment, os.fsync = before
 
 
 def killed_after(rows: int) -> Callable[[Event], None]:
@@ -111,14 +111,14 @@ def cases(place: Path) -> list[Case]:
     for every, seed in ((1, 0), (2, 0), (1, 7)):
         experiment = make(parse(SPEC.format(every=every, seed=seed)))
         name = f"{every}-{seed}"
-        carry_out(experiment, Folder(place / f"{name}-whole"), pause=0)
+        run_in_folder(experiment, Folder(place / f"{name}-whole"), pause=0)
         for looks in (5, 20, 33):
             path = place / f"{name}-stopped-{looks}"
-            carry_out(experiment, Folder(path), stop=Stop(looks), pause=0)
+            run_in_folder(experiment, Folder(path), stop=Stop(looks), pause=0)
         for rows, pause in ((6, 0), (17, 0), (20, 1e9)):
             folder = Folder(place / f"{name}-killed-{rows}")
             try:
-                carry_out(experiment, folder, emit=killed_after(rows), pause=pause)
+                run_in_folder(experiment, folder, emit=killed_after(rows), pause=pause)
             except Killed:
                 folder.close()
         mixed(experiment, place / f"{name}-mixed")
@@ -136,7 +136,7 @@ def mixed(experiment: Experiment, path: Path) -> None:
             list(experiment.run(folder, stop=Stop(some), pause=0, only=[key]))
             folder.close()
             folder = Folder(path)
-            take_up(folder, experiment, lambda event: None)
+            reopen(folder, experiment, lambda event: None)
     folder.close()
 
 

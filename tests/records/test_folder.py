@@ -16,7 +16,7 @@ from undrift.records.folder import FILES, BadFolder, Folder, Outcome
 from undrift.runs.environment import environment
 from undrift.runs.events import Measured, Unlocked
 from undrift.runs.experiment import make
-from undrift.runs.keep import carry_out
+from undrift.runs.saved_run import run_in_folder
 from undrift.spec.reader import parse
 
 SPEC = """\
@@ -357,7 +357,7 @@ def test_a_run_whose_rows_are_lost_stops_at_its_next_checkpoint(loss, tmp_path):
                 (path / "metrics.jsonl").write_bytes(b"")
 
     with pytest.raises(BadFolder, match="was removed, renamed or changed while the run wrote"):
-        carry_out(make(parse(LONG)), Folder(path), afresh=True, emit=emit, pause=0.0)
+        run_in_folder(make(parse(LONG)), Folder(path), afresh=True, emit=emit, pause=0.0)
     assert rounds[-1] < 10 and path.exists() == (loss == "emptied")
 
 
@@ -368,6 +368,6 @@ def test_a_file_system_without_locks_is_told_once(tmp_path, monkeypatch):
     heard = []
     for spec in (LONG.replace("400", "2"), LONG.replace("400", "3").replace("long", "other")):
         folder = Folder(tmp_path / f"run-{len(heard)}")
-        carry_out(make(parse(spec)), folder, afresh=True, emit=heard.append)
+        run_in_folder(make(parse(spec)), folder, afresh=True, emit=heard.append)
         assert len([e for e in heard if isinstance(e, Unlocked)]) == ("other" in spec)
         monkeypatch.setattr("undrift._files.fcntl.flock", lacking)

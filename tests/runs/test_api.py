@@ -19,7 +19,7 @@ from undrift.core import BadParameters
 from undrift.data.images import load_images
 from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder
 from undrift.runs import events
-from undrift.runs.gather import AnotherRun
+from undrift.runs.run_experiment import AnotherRun
 from undrift.spec.errors import BadSpec
 
 METHODS = [ud.FedAvg(lr=0.02), ud.Scaffold(lr=0.02)]

@@ -6,7 +6,7 @@ import os
 import traceback
 from argparse import Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -109,7 +109,7 @@ def add_options(parser: Parser) -> None:
         choices=LOGGERS,
         default=[],
         metavar="LOGGER",
-        help="also log every row to tensorboard (in RUN/tensorboard) or mlflow; may be repeated",
+        help="also log every row to tensorboard (in RUN/tensorboard)",
     )
     parser.json()
 
@@ -222,7 +222,7 @@ def perform(
     """
     from undrift.engines.ranks import Broken
     from undrift.runs.experiment import make
-    from undrift.runs.keep import carry_out
+    from undrift.runs.saved_run import run_in_folder
 
     writable(folder.path)
     if number := workers(spec):
@@ -245,7 +245,7 @@ def perform(
     stop, stopped = Stop(), False
     try:
         with stop:
-            carry_out(
+            run_in_folder(
                 experiment,
                 folder,
                 afresh=afresh,
@@ -287,12 +287,12 @@ def perform(
 
 def known(spec: Spec, folder: Folder) -> None:
     """Refuse a finished run on other data than are there now."""
-    from undrift.runs.experiment import make
+    data = None
+    if folder.environment.get("data"):
+        from undrift.runs.experiment import make  # which loads torch
 
-    try:
-        data = make(spec).data
-    except BadSpec:  # they cannot be loaded now
-        data = None
+        with suppress(BadSpec):  # they cannot be loaded now
+            data = make(spec).data
     if unknown := folder.refuse_other(data, {}):
         say(str(NotCompared(folder.path, unknown)))
 

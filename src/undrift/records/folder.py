@@ -16,10 +16,11 @@ from undrift.core.problem import Samples
 from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal
 from undrift.records.outcome import Outcome
 from undrift.records.recipe import PYTHON, Recipe, changes
-from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Row, columns
+from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, NEEDED, Row, columns
 from undrift.spec.document import parsed, read
 from undrift.spec.errors import BadSpec
 from undrift.spec.schema import Table, Values, normal
+from undrift.spec.user_files import own_tables
 
 __all__ = [
     "CHECKPOINTS",
@@ -56,6 +57,8 @@ FILES = {
     "loss.png": "the curves, where there is no accuracy either",
     "report.html": "all of it for a browser, by undrift report",
 }
+DIGESTED = ("spec.toml", "environment.json", "partition.json", *NEEDED, "metrics.parquet")
+"""Files whose digests are in the summary, besides those of the user's; models have their own."""
 MODELS = "models"
 FEDERATION = ("nodes", "superlink")
 """Folders in it where federate keeps the processes that it starts, before a run begins."""
@@ -309,7 +312,8 @@ class Folder(Journal):
         content = io.BytesIO()
         parquet.write_table(pyarrow.table(columns(self.rows())), content)
         self.write("metrics.parquet", content.getvalue())
-        self.conclude(outcomes, [name for name in FILES if self.file(name).is_file()])
+        own = (str(table["file"]) for table in own_tables(self.document()).values())
+        self.conclude(outcomes, dict.fromkeys([*DIGESTED, *own]))
         self._clear(but_last=True)
         self.close()
 

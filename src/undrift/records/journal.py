@@ -40,7 +40,7 @@ LARGEST = 1 << 31
 ANEW = "Run it anew: undrift run SPEC --overwrite"
 
 
-class Record(NamedTuple):
+class RunRecord(NamedTuple):
     """What a run has recorded."""
 
     rows: list[Row]
@@ -196,7 +196,7 @@ class Journal:
             raise BadFolder(f"{path} cannot be read. {ANEW}")
         return known
 
-    def record(self) -> Record:
+    def record(self) -> RunRecord:
         """All of it; warns of files that are not as the finished run left them."""
         outcomes = self.outcomes()  # before the rows, which may become more
         metrics, left_out, clients = map(self._rows, NEEDED)
@@ -204,7 +204,7 @@ class Journal:
             warnings.warn(
                 f"{self.path}: {', '.join(changed)} changed since the run ended", stacklevel=3
             )
-        return Record(metrics, outcomes, left_out, clients)
+        return RunRecord(metrics, outcomes, left_out, clients)
 
     def close(self) -> None:
         for listener in self.listeners:
@@ -213,7 +213,7 @@ class Journal:
             file.close()
         self._open.clear()
 
-    def _summary(self) -> dict[str, Any]:
+    def _summary(self) -> Row:
         found = parsed(self._content(COMPLETE))
         return found if isinstance(found, dict) else {}
 
@@ -222,8 +222,8 @@ class Journal:
         written = self._summary().get("sha256") if self.complete else None
         if not isinstance(written, dict):
             return []
-        known = [name for name in written if Path(name).name == name]  # none of other folders
-        return [name for name in known if self._digest(name) != written[name]]
+        inside = [name for name in written if ".." not in Path(name).parts and name[:1] != "/"]
+        return [name for name in inside if self._digest(name) != written[name]]
 
     def _digest(self, name: str) -> str:
         return hashlib.sha256(self._content(name)).hexdigest()

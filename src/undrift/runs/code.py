@@ -14,8 +14,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MethodType
-from typing import Any
+from types import FunctionType, MethodType
 
 import numpy as np
 from torch import Tensor, nn
@@ -56,7 +55,7 @@ def _text(*things: object) -> str:
     return "\n".join(line for thing in things for line in _lines(thing))
 
 
-def _lines(thing: Any) -> Iterator[str]:
+def _lines(thing: object) -> Iterator[str]:
     if isinstance(thing, PLAIN):
         yield repr(thing)
     elif isinstance(thing, Tensor | np.ndarray | np.generic):
@@ -111,7 +110,7 @@ def _array(thing: Tensor | np.ndarray | np.generic) -> str:
     return f"{values.dtype} {values.shape} {content}"
 
 
-def _source(thing: Any) -> str:
+def _source(thing: type | FunctionType) -> str:
     name = f"{thing.__module__}.{thing.__qualname__}"
     if _installed(thing.__module__):
         return name

@@ -219,7 +219,7 @@ class Kept:
 
     def __init__(self, folder: Folder):
         self.folder = folder
-        key = folder.environment.get("key")
+        key = folder.environment.get("key", folder.name)  # one that just begins has none
         if key != folder.name:
             raise BadFolder(
                 f"{folder.path} holds another run, {key}: give it back its name, or remove it"

@@ -17,24 +17,24 @@ from undrift.runs.events import (
     Unlocked,
     ignore,
 )
-from undrift.runs.experiment import Experiment, Result
+from undrift.runs.experiment import Experiment, MethodResult
 from undrift.runs.followers import meet, shared
 from undrift.runs.jobs import Shared
 from undrift.runs.loggers import Log
-from undrift.runs.trial import PAUSE, Stops
+from undrift.runs.trial import PAUSE, StopSignal
 
 
-def carry_out(
+def run_in_folder(
     experiment: Experiment,
     folder: Folder,
     *,
     afresh: bool = False,
     emit: Emit = ignore,
-    stop: Stops | None = None,
+    stop: StopSignal | None = None,
     pause: float | None = None,
     loggers: Sequence[str] = (),
     jobs: int = 1,
-) -> list[Result]:
+) -> list[MethodResult]:
     """Run what is left of an experiment into a folder; ``afresh`` empties the folder first.
 
     The folder is complete afterwards, unless the run was stopped, or one of several processes
@@ -42,7 +42,7 @@ def carry_out(
     """
     try:
         if not afresh and folder.file("spec.toml").is_file():
-            take_up(folder, experiment, emit)
+            reopen(folder, experiment, emit)
         else:
             begin(folder, experiment)
         if not folder.locks:
@@ -95,7 +95,7 @@ def comments(experiment: Experiment) -> list[str]:
     return chosen
 
 
-def take_up(folder: Folder, experiment: Experiment, emit: Emit) -> None:
+def reopen(folder: Folder, experiment: Experiment, emit: Emit) -> None:
     """Open a folder that holds a part of the run."""
     recipe, before = experiment.recipe, folder.environment
     compare(folder, experiment, emit)
