@@ -7,7 +7,7 @@ import pytest
 from undrift.check import battery, networks, objectives, problems
 from undrift.check.found import checked
 from undrift.check.template import BadName, write
-from undrift.spec.plugins import BadFile, execute
+from undrift.spec.user_files import BadFile, execute
 
 NAMES = {"problem": "mine", "network": "mine", "objective": "Mine"}
 CHECKS = {

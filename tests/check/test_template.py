@@ -2,7 +2,7 @@ import pytest
 
 from undrift.check import CHECKS, examine, failures
 from undrift.check.template import BadName, write
-from undrift.spec.plugins import execute
+from undrift.spec.user_files import execute
 
 
 def test_the_new_file_passes_the_battery(tmp_path):

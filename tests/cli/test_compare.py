@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from tests.records.older import unseal
 from tests.report.recorded import TARGET, record
 
 import undrift as ud
@@ -197,7 +196,6 @@ def test_a_folder_that_is_no_run(runs, capsys):
 
 
 def test_a_label_on_disk_cannot_command_the_terminal(runs, capsys):
-    unseal(runs / "runs/fast")
     path = runs / "runs/fast/metrics.jsonl"
     path.write_text(path.read_text().replace("SCAFFOLD", "\\u001b[2J"))
     main(["compare", "fast"])

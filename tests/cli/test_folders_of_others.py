@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.cli.test_bad_input import answer, pytestmark  # noqa: F401
-from tests.records.older import unseal
 from tests.report.recorded import record
 
 from undrift.records.folder import Folder
@@ -39,9 +38,10 @@ def text(name, content):
 
 
 def forged(folder):
-    unseal(folder)
     file = folder / "summary.json"
-    file.write_text(json.dumps([one | {"status": "x"} for one in json.loads(file.read_text())]))
+    found = json.loads(file.read_text())
+    found["outcomes"][0]["status"] = "x"
+    file.write_text(json.dumps(found))
 
 
 FOLDERS = {
@@ -79,8 +79,6 @@ def test_a_row_with_a_number_that_is_no_float(verb, place, answer):  # noqa: F81
     folder = record(place / "runs" / "known", ended=False, loss=10**400)
     code, err = answer(verb, str(folder.path), seconds=20)
     assert code == 2 and "not a row of metrics" in err and "Unexpected" not in err
-    assert "not a row of metrics" in folder.resume()[0]
-    folder.close()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 from tests.cli.test_start import PROBE
-from tests.records.older import unseal
 from tests.report.recorded import record
 
 import undrift as ud
@@ -102,8 +101,6 @@ def test_everything_wrong_is_listed(runs, capsys):
     (runs / "empty").mkdir()
     assert "is not the folder of a run" in refused(capsys, "empty")
     (runs / "runs/one/metrics.jsonl").write_text("")
-    assert "do not belong together" in refused(capsys, "one")
-    unseal(runs / "runs/one")
     assert "nothing was recorded" in refused(capsys, "one")
     record(runs / "runs" / "judged", gap=None)
     assert "at most 1" in refused(capsys, "judged", "--target", "80")

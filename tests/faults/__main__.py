@@ -15,7 +15,7 @@ import time
 FAULTS = {
     "tests.faults.kills": "SIGKILL at random instants and inside writes",
     "tests.faults.ranks": "SIGKILL of one of several processes",
-    "tests.faults.folder": "damaged checkpoints, rows, outcomes",
+    "tests.faults.folder": "damaged checkpoints",
     "tests.faults.frames": "mutated messages",
     "tests.faults.clients": "a bad client among ten",
     "tests.faults.rounds": "all clients bad, or one that is needed",

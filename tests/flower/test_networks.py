@@ -31,7 +31,7 @@ from undrift.flower.worker import Worker
 from undrift.models import build
 from undrift.records.folder import Folder
 from undrift.runs.experiment import make
-from undrift.runs.keep import carry_out
+from undrift.runs.saved_run import run_in_folder
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
 
@@ -70,7 +70,7 @@ def kept(session, chosen, folder):
     told = []
     federation = FlowerFederation(session, chosen, told.append, folder)
     folder.mkdir(exist_ok=True)
-    carry_out(make(chosen, federation.build), Folder(folder), emit=federation.hear)
+    run_in_folder(make(chosen, federation.build), Folder(folder), emit=federation.hear)
     return ud.load(folder), " ".join(told)
 
 

@@ -9,7 +9,7 @@ import torch
 from undrift.engines import Simulate
 from undrift.methods import FedRecu
 from undrift.problems import Quadratic
-from undrift.spec.plugins import execute
+from undrift.spec.user_files import execute
 from undrift_papers.reproduce.items import PAPERS
 
 (AsCoded,) = execute(PAPERS / "fedrecu" / "as_coded.py").methods

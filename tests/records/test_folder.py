@@ -16,7 +16,7 @@ from undrift.records.folder import FILES, BadFolder, Folder, Outcome
 from undrift.runs.environment import environment
 from undrift.runs.events import Measured, Unlocked
 from undrift.runs.experiment import make
-from undrift.runs.keep import carry_out
+from undrift.runs.saved_run import run_in_folder
 from undrift.spec.reader import parse
 
 SPEC = """\
@@ -260,7 +260,7 @@ def test_replacing_a_run_may_be_cut_short_at_any_file(folder, spec, monkeypatch,
     if state == "unfinished":
         folder.resume()
     folder.start(spec, {"python": "5"}, [])
-    assert folder.environment == {"python": "5", "sealed": True} and folder.outcomes() == []
+    assert folder.environment == {"python": "5"} and folder.outcomes() == []
 
 
 def test_a_line_that_does_not_fit_leaves_no_part(folder, spec, monkeypatch):
@@ -295,25 +295,7 @@ def test_what_is_to_be_said_of_the_data(folder, spec):
 @pytest.mark.parametrize("samples", ["train", "test", None])
 def test_a_folder_keeps_what_the_problem_says_of_its_metrics(samples, folder, spec):
     folder.start(spec, {"metric_samples": samples}, [])
-    assert folder.metric_samples([{"loss": 1.0, "accuracy": 0.5}]) == samples
-
-
-@pytest.mark.parametrize(
-    ("problem", "row", "samples"),
-    [
-        ('name = "images"', {}, "test"),
-        ('name = "images"', {"train_loss": 1.0}, "train"),
-        ('name = "Neural"\npython = "undrift.problems.neural.problem.Neural"', {}, "test"),
-        ('name = "logistic"', {}, "train"),
-        ('name = "Logistic"\npython = "undrift.problems.logistic.Logistic"', {}, "train"),
-        ('name = "Mine"\npython = "__main__.Mine"', {}, None),
-        ('name = "wards"\nfile = "wards.py"', {}, None),
-    ],
-)
-def test_an_older_folder_is_known_by_its_problem(problem, row, samples, folder, spec):
-    folder.start(spec, {}, [])
-    folder.write("spec.toml", f"[problem]\n{problem}\n")
-    assert folder.metric_samples([{"loss": 1.0, "accuracy": 0.5, **row}]) == samples
+    assert folder.metric_samples == samples
 
 
 def test_a_federation_that_ended_before_its_run_began_is_not_in_the_way(folder, spec):
@@ -375,7 +357,7 @@ def test_a_run_whose_rows_are_lost_stops_at_its_next_checkpoint(loss, tmp_path):
                 (path / "metrics.jsonl").write_bytes(b"")
 
     with pytest.raises(BadFolder, match="was removed, renamed or changed while the run wrote"):
-        carry_out(make(parse(LONG)), Folder(path), afresh=True, emit=emit, pause=0.0)
+        run_in_folder(make(parse(LONG)), Folder(path), afresh=True, emit=emit, pause=0.0)
     assert rounds[-1] < 10 and path.exists() == (loss == "emptied")
 
 
@@ -386,6 +368,6 @@ def test_a_file_system_without_locks_is_told_once(tmp_path, monkeypatch):
     heard = []
     for spec in (LONG.replace("400", "2"), LONG.replace("400", "3").replace("long", "other")):
         folder = Folder(tmp_path / f"run-{len(heard)}")
-        carry_out(make(parse(spec)), folder, afresh=True, emit=heard.append)
+        run_in_folder(make(parse(spec)), folder, afresh=True, emit=heard.append)
         assert len([e for e in heard if isinstance(e, Unlocked)]) == ("other" in spec)
         monkeypatch.setattr("undrift._files.fcntl.flock", lacking)

@@ -16,7 +16,7 @@ from undrift.records.folder import Folder
 from undrift.records.rows import LEFT_OUT
 from undrift.runs.events import LeftOut, from_json, to_json
 from undrift.runs.experiment import make
-from undrift.runs.keep import carry_out
+from undrift.runs.saved_run import run_in_folder
 from undrift.runs.trial import Trial
 from undrift.spec.reader import parse
 
@@ -58,7 +58,7 @@ FAULT = {"kind": "nan", "clients": [2], "since": 3}
 @pytest.fixture
 def whole(tmp_path):
     folder = Folder(tmp_path / "whole")
-    carry_out(make(parse(SPEC)), folder)
+    run_in_folder(make(parse(SPEC)), folder)
     return folder
 
 
@@ -102,7 +102,7 @@ def test_a_run_that_stops_every_few_rounds_records_the_same(whole, tmp_path):
     folder = tmp_path / "again"
     for _ in range(100):
         place = Folder(folder)
-        carry_out(make(parse(SPEC)), place, stop=after(3)(), pause=0)
+        run_in_folder(make(parse(SPEC)), place, stop=after(3)(), pause=0)
         if place.complete:
             break
         lines = absences(place) if place.file(LEFT_OUT).exists() else b""
@@ -115,42 +115,30 @@ def test_a_run_that_stops_every_few_rounds_records_the_same(whole, tmp_path):
 def test_what_came_after_the_checkpoint_is_recorded_once(kill, whole, tmp_path):
     """As after a kill: clients left out of rounds that no checkpoint has, a line cut short."""
     place = Folder(tmp_path / "again")
-    carry_out(make(parse(SPEC)), place, stop=after(8)(), pause=0)
+    run_in_folder(make(parse(SPEC)), place, stop=after(8)(), pause=0)
     assert place.record().left_out and place.file("checkpoints").exists()
     at = place.record().left_out[-1] | {"round": 9}
     line = f"{json.dumps(at)}\n".encode()
     with place.file(LEFT_OUT).open("ab") as file:
         file.write(line if kill == "after a line" else line[:20])
-    carry_out(make(parse(SPEC)), Folder(place.path))
+    run_in_folder(make(parse(SPEC)), Folder(place.path))
     assert absences(place) == absences(whole) and rows(place.path) == rows(whole.path)
 
 
 def test_a_checkpoint_is_passed_over_if_lines_are_missing(whole, tmp_path):
     place = Folder(tmp_path / "again")
-    carry_out(make(parse(SPEC)), place, stop=after(9)(), pause=0)
+    run_in_folder(make(parse(SPEC)), place, stop=after(9)(), pause=0)
     lines = absences(place).splitlines(keepends=True)
     place.file(LEFT_OUT).write_bytes(b"".join(lines[1:]))
     told = []
-    carry_out(make(parse(SPEC)), Folder(place.path), emit=lambda event: told.append(event))
+    run_in_folder(make(parse(SPEC)), Folder(place.path), emit=lambda event: told.append(event))
     assert "PassedOver" in {type(event).__name__ for event in told}
-    assert absences(place) == absences(whole) and rows(place.path) == rows(whole.path)
-
-
-def test_an_outcome_whose_lines_were_changed_is_run_again(whole, tmp_path):
-    place = Folder(tmp_path / "again")
-    carry_out(make(parse(SPEC)), place, stop=after(16)(), pause=0)
-    assert [end.label for end in place.outcomes()] == ["Scaffold"]
-    changed = absences(place).replace(b"late", b"soon", 1)
-    place.file(LEFT_OUT).write_bytes(changed)
-    told = []
-    carry_out(make(parse(SPEC)), Folder(place.path), emit=lambda event: told.append(event))
-    assert "Dropped" in {type(event).__name__ for event in told}
     assert absences(place) == absences(whole) and rows(place.path) == rows(whole.path)
 
 
 def test_several_processes_record_the_same(whole, tmp_path):
     place = Folder(tmp_path / "again")
-    carry_out(make(parse(SPEC)), place, jobs=2)
+    run_in_folder(make(parse(SPEC)), place, jobs=2)
     assert absences(place) == absences(whole) and rows(place.path) == rows(whole.path)
 
 

@@ -1,10 +1,10 @@
 """A run with more rounds goes on in its folder, from the states that it ended with."""
 
 import itertools
+import json
 from pathlib import Path
 
 import pytest
-from tests.records.test_extend import Cut, models, rows, timeless
 
 import undrift as ud
 from undrift.cli import main
@@ -15,6 +15,22 @@ from undrift.runs.events import Measured
 
 SETTING = {"problem": "logistic", "steps": 2, "batch": 8, "every": 2, "seeds": [2, 0]}
 METHODS = {"avg": ud.FedAvg(lr=0.1), "scaffold": ud.Scaffold(lr=0.1)}
+
+
+class Cut(BaseException):
+    """The process is killed here."""
+
+
+def rows(folder):
+    return [*map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())]
+
+
+def timeless(folder):
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows(folder)]
+
+
+def models(folder):
+    return {path.name: path.read_bytes() for path in (folder / "models").iterdir()}
 
 
 def run(place, rounds, methods=METHODS, **more):
@@ -44,13 +60,21 @@ def test_the_last_row_of_the_shorter_run_stays(tmp_path):
     assert rounds_of(tmp_path, "avg") == [0, 2, 3, 4, 6]
 
 
-def test_rounds_methods_and_seeds_may_become_more_at_once(tmp_path):
-    grown, whole = tmp_path / "grown", tmp_path / "whole"
-    more = {**METHODS, "lin": ud.FedLin(lr=0.1)}
-    run(grown, 4)
-    run(grown, 8, more, seeds=[1, 2, 0])
-    run(whole, 8, more, seeds=[1, 2, 0])
-    assert timeless(grown) == timeless(whole) and models(grown) == models(whole)
+@pytest.mark.parametrize(
+    ("change", "keys"),
+    [
+        ({"methods": {"avg": ud.FedAvg(lr=0.1)}}, ["method.scaffold"]),
+        ({"seeds": [2, 0, 1]}, ["seeds"]),
+        ({"steps": 3, "rounds": 9}, ["rounds", "steps"]),
+    ],
+)
+def test_other_changes_are_refused_by_their_names(tmp_path, change, keys):
+    run(tmp_path, 4)
+    before = rows(tmp_path)
+    with pytest.raises(BadFolder) as refused:
+        run(tmp_path, **{"rounds": 4, **change})
+    assert all(key in refused.value.changed for key in keys)
+    assert rows(tmp_path) == before and Folder(tmp_path).complete
 
 
 def test_what_ended_otherwise_stays_as_it_is(tmp_path):

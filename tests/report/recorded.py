@@ -4,8 +4,6 @@ import json
 import math
 from pathlib import Path
 
-from tests.records.older import unseal
-
 from undrift.records.folder import Folder, Outcome
 from undrift.runs.clients import spreads
 from undrift.spec.reader import parse
@@ -75,7 +73,8 @@ def record(
     row. So many ``clients`` are measured.
     """
     folder = Folder(path)
-    folder.start(parse(SPEC), {"undrift": "0.0.9", "python": "3", "note": ""}, [])
+    about = {"undrift": "0.0.9", "python": "3", "note": "", "metric_samples": "train"}
+    folder.start(parse(SPEC), about, [])
     outcomes = []
     for seed in SEEDS:
         for label, rate in RATE.items():
@@ -109,7 +108,6 @@ def share(folder: Folder, clients: int = 3, classes: int = 2) -> list[list[int]]
 
 def rename(folder: Folder) -> None:
     """Give the methods names that no spec may have, but a file on disk can."""
-    unseal(folder.path)
     for name in ("metrics.jsonl", "summary.json", "spec.toml"):
         text = folder.file(name).read_text()
         for old, new in zip(RATE, HOSTILE, strict=True):

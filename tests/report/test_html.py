@@ -7,7 +7,6 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from tests.records.older import unseal
 from tests.report.recorded import HOSTILE, record, rename, share
 
 from undrift.cli import main
@@ -99,7 +98,6 @@ def test_names_are_text(tmp_path):
     text = report(folder.path)
     tags = [tag for tag, _ in Reader(text).tags]
     plain = record(tmp_path / "plain")
-    unseal(plain.path)
     plain = [tag for tag, _ in Reader(report(plain.path)).tags]
     assert tags == plain
     assert "\x1b" not in text and "{{ 7 * 7 }}" in text
@@ -223,7 +221,6 @@ def test_cards_name_nobody_while_a_method_is_unfinished_nor_across_problems(tmp_
     assert main(["compare", str(half)]) == 0
     assert "unfinished: 5 of 10 rounds" in " ".join(capsys.readouterr().out.split())
     assert "Fewest rounds" in report(one, other, words=words)
-    unseal(other)
     spec = other / "spec.toml"
     spec.write_text(spec.read_text().replace("clients = 4", "clients = 5"))
     assert "Fewest rounds" not in report(one, other, words=words)
@@ -254,7 +251,6 @@ def test_pictures_for_paper(folder):
 
 def test_infinite_numbers_have_no_place_in_a_chart(tmp_path, capsys):
     folder = record(tmp_path / "known")
-    unseal(folder.path)
     file = folder.path / "metrics.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines()
     row = json.loads(lines[-1])

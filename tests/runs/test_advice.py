@@ -1,7 +1,6 @@
 """What is said of a method that diverged: the likely cause, and numbers that work."""
 
 import dataclasses
-import json
 import math
 
 import pytest
@@ -18,7 +17,6 @@ from undrift.problems import regression
 from undrift.problems.named import made
 from undrift.records import models
 from undrift.records.folder import Folder
-from undrift.records.outcome import Outcome
 from undrift.runs import advice
 from undrift.runs.divergence import Alarm
 from undrift.runs.experiment import perform
@@ -32,14 +30,6 @@ PROBLEMS = {
     "softmax-synthetic": ({"clients": 8, "features": 10, "classes": 5}, 1e5),
     "images": ({"data": "digits", "model": "mlp", "hidden": 8, "train": 200, "clients": 4}, 1e4),
 }
-METHODS = {
-    "FedAvg": lambda step: ud.FedAvg(lr=step),
-    "Scaffold": lambda step: ud.Scaffold(lr=step),
-    "FedProx": lambda step: ud.FedProx(lr=step, mu=0.1),
-    "FedLin": lambda step: ud.FedLin(lr=step),
-    "FedRed": lambda step: ud.FedRed(eta=1 / step, lam=0.1 / step, p=0.2),
-    "FedAvgM": lambda step: ud.FedAvgM(lr=step, beta=0.9),
-}
 BUILT = {name: made(name, **given).build() for name, (given, _) in PROBLEMS.items()}
 QUADRATIC = BUILT["quadratic"]
 SLOWLY = ud.FedAvg(lr=2.02 / QUADRATIC.constants.L_mean)
@@ -50,17 +40,20 @@ def task(method, problem=QUADRATIC, rounds=50, **setting):
     return resolved("mine", method, problem, Setup(steps=5, **setting), rounds, every=1)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_the_loss_falls_with_what_is_suggested(name, method):
-    bad, problem = METHODS[method](PROBLEMS[name][1]), BUILT[name]
-    outcome = perform(task(bad, problem), 0, 0).outcome
+def test_the_loss_falls_with_what_theory_suggests():
+    bad = ud.FedAvg(lr=5.0)
+    outcome = perform(task(bad), 0, 0).outcome
     assert outcome.status == "diverged"
     tamed = dataclasses.replace(bad, **outcome.suggested)
-    again = ud.run(tamed, problem, rounds=20, steps=5)
+    again = ud.run(tamed, QUADRATIC, rounds=20, steps=5)
     assert again.status == "done" and again.history["loss"][-1] < again.history["loss"][0]
     for field, value in outcome.suggested.items():
         assert f"{field} = {value:g}" in outcome.note
+
+
+def test_without_a_theory_a_smaller_step_is_advised():
+    outcome = perform(task(ud.FedAvgM(lr=5.0, beta=0.9)), 0, 0).outcome
+    assert outcome.suggested is None and "try a smaller lr" in outcome.note
 
 
 @pytest.mark.parametrize("name", ["softmax-synthetic", "logistic"])
@@ -74,7 +67,7 @@ def test_the_deltas_are_found_only_for_rules_that_need_them(name, monkeypatch):
 
     monkeypatch.setattr(regression, "dissimilarity", dissimilarity)
     outcome = perform(task(ud.Scaffold(lr=step), problem), 0, 0).outcome
-    assert outcome.status == "diverged" and outcome.suggested and not asked
+    assert outcome.status == "diverged" and not asked
     assert resolved("mine", ud.DANE(lam="theory"), problem, Setup(), 1, 1).method.lam == 2.0
     assert asked and problem.constants.L == problem.cheap_constants.L == BUILT[name].constants.L
 
@@ -133,50 +126,6 @@ def test_theory_is_not_repeated_to_who_used_it():
     assert advice.prescribed(task(ud.FedAvg(lr="theory"))) is None
     assert advice.prescribed(task(ud.FedAvg(lr=1e-9))) is None
     assert advice.prescribed(task(ud.FedAvgM(lr=5.0, beta=0.9))) is None
-
-
-class Asked:
-    asked = True
-
-
-def test_nothing_is_tried_when_the_user_wants_to_stop_or_time_is_up(monkeypatch):
-    given = task(ud.FedAvgM(lr=5.0, beta=0.9))
-    trial = Trial(given.engine(0), 10, 1, lambda row: None)
-    assert advice.advise(given, 0, trial, Asked()).suggested is None
-    assert advice.advise(given, 0, trial).suggested is not None
-    monkeypatch.setattr(advice, "SECONDS", -1.0)
-    trial.seconds = -1.0
-    assert advice.advise(given, 0, trial).suggested is None
-
-
-def test_a_search_ends_after_a_few_trials(monkeypatch):
-    tried, engine = [], type(task(ud.FedAvg(lr=1.0))).engine
-
-    def counted(self, seed):
-        tried.append(self.method)
-        return engine(self, seed)
-
-    monkeypatch.setattr(advice.Task, "engine", counted)
-    for method in (ud.InexactDANE(lam=1e-9, lr=1e300), ud.FedAvgM(lr=1e9, beta=0.9)):
-        tried.clear()
-        trial = Trial(engine(task(method), 0), 10, 1, lambda row: None)
-        advice.advise(task(method), 0, trial)
-        assert 0 < len(tried) <= advice.TRIALS
-
-
-def test_a_search_changes_nothing_in_the_run():
-    rows = {True: [], False: []}
-    ends = {}
-    given = task(ud.FedAvgM(lr=1e4, beta=0.9), BUILT["images"], batch=8, cohort=2)
-    for search, kept in rows.items():
-        seen = lambda event, kept=kept: kept.append(getattr(event, "row", {}).get("loss"))  # noqa: E731
-        ends[search] = perform(given, 0, 7, emit=seen, search=search)
-    assert rows[True] == rows[False] and torch.equal(ends[True].model, ends[False].model)
-    with_search, without = ends[True].outcome, ends[False].outcome
-    assert with_search.suggested and without.suggested is None
-    assert with_search.model == without.model and with_search.seeded == without.seeded
-    again = perform(given, 0, 7).outcome
-    assert again == with_search
 
 
 def test_if_half_of_the_clients_are_refused_nobody_is_named():
@@ -258,15 +207,6 @@ def test_a_resumed_run_knows_its_last_sound_model(tmp_path):
     assert second.sound.round == first.sound.round
     assert torch.equal(second.sound.x, first.sound.x)
     assert second.run() == "diverged" and torch.equal(second.sound.x, whole.sound.x)
-
-
-def test_an_outcome_without_a_suggestion_is_written_as_before():
-    old = {"label", "method", "seed", "status", "values", "note", "model", "best", "files"}
-    old |= {"seeded", "same_as"}
-    plain = Outcome("a", "FedAvg", 0, "done", {"lr": 1.0})
-    assert plain.record().keys() == old
-    told = dataclasses.replace(plain, suggested={"lr": 0.5})
-    assert Outcome(**json.loads(json.dumps(told.record()))) == told
 
 
 @pytest.mark.parametrize("name", registry)

@@ -17,10 +17,9 @@ from undrift.check.federations import quadratic
 from undrift.cli import main
 from undrift.core import BadParameters
 from undrift.data.images import load_images
-from undrift.records.folder import BadFolder, Folder
-from undrift.records.growth import MORE_ROUNDS
+from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder
 from undrift.runs import events
-from undrift.runs.gather import AnotherRun
+from undrift.runs.run_experiment import AnotherRun
 from undrift.spec.errors import BadSpec
 
 METHODS = [ud.FedAvg(lr=0.02), ud.Scaffold(lr=0.02)]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
-from tests.records.older import unseal
 
 import undrift as ud
 from undrift.check.federations import quadratic
@@ -154,16 +153,3 @@ def test_a_column_that_nobody_measured_is_not_offered():
     drifted = Summary("FedAvg", metric="accuracy", ends={"drift": Spread(0.5)})
     assert "drift" in print_summaries([judged, drifted], None)
     assert status(row) == "round 1  accuracy 50.00 %  loss 1  vectors 2"
-
-
-def test_rows_of_before_still_load(tmp_path, monkeypatch, capsys):
-    """They have a drift of 0.0 where there was none."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "some.toml").write_text(SPEC.format(name="some") + GD)
-    assert main(["run", "some.toml"]) == 0
-    unseal(tmp_path / "runs/some")
-    file = tmp_path / "runs/some/metrics.jsonl"
-    old = [json.loads(line) | {"drift": 0.0} for line in file.read_text().splitlines()]
-    file.write_text("".join(json.dumps(row) + "\n" for row in old))
-    assert Folder(tmp_path / "runs/some").rows() == old
-    assert main(["compare", "some"]) == 0 and main(["report", "some"]) == 0

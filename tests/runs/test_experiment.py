@@ -23,8 +23,8 @@ from undrift.records.folder import Folder
 from undrift.records.rows import NEEDED
 from undrift.runs import events, jobs, loggers
 from undrift.runs.experiment import make
-from undrift.runs.keep import carry_out
 from undrift.runs.prepare import usual_every
+from undrift.runs.saved_run import run_in_folder
 from undrift.spec.reader import load, parse
 
 SPEC = """\
@@ -61,7 +61,7 @@ def place(tmp_path, monkeypatch):
 
 def carried_out(path, stop=None, spec=SPEC, **how):
     heard = []
-    carry_out(make(parse(spec)), Folder(path), emit=heard.append, stop=stop, **how)
+    run_in_folder(make(parse(spec)), Folder(path), emit=heard.append, stop=stop, **how)
     return heard
 
 
@@ -151,14 +151,14 @@ def test_a_process_that_dies_is_told_and_its_work_can_be_continued(tmp_path):
     text = SPEC.replace('name = "FedAvg"', 'name = "Mine"\nfile = "mine.py"')
     (tmp_path / "spec.toml").write_text(text)
     heard, folder = [], Folder(tmp_path / "run")
-    carry_out(make(load(tmp_path / "spec.toml")), folder, emit=heard.append, jobs=2, pause=0)
+    run_in_folder(make(load(tmp_path / "spec.toml")), folder, emit=heard.append, jobs=2, pause=0)
     (died,) = [event for event in heard if isinstance(event, events.Died)]
     assert (died.label, died.code) == ("Mine", 9) and not folder.complete
     assert {o.label for o in folder.outcomes()} >= {"SCAFFOLD", "Scaffnew"}
     again = []
-    carry_out(make(load(tmp_path / "spec.toml")), Folder(folder.path), emit=again.append)
+    run_in_folder(make(load(tmp_path / "spec.toml")), Folder(folder.path), emit=again.append)
     assert Folder(folder.path).complete and "Resumed" in kinds(again)
-    carry_out(make(load(tmp_path / "spec.toml")), Folder(tmp_path / "whole"))
+    run_in_folder(make(load(tmp_path / "spec.toml")), Folder(tmp_path / "whole"))
     same(tmp_path / "whole", folder.path)
 
 

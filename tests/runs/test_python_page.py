@@ -7,7 +7,7 @@ import pytest
 
 import undrift as ud
 from undrift.check.found import checked
-from undrift.spec.plugins import execute
+from undrift.spec.user_files import execute
 
 
 @pytest.fixture(autouse=True)

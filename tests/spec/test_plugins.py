@@ -1,13 +1,15 @@
 """Methods from a user's file: in a spec, and by themselves."""
 
+import sys
+
 import pytest
 from tests.spec.texts import MINE, OWN
 
 from undrift.core.method import Method, registry
-from undrift.spec import plugins
-from undrift.spec.errors import BadSpec
+from undrift.spec.errors import BadFile, BadSpec
 from undrift.spec.reader import load
 from undrift.spec.schema import TRAINING
+from undrift.spec.user_files import execute
 
 
 @pytest.fixture
@@ -140,16 +142,16 @@ def test_a_bad_file_has_its_place_as_data(tmp_path, text, line, words):
     known, file = dict(registry), tmp_path / "a.py"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(plugins.BadFile) as caught:
-        plugins.execute(file)
+    with pytest.raises(BadFile) as caught:
+        execute(file)
     assert (caught.value.file, caught.value.line) == (file, line) and words in caught.value.text
     assert registry == known
 
 
 def test_a_syntax_error_has_its_place_once(tmp_path):
     (tmp_path / "a.py").write_text("x = (\n")
-    with pytest.raises(plugins.BadFile) as caught:
-        plugins.execute(tmp_path / "a.py")
+    with pytest.raises(BadFile) as caught:
+        execute(tmp_path / "a.py")
     assert "a.py" not in caught.value.text and "line" not in caught.value.text
 
 
@@ -163,7 +165,7 @@ def test_only_the_classes_of_the_file_itself_are_its_methods(tmp_path):
     """In their order; neither what it imports nor what it calls abstract."""
     file = tmp_path / "two.py"
     file.write_text(MINE + "\nclass Base(Mine, abstract=True):\n    pass\n\nclass B(Base): pass\n")
-    assert [cls.__name__ for cls in plugins.execute(file).methods] == ["Mine", "B"]
+    assert [cls.__name__ for cls in execute(file).methods] == ["Mine", "B"]
 
 
 def test_a_method_may_stay_out_of_the_registry():
@@ -171,3 +173,12 @@ def test_a_method_may_stay_out_of_the_registry():
         pass
 
     assert not Hidden.abstract and "Hidden" not in registry
+
+
+def test_a_module_of_the_same_folder_is_imported_and_said_not_to_be_recorded(place):
+    (place / "nearby_steps.py").write_text("SHORTER = 0.5\n")
+    (place / "mine.py").write_text("from nearby_steps import SHORTER\n" + MINE)
+    with pytest.warns(UserWarning, match="nearby_steps.*not recorded"):
+        spec = load("s.toml")
+    assert spec.sources.keys() == {"mine.py"}
+    sys.modules.pop("nearby_steps")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from undrift.core.params import meanings
-from undrift.spec.plugins import OWN
+from undrift.spec.user_files import OWN
 
 Thing = TypeVar("Thing")
 Check = Callable[[Thing], None]

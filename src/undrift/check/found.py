@@ -14,8 +14,8 @@ from undrift.check.checks import Check, Result, results
 from undrift.core.problem import Problem
 from undrift.problems.by_file import OBJECTIVE, OF_IMAGES, own_problem
 from undrift.spec.errors import BadFile
-from undrift.spec.functions import Call, Maker, Unfit, parameters
-from undrift.spec.plugins import Plugin
+from undrift.spec.functions import Maker, Unfit, UserCall, parameters
+from undrift.spec.user_files import Plugin
 
 
 class Checked(NamedTuple):
@@ -42,7 +42,7 @@ def checked(plugin: Plugin) -> list[Checked]:
             declared()
             found.append(_checked(name, "[problem]", plugin, kind, problems.CHECKS))
         for name, maker in _made(plugin, nn.Module).items():
-            call = Call(plugin.file.name, name, maker, parameters(maker, OF_IMAGES)())
+            call = UserCall(plugin.file.name, name, maker, parameters(maker, OF_IMAGES)())
             found.append(_checked(name, "[network]", plugin, call, networks.CHECKS))
     except ValueError as error:
         raise BadFile(plugin.file, str(error)) from None

@@ -10,7 +10,7 @@ from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.cli.parser import Parser
 from undrift.report.text import count
 from undrift.spec.errors import BadFile
-from undrift.spec.plugins import execute
+from undrift.spec.user_files import execute
 
 if TYPE_CHECKING:
     from undrift.check.found import Checked

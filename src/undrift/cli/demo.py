@@ -74,12 +74,12 @@ def perform(spec: Spec, source: Path, out: Path) -> list[Row]:
     """Run one of the specs into a folder of its own."""
     from undrift.cli.progress import progress
     from undrift.runs.experiment import make
-    from undrift.runs.keep import carry_out
+    from undrift.runs.saved_run import run_in_folder
 
     folder, bar = Folder(out / spec.name), progress(quiet=True)
     try:
         with Stop() as stop:
-            carry_out(make(spec), folder, afresh=True, emit=bar.show, stop=stop)
+            run_in_folder(make(spec), folder, afresh=True, emit=bar.show, stop=stop)
     finally:
         bar.close()
     if stop.asked:

@@ -95,7 +95,7 @@ def main(args: Namespace) -> int:
         state = folder.state(spec)
         if args.overwrite or state in ("new", "unfinished"):
             return federate(spec, folder, args)
-        if state in ("part", "other"):
+        if state in ("shorter", "other"):
             other(spec, folder)
         say(f"{folder.path} holds this run already; --overwrite runs it again.")
         return report(folder, args.json)

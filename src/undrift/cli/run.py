@@ -6,7 +6,7 @@ import os
 import traceback
 from argparse import Namespace
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -18,8 +18,7 @@ from undrift.cli.rehearse import rehearse, takes
 from undrift.cli.stop import Stop
 from undrift.engines.named import registry as engines
 from undrift.engines.options import RENDEZVOUS, Place
-from undrift.records.folder import FILES, BadFolder, Folder, writable
-from undrift.records.growth import MORE_ROUNDS
+from undrift.records.folder import FILES, MORE_ROUNDS, BadFolder, Folder, writable
 from undrift.records.outcome import ENDS
 from undrift.report.left_out import by_client, lines
 from undrift.report.summary import aim, metric, print_summaries, summarise, window
@@ -32,7 +31,7 @@ from undrift.runs.events import (
     Finishing,
     LeftOut,
     Measured,
-    Unproven,
+    NotCompared,
     ignore,
 )
 from undrift.runs.loggers import LOGGERS, missing
@@ -65,7 +64,7 @@ def add(parser: Parser) -> None:
         "name: spec.toml, environment.json, metrics.jsonl, metrics.parquet, summary.json, models, "
         "checkpoints, log.txt and gap.png or accuracy.png. Ctrl-C ends the run after the current "
         "round; the same command, or undrift resume, continues from there. Ctrl-C twice stops at "
-        "once. Methods and seeds that are added to the spec join the folder: only they are run. "
+        "once. "
         "With more rounds, as by -s rounds=200, methods go on from where they ended. "
         'Methods, problems, networks, data and objectives with a file (file = "mine.py") are '
         "Python code, which is executed."
@@ -110,7 +109,7 @@ def add_options(parser: Parser) -> None:
         choices=LOGGERS,
         default=[],
         metavar="LOGGER",
-        help="also log every row to tensorboard (in RUN/tensorboard) or mlflow; may be repeated",
+        help="also log every row to tensorboard (in RUN/tensorboard)",
     )
     parser.json()
 
@@ -128,7 +127,7 @@ def main(args: Namespace) -> int:
                 return check(spec, args)
             folder = Folder(args.out / spec.name)
             state = folder.state(spec)
-            if args.overwrite or state in ("new", "unfinished", "part"):
+            if args.overwrite or state in ("new", "unfinished", "shorter"):
                 return perform(spec, folder, args.overwrite, args)
             if state == "other":
                 other(spec, folder)
@@ -223,7 +222,7 @@ def perform(
     """
     from undrift.engines.ranks import Broken
     from undrift.runs.experiment import make
-    from undrift.runs.keep import carry_out
+    from undrift.runs.saved_run import run_in_folder
 
     writable(folder.path)
     if number := workers(spec):
@@ -246,7 +245,7 @@ def perform(
     stop, stopped = Stop(), False
     try:
         with stop:
-            carry_out(
+            run_in_folder(
                 experiment,
                 folder,
                 afresh=afresh,
@@ -288,16 +287,14 @@ def perform(
 
 def known(spec: Spec, folder: Folder) -> None:
     """Refuse a finished run on other data than are there now."""
-    data, why = None, ""
-    if "data" in folder.environment:
-        from undrift.runs.experiment import make
+    data = None
+    if folder.environment.get("data"):
+        from undrift.runs.experiment import make  # which loads torch
 
-        try:
+        with suppress(BadSpec):  # they cannot be loaded now
             data = make(spec).data
-        except BadSpec as error:
-            why = f"the data cannot be loaded now: {error}"
-    if not folder.on_data(data):
-        say(str(Unproven(folder.path, why)))
+    if unknown := folder.refuse_other(data, {}):
+        say(str(NotCompared(folder.path, unknown)))
 
 
 def interrupted(folder: Folder, spec: Spec, code: int) -> int:
@@ -329,7 +326,7 @@ def draw(folder: Folder, spec: Spec) -> None:
         column, title = metric(rows), f"{spec.name}: {spec.problem_name}"
         document, smooth = spec.document(), window(spec.smooth, rows)
         goal, shown = aim(document, column), settings(document)
-        samples = {title: folder.metric_samples(rows)}
+        samples = {title: folder.metric_samples}
         figure = panels(
             {title: rows}, goal, smooth=smooth, note=folder.note, settings=shown, samples=samples
         )
@@ -355,7 +352,7 @@ def report(folder: Folder, as_json: bool) -> int:
             }
         )
     else:
-        samples = folder.metric_samples(rows)
+        samples = folder.metric_samples
         result(
             print_summaries(summaries, target, note=folder.note, varied=[seeds], samples=samples)
         )

@@ -24,7 +24,7 @@ from undrift.report.text import prose, table
 from undrift.spec.errors import BadFile
 from undrift.spec.functions import Unfit
 from undrift.spec.functions import parameters as parameters_of
-from undrift.spec.plugins import execute
+from undrift.spec.user_files import execute
 
 NEEDS = {
     "global": "the model local training starts from",

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from undrift.core.method import Method
-from undrift.spec.beside import sources as own_sources
 from undrift.spec.reader import parse
 from undrift.spec.schema import Entry, Spec
 
@@ -64,19 +63,13 @@ class Job:
             if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
                 raise Wrong(f"{path} is not the file of the server (SHA-256 {digest[:16]}...)")
         folder = Path("federation.toml") if methods is None else methods / "federation.toml"
-        return parse(self.spec, str(folder), code=lambda files: self._known(folder.parent, files))
+        return parse(self.spec, str(folder), code=self._known)
 
-    def _known(self, folder: Path, files: Mapping[str, Sequence[str]]) -> None:
-        """Refuse files that the server did not give the digests of, and modules beside them."""
+    def _known(self, files: Mapping[str, Sequence[str]]) -> None:
+        """Refuse files that the server did not give the digests of."""
         for name in files:
             if name not in self.sources:
                 raise Wrong(f"the spec names {name}, and the server gave no digest of it")
-        for name in own_sources(folder, files):
-            if name not in self.sources:
-                raise Wrong(
-                    f"{folder / name} is imported here, and the server, which gave no digest of "
-                    "it, imports another module of that name: remove it, or put it there too"
-                )
 
     def entry(self, spec: Spec) -> Entry:
         for entry in spec.entries:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-import platform
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -14,15 +13,13 @@ from typing import Literal, Self, get_args
 
 from undrift._files import LOCK, hold, read_json, release
 from undrift.core.problem import Samples
-from undrift.records.growth import can_go_on, going_on, is_part, last_rounds
-from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal, Record
+from undrift.records.journal import CHECKPOINTS, COMPLETE, ENDED, BadFolder, Journal
 from undrift.records.outcome import Outcome
-from undrift.records.recipe import PYTHON, Recipe, changes, digest_of_call
-from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Key, Row, columns
-from undrift.spec.beside import sources
+from undrift.records.recipe import PYTHON, Recipe, changes
+from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, NEEDED, Row, columns
 from undrift.spec.document import parsed, read
 from undrift.spec.errors import BadSpec
-from undrift.spec.schema import Values, fingerprint, normal
+from undrift.spec.schema import Table, Values, normal
 from undrift.spec.user_files import own_tables
 
 __all__ = [
@@ -39,7 +36,6 @@ __all__ = [
     "Outcome",
     "Recipe",
     "Row",
-    "digest_of_call",
     "made",
     "writable",
 ]
@@ -61,15 +57,22 @@ FILES = {
     "loss.png": "the curves, where there is no accuracy either",
     "report.html": "all of it for a browser, by undrift report",
 }
+DIGESTED = ("spec.toml", "environment.json", "partition.json", *NEEDED, "metrics.parquet")
+"""Files whose digests are in the summary, besides those of the user's; models have their own."""
 MODELS = "models"
 FEDERATION = ("nodes", "superlink")
 """Folders in it where federate keeps the processes that it starts, before a run begins."""
-SEALED = "sealed"
-"""The key of environment.json that says that every line of the journal has a seal."""
 METRIC_SAMPLES = "metric_samples"
 """The key of environment.json with what :attr:`Problem.metric_samples` said."""
-EXTENDED = "extended"
-"""The entry of environment.json about recipes with more methods, seeds or rounds."""
+SPECS = "specs"
+"""The key of environment.json with the identities of the recipes that made the run: the first, and
+those that asked for more rounds.
+"""
+MORE_ROUNDS = (
+    "A run has no fewer rounds than it had, and more only where the states that it ended with were "
+    "kept: those above 64 MB were not. "
+)
+"""What is said of a folder that holds the same run with other rounds."""
 
 
 class Busy(BadFolder):
@@ -128,8 +131,8 @@ class Folder(Journal):
     def name(self) -> str:
         return self.path.name
 
-    def state(self, recipe: Recipe) -> Literal["new", "same", "unfinished", "part", "other"]:
-        """What it holds, compared with ``recipe``; a part has fewer methods, seeds or rounds."""
+    def state(self, recipe: Recipe) -> Literal["new", "same", "unfinished", "shorter", "other"]:
+        """What it holds, compared with ``recipe``; a shorter run has fewer rounds."""
         with _usable(self.path):
             there = self.path.exists()
             if self.path.is_symlink() or (there and not self.path.is_dir()):
@@ -147,46 +150,28 @@ class Folder(Journal):
         before, now = normal(self.document()), normal(recipe.document())
         if kept == dict(recipe.sources) and before == now:
             return "same" if self.complete else "unfinished"
-        part = kept.items() <= recipe.sources.items() and is_part(before, now)
-        return "part" if part and can_go_on(self, before, now) else "other"
+        longer = {**before, "rounds": now.get("rounds")} == now and self._can_go_on(before, now)
+        return "shorter" if kept == dict(recipe.sources) and longer else "other"
 
-    def on_data(self, data: str | None) -> bool:
-        """Whether the run was on ``data``, a digest; false if that is not known.
-
-        Raises :class:`BadFolder` for a run on other data.
-        """
-        before = self.environment.get("data")
-        if before is None or data is None:
-            return False
-        if before != data:
-            raise BadFolder(
-                f"{self.path} holds this run on other data: their digest was {str(before)[:12]} "
-                f"and is {data[:12]}. Put those data back, or run it anew: in another folder (-s "
-                "name=NAME), or in place of this run (--overwrite; in Python, overwrite=True)"
-            )
-        return True
-
-    def with_code(self, code: Mapping[str, str], more: bool = False) -> bool:
-        """Whether the run was made with ``code``, digests by name; false if that is not known.
-
-        With ``more``, there may be code that the run did not have. It is not known where an earlier
-        version made the folder, or another Python compiled the code.
-
-        Raises :class:`BadFolder` for a run with other code.
+    def refuse_other(self, data: str | None, code: Mapping[str, str | None]) -> list[str]:
+        """Refuse a run on other data or with other code, by their digests; returns the names of
+        what could not be compared.
         """
         about = self.environment
-        before, python = about.get("code"), str(about.get("python", "")).split(".")
-        if not isinstance(before, dict) or python[:2] != [*platform.python_version_tuple()[:2]]:
-            return not (before or code)
-        before = before | _extended(about)["code"]
-        names = before if more else {**before, **code}
-        if changed := [name for name in names if before.get(name) != code.get(name)]:
+        before = {"data": about.get("data"), **dict(about.get("code") or {})}
+        now = {"data": data, **code}
+        names = [*{**before, **now}]
+        # What is on one side only has changed; what is there without a digest cannot be compared.
+        both = [name for name in names if name in before and name in now]
+        unknown = [name for name in both if before[name] is None or now[name] is None]
+        changed = [n for n in names if n not in unknown and before.get(n) != now.get(n)]
+        if changed:
             raise BadFolder(
-                f"{self.path} holds this run with another {' and '.join(changed)}: the code has "
-                "changed, or a value that it reads. Put that back, give another folder, or "
-                "overwrite=True"
+                f"{self.path} holds this run with other {' and '.join(changed)}. Put that back, "
+                "or run it anew: in another folder (-s name=NAME), or in place of this "
+                "run (--overwrite; in Python, overwrite=True)"
             )
-        return True
+        return unknown
 
     def document(self) -> Values:
         """The spec that was run, as TOML holds it."""
@@ -195,11 +180,6 @@ class Folder(Journal):
             return parsed(read(path), str(path)) if os.path.exists(path) else {}
         except BadSpec as error:
             raise BadFolder(str(error)) from None
-
-    def record(self) -> Record:
-        """All that the run has recorded; :class:`BadFolder` if it, or the recipe, was changed."""
-        self._check_recipe()
-        return super().record()
 
     def differences(self, recipe: Recipe) -> dict[str, str]:
         """What ``recipe`` changes of the spec that was run: dotted key -> in words.
@@ -232,21 +212,11 @@ class Folder(Journal):
         """Caveat printed next to every accuracy."""
         return str(self.environment.get("note", ""))
 
-    def metric_samples(self, rows: Sequence[Row]) -> Samples | None:
-        """Which samples losses and accuracies are of; ``None`` where that is not known.
-
-        Folders of older versions do not say it. Of these, networks were measured on test samples
-        unless ``rows`` have the training loss as the loss; our other problems have none.
-        """
-        if METRIC_SAMPLES in (about := self.environment):
-            return next((one for one in get_args(Samples) if one == about[METRIC_SAMPLES]), None)
-        problem = self.document().get("problem", {})
-        kind = str(problem.get(PYTHON, ""))
-        if problem.get("name") == "images" or kind.startswith("undrift.problems.neural."):
-            of_training = all(row.get("loss") == row.get("train_loss") for row in rows)
-            return "train" if of_training else "test"
-        ours = kind.startswith("undrift.problems.") or (problem and not kind)
-        return "train" if ours and "file" not in problem else None
+    @property
+    def metric_samples(self) -> Samples | None:
+        """Which samples losses and accuracies are of; ``None`` where that is not known."""
+        found = self.environment.get(METRIC_SAMPLES)
+        return next((one for one in get_args(Samples) if one == found), None)
 
     @property
     def partition(self) -> Values | None:
@@ -264,14 +234,16 @@ class Folder(Journal):
     def identity(self) -> str:
         """Digests of spec, data and code at the start, or the key of a kept run of ``reproduce``.
 
-        Empty in folders of older versions.
+        A checkpoint belongs to the run with its identity.
         """
         found = self.environment
-        return " ".join(str(found[key]) for key in ("spec", "data", "code", "key") if key in found)
+        about = [*self._specs[:1], *(found[key] for key in ("data", "code", "key") if key in found)]
+        return " ".join(map(str, about))
 
     @property
-    def sealed(self) -> bool:
-        return self.environment.get(SEALED) is True
+    def _specs(self) -> list[str]:
+        found = self.environment.get(SPECS)
+        return [*map(str, found)] if isinstance(found, list) else []
 
     def start(
         self, recipe: Recipe, environment: Mapping[str, object], comments: Sequence[str]
@@ -280,8 +252,6 @@ class Folder(Journal):
         self.path.mkdir(parents=True, exist_ok=True)
         self.lock()
         self._tidy()
-        self._digests.clear()
-        self._seals.clear()
         # Without the first file the run is not finished; spec.toml tells whose it is, so it stays.
         for name in (COMPLETE, *FILES, ENDED):
             if name not in (MODELS, CHECKPOINTS, "spec.toml"):
@@ -291,36 +261,45 @@ class Folder(Journal):
             self.file(MODELS).rmdir()
         _remove(self.file("tensorboard").rglob("events.out.tfevents.*"))
         self._clear()
-        about = {**environment, SEALED: True}
-        self.write("environment.json", json.dumps(about, indent=2) + "\n")
+        self._describe(environment)
         self._write_recipe(recipe, comments)
 
-    def extend(
-        self, recipe: Recipe, comments: Sequence[str], code: Mapping[str, str] | None
-    ) -> None:
-        """Make it the folder of a ``recipe`` with more methods, seeds or rounds.
+    def extend(self, recipe: Recipe, comments: Sequence[str]) -> None:
+        """Make it the folder of a ``recipe`` with more rounds: what has ended goes on from there.
 
-        What has ended stays, and with more rounds goes on from there. If it is cut short, what is
-        there is one of the two runs, and none of its rows is lost.
+        If it is cut short, what is there is one of the two runs, and none of its rows is lost.
         """
         self.lock()
         self._tidy()
-        self.record()  # what was changed is not taken over
-        about = self.environment
-        specs = [*_extended(about)["specs"], recipe.identity]
-        about[EXTENDED] = {"specs": specs, "code": code or {}}
-        self.write("environment.json", json.dumps(about, indent=2) + "\n")
-        going = going_on(self, normal(self.document()), normal(recipe.document()))
+        # The recipe comes last: until it is there, the folder is that of the shorter run.
+        self._describe(self.environment | {SPECS: [*self._specs, recipe.identity]})
+        going = self._going_on(normal(self.document()))
         if self.complete or going:
             self.reopen([outcome.key for outcome in going])
             self.file("metrics.parquet").unlink(missing_ok=True)
         self._write_recipe(recipe, comments)
 
-    def resume(self, planned: Collection[Key] | None = None) -> list[str]:
-        """Lock an unfinished run and mend its journal; returns what was dropped, in words."""
+    def _going_on(self, before: Table) -> list[Outcome]:
+        """Those that ended with their last round, which the top of the spec sets."""
+        bound = {entry["label"] for entry in before["method"] if "rounds" in entry}
+        return [one for one in self.outcomes() if one.status == "done" and one.label not in bound]
+
+    def _can_go_on(self, before: Table, now: Table) -> bool:
+        """Whether there are more rounds, and the states that they begin from were kept."""
+        if before["rounds"] >= now["rounds"]:
+            return False
+        places = {entry["label"]: k for k, entry in enumerate(before["method"])}
+        there = last_rounds(self.file(CHECKPOINTS).glob("*.safetensors"))
+        return all(
+            one.same_as is not None or checkpoint(places[one.label], one.seed) in there
+            for one in self._going_on(before)
+        )
+
+    def resume(self) -> None:
+        """Lock an unfinished run and mend its journal."""
         self.lock()
         self._tidy()
-        return self.mend(planned)
+        self.mend()
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
         """Write the rows as Parquet, in the order of the outcomes, and mark the run as over."""
@@ -333,7 +312,8 @@ class Folder(Journal):
         content = io.BytesIO()
         parquet.write_table(pyarrow.table(columns(self.rows())), content)
         self.write("metrics.parquet", content.getvalue())
-        self.conclude(outcomes)
+        own = (str(table["file"]) for table in own_tables(self.document()).values())
+        self.conclude(outcomes, dict.fromkeys([*DIGESTED, *own]))
         self._clear(but_last=True)
         self.close()
 
@@ -356,47 +336,18 @@ class Folder(Journal):
             except BlockingIOError:
                 raise Busy(f"{self.path} is in use: another undrift is running it") from None
 
-    @property
-    def recipes(self) -> set[str]:
-        """The identities of the recipe that the run began with, and of those that extended it.
-
-        Empty in folders of older versions, and of kept runs of ``reproduce``.
-        """
-        about = self.environment
-        return {str(about["spec"]), *_extended(about)["specs"]} if "spec" in about else set()
-
     def made_by(self, identity: str) -> bool:
-        """Whether the run began with a recipe of this identity, or was extended by one.
+        """Whether the run began with a recipe of this identity, or went on with it."""
+        return identity in self._specs
 
-        True where that is not known.
-        """
-        return identity in (self.recipes or {identity})
+    def _describe(self, environment: Mapping[str, object]) -> None:
+        self.write("environment.json", json.dumps(environment, indent=2) + "\n")
 
     def _write_recipe(self, recipe: Recipe, comments: Sequence[str]) -> None:
         for name, content in recipe.sources.items():
             self.write(name, content)
         head = "".join(f"# {comment}\n" for comment in comments)
         self.write("spec.toml", head + recipe.toml())
-
-    def _check_recipe(self) -> None:
-        """Raise :class:`BadFolder` unless the folder has one of its recipes, if they are known."""
-        if not (recipes := self.recipes):
-            return
-        document, files = self.document(), list[str]()
-        try:
-            if PYTHON in document.get("problem", {}):
-                now = digest_of_call(document)
-            else:
-                files = sorted({table["file"] for table in own_tables(document).values()})
-                now = fingerprint(document, sources(self.path, files))
-        except (OSError, TypeError, ValueError):  # a file is gone, or it is no spec
-            now = None
-        if now not in recipes:
-            raise BadFolder(
-                f"{' or '.join(['spec.toml', *files])} in {self.path} is not what this run began "
-                "with. Put that back, or run it anew: undrift run SPEC --overwrite (in Python, "
-                "overwrite=True)"
-            )
 
     def _strangers(self, recipe: Recipe) -> bool:
         """Whether it holds more than what :meth:`start` leaves when it is cut short."""
@@ -422,10 +373,19 @@ class Folder(Journal):
             self.file(CHECKPOINTS).rmdir()
 
 
-def _extended(about: Values) -> Values:
-    """What environment.json has of recipes with more methods, seeds or rounds."""
-    found = about.get(EXTENDED)
-    return {"specs": [], "code": {}} | (found if isinstance(found, dict) else {})
+def checkpoint(k: int, seed: int) -> str:
+    """What the names of the checkpoints of the k-th method with one seed begin with."""
+    return f"{k}-{seed}"
+
+
+def last_rounds(files: Iterable[Path]) -> dict[str, int]:
+    """The last round that there is a checkpoint of, by what its name begins with."""
+    found = dict[str, int]()
+    for file in files:
+        name, _, round = file.stem.rpartition("-")
+        if round.isdecimal():
+            found[name] = max(found.get(name, 0), int(round))
+    return found
 
 
 def _remove(files: Iterable[Path]) -> None:

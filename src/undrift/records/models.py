@@ -44,7 +44,7 @@ def read(path: Path) -> dict[str, Tensor]:
     except (OSError, format.BadFormat) as error:
         raise BadFolder(f"{path}: cannot be read ({error}); {AGAIN}") from None
     written = metadata.get("digest")
-    if written not in (None, format.digest(parts)):  # those of older versions have none
+    if written != format.digest(parts):
         raise BadFolder(f"{path}: damaged (its digest does not match); {AGAIN}")
     return parts
 
@@ -75,12 +75,8 @@ def find(
     outcome = run[0] if seed is None else ended[seed]
     which = "best" if best else "last"
     if which not in outcome.files:
-        older = (
-            "it was run by a version of undrift that kept none"
-            if not outcome.files
-            else "it is not known"
-        )
-        raise BadFolder(f"{folder.path}: no {which} model of {label}: {outcome.note or older}")
+        why = outcome.note or "none was kept"
+        raise BadFolder(f"{folder.path}: no {which} model of {label}: {why}")
     path = folder.file(outcome.files[which])
     if not path.is_file() or path.parent != folder.file(MODELS):
         raise BadFolder(f"{path} does not exist: {AGAIN}")

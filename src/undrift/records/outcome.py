@@ -90,8 +90,5 @@ class Outcome:
         return self.label, self.seed
 
     def record(self) -> dict[str, object]:
-        """For files; without a suggestion where there is none, as older versions wrote it."""
-        found = dataclasses.asdict(self)
-        if self.suggested is None:
-            del found["suggested"]
-        return found
+        """For files."""
+        return dataclasses.asdict(self)

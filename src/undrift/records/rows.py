@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -25,10 +24,6 @@ TEXTS = ("label", "method", "of")
 Row = dict[str, Any]
 Key = tuple[str, int]
 """Label and seed."""
-Digests = dict[tuple[str, Key], "hashlib._Hash"]
-"""A running digest of the rows of a file, for each label and seed."""
-Lined = tuple[Row, bytes]
-"""A row with its line."""
 
 
 def key_of(row: Row) -> Key:
@@ -66,15 +61,6 @@ def columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
     rows = list(rows)
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
-
-
-def digests_of(files: Mapping[str, Iterable[Lined]]) -> Digests:
-    """The digests of all rows of these files."""
-    found: Digests = {}
-    for name, rows in files.items():
-        for row, text in rows:
-            found.setdefault((name, key_of(row)), hashlib.sha256()).update(text + b"\n")
-    return found
 
 
 def row_of(text: bytes, needed: set[str]) -> Row | None:

@@ -185,7 +185,7 @@ def spreads(runs: Sequence[Recorded]) -> list[str]:
 
 def measured_on(runs: Sequence[Recorded]) -> dict[str, Samples | None]:
     """The samples that losses and accuracies of each run are of, by its title."""
-    return {run.title: run.folder.metric_samples(run.rows) for run in runs if run.rows}
+    return {run.title: run.folder.metric_samples for run in runs if run.rows}
 
 
 def other_samples(runs: Sequence[Recorded]) -> str:

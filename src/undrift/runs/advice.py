@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import decimal
-import time
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterable
-from itertools import pairwise
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from undrift.core.faults import Rejection
 from undrift.core.method import Method
 from undrift.core.params import THEORY, values
+from undrift.core.problem import Unsupported
 from undrift.engines.faults import AWAY
-from undrift.records.rows import Row
 from undrift.runs.prepare import Task, resolved
-from undrift.runs.trial import Stops, Trial
+from undrift.runs.trial import Trial
 from undrift.theory import has_rule
 
-ROUNDS, LONGER = 3, 20
-"""A step is one to try if the loss falls in each of so many first rounds, and has fallen further
-after so many.
-"""
-TRIALS = 12
-"""Steps that are looked at."""
-HALVINGS = (1, 2, 4, 8, 16, 32)
-"""How often a step is halved until one is found; then the largest such step is looked for."""
-SECONDS = 20.0
-"""Time for that; as much as the run took, if that was longer."""
 REPEATED = 3
 """A client that did not count in so many rounds is named."""
 DIGITS = 3
@@ -59,13 +47,9 @@ class Advice(NamedTuple):
     suggested: Values | None
 
 
-def advise(task: Task, draws: int, trial: Trial, stop: Stops | None = None) -> Advice:
-    """The likely cause and hyper-parameters to try, for a run that diverged.
-
-    What theory prescribes comes first. Where it prescribes nothing, tamer steps are tried on fresh
-    engines, which leave the run as it is.
-    """
-    engine, seconds = trial.engine, trial.seconds
+def advise(task: Task, draws: int, trial: Trial) -> Advice:
+    """The likely cause, and what theory prescribes where it does, for a run that diverged."""
+    engine = trial.engine
     if trial.alarm and not trial.alarm.began_finite:
         return Advice(f"diverged in round {engine.round}: {TOO_LARGE}", None)
     if engine.round <= FIRST and _sound_if_plain(task, draws):
@@ -76,19 +60,11 @@ def advise(task: Task, draws: int, trial: Trial, stop: Stops | None = None) -> A
         names = ", ".join(map(str, blamed))
         reason = next(iter(blamed.values()))
         cause = f"client{'s' if len(blamed) > 1 else ''} {names} (refused: {reason})"
-    how = ""
+    tries = remedy(task)
     if found := prescribed(task):
-        theory = " and ".join(f'{field} = "{THEORY}"' for field in found)
-        how = f"about what {theory} gives"
-    else:
-        limit = Limit(time.perf_counter() + max(SECONDS, seconds), stop)
-        found = Search(task, draws, blamed, limit).run()
-        how = "with which the loss still fell in a short trial"
-    if found:
         numbers = " and ".join(f"{field} = {value:g}" for field, value in found.items())
-        tries = f"try {numbers}, {how}"
-    else:
-        tries = remedy(task)
+        theory = " and ".join(f'{field} = "{THEORY}"' for field in found)
+        tries = f"try {numbers}, about what {theory} gives"
     return Advice(f"diverged in round {engine.round}, likely because of {cause}: {tries}", found)
 
 
@@ -152,7 +128,7 @@ def by_theory(task: Task, fields: Iterable[str]) -> Method | None:
     left_open = dataclasses.replace(task.method, **dict.fromkeys(fields, THEORY))
     try:
         found = resolved(task.label, left_open, task.problem, task.setup, task.rounds, task.every)
-    except ValueError:  # a constant is not known, or local steps are not those of theory
+    except (ValueError, Unsupported):  # a constant is not known, or the local steps do not fit
         return None
     return found.method
 
@@ -172,97 +148,6 @@ def shortened(value: float, way: Way) -> float:
     """
     rounding = decimal.ROUND_DOWN if way == "smaller" else decimal.ROUND_UP
     return float(decimal.Context(prec=DIGITS, rounding=rounding).create_decimal_from_float(value))
-
-
-@dataclasses.dataclass(frozen=True)
-class Limit:
-    """Asks to stop when time is up, or when somebody else does."""
-
-    end: float
-    stop: Stops | None
-
-    @property
-    def asked(self) -> bool:
-        return time.perf_counter() > self.end or (self.stop is not None and self.stop.asked)
-
-
-@dataclasses.dataclass
-class Search:
-    """Looks for the largest step, halved again and again, at which the loss falls."""
-
-    task: Task
-    draws: int
-    """The seed of the engine."""
-    blamed: Collection[int]
-    """Clients that may be refused."""
-    stop: Stops
-    left: int = TRIALS
-
-    def __post_init__(self) -> None:
-        self.ways = tamer(self.task.method)
-
-    def run(self) -> Values | None:
-        """The hyper-parameters of that step; ``None`` if there is none, or no time to find it."""
-        for fields in self._groups():
-            fails = 0
-            for halvings in HALVINGS:
-                if self.falls(self.tamed(fields, halvings)):
-                    enough = self._fewest(fields, fails, halvings)
-                    return self.tamed(fields, self._lasting(fields, enough))
-                fails = halvings
-        return None
-
-    def tamed(self, fields: Collection[str], halvings: int) -> Values:
-        """Hyper-parameters of a step that is halved so often."""
-        found = Values()
-        for field in fields:
-            way, value = self.ways[field], getattr(self.task.method, field)
-            changed = value / 2**halvings if way == "smaller" else (value or 1.0) * 2**halvings
-            found[field] = shortened(changed, way)
-        return found
-
-    def falls(self, changed: Values, rounds: int = ROUNDS) -> bool:
-        """Whether the loss falls from the start and nobody is refused in so many rounds."""
-        if not self.left:
-            return False
-        self.left -= 1
-        rows: list[Row] = []
-        try:
-            method = dataclasses.replace(self.task.method, **changed)
-            engine = dataclasses.replace(self.task, method=method).engine(self.draws)
-            trial = Trial(engine, rounds, 1, rows.append)
-            status = trial.run(stop=self.stop)
-        except Exception:  # whatever a user's method does, the run that diverged is over
-            return False
-        if status == "stopped":
-            self.left = 0
-        loss = "train_loss" if "train_loss" in rows[0] else "loss"
-        first = rows[: ROUNDS + 1]
-        fell = all(after[loss] < before[loss] for before, after in pairwise(first))
-        refused = {one.client for one in trial.rejections} - {*self.blamed}
-        return status == "done" and fell and not refused and rows[-1][loss] <= first[-1][loss]
-
-    def _groups(self) -> list[list[str]]:
-        """The hyper-parameters that are changed together: lr alone, then all others."""
-        local = [field for field in self.ways if field == "lr"]
-        others = [field for field in self.ways if field != "lr"]
-        return [group for group in (local, others) if group]
-
-    def _fewest(self, fields: Collection[str], fails: int, falls: int) -> int:
-        """The fewest halvings with which the loss falls, between a number too low and enough."""
-        while falls - fails > 1:
-            middle = (falls + fails) // 2
-            if self.falls(self.tamed(fields, middle)):
-                falls = middle
-            else:
-                fails = middle
-        return falls
-
-    def _lasting(self, fields: Collection[str], halvings: int) -> int:
-        """So many halvings, or more, with which the loss goes on falling."""
-        while not self.falls(self.tamed(fields, halvings), LONGER) and self.left:
-            halvings += 1
-        return halvings
 
 
 def way_on(method: Method) -> str:

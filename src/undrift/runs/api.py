@@ -27,11 +27,11 @@ from undrift.records.folder import BadFolder, Folder, Row
 from undrift.runs.arguments import Methods, keeping, labelled, settle
 from undrift.runs.callbacks import Callback
 from undrift.runs.calls import experiment_of, from_dictionary, run_name
-from undrift.runs.events import Emit, Event, Measured, Unlocked, Unproven
+from undrift.runs.events import Emit, Event, Measured, NotCompared, Unlocked
 from undrift.runs.experiment import make
-from undrift.runs.gather import SHARED, AnotherRun, gather
 from undrift.runs.prepare import resolve
 from undrift.runs.results import Recorded, Run, Runs, distrust
+from undrift.runs.run_experiment import SHARED, AnotherRun, run_experiment
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Settings, Values
 
@@ -103,7 +103,7 @@ def run(method: Methods, problem: Problem | str, *, rounds: int, **settings: obj
         save: folder of the run, as the command line makes it; the same call continues it.
         overwrite: replace an earlier run in that folder.
         checkpoint: seconds between checkpoints of a saved run, 0: after every round; left out: 10.
-        loggers: also log every row of a saved run: "tensorboard", "mlflow".
+        loggers: also log every row of a saved run: "tensorboard".
         on_event: called with every event (undrift.runs.events) as it happens.
         every: rounds from one recorded row, which measures all samples, to the next; left out: 1,
             or up to 50 where there are many samples and a round asks few of the clients.
@@ -161,7 +161,7 @@ def run(method: Methods, problem: Problem | str, *, rounds: int, **settings: obj
     experiment = experiment_of(methods, problem, checked, given["save"])
     emit = _both(given["on_event"], given["watch"])
     keep = {name: given[name] for name in ("save", "overwrite", "loggers", "checkpoint")}
-    found = gather(experiment, emit=emit, **keep)
+    found = run_experiment(experiment, emit=emit, **keep)
     return next(iter(found.values())) if one else found
 
 
@@ -229,7 +229,7 @@ def run_spec(
         experiment = from_dictionary(source, name, overrides)
     else:
         experiment = make(load_spec(source, overrides))
-    return gather(experiment, save, overwrite, loggers, _both(on_event), jobs, checkpoint)
+    return run_experiment(experiment, save, overwrite, loggers, _both(on_event), jobs, checkpoint)
 
 
 def resume(
@@ -268,7 +268,7 @@ def resume(
     if not place.from_python:
         trusting = "undrift.resume(folder, trust=True)"
         spec = load_spec(place.file("spec.toml"), code=None if trust else distrust(trusting))
-        return gather(make(spec), place.path, False, loggers, emit, jobs, checkpoint)
+        return run_experiment(make(spec), place.path, False, loggers, emit, jobs, checkpoint)
     if method is None or problem is None:
         raise BadFolder(place.from_python)
     settings: Values = {k: document[k] for k in hints(Settings) if k in document and k != "name"}
@@ -301,7 +301,7 @@ def _both(on_event: Emit | None, watch: Callable[[Row], None] | None = None) -> 
     def emit(event: Event) -> None:
         if on_event:
             on_event(event)
-        elif isinstance(event, (Unlocked, Unproven)):
+        elif isinstance(event, (Unlocked, NotCompared)):
             warnings.warn(str(event), stacklevel=2)
         if watch and isinstance(event, Measured):
             watch(event.row)

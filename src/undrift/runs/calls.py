@@ -65,9 +65,8 @@ def experiment_of(
     if wrong := unmeasured(rules, tasks[0]):
         raise BadParameters("run", wrong)
     recipe = describe(name, tasks, seeds, checked)
-    data, code = None, None
-    if save is not None:
-        data, code = problem.digest(), code_of(tasks, checked)
+    kept = save is not None
+    data, code = problem.digest() if kept else None, code_of(tasks, checked) if kept else {}
     return Experiment(recipe, tasks, seeds, rules=rules, data=data, code=code, alike=not callbacks)
 
 

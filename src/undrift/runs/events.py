@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, dataclass_transform
+from typing import Any, dataclass_transform
 
 from undrift.core.faults import Rejection
 from undrift.records.outcome import Outcome, in_words
@@ -33,34 +33,15 @@ class Continued(Event):
         return f"Continues in {self.folder}: {self.done} of {self.total} are done."
 
 
-class Dropped(Event):
-    """A part of an unfinished run is not as it was written, and is run again."""
-
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.what}: what is missing is run again."
-
-
-class Unproven(Event):
-    """Whether the data, or the code, are those that the run began with is not known."""
+class NotCompared(Event):
+    """Whether the run began with the same data and code is not known of some of them."""
 
     folder: Path
-    why: str = ""
-    what: Literal["data", "code"] = "data"
+    names: Sequence[str]
 
     def __str__(self) -> str:
-        reason = f" ({self.why})" if self.why else ""
-        if self.what == "code":
-            return (
-                f"{self.folder} may have been run with other code, or other values that it reads: "
-                "an earlier version of undrift or another one of Python left no digest to compare "
-                "them by."
-            )
-        return (
-            f"{self.folder} may have been run on other data: "
-            f"there is no digest to compare them by{reason}."
-        )
+        names = " and ".join(self.names)
+        return f"{self.folder}: {names} cannot be compared with what the run began with."
 
 
 class Unlocked(Event):

@@ -19,16 +19,15 @@ from undrift.engines.checkpoint import Shelf
 from undrift.engines.memory import where
 from undrift.records import models
 from undrift.records.best import Best
-from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Row
-from undrift.records.growth import checkpoint
+from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Row, checkpoint
 from undrift.records.recipe import Recipe
 from undrift.records.rows import Key
-from undrift.runs.advice import advise, failure, remedy, way_on
+from undrift.runs.advice import advise, failure, way_on
 from undrift.runs.callbacks import Callbacks
 from undrift.runs.events import Began, Emit, Ended, LeftOut, Measured, Moved, ignore
 from undrift.runs.prepare import Build, Task, build_all, lay_out, together
 from undrift.runs.threads import threads
-from undrift.runs.trial import NO_RULES, PAUSE, Rules, Sound, Stops, Trial, fingerprint
+from undrift.runs.trial import NO_RULES, PAUSE, Rules, SoundModel, StopSignal, Trial, fingerprint
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.schema import Spec, absent
 
@@ -37,7 +36,7 @@ LASTING = 2**26
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class RunPlace:
     """Where one method with one seed is kept."""
 
     folder: Folder
@@ -50,7 +49,7 @@ class Place:
     """Bytes of the largest state that a finished run leaves, for a longer one to continue from."""
 
 
-class Result(NamedTuple):
+class MethodResult(NamedTuple):
     """How one method ended with one seed."""
 
     outcome: Outcome
@@ -68,17 +67,13 @@ def perform(
     task: Task,
     seed: int,
     draws: int,
-    place: Place | None = None,
+    place: RunPlace | None = None,
     emit: Emit = ignore,
-    stop: Stops | None = None,
+    stop: StopSignal | None = None,
     pause: float = PAUSE,
     rules: Rules = NO_RULES,
-    search: bool = True,
-) -> Result:
-    """One method with one seed, from where it was left; ``draws`` is the seed of the engine.
-
-    If it diverges, a step to try is looked for, unless ``search`` is false.
-    """
+) -> MethodResult:
+    """One method with one seed, from where it was left; ``draws`` is the seed of the engine."""
     label, name = task.label, type(task.method).__name__
     engine = task.engine(draws)
     if task.needs and engine.memory.place != task.needs.place:
@@ -114,11 +109,10 @@ def perform(
             trial.keep = place.folder.settle
     status = trial.run(stop, pause)
     note, suggested, files = "", None, dict[str, str]()
-    last = Sound(engine.round, engine.x)
+    last = SoundModel(engine.round, engine.x)
     if status == "diverged":
-        last, note = trial.sound, f"diverged in round {engine.round}: {remedy(task)}"
-        if engine.agree(search):
-            note, suggested = advise(task, draws, trial, stop)
+        last = trial.sound
+        note, suggested = advise(task, draws, trial)
     if status == "early":
         note = f"stopped early in round {engine.round}: {trial.why}"
     if status == "stuck":
@@ -144,10 +138,10 @@ def perform(
         seeded=engine.streams.used,
         suggested=suggested,
     )
-    return Result(outcome, engine, last.x, trial.best, lasts)
+    return MethodResult(outcome, engine, last.x, trial.best, lasts)
 
 
-def _lasts(engine: Engine, place: Place) -> bool:
+def _lasts(engine: Engine, place: RunPlace) -> bool:
     """Whether the state of a finished run is kept; clients of a federation keep their own."""
     here = engine.site is not None
     return here and state_bytes(engine) <= min(place.lasting, place.largest)
@@ -173,7 +167,7 @@ class Experiment:
     """What ends a method before its last round."""
     data: str | None = None
     """The digest of the data, for all seeds."""
-    code: Mapping[str, str] | None = None
+    code: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     """Digests of what the program gave to the run, by name; a spec has its files instead."""
     draws: Callable[[int], int] = int
     """The seed of the engine in the run with a seed."""
@@ -181,8 +175,6 @@ class Experiment:
     """The tasks with another seed, where a seed decides the problem."""
     alike: bool = True
     """Whether a method that draws nothing is the same with every seed."""
-    search: bool = True
-    """Whether a step to try is looked for when a method diverges."""
     tolerant: bool = False
     """Whether a method that the problem or its author's code fails is an outcome, not an error."""
     _laid: dict[int, list[Task]] = dataclasses.field(default_factory=dict, repr=False)
@@ -216,11 +208,11 @@ class Experiment:
         self,
         folder: Folder | None = None,
         emit: Emit = ignore,
-        stop: Stops | None = None,
+        stop: StopSignal | None = None,
         pause: float = PAUSE,
         only: Collection[Key] | None = None,
         announce: Callable[[Key], object] = lambda key: None,
-    ) -> Iterator[Result]:
+    ) -> Iterator[MethodResult]:
         """Run what is left to run, or ``only`` some of it, seed by seed.
 
         ``announce`` is told what is trained next.
@@ -231,12 +223,12 @@ class Experiment:
                 if only is not None and (label, seed) not in only:
                     continue
                 if before := ended.get((label, seed)):
-                    yield Result(before)
+                    yield MethodResult(before)
                     continue
                 if stop and stop.asked:
                     return
                 if twin := self.twin(label, seed, ended):
-                    result, place = Result(twin), None
+                    result, place = MethodResult(twin), None
                     if folder:
                         folder.ended(twin)
                 else:
@@ -253,10 +245,9 @@ class Experiment:
                             stop,
                             pause,
                             self.rules,
-                            self.search,
                         )
                     except BaseException as error:  # a user's method may do anything
-                        result = Result(self.failed(task, seed, error))
+                        result = MethodResult(self.failed(task, seed, error))
                     ended[label, seed] = result.outcome
                     if place and result.outcome.status != "stopped":
                         place.folder.ended(result.outcome)
@@ -283,15 +274,15 @@ class Experiment:
         name = type(task.method).__name__
         return Outcome(task.label, name, seed, "failed", values(task.method), note)
 
-    def place(self, k: int, seed: int, folder: Folder | None) -> Place | None:
+    def place(self, k: int, seed: int, folder: Folder | None) -> RunPlace | None:
         """Where the k-th method with one seed keeps its checkpoints and models."""
         if folder is None:
             return None
         label = self.tasks[k].label
-        identity = f"{folder.identity or self.recipe.identity} {label!r} {seed}"
+        identity = f"{folder.identity} {label!r} {seed}"
         shelf = Shelf(folder.file(CHECKPOINTS), checkpoint(k, seed), identity)
         stem = models.stems(task.label for task in self.tasks)[label]
-        return Place(folder, shelf, f"{stem}-{seed}", lasting=LASTING)
+        return RunPlace(folder, shelf, f"{stem}-{seed}", lasting=LASTING)
 
 
 def unmeasured(rules: Rules, task: Task) -> dict[str, str]:
@@ -354,7 +345,6 @@ def make(spec: Spec, build: Build = build_all) -> Experiment:
         data=together(digests),
         draws=spec.draws_at,
         lay=(lambda seed: lay_out(spec, seed, [], build)) if spec.anew else None,
-        search=build is build_all,
         alike=spec.vary == ["draws"],
         tolerant=True,
     )

@@ -13,7 +13,7 @@ from undrift.engines.options import PATIENCE
 from undrift.engines.ranks import Parted, Ranks, WorkFailed
 from undrift.records.folder import Folder
 from undrift.runs.events import Emit, ignore
-from undrift.runs.experiment import Experiment, Place, perform
+from undrift.runs.experiment import Experiment, RunPlace, perform
 
 OTHER = "the processes of the run have other specs, data or versions of undrift"
 
@@ -43,7 +43,7 @@ def follow(experiment: Experiment, ranks: Ranks, emit: Emit = ignore) -> None:
         while (key := ranks.tell()) is not None:
             label, seed = key
             task = experiment.at(seed)[experiment.order[label, seed]]
-            place = Place(nowhere, Shelf(nowhere.path, "", ""))
+            place = RunPlace(nowhere, Shelf(nowhere.path, "", ""))
             try:
                 perform(task, seed, experiment.draws(seed), place, emit, rules=experiment.rules)
             except WorkFailed:

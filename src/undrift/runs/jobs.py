@@ -35,8 +35,8 @@ from undrift.runs.events import (
     Message,
     from_json,
 )
-from undrift.runs.experiment import Experiment, Result
-from undrift.runs.trial import Stops
+from undrift.runs.experiment import Experiment, MethodResult
+from undrift.runs.trial import StopSignal
 
 PATIENCE = 0.2
 """Seconds between looks at whether to stop."""
@@ -91,7 +91,7 @@ class Shared:
     experiment: Experiment
     folder: Folder
     emit: Emit
-    stop: Stops | None
+    stop: StopSignal | None
     jobs: int
 
     def __post_init__(self) -> None:
@@ -103,9 +103,9 @@ class Shared:
         self.workers: list[Worker] = []
         self.stopping = False
 
-    def run(self, pause: float) -> Iterator[Result]:
+    def run(self, pause: float) -> Iterator[MethodResult]:
         """Run what is left to run; results come as they end."""
-        yield from map(Result, self.ended.values())
+        yield from map(MethodResult, self.ended.values())
         start = {
             "folder": str(self.folder.path),
             "store": self.experiment.tasks[0].setup.own.get("store", "auto"),
@@ -134,7 +134,7 @@ class Shared:
         if threads > 1 and threads * jobs > cores:
             self.emit(Crowded(jobs, threads, cores))
 
-    def _hand_out(self) -> Iterator[Result]:
+    def _hand_out(self) -> Iterator[MethodResult]:
         """Give idle workers something to do; what no seed changes is not run again."""
         if self.stop and self.stop.asked and not self.stopping:
             self.stopping = True
@@ -147,7 +147,7 @@ class Shared:
                 self.waiting.remove(key)
                 self.folder.ended(twin)
                 self.emit(Ended(twin))
-                yield Result(twin)
+                yield MethodResult(twin)
         for worker in self.workers:
             ready = [key for key in self.waiting if self._ready(key)]
             if worker.key is None and ready:
@@ -170,7 +170,7 @@ class Shared:
             or (ended is not None and ended.seeded)
         )
 
-    def _hear(self) -> Iterator[Result]:
+    def _hear(self) -> Iterator[MethodResult]:
         """Wait a moment for a message, and act on it."""
         try:
             worker, message = self.inbox.get(timeout=PATIENCE)
@@ -197,7 +197,7 @@ class Shared:
             self.emit(event)
             if isinstance(event, Ended):
                 worker.key = None
-                yield Result(event.outcome)
+                yield MethodResult(event.outcome)
         else:
             self._serve(worker, message)
 

@@ -1,34 +1,23 @@
-"""Adapters that also send recorded rows to TensorBoard or MLflow."""
+"""Loggers that also send recorded rows elsewhere."""
 
 from __future__ import annotations
 
 import abc
 import hashlib
-import logging
 import math
-import os
 import re
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from undrift.core.params import unknown
 from undrift.records.folder import Folder
-from undrift.records.outcome import ENDS, Outcome
+from undrift.records.outcome import Outcome
 from undrift.records.rows import Key, Row, key_of
 from undrift.runs.events import Emit, LoggerLost
 
-if TYPE_CHECKING:
-    from mlflow.entities import Metric
-
 KEYS = ("label", "method", "seed", "round")
 """Columns that identify a row; the others are logged, each at the step ``round``."""
-PAUSE = 1.0
-"""Seconds between messages to MLflow."""
-BATCH = 900
-"""Numbers in a message; MLflow takes at most a thousand."""
 
 
 def missing(names: Sequence[str]) -> dict[str, str]:
@@ -125,56 +114,7 @@ class TensorBoard(Logger):
         self.writer.close()
 
 
-class MLflow(Logger):
-    """A run of the experiment with the folder's name, at MLFLOW_TRACKING_URI if that is set."""
-
-    def __init__(self, folder: Folder):
-        super().__init__(folder)
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        for talkative in ("alembic", "mlflow.store.db"):
-            logging.getLogger(talkative).setLevel(logging.WARNING)
-
-    def begin(self, label: str, method: str, seed: int) -> None:
-        from mlflow.tracking import MlflowClient
-
-        self.client = MlflowClient()
-        known = self.client.get_experiment_by_name(self.folder.name)
-        experiment = (
-            known.experiment_id if known else self.client.create_experiment(self.folder.name)
-        )
-        tags = {"undrift.label": label, "undrift.method": method, "undrift.seed": str(seed)}
-        self.run = self.client.create_run(
-            experiment, run_name=f"{label}, seed {seed}", tags=tags
-        ).info.run_id
-        self.waiting: list[Metric] = []
-        self.sent = time.monotonic()
-
-    def write(self, round: int, numbers: dict[str, float]) -> None:
-        from mlflow.entities import Metric
-
-        now = int(1000 * time.time())
-        self.waiting += [Metric(column, value, now, round) for column, value in numbers.items()]
-        if len(self.waiting) >= BATCH - len(numbers) or time.monotonic() - self.sent >= PAUSE:
-            self.send()
-
-    def send(self) -> None:
-        self.client.log_batch(self.run, metrics=self.waiting)
-        self.waiting, self.sent = [], time.monotonic()
-
-    def end(self, outcome: Outcome | None) -> None:
-        self.send()
-        if outcome is None:
-            self.client.set_terminated(self.run, "KILLED")
-            return
-        for name, value in outcome.values.items():
-            self.client.log_param(self.run, name, value)
-        self.client.set_tag(self.run, "undrift.status", outcome.status)
-        self.client.set_terminated(
-            self.run, "FAILED" if ENDS[outcome.status].kind == "bad" else "FINISHED"
-        )
-
-
-LOGGERS: dict[str, type[Logger]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+LOGGERS: dict[str, type[Logger]] = {"tensorboard": TensorBoard}
 """By the name of the package, and of the extra that brings it."""
 
 

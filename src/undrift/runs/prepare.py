@@ -25,8 +25,8 @@ from undrift.objectives import Objective
 from undrift.problems.named import Named, find
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.lines import Keys
-from undrift.spec.plugins import line_in
 from undrift.spec.schema import Entry, Spec, changed, path_of
+from undrift.spec.user_files import line_in
 from undrift.theory import prescribe
 
 MANY = 100_000

@@ -311,11 +311,6 @@ class Recorded:
             )
         code = None if trust else distrust("found.module(..., trust=True)")
         spec = load_spec(self.folder.file("spec.toml"), code=code)
-        if not self.folder.made_by(spec.identity):
-            raise BadFolder(
-                f"{' or '.join(['spec.toml', *spec.sources])} in {self.folder.path} is not what "
-                "this run was trained with: put that back, or load the tensors in models yourself"
-            )
         try:
             problem = spec.problem_at(spec.seeds[0] if seed is None else seed).build()
             net = models.module(problem, problem.start())

@@ -6,11 +6,11 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from undrift.core.params import BadParameters, values
+from undrift.core.params import values
 from undrift.core.problem import Problem
 from undrift.records.recipe import PYTHON, digest_of_call
 from undrift.runs.callbacks import name_of
-from undrift.runs.code import Unwritten, code_digest, is_known
+from undrift.runs.code import code_digest, is_known
 from undrift.runs.prepare import Task
 from undrift.spec import writer
 from undrift.spec.schema import Table, Values, as_toml, numbers_of
@@ -64,11 +64,11 @@ def describe(name: str, tasks: Sequence[Task], seeds: Sequence[int], given: Tabl
     return Script(name, as_toml({**top, "problem": _facts(first.problem), "method": methods}))
 
 
-def code_of(tasks: Sequence[Task], given: Table) -> dict[str, str]:
-    """The digest of each part of a call that no document can hold, with the values that it reads.
+def code_of(tasks: Sequence[Task], given: Table) -> dict[str, str | None]:
+    """The digest of each part of a call that no document can hold; ``None`` if it has none.
 
     Methods and settings of undrift's own are in the document. Callbacks are known by name alone:
-    one that failed may be mended. Raises ``BadParameters`` where a part has no digest.
+    one that failed may be mended.
     """
     first = tasks[0]
     things = dict(first.problem.choices())
@@ -79,14 +79,7 @@ def code_of(tasks: Sequence[Task], given: Table) -> dict[str, str]:
     things |= {f"method {task.label}": task.written for task in tasks if _is_own(task.written)}
     settings = {**vars(first.setup), "stop": given["stop"], "best": given["best"]}
     things |= {name: value for name, value in settings.items() if _is_own(value)}
-    try:
-        return {name: code_digest(thing, name) for name, thing in things.items()}
-    except Unwritten as error:
-        text = (
-            f"{error}, so that nobody could tell a run with another one: let the code read "
-            "numbers, texts, arrays, functions or objects that have these, or leave out save"
-        )
-        raise BadParameters("run", {"save": text}) from None
+    return {name: code_digest(thing) for name, thing in things.items()}
 
 
 def _is_own(value: object) -> bool:

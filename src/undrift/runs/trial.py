@@ -37,7 +37,7 @@ SHARE = 20
 RECENT = 1000
 
 
-class Stops(Protocol):
+class StopSignal(Protocol):
     """Says when to stop early."""
 
     @property
@@ -63,7 +63,7 @@ class Rules:
 NO_RULES = Rules()
 
 
-class Sound(NamedTuple):
+class SoundModel(NamedTuple):
     """The model of the last look at which a run had not diverged."""
 
     round: int
@@ -103,10 +103,10 @@ class Trial:
         """The column that early stopping looks at."""
         self.rejections: deque[Rejection] = deque(maxlen=RECENT)
         """The last clients whose work did not count."""
-        self.sound = Sound(0, engine.x.clone())
+        self.sound = SoundModel(0, engine.x.clone())
         self.keep: Callable[[], None] = lambda: None
 
-    def run(self, stop: Stops | None = None, pause: float = PAUSE) -> Status:
+    def run(self, stop: StopSignal | None = None, pause: float = PAUSE) -> Status:
         """Run to the end, until a rule ends it, or until ``stop`` is asked."""
         engine, stored = self.engine, time.perf_counter()
         if self.alarm is None:
@@ -144,7 +144,7 @@ class Trial:
                     self._record(row)
                 if diverged:
                     return "diverged"
-                self.sound = Sound(engine.round, engine.x.clone())
+                self.sound = SoundModel(engine.round, engine.x.clone())
                 if measured and (end := self._end(row)):
                     return end
             if engine.agree((began := time.perf_counter()) - stored >= pause):
@@ -170,19 +170,17 @@ class Trial:
         notes = shelf.restore(self.engine, fits, lambda why: emit(PassedOver(label, seed, why)))
         if notes is not None:
             self.seconds = notes["seconds"]
-            limit = notes.get("limit")  # of checkpoints that are older than alarms
-            alarm = notes.get("alarm") or (limit and {"limit": limit})
-            self.alarm = Alarm(**alarm) if alarm else None
-            self.engine.streams.used = notes.get("drawn", True)
+            self.alarm = Alarm(**notes["alarm"]) if notes["alarm"] else None
+            self.engine.streams.used = notes["drawn"]
             self.waiting = Waiting(**notes.get("waiting", {}))
-            if self.best:  # older checkpoints lack it, and the rows to come cannot tell
-                model, goal, self.best = notes.get("model"), self.best.goal, None
-                if model is not None:
-                    x = model.to(self.engine.x0.device)
-                    self.best = Best(**notes["best"], x=x, goal=goal)
-            self.sound = Sound(self.engine.round, self.engine.x.clone())
+            if self.best and "model" in notes:
+                x = notes["model"].to(self.engine.x0.device)
+                self.best = Best(**notes["best"], x=x, goal=self.best.goal)
+            self.sound = SoundModel(self.engine.round, self.engine.x.clone())
             if "sound_model" in notes:  # which the process that leads has alone
-                self.sound = Sound(notes["sound"], notes["sound_model"].to(self.engine.x0.device))
+                self.sound = SoundModel(
+                    notes["sound"], notes["sound_model"].to(self.engine.x0.device)
+                )
             emit(Resumed(label, seed, self.engine.round))
         folder.keep(label, seed, last=-1 if notes is None else self.engine.round)
 

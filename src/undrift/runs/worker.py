@@ -16,7 +16,7 @@ from threading import Thread
 import torch
 
 from undrift.core.faults import Rejection
-from undrift.records.folder import BadFolder, Folder, Outcome, Row
+from undrift.records.folder import Folder, Outcome, Row
 from undrift.runs.environment import deterministic
 from undrift.runs.events import Event, Message, to_json
 from undrift.runs.experiment import make
@@ -110,8 +110,6 @@ def work(channel: Channel) -> None:
     store = start["store"]  # the folder may have been made with another one
     flags = [] if store == "auto" else [f"engine.store={store}"]
     spec = load(relay.file("spec.toml"), flags)
-    if not relay.made_by(spec.identity):  # as by a module left there
-        raise BadFolder(f"{', '.join(spec.sources)} in {relay.path} are not what this run has")
     experiment = make(spec)
     while (order := channel.orders.get()) is not None:
         label, seed = order["run"]

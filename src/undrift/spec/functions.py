@@ -65,7 +65,7 @@ def takes(maker: Maker, offered: Collection[str]) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
+class UserCall:
     """A function of the user's, and the values that it is called with."""
 
     file: str

@@ -10,7 +10,7 @@ from undrift.core.params import fits, hints
 from undrift.problems import named
 from undrift.problems.by_file import OBJECTIVE, OF_IMAGES, own_images, own_problem
 from undrift.spec.errors import Complaints
-from undrift.spec.functions import NAMES, Call, Unfit, parameters
+from undrift.spec.functions import NAMES, Unfit, UserCall, parameters
 from undrift.spec.lines import Keys
 from undrift.spec.schema import Values
 from undrift.spec.structure import structure
@@ -34,7 +34,7 @@ class ProblemReader:
         name, problem = self._problem(calls)
         return {"problem": problem, "problem_name": name, **calls}
 
-    def _problem(self, calls: Mapping[str, Call | None]) -> tuple[str, named.Named | None]:
+    def _problem(self, calls: Mapping[str, UserCall | None]) -> tuple[str, named.Named | None]:
         """The name and the parameters of the problem, with a network and data of the user's."""
         table, names = self.document.get("problem"), ", ".join(named.registry)
         if isinstance(table, list):
@@ -84,7 +84,7 @@ class ProblemReader:
             self.complaints.add(("problem", "name"), f"{file}: {error}")
             return None
 
-    def _completed(self, calls: Mapping[str, Call | None], values: Values) -> bool:
+    def _completed(self, calls: Mapping[str, UserCall | None], values: Values) -> bool:
         """Whether a network and data of the user's, if the spec has some, are with the problem."""
         asked = [key for key in calls if key in self.document]
         if not asked:
@@ -105,7 +105,7 @@ class ProblemReader:
         self.kind = own_images(calls["network"], calls["data"], names)
         return True
 
-    def _call(self, path: Keys, offered: Sequence[str]) -> Call | None:
+    def _call(self, path: Keys, offered: Sequence[str]) -> UserCall | None:
         """A function of the user's with its parameters; ``None`` if it is not loaded, or wrong."""
         key, table = path[0], self.document.get(str(path[0]))
         if table is None:
@@ -130,4 +130,4 @@ class ProblemReader:
             return None
         kind = f"parameter of {maker.__name__}"
         values = structure(declared, given, path, self.complaints, kind=kind)
-        return None if values is None else Call(table["file"], maker.__name__, maker, values)
+        return None if values is None else UserCall(table["file"], maker.__name__, maker, values)

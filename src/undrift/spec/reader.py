@@ -15,7 +15,6 @@ from undrift.engines.named import registry as engines
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.problems.named import Named, registry
-from undrift.spec.beside import sources
 from undrift.spec.document import parsed, read
 from undrift.spec.errors import BadSpec, Complaints, Origin
 from undrift.spec.lines import Keys
@@ -131,7 +130,7 @@ class Reader:
         own = own_tables(self.document) if self.own else {}
         files = sorted({table["file"] for table in own.values()})
         given["problem_file"] = own.get(("problem",), {}).get("file")
-        code = sources(self.folder, files)
+        code = {file: (self.folder / file).read_bytes() for file in files}
         return Spec(**settings, **given, entries=entries, sources=code, origin=self.origin)
 
     # The top.

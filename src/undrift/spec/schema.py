@@ -19,7 +19,7 @@ from undrift.objectives import Objective
 from undrift.problems.named import Named
 from undrift.spec import writer
 from undrift.spec.errors import Complaint, Origin, keys_of
-from undrift.spec.functions import Call
+from undrift.spec.functions import UserCall
 from undrift.spec.lines import Keys
 
 Values = dict[str, Any]
@@ -149,8 +149,8 @@ class Spec(Settings):
     problem_name: str
     problem_file: str | None = None
     """The user's file the problem is from, relative to the spec."""
-    network: Call | None = None
-    data: Call | None = None
+    network: UserCall | None = None
+    data: UserCall | None = None
     """A network and data of the user's, for the problem images."""
     entries: tuple[Entry, ...]
     engine_options: object = dataclasses.field(
@@ -202,7 +202,7 @@ class Spec(Settings):
         return as_toml(top | {"problem": problem, **own, "method": methods})
 
     @property
-    def calls(self) -> dict[str, Call]:
+    def calls(self) -> dict[str, UserCall]:
         """The network and the data of the user's, as far as the spec has them."""
         both = {"network": self.network, "data": self.data}
         return {name: call for name, call in both.items() if call is not None}

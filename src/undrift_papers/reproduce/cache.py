@@ -219,7 +219,7 @@ class Kept:
 
     def __init__(self, folder: Folder):
         self.folder = folder
-        key = folder.environment.get("key", folder.name)  # older kept runs do not say
+        key = folder.environment.get("key", folder.name)  # one that just begins has none
         if key != folder.name:
             raise BadFolder(
                 f"{folder.path} holds another run, {key}: give it back its name, or remove it"
@@ -238,7 +238,7 @@ class Kept:
 
     @property
     def seeded(self) -> bool:
-        """Whether another seed may change it; kept runs of older versions do not say."""
+        """Whether another seed may change it."""
         return self.outcome is None or self.outcome.seeded
 
     def over(self, rounds: int) -> bool:

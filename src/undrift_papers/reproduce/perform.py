@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from undrift.runs.prepare import Task
-    from undrift.runs.trial import Stops
+    from undrift.runs.trial import StopSignal
     from undrift.spec.schema import Spec
 
 PAUSE = 120.0
@@ -119,7 +119,7 @@ def plan(wanted: Iterable[Want]) -> list[list[Want]]:
 
 
 def perform(
-    groups: list[list[Want]], cache: Cache, stop: Stops, reporter: Reporter
+    groups: list[list[Want]], cache: Cache, stop: StopSignal, reporter: Reporter
 ) -> Iterator[tuple[Want, str]]:
     """Carry out what is left; yields the runs that failed, with the reason."""
     from undrift.runs.prepare import build
@@ -152,7 +152,9 @@ def perform(
         release(compiled=True)
 
 
-def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter: Reporter) -> None:
+def carry_out(
+    want: Want, problem: Problem, cache: Cache, stop: StopSignal, reporter: Reporter
+) -> None:
     """One run, from where it was left."""
     from undrift.engines.checkpoint import Shelf
     from undrift.runs import experiment
@@ -175,7 +177,7 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
             shelf = Shelf(folder.file(CHECKPOINTS), "state", want.key)
             largest = shutil.disk_usage(folder.path).free / ROOM
             lasting = LASTING if want.rounds < entry.rounds else 0
-            place = experiment.Place(folder, shelf, largest=largest, lasting=lasting)
+            place = experiment.RunPlace(folder, shelf, largest=largest, lasting=lasting)
             result = experiment.perform(
                 task(want, problem, start(want, problem)),
                 want.seed,
@@ -184,7 +186,6 @@ def carry_out(want: Want, problem: Problem, cache: Cache, stop: Stops, reporter:
                 emit=hear,
                 stop=stop,
                 pause=PAUSE,
-                search=False,
             )
         outcome = result.outcome
         if outcome.status != "stopped":

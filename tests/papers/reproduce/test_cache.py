@@ -4,7 +4,6 @@ import dataclasses
 from types import SimpleNamespace
 
 import pytest
-from tests.records.older import unseal
 
 from undrift.engines.engine import Engine
 from undrift.records.folder import BadFolder
@@ -148,30 +147,13 @@ def test_a_shorter_run_is_continued(papers, tmp_path, rounds):
     assert not list((tmp_path / "parts").rglob("*.safetensors"))
 
 
-def test_a_run_of_an_earlier_version_serves_and_is_continued(papers, tmp_path, rounds):
-    whole, cache = Cache(tmp_path / "whole"), Cache(tmp_path / "parts")
-    short, want = wanted(Options(rounds=15))[1], wanted()[1]
-    go(whole, [want])
-    go(cache, [short])
-    unseal(cache.folder(want.key).path)
-    rounds.clear()
-    assert cache.serves(short) and go(cache, [short]) == [] and not rounds
-    go(cache, [want], After(12))
-    assert cache.found(want).last == 25 and cache.found(want).outcome is None
-    assert go(cache, [want]) == [] and len(rounds) == 25
-    assert rows(cache, want) == rows(whole, want)
-    assert cache.found(want).outcome == whole.found(want).outcome
-
-
-def test_a_kept_run_proves_its_rows(papers, tmp_path):
+def test_rows_that_a_kept_run_did_not_write_are_told(papers, tmp_path):
     cache, (one, other) = Cache(tmp_path), wanted()[:2]
     go(cache, [one, other])
-    files = [cache.folder(want.key).file("metrics.jsonl") for want in (one, other)]
-    whole = files[0].read_bytes()
-    for content in (files[1].read_bytes(), whole[: whole.rindex(b"{")], b""):
-        files[0].write_bytes(content)
-        with pytest.raises(BadFolder):
-            cache.found(one)
+    mine, others = (cache.folder(want.key).file("metrics.jsonl") for want in (one, other))
+    mine.write_bytes(others.read_bytes())
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl changed"):
+        cache.found(one)
 
 
 def test_a_state_that_is_too_large_is_not_kept(papers, tmp_path, monkeypatch):
@@ -210,9 +192,10 @@ def test_packs_travel(papers, tmp_path, rounds):
     assert [rows(there, w) for w in wanted()] == [rows(here, w) for w in wanted()]
     file = there.folder(wanted()[0].key).file("metrics.jsonl")
     file.write_bytes(file.read_bytes().replace(b'"round": 5', b'"round": 6'))
-    with pytest.raises(BadFolder, match=r"metrics.jsonl:2: "):
+    with pytest.warns(UserWarning, match=r"metrics\.jsonl changed"):
         there.found(wanted()[0])
-    assert there.unpack(pack) == 1  # what is damaged is replaced
+    file.write_text("{}\n")
+    assert there.unpack(pack) == 1  # what cannot be read is replaced
     assert [rows(there, w) for w in wanted()] == [rows(here, w) for w in wanted()]
     pack.write_bytes(pack.read_bytes()[:100])
     with pytest.raises(BadFolder, match="not a pack of runs"):

@@ -35,7 +35,6 @@ from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import NeuralOracle, Placed, Precision, refuse_precision
 from undrift.problems.neural.table import Held, Rows, Table
-from undrift.problems.neural.written import written
 from undrift.problems.ragged import relabelled
 
 if TYPE_CHECKING:
@@ -230,20 +229,8 @@ class Neural(Problem):
             rows += [] if found.test_parts is None else [np.concatenate(found.test_parts)]
         else:
             return None
-        rows += [code] if (code := self._written()) else []
         held = (np.concatenate(self.parts), self.samples)
         return digest("neural", *rows, *held, words, start, *self.tensors(start).values())
-
-    def _written(self) -> str:
-        """What of it a user wrote: the network, the loss and the metrics; empty if nothing."""
-        net, objective = self.module(self.start()), self.objective
-        things: list[object] = []
-        if not type(net).__module__.startswith("undrift."):
-            things.append(net)
-        if isinstance(objective, OwnLoss):
-            named = self.placed.judge.metrics.items()
-            things += [objective.function, *(part for pair in named for part in pair)]
-        return written(*things)
 
     def choices(self) -> dict[str, object]:
         net, objective = self.module(self.start()), self.objective

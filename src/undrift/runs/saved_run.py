@@ -5,37 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from undrift.records.folder import METRIC_SAMPLES, BadFolder, Folder
+from undrift.records.folder import METRIC_SAMPLES, SPECS, BadFolder, Folder
 from undrift.runs.environment import environment
 from undrift.runs.events import (
     Continued,
-    Dropped,
     Elsewhere,
     Emit,
     Ended,
     Finishing,
+    NotCompared,
     Unlocked,
-    Unproven,
     ignore,
 )
-from undrift.runs.experiment import Experiment, Result
+from undrift.runs.experiment import Experiment, MethodResult
 from undrift.runs.followers import meet, shared
 from undrift.runs.jobs import Shared
 from undrift.runs.loggers import Log
-from undrift.runs.trial import PAUSE, Stops
+from undrift.runs.trial import PAUSE, StopSignal
 
 
-def carry_out(
+def run_in_folder(
     experiment: Experiment,
     folder: Folder,
     *,
     afresh: bool = False,
     emit: Emit = ignore,
-    stop: Stops | None = None,
+    stop: StopSignal | None = None,
     pause: float | None = None,
     loggers: Sequence[str] = (),
     jobs: int = 1,
-) -> list[Result]:
+) -> list[MethodResult]:
     """Run what is left of an experiment into a folder; ``afresh`` empties the folder first.
 
     The folder is complete afterwards, unless the run was stopped, or one of several processes
@@ -43,7 +42,7 @@ def carry_out(
     """
     try:
         if not afresh and folder.file("spec.toml").is_file():
-            take_up(folder, experiment, emit)
+            reopen(folder, experiment, emit)
         else:
             begin(folder, experiment)
         if not folder.locks:
@@ -79,11 +78,10 @@ def carry_out(
 
 def begin(folder: Folder, experiment: Experiment) -> None:
     """Make an empty folder for a new run."""
-    about = {"note": experiment.note, "spec": experiment.recipe.identity, "data": experiment.data}
+    about = {"note": experiment.note, "data": experiment.data, "code": experiment.code}
     known: dict[str, object] = {key: value for key, value in about.items() if value}
     known[METRIC_SAMPLES] = experiment.tasks[0].problem.metric_samples
-    if experiment.code is not None:
-        known["code"] = experiment.code
+    known[SPECS] = [experiment.recipe.identity]
     folder.start(experiment.recipe, environment(_device(experiment)) | known, comments(experiment))
 
 
@@ -97,20 +95,18 @@ def comments(experiment: Experiment) -> list[str]:
     return chosen
 
 
-def take_up(folder: Folder, experiment: Experiment, emit: Emit) -> None:
+def reopen(folder: Folder, experiment: Experiment, emit: Emit) -> None:
     """Open a folder that holds a part of the run."""
     recipe, before = experiment.recipe, folder.environment
-    if folder.state(recipe) == "part":
-        compare(folder, experiment, emit, more=True)
-        folder.extend(recipe, comments(experiment), experiment.code)
+    compare(folder, experiment, emit)
+    if folder.state(recipe) == "shorter":
+        folder.extend(recipe, comments(experiment))
     if not folder.made_by(recipe.identity):
         raise BadFolder(
             f"{' or '.join(['spec.toml', *recipe.sources])} in {folder.path} is not what this run "
             "began with: put that back, or run this one elsewhere: undrift run SPEC -s name=NAME"
         )
-    compare(folder, experiment, emit)
-    for text in folder.resume(experiment.order.keys()):
-        emit(Dropped(text))
+    folder.resume()
     emit(Continued(folder.path, len(folder.outcomes()), len(experiment.order)))
     now = environment(_device(experiment))
     changes = {k: (before[k], v) for k, v in now.items() if before.get(k, v) != v}
@@ -119,15 +115,10 @@ def take_up(folder: Folder, experiment: Experiment, emit: Emit) -> None:
         folder.log(str(event))
 
 
-def compare(folder: Folder, experiment: Experiment, emit: Emit, more: bool = False) -> None:
-    """Refuse a folder whose run had other code or other data; report it where that is not known.
-
-    With ``more``, code may have been added.
-    """
-    if experiment.code is not None and not folder.with_code(experiment.code, more):
-        emit(Unproven(folder.path, what="code"))
-    if not folder.on_data(experiment.data):
-        emit(Unproven(folder.path))
+def compare(folder: Folder, experiment: Experiment, emit: Emit) -> None:
+    """Refuse a folder whose run had other code or other data; report what cannot be compared."""
+    if unknown := folder.refuse_other(experiment.data, experiment.code):
+        emit(NotCompared(folder.path, unknown))
 
 
 def share(folder: Folder, experiment: Experiment) -> None:

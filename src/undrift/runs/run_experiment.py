@@ -14,17 +14,16 @@ from undrift.core.problem import Problem
 from undrift.engines.ranks import Ranks
 from undrift.records import models
 from undrift.records.best import Best
-from undrift.records.folder import BadFolder, Folder, Row, made
-from undrift.records.growth import MORE_ROUNDS
-from undrift.records.journal import Record
+from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder, Row, made
+from undrift.records.journal import RunRecord
 from undrift.records.outcome import Outcome
 from undrift.records.rows import Key, key_of
 from undrift.runs import loggers as adapters
 from undrift.runs.events import Emit, Event, LeftOut, Measured
-from undrift.runs.experiment import Experiment, Result
+from undrift.runs.experiment import Experiment, MethodResult
 from undrift.runs.followers import follow, meet, shared
-from undrift.runs.keep import carry_out, compare
 from undrift.runs.results import BestModel, Run, Runs, history
+from undrift.runs.saved_run import compare, run_in_folder
 from undrift.spec.schema import Spec, Table
 
 SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
@@ -38,7 +37,7 @@ class AnotherRun(BadFolder):
         self.changed = changed
 
 
-def gather(
+def run_experiment(
     experiment: Experiment,
     save: str | Path | None,
     overwrite: bool,
@@ -80,7 +79,7 @@ def gather(
             ranks.tell(None)
         return _told(_recorded(experiment, folder), folder, ranks)
     made(folder.path)
-    results = carry_out(
+    results = run_in_folder(
         experiment,
         folder,
         afresh=overwrite,
@@ -122,13 +121,13 @@ def _heard(experiment: Experiment, ranks: Ranks) -> Runs:
         kept, best = ranks.tell()
         model = ranks.broadcast(blank.clone()).to(problem.device) if kept else None
         found = best and Best(**best, x=ranks.broadcast(blank).to(problem.device))
-        results.append(Result(outcome, model=model, best=found))
-    return _collect(experiment, results, Record(rows, [], left_out, clients))
+        results.append(MethodResult(outcome, model=model, best=found))
+    return _collect(experiment, results, RunRecord(rows, [], left_out, clients))
 
 
 def _in_memory(experiment: Experiment, emit: Emit) -> Runs:
     """Run an experiment that is not saved."""
-    record = Record([], [], [], [])
+    record = RunRecord([], [], [], [])
 
     def hear(event: Event) -> None:
         if isinstance(event, Measured | LeftOut):
@@ -147,13 +146,13 @@ def _in_memory(experiment: Experiment, emit: Emit) -> Runs:
 def _recorded(experiment: Experiment, folder: Folder) -> Runs:
     """The runs of a folder that is finished."""
     record = folder.record()
-    return _collect(experiment, [*map(Result, record.outcomes)], record, folder)
+    return _collect(experiment, [*map(MethodResult, record.outcomes)], record, folder)
 
 
 def _collect(
     experiment: Experiment,
-    results: Sequence[Result],
-    record: Record,
+    results: Sequence[MethodResult],
+    record: RunRecord,
     folder: Folder | None = None,
 ) -> Runs:
     """The runs that results and rows describe."""
@@ -175,22 +174,26 @@ def _collect(
         elif engine is None and outcome.same_as is not None:
             model, chosen = found[key].x, found[key].best
         found[outcome.key] = Run(
-            task.method,
-            task.problem,
-            engine,
-            history(recorded.get(key, ())),
-            outcome.status,
-            outcome.label,
-            outcome.seed,
-            outcome.note,
-            model,
-            outcome.suggested,
-            [Rejection(*(row[n] for n in Rejection._fields)) for row in left_out.get(key, ())],
-            of_clients.get(key, []),
-            chosen,
-            outcome.same_as,
+            method=task.method,
+            problem=task.problem,
+            engine=engine,
+            history=history(recorded.get(key, ())),
+            status=outcome.status,
+            label=outcome.label,
+            seed=outcome.seed,
+            note=outcome.note,
+            model=model,
+            suggested=outcome.suggested,
+            left_out=[rejection_of(row) for row in left_out.get(key, ())],
+            client_rows=of_clients.get(key, []),
+            best=chosen,
+            same_as=outcome.same_as,
         )
     return Runs(found, folder.path if folder else None)
+
+
+def rejection_of(row: Row) -> Rejection:
+    return Rejection(*(row[name] for name in Rejection._fields))
 
 
 def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:
