@@ -8,7 +8,7 @@ from tests.records.older import unseal
 
 import undrift as ud
 from undrift.records.folder import BadFolder, Folder
-from undrift.report.recorded import read
+from undrift.report.comparison import read
 
 METHOD = """
 import undrift as ud

@@ -15,7 +15,7 @@ from undrift.cli.parser import Parser
 from undrift.core.params import unknown
 from undrift.data.cards import CARDS, Card
 from undrift.data.files import FOLDER, BadData, data_folder
-from undrift.report.text import size
+from undrift.report.numbers import size
 
 Progress = Callable[[str, int, int | None], None]
 

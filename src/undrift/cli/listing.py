@@ -14,7 +14,8 @@ from undrift.core.method import Method, registry
 from undrift.core.params import describe, fields, hints, meanings, required
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
-from undrift.report.text import NONE, prose, table
+from undrift.report.numbers import NONE
+from undrift.report.table import Table, prose
 from undrift.spec.writer import inline
 from undrift.theory import has_rule
 
@@ -111,7 +112,7 @@ def methods(as_json: bool) -> None:
         ]
         for row in rows
     ]
-    result(table(head, cells, right=head[1:5]))
+    result(Table(head, cells, head[5:]).text())
     result("")
     result(prose(METHODS))
     if any(row["provisional"] for row in rows):
@@ -125,7 +126,8 @@ def objectives(as_json: bool) -> None:
         result_json([facts(cls) for cls in found])
         return
     cells = [[cls.__name__, ", ".join(cls.needs) or NONE, cls.title] for cls in found]
-    result(table(["name", "needs", "title"], cells))
+    head = ["name", "needs", "title"]
+    result(Table(head, cells, head).text())
     result("")
     result(prose(OBJECTIVES))
     result("\nMore on one of them: undrift show FedLC")
@@ -142,7 +144,8 @@ def problems(as_json: bool) -> None:
             ]
         )
         return
-    result(table(["name", "title"], [[name, kind.title] for name, kind in known.items()]))
+    head = ["name", "title"]
+    result(Table(head, [[name, kind.title] for name, kind in known.items()], head).text())
     for name, kind in known.items():
         result(f"\n{name}\n")
         explain(explained(kind))

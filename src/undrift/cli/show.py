@@ -20,7 +20,7 @@ from undrift.objectives import Objective
 from undrift.objectives import find as find_objective
 from undrift.objectives.base import registry as losses
 from undrift.problems.by_file import OBJECTIVE, OF_IMAGES
-from undrift.report.text import prose, table
+from undrift.report.table import Table, prose
 from undrift.spec.errors import BadFile
 from undrift.spec.functions import Unfit
 from undrift.spec.functions import parameters as parameters_of
@@ -155,7 +155,7 @@ def parameters(fields: list[Meaning], theory: bool) -> None:
     }
     if not theory:
         del columns["theory"]
-    result(table(list(columns), [list(row) for row in zip(*columns.values(), strict=True)]))
+    result(Table([*columns], [*zip(*columns.values(), strict=True)], columns).text())
     result("")
     width = max(len(p.name) for p in fields) + 2
     for p in fields:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from undrift_papers.cells import Cell
+from undrift_papers.quoted import Quoted
 
 SC, C, NC = "strongly convex", "convex", "nonconvex"
 
@@ -93,7 +93,7 @@ def order(f: Quantity, at: At) -> Order:
     return Order(rest(at) / math.prod(getattr(at, n) ** p for n, p in powers.items()), powers, log)
 
 
-def same_order(printed: str, claim: Quantity, ours: Quantity, at: At) -> Cell:
+def same_order(printed: str, claim: Quantity, ours: Quantity, at: At) -> Quoted:
     """Ours as its fitted order, and whether the printed claim has the same powers."""
     mine, theirs = order(ours, at), order(claim, at)
-    return Cell(printed, str(mine), mine[1:] == theirs[1:])
+    return Quoted(printed, str(mine), mine[1:] == theirs[1:])

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from undrift._files import write_whole
 from undrift.plots.curves import image
-from undrift.report.text import count, markdown
+from undrift.report.numbers import count
+from undrift.report.table import Table
 from undrift_papers.fedred import rates
 from undrift_papers.reproduce import agreement, grid
 from undrift_papers.reproduce.figure import figure
@@ -30,7 +31,7 @@ from undrift_papers.reproduce.verdict import (
     SHOWN,
     Cell,
 )
-from undrift_papers.tables import render
+from undrift_papers.tables import table
 
 JUDGED = "How it is judged"
 """The last section of the index, which every page links to."""
@@ -158,7 +159,7 @@ def index(found: Sequence[agreement.Page], pictured: bool) -> str:
     seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
     top = files("undrift_papers.reproduce").joinpath("index.md").read_text(encoding="utf-8")
     judged = [f"## {JUDGED}", "", RULE, ""]
-    return "\n".join([top, *seen, summed, "", markdown(head, rows), "", *judged])
+    return "\n".join([top, *seen, summed, "", Table(head, rows).markdown(), "", *judged])
 
 
 def share(page: agreement.Page) -> str:
@@ -257,7 +258,7 @@ def text(report: Report, pictures: list[str]) -> str:
     if report.measured:
         lines += rates.text(report.measured["found"])
     if item.table:
-        lines += [render(item.table), ""]
+        lines += [table(item.table).markdown(), ""]
     if item.kind == "sweep":
         lines += _sweep(report)
     printed = any(column.printed for panel in item.panel for column in panel.column)
@@ -350,7 +351,7 @@ def _panel(shown: Shown, report: Report) -> list[str]:
     for column, cells in shown.columns:
         table += _columns(column, [cells[label] for label in there], ours)
     head, *rows = zip(*table, strict=True)
-    lines += [markdown(head, rows), ""]
+    lines += [Table(head, rows).markdown(), ""]
     left = [label for label in shown.runs if label not in there]
     return [*lines, f"Not run: {', '.join(left)}.", ""] if left else lines
 
@@ -382,7 +383,7 @@ def _sweep(report: Report) -> list[str]:
             row.append(f"{ours} (diverged)" if diverged else ours)
         rows.append(row)
     title = shown[0].columns[0][0].title
-    return [f"## {title[0].upper()}{title[1:]}", "", markdown(["", *labels], rows), ""]
+    return [f"## {title[0].upper()}{title[1:]}", "", Table(["", *labels], rows).markdown(), ""]
 
 
 def _rounds(shown: Shown, label: str) -> str:

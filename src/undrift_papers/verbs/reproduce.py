@@ -17,7 +17,8 @@ from undrift.cli.parser import Parser, natural, positive
 from undrift.cli.progress import status
 from undrift.cli.stop import Stop
 from undrift.core.params import unknown
-from undrift.report.text import NONE, count, table
+from undrift.report.numbers import NONE, count
+from undrift.report.table import Table
 
 if TYPE_CHECKING:
     from undrift.records.rows import Row
@@ -299,7 +300,7 @@ def pages(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> No
         counts = [of(*report.coverage) or NONE, of(*report.agreement) or NONE, seeds]
         rows.append([report.item.name, report.verdict, *counts, report.why])
     head = ["item", "verdict", "numbers run", "agree", "seeds", "why"]
-    result(table(head, rows, right=head[2:5], cut=True))
+    result(Table(head, rows, ["verdict", "why"]).text())
     say(f"\nPages: {root}")
 
 
@@ -323,7 +324,7 @@ def listing(chosen: Chosen, cache: Cache, options: Options, as_json: bool) -> in
         result_json(rows)
         return OK
     head = ["item", "runs", "kept", "one seed takes", "title"]
-    result(table(head, shown, right=head[1:3]))
+    result(Table(head, shown, head[3:]).text())
     return OK
 
 
