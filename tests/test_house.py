@@ -46,11 +46,11 @@ CEILINGS = {
     "report plots": 1181,
     "federate flower": 2171,
     "cli": 1573,
-    "undrift_papers": 2286,
+    "undrift_papers": 2266,
 }
 """Statements of rooms; what is in no room is counted with none."""
 MOST_PARAMETERS = {"undrift.runs.api.run": 38}
-MOST_NAMES_TWICE = 32
+MOST_NAMES_TWICE = 26
 MOST_EARLIER = 14
 ALLOWED = {room: set(others.split()) for room, others in MAY_IMPORT.items()}
 

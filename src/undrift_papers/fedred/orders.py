@@ -51,7 +51,7 @@ SYMBOLS = {
 Quantity = Callable[[At], float]
 
 
-class Order(NamedTuple):
+class PowerLaw(NamedTuple):
     """constant * product of powers, times log(R0²/eps) where ``log``."""
 
     constant: float
@@ -76,7 +76,7 @@ def _power(name: str, power: float) -> str:
     return f"{SYMBOLS[name]}²" if power == 2 else SYMBOLS[name]
 
 
-def order(f: Quantity, at: At) -> Order:
+def order(f: Quantity, at: At) -> PowerLaw:
     """The leading term of ``f`` near ``at``, its powers fitted."""
     log = math.isclose(f(at._replace(eps=at.eps**2)), 2 * f(at), rel_tol=0.1)
 
@@ -90,7 +90,9 @@ def order(f: Quantity, at: At) -> Order:
             raise ValueError(f"not a power of {name}: {slope:.3f}")
         if round(2 * slope):
             powers[name] = round(2 * slope) / 2
-    return Order(rest(at) / math.prod(getattr(at, n) ** p for n, p in powers.items()), powers, log)
+    return PowerLaw(
+        rest(at) / math.prod(getattr(at, n) ** p for n, p in powers.items()), powers, log
+    )
 
 
 def same_order(printed: str, claim: Quantity, ours: Quantity, at: At) -> Quoted:

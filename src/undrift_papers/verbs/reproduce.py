@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from undrift.records.rows import Row
     from undrift_papers.reproduce.cache import Cache, Want
     from undrift_papers.reproduce.items import Item, Panel
-    from undrift_papers.reproduce.perform import Options
+    from undrift_papers.reproduce.perform import ItemOptions
 
 LINE = 60.0
 """Seconds between two lines about the same run."""
@@ -70,9 +70,9 @@ def add(parser: Parser) -> None:
 def main(args: Namespace) -> int:
     from undrift.records.folder import writable
     from undrift_papers.reproduce.cache import Cache, packed
-    from undrift_papers.reproduce.perform import Options
+    from undrift_papers.reproduce.perform import ItemOptions
 
-    options = Options(
+    options = ItemOptions(
         quick=args.quick,
         seeds=args.seeds,
         device=args.device,
@@ -131,7 +131,7 @@ def choose(wanted: Sequence[str]) -> Chosen:
     return list(found.values())
 
 
-def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
+def run(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> int:
     """Run what is left, then write the pages."""
     from undrift_papers.reproduce.measured import measure
     from undrift_papers.reproduce.perform import perform, plan
@@ -162,7 +162,7 @@ def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
         due += left
         if left and not args.kept and not stop.asked:
             turn = (args.worker or 0) * len(groups) // args.jobs
-            lines = Lines(left, places)
+            lines = RunLines(left, places)
             with stop, sharing(args, left, stop):
                 for want, why in perform(groups[turn:] + groups[:turn], cache, stop, lines):
                     failed += 1
@@ -214,7 +214,7 @@ def get(name: str) -> str:
     return f"undrift data fetch {name} --folder FOLDER, then set {FOLDER}=FOLDER"
 
 
-def needs(chosen: Chosen, options: Options) -> Asks:
+def needs(chosen: Chosen, options: ItemOptions) -> Asks:
     """The runs of every item and panel."""
     from undrift_papers.reproduce.perform import wants
 
@@ -278,7 +278,7 @@ def sharing(args: Namespace, left: int, stop: Stop) -> Iterator[None]:
         stop.others = ()
 
 
-def pages(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> None:
+def pages(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> None:
     from undrift_papers.reproduce.page import lost, numbers, of, place, span, write, write_index
     from undrift_papers.reproduce.results import collect
 
@@ -304,7 +304,7 @@ def pages(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> No
     say(f"\nPages: {root}")
 
 
-def listing(chosen: Chosen, cache: Cache, options: Options, as_json: bool) -> int:
+def listing(chosen: Chosen, cache: Cache, options: ItemOptions, as_json: bool) -> int:
     """The items, their runs, and how long they take where that was measured."""
     from undrift_papers.reproduce.perform import wants
 
@@ -339,7 +339,7 @@ class Deadline(Stop):
         return super().asked or time.monotonic() >= self.end
 
 
-class Lines:
+class RunLines:
     """A line when a run begins and ends, and now and then between."""
 
     def __init__(self, total: int, places: Mapping[str, str]):
