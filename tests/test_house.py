@@ -45,7 +45,7 @@ CEILINGS = {
     "check": 871,
     "report plots": 1181,
     "federate flower": 2171,
-    "cli": 1573,
+    "cli": 1574,
     "undrift_papers": 2266,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -107,7 +107,8 @@ def show(cls: type[Method] | type[Objective], file: Path | None = None) -> None:
     """
     own = vars(cls) if file else {"title", "paper"}
     where = f" in {file}" if file else ""
-    result(f"{cls.__name__}{where}{f': {cls.title}' if 'title' in own else ''}")
+    derived = f", derived from {cls.__bases__[0].__name__}"
+    result(f"{cls.__name__}{where}{f': {cls.title}' if 'title' in own else derived}")
     if "paper" in own:
         result(cls.paper)
     if issubclass(cls, Method) and cls.provisional:
