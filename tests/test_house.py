@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "spec": "core methods objectives problems engines theory",
     "check": "core data engines methods models objectives problems spec theory",
     "records": "core engines spec",
-    "runs": "core methods objectives problems data engines theory spec records plots",
+    "runs": "core methods objectives problems data engines theory spec records report plots",
     "report": "core methods objectives spec records plots",
     "flower": "core engines methods models objectives problems records runs spec",
     "cli": "core data engines methods models objectives problems theory "
@@ -43,14 +43,14 @@ CEILINGS = {
     "spec": 1041,
     "records runs": 3614,
     "check": 871,
-    "report plots": 1476,
+    "report plots": 1181,
     "federate flower": 2167,
-    "cli": 1698,
-    "undrift_papers": 2293,
+    "cli": 1574,
+    "undrift_papers": 2266,
 }
 """Statements of rooms; what is in no room is counted with none."""
 MOST_PARAMETERS = {"undrift.runs.api.run": 38}
-MOST_NAMES_TWICE = 27
+MOST_NAMES_TWICE = 26
 MOST_EARLIER = 2
 ALLOWED = {room: set(others.split()) for room, others in MAY_IMPORT.items()}
 

@@ -1,13 +1,11 @@
 """``data``: exit codes, one sentence per problem, progress on a terminal."""
 
-import io
 import json
-import sys
 
 import pytest
 
 from undrift.cli import main
-from undrift.cli.data import progress
+from undrift.cli.data import line
 from undrift.data import fetch as fetching
 from undrift.data.files import BadData
 
@@ -104,18 +102,8 @@ def test_fetch_that_cannot_be(told, tmp_path, monkeypatch):
     assert (code, out, err) == (1, "", "https://x could not be downloaded; try again\n")
 
 
-def test_progress_only_on_a_terminal(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress() as told:
-        assert told is None
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    with progress() as told:
-        told("a.gz", 25_000_000, 100_000_000)
-        told("a.gz", 5000, None)
-    assert (
-        "a.gz   25 % of 100.0 MB" in terminal.getvalue() and "a.gz  5.0 kB" in terminal.getvalue()
-    )
+def test_a_line_shows_how_far_a_download_is(capsys):
+    line("a.gz", 25_000_000, 100_000_000)
+    line("a.gz", 5000, None)
+    out, err = capsys.readouterr()
+    assert out == "" and "25 % of 100.0 MB" in err and err.endswith("a.gz  5.0 kB")

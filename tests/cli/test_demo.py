@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from undrift.cli import main
-from undrift.cli.demo import SPECS, file
+from undrift.cli import demo, main
+from undrift.cli.demo import SPECS
 from undrift.records.folder import Folder
 from undrift.spec.reader import load
+
+
+def file(title):
+    return Path(demo.__file__).with_name("demos") / SPECS[title]
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +44,7 @@ def test_fedavg_stalls_and_the_others_are_exact(shown):
 def test_the_table_the_chart_the_picture_and_the_next_command(shown):
     place, out, err = shown
     assert (place / "demo.png").read_bytes().startswith(b"\x89PNG")
-    assert (
-        "o FedAvg" in out
-        and "* FedCET" in out
-        and "theory: lr, p" in out
-        and "lr = 0.1, c = 1" in out
-    )
+    assert "o FedAvg" in out and "* FedCET" in out
     assert f"undrift run {place / 'breast-cancer.toml'}" in err and str(place / "demo.png") in err
     assert max(map(len, out.splitlines())) <= 100
 
@@ -72,7 +71,7 @@ def test_the_readme_shows_what_is_printed(shown):
     (table,) = re.findall(r"^```text\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
 
     def lines(text):
-        return [re.sub(r"(e-\d\d +)\d+\.\d", r"\1-", line) for line in text.splitlines()]
+        return [re.sub(r"\d+\.\d s", "- s", line) for line in text.splitlines()]
 
     printed, expected = lines(shown[1]), lines(table)
     start = printed.index(expected[0])

@@ -9,8 +9,8 @@ from tests.report.test_html import Reader
 from undrift.cli import main
 from undrift.core.faults import Rejection
 from undrift.records.folder import Folder
-from undrift.report import pictures
-from undrift.report.left_out import by_client, lines, spans
+from undrift.report.clients import by_client, left_out, spans
+from undrift.report.comparison import compare, read
 
 FAULTS = """\
 [[faults]]
@@ -21,11 +21,6 @@ since = 3
 kind = "drop-after"
 clients = [2]
 """
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(pictures, "draw", lambda *about: {"curves": b""})
 
 
 @pytest.fixture
@@ -47,11 +42,10 @@ def headers(text):
 def test_a_run_says_who_was_left_out_and_why(faulty, capsys):
     assert main(["run", "spec.toml"]) == 0
     out, err = capsys.readouterr()
-    told = lines(Folder(faulty / "runs/mine").record().left_out, [])
-    assert list(told) == ["FedAvg", "SCAFFOLD"]
-    for label, text in told.items():
-        assert text.startswith("clients 1, 2 left out 21 times: its upload was lost (12), dy")
-        assert f"{label}: {text}" in " ".join(out.split())
+    table = left_out(Folder(faulty / "runs/mine").record().left_out, [])
+    assert [cell.text for cell in table.column("method")] == ["FedAvg"] * 2 + ["SCAFFOLD"] * 2
+    assert [cell.value for cell in table.column("times")] == [12, 9] * 2
+    assert table.text() in out and "its upload was lost (12)" in out
     assert "left out 21" in err and "left_out.jsonl" in err
     assert main(["run", "spec.toml", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["left_out"]
@@ -96,18 +90,17 @@ def test_names_and_reasons_are_escaped(tmp_path, capsys):
     more = {tag for tag in tags if tags.count(tag) > [t for t, _ in Reader(plain).tags].count(tag)}
     assert more <= {"a", "section", "h2", "div", "table", "caption", "thead", "tbody", "tr", "th",
                     "td", "span", "p"}  # fmt: skip
-    assert "\x1b" not in text and "left-out-table" in headers(text)
+    assert "left-out-table" in headers(text)
     assert main(["compare", str(tmp_path / "one")]) == 0
     assert "\x1b" not in capsys.readouterr().out
 
 
 def test_rows_of_several_runs_have_the_names_of_their_runs(tmp_path):
-    from undrift.report.recorded import content, read
-
     folders = [record(tmp_path / name, ended=False) for name in ("one", "two")]
     folders[0].leave_out("Later", 0, [Rejection(0, 0, 3, "lost")])
-    found = content(read(folders), None).left_out
-    assert [(row["label"], row["client"]) for row in found] == [("one: Later", 3)]
+    (found,) = compare(read(folders))
+    absent = [row for run in found.runs for row in run.left_out]
+    assert [(row["label"], row["client"]) for row in absent] == [("one: Later", 3)]
 
 
 def rejected(label, client, round, reason):
@@ -123,9 +116,9 @@ def rejected(label, client, round, reason):
 
 def test_many_clients_and_reasons_are_counted():
     rows = [rejected("A", k % 20, k, f"reason {k % 7}") for k in range(200)]
-    (text,) = lines(rows, [{"label": "A", "seed": 0, "round": 9, "skipped": 4}]).values()
-    assert text.startswith("20 clients left out 200 times: ") and text.endswith("4 rounds skipped")
-    assert "and 4 other reasons" in text
+    table = left_out(rows, [{"label": "A", "seed": 0, "round": 9, "skipped": 4}])
+    assert len(table.rows) == 20 and "A: 4 rounds skipped" in table.notes[1]
+    assert "and 4 other reasons" in table.column("reasons")[0].text
     assert [one.times for one in by_client(rows)] == [10] * 20
 
 

@@ -158,9 +158,9 @@ def test_the_page_of_a_method(capsys):
     page = told(capsys, "show", "fed-cet")
     assert FedCET.title in page and FedCET.paper in page
     assert inspect.getsource(FedCET) in page + "\n"
-    assert "d_i ← d_i + c (z_i - z)" in page and "\nlr  alpha, the local step size" in page
+    assert r"\leftarrow d_i + c (z_i - z)" in page and "alpha, the local step size" in page
     assert "Reference    Liu and Wang" in page
-    assert "lr         required  yes     number > 0" in page
+    assert 'number > 0, or "theory"; required' in page
     assert "1 vector up, 1 down, per client and round (1 exchange)" in page
     assert "every client takes part in every round" in page
     assert "Provisional: " + FedTrack.provisional in told(capsys, "show", "FedTrack")
@@ -176,12 +176,8 @@ def test_objectives_and_their_pages(capsys):
         and rows["CrossEntropy"]["needs"] == []
     )
     page = told(capsys, "show", "moon")
-    assert (
-        MOON.paper in page
-        and "a_j = cos(z_j, z_j^received)" in page
-        and inspect.getsource(MOON) in page + "\n"
-    )
-    assert "the client's last local" in page and "tau        0.5      number > 0" in page
+    assert MOON.paper in page and inspect.getsource(MOON) in page + "\n"
+    assert "the client's last local" in page and "number > 0; default 0.5" in page
     assert 'objective = "MOON"' in page and "Costs" not in page
     fields = json.loads(told(capsys, "show", "FedNTD", "--json"))["parameters"]
     assert [field["name"] for field in fields] == ["beta", "tau", "form"]

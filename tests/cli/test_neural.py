@@ -10,7 +10,7 @@ from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.problems.named import registry as problems
 from undrift.records.folder import Folder
-from undrift.report import figures, recorded
+from undrift.report import figures
 
 SPEC = """\
 name = "net"
@@ -117,7 +117,7 @@ def test_what_is_to_be_said_of_the_data_stands_beside_every_accuracy(
     )
     assert main(["run", "spec.toml", "-s", "rounds=2"]) == 0
     out, err = capsys.readouterr()
-    assert "  accuracy (JPEG q80)" in out
+    assert "final accuracy (JPEG q80)" in out
     assert all(
         "% (JPEG q80)" in line
         for line in err.splitlines()
@@ -137,7 +137,7 @@ def test_runs_on_different_data_say_it_in_their_names(net, noted, capsys, monkey
     capsys.readouterr()
     assert main(["compare", "net", "plain"]) == 0
     out = capsys.readouterr().out
-    assert "net (JPEG q80): FedAvg" in out and "plain: FedAvg" in out and "  accuracy " in out
+    assert "net (JPEG q80): FedAvg" in out and "plain: FedAvg" in out and "final accuracy " in out
 
 
 def test_curves_of_loss_and_drift(net, capsys, monkeypatch):
@@ -155,7 +155,7 @@ def test_curves_of_loss_and_drift(net, capsys, monkeypatch):
         assert main(["compare", "net", "--plot", "x.png", *words]) == 0
         assert drawn[-1].axes[0].get_ylabel() == label and drawn[-1].axes[0].get_yscale() == scale
     capsys.readouterr()
-    measured = "accuracy, top5, loss, train_accuracy, train_top5, train_loss, drift"
+    measured = "loss, accuracy, top5, train_loss, train_accuracy, train_top5, drift"
     for words, text in (
         (["--y", "gap"], f"--y gap: was not measured in these runs; there are {measured}"),
         (["--target", "80"], "at most 1"),
@@ -171,7 +171,6 @@ def test_without_a_target_what_was_spent_in_all(net, capsys):
     assert main(["run", "spec.toml", "-s", "rounds=3"]) == 0
     out = capsys.readouterr().out
     assert "spent in all" in out and out.splitlines()[2].split()[:3] == ["FedAvg", "3", "6"]
-    assert recorded.SMOOTH == 10
 
 
 def test_a_network_goes_on_where_it_stopped(net, capsys, monkeypatch):

@@ -16,7 +16,7 @@ from undrift_papers.fedrecu.memory import vectors_held
 from undrift_papers.fedrecu.tables import step_rule
 from undrift_papers.fedred.complexities import rule
 from undrift_papers.fedred.orders import AT, NC, SC, order
-from undrift_papers.tables import document, items, render, table
+from undrift_papers.tables import document, items, table
 
 ROWS = [(item, row) for item in items() for row in table(item).rows]
 
@@ -43,14 +43,14 @@ def test_the_page_is_current():
 @pytest.mark.parametrize("item", items())
 def test_both_styles_show_every_cell(item):
     computed = [row for row in table(item).rows if row.source]
-    for text in (render(item), render(item, "text")):
+    for text in (table(item).markdown(), table(item).text()):
         assert all(name in text for row in table(item).rows for name in row.names)
         assert all(c.printed in text and c.ours in text for row in computed for c in row.cells)
 
 
 def test_an_unknown_table_is_named_with_the_nearest():
     with pytest.raises(ValueError, match="did you mean fedred/table-1"):
-        render("fedred/table1")
+        table("fedred/table1")
 
 
 def test_neither_torch_nor_numpy_is_loaded_and_no_room_needs_papers():

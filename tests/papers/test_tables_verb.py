@@ -5,16 +5,16 @@ import json
 import pytest
 
 from undrift.cli import main
-from undrift_papers.tables import items, render
+from undrift_papers.tables import items, table
 
 
 def test_one_table_and_all_of_them(capsys):
     for item in items():
         assert main(["tables", item]) == 0
-        assert capsys.readouterr().out.rstrip() == render(item, "text").rstrip()
+        assert capsys.readouterr().out.rstrip() == table(item).text().rstrip()
     assert main(["tables"]) == 0
     out = capsys.readouterr().out
-    assert all(render(item, "text").rstrip() in out for item in items())
+    assert all(table(item).text().rstrip() in out for item in items())
 
 
 def test_as_json(capsys):

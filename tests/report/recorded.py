@@ -3,8 +3,11 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
+from undrift.plots.columns import metric
 from undrift.records.folder import Folder, Outcome
+from undrift.report.comparison import Comparison, RunOnDisk
 from undrift.runs.clients import spreads
 from undrift.spec.reader import parse
 
@@ -114,3 +117,12 @@ def rename(folder: Folder) -> None:
             head = "label = " if name == "spec.toml" else '"label": '
             text = text.replace(f'{head}"{old}"', head + json.dumps(new))
         folder.file(name).write_text(text)
+
+
+def comparison(rows, target=None, note="", samples=None, document=None) -> Comparison:
+    """Rows that no folder has, as if they were of one run."""
+    folder = SimpleNamespace(
+        note=note, metric_samples=lambda rows: samples, environment={}, from_python=""
+    )
+    run = RunOnDisk(folder, "one", "", document or {}, rows, [], [], [])
+    return Comparison(metric(rows), [run], target)

@@ -1,9 +1,9 @@
 """Figures: what is drawn, not how it looks."""
 
 import pytest
+from tests.report.recorded import comparison
 
 from undrift.report.figures import biased, panels, save
-from undrift.report.recorded import settings
 from undrift.report.summary import window
 
 
@@ -33,7 +33,7 @@ def test_a_panel_against_rounds_and_one_against_vectors(tmp_path):
         + rows("a $cheap$ one", "Scaffold", 0)
         + rows("a $cheap$ one", "Scaffold", 1)
     )
-    figure = panels({"one": data, "two": data}, target=1e-4)
+    figure = panels({"one": comparison(data, 1e-4), "two": comparison(data)})
     top_left, top_right, *_ = figure.axes
     assert len(figure.axes) == 4
     assert [line.get_label() for line in lines(top_left)] == ["FedAvg", r"a \$cheap\$ one"]
@@ -45,7 +45,7 @@ def test_a_panel_against_rounds_and_one_against_vectors(tmp_path):
 
 def test_biased_methods_are_grey_and_no_two_others_look_the_same():
     data = [row for k, m in enumerate(("FedAvg", "FedRecu", "FedCET")) for row in rows(f"m{k}", m)]
-    biased, *others = lines(panels({"one": data}).axes[0])
+    biased, *others = lines(panels({"one": comparison(data)}).axes[0])
     assert biased.get_color() == "#888888"
     assert len({(line.get_color(), line.get_marker()) for line in others}) == 2
 
@@ -63,25 +63,25 @@ def test_a_setting_makes_exact_methods_biased(changes, grey):
     methods = {"A": "FedAvg", "B": "FedRecu", "C": "FedCET"}
     data = [row for label, method in methods.items() for row in rows(label, method)]
     tables = [{"label": label, "name": method} for label, method in methods.items()]
-    found = settings({"method": tables, **changes})
-    drawn = lines(panels({"one": data}, settings=found).axes[0])
+    found = {"method": tables, **changes}
+    drawn = lines(panels({"one": comparison(data, document=found)}).axes[0])
     assert {line.get_label() for line in drawn if line.get_color() == "#888888"} == grey
-    one = settings({"method": [tables[0], tables[1] | changes, tables[2]]})
-    assert ("B" in biased({"one": data}, one)) == ("B" in grey and "local" in changes)
-    assert not biased({"one": [row | {"gap": None} for row in data]}, found)
+    one = {"method": [tables[0], tables[1] | changes, tables[2]]}
+    assert ("B" in biased(comparison(data, document=one))) == ("B" in grey and "local" in changes)
+    judged = [row | {"gap": None} for row in data]
+    assert not biased(comparison(judged, document=found))
 
 
 def test_the_loss_has_a_linear_axis():
     data = [row | {"grad_norm": 1.0} for row in rows("A", "FedAvg", column="loss")]
-    figure = panels({"one": data})
+    figure = panels({"one": comparison(data)})
     assert figure.axes[0].get_yscale() == "linear" and figure.axes[0].get_ylabel() == "f(x)"
 
 
 def test_accuracies_are_percent_and_smoothed_as_the_axis_says():
     data = [row | {"accuracy": 0.1 * row["round"]} for row in rows("A", "FedAvg", column="loss")]
-    of = {"one": "test"}
-    plain = panels({"one": data}, samples=of)
-    smooth = panels({"one": data}, 0.3, smooth=3, note="JPEG q80", samples=of)
+    plain = panels({"one": comparison(data, samples="test")})
+    smooth = panels({"one": comparison(data, 0.3, "JPEG q80", "test")}, smooth=3)
     assert list(lines(plain.axes[0])[0].get_ydata()) == pytest.approx([0, 10, 20, 30, 40])
     assert plain.axes[0].get_ylabel() == "test accuracy, %"
     assert list(lines(smooth.axes[0])[0].get_ydata()) == pytest.approx([0, 5, 10, 20, 30])
@@ -97,7 +97,7 @@ def test_what_was_measured_on_what(samples):
     data = [row | more for row in rows("A", "FedAvg", column="loss")]
 
     def drawn(column):
-        return panels({"one": data}, y=column, samples={"one": samples}).axes[0]
+        return panels({"one": comparison(data, samples=samples)}, y=column).axes[0]
 
     words = {column: drawn(column).get_ylabel() for column in ("loss", *more)}
     assert words["train_loss"] == "training loss"
@@ -111,7 +111,7 @@ def test_what_was_measured_on_what(samples):
 def test_points_of_some_clients_only_are_open_and_the_legend_says_so():
     data = rows("A", "FedAvg") + rows("B", "Scaffold")
     data[1] |= {"measured_clients": 2, "all_clients": 3}
-    figure = panels({"one": data})
+    figure = panels({"one": comparison(data)})
     for ax, at in zip(figure.axes, (1, 2), strict=True):
         (opened,) = (line for line in ax.lines if line.get_label() == "_")
         assert opened.get_xdata().tolist() == [at] and opened.get_ydata().tolist() == [0.1]
@@ -123,12 +123,12 @@ def test_points_of_some_clients_only_are_open_and_the_legend_says_so():
 
 def test_only_where_there_is_an_optimum_are_methods_biased():
     data = [row | {"accuracy": 0.5} for row in rows("A", "FedAvg", column="loss")]
-    assert lines(panels({"one": data}).axes[0])[0].get_color() != "#888888"
+    assert lines(panels({"one": comparison(data)}).axes[0])[0].get_color() != "#888888"
 
 
 def test_another_column_is_neither_smoothed_nor_aimed_at():
     data = [row | {"drift": 0.1 * row["round"]} for row in rows("A", "FedAvg")]
-    figure = panels({"one": data}, 1e-3, y="drift", smooth=3)
+    figure = panels({"one": comparison(data, 1e-3)}, y="drift", smooth=3)
     assert figure.axes[0].get_yscale() == "log"
     values = lines(figure.axes[0])[0].get_ydata()
     assert list(values[1:]) == pytest.approx([0.1, 0.2, 0.3, 0.4]) and values[0] != values[0]
@@ -137,14 +137,14 @@ def test_another_column_is_neither_smoothed_nor_aimed_at():
 
 def test_a_curve_with_nothing_to_draw_is_left_out(tmp_path):
     nothing = [row | {"gap": 0.0} for row in rows("B", "Scaffold")]
-    figure = panels({"one": rows("A", "FedAvg") + nothing})
+    figure = panels({"one": comparison(rows("A", "FedAvg") + nothing)})
     assert [line.get_label() for line in lines(figure.axes[0])] == ["A"]
     save(figure, tmp_path / "x.png")
 
 
 def test_a_figure_that_cannot_be_drawn_leaves_no_file(tmp_path):
     with pytest.raises(ValueError):
-        save(panels({"one": rows("A", "FedAvg")}), tmp_path / "x.exe")
+        save(panels({"one": comparison(rows("A", "FedAvg"))}), tmp_path / "x.exe")
     assert not list(tmp_path.iterdir())
 
 

@@ -9,8 +9,9 @@ from tests.report.recorded import ROUNDS, TARGET, record
 from undrift.methods import registry
 from undrift.records.differences import against
 from undrift.report import tables
-from undrift.report.content import Setting
-from undrift.report.summary import Spread, Summary, summarise
+from undrift.report.numbers import Spread
+from undrift.report.summary import Summary, summarise
+from undrift.report.tables import MethodSetting
 
 PLANNED = {"FedAvg": [0, 1], "SCAFFOLD": [0, 1]}
 
@@ -25,8 +26,7 @@ def found(folder, target=TARGET, planned=PLANNED):
 
 
 def column(sheet, name):
-    k = sheet.head.index(name)
-    return [row[k].text for row in sheet.rows]
+    return [cell.text for cell in sheet.column(name)]
 
 
 def test_means_and_deviations_over_seeds(folder):
@@ -57,7 +57,7 @@ def test_a_seed_that_diverged_leaves_no_mean(folder):
     rows[ROUNDS] |= {"gap": None}  # FedAvg's last with seed 0
     fedavg, _ = summarise(rows, TARGET, folder.outcomes(), PLANNED)
     assert fedavg.ends["gap"] is None and fedavg.best is not None
-    assert column(tables.results([fedavg], "gap", TARGET, ""), "final gap") == ["-"]
+    assert column(tables.results([fedavg], TARGET), "final gap") == ["-"]
 
 
 def test_what_was_planned_and_not_run_is_unfinished(tmp_path):
@@ -65,13 +65,13 @@ def test_what_was_planned_and_not_run_is_unfinished(tmp_path):
     fedavg, scaffold, third = found(folder, planned=PLANNED | {"third": [0, 1, 2]})
     assert fedavg.statuses == {"done": 1, "unfinished": 1}
     assert scaffold.statuses == {"unfinished": 2} and third.statuses == {"unfinished": 3}
-    sheet = tables.results([fedavg, scaffold, third], "gap", TARGET, "")
+    sheet = tables.results([fedavg, scaffold, third], TARGET)
     assert column(sheet, "outcome") == [
         "all rounds run (1), unfinished (1)",
         "unfinished",
         "unfinished",
     ]
-    assert [row[1].kind for row in sheet.rows] == ["open"] * 3
+    assert [cell.kind for cell in sheet.column("outcome")] == ["open"] * 3
     assert column(sheet, "seeds") == ["2", "2", "0 of 3"]
 
 
@@ -83,31 +83,24 @@ def test_the_worst_end_is_the_one_that_is_seen():
 
 
 def test_only_the_best_of_different_values_is_marked(folder):
-    needs = tables.needs(found(folder), "gap", TARGET)
-    assert needs.caption == "Spent until gap ≤ 1.5e-05" and column(needs, "seeds there") == [
-        "0 of 2",
-        "2 of 2",
-    ]
-    assert column(needs, "bytes") == ["-", "2.2 kB"] and column(needs, "seconds") == ["-", "4.2 s"]
-    assert not any(cell.kind for row in needs.rows for cell in row)  # only one has a value
-    needs = tables.needs(found(folder, target=0.5), "gap", 0.5)
-    assert [row[2].kind for row in needs.rows] == ["", "best"]
+    table = tables.results(found(folder), TARGET, wide=True)
+    assert "until gap <= 1.5e-05" in table.notes[0]
+    assert column(table, "vectors") == ["-", "22"] and column(table, "time") == ["7.5 s", "4.2 s"]
+    assert not any(cell.kind for cell in table.column("rounds"))  # only one has a value
+    table = tables.results(found(folder, target=0.5), 0.5)
+    assert [cell.kind for cell in table.column("rounds")] == ["", "best"]
 
 
 def test_without_a_target_everything_spent(folder):
     rows = [{k: v for k, v in row.items() if k != "gap"} for row in folder.rows()]
-    sheet = tables.needs(summarise(rows, None, folder.outcomes(), PLANNED), "accuracy", None)
-    assert (
-        sheet.name == "Spent"
-        and "seeds there" not in sheet.head
-        and column(sheet, "rounds") == ["10", "6"]
-    )
+    table = tables.results(summarise(rows, None, folder.outcomes(), PLANNED))
+    assert "in all" in table.notes[0] and column(table, "rounds") == ["10", "6"]
 
 
 def test_percent_and_what_is_to_be_said_of_the_data(folder):
     rows = [{k: v for k, v in row.items() if k != "gap"} for row in folder.rows()]
-    sheet = tables.results(summarise(rows, None, planned=PLANNED), "accuracy", None, "JPEG q80")
-    assert column(sheet, "final accuracy (JPEG q80)")[0] == "50.50 ± 0.71 %"
+    table = tables.results(summarise(rows, None, planned=PLANNED), note="JPEG q80")
+    assert column(table, "final accuracy (JPEG q80)")[0] == "50.50 ± 0.71 %"
 
 
 def test_declared_costs_are_those_of_the_method():
@@ -119,16 +112,19 @@ def test_declared_costs_are_those_of_the_method():
 
 
 def test_the_bill(folder):
-    settings = {"FedAvg": Setting("FedAvg", 3, 4), "SCAFFOLD": Setting("Scaffold", kept=1)}
+    settings = {
+        "FedAvg": MethodSetting("FedAvg", 3, 4),
+        "SCAFFOLD": MethodSetting("Scaffold", kept=1),
+    }
     bill = tables.bill(found(folder), settings)
-    first, second = ([cell.text for cell in row] for row in bill.rows)
+    first, second = ([cell.text for cell in row] for row in bill.cells)
     assert first == ["FedAvg", "1", "1", "1", "1", "0", "1", "12", "some", "no"]
     assert second == ["SCAFFOLD", "2", "2", "1", "2", "2", "-", "12", "some", "yes"]
 
 
 def test_a_method_that_is_not_ours_costs_what_was_counted(folder):
     fedavg = dataclasses.replace(found(folder)[0], method="Mine")
-    (row,) = tables.bill([fedavg], {}).rows
+    (row,) = tables.bill([fedavg], {}).cells
     assert [cell.text for cell in row] == ["FedAvg", "2", "2", "1", "-", "-", "-", "12", "-", "-"]
 
 
@@ -136,8 +132,8 @@ def test_the_winners(folder):
     tiles = {
         tile.title: (tile.value, tile.detail) for tile in tables.tiles(found(folder), "gap", TARGET)
     }
-    assert tiles["Fewest rounds"] == ("SCAFFOLD", "6 until gap ≤ 1.5e\u201105")
-    assert tiles["Missed the target"] == ("FedAvg", "gap ≤ 1.5e\u201105")
+    assert tiles["Fewest rounds"] == ("SCAFFOLD", "6 until gap <= 1.5e-05")
+    assert tiles["Missed the target"] == ("FedAvg", "gap <= 1.5e-05")
     three = {"rounds": Spread(3)}
     several = [Summary(label, seeds=1, needed=three, reached=1) for label in "abcd"]
     assert tables.tiles(several, "gap", TARGET)[0].value == "a, b and 2 more"
@@ -151,15 +147,12 @@ def test_the_winners(folder):
 
 def test_what_seeds_vary_is_said_where_there_are_several(folder):
     several = found(folder)
-    notes = " ".join(tables.results(several, "gap", TARGET, "", ["cohorts (same split)"]).notes)
+    notes = " ".join(tables.results(several, TARGET, varied=["cohorts (same split)"]).notes)
     assert "standard deviation" in notes and "seeds vary cohorts (same split)" in notes
     rows = [row for row in folder.rows() if row["seed"] == 0]
     one = summarise(rows, TARGET, folder.outcomes()[:2])
-    for sheet in (
-        tables.results(one, "gap", TARGET, "", ["cohorts (same split)"]),
-        tables.needs(one, "gap", TARGET),
-    ):
-        assert not any("means" in note or "±" in note or "cohorts" in note for note in sheet.notes)
+    table = tables.results(one, TARGET, varied=["cohorts (same split)"])
+    assert not any("means" in note or "±" in note or "cohorts" in note for note in table.notes)
 
 
 def test_what_no_seed_changes_has_no_deviation(folder):
@@ -167,11 +160,9 @@ def test_what_no_seed_changes_has_no_deviation(folder):
     twin = dataclasses.replace(first, seed=1, same_as=0)
     rows = [row for row in folder.rows() if (row["label"], row["seed"]) == ("FedAvg", 0)]
     (found,) = summarise(rows, TARGET, [first, twin])
-    sheet = tables.results([found], "gap", TARGET, "", ["cohorts"])
-    assert (
-        column(sheet, "seeds") == ["no seed changes it"]
-        and "±" not in column(sheet, "final gap")[0]
-    )
+    sheet = tables.results([found], TARGET, varied=["cohorts"])
+    assert "seeds" not in sheet.head and "±" not in column(sheet, "final gap")[0]
+    assert "run once, for no seed changes it: FedAvg" in sheet.notes
     assert column(sheet, "outcome") == ["all rounds run"]
 
 
@@ -188,7 +179,7 @@ def test_a_method_that_diverged_wins_nothing_by_the_rows_before(folder):
     assert scaffold.spent("rounds") == 5.5 and scaffold.spent("bytes") == 400 * 5.5
     (tile,) = tables.tiles(found, "accuracy", None)
     assert tile.value == "FedAvg"
-    assert column(tables.results(found, "accuracy", None, ""), "final accuracy")[1] == "-"
+    assert column(tables.results(found), "final accuracy")[1] == "-"
     for baseline in ("FedAvg", "SCAFFOLD"):
         (one,) = against(rows, outcomes, "accuracy", None, baseline)
         assert (one.final.seeds, one.final.mean, one.final.low) == (2, None, None)

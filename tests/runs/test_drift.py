@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
+from tests.report.recorded import comparison
 
 import undrift as ud
 from undrift.check.federations import quadratic
@@ -14,9 +15,9 @@ from undrift.cli.progress import status
 from undrift.core import registry
 from undrift.engines import Simulate, Wire
 from undrift.records.folder import Folder
-from undrift.report.content import Content
 from undrift.report.html import _charts
-from undrift.report.summary import Spread, Summary, print_summaries, summarise
+from undrift.report.numbers import Spread
+from undrift.report.summary import Summary, summarise
 from undrift.report.tables import results
 
 EVERY = pytest.mark.parametrize("engine", [Simulate, Wire])
@@ -144,12 +145,11 @@ def test_a_column_that_nobody_measured_is_not_offered():
         "accuracy": 0.5,
         "vectors": 2,
     }
-    content = Content([], [row], [], {"GD": [0]})
-    assert list(_charts(content, "accuracy")["y"]) == ["accuracy", "loss"]
-    sheet = results(summarise([row]), "accuracy", None, "")
+    assert list(_charts(comparison([row]))["y"]) == ["accuracy", "loss"]
+    sheet = results(summarise([row]), wide=True)
     assert "drift" not in sheet.head and not any("drift" in note for note in sheet.notes)
     (judged,) = summarise([row])
-    assert "drift" not in print_summaries([judged], None)
+    assert "drift" not in results([judged]).head
     drifted = Summary("FedAvg", metric="accuracy", ends={"drift": Spread(0.5)})
-    assert "drift" in print_summaries([judged, drifted], None)
+    assert "drift" in results([judged, drifted]).head
     assert status(row) == "round 1  accuracy 50.00 %  loss 1  vectors 2"

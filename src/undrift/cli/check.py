@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from undrift.cli.output import FAILED, OK, refuse, result, result_json, say
 from undrift.cli.parser import Parser
-from undrift.report.text import count
+from undrift.report.numbers import count
 from undrift.spec.errors import BadFile
 from undrift.spec.user_files import execute
 

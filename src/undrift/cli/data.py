@@ -6,8 +6,6 @@ import dataclasses
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
@@ -15,9 +13,9 @@ from undrift.cli.parser import Parser
 from undrift.core.params import unknown
 from undrift.data.cards import CARDS, Card
 from undrift.data.files import FOLDER, BadData, data_folder
-from undrift.report.text import size
+from undrift.report.numbers import size
 
-Progress = Callable[[str, int, int | None], None]
+CLEAR = "\r\x1b[2K"
 
 
 def add(parser: Parser) -> None:
@@ -63,8 +61,11 @@ def fetch(name: str | None, folder: Path | None, as_json: bool) -> None:
     from undrift.data import fetch as official
 
     name = needed(name, folder)
-    with progress() as report:
-        paths = [str(path) for path in official.fetch(name, folder, progress=report)]
+    terminal = sys.stderr.isatty()
+    found = official.fetch(name, folder, progress=line if terminal else None)
+    paths = [str(path) for path in found]
+    if terminal:
+        print(CLEAR, end="", file=sys.stderr, flush=True)
     if as_json:
         result_json(paths)
     else:
@@ -128,18 +129,7 @@ def needed(name: str | None, folder: Path | None) -> str:
     return name
 
 
-@contextmanager
-def progress() -> Iterator[Progress | None]:
-    """A line that shows how far a download is, if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-
-    def show(file: str, done: int, total: int | None) -> None:
-        part = f"{100 * done // total:3d} % of {size(total)}" if total else size(done)
-        print(f"\r\x1b[2K{file}  {part}", end="", file=sys.stderr, flush=True)
-
-    try:
-        yield show
-    finally:
-        print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+def line(file: str, done: int, total: int | None) -> None:
+    """Show how far a download is, in a line of the terminal that is written again and again."""
+    part = f"{100 * done // total:3d} % of {size(total)}" if total else size(done)
+    print(f"{CLEAR}{file}  {part}", end="", file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ from undrift.cli.output import OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import RUN, Parser
 from undrift.records.folder import BadFolder, Folder
 from undrift.records.models import find, read
-from undrift.report.text import size
+from undrift.report.numbers import size
 
 
 def add(parser: Parser) -> None:

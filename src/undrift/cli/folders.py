@@ -1,15 +1,23 @@
-"""Folders of recorded runs, by path or by name."""
+"""Folders of recorded runs, by path or by name, and what is read of them to compare."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from argparse import Namespace
+from collections.abc import Iterable
 from pathlib import Path
 
 from undrift.cli.output import refuse
+from undrift.cli.parser import RUN, Parser, positive
 from undrift.core.params import unknown
-from undrift.records.folder import Folder
+from undrift.records.folder import BadFolder, Folder
+from undrift.report.comparison import Comparison, Mixed, compare, read
 
 ROOT = Path("runs")
+TARGET = (
+    "a gap, or for networks an accuracy such as 0.8 "
+    "(default: the spec's, else 1e-6 of the first gap)"
+)
+BASELINE = "method that the others are compared with, seed by seed (default: the first)"
 
 
 def place(name: str) -> Path:
@@ -28,9 +36,27 @@ def missing(name: str) -> str:
     return f"{unknown('run', name, near)} (in {root})"
 
 
-def recorded(names: Sequence[str], complaints: Iterable[str] = ()) -> list[Folder]:
-    """The folders of some runs, each once; refused if one is missing or there are complaints."""
-    wrong = [*filter(None, map(missing, names)), *complaints]
-    if wrong:
+def add_runs(parser: Parser) -> None:
+    """The options that choose runs and how they are judged."""
+    parser.add_argument("runs", nargs="+", metavar="RUN", help=RUN)
+    parser.add_argument("--target", type=positive, metavar="VALUE", help=TARGET)
+    parser.add_argument("--baseline", metavar="LABEL", help=BASELINE)
+    parser.json()
+
+
+def compared(
+    args: Namespace, complaints: Iterable[str] = (), apart: bool = True
+) -> list[Comparison]:
+    """The chosen runs, each once, by the measure that judges them or together; refused if one is
+    missing or there are complaints.
+    """
+    if wrong := [*filter(None, map(missing, args.runs)), *complaints]:
         refuse(wrong)
-    return list({path.resolve(): Folder(path) for path in map(place, names)}.values())
+    folders = {path.resolve(): Folder(path) for path in map(place, args.runs)}
+    try:
+        runs = read([*folders.values()])
+        if not any(run.rows for run in runs):
+            refuse([f"{', '.join(run.title for run in runs)}: nothing was recorded"])
+        return compare(runs, args.target, args.baseline, apart)
+    except (BadFolder, Mixed) as error:
+        refuse([error])

@@ -33,7 +33,7 @@ ALONE = (
 JOBS = "--jobs shares methods among processes, the engine distributed their clients: leave it out"
 
 
-class Relay(Stop):
+class SignalRelay(Stop):
     """Passes signals on to the processes of a run, and says nothing itself."""
 
     def first(self, number: int, frame: FrameType | None) -> None:
@@ -134,7 +134,7 @@ def follow(spec: Spec, args: Namespace) -> int:
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a method prints is printed once
     try:
-        with Relay():
+        with SignalRelay():
             if args.check:
                 return rehearse(spec, args.json)
             experiment = make(spec)
@@ -158,7 +158,7 @@ def launch(args: Namespace, count: int, lost: Callable[[], object]) -> int:
     """Run the same command in so many processes; ``lost`` is called if the one that leads dies."""
     if count > (cores := os.cpu_count() or count):
         say(f"{count} processes share {cores} cores: fewer of them would be faster.")
-    with tempfile.TemporaryDirectory(prefix="undrift-") as place, Relay() as stop:
+    with tempfile.TemporaryDirectory(prefix="undrift-") as place, SignalRelay() as stop:
         common = os.environ | {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
         common[RENDEZVOUS] = str(Path(place) / "meet")
         inside = [name for _, name in socket.if_nameindex() if name in LOOPBACK]

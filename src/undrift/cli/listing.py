@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import undrift.methods  # noqa: F401 - fills the registry
 from undrift.cli.output import OK, result, result_json
@@ -14,7 +15,8 @@ from undrift.core.method import Method, registry
 from undrift.core.params import describe, fields, hints, meanings, required
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
-from undrift.report.text import NONE, prose, table
+from undrift.report.numbers import NONE
+from undrift.report.table import Table, prose
 from undrift.spec.writer import inline
 from undrift.theory import has_rule
 
@@ -84,12 +86,14 @@ class Meaning:
     theory: bool
     meaning: str
 
-    @property
-    def usual(self) -> str:
-        """The default as a table shows it."""
+    def __str__(self) -> str:
+        takes = f'{self.takes}, or "theory"' if self.theory else self.takes
         if self.required:
-            return "required"
-        return NONE if self.default is None else inline(self.default)
+            takes += "; required"
+        elif self.default is not None:
+            takes += f"; default {inline(self.default)}"
+        lines = prose(takes, f"  {self.name:<16} ", " " * 19)
+        return f"{lines}\n{prose(self.meaning, ' ' * 19, ' ' * 19)}"
 
 
 def methods(as_json: bool) -> None:
@@ -111,7 +115,7 @@ def methods(as_json: bool) -> None:
         ]
         for row in rows
     ]
-    result(table(head, cells, right=head[1:5]))
+    result(Table(head, cells, head[5:]).text())
     result("")
     result(prose(METHODS))
     if any(row["provisional"] for row in rows):
@@ -125,7 +129,8 @@ def objectives(as_json: bool) -> None:
         result_json([facts(cls) for cls in found])
         return
     cells = [[cls.__name__, ", ".join(cls.needs) or NONE, cls.title] for cls in found]
-    result(table(["name", "needs", "title"], cells))
+    head = ["name", "needs", "title"]
+    result(Table(head, cells, head).text())
     result("")
     result(prose(OBJECTIVES))
     result("\nMore on one of them: undrift show FedLC")
@@ -142,7 +147,8 @@ def problems(as_json: bool) -> None:
             ]
         )
         return
-    result(table(["name", "title"], [[name, kind.title] for name, kind in known.items()]))
+    head = ["name", "title"]
+    result(Table(head, [[name, kind.title] for name, kind in known.items()], head).text())
     for name, kind in known.items():
         result(f"\n{name}\n")
         explain(explained(kind))
@@ -159,12 +165,18 @@ def settings(as_json: bool) -> None:
     from undrift.spec.schema import SETTINGS, TRAINING, Settings
 
     known = {row.name: row for row in explained(Settings)}
-    engine = f"{known['engine'].takes} or table"
-    also = {"cohort": "whole number >= 1 or table", "objective": "text or table", "engine": engine}
-    also["reduction"] = f"{' or '.join(map(repr, rules))} or table"
-    also |= {"faults": "tables", "judge": "table", "stop": "table", "best": "text or table"}
-    also["local"] = f"{' or '.join(map(repr, optimisers))} or table"
-    also["schedule"] = f"table with name = {' or '.join(map(repr, schedules))}"
+    also = {
+        "cohort": "whole number >= 1 or table",
+        "objective": "text or table",
+        "engine": f"{known['engine'].takes} or table",
+        "reduction": f"{' or '.join(map(repr, rules))} or table",
+        "faults": "tables",
+        "judge": "table",
+        "stop": "table",
+        "best": "text or table",
+        "local": f"{' or '.join(map(repr, optimisers))} or table",
+        "schedule": f"table with name = {' or '.join(map(repr, schedules))}",
+    }
     for name, takes in also.items():
         known[name] = dataclasses.replace(known[name], takes=takes)
     parts = {
@@ -176,20 +188,13 @@ def settings(as_json: bool) -> None:
         "in [stop]": explained(EarlyStopping),
         'in [best]; best = "loss" is the same as metric = "loss"': explained(Goal),
     }
-    parts |= {
-        f'in [reduction] with name = "{name}", {rule.title}': explained(rule)
-        for name, rule in rules.items()
-    }
-    parts |= {
-        f'in [schedule] with name = "{name}", {kind.title}': explained(kind)
-        for name, kind in schedules.items()
-    }
-    parts |= {
-        f'in [local] with name = "{name}", {kind.title}': explained(kind)
-        for name, kind in optimisers.items()
-    }
-    for name, found in engines.items():
-        if rows := explained(found.options):
+    named: dict[str, Mapping[str, Any]] = {"reduction": rules, "schedule": schedules}
+    named["local"] = optimisers
+    for table, kinds in named.items():
+        for name, kind in kinds.items():
+            parts[f'in [{table}] with name = "{name}", {kind.title}'] = explained(kind)
+    for name, engine in engines.items():
+        if rows := explained(engine.options):
             parts[f'in [engine] with name = "{name}"'] = rows
     if as_json:
         result_json(
@@ -243,13 +248,7 @@ def explained(cls: type) -> list[Meaning]:
 def explain(rows: Sequence[Meaning]) -> None:
     """Print each field with what it takes and means."""
     for row in rows:
-        takes = row.takes
-        if row.required:
-            takes += "; required"
-        elif row.default is not None:
-            takes += f"; default {row.usual}"
-        result(prose(takes, f"  {row.name:<16} ", " " * 19))
-        result(prose(row.meaning, " " * 19, " " * 19))
+        result(str(row))
 
 
 def as_tables(rows: Sequence[Meaning]) -> list[dict[str, object]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from undrift.report.text import clean
+from undrift.report.numbers import finite
+from undrift.report.table import clean
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 muted = False
@@ -24,16 +24,7 @@ def result(text: str) -> None:
 
 def result_json(value: object) -> None:
     if not muted:
-        print(json.dumps(_finite(value), indent=2))
-
-
-def _finite(value: object) -> object:
-    """JSON has no NaN and no infinity: those become null."""
-    if isinstance(value, Mapping):
-        return {key: _finite(inside) for key, inside in value.items()}
-    if isinstance(value, list | tuple):
-        return [*map(_finite, value)]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        print(json.dumps(finite(value), indent=2))
 
 
 def say(text: str = "") -> None:

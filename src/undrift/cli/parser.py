@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from undrift.cli.output import refuse
-from undrift.report.text import PAGE, columns, prose
+from undrift.report.table import PAGE, columns, prose
 
 N = TypeVar("N", int, float)
 
@@ -19,11 +19,6 @@ Exit codes: 0 success; 1 failure (of a run: every method failed); 2 bad input, n
 130 interrupted by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP, which act like Ctrl-C. \
 UNDRIFT_DEBUG=1 shows the traceback of an unexpected error."""
 RUN = "folder of a run, or its name in runs/"
-TARGET = (
-    "a gap, or for networks an accuracy such as 0.8 "
-    "(default: the spec's, else 1e-6 of the first gap)"
-)
-BASELINE = "method that the others are compared with, seed by seed (default: the first)"
 
 
 class Help(argparse.HelpFormatter):

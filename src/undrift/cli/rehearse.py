@@ -6,7 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from undrift.cli.output import FAILED, OK, result, result_json, say
-from undrift.report.text import count, duration, prose, size, table, whole
+from undrift.report.numbers import count, duration, size, whole
+from undrift.report.table import Table, prose
 from undrift.spec.schema import Spec
 
 if TYPE_CHECKING:
@@ -97,4 +98,4 @@ def show(methods: list[Estimate]) -> str:
         if m.every and not m.problem
     )
     troubles = "".join(f"\n\n{m.label} {m.problem}" for m in methods if m.problem)
-    return f"{table(head, cells, right=head[1:-1])}\n\n{prose(LEGEND + rows + troubles)}"
+    return Table(head, cells, ["outcome"], [LEGEND + rows + troubles]).text()

@@ -6,12 +6,10 @@ from argparse import Namespace
 from pathlib import Path
 
 from undrift._files import write_whole
-from undrift.cli.folders import recorded
-from undrift.cli.output import OK, cannot, refuse, result, result_json, say
-from undrift.cli.parser import BASELINE, RUN, TARGET, Parser, positive
-from undrift.records.folder import BadFolder
-from undrift.report.recorded import Mixed, content, read
-from undrift.report.text import size
+from undrift.cli.folders import add_runs, compared
+from undrift.cli.output import OK, cannot, result, result_json, say
+from undrift.cli.parser import Parser
+from undrift.report.numbers import size
 
 FILE = "report.html"
 
@@ -22,11 +20,8 @@ def add(parser: Parser) -> None:
         "holds what, specs and machines. It is about 5 MB, most of it the chart library, and "
         "needs no network."
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", help=RUN)
+    add_runs(parser)
     parser.file("-o", "--out", help="default: RUN/report.html; of several runs, report.html")
-    parser.add_argument("--target", type=positive, metavar="VALUE", help=TARGET)
-    parser.add_argument("--baseline", metavar="LABEL", help=BASELINE)
-    parser.json()
 
 
 def main(args: Namespace) -> int:
@@ -34,16 +29,12 @@ def main(args: Namespace) -> int:
     complaints = []
     if out is not None and out.suffix.lower() not in (".html", ".htm"):
         complaints.append(f"-o {out}: give a name that ends in .html")
-    folders = recorded(args.runs, complaints)
-    try:
-        found = content(read(folders), args.target, args.baseline)
-    except (BadFolder, Mixed) as error:
-        refuse([error])
+    (found,) = compared(args, complaints, apart=False)
 
     from undrift.report.html import page
 
-    path = out or (folders[0].file(FILE) if len(folders) == 1 else Path(FILE))
-    whole = page(found).encode()
+    path = out or (found.runs[0].folder.file(FILE) if len(found.runs) == 1 else Path(FILE))
+    whole = page(found, args.baseline).encode()
     try:
         write_whole(path, whole)
     except OSError as error:

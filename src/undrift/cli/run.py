@@ -20,9 +20,9 @@ from undrift.engines.named import registry as engines
 from undrift.engines.options import RENDEZVOUS, Place
 from undrift.records.folder import FILES, MORE_ROUNDS, BadFolder, Folder, writable
 from undrift.records.outcome import ENDS
-from undrift.report.left_out import by_client, lines
-from undrift.report.summary import aim, metric, print_summaries, summarise, window
-from undrift.report.text import count, prose
+from undrift.report.clients import by_client, left_out
+from undrift.report.comparison import compare, read
+from undrift.report.numbers import count
 from undrift.runs.events import (
     Began,
     Emit,
@@ -39,7 +39,6 @@ from undrift.spec.errors import BadSpec
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec
-from undrift.spec.vary import varied
 
 if TYPE_CHECKING:
     from undrift.runs.prepare import Build
@@ -238,7 +237,7 @@ def perform(
         listen(event)
         bar.show(event)
         if isinstance(event, Finishing):
-            draw(folder, spec)
+            draw(folder, f"{spec.name}: {spec.problem_name}")
         elif not isinstance(event, (Began, Measured, LeftOut, Ended)):
             say(str(event))
 
@@ -318,47 +317,36 @@ def kept(folder: Folder, spec: Spec, remedy: str) -> bool:
     return begun
 
 
-def draw(folder: Folder, spec: Spec) -> None:
+def draw(folder: Folder, title: str) -> None:
+    """The figure of a run, in its folder."""
     from undrift.report.figures import image, panels
-    from undrift.report.recorded import settings
 
-    if rows := folder.rows():
-        column, title = metric(rows), f"{spec.name}: {spec.problem_name}"
-        document, smooth = spec.document(), window(spec.smooth, rows)
-        goal, shown = aim(document, column), settings(document)
-        samples = {title: folder.metric_samples}
-        figure = panels(
-            {title: rows}, goal, smooth=smooth, note=folder.note, settings=shown, samples=samples
-        )
-        folder.write(f"{column}.png", image(figure))
+    if folder.rows():
+        (found,) = compare(read([folder]))
+        folder.write(f"{found.column}.png", image(panels({title: found})))
 
 
 def report(folder: Folder, as_json: bool) -> int:
     """Print the table of a finished run; the exit code."""
-    rows, outcomes, left_out, _ = folder.record()
-    target, seeds = aim(folder.document(), metric(rows)), varied(folder.document())
-    summaries = summarise(rows, target, outcomes)
+    record = folder.record()
+    (found,) = compare(read([folder]))
     if as_json:
-        result_json(
-            {
-                "name": folder.name,
-                "folder": str(folder.path),
-                "target": target,
-                "note": folder.note,
-                "varied": seeds,
-                "methods": [s.document() for s in summaries],
-                "runs": [outcome.record() for outcome in outcomes],
-                "left_out": [one.document() for one in by_client(left_out)],
-            }
-        )
+        document = {
+            "name": folder.name,
+            "folder": str(folder.path),
+            "target": found.target,
+            "note": found.note,
+            "varied": found.varied[0],
+            "methods": [s.document() for s in found.summaries],
+            "runs": [outcome.record() for outcome in record.outcomes],
+            "left_out": [one.document() for one in by_client(record.left_out)],
+        }
+        result_json(document)
     else:
-        samples = folder.metric_samples
-        result(
-            print_summaries(summaries, target, note=folder.note, varied=[seeds], samples=samples)
-        )
-        for summary in summaries:
+        result(found.results().text())
+        for summary in found.summaries:
             if summary.note:
                 result(f"\n{summary.label} {summary.note}")
-        for label, text in lines(left_out, rows).items():
-            result("\n" + prose(f"{label}: {text}"))
-    return FAILED if all(ENDS[o.status].kind == "bad" for o in outcomes) else OK
+        if absent := left_out(record.left_out, record.rows):
+            result(f"\n{absent.text()}")
+    return FAILED if all(ENDS[o.status].kind == "bad" for o in record.outcomes) else OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
 from undrift.core.stopping import of_some
@@ -55,53 +55,6 @@ class Against:
         """The same for JSON."""
         found = {"baseline": self.baseline, "final": vars(self.final)}
         return found | {"rounds": None if self.rounds is None else vars(self.rounds)}
-
-
-class Differences(Mapping[str, Against]):
-    """Methods against a baseline, by their labels."""
-
-    def __init__(self, baseline: str, metric: str, found: Iterable[Against]):
-        self.baseline, self.metric = baseline, metric
-        self._found = {one.label: one for one in found}
-
-    def __getitem__(self, label: str) -> Against:
-        return self._found[label]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def table(self) -> str:
-        """The differences and their 95 % intervals, as text."""
-        head = [f"against {self.baseline}", "seeds", f"final {self.metric}", "95 % interval"]
-        aimed = any(one.rounds is not None for one in self.values())
-        lines = [[*head, "rounds to the target", "95 % interval"] if aimed else head]
-        for one in self.values():
-            line = [one.label, str(one.final.seeds), *_cells(one.final)]
-            lines.append([*line, *_cells(one.rounds)] if one.rounds is not None else line)
-        return aligned(lines)
-
-    def __repr__(self) -> str:
-        return self.table()
-
-
-def _cells(found: Difference) -> list[str]:
-    """A difference and its interval; what is not known is a hyphen."""
-    mean = "-" if found.mean is None else f"{found.mean:+.6g}"
-    if found.low is None or found.high is None:
-        return [mean, f"none: {EQUAL}" if found.reason == EQUAL else "-"]
-    return [mean, f"{found.low:+.6g} to {found.high:+.6g}"]
-
-
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells as a table."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
 
 
 def curves(rows: Iterable[Row]) -> dict[str, dict[int, Curve]]:

@@ -1,223 +1,188 @@
-"""How the clients fare: what the charts and the table of a report show of them."""
+"""Clients: how they are spread at the end, which of them were left out, and who holds what."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from statistics import fmean
-from typing import TYPE_CHECKING, TypedDict
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NotRequired, TypedDict
 
-from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS
-from undrift.plots.columns import SHARES
-from undrift.plots.style import finish, legend, line_styles, plain
 from undrift.records.differences import curves
 from undrift.records.folder import Row
+from undrift.report.numbers import count, percent, short, spell
+from undrift.report.summary import NO_END, Summary, partly
+from undrift.report.table import Cell, Table, mark_best
 
-if TYPE_CHECKING:
-    from undrift.plots.curves import Floats
+STATISTICS = {
+    "mean": "mean",
+    "p10": "10 % quantile",
+    "p50": "median",
+    "p90": "90 % quantile",
+    "worst10": "worst 10 %",
+    "std": "spread",
+}
+"""Statistics of the clients, and their titles."""
+ABSENT = 100
+"""Clients in the table of those that were left out."""
+REASONS = 3
+"""Reasons that are told; of the others, the number."""
+SPANS = 8
+"""Rounds, or rows of them, that a cell of a table has."""
+SHOWN = 100
+"""Clients in a heat map; of more, every second, third, ... is shown."""
 
-BINS = 20
-NOTHING = 1e-12
-"""Beside the values, a width of bins that is rounding alone."""
-POINTS = 300
-"""Points of a curve; longer ones are thinned."""
-WORDS = {"accuracy": "accuracy, %", "loss": "loss"}
+
+def spreads(summaries: Sequence[Summary], of: str) -> Table | None:
+    """How the clients are spread at the end; ``None`` where they were not measured."""
+    known = [s for s in summaries if s.ends.get(f"{s.fares}_mean")]
+    if not known:
+        return None
+    judged = known[0].metric == "accuracy"
+    show = percent if judged else short
+    rows = []
+    for s in known:
+        found = [s.ends.get(f"{s.fares}_{name}") for name in STATISTICS]
+        # What differs by rounding alone is alike: nine digits.
+        values = [float(f"{one.mean:.9g}") if one else None for one in found]
+        cells = map(Cell, (spell(one, show) for one in found), values)
+        rows.append([Cell(s.label), *cells])
+    if not any(s.measured for s in known):
+        mark_best(rows, range(1, len(STATISTICS)), max if judged else min)
+        mark_best(rows, [len(STATISTICS)], min)
+    notes = [
+        "worst 10 %: the mean over the worst tenth of the clients, at least one; spread: the "
+        "standard deviation over the clients"
+    ]
+    if any(s.seeds > 1 for s in known):
+        notes.append("means over seeds ± standard deviation")
+    if any(s.without_end for s in summaries):
+        notes.append(NO_END)
+    notes += partly(known)
+    what = "Accuracy" if judged else "Loss"
+    caption = f"{what} of the server's model at the end, on each client's {of} samples"
+    return Table(["method", *STATISTICS.values()], rows, (), notes, "Clients", caption)
 
 
-class Histogram(TypedDict):
-    """How many of a method's clients are in each bin, of all seeds together."""
+@dataclasses.dataclass(frozen=True)
+class Absent:
+    """One client of one method, with all seeds together."""
 
     label: str
-    counts: list[int]
-    infinite: int
-    """Clients in no bin."""
-    mean: float | None
-    """``None`` where it is infinite."""
+    client: int
+    rounds: Sequence[int]
+    """In ascending order, counted from 0."""
+    reasons: Counter[str]
+
+    @property
+    def times(self) -> int:
+        return self.reasons.total()
+
+    def document(self) -> dict[str, object]:
+        """The same for JSON."""
+        return {**vars(self), "times": self.times}
 
 
-class OverTime(TypedDict):
-    """How a method's clients are spread at each round, as means over seeds."""
-
-    label: str
-    round: list[int]
-    p10: list[float | None]
-    p50: list[float | None]
-    p90: list[float | None]
-    worst10: list[float | None]
-
-
-class Measure(TypedDict):
-    """One metric of all clients."""
-
-    name: str
-    title: str
-    share: bool
-    edges: list[float]
-    ends: list[Histogram]
-    over_time: list[OverTime]
+def by_client(left_out: Iterable[Row]) -> list[Absent]:
+    """Each client that was left out; of each method, the most frequent first."""
+    reasons: dict[str, dict[int, Counter[str]]] = {}
+    rounds: dict[tuple[str, int], set[int]] = {}
+    for row in left_out:
+        label, client = row["label"], row["client"]
+        reasons.setdefault(label, {}).setdefault(client, Counter())[row["reason"]] += 1
+        rounds.setdefault((label, client), set()).add(row["round"])
+    return [
+        Absent(label, client, sorted(rounds[label, client]), clients[client])
+        for label, clients in reasons.items()
+        for client in sorted(clients, key=lambda client: (-clients[client].total(), client))
+    ]
 
 
-def measures(clients: Sequence[Row], rows: Sequence[Row]) -> list[Measure]:
-    """Every metric that was measured of the clients, the accuracy first."""
-    names = dict.fromkeys(
-        name for row in clients for name, value in row.items() if isinstance(value, list)
-    )
-    ordered = sorted(names, key=lambda n: (n.startswith(OF_OWN_MODELS), "accuracy" not in n))
-    found = (_measure(name, clients, rows) for name in ordered)
-    return [measure for measure in found if measure["ends"]]
+def left_out(found: Iterable[Row], rows: Iterable[Row]) -> Table | None:
+    """Whose work did not count, and why; ``None`` where all of it did."""
+    absent = by_client(found)
+    if not absent:
+        return None
+    cells = [
+        [
+            one.label,
+            Cell(str(one.client), one.client),
+            Cell(str(one.times), one.times),
+            spans(one.rounds),
+            why(one.reasons),
+        ]
+        for one in absent[:ABSENT]
+    ]
+    notes = ["rounds: counted from 0, as in [[faults]]; times: of all seeds together"]
+    for label, seeds in curves(rows).items():
+        if skipped := sum(curve[-1].get("skipped") or 0 for curve in seeds.values()):
+            text = (
+                f"{count(skipped, 'round')} skipped, after which server and clients are as before"
+            )
+            notes.append(f"{label}: {text}")
+    if len(absent) > ABSENT:
+        notes.append(f"and {count(len(absent) - ABSENT, 'client')} more")
+    words = ["rounds", "reasons"]
+    head, caption = ["method", "client", "times", *words], "Clients whose work did not count"
+    return Table(head, cells, words, notes, "Left out", caption)
 
 
-def judge(clients: Sequence[Row]) -> str:
-    """The metric that clients are compared by."""
-    return "accuracy" if any("accuracy" in row for row in clients) else "loss"
+def why(reasons: Counter[str]) -> str:
+    """The most frequent reasons, each with its number.
+
+    >>> why(Counter({"it was lost": 3, "it came late": 1}))
+    'it was lost (3), it came late (1)'
+    """
+    told = [f"{reason} ({times})" for reason, times in reasons.most_common(REASONS)]
+    others = len(reasons) - len(told)
+    return ", ".join(told) + (f" and {count(others, 'other reason')}" if others else "")
 
 
-def lasts(clients: Sequence[Row]) -> dict[str, dict[int, Row]]:
-    """Label -> seed -> the last row about the clients."""
-    return {
-        label: {seed: found[-1] for seed, found in seeds.items()}
-        for label, seeds in curves(clients).items()
-    }
+def spans(rounds: Sequence[int]) -> str:
+    """Rounds with those in a row taken together.
+
+    >>> spans([0, 1, 2, 5, 7, 8])
+    '0-2, 5, 7-8'
+    """
+    rows: list[tuple[int, int]] = []
+    for round in rounds:
+        if rows and rows[-1][1] == round - 1:
+            rows[-1] = rows[-1][0], round
+        else:
+            rows.append((round, round))
+    told = [str(first) if first == last else f"{first}-{last}" for first, last in rows[:SPANS]]
+    more = f" and later ones, {len(rounds)} in all" if len(rows) > SPANS else ""
+    return ", ".join(told) + more
 
 
-def fares(clients: Sequence[Row], metric: str, seed: int | None) -> dict[str, list[float | None]]:
-    """Label -> the numbers of every client at the end: of one seed, or means over all of them."""
-    found: dict[str, list[float | None]] = {}
-    for label, seeds in lasts(clients).items():
-        chosen = [row for key, row in seeds.items() if seed in (None, key)]
-        columns = [row[metric] for row in chosen if metric in row]
-        if columns:
-            found[label] = [_mean(numbers) for numbers in zip(*columns, strict=True)]
-    return found
+class Partition(TypedDict):
+    """How many samples of each class each client holds."""
+
+    classes: list[str]
+    counts: list[list[int]]
+    """``[clients, classes]``"""
+    of: NotRequired[str]
+    """Which of several partitions this is."""
 
 
-def _measure(name: str, clients: Sequence[Row], rows: Sequence[Row]) -> Measure:
-    bare = name.removeprefix(OF_OWN_MODELS)
-    share, scale = bare in SHARES, 100 if bare in SHARES else 1
-    ends = {
-        label: [scale * v for row in seeds.values() for v in row.get(name, ()) if v is not None]
-        for label, seeds in lasts(clients).items()
-    }
-    ends = {label: values for label, values in ends.items() if values}
-    every = [value for values in ends.values() for value in values if math.isfinite(value)]
-    edges = _edges(every or [0.0], share)
+def heat_map(name: str, partition: Partition) -> Mapping[str, object]:
+    """What a heat map of a partition shows, and the facts printed with it."""
+    counts, classes = partition["counts"], partition["classes"]
+    sizes = sorted(map(sum, counts))
+    held = sorted(sum(n > 0 for n in row) for row in counts)
+    shown = range(0, len(counts), -(-len(counts) // SHOWN))
+    facts = [
+        f"{len(counts)} clients, {len(classes)} classes, {sum(sizes):,} samples",
+        f"samples of a client: {sizes[0]:,} to {sizes[-1]:,}, median {sizes[len(sizes) // 2]:,}",
+        f"classes of a client: {held[0]} to {held[-1]}, median {held[len(held) // 2]}",
+    ]
+    if shown.step > 1:
+        facts.append(f"shown: {len(shown)} clients, one in {shown.step}")
+    if of := partition.get("of"):
+        facts.append(of)
     return {
         "name": name,
-        "title": WORDS.get(bare, bare),
-        "share": share,
-        "edges": edges,
-        "ends": [_histogram(label, values, edges) for label, values in ends.items()],
-        "over_time": [
-            _over_time(label, name, [*seeds.values()], scale)
-            for label, seeds in curves(rows).items()
-            if label in ends
-        ],
+        "facts": facts,
+        "classes": classes,
+        "clients": list(shown),
+        "counts": [counts[k] for k in shown],
     }
-
-
-def _edges(values: Sequence[float], share: bool) -> list[float]:
-    low, high = (0.0, 100.0) if share else (min(values), max(values))
-    step, size = (high - low) / BINS, max(abs(low), abs(high))
-    if step <= NOTHING * size:  # all in the first bin
-        step = max(size, 1.0)
-    return [low + k * step for k in range(BINS + 1)]
-
-
-def _histogram(label: str, values: Sequence[float], edges: Sequence[float]) -> Histogram:
-    counts, step = [0] * BINS, (edges[-1] - edges[0]) / BINS
-    finite = [value for value in values if math.isfinite(value)]
-    for value in finite:
-        counts[min(max(int((value - edges[0]) / step), 0), BINS - 1)] += 1
-    infinite = len(values) - len(finite)
-    mean = None if infinite else _short(fmean(finite))
-    return {"label": label, "counts": counts, "infinite": infinite, "mean": mean}
-
-
-def _over_time(label: str, name: str, seeds: Sequence[Sequence[Row]], scale: float) -> OverTime:
-    rounds = sorted({row["round"] for curve in seeds for row in curve})
-    stride = -(-len(rounds) // POINTS) or 1
-    at: dict[int, list[Row]] = {
-        k: [] for i, k in enumerate(rounds) if i % stride == 0 or i == len(rounds) - 1
-    }
-    for curve in seeds:
-        for row in curve:
-            if row["round"] in at:
-                at[row["round"]].append(row)
-
-    def means(statistic: str) -> list[float | None]:
-        column = f"{OF_CLIENTS}{name}_{statistic}"
-        found = (_mean([row.get(column) for row in rows]) for rows in at.values())
-        return [None if v is None or math.isinf(v) else _short(scale * v) for v in found]
-
-    return {
-        "label": label,
-        "round": [*at],
-        "p10": means("p10"),
-        "p50": means("p50"),
-        "p90": means("p90"),
-        "worst10": means("worst10"),
-    }
-
-
-def _mean(numbers: Sequence[float | None]) -> float | None:
-    known = [v for v in numbers if v is not None and not math.isnan(v)]
-    if all(map(math.isfinite, known)):
-        return fmean(known) if known else None
-    mean = sum(known)
-    return None if math.isnan(mean) else mean
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
-def picture(measure: Measure, order: Sequence[str], grey: set[str]) -> bytes:
-    """The charts of one metric for paper: where the clients ended, and their spread over time."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from undrift.plots.curves import image
-
-    styles = line_styles(order, grey)
-    figure = Figure(figsize=(10.5, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for one in measure["ends"]:
-        style = styles[one["label"]]
-        clients = sum(one["counts"]) + one["infinite"]
-        shares = 100 * np.array(one["counts"]) / max(clients, 1)
-        left.stairs(
-            shares,
-            measure["edges"],
-            color=style["color"],
-            linestyle=style["linestyle"],
-            linewidth=1.5,
-            label=plain(one["label"])
-            + (f" ({one['infinite']} infinite)" if one["infinite"] else ""),
-        )
-    for over in measure["over_time"]:
-        colour = styles[over["label"]]["color"]
-        low, high = _floats(over["p10"]), _floats(over["p90"])
-        right.fill_between(over["round"], low, high, color=colour, alpha=0.14, linewidth=0)
-        right.plot(over["round"], _floats(over["p50"]), color=colour, linewidth=1.6)
-        worst = _floats(over["worst10"])
-        right.plot(over["round"], worst, color=colour, linewidth=1.2, linestyle=":")
-    finish(left, measure["title"], "clients, %", zero=False)
-    finish(right, "rounds", f"{measure['title']}: median, 10-90 %, worst 10 %")
-    legend(figure, [left])
-    return image(figure)
-
-
-def _floats(values: Sequence[float | None]) -> Floats:
-    import numpy as np
-
-    return np.array([math.nan if v is None else v for v in values], dtype=np.float64)
-
-
-def about(of: Mapping[str, str]) -> str:
-    """Which samples the clients are measured on, in words; ``of`` is by label."""
-    kinds = sorted(set(of.values()))
-    if kinds == ["test"]:
-        return "own test samples"
-    if kinds == ["train"]:
-        return "training samples"
-    return "own samples, of some methods test samples, of others training samples"

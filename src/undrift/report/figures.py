@@ -2,78 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 import undrift.methods  # noqa: F401, fills the registry
 from undrift.core.method import registry
-from undrift.core.problem import Samples
 from undrift.core.stopping import of_some
-from undrift.plots.columns import LOGARITHMIC, SHARES, WORDS, axis, metric
+from undrift.plots.columns import LOGARITHMIC, SHARES, WORDS, axis
 from undrift.plots.curves import drawn, image, mark, partial, save
 from undrift.plots.style import Style, finish, legend, line_styles, plain
 from undrift.records.differences import Curve, curves
-from undrift.records.folder import Row
-from undrift.report.content import Setting
+from undrift.report.comparison import Comparison
+from undrift.report.tables import MethodSetting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["image", "panels", "save"]
-NO_SETTINGS: Mapping[str, Setting] = {}
-NOT_SAID: Mapping[str, Samples | None] = {}
+UNKNOWN = MethodSetting()
 
 
 def panels(
-    runs: Mapping[str, Sequence[Row]],
-    target: float | Mapping[str, float | None] | None = None,
-    *,
-    y: str | None = None,
-    smooth: int = 1,
-    note: str = "",
-    settings: Mapping[str, Setting] = NO_SETTINGS,
-    samples: Mapping[str, Samples | None] = NOT_SAID,
+    runs: Mapping[str, Comparison], y: str | None = None, smooth: int | None = None
 ) -> Figure:
-    """A pair of plots for each title and its rows: against rounds, and against vectors sent.
+    """A pair of plots for each title and its runs: against rounds, and against vectors sent.
 
-    ``y`` is the column to draw, by default the one a table would judge by, which is also what
-    ``target`` is about. Titles may have a target each. ``settings`` are by label;
-    ``samples``, those that losses and accuracies are of, by title.
+    ``y`` is the column to draw, by default the one that a table judges by, which is also what
+    targets are about.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.5, 0.6 + 3.4 * len(runs)), layout="constrained")
     axes = figure.subplots(len(runs), 2, sharey="row", squeeze=False)
-    labels, grey = (row["label"] for rows in runs.values() for row in rows), biased(runs, settings)
-    styles = line_styles(labels, grey)
-    for (left, right), (title, rows) in zip(axes, runs.items(), strict=True):
-        judged = metric(rows)
-        column = y or judged
-        goal = target.get(title) if isinstance(target, Mapping) else target
+    grey = {label for one in runs.values() for label in biased(one)}
+    styles = line_styles((label for one in runs.values() for label in one.labels), grey)
+    for (left, right), (title, one) in zip(axes, runs.items(), strict=True):
+        column, window = y or one.column, smooth or one.smooth
         for ax, x in ((left, "round"), (right, "vectors")):
-            _draw(ax, curves(rows), x, column, styles, smooth)
-            if goal is not None and column == judged:
-                level = 100 * goal if column in SHARES else goal
+            _draw(ax, curves(one.rows), x, column, styles, window)
+            if one.target is not None and column == one.column:
+                level = 100 * one.target if column in SHARES else one.target
                 ax.axhline(level, color="#bbbbbb", linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
             finish(ax, WORDS[x])
-        left.set_ylabel(plain(axis(column, smooth, note, samples.get(title))))
+        left.set_ylabel(plain(axis(column, window, one.note, one.samples)))
         left.set_title(plain(title), loc="left", fontsize=11, fontweight="bold")
     legend(figure, axes[:, 0])
     return figure
 
 
-def biased(
-    runs: Mapping[str, Sequence[Row]], settings: Mapping[str, Setting] = NO_SETTINGS
-) -> set[str]:
-    """Labels of methods with a bias, their own or their setting's, in runs with an optimum to
+def biased(runs: Comparison) -> set[str]:
+    """Labels of methods with a bias, their own or their setting's, where there is an optimum to
     reach.
     """
-    aiming = [row for rows in runs.values() if metric(rows) == "gap" for row in rows]
-    known = {row["label"]: registry.get(row.get("method") or "") for row in aiming}
-    of_setting = {label for label in known if label in settings and settings[label].biased}
+    if runs.column != "gap":
+        return set()
+    known = {row["label"]: registry.get(row.get("method") or "") for row in runs.rows}
+    of_setting = {label for label in known if runs.settings.get(label, UNKNOWN).biased}
     return of_setting | {label for label, method in known.items() if method and not method.exact}
 
 

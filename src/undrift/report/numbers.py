@@ -1,55 +1,141 @@
-"""The numbers of a report as CSV, for other programs."""
+"""Numbers and counts in words. Imports little, so that ``list`` starts fast."""
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
-from collections.abc import Iterable, Sequence
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean, stdev
 
-from undrift.records.folder import Row
-from undrift.report.clients import lasts
-
-LARGEST = 8_000_000
-"""Bytes of a file in a report; of more rows, every second, third, ... is in it."""
+NONE = "-"
+"""What is not known."""
+Show = Callable[[float | None], str]
 
 
-def rows_csv(rows: Sequence[Row]) -> tuple[str, int]:
-    """All rows as CSV, in base64, and which share of them it has: one in so many."""
-    names = [*dict.fromkeys(name for row in rows for name in row)]
-    stride = 1
-    content = _csv(names, rows)
-    while len(content) > LARGEST:
-        stride *= 2
-        content = _csv(names, rows[::stride])
-    return base64.b64encode(content).decode(), stride
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """A mean over seeds, and the standard deviation if there are several."""
+
+    mean: float
+    sd: float | None = None
 
 
-def clients_csv(clients: Sequence[Row]) -> str:
-    """Each client's numbers at the end, in base64."""
-    found = []
-    for label, seeds in lasts(clients).items():
-        for seed, row in seeds.items():
-            about = {"label": label, "seed": seed, "round": row["round"], "of": row["of"]}
-            vectors = {name: v for name, v in row.items() if isinstance(v, list)}
-            for client in range(len(row["loss"])):
-                numbers = {name: v[client] for name, v in vectors.items()}
-                found.append({**about, "client": client, **numbers})
-    names = [*dict.fromkeys(name for row in found for name in row)]
-    return base64.b64encode(_csv(names, found)).decode()
+def spread(values: Sequence[object]) -> Spread | None:
+    """The mean over seeds; ``None`` if one lacks the value.
+
+    >>> spread([1, 3]), spread([1]), spread([1, None])
+    (Spread(mean=2.0, sd=1.4142135623730951), Spread(mean=1.0, sd=None), None)
+    """
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if not numbers or len(numbers) < len(values):
+        return None
+    several = len(numbers) > 1 and all(map(math.isfinite, numbers))
+    return Spread(fmean(numbers), stdev(numbers) if several else None)
 
 
-def _csv(names: Sequence[str], rows: Iterable[Row]) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: _cell(value) for name, value in row.items()})
-    return text.getvalue().encode()
+def spell(found: Spread | None, show: Show) -> str:
+    """A mean over seeds with its deviation.
+
+    >>> spell(Spread(0.5, 0.01), percent), spell(Spread(0.5), percent), spell(None, percent)
+    ('50.00 ± 1.00 %', '50.00 %', '-')
+    """
+    text = show(found.mean if found else None)
+    if found is None or found.sd is None:
+        return text
+    return f"{text.removesuffix(' %')} ± {show(found.sd)}"
 
 
-def _cell(value: object) -> object:
-    """A text that a spreadsheet would take for a formula begins with an apostrophe."""
-    if isinstance(value, str) and value.startswith(("=", "+", "-", "@")):
-        return f"'{value}"
-    return value
+def small(value: float | None) -> str:
+    """A quantity that goes to zero."""
+    if value is None or math.isnan(value):
+        return NONE
+    return "0" if value <= 0 else f"{value:.1e}"
+
+
+def plain(value: float | None, digits: int = 6) -> str:
+    """Any number."""
+    return NONE if value is None or math.isnan(value) else f"{value:.{digits}g}"
+
+
+def short(value: float | None) -> str:
+    """Any number, with four digits."""
+    return plain(value, 4)
+
+
+def whole(value: float | None) -> str:
+    """A count, or the mean of some."""
+    return NONE if value is None or not math.isfinite(value) else f"{value:,.0f}"
+
+
+def percent(value: float | None) -> str:
+    """A share."""
+    return NONE if value is None or math.isnan(value) else f"{100 * value:.2f} %"
+
+
+def signed(value: float | None, column: str) -> str:
+    """A difference in some column.
+
+    >>> signed(0.0123, "accuracy"), signed(-12.0, "rounds"), signed(None, "gap")
+    ('+1.23', '-12', '-')
+    """
+    if value is None:
+        return NONE
+    if column == "accuracy":
+        return f"{100 * value:+.2f}"
+    return f"{value:+,.0f}" if column == "rounds" and abs(value) >= 10 else f"{value:+.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    """How long something takes.
+
+    >>> duration(0.5), duration(75), duration(7300)
+    ('0.5 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds is None:
+        return NONE
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, left = divmod(round(seconds), 60)
+    return f"{minutes} min {left} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def size(number: float | None) -> str:
+    """Bytes.
+
+    >>> size(0), size(1500), size(44.7e6)
+    ('0 B', '1.5 kB', '44.7 MB')
+    """
+    if number is None:
+        return NONE
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while number >= 999.95 and len(units) > 1:
+        number /= 1000
+        units.pop(0)
+    return f"{number:.0f} {units[0]}" if units[0] == "B" else f"{number:.1f} {units[0]}"
+
+
+def count(number: int, thing: str) -> str:
+    """A number of things.
+
+    >>> count(1, "seed"), count(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def names(labels: Iterable[str]) -> str:
+    """Labels one after another; one with a comma is quoted.
+
+    >>> print(names(["FedAvg", "FedAvg, calibrated"]))
+    FedAvg, "FedAvg, calibrated"
+    """
+    return ", ".join(f'"{label}"' if "," in label else label for label in labels)
+
+
+def finite(value: object) -> object:
+    """The same for JSON, which has no NaN and no infinity: those become null, at any depth."""
+    if isinstance(value, Mapping):
+        return {key: finite(inside) for key, inside in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(finite, value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

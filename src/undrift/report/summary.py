@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import fmean, stdev
+from collections.abc import Iterable, Mapping, Sequence
 
 from undrift.core.problem import Samples
 from undrift.core.stopping import EVERYBODY, MEASURED, of_some, on_some
@@ -15,9 +13,7 @@ from undrift.plots.columns import metric
 from undrift.records.differences import RELATIVE, Curve, curves, hit
 from undrift.records.folder import Row
 from undrift.records.outcome import Outcome, at_end, in_words
-from undrift.report.text import NONE, count, names, percent, plain, prose, size, small, table, whole
-
-__all__ = ["Spread", "Summary", "aim", "curves", "metric", "print_summaries", "summarise"]
+from undrift.report.numbers import NONE, Show, Spread, count, percent, plain, small, spell, spread
 
 SPENT = {
     "rounds": "round",
@@ -31,26 +27,13 @@ COUNTED = ("rounds", "vectors", "gradients")
 """What a terminal has room for; bytes only where they are not in proportion to vectors."""
 UNFINISHED = "unfinished"
 OPEN = (UNFINISHED, "stopped")
-FAR = "mean squared distance of the local models"
 ON: Mapping[Samples | None, str] = {
     "test": ", on the test samples",
     "train": ", on the clients' training samples",
     None: "",
 }
 NO_END = f"{NONE}: a method that diverges or is unfinished, if only with some seed, has no end"
-NUMBER: dict[str, Callable[[float | None], str]] = {
-    "gap": small,
-    "accuracy": percent,
-    "loss": plain,
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Spread:
-    """A mean over seeds, and the standard deviation if there are several."""
-
-    mean: float
-    sd: float | None = None
+NUMBER: dict[str, Show] = {"gap": small, "accuracy": percent, "loss": plain}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +83,11 @@ class Summary:
     def unfinished(self) -> bool:
         """Whether a seed of it is, so that it has no final values yet."""
         return any(status in self.statuses for status in OPEN)
+
+    @property
+    def without_end(self) -> bool:
+        """Whether it has no final values, for one of these two reasons."""
+        return self.diverged or self.unfinished
 
     @property
     def final(self) -> str:
@@ -236,103 +224,6 @@ def summarise(
     ]
 
 
-def spread(values: Sequence[object]) -> Spread | None:
-    """The mean over seeds; ``None`` if one lacks the value.
-
-    >>> spread([1, 3]), spread([1]), spread([1, None])
-    (Spread(mean=2.0, sd=1.4142135623730951), Spread(mean=1.0, sd=None), None)
-    """
-    numbers = [value for value in values if isinstance(value, int | float)]
-    if not numbers or len(numbers) < len(values):
-        return None
-    several = len(numbers) > 1 and all(map(math.isfinite, numbers))
-    return Spread(fmean(numbers), stdev(numbers) if several else None)
-
-
-def spell(found: Spread | None, show: Callable[[float | None], str]) -> str:
-    """A mean over seeds with its deviation.
-
-    >>> spell(Spread(0.5, 0.01), percent), spell(Spread(0.5), percent), spell(None, percent)
-    ('50.00 ± 1.00 %', '50.00 %', '-')
-    """
-    text = show(_mean(found))
-    if found is None or found.sd is None:
-        return text
-    return f"{text.removesuffix(' %')} ± {show(found.sd)}"
-
-
-def print_summaries(
-    summaries: Sequence[Summary],
-    target: float | None,
-    last: tuple[str, Mapping[str, str]] | None = None,
-    legend: bool = True,
-    note: str = "",
-    varied: Sequence[str] = (),
-    samples: Samples | None = None,
-) -> str:
-    """The table of some summaries, and what its columns mean.
-
-    ``last`` replaces its last column, ``note`` is printed next to every accuracy, and ``varied``
-    has what seeds vary, in words; ``samples`` are those that losses and accuracies are of.
-    """
-    column = summaries[0].metric if summaries else "gap"
-    aimed, judged = target is not None or column == "gap", column == "accuracy"
-    several = any(s.seeds > 1 for s in summaries)
-    drifted = judged and any(s.ends.get("drift") for s in summaries)
-    title, cells = last or ("outcome", {s.label: _outcome(s) for s in summaries})
-    final = f"final {column}"
-    if judged:
-        final = f"accuracy ({note})" if note else "accuracy"
-    shown: dict[str, Callable[[Summary], str]] = {"method": lambda s: s.label}
-    if several:
-        shown["seeds"] = lambda s: str(s.seeds)
-    counted = [*COUNTED, "bytes"] if _compressed(summaries) else COUNTED
-    for name in counted:
-        shown[name] = _until(name) if aimed else _in_all(name)
-    shown[final] = lambda s: s.final
-    if judged:
-        shown["loss"] = lambda s: plain(s.end("loss"), 4)
-    if drifted:
-        shown["drift"] = lambda s: small(s.end("drift"))
-    fares = any(s.ends.get(f"{s.fares}_worst10") for s in summaries)
-    if fares:
-        number = percent if judged else plain
-        shown["worst 10 %"] = lambda s: spell(s.ends.get(f"{s.fares}_worst10"), number)
-        shown["spread"] = lambda s: spell(s.ends.get(f"{s.fares}_std"), number)
-    shown["seconds"] = lambda s: NONE if (spent := s.spent("seconds")) is None else f"{spent:.1f}"
-    shown[title] = lambda s: cells.get(s.label, "")
-    head = list(shown)
-    text = table(head, [[show(s) for show in shown.values()] for s in summaries], right=head[1:-1])
-    if not legend:
-        return text
-    until = f"until {goal(target, column)}" if aimed else "in all"
-    mean = ", mean over seeds ± standard deviation" if several else ""
-    never = f" ({NONE} if never)" if aimed else ""
-    meaning = [
-        f"rounds, vectors and gradients: spent {until}{mean}{never}",
-        "vectors: of model size, up and down, per client; gradients: of all clients together",
-    ]
-    if "bytes" in counted:
-        meaning.append("bytes: up and down, of all clients together")
-    if judged:
-        drift = f"; drift: {FAR}" if drifted else ""
-        meaning.append(f"accuracy and loss: at the end{ON[samples]}{drift}")
-    if fares:
-        what = "accuracy" if judged else "loss"
-        meaning.append(
-            f"worst 10 %: mean {what} of the worst tenth of the clients, each on its own samples; "
-            f"spread: standard deviation of the clients' {what}"
-        )
-    if several:
-        meaning += [f"seeds vary {what}" for what in varied]
-    if any(s.diverged or s.unfinished for s in summaries):
-        meaning.append(NO_END)
-    if same := [s.label for s in summaries if not s.seeded]:
-        meaning.append(f"run once, for no seed changes it: {names(same)}")
-    meaning += partly(summaries)
-    return "\n".join([text, "", *map(prose, meaning)])
-
-
 def partly(summaries: Sequence[Summary]) -> list[str]:
     """A note on methods with rows that were measured on some clients only."""
     found = [
@@ -403,36 +294,3 @@ def _note(outcomes: Sequence[Outcome]) -> str:
 
 def _mean(found: Spread | None) -> float | None:
     return None if found is None else found.mean
-
-
-def _until(name: str) -> Callable[[Summary], str]:
-    """Spent until the target; only rounds have a deviation, as the other counts follow them."""
-
-    def show(summary: Summary) -> str:
-        found = summary.needed.get(name)
-        text = _count(name, _mean(found))
-        if name != "rounds" or found is None or found.sd is None:
-            return text
-        return f"{text} ± {whole(found.sd) if found.sd >= 10 else plain(found.sd, 2)}"
-
-    return show
-
-
-def _in_all(name: str) -> Callable[[Summary], str]:
-    return lambda summary: _count(name, summary.spent(name))
-
-
-def _count(name: str, value: float | None) -> str:
-    return size(value) if name == "bytes" and value is not None else whole(value)
-
-
-def _compressed(summaries: Sequence[Summary]) -> bool:
-    """Whether bytes say more than vectors: methods differ in their bytes per vector."""
-    spent = [(s.end("bytes"), s.end("vectors")) for s in summaries]
-    ratios = [bytes_ / vectors for bytes_, vectors in spent if bytes_ and vectors]
-    return bool(ratios) and max(ratios) > 1.01 * min(ratios)
-
-
-def _outcome(summary: Summary) -> str:
-    some = 0 < summary.reached < summary.seeds
-    return f"{summary.reached} of {summary.seeds} seeds reached it" if some else summary.status

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +19,14 @@ from undrift.data.files import brief
 from undrift.engines import Engine, Ledger
 from undrift.engines.options import FederatedOptions
 from undrift.records import models
-from undrift.records.differences import Differences, against, aligned
+from undrift.records.differences import against
 from undrift.records.folder import BadFolder, Folder, Outcome, Row
 from undrift.records.history import Frame, History, frame
 from undrift.records.outcome import UNCHANGED, at_end, in_words
 from undrift.records.rows import Key, key_of
+from undrift.report.differences import Differences
+from undrift.report.numbers import plain, short, spell, spread
+from undrift.report.table import Table as PrintedTable
 from undrift.runs.clients import PerClient, at_model
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
@@ -192,17 +195,18 @@ class Runs(Mapping[Key, Run]):
             for key, run in runs.items()
         }
         shown = [n for n in columns if any(row.get(n) is not None for row in lasts.values())]
-        lines = [["method", "seed", *shown, "outcome"]]
+        rows = []
         for (label, seed), last in lasts.items():
-            numbers = ["-" if last.get(n) is None else f"{last[n]:.6g}" for n in shown]
             status = in_words(runs[label, seed].status)
-            lines.append([label, UNCHANGED if label in still else str(seed), *numbers, status])
+            drawn = UNCHANGED if label in still else str(seed)
+            rows.append([label, drawn, *(plain(last.get(name)) for name in shown), status])
         for label in dict.fromkeys(label for label, _ in runs):
-            drawn = [last for (name, _), last in lasts.items() if name == label]
-            if len(drawn) > 1:
-                numbers = [_spread([last.get(name) for last in drawn]) for name in shown]
-                lines.append([label, "mean", *numbers, f"{len(drawn)} seeds"])
-        return aligned(lines)
+            own = [last for (name, _), last in lasts.items() if name == label]
+            if len(own) > 1:
+                means = [spell(spread([last.get(name) for last in own]), short) for name in shown]
+                rows.append([label, "mean", *means, f"{len(own)} seeds"])
+        head = ["method", "seed", *shown, "outcome"]
+        return PrintedTable(head, rows, ["seed", "outcome"]).text(math.inf)
 
     def against(self, baseline: str, target: float | None = None) -> Differences:
         """How much the others differ from the method with that label, seed by seed.
@@ -364,19 +368,6 @@ def distrust(remedy: str) -> Code:
         )
 
     return refuse
-
-
-def _spread(values: Sequence[float | None]) -> str:
-    """Mean and standard deviation, if all of them are known.
-
-    >>> _spread([1.0, 3.0]), _spread([2.0, 2.0]), _spread([2.0, None])
-    ('2 ± 1.4', '2', '-')
-    """
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return "-"
-    mean, deviation = statistics.fmean(known), statistics.stdev(known)
-    return f"{mean:.6g} ± {deviation:.2g}" if deviation else f"{mean:.6g}"
 
 
 def _only(keys: Iterable[Key], label: object, seed: object) -> Key:

@@ -12,8 +12,8 @@ from undrift.core.method import registry
 from undrift.core.params import THEORY
 from undrift.core.problem import Constants
 from undrift.theory import bounds, prescribe, steps
-from undrift_papers.cells import Row, Table, cell
 from undrift_papers.fedrecu.memory import vectors_held
+from undrift_papers.quoted import QuotedRow, QuotedTable, cell
 
 # FedRecu, Table 1
 
@@ -34,8 +34,8 @@ MEMORY = (
 )  # fmt: skip
 
 
-def fedrecu_memory() -> Table:
-    def rows() -> Iterator[Row]:
+def fedrecu_memory() -> QuotedTable:
+    def rows() -> Iterator[QuotedRow]:
         for algorithm, name, memory, sent, why in MEMORY:
             held = ups = source = ""
             if name:
@@ -44,12 +44,12 @@ def fedrecu_memory() -> Table:
                     n if n == "-" else str(vectors_held(method)) for n in memory.split(" / ")
                 )
                 ups = f"{costs(method, steps=2).up} / {costs(method, steps=1).up}"
-            yield Row((algorithm,), (cell(memory, held), cell(sent, ups)), source, why)
+            yield QuotedRow((algorithm,), (cell(memory, held), cell(sent, ups)), source, why)
 
     kept = ", ".join(
         f"{name} {costs(placeholder(registry[name])).client}" for _, name, *_ in MEMORY if name
     )
-    return Table(
+    return QuotedTable(
         title="FedRecu, Table 1: memory of a client and communication, in vectors of model size",
         names=("algorithm",),
         values=("memory SC / C / NC", "sent per round τ ≥ 2 / τ = 1"),
@@ -103,8 +103,8 @@ RATES: dict[tuple[str, str], Callable[[float, int, float], float]] = {
 }
 
 
-def fedrecu_steps() -> Table:
-    def rows() -> Iterator[Row]:
+def fedrecu_steps() -> QuotedTable:
+    def rows() -> Iterator[QuotedRow]:
         for assumption, algorithm, name, step, rate, gradients, why in STEPS:
             ours = (
                 {kind: step_rule(name, assumption, kind) for kind in ("EG", "SG")} if name else {}
@@ -122,9 +122,9 @@ def fedrecu_steps() -> Table:
             source = f"rule of {name}.lr" if name else ""
             if bound:
                 source += ", bounds"
-            yield Row((assumption, algorithm), cells, source, why)
+            yield QuotedRow((assumption, algorithm), cells, source, why)
 
-    return Table(
+    return QuotedTable(
         title="FedRecu, Table 2: step sizes, rates and gradients (EG exact, SG stochastic)",
         names=("assumption", "algorithm"),
         values=("step", "rate", "gradients"),

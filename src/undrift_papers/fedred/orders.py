@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from undrift_papers.cells import Cell
+from undrift_papers.quoted import Quoted
 
 SC, C, NC = "strongly convex", "convex", "nonconvex"
 
@@ -51,7 +51,7 @@ SYMBOLS = {
 Quantity = Callable[[At], float]
 
 
-class Order(NamedTuple):
+class PowerLaw(NamedTuple):
     """constant * product of powers, times log(R0²/eps) where ``log``."""
 
     constant: float
@@ -76,7 +76,7 @@ def _power(name: str, power: float) -> str:
     return f"{SYMBOLS[name]}²" if power == 2 else SYMBOLS[name]
 
 
-def order(f: Quantity, at: At) -> Order:
+def order(f: Quantity, at: At) -> PowerLaw:
     """The leading term of ``f`` near ``at``, its powers fitted."""
     log = math.isclose(f(at._replace(eps=at.eps**2)), 2 * f(at), rel_tol=0.1)
 
@@ -90,10 +90,12 @@ def order(f: Quantity, at: At) -> Order:
             raise ValueError(f"not a power of {name}: {slope:.3f}")
         if round(2 * slope):
             powers[name] = round(2 * slope) / 2
-    return Order(rest(at) / math.prod(getattr(at, n) ** p for n, p in powers.items()), powers, log)
+    return PowerLaw(
+        rest(at) / math.prod(getattr(at, n) ** p for n, p in powers.items()), powers, log
+    )
 
 
-def same_order(printed: str, claim: Quantity, ours: Quantity, at: At) -> Cell:
+def same_order(printed: str, claim: Quantity, ours: Quantity, at: At) -> Quoted:
     """Ours as its fitted order, and whether the printed claim has the same powers."""
     mine, theirs = order(ours, at), order(claim, at)
-    return Cell(printed, str(mine), mine[1:] == theirs[1:])
+    return Quoted(printed, str(mine), mine[1:] == theirs[1:])

@@ -20,7 +20,7 @@ from undrift.core.params import THEORY
 from undrift.methods._shared import AnchorGradient
 from undrift.plots.curves import grid
 from undrift.plots.style import finish, legend, line_styles
-from undrift.report.text import markdown
+from undrift.report.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -212,7 +212,7 @@ def text(found: Found) -> list[str]:
                 row += _cells(each.table.get(rate.label), each.ours.get(rate.label))
             rows.append(row)
         title = f"Rounds, and how they grow with {sweep.axis}:"
-        lines += [title, "", markdown(head, rows), ""]
+        lines += [title, "", Table(head, rows).markdown(), ""]
     return lines
 
 

@@ -11,7 +11,6 @@ from undrift.core.method import Method, Round, registry
 from undrift.core.params import THEORY
 from undrift.core.problem import Constants
 from undrift.theory import prescribe
-from undrift_papers.cells import Cell, Row, Table, cell
 from undrift_papers.fedrecu.memory import vectors_held
 from undrift_papers.fedred.complexities import (
     dane_rounds,
@@ -27,6 +26,7 @@ from undrift_papers.fedred.complexities import (
     svrp_contractions,
 )
 from undrift_papers.fedred.orders import AT, NC, SC, At, C, Quantity, order, same_order
+from undrift_papers.quoted import Quoted, QuotedRow, QuotedTable, cell
 
 SETTINGS = (SC, C, NC)
 UNKNOWN = ("unknown", "unknown")
@@ -108,11 +108,11 @@ NOTES = (
     "where it means Scaffnew, twice.",
 )
 
-Derive = Callable[[str, At], Cell]
+Derive = Callable[[str, At], Quoted]
 """The cell of a printed text, at some constants."""
 
 
-def quoted(printed: str, at: At) -> Cell:
+def quoted(printed: str, at: At) -> Quoted:
     return cell(printed)
 
 
@@ -134,7 +134,7 @@ def without_rule(name: str, text: str, otherwise: str) -> Derive:
 def local_work(name: str) -> Derive:
     """- if a method solves its local problem, K if it takes local steps, else 1."""
 
-    def derive(printed: str, at: At) -> Cell:
+    def derive(printed: str, at: At) -> Quoted:
         cls = registry[name]
         if cls.solves:
             return cell(printed, "-")
@@ -148,7 +148,7 @@ def inverse_p(name: str, claim: Quantity) -> Derive:
     return fitted(claim, lambda at: 1 / rule(name, at)["p"])
 
 
-def svrp_rounds(printed: str, at: At) -> Cell:
+def svrp_rounds(printed: str, at: At) -> Quoted:
     """With the n of the other regime, in which renewing the anchor is what takes time."""
     found = same_order(
         printed,
@@ -159,15 +159,15 @@ def svrp_rounds(printed: str, at: At) -> Cell:
     return found._replace(ours=f"(n + {order(svrp_contractions, at)}) log(R0²/ε)")
 
 
-def scaffnew_logarithm(printed: str, at: At) -> Cell:
+def scaffnew_logarithm(printed: str, at: At) -> Quoted:
     """With the control variates inside the logarithm."""
     found = same_order(printed, lambda a: math.sqrt(a.L / a.mu) * a.log, scaffnew_rounds, at)
     dual = same_order("", lambda a: 1 / a.mu, scaffnew_weight, at)
     inside = f"(R0² + H0²{dual.ours.removeprefix('1')})"
-    return Cell(printed, found.ours.replace("R0²", inside), found.same and dual.same)
+    return Quoted(printed, found.ours.replace("R0²", inside), found.same and dual.same)
 
 
-def scaffold_steps(printed: str, at: At) -> Cell:
+def scaffold_steps(printed: str, at: At) -> Quoted:
     """Any number, if the prescribed step makes up for it."""
     constants = Constants(L=at.L, mu=at.mu)
     method = registry["Scaffold"](**{"lr": THEORY})
@@ -175,7 +175,7 @@ def scaffold_steps(printed: str, at: At) -> Cell:
     return cell(printed, "∀K ≥ 1" if math.isclose(min(far), max(far)) else "K")
 
 
-def daneplus_steps(printed: str, at: At) -> Cell:
+def daneplus_steps(printed: str, at: At) -> Quoted:
     """log(accuracy) / contraction, factor by factor."""
 
     def condition(a: At) -> float:
@@ -183,7 +183,7 @@ def daneplus_steps(printed: str, at: At) -> Cell:
 
     factor = same_order(printed, condition, daneplus_condition, at)
     inner = same_order(printed, lambda a: condition(a) * a.r1, daneplus_accuracy, at)
-    return Cell(printed, f"{factor.ours} log({inner.ours})", factor.same and inner.same)
+    return Quoted(printed, f"{factor.ours} log({inner.ours})", factor.same and inner.same)
 
 
 ROUNDS: dict[tuple[str, str], Derive] = {
@@ -227,8 +227,8 @@ def guarantee(name: str) -> str:
     return "in expectation" if drawn or coins else "deterministic"
 
 
-def fedred_complexities() -> Table:
-    def rows() -> Iterator[Row]:
+def fedred_complexities() -> QuotedTable:
+    def rows() -> Iterator[QuotedRow]:
         for algorithm, name, printed, cells in PRINTED:
             for setting, (rounds, local) in zip(SETTINGS, cells, strict=True):
                 at, where = AT[setting], (name, setting)
@@ -238,9 +238,9 @@ def fedred_complexities() -> Table:
                 )
                 source = SOURCES[name] if any(c.ours for c in found) else ""
                 last = cell(printed, guarantee(name))
-                yield Row((algorithm, setting), (*found, last), source, WHY.get(where, ""))
+                yield QuotedRow((algorithm, setting), (*found, last), source, WHY.get(where, ""))
 
-    return Table(
+    return QuotedTable(
         title="FedRed, Table 1: rounds to accuracy ε and local steps per round",
         names=("algorithm", "setting"),
         values=("rounds", "local steps", "guarantee"),

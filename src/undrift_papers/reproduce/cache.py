@@ -107,7 +107,7 @@ class Cache:
     def folder(self, key: str) -> Folder:
         return Folder(self.root / key)
 
-    def found(self, want: Want) -> Kept | None:
+    def found(self, want: Want) -> KeptRun | None:
         """The kept run that serves, or the one with the most rounds; ``None`` without rows."""
         if not self.root.is_dir():
             return None
@@ -116,7 +116,7 @@ class Cache:
         if precision is not None and not want.strict:
             precisions += [p for p in PRECISIONS if p != precision]
         folders = [self.folder(want.key_at(p)) for p in precisions]
-        kept = [Kept(folder) for folder in folders if folder.path.is_dir()]
+        kept = [KeptRun(folder) for folder in folders if folder.path.is_dir()]
         return max(
             (k for k in kept if k.rows),
             key=lambda k: (k.over(want.rounds), k.last),
@@ -214,7 +214,7 @@ def _rows(files: Mapping[str, bytes]) -> int:
     return files.get(METRICS, b"").count(b"\n")
 
 
-class Kept:
+class KeptRun:
     """The records of one run."""
 
     def __init__(self, folder: Folder):

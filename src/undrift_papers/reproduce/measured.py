@@ -16,19 +16,19 @@ from undrift_papers.reproduce.items import Column, Item
 from undrift_papers.reproduce.verdict import Columns, cell
 
 
-class Measured(TypedDict):
+class MeasuredRates(TypedDict):
     """The content of the file."""
 
     found: rates.Found
     environment: dict[str, object]
 
 
-def recall(item: Item, quick: bool, cache: Cache) -> Measured | None:
+def recall(item: Item, quick: bool, cache: Cache) -> MeasuredRates | None:
     """What was measured for an item; ``None`` if nothing was."""
     file = _file(quick, cache)
     if item.kind != "measured" or not file.is_file():
         return None
-    kept: Measured = json.loads(file.read_text(encoding="utf-8"))
+    kept: MeasuredRates = json.loads(file.read_text(encoding="utf-8"))
     return kept
 
 
@@ -39,7 +39,7 @@ def measure(item: Item, quick: bool, cache: Cache, say: Callable[[str], None]) -
     if item.kind != "measured" or recall(item, quick, cache):
         return
     about = environment() | {"date": time.strftime("%Y-%m-%d")}
-    found: Measured = {"found": rates.measure(quick, say), "environment": about}
+    found: MeasuredRates = {"found": rates.measure(quick, say), "environment": about}
     write_whole(_file(quick, cache), json.dumps(found, indent=1) + "\n")
 
 

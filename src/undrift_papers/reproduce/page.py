@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from undrift._files import write_whole
 from undrift.plots.curves import image
-from undrift.report.text import count, markdown
+from undrift.report.numbers import count
+from undrift.report.table import Table
 from undrift_papers.fedred import rates
 from undrift_papers.reproduce import agreement, grid
 from undrift_papers.reproduce.figure import figure
@@ -28,9 +30,12 @@ from undrift_papers.reproduce.verdict import (
     REPRODUCED,
     RULE,
     SHOWN,
-    Cell,
+    Compared,
 )
-from undrift_papers.tables import render
+from undrift_papers.tables import table
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 JUDGED = "How it is judged"
 """The last section of the index, which every page links to."""
@@ -50,10 +55,8 @@ MEANT = {
     )
 }
 """Longer forms of notes about the data."""
-REDUCED = (
-    "**A quick run**: less data, fewer rounds and a smaller network. Its numbers do not compare"
-    " with the paper's."
-)
+Section = tuple[str, str, str]
+"""A title, a table, and a sentence below it."""
 
 
 def place(report: Report, root: Path) -> Path:
@@ -158,7 +161,7 @@ def index(found: Sequence[agreement.Page], pictured: bool) -> str:
     seen = [f"![The papers' numbers against ours]({PICTURE})", "", GREY, ""] if pictured else []
     top = files("undrift_papers.reproduce").joinpath("index.md").read_text(encoding="utf-8")
     judged = [f"## {JUDGED}", "", RULE, ""]
-    return "\n".join([top, *seen, summed, "", markdown(head, rows), "", *judged])
+    return "\n".join([top, *seen, summed, "", Table(head, rows).markdown(), "", *judged])
 
 
 def share(page: agreement.Page) -> str:
@@ -242,40 +245,46 @@ def command(report: Report) -> str:
 def text(report: Report, pictures: list[str]) -> str:
     """The page."""
     item = report.item
-    lines = [f"# {item.name}: {item.title}", "", item.shows, ""]
-    if report.quick:
-        lines += [REDUCED, ""]
     found = report.judgement.ran if report.verdict == LITTLE else f"Verdict: {report.verdict}"
-    lines += [f"**{found}.** {_sentence(report)}".rstrip(), ""]
-    if report.answer:
-        lines += [_claim(report), ""]
-    lines += [f"    {command(report)}", ""]
-    lines += [f"* {fact}" for fact in facts(report)] + [""]
-    for picture in pictures:
-        if picture.endswith(".png"):
-            lines += [f"![{item.title}]({picture})", ""]
-    if report.measured:
-        lines += rates.text(report.measured["found"])
-    if item.table:
-        lines += [render(item.table), ""]
-    if item.kind == "sweep":
-        lines += _sweep(report)
     printed = any(column.printed for panel in item.panel for column in panel.column)
+    tables = _sweep(report) if item.kind == "sweep" else []
     if item.runs and (printed or item.kind != "sweep"):
-        for shown in report.shown:
-            lines += _panel(shown, report)
-    causes = item.causes if report.known else []
-    for title, notes in (
-        ("Where it differs, and what was looked for", causes),
-        ("What was open, and how it was resolved", item.notes("ambiguous")),
-        ("What the authors' code does differently", item.notes("authors")),
-    ):
-        if notes:
-            lines += [f"## {title}", "", *(f"* {note}" for note in notes), ""]
-    if item.runs:
-        link = f"{INDEX}#{JUDGED.lower().replace(' ', '-')}"
-        lines += [f"[{JUDGED}](../{link}).", *_tolerances(report), ""]
-    return "\n".join(lines)
+        tables += [_panel(shown, report) for shown in report.shown]
+    page = _template().render(
+        report=report,
+        item=item,
+        verdict=f"**{found}.** {_sentence(report)}".rstrip(),
+        claim=_claim(report) if report.answer else "",
+        command=command(report),
+        facts=facts(report),
+        pictures=[picture for picture in pictures if picture.endswith(".png")],
+        rates="\n".join(rates.text(report.measured["found"])) if report.measured else "",
+        computed=table(item.table).markdown() if item.table else "",
+        tables=tables,
+        sections=[
+            ("Where it differs, and what was looked for", item.causes if report.known else []),
+            ("What was open, and how it was resolved", item.notes("ambiguous")),
+            ("What the authors' code does differently", item.notes("authors")),
+        ],
+        tolerances={
+            c.title: c.tolerance
+            for s in report.shown
+            for c, _ in s.columns
+            if c.judged and c.tolerance is not None
+        },
+    )
+    return page.rstrip() + "\n"
+
+
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("undrift_papers.reproduce", ""),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template("page.md.j2")
 
 
 def facts(report: Report) -> list[str]:
@@ -333,40 +342,30 @@ def _sentence(report: Report) -> str:
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in parts)
 
 
-def _panel(shown: Shown, report: Report) -> list[str]:
-    lines = [f"## {shown.panel.title}", ""]
+def _panel(shown: Shown, report: Report) -> Section:
+    """The numbers of a panel, methods below one another, and what was not run."""
     if shown.empty:
-        return [*lines, f"Not run: {shown.absent}." if shown.absent else "Not run.", ""]
+        why = f": {shown.absent}" if shown.absent else ""
+        return shown.panel.title, "", f"Not run{why}."
     notes, grid = ", ".join(report.environments("note")), report.item.grid
     ours = f"ours ({notes})" if notes else "ours"
     there = [label for label, kept in shown.runs.items() if kept]
-    table = [["method", *there], ["rounds run", *(_rounds(shown, label) for label in there)]]
+    columns = [["method", *there], ["rounds run", *(_rounds(shown, label) for label in there)]]
     seeds = [span(*shown.seeds(label)) for label in there]
     if set(seeds) != {str(report.seeds)}:
-        table.append(["seeds", *seeds])
+        columns.append(["seeds", *seeds])
     if grid:
         settings = (_setting(shown, label, grid.get(label, [])) for label in there)
-        table.append(["best setting", *settings])
+        columns.append(["best setting", *settings])
     for column, cells in shown.columns:
-        table += _columns(column, [cells[label] for label in there], ours)
-    head, *rows = zip(*table, strict=True)
-    lines += [markdown(head, rows), ""]
+        columns += _columns(column, [cells[label] for label in there], ours)
+    head, *rows = zip(*columns, strict=True)
     left = [label for label in shown.runs if label not in there]
-    return [*lines, f"Not run: {', '.join(left)}.", ""] if left else lines
+    told = f"Not run: {', '.join(left)}." if left else ""
+    return shown.panel.title, Table(head, rows).markdown(), told
 
 
-def _tolerances(report: Report) -> list[str]:
-    """The tolerances of columns that have their own."""
-    own = {
-        c.title: c.tolerance
-        for s in report.shown
-        for c, _ in s.columns
-        if c.judged and c.tolerance is not None
-    }
-    return [f"\nHere {title} agrees within {tolerance:g}." for title, tolerance in own.items()]
-
-
-def _sweep(report: Report) -> list[str]:
+def _sweep(report: Report) -> list[Section]:
     """Our numbers of the first column, a line per panel."""
     shown = [s for s in report.shown if not s.empty]
     if not shown:
@@ -382,7 +381,7 @@ def _sweep(report: Report) -> list[str]:
             row.append(f"{ours} (diverged)" if diverged else ours)
         rows.append(row)
     title = shown[0].columns[0][0].title
-    return [f"## {title[0].upper()}{title[1:]}", "", markdown(["", *labels], rows), ""]
+    return [(f"{title[0].upper()}{title[1:]}", Table(["", *labels], rows).markdown(), "")]
 
 
 def _rounds(shown: Shown, label: str) -> str:
@@ -404,7 +403,7 @@ def _setting(shown: Shown, label: str, tried: list[dict[str, float]]) -> str:
     return f"{', '.join(words)} ({count})"
 
 
-def _columns(column: Column, cells: Sequence[Cell], ours: str) -> list[list[str]]:
+def _columns(column: Column, cells: Sequence[Compared], ours: str) -> list[list[str]]:
     """Our numbers under their title, between the paper's and the difference if it has any."""
     found = [_ours(column, c) for c in cells]
     judged = "" if column.stated else ", not judged"
@@ -418,7 +417,7 @@ def _columns(column: Column, cells: Sequence[Cell], ours: str) -> list[list[str]
     ]
 
 
-def _ours(column: Column, c: Cell) -> str:
+def _ours(column: Column, c: Compared) -> str:
     if c.late:
         return f"> {c.rounds}"
     text = _number(column, c.ours)
@@ -431,7 +430,7 @@ def _ours(column: Column, c: Cell) -> str:
     return f"{text} ({which}did not train)"
 
 
-def _difference(column: Column, c: Cell) -> str:
+def _difference(column: Column, c: Compared) -> str:
     if c.difference is None:
         return ""
     if (digits := _digits(column)) is None:
@@ -466,12 +465,12 @@ def _pictures(report: Report, page: Path) -> list[str]:
     return [file.name for file in written]
 
 
-def _there(c: Cell) -> bool:
+def _there(c: Compared) -> bool:
     """Whether there is something to tell of it."""
     return c.ours is not None or c.late
 
 
-def _plain(c: Cell) -> dict[str, object]:
+def _plain(c: Compared) -> dict[str, object]:
     """Without what is not known or not so, and with "-" for an infinity, which JSON cannot hold."""
     found = dataclasses.asdict(c)
     return {

@@ -34,7 +34,7 @@ EMBEDDED = ("problem.data=digits", "problem.augment=none")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class ItemOptions:
     """How items are run."""
 
     quick: bool = False
@@ -61,7 +61,7 @@ class Reporter(Protocol):
     def say(self, text: str) -> None: ...
 
 
-def wants(item: Item, panel: Panel, options: Options) -> list[Want]:
+def wants(item: Item, panel: Panel, options: ItemOptions) -> list[Want]:
     """The runs of a panel, method by method and seed by seed."""
     from undrift.problems.named import Images
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from itertools import count, takewhile
 
 from undrift.records.folder import Row
-from undrift_papers.reproduce.cache import Cache, Kept, Want
+from undrift_papers.reproduce.cache import Cache, KeptRun, Want
 from undrift_papers.reproduce.grid import best, tried
 from undrift_papers.reproduce.items import Column, Item, Panel
-from undrift_papers.reproduce.measured import Measured, columns, recall
-from undrift_papers.reproduce.perform import Options, missing, wants
+from undrift_papers.reproduce.measured import MeasuredRates, columns, recall
+from undrift_papers.reproduce.perform import ItemOptions, missing, wants
 from undrift_papers.reproduce.readouts import readout, trained
 from undrift_papers.reproduce.verdict import (
     COMPUTED,
@@ -24,8 +24,8 @@ from undrift_papers.reproduce.verdict import (
     REPRODUCED,
     SHOWN,
     UNTOLD,
-    Cell,
     Columns,
+    Compared,
     Judgement,
     cell,
     judge,
@@ -39,7 +39,7 @@ class Shown:
     panel: Panel
     rounds: dict[str, int]
     """Label -> rounds of the paper."""
-    runs: dict[str, list[Kept]]
+    runs: dict[str, list[KeptRun]]
     columns: Columns
     wants: list[Want]
     absent: str = ""
@@ -63,7 +63,7 @@ class Shown:
         """Rounds that were run, by the longest seed; those beyond the paper's are not shown."""
         return furthest(self.runs[label], self.rounds[label])
 
-    def at_chance(self, label: str) -> list[Kept]:
+    def at_chance(self, label: str) -> list[KeptRun]:
         """Seeds that did not train, where that is looked at; none if no seed trained."""
         columns, rounds = [column for column, _ in self.columns], self.rounds[label]
         found = [
@@ -87,10 +87,10 @@ class Report:
     item: Item
     shown: list[Shown]
     quick: bool
-    measured: Measured | None = None
+    measured: MeasuredRates | None = None
 
     @property
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[KeptRun]:
         return [kept for shown in self.shown for runs in shown.runs.values() for kept in runs]
 
     @property
@@ -244,24 +244,24 @@ class Report:
         return list(dict.fromkeys(str(where[key]) for where in found if where.get(key)))
 
 
-def furthest(seeds: Sequence[Kept], rounds: int) -> int:
+def furthest(seeds: Sequence[KeptRun], rounds: int) -> int:
     """Rounds of the longest run, up to ``rounds``."""
     return max((min(kept.last, rounds) for kept in seeds), default=0)
 
 
-def _trained(column: Column, kept: Kept, rounds: int) -> bool:
+def _trained(column: Column, kept: KeptRun, rounds: int) -> bool:
     """Whether a run ended above chance; nothing is said of one that is not over."""
     return not kept.over(rounds) or trained(column, kept.until(rounds))
 
 
-def collect(item: Item, options: Options, cache: Cache) -> Report:
+def collect(item: Item, options: ItemOptions, cache: Cache) -> Report:
     """All panels with every kept seed, whichever part of them was to run."""
     everything = dataclasses.replace(options, rounds=None, only=(), seeds=1)
     shown = [_shown(item, panel, everything, cache) for panel in item.panel]
     return Report(item, shown, options.quick, recall(item, options.quick, cache))
 
 
-def _shown(item: Item, panel: Panel, options: Options, cache: Cache) -> Shown:
+def _shown(item: Item, panel: Panel, options: ItemOptions, cache: Cache) -> Shown:
     wanted = wants(item, panel, options)
     settings = tried(wanted, cache) if item.grid else {}
     if item.grid:
@@ -276,7 +276,7 @@ def _shown(item: Item, panel: Panel, options: Options, cache: Cache) -> Shown:
     return shown
 
 
-def _seeds(want: Want, cache: Cache) -> list[Kept]:
+def _seeds(want: Want, cache: Cache) -> list[KeptRun]:
     """The kept runs of seeds 0, 1, ... up to the first that is missing; the first alone where no
     seed changes it.
     """
@@ -285,7 +285,9 @@ def _seeds(want: Want, cache: Cache) -> list[Kept]:
     return kept if not kept or kept[0].seeded else kept[:1]
 
 
-def cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -> dict[str, Cell]:
+def cells(
+    column: Column, runs: dict[str, list[KeptRun]], rounds: dict[str, int]
+) -> dict[str, Compared]:
     """A column of one panel, by the runs and the rounds of the paper of each label.
 
     Seeds may differ in length: each number is of those that are long enough for it. When a target
@@ -295,22 +297,22 @@ def cells(column: Column, runs: dict[str, list[Kept]], rounds: dict[str, int]) -
     than = column.than or ""
     others = runs.get(than, [])
 
-    def run(label: str, kept: Kept) -> tuple[list[Row], bool]:
+    def run(label: str, kept: KeptRun) -> tuple[list[Row], bool]:
         return kept.until(rounds[label]), kept.over(rounds[label])
 
-    def value(label: str, k: int, kept: Kept) -> float | None:
+    def value(label: str, k: int, kept: KeptRun) -> float | None:
         same = k if not others or others[0].seeded else 0
         other = run(than, others[same]) if same < len(others) else ()
         return readout(column, *run(label, kept), *other)
 
-    def asked(label: str, seeds: list[Kept]) -> dict[int, Kept]:
+    def asked(label: str, seeds: list[KeptRun]) -> dict[int, KeptRun]:
         numbered = dict(enumerate(seeds))
         if column.read not in ("rounds", "total", "saving"):
             return numbered
         reach = furthest(seeds, rounds[label])
         return {k: kept for k, kept in numbered.items() if kept.over(reach)}
 
-    def mean(label: str, seeds: dict[int, Kept]) -> Cell:
+    def mean(label: str, seeds: dict[int, KeptRun]) -> Compared:
         return cell(
             label,
             column,

@@ -58,7 +58,7 @@ NOTHING, PARTLY = "nothing to judge yet", ", in part"
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class Compared:
     """One method in one column: the paper's number, and our mean and deviation over seeds."""
 
     label: str
@@ -91,7 +91,7 @@ class Cell:
         return difference if math.isfinite(difference) else None
 
 
-Columns = list[tuple[Column, dict[str, Cell]]]
+Columns = list[tuple[Column, dict[str, Compared]]]
 """Columns, each with its cells by label."""
 
 
@@ -110,7 +110,7 @@ def cell(
     found: Sequence[float | None],
     rounds: int,
     trained: Sequence[bool] = (),
-) -> Cell:
+) -> Compared:
     """``found`` has a number of each seed, ``None`` for one that is too short to tell; ``trained``
     says of each whether it ended above chance.
     """
@@ -129,7 +129,7 @@ def cell(
     )
     untrained = None if column.chance is None else sum(not ok for ok in trained)
     seeds = len(found) if late else len(there)
-    return Cell(label, printed, mean, deviation, seeds, rounds, untrained, late)
+    return Compared(label, printed, mean, deviation, seeds, rounds, untrained, late)
 
 
 def tolerance(column: Column, printed: float) -> float:
@@ -244,7 +244,7 @@ class Pair(NamedTuple):
     """Whether the text tells them apart."""
 
 
-def pairs(column: Column, cells: Mapping[str, Cell]) -> list[Pair]:
+def pairs(column: Column, cells: Mapping[str, Compared]) -> list[Pair]:
     """By the numbers of the paper or by its text, whether or not we have run them; once, as the
     text has it, where both tell two methods apart, but not level where the numbers are apart.
     """
@@ -265,7 +265,7 @@ def pairs(column: Column, cells: Mapping[str, Cell]) -> list[Pair]:
     return list(found.values())
 
 
-def judge(column: Column, cells: Mapping[str, Cell]) -> Judgement:
+def judge(column: Column, cells: Mapping[str, Compared]) -> Judgement:
     """One column."""
     if not column.judged:
         return Judgement()
@@ -303,7 +303,7 @@ def _told(margin: float, error: float) -> bool | None:
     return None if error > 0 and abs(margin) <= error else margin >= 0
 
 
-def _in_order(column: Column, pair: Pair, there: Mapping[str, Cell]) -> bool | None:
+def _in_order(column: Column, pair: Pair, there: Mapping[str, Compared]) -> bool | None:
     """Whether our numbers of a pair are in the paper's order; ``None`` if it cannot be told."""
     one, other = there[pair.above], there[pair.below]
     above, below = (math.nan if c.ours is None else c.ours for c in (one, other))

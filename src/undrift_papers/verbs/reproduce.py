@@ -17,13 +17,14 @@ from undrift.cli.parser import Parser, natural, positive
 from undrift.cli.progress import status
 from undrift.cli.stop import Stop
 from undrift.core.params import unknown
-from undrift.report.text import NONE, count, table
+from undrift.report.numbers import NONE, count
+from undrift.report.table import Table
 
 if TYPE_CHECKING:
     from undrift.records.rows import Row
     from undrift_papers.reproduce.cache import Cache, Want
     from undrift_papers.reproduce.items import Item, Panel
-    from undrift_papers.reproduce.perform import Options
+    from undrift_papers.reproduce.perform import ItemOptions
 
 LINE = 60.0
 """Seconds between two lines about the same run."""
@@ -69,9 +70,9 @@ def add(parser: Parser) -> None:
 def main(args: Namespace) -> int:
     from undrift.records.folder import writable
     from undrift_papers.reproduce.cache import Cache, packed
-    from undrift_papers.reproduce.perform import Options
+    from undrift_papers.reproduce.perform import ItemOptions
 
-    options = Options(
+    options = ItemOptions(
         quick=args.quick,
         seeds=args.seeds,
         device=args.device,
@@ -130,7 +131,7 @@ def choose(wanted: Sequence[str]) -> Chosen:
     return list(found.values())
 
 
-def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
+def run(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> int:
     """Run what is left, then write the pages."""
     from undrift_papers.reproduce.measured import measure
     from undrift_papers.reproduce.perform import perform, plan
@@ -161,7 +162,7 @@ def run(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> int:
         due += left
         if left and not args.kept and not stop.asked:
             turn = (args.worker or 0) * len(groups) // args.jobs
-            lines = Lines(left, places)
+            lines = RunLines(left, places)
             with stop, sharing(args, left, stop):
                 for want, why in perform(groups[turn:] + groups[:turn], cache, stop, lines):
                     failed += 1
@@ -213,7 +214,7 @@ def get(name: str) -> str:
     return f"undrift data fetch {name} --folder FOLDER, then set {FOLDER}=FOLDER"
 
 
-def needs(chosen: Chosen, options: Options) -> Asks:
+def needs(chosen: Chosen, options: ItemOptions) -> Asks:
     """The runs of every item and panel."""
     from undrift_papers.reproduce.perform import wants
 
@@ -277,7 +278,7 @@ def sharing(args: Namespace, left: int, stop: Stop) -> Iterator[None]:
         stop.others = ()
 
 
-def pages(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> None:
+def pages(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> None:
     from undrift_papers.reproduce.page import lost, numbers, of, place, span, write, write_index
     from undrift_papers.reproduce.results import collect
 
@@ -299,11 +300,11 @@ def pages(chosen: Chosen, cache: Cache, options: Options, args: Namespace) -> No
         counts = [of(*report.coverage) or NONE, of(*report.agreement) or NONE, seeds]
         rows.append([report.item.name, report.verdict, *counts, report.why])
     head = ["item", "verdict", "numbers run", "agree", "seeds", "why"]
-    result(table(head, rows, right=head[2:5], cut=True))
+    result(Table(head, rows, ["verdict", "why"]).text())
     say(f"\nPages: {root}")
 
 
-def listing(chosen: Chosen, cache: Cache, options: Options, as_json: bool) -> int:
+def listing(chosen: Chosen, cache: Cache, options: ItemOptions, as_json: bool) -> int:
     """The items, their runs, and how long they take where that was measured."""
     from undrift_papers.reproduce.perform import wants
 
@@ -323,7 +324,7 @@ def listing(chosen: Chosen, cache: Cache, options: Options, as_json: bool) -> in
         result_json(rows)
         return OK
     head = ["item", "runs", "kept", "one seed takes", "title"]
-    result(table(head, shown, right=head[1:3]))
+    result(Table(head, shown, head[3:]).text())
     return OK
 
 
@@ -338,7 +339,7 @@ class Deadline(Stop):
         return super().asked or time.monotonic() >= self.end
 
 
-class Lines:
+class RunLines:
     """A line when a run begins and ends, and now and then between."""
 
     def __init__(self, total: int, places: Mapping[str, str]):

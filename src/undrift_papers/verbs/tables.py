@@ -8,7 +8,7 @@ from argparse import Namespace
 from undrift.cli.output import OK, refuse, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.params import unknown
-from undrift_papers.tables import items, render, table
+from undrift_papers.tables import items, table
 
 
 def add(parser: Parser) -> None:
@@ -28,5 +28,5 @@ def main(args: Namespace) -> int:
     if args.json:
         result_json({name: dataclasses.asdict(table(name)) for name in names})
     else:
-        result("\n".join(render(name, "text") for name in names).rstrip())
+        result("\n".join(table(name).text() for name in names).rstrip())
     return OK

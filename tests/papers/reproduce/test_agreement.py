@@ -11,7 +11,7 @@ from undrift_papers.reproduce.cache import Cache
 from undrift_papers.reproduce.figure import figure
 from undrift_papers.reproduce.items import item
 from undrift_papers.reproduce.page import facts, numbers, write_index
-from undrift_papers.reproduce.perform import Options
+from undrift_papers.reproduce.perform import ItemOptions
 from undrift_papers.reproduce.results import collect
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "reproductions"
@@ -108,7 +108,8 @@ def test_the_pages_in_docs_are_those_of_the_runs_in_docs(cache):
     assert len(networks) > 15
     for page in networks:
         assert (
-            json.loads(json.dumps(numbers(collect(item(page["item"]), Options(), cache)))) == page
+            json.loads(json.dumps(numbers(collect(item(page["item"]), ItemOptions(), cache))))
+            == page
         )
 
 
@@ -123,15 +124,15 @@ def test_the_pages_in_docs_are_those_of_the_runs_in_docs(cache):
     ],
 )
 def test_a_figure_of_networks_says_which_images_it_is_of(name, words, cache):
-    drawn = figure(collect(item(name), Options(), cache))
+    drawn = figure(collect(item(name), ItemOptions(), cache))
     assert {ax.get_ylabel() for ax in drawn.axes} - {""} == words  # panels share theirs
 
 
 def test_a_seed_that_did_not_train_is_dotted_and_not_in_the_mean(cache):
-    report = collect(item("fedrecu/figure-2"), Options(), cache)
+    report = collect(item("fedrecu/figure-2"), ItemOptions(), cache)
     assert any("dotted" in fact for fact in facts(report))
     assert not any(
-        "dotted" in fact for fact in facts(collect(item("fedrecu/figure-1"), Options(), cache))
+        "dotted" in fact for fact in facts(collect(item("fedrecu/figure-1"), ItemOptions(), cache))
     )
     last = figure(report).axes[2]
     colour = {line.get_label(): line.get_color() for line in last.lines}["Scaffnew"]
@@ -145,7 +146,7 @@ def test_a_seed_that_did_not_train_is_dotted_and_not_in_the_mean(cache):
 
 
 def test_curves_have_the_numbers_of_the_paper_as_open_marks(cache):
-    drawn = figure(collect(item("fedrecu/figure-1"), Options(), cache))
+    drawn = figure(collect(item("fedrecu/figure-1"), ItemOptions(), cache))
     *others, last = drawn.axes
     marks = {line.get_color(): line for line in last.lines if line.get_ls() == "None"}
     colour = {line.get_label(): line.get_color() for line in last.lines}["Scaffnew"]

@@ -9,9 +9,9 @@ from undrift.engines.engine import Engine
 from undrift.records.folder import BadFolder
 from undrift_papers.reproduce import items
 from undrift_papers.reproduce import perform as performing
-from undrift_papers.reproduce.cache import Cache, Kept, Want, packed
+from undrift_papers.reproduce.cache import Cache, KeptRun, Want, packed
 from undrift_papers.reproduce.items import item
-from undrift_papers.reproduce.perform import Options, perform, plan, wants
+from undrift_papers.reproduce.perform import ItemOptions, perform, plan, wants
 from undrift_papers.reproduce.results import collect
 
 
@@ -45,7 +45,7 @@ class After:
         return self.left < 0
 
 
-def wanted(options=Options(), panel=0):  # noqa: B008
+def wanted(options=ItemOptions(), panel=0):  # noqa: B008
     it = item("toy/figure-1")
     return wants(it, it.panel[panel], options)
 
@@ -70,14 +70,14 @@ def test_what_is_kept_is_not_run_again(papers, tmp_path, rounds, seeded):
     cache = Cache(tmp_path)
     assert go(cache, wanted()) == [] and len(rounds) == 80
     assert go(cache, wanted()) == [] and len(rounds) == 80
-    assert go(cache, wanted(Options(rounds=20))) == [] and len(rounds) == 80
-    assert go(cache, wanted(Options(seeds=2))) == [] and len(rounds) == 160
+    assert go(cache, wanted(ItemOptions(rounds=20))) == [] and len(rounds) == 80
+    assert go(cache, wanted(ItemOptions(seeds=2))) == [] and len(rounds) == 160
 
 
 def test_what_no_seed_changes_is_run_once(papers, tmp_path, rounds):
     cache = Cache(tmp_path)
-    assert go(cache, wanted(Options(seeds=3))) == [] and len(rounds) == 80
-    report = collect(item("toy/figure-1"), Options(), cache)
+    assert go(cache, wanted(ItemOptions(seeds=3))) == [] and len(rounds) == 80
+    report = collect(item("toy/figure-1"), ItemOptions(), cache)
     assert report.seeds == 1 and report.unseeded == ["FedAvg", "SCAFFOLD"]
     assert [*map(len, report.shown[0].runs.values())] == [1, 1]
     for want in wanted():
@@ -137,7 +137,7 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(papers, tmp_path, rounds)
 
 def test_a_shorter_run_is_continued(papers, tmp_path, rounds):
     whole, cache = Cache(tmp_path / "whole"), Cache(tmp_path / "parts")
-    short, want = wanted(Options(rounds=15))[1], wanted()[1]
+    short, want = wanted(ItemOptions(rounds=15))[1], wanted()[1]
     go(whole, [want])
     rounds.clear()
     go(cache, [short])
@@ -171,7 +171,7 @@ def test_a_state_that_is_too_large_is_not_kept(papers, tmp_path, monkeypatch):
 def test_any_precision_serves_unless_one_is_asked_for():
     it = item("fedrecu/figure-1")
     gpu, cpu, exact = (
-        wants(it, it.panel[0], Options(device=device, precision=precision))[0]
+        wants(it, it.panel[0], ItemOptions(device=device, precision=precision))[0]
         for device, precision in (("cuda", None), ("cpu", None), ("cpu", "f32"))
     )
     assert gpu.key != cpu.key == exact.key
@@ -182,7 +182,7 @@ def test_any_precision_serves_unless_one_is_asked_for():
 def test_packs_travel(papers, tmp_path, rounds):
     here, there = Cache(tmp_path / "here"), Cache(tmp_path / "there")
     go(here, wanted())
-    go(there, wanted(Options(rounds=20)))
+    go(there, wanted(ItemOptions(rounds=20)))
     pack = tmp_path / "runs.zip"
     assert here.pack(pack, wanted()[:1]) == (1, 0)
     assert here.pack(pack) == here.pack(pack, wanted()) == (2, 0)
@@ -224,7 +224,7 @@ def test_a_kept_run_serves_for_no_other(papers, tmp_path):
 def test_a_pack_loses_no_runs(papers, tmp_path):
     here, there = Cache(tmp_path / "here"), Cache(tmp_path / "there")
     go(here, wanted())
-    go(there, wanted(Options(rounds=20))[:1])
+    go(there, wanted(ItemOptions(rounds=20))[:1])
     pack = tmp_path / "runs.zip"
     here.pack(pack)
     before = packed(pack)
@@ -271,7 +271,7 @@ def test_a_run_that_diverges_is_over(papers, tmp_path, rounds):
     go(cache, runs)
     count = len(rounds)
     assert count < 80 and all(cache.serves(want) for want in runs)
-    assert {Kept(cache.folder(want.key)).outcome.status for want in runs} == {"diverged"}
+    assert {KeptRun(cache.folder(want.key)).outcome.status for want in runs} == {"diverged"}
     go(cache, runs)
     assert len(rounds) == count
 

@@ -17,7 +17,7 @@ from undrift_papers.reproduce import items, measured, results
 from undrift_papers.reproduce.cache import Cache
 from undrift_papers.reproduce.items import Column, item
 from undrift_papers.reproduce.page import lost, text, write
-from undrift_papers.reproduce.perform import Options, perform, plan, wants
+from undrift_papers.reproduce.perform import ItemOptions, perform, plan, wants
 from undrift_papers.reproduce.readouts import readout
 from undrift_papers.reproduce.results import Report, collect
 from undrift_papers.reproduce.verdict import NOT, NOTHING, ORDER, REPRODUCED, judge
@@ -74,7 +74,7 @@ def go(cache, lot):
 
 def test_figure_14_starts_where_fedrecu_is_after_eight_rounds(tmp_path):
     it = item("fedrecu/figure-14")
-    [recu, lin, *_] = wants(it, it.panel[0], Options(rounds=3))
+    [recu, lin, *_] = wants(it, it.panel[0], ItemOptions(rounds=3))
     cache = Cache(tmp_path)
     go(cache, [recu, lin])
     gaps = ud.run(ud.FedRecu(lr="theory"), build("least-squares"), rounds=11, steps=4).history[
@@ -97,7 +97,7 @@ def grid(papers):
 
 def test_a_search_finds_the_best_and_repeats_it_alone(grid, tmp_path):
     cache = Cache(tmp_path)
-    wanted = wants(grid, grid.panel[0], Options(seeds=2))
+    wanted = wants(grid, grid.panel[0], ItemOptions(seeds=2))
     assert len(wanted) == 2 * 6
     sizes = []
     for batch in search.batches(wanted, cache):
@@ -130,24 +130,24 @@ def test_the_best_network_is_that_with_the_highest_accuracy():
 
 def test_a_search_that_was_not_finished_says_so(grid, tmp_path):
     cache = Cache(tmp_path)
-    wanted = wants(grid, grid.panel[0], Options())
+    wanted = wants(grid, grid.panel[0], ItemOptions())
     go(cache, [wanted[0], wanted[-1]])  # one setting of each method
-    report = collect(grid, Options(), cache)
+    report = collect(grid, ItemOptions(), cache)
     assert report.judgement.pairs == 1 and not report.complete
     assert "(1 of 4 run)" in text(report, [])
     go(cache, wanted)
-    assert collect(grid, Options(), cache).complete
+    assert collect(grid, ItemOptions(), cache).complete
 
 
 def test_a_page_of_a_whole_search_stays(grid, tmp_path):
     cache, part, pages = Cache(tmp_path / "a"), Cache(tmp_path / "b"), tmp_path / "pages"
-    wanted = wants(grid, grid.panel[0], Options())
+    wanted = wants(grid, grid.panel[0], ItemOptions())
     go(part, [wanted[0], wanted[-1]])
-    few = collect(grid, Options(), part)
+    few = collect(grid, ItemOptions(), part)
     assert not lost(few, pages)  # there is none
     write(few, pages)
     go(cache, wanted)
-    whole = collect(grid, Options(), cache)
+    whole = collect(grid, ItemOptions(), cache)
     assert not lost(whole, pages)
     write(whole, pages)
     assert lost(few, pages) and not lost(whole, pages)
@@ -258,10 +258,10 @@ def test_the_factors_of_fedcet_are_those_of_gradient_descent():
 def test_a_few_rounds_of_extra_say_nothing_of_divergence(tmp_path):
     it, cache = item("fedrecu/extra"), Cache(tmp_path)
     panel = next(panel for panel in it.panel if panel.name == "tau12")
-    go(cache, wants(it, panel, Options(rounds=3)))
-    assert collect(it, Options(), cache).verdict == NOTHING
-    go(cache, wants(it, panel, Options()))
-    assert collect(it, Options(), cache).judgement.ordered == 1
+    go(cache, wants(it, panel, ItemOptions(rounds=3)))
+    assert collect(it, ItemOptions(), cache).verdict == NOTHING
+    go(cache, wants(it, panel, ItemOptions()))
+    assert collect(it, ItemOptions(), cache).judgement.ordered == 1
 
 
 # Measured rates.

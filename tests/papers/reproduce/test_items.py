@@ -16,7 +16,7 @@ from undrift.spec import errors
 from undrift.spec.errors import BadSpec
 from undrift_papers.reproduce import items
 from undrift_papers.reproduce.items import find, item, names
-from undrift_papers.reproduce.perform import EMBEDDED, Options, plan, wants
+from undrift_papers.reproduce.perform import EMBEDDED, ItemOptions, plan, wants
 
 PAPERS = {
     "fedcet": {"figure-1"},
@@ -75,7 +75,9 @@ def test_quick_forms_can_be_built(monkeypatch):
     found = []
     for name in names():
         it = item(name)
-        found += [w for panel in it.panel if it.runs for w in wants(it, panel, Options(quick=True))]
+        found += [
+            w for panel in it.panel if it.runs for w in wants(it, panel, ItemOptions(quick=True))
+        ]
     groups = plan(found)
     assert len(groups) < 60
     for group in groups:
@@ -87,7 +89,9 @@ def test_quick_forms_can_be_built(monkeypatch):
 
 def test_items_share_runs():
     def keys(name):
-        return {w.key for panel in item(name).panel for w in wants(item(name), panel, Options())}
+        return {
+            w.key for panel in item(name).panel for w in wants(item(name), panel, ItemOptions())
+        }
 
     assert keys("fedspeed/table-4") == keys("fedspeed/figure-1")
     other = keys("fedspeed/table-1") - keys("fedspeed/table-4")
@@ -114,7 +118,7 @@ def test_the_simulators_table_has_the_settings_of_its_readme():
                 want.spec.setting(want.entry)["decay"],
                 want.rounds,
             )
-            for want in wants(it, panel, Options())
+            for want in wants(it, panel, ItemOptions())
         }
         assert {label: decay for label, (_, decay, _) in settings.items()} == {
             "FedAvg": 0.998, "FedProx": 0.998, "FedAdam": 0.998, "SCAFFOLD": 0.998,
@@ -241,7 +245,7 @@ def test_the_stand_in_for_absent_data(monkeypatch):
     monkeypatch.delenv("UNDRIFT_DATA", raising=False)
     it = item("fedspeed/table-1")
     quick, full = (
-        wants(it, it.panel[0], Options(quick=quick))[0].spec.problem for quick in (True, False)
+        wants(it, it.panel[0], ItemOptions(quick=quick))[0].spec.problem for quick in (True, False)
     )
     assert (quick.data, quick.augment) == ("digits", "none") and full.data == "cifar10"
     assert EMBEDDED[0].endswith(quick.data)

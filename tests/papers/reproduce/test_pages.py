@@ -11,7 +11,7 @@ from undrift_papers.reproduce import items
 from undrift_papers.reproduce.cache import Cache
 from undrift_papers.reproduce.figure import figure
 from undrift_papers.reproduce.page import index
-from undrift_papers.reproduce.perform import Options
+from undrift_papers.reproduce.perform import ItemOptions
 from undrift_papers.reproduce.results import collect
 from undrift_papers.reproduce.verdict import LITTLE
 
@@ -261,7 +261,7 @@ def test_a_picture_shows_the_longest_seed_and_how_far_others_went(undrawn, tmp_p
     words = ["reproduce", "toy/figure-1", "--out", str(tmp_path)]
     assert main(words) == 0
     assert main([*words, "--seeds", "2", "--rounds", "10"]) == 0
-    report = collect(items.item("toy/figure-1"), Options(), Cache(tmp_path))
+    report = collect(items.item("toy/figure-1"), ItemOptions(), Cache(tmp_path))
     drawn = figure(report)
     lines = [line for ax in drawn.axes for line in ax.lines if len(line.get_xdata()) > 1]
     bands = [band for ax in drawn.axes for band in ax.collections]

@@ -3,7 +3,7 @@
   const data = JSON.parse(document.getElementById("record").textContent);
   const all = (selector) => [...document.querySelectorAll(selector)];
   const form = document.querySelector("#curves form");
-  const shown = { y: data.judge, x: "round", log: data.y[data.judge]?.log, band: "range", smooth: data.smooth, unit: "samples", order: "", measure: 0 };
+  const shown = { y: data.judge, x: "round", log: data.y[data.judge]?.log, band: "range", smooth: data.smooth, unit: "samples" };
   const hidden = new Set();
   const scales = {};
   const symbols = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star", "pentagon"];
@@ -152,101 +152,29 @@
 
   const axis = () => ({ gridcolor: css("--grid"), zeroline: false, linecolor: css("--line"), tickcolor: css("--line"), automargin: true });
 
-  // A panel of bars for each method, one below the other on the same axis.
-  function ends(one) {
-    const place = document.getElementById("ends-chart");
-    if (!place) return;
-    const seen = one.ends.filter(({ label }) => !hidden.has(label)), unit = one.share ? " %" : "";
-    const width = one.edges[1] - one.edges[0], room = 1 / Math.max(seen.length, 1);
-    const look = { ...base(), margin: { l: 40, r: 8, t: 8, b: 48 }, dragmode: false, bargap: 0.06, annotations: [], shapes: [] };
-    look.xaxis = { ...axis(), title: { text: one.title, standoff: 10 }, range: [one.edges[0], one.edges.at(-1)], nticks: innerWidth < 600 ? 5 : 8, anchor: seen.length > 1 ? `y${seen.length}` : "y" };
-    const drawn = seen.map(({ label, counts, infinite, mean }, k) => {
-      const total = counts.reduce((a, b) => a + b, infinite), colour = css(style.get(label)?.name ?? "--c8"), name = k ? k + 1 : "";
-      look[`yaxis${name}`] = { ...axis(), domain: [1 - (k + 0.88) * room, 1 - (k + 0.17) * room], nticks: 3, rangemode: "tozero", ticksuffix: " %", fixedrange: true };
-      if (mean !== null) look.shapes.push({ type: "line", x0: mean, x1: mean, y0: 0, y1: 1, yref: `y${name} domain`, line: { color: css("--ink"), width: 1.4, dash: "dot" } });
-      look.annotations.push({ text: plain(label) + (infinite ? ` (${infinite} infinite)` : ""), x: 0, xref: "paper", xanchor: "left", y: 1, yref: `y${name} domain`, yanchor: "bottom", showarrow: false, font: { color: colour, size: 12.5 } });
-      return {
-        type: "bar", x: counts.map((_, bin) => one.edges[bin] + width / 2), y: counts.map((n) => 100 * n / total), width: width * 0.94,
-        yaxis: `y${name}`, name: plain(label), marker: { color: colour }, showlegend: false,
-        customdata: counts.map((n, bin) => [n, total, one.edges[bin], one.edges[bin + 1]]),
-        hovertemplate: `<b>${plain(label)}</b><br>%{customdata[2]:.4~g} to %{customdata[3]:.4~g}${unit}<br>%{customdata[0]} of %{customdata[1]} clients<extra></extra>`,
-      };
-    });
-    place.setAttribute("aria-label", `Histograms of the clients' ${one.title} at the end, one per method; a dotted line is the mean`);
-    Plotly.react(place, drawn, look, config());
-  }
-
-  function spread(one) {
-    const place = document.getElementById("spread-chart");
-    if (!place) return;
-    const bands = [], lines = [], unit = one.share ? " %" : "";
-    for (const found of one.over_time) {
-      if (hidden.has(found.label)) continue;
-      const colour = css(style.get(found.label)?.name ?? "--c8"), at = found.round.map((_, k) => k).filter((k) => found.p50[k] !== null);
-      const xs = at.map((k) => found.round[k]), back = [...at].reverse();
-      bands.push({
-        type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, name: plain(found.label), fill: "toself", fillcolor: colour, opacity: 0.14, line: { width: 0 },
-        x: [...xs, ...back.map((k) => found.round[k])], y: [...at.map((k) => found.p90[k]), ...back.map((k) => found.p10[k])],
-      });
-      for (const [column, words, dash, thick] of [["p50", "median", "solid", 2.2], ["worst10", "worst 10 %", "dot", 1.8]]) {
-        lines.push({
-          type: "scatter", mode: "lines", x: xs, y: at.map((k) => found[column][k]), name: plain(found.label), showlegend: false, line: { color: colour, width: thick, dash },
-          hovertemplate: `<b>${plain(found.label)}</b> ${words}<br>%{y:.4~g}${unit}<br>%{x:,} rounds<extra></extra>`,
-        });
-      }
-    }
-    place.setAttribute("aria-label", `${one.title} of the clients against rounds: median, band from 10 to 90 %, worst 10 %`);
-    Plotly.react(place, [...bands, ...lines], {
-      ...base(), margin: { l: 44, r: 8, t: 8, b: 48 }, dragmode: coarse.matches ? false : "zoom",
-      xaxis: { ...axis(), title: { text: "rounds", standoff: 10 }, rangemode: "tozero", nticks: 6 },
-      yaxis: { ...axis(), nticks: 7, ticksuffix: unit },
-    }, config());
-  }
-
   function heat() {
     for (const place of all("[data-map]")) {
-      const map = data.maps[place.dataset.map], share = shown.unit === "share", labels = Object.keys(map.fares);
-      const numbers = (list) => list?.map((v) => (v === null ? null : Number(v))), key = numbers(map.fares[shown.order]);
-      const order = map.clients.map((_, k) => k);
-      const sign = map.measure === "accuracy" ? 1 : -1;
-      if (key) order.sort((a, b) => (key[a] === null) - (key[b] === null) || sign * (key[a] - key[b]));
-      const counts = order.map((k) => map.counts[k]), names = order.map((k) => `${map.clients[k]}`);
-      const total = counts.map((row) => row.reduce((a, b) => a + b, 0) || 1);
-      const z = map.classes.map((_, c) => counts.map((row, k) => (share ? 100 * row[c] / total[k] : row[c])));
+      const map = data.maps[place.dataset.map], share = shown.unit === "share";
+      const total = map.counts.map((row) => row.reduce((a, b) => a + b, 0) || 1);
+      const z = map.classes.map((_, c) => map.counts.map((row, k) => (share ? 100 * row[c] / total[k] : row[c])));
       const scale = [0, 0.25, 0.6, 1].map((at, k) => [at, css(`--heat${k}`)]);
-      const top = labels.length ? 20 * labels.length + 14 : 0, bottom = Math.min(Math.max(20 * map.classes.length, 120), 420);
-      const height = top + bottom, low = bottom / height, bar = labels.length ? 30 : 0, gap = map.clients.length > 60 ? 0 : 1;
-      place.style.height = `${height + bar + 80}px`;
-      const drawn = [{
-        type: "heatmap", z, x: names, y: map.classes.map((name) => plain(`${name}`)), colorscale: scale, zmin: 0,
-        xgap: gap, ygap: map.classes.length > 30 ? 0 : 1,
+      place.style.height = `${Math.min(Math.max(20 * map.classes.length, 120), 420) + 80}px`;
+      Plotly.react(place, [{
+        type: "heatmap", z, x: map.clients.map(String), y: map.classes.map((name) => plain(`${name}`)), colorscale: scale, zmin: 0,
+        xgap: map.clients.length > 60 ? 0 : 1, ygap: map.classes.length > 30 ? 0 : 1,
         hovertemplate: `client %{x}, class %{y}<br>${share ? "%{z:.1f} % of the client" : "%{z:,} samples"}<extra></extra>`,
-        colorbar: { thickness: 10, outlinewidth: 0, ticksuffix: share ? " %" : "", len: low, y: low / 2, yanchor: "middle" },
-      }];
-      const look = {
-        ...base(), margin: { l: 40, r: 0, t: 6 + bar, b: 44 }, dragmode: false,
-        xaxis: { type: "category", title: { text: key ? "client, the worst first" : "client", standoff: 8 }, nticks: innerWidth < 600 ? 6 : 25, showgrid: false, tickangle: 0 },
-        yaxis: { type: "category", title: { text: "class", standoff: 6 }, autorange: "reversed", automargin: true, showgrid: false, nticks: 20, domain: [0, low] },
-      };
-      if (labels.length) {
-        const percent = map.measure === "accuracy", size = percent ? 100 : 1, found = labels.map((label) => { const values = numbers(map.fares[label]); return order.map((k) => (values[k] === null ? null : size * values[k])); });
-        drawn.push({
-          type: "heatmap", z: found, x: names, y: labels.map(plain), yaxis: "y2", xgap: gap, ygap: 1, zmin: percent ? 0 : undefined, zmax: percent ? 100 : undefined,
-          colorscale: [[0, css("--fare0")], [0.5, css("--fare1")], [1, css("--fare2")]], reversescale: !percent, hoverongaps: false,
-          hovertemplate: `client %{x}, %{y}<br>${map.measure} %{z:.4~g}${percent ? " %" : ""}<extra></extra>`,
-          colorbar: { thickness: 10, outlinewidth: 0, len: Math.max(1 - low - 12 / height, 60 / height), y: 1, yanchor: "top", nticks: 3, ticksuffix: percent ? " %" : "" },
-        });
-        look.yaxis2 = { type: "category", autorange: "reversed", automargin: true, showgrid: false, domain: [low + 14 / height, 1] };
-      }
-      Plotly.react(place, drawn, look, config());
+        colorbar: { thickness: 10, outlinewidth: 0, ticksuffix: share ? " %" : "" },
+      }], {
+        ...base(), margin: { l: 40, r: 0, t: 6, b: 44 }, dragmode: false,
+        xaxis: { type: "category", title: { text: "client", standoff: 8 }, nticks: innerWidth < 600 ? 6 : 25, showgrid: false, tickangle: 0 },
+        yaxis: { type: "category", title: { text: "class", standoff: 6 }, autorange: "reversed", automargin: true, showgrid: false, nticks: 20 },
+      }, config());
     }
   }
 
   function draw() {
     chart("curves-chart", shown.y, shown.log);
     chart("drift-chart", "drift", true);
-    const one = data.clients[shown.measure];
-    if (one) { ends(one); spread(one); }
   }
 
   function controls() {
@@ -335,12 +263,10 @@
     addEventListener("afterprint", () => { for (const one of closed) one.open = false; }, { once: true });
   }
 
-  document.documentElement.classList.add("js");
   all("table").forEach(sortable);
   all(".copy").forEach(copying);
   form.addEventListener("input", changed);
   document.querySelector("#data form")?.addEventListener("input", ({ target }) => { shown[target.name] = target.value; heat(); });
-  document.querySelector("#clients form")?.addEventListener("input", ({ target }) => { shown.measure = +target.value; draw(); });
   document.querySelector("#differences form")?.addEventListener("input", ({ target }) => {
     for (const one of all("[data-baseline]")) one.hidden = one.dataset.baseline !== target.value;
   });

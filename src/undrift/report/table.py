@@ -1,0 +1,183 @@
+"""Tables, and how they are printed: as text for terminals and pipes, in Markdown, and in the HTML
+of a report (``assets/report.html``). Imports little, so that ``list`` starts fast.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import zip_longest
+from textwrap import fill, wrap
+
+from undrift.report.numbers import NONE, Show
+
+NARROWEST = 40
+"""The smallest width, in columns, that a layout is made for."""
+PAGE = 100
+"""Columns of a line of prose, however wide the terminal."""
+READABLE = 24
+"""Columns that a text needs to be read in a table."""
+INDENT = "  "
+"""Before columns that continue on the line below."""
+Best = Callable[[Iterable[float]], float]
+"""``min`` or ``max``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What is shown, and the ``value`` that a number is sorted by; ``kind`` is ``best``, or that of
+    an outcome.
+    """
+
+    text: str
+    value: float | None = None
+    kind: str = ""
+
+    @classmethod
+    def of(cls, value: float | None, show: Show) -> Cell:
+        """A number that may not be known."""
+        return Cell(NONE) if value is None or math.isnan(value) else Cell(show(value), value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Columns of numbers, after a first one of text; ``words`` names others of text.
+
+    Cells that are not of :class:`Cell` are shown by ``str``.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    words: Collection[str] = ()
+    notes: Sequence[str] = ()
+    """What the columns mean, a sentence each."""
+    title: str = ""
+    caption: str = ""
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        return [[c if isinstance(c, Cell) else Cell(str(c)) for c in row] for row in self.rows]
+
+    def column(self, name: str) -> list[Cell]:
+        """The cells under one of the heads."""
+        return [row[list(self.head).index(name)] for row in self.cells]
+
+    def text(self, width: float | None = None) -> str:
+        """Aligned columns under a rule, at most ``width`` wide in all, and the notes below.
+
+        By default ``width`` is the terminal's. The last column of text is wrapped as long as that
+        leaves it readable; columns that still do not fit continue on an indented line below.
+        """
+        limit = columns() if width is None else width
+        right = {k for k, name in enumerate(self.head) if k and name not in self.words}
+        texts = [[*self.head], *([cell.text for cell in row] for row in self.cells)]
+        texts = [[clean(text).replace("\n", " ") for text in row] for row in texts]
+        widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+        if not math.isinf(limit):
+            widths = _narrowed(widths, [k for k in range(len(widths)) if k not in right], limit)
+        bands = _bands(widths, limit)
+        rule = "  ".join("-" * widths[k] for k in bands[0])
+        first, *others = (_lines(row, widths, bands, right) for row in texts)
+        lines = [*first, rule, *(line for row in others for line in row)]
+        return "\n".join([*lines, "", *map(prose, self.notes)] if self.notes else lines)
+
+    def markdown(self) -> str:
+        """For a page; without the notes.
+
+        >>> print(Table(["a", "b"], [["1", "x|y"]]).markdown())
+        | a | b |
+        | --- | --- |
+        | 1 | x\\|y |
+        """
+        texts = ([cell.text.replace("|", "\\|") for cell in row] for row in self.cells)
+        lines = [self.head, ["---"] * len(self.head), *texts]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def mark_best(rows: list[list[Cell]], columns: Iterable[int], best: Best) -> None:
+    """Mark the best of each of the columns, unless all values are alike."""
+    for k in columns:
+        values = {value for row in rows if (value := row[k].value) is not None}
+        if len(values) > 1:
+            top = best(values)
+            for row in rows:
+                if row[k].value == top:
+                    row[k] = dataclasses.replace(row[k], kind="best")
+
+
+def clean(text: str) -> str:
+    r"""``text`` with unprintable characters, which could command a terminal, written as escapes.
+
+    >>> print(clean("a\x1b[31mb"))
+    a\x1b[31mb
+    """
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def columns() -> float:
+    """The width of a line: COLUMNS if it is set, else the terminal's; without one, no limit.
+
+    So a row in a pipe or a file is one line, whatever its length.
+    """
+    known = "COLUMNS" in os.environ or sys.stdout.isatty()
+    found = shutil.get_terminal_size((0, 0)).columns if known else 0
+    return max(found, NARROWEST) if found else math.inf
+
+
+def prose(text: str, before: str = "", below: str = "") -> str:
+    """``text`` wrapped to the terminal, and to a width that is easy to read.
+
+    ``before`` precedes each line, ``below`` its continuation lines.
+    """
+    width = int(min(columns(), PAGE))
+    lines = text.split("\n")
+    return "\n".join(
+        fill(t, width, initial_indent=before, subsequent_indent=below, break_on_hyphens=False)
+        for t in lines
+    )
+
+
+def _lines(
+    row: Sequence[str],
+    widths: Sequence[int],
+    bands: Iterable[Sequence[int]],
+    right: Collection[int],
+) -> Iterator[str]:
+    """The lines of one row: a text that is wider than its column has several."""
+    for band in bands:
+        parts = [wrap(row[k], widths[k]) if len(row[k]) > widths[k] else [row[k]] for k in band]
+        for line in zip_longest(*parts, fillvalue=""):
+            cells = (
+                part.rjust(widths[k]) if k in right else part.ljust(widths[k])
+                for part, k in zip(line, band, strict=True)
+            )
+            text = "  ".join(cells).rstrip()
+            yield INDENT + text if band[0] and text else text
+
+
+def _narrowed(widths: Sequence[int], texts: Sequence[int], limit: float) -> list[int]:
+    """Texts no wider than a line, the last one narrower still if that leaves it readable."""
+    most, last = int(limit), texts[-1]
+    found = [min(w, most - len(INDENT)) if k in texts else w for k, w in enumerate(widths)]
+    room = most - (sum(found) - found[last]) - 2 * (len(found) - 1)
+    if READABLE <= room < found[last]:
+        found[last] = room
+    return found
+
+
+def _bands(widths: Sequence[int], limit: float) -> list[list[int]]:
+    """Columns that stand side by side."""
+    bands, used = [[0]], widths[0]
+    for k, width in enumerate(widths[1:], start=1):
+        used += 2 + width
+        if used > limit:
+            bands.append([])
+            used = len(INDENT) + width
+        bands[-1].append(k)
+    return bands
