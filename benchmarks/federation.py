@@ -23,11 +23,11 @@ from pathlib import Path
 
 from tests.faults.federation import below
 
-from undrift.flower.correspondence import Accept, Letter
-from undrift.flower.federation import FlowerFederation
-from undrift.flower.local import Local
-from undrift.flower.processes import Process
-from undrift.flower.session import Session
+from undrift.federate.federation import FlowerFederation
+from undrift.federate.processes import Process
+from undrift.federate.session import Session
+from undrift.federate.superlink import Local
+from undrift.flower.exchange import Accept, Letter
 from undrift.runs.experiment import make
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse
@@ -61,7 +61,7 @@ clients = 1
 name = "FedAvg"
 lr = 0.01
 """
-PARTS = ("undrift.flower.worker", "undrift.flower.launcher")
+PARTS = ("undrift.federate.worker", "undrift.federate.launcher")
 
 
 class Counter:
@@ -132,7 +132,7 @@ def phases(rounds: int) -> None:
             federation = Timed(session, spec)
             (result,) = make(spec, federation.build).run(emit=federation.hear)
             for pid, words in below(os.getpid()).items():
-                if any(part in words for part in PARTS) and "minder.py" not in words:
+                if any(part in words for part in PARTS) and "supervise.py" not in words:
                     os.kill(pid, signal.SIGKILL)
             assert result.engine is not None
             result.engine.run_round()

@@ -28,9 +28,10 @@ MAY_IMPORT = {
     "records": "core engines spec",
     "runs": "core methods objectives problems data engines theory spec records plots",
     "report": "core methods objectives spec records plots",
-    "flower": "core engines methods models objectives problems records runs spec",
+    "flower": "core engines methods models objectives problems records spec",
+    "federate": "core engines flower models objectives problems records runs spec",
     "cli": "core data engines methods models objectives problems theory "
-    "check flower plots records report runs spec",
+    "check federate flower plots records report runs spec",
     "undrift_papers": "core data engines methods models problems theory "
     "cli plots records report runs spec",
 }

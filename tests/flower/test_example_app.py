@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 
 from tests.flower.together import Together
 from undrift.engines import Simulate
-from undrift.flower.app import write_connection
-from undrift.flower.join import free_port
-from undrift.flower.processes import QUIET, Process, searched, tool
-from undrift.flower.session import Address
+from undrift.federate.app import write_connection
+from undrift.federate.node import free_port
+from undrift.federate.processes import QUIET, Process, searched, tool
+from undrift.federate.session import Address
 from undrift.methods import Scaffold
 
 APP = Path(__file__).parents[2] / "examples/flower_app"

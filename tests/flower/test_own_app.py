@@ -39,9 +39,9 @@ from undrift.core.schedules import Cosine
 from undrift.engines import Simulate
 from undrift.engines.codec import Address, pack
 from undrift.flower import strategy
-from undrift.flower.letters import packed, unpacked
-from undrift.flower.module import ModuleProblem
-from undrift.flower.session import NoFederation
+from undrift.flower.exchange import NoFederation
+from undrift.flower.user_module import ModuleProblem
+from undrift.flower.wire import packed, unpacked
 from undrift.methods import FedAvg, FedRecu, Scaffold
 
 pytestmark = pytest.mark.usefixtures("task", "no_waiting")
@@ -387,7 +387,7 @@ def test_the_engine_draws_what_is_dropped():
 def test_all_samples_are_taken_in_parts_that_fit(monkeypatch):
     problem = ModuleProblem(Net(), samples(2), F.cross_entropy)
     whole = problem.gradient(problem.first, None, None)
-    monkeypatch.setattr("undrift.flower.module.CHUNK", 3)
+    monkeypatch.setattr("undrift.flower.user_module.CHUNK", 3)
     parts = problem.gradient(problem.first, None, None)
     assert torch.allclose(whole, parts, rtol=1e-12, atol=1e-14)
 

@@ -26,7 +26,7 @@ from undrift.spec.reader import load
 from undrift.spec.schema import Spec
 
 if TYPE_CHECKING:
-    from undrift.flower.session import Address
+    from undrift.federate.session import Address
 
 GAP = "target is a gap f(x) - f*, and nobody here knows f*: every method runs all its rounds."
 
@@ -109,9 +109,10 @@ def need_flower() -> None:
 
 def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     """Run what is left of a spec with the clients that have joined."""
-    from undrift.flower.federation import FlowerFederation
-    from undrift.flower.local import Local, SuperLink
-    from undrift.flower.session import NoFederation, Session
+    from undrift.federate.federation import FlowerFederation
+    from undrift.federate.session import Session
+    from undrift.federate.superlink import Local, SuperLink
+    from undrift.flower.exchange import NoFederation
 
     if spec.target is not None:
         say(GAP)
@@ -149,7 +150,7 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
 
 def where(args: Namespace) -> Address:
     """The SuperLink, with what it takes to be let in."""
-    from undrift.flower.addresses import checked, tls
+    from undrift.federate.session import checked, tls
 
     address = checked(args.superlink or args.listen or "127.0.0.1:1")
     if args.keys is None:
@@ -159,7 +160,7 @@ def where(args: Namespace) -> Address:
 
 def keys(args: Namespace) -> int:
     """Make certificates and keys."""
-    from undrift.flower.keys import make_keys
+    from undrift.federate.keys import make_keys
 
     folder = args.keys or Path("keys")
     if folder.exists() and any(folder.iterdir()):

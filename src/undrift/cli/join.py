@@ -60,10 +60,9 @@ def add(parser: Parser) -> None:
 
 def main(args: Namespace) -> int:
     need_flower()
-    from undrift.flower.addresses import checked, tls
-    from undrift.flower.join import Joined
-    from undrift.flower.place import Place
-    from undrift.flower.session import NoFederation
+    from undrift.federate.node import Joined
+    from undrift.federate.node_config import Place
+    from undrift.federate.session import NoFederation, checked, tls
 
     for folder in (args.data, args.methods):
         if folder is not None and not folder.is_dir():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from undrift.core.problem import Problem
 from undrift.engines.format import KINDS, TYPES
-from undrift.flower.module import digest
+from undrift.flower.user_module import digest
 from undrift.models.layout import Layout, unflatten
 from undrift.models.state_dict import StateDict
 from undrift.records.models import Network

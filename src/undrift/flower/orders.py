@@ -8,7 +8,7 @@ from typing import Any
 
 from undrift.engines.federated import Call
 from undrift.engines.generations import BadGeneration, Tag
-from undrift.flower.pipe import Parcel
+from undrift.flower.parcel import Parcel
 
 
 class Untold(Exception):

@@ -9,8 +9,8 @@ import torch
 from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
-from undrift.flower.module import digest
-from undrift.flower.session import NoFederation
+from undrift.flower.exchange import NoFederation
+from undrift.flower.user_module import digest
 from undrift.models.layout import Layout
 from undrift.models.state_dict import StateDict
 

@@ -10,11 +10,11 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from undrift.flower.federation import FlowerFederation
-from undrift.flower.pipe import Parcel
-from undrift.flower.place import Place
-from undrift.flower.session import Reply
-from undrift.flower.worker import Worker
+from undrift.federate.federation import FlowerFederation
+from undrift.federate.node_config import Place
+from undrift.federate.worker import Worker
+from undrift.flower.exchange import Reply
+from undrift.flower.parcel import Parcel
 from undrift.runs.experiment import make
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse as read

@@ -14,20 +14,20 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import undrift as ud
-from tests.flower import nets
-from tests.flower.in_process import SPEC, Session, draw, run
+from tests.federate import nets
+from tests.federate.in_process import SPEC, Session, draw, run
 from undrift.cli import main as undrift
 from undrift.core.problem import Unsupported
 from undrift.data.images import load_images
 from undrift.engines.format import dump, parse
-from undrift.flower.federation import RECORD, FlowerFederation
-from undrift.flower.local import SuperLink
+from undrift.federate.federation import RECORD, FlowerFederation
+from undrift.federate.node_config import Place
+from undrift.federate.processes import Process
+from undrift.federate.superlink import SuperLink
+from undrift.federate.worker import Worker
+from undrift.flower.exchange import NoFederation
 from undrift.flower.network import known
-from undrift.flower.pipe import Parcel
-from undrift.flower.place import Place
-from undrift.flower.processes import Process
-from undrift.flower.session import NoFederation
-from undrift.flower.worker import Worker
+from undrift.flower.parcel import Parcel
 from undrift.models import build
 from undrift.records.folder import Folder
 from undrift.runs.experiment import make

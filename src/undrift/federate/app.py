@@ -19,8 +19,8 @@ dependencies = []
 publisher = "undrift"
 
 [tool.flwr.app.components]
-serverapp = "undrift.flower.relay:app"
-clientapp = "undrift.flower.client:app"
+serverapp = "undrift.federate.server_app:app"
+clientapp = "undrift.federate.client_app:app"
 
 [tool.flwr.app.config]
 """

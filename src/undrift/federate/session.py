@@ -17,34 +17,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from undrift.flower import relay
-from undrift.flower.app import CONNECTION, write_app, write_connection
-from undrift.flower.pipe import Closed, Pipe, listen
-from undrift.flower.processes import QUIET, Process, module, script, searched, tool
+from undrift.federate import server_app
+from undrift.federate.app import CONNECTION, write_app, write_connection
+from undrift.federate.pipe import Closed, Pipe, listen
+from undrift.federate.processes import QUIET, Process, module, script, searched, tool
+from undrift.flower.exchange import Lost, Reply
+from undrift.flower.exchange import NoFederation as NoFederation
 
 START = 90.0
 """Seconds that a Flower run may take to start."""
-LOOK = 0.2
-"""Seconds between looks for replies."""
-
-
-class NoFederation(RuntimeError):
-    """There is no SuperLink, or it does not do what is needed; the message says what to do."""
-
-
-class Lost(ConnectionError):
-    """The Flower run has ended: its messages are gone."""
-
-
-class Reply(NamedTuple):
-    """What came back of a message."""
-
-    id: str
-    table: Mapping[str, Any]
-    content: bytes = b""
-    error: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +62,35 @@ class Address:
             return False
 
 
+def checked(text: str) -> Address:
+    """HOST:PORT. Raises :class:`NoFederation`."""
+    host, colon, port = text.rpartition(":")
+    if not (host and colon and port.isdecimal() and 0 < int(port) < 65536) or "/" in host:
+        raise NoFederation(f"{text!r} is no address: HOST:PORT, as 10.0.0.5:8000")
+    return Address(text)
+
+
+def tls(address: Address, key: Path | None, ca: Path | None, secret: Path | None = None) -> Address:
+    """The address with the certificate that it is checked by; refused in plain text from afar."""
+    if ca is None and key is not None:
+        ca = key.with_name("ca.crt")
+    for file in (key, ca, secret):
+        if file is not None and not file.is_file():
+            raise NoFederation(f"{file}: there is no such file; undrift federate keys makes one")
+    if not loopback(address) and (ca is None or key is None):
+        raise NoFederation(
+            f"{address.place} is not of this machine alone, so that others could listen or pose as "
+            "a client: undrift federate keys makes certificates and keys; give them to federate "
+            "with --keys FOLDER, to join with --key FILE"
+        )
+    return dataclasses.replace(address, ca=ca, secret=secret)
+
+
+def loopback(address: Address) -> bool:
+    """Whether a SuperLink is on this machine."""
+    return address.host.strip("[]") in ("127.0.0.1", "localhost", "::1")
+
+
 class Session:
     """Flower runs on a SuperLink, one after another; use it as a context.
 
@@ -101,12 +113,12 @@ class Session:
         self._pipe: Pipe | None = None
         write_app(self.home / "app")
         write_connection(self.home / "flower", address.place, address.ca)
-        words = [*module("guard"), "flwr-serverapp", str(self.home / "flower")]
+        words = [*module("no_sent_code"), "flwr-serverapp", str(self.home / "flower")]
         script(self.home / "bin", "flwr-serverapp", words)
         self._environment = {
             "FLWR_HOME": str(self.home / "flower"),
             "PATH": searched(self.home / "bin"),
-            relay.SOCKET: str(self.home / "server.sock"),
+            server_app.SOCKET: str(self.home / "server.sock"),
         }
 
     def __enter__(self) -> Session:

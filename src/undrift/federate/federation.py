@@ -21,10 +21,9 @@ from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.format import dump, parse
 from undrift.engines.options import FederatedOptions
-from undrift.flower.correspondence import Carrier, Correspondence, Letter, needs_all
-from undrift.flower.job import Job, shortened, sources
+from undrift.federate.spec_job import Job, shortened, sources
+from undrift.flower.exchange import Carrier, Correspondence, Letter, NoFederation, Reply, needs_all
 from undrift.flower.network import Described
-from undrift.flower.session import NoFederation, Reply
 from undrift.models.state_dict import StateDict
 from undrift.objectives import Objective
 from undrift.records.models import MOST

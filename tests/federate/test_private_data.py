@@ -9,19 +9,19 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from tests.flower.in_process import SPEC, assert_equal, draw, own, run, spec
+from tests.federate.in_process import SPEC, assert_equal, draw, own, run, spec
 from undrift.core.problem import Facts, Unsupported
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.images import ImageSet, load_images
 from undrift.engines import Simulate
 from undrift.engines.federated import Remote
 from undrift.engines.format import dump
-from undrift.flower.federation import NODES, RECORD, FlowerFederation
-from undrift.flower.join import Joined
-from undrift.flower.pipe import Parcel
-from undrift.flower.place import TROUBLE, Place
-from undrift.flower.session import NoFederation
-from undrift.flower.worker import Worker
+from undrift.federate.federation import NODES, RECORD, FlowerFederation
+from undrift.federate.node import Joined
+from undrift.federate.node_config import TROUBLE, Place
+from undrift.federate.worker import Worker
+from undrift.flower.exchange import NoFederation
+from undrift.flower.parcel import Parcel
 from undrift.models import build
 from undrift.problems.logistic import Logistic
 from undrift.problems.neural.problem import Neural

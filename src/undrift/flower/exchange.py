@@ -18,7 +18,6 @@ from undrift.core.method import Method
 from undrift.engines.federated import Answer, Call, Check, Refused, Unsound
 from undrift.engines.options import FederatedOptions
 from undrift.flower.orders import written
-from undrift.flower.session import LOOK, Lost, NoFederation, Reply
 
 AGAIN = 2.0
 """Seconds before a client that reported trouble is asked again."""
@@ -28,8 +27,29 @@ NEWS = 10.0
 """Seconds between words about who is waited for."""
 
 
+LOOK = 0.2
+"""Seconds between looks for replies."""
+
+
 About = Mapping[str, Any]
 """What a node says of itself, or a message of its run."""
+
+
+class NoFederation(RuntimeError):
+    """There is no SuperLink, or it does not do what is needed; the message says what to do."""
+
+
+class Lost(ConnectionError):
+    """The Flower run has ended: its messages are gone."""
+
+
+class Reply(NamedTuple):
+    """What came back of a message."""
+
+    id: str
+    table: Mapping[str, Any]
+    content: bytes = b""
+    error: str = ""
 
 
 class Hello(NamedTuple):
@@ -279,7 +299,7 @@ class Correspondence:
             if "unsound" in reply.table:
                 answers[client] = Unsound(str(reply.table["unsound"]))
                 return
-            drawn = bool(reply.table.get("drawn", True))  # nodes of earlier versions do not say
+            drawn = bool(reply.table["drawn"])
             answer = Answer(reply.content, int(reply.table["gradients"]), drawn)
             check(client, answer)
             answers[client] = answer

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
 from pathlib import Path
 from typing import NamedTuple
 
-from undrift._files import writing
+from undrift.flower.node_name import drawn
 
 TROUBLE = "cannot do what the server asks: "
 """What a line of a worker's log begins with that its owner has to read."""
@@ -38,22 +36,8 @@ class Place(NamedTuple):
         return found
 
 
-def node_name(folder: Path) -> str:
-    """The name of the node that lives in a folder; the same every time."""
-    return _drawn(folder / "name", 8)
-
-
 def salted(digest: str, folder: Path) -> str:
     """A digest of data that says whether they are the same as before, and nothing else: who has it
     cannot try out what they might be, without a number that stays in a folder of the node.
     """
-    return hashlib.sha256(f"{_drawn(folder / 'salt', 32)} {digest}".encode()).hexdigest()
-
-
-def _drawn(path: Path, size: int) -> str:
-    """A number that is drawn once, and kept in a file."""
-    if not path.exists():
-        with writing(path) as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(secrets.token_hex(size).encode())
-    return path.read_text(encoding="utf-8").strip()
+    return hashlib.sha256(f"{drawn(folder / 'salt', 32)} {digest}".encode()).hexdigest()

@@ -7,7 +7,9 @@ import socket
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from undrift.flower.parcel import Parcel
 
 HEAD = struct.Struct("<IQ")
 """The lengths of the table and of the bytes."""
@@ -16,13 +18,6 @@ MOST = 2**33
 
 class Closed(ConnectionError):
     """The other end is gone."""
-
-
-class Parcel(NamedTuple):
-    """One message."""
-
-    table: dict[str, Any]
-    content: bytes = b""
 
 
 class Pipe:

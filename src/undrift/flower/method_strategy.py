@@ -23,9 +23,9 @@ from undrift.core.schedules import Computed, schedule
 from undrift.engines.federated import Answer, Call, Check, Federated, Remote, Unsound
 from undrift.engines.format import dump
 from undrift.engines.options import FederatedOptions
-from undrift.flower.client_side import STATES
-from undrift.flower.correspondence import Correspondence, Letter, needs_all
-from undrift.flower.grid_post import LOG, MODS, Post
+from undrift.flower.client_training import STATES
+from undrift.flower.exchange import Correspondence, Letter, needs_all
+from undrift.flower.grid_carrier import LOG, MODS, Post
 from undrift.flower.server_model import Model
 from undrift.spec.schema import as_toml
 

@@ -8,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from undrift.flower.join import ENDING, free_port
-from undrift.flower.processes import Process, searched, tool
-from undrift.flower.session import Address, NoFederation
+from undrift.federate.node import ENDING, free_port
+from undrift.federate.processes import Process, searched, tool
+from undrift.federate.session import Address
+from undrift.flower.exchange import NoFederation
 
 START = 60.0
 

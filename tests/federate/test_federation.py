@@ -8,14 +8,14 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from tests.flower.in_process import SPEC, Session, assert_equal, near, run, spec
+from tests.federate.in_process import SPEC, Session, assert_equal, near, run, spec
 from undrift.engines import Simulate
 from undrift.engines.format import BadFormat, dump, parse
-from undrift.flower.federation import RECORD, FlowerFederation
-from undrift.flower.pipe import Parcel
-from undrift.flower.place import Place
-from undrift.flower.session import Lost, NoFederation
-from undrift.flower.worker import Worker
+from undrift.federate.federation import RECORD, FlowerFederation
+from undrift.federate.node_config import Place
+from undrift.federate.worker import Worker
+from undrift.flower.exchange import Lost, NoFederation
+from undrift.flower.parcel import Parcel
 from undrift.methods import Scaffold
 from undrift.runs.experiment import make
 from undrift.spec.errors import BadSpec

@@ -1,4 +1,4 @@
-"""Runs a command for as long as whoever started it lives: ``python minder.py FOLDER COMMAND ...``.
+"""Runs a command while whoever started it lives: ``python supervise.py FOLDER COMMAND ...``.
 
 Standard input is a pipe from that process. When it closes, the command and all that it started are
 ended, and the folder is removed, if one is named. What the command writes is for this user alone.

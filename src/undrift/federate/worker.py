@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -22,13 +21,13 @@ from undrift._threads import cores
 from undrift.core.params import hints
 from undrift.core.problem import Problem
 from undrift.engines.format import dump, parse
-from undrift.engines.generations import Tag
 from undrift.engines.node import Node, OneOf
-from undrift.flower.job import ONCE, Job, Wrong, told
+from undrift.federate.node_config import TROUBLE, Place, salted
+from undrift.federate.pipe import Closed, Pipe, listen
+from undrift.federate.spec_job import ONCE, Job, Wrong, told
 from undrift.flower.network import FROZEN, Described, known
 from undrift.flower.orders import Untold, answered, read
-from undrift.flower.pipe import Closed, Parcel, Pipe, listen
-from undrift.flower.place import TROUBLE, Place, salted
+from undrift.flower.parcel import Parcel
 from undrift.problems.own import own
 from undrift.runs.prepare import build, placed
 from undrift.spec.schema import Entry, Spec
@@ -51,8 +50,6 @@ class Worker:
         """The digest of this client's data, once it was computed, if the problem has one."""
         self._told = ""
         """The trouble that the owner of this node knows of already."""
-        self._last: tuple[object, Parcel] | None = None
-        """The last work and its reply, for who asks again."""
         self._do: dict[str, Callable[[Parcel], Parcel]] = {
             "hello": self.hello,
             "start": self.start,
@@ -119,16 +116,10 @@ class Worker:
 
     def work(self, asked: Parcel) -> Parcel:
         """One phase."""
-        table = asked.table
-        job, tag = Job.read(table), Tag(*table["tag"])
-        key = job.key, tag, tuple(table["gone"]), hashlib.sha256(asked.content).digest()
-        if self._last is not None and self._last[0] == key:
-            return self._last[1]
+        job = Job.read(asked.table)
         self._compare(asked, job)
-        answer = self._at(job).do(read(table, job.client, asked.content))
-        reply = Parcel({"gradients": answer.gradients, "drawn": answer.drawn}, answer.frame)
-        self._last = key, reply
-        return reply
+        answer = self._at(job).do(read(asked.table, job.client, asked.content))
+        return Parcel({"gradients": answer.gradients, "drawn": answer.drawn}, answer.frame)
 
     def evaluate(self, asked: Parcel) -> Parcel:
         """What this client adds to the metrics: sums, or those of its own data."""

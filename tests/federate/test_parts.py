@@ -20,18 +20,19 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 
 from undrift.cli import main as undrift
 from undrift.cli.run import interrupted, kept
-from undrift.flower import minder, shim
-from undrift.flower.addresses import checked, tls
-from undrift.flower.guard import Installed
-from undrift.flower.job import Job, Wrong
-from undrift.flower.join import Joined, free_port
-from undrift.flower.keys import make_keys
-from undrift.flower.letters import packed, unpacked
-from undrift.flower.local import SuperLink
-from undrift.flower.pipe import Closed, Parcel, Pipe, listen
-from undrift.flower.place import Place
-from undrift.flower.processes import Process
-from undrift.flower.session import Address, NoFederation, Session
+from undrift.federate import clientapp_stub, supervise
+from undrift.federate.keys import make_keys
+from undrift.federate.no_sent_code import Installed
+from undrift.federate.node import Joined, free_port
+from undrift.federate.node_config import Place
+from undrift.federate.pipe import Closed, Pipe, listen
+from undrift.federate.processes import Process
+from undrift.federate.session import Address, Session, checked, tls
+from undrift.federate.spec_job import Job, Wrong
+from undrift.federate.superlink import SuperLink
+from undrift.flower.exchange import NoFederation
+from undrift.flower.parcel import Parcel
+from undrift.flower.wire import packed, unpacked
 
 
 def test_messages_through_a_pipe(tmp_path):
@@ -84,7 +85,7 @@ def test_a_command_ends_with_whoever_started_it(tmp_path):
     parent = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from undrift.flower.processes import Process\n"
+        "from undrift.federate.processes import Process\n"
         f"Process([sys.executable, '-c', {child!r}], Path(sys.argv[1]))\n"
         "print('ready', flush=True)\n"
         "time.sleep(600)\n"
@@ -126,7 +127,7 @@ def test_a_process_says_how_it_ended(tmp_path):
 
 
 def test_small_programs_need_nothing_but_python():
-    for module in (minder, shim):
+    for module in (clientapp_stub, supervise):
         text = Path(module.__file__).read_text()
         assert "undrift." not in text and "flwr" not in text.replace("flwr-clientapp", "")
 
@@ -207,7 +208,7 @@ def test_there_is_no_superlink():
 
 
 def test_a_node_says_that_nobody_answers(tmp_path, monkeypatch):
-    monkeypatch.setattr("undrift.flower.join.PROBE", 0.0)
+    monkeypatch.setattr("undrift.federate.node.PROBE", 0.0)
     told, address = [], Address(f"127.0.0.1:{free_port()}")
     with Joined(address, tmp_path, Place(part=0), None, told.append) as node:
         for _ in range(3):
@@ -225,7 +226,7 @@ def test_a_node_is_patient_unless_it_has_no_key(tmp_path, monkeypatch, code, pat
     refused = tmp_path / "refused"
     refused.write_text(f"#!/bin/sh\necho 'ERROR : [code: {code}] No'\n")
     refused.chmod(0o700)
-    monkeypatch.setattr("undrift.flower.join.tool", lambda name: str(refused))
+    monkeypatch.setattr("undrift.federate.node.tool", lambda name: str(refused))
     told, address = [], Address(f"127.0.0.1:{free_port()}")
     with Joined(address, tmp_path, Place(part=0), None, told.append, patience) as node:
         node._began -= 3600 * (code == 2004)
@@ -249,7 +250,7 @@ def test_states_that_cannot_be_kept_are_refused_in_one_line(tmp_path, capsys):
 
 def test_a_superlink_has_its_port_alone(tmp_path, monkeypatch):
     """Nodes and runs of whoever listens there would be taken for those of this federation."""
-    monkeypatch.setattr("undrift.flower.local.ENDING", 0.2)
+    monkeypatch.setattr("undrift.federate.superlink.ENDING", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as other:
         place = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(NoFederation, match=f"something listens at {place} already"):
@@ -258,7 +259,7 @@ def test_a_superlink_has_its_port_alone(tmp_path, monkeypatch):
 
 
 def test_a_folder_of_states_has_one_node(tmp_path, monkeypatch):
-    monkeypatch.setattr("undrift.flower.join.ENDING", 0.5)
+    monkeypatch.setattr("undrift.federate.node.ENDING", 0.5)
     place = Place(part=0)
     address = Address(f"127.0.0.1:{free_port()}")
     with (
@@ -379,7 +380,7 @@ def test_keys_are_not_overwritten(tmp_path, capsys):
 def test_no_torch_in_what_flower_loads():
     code = (
         "import sys, json\n"
-        "import undrift.flower.client, undrift.flower.relay, undrift.flower.launcher\n"
+        "from undrift.federate import client_app, server_app, launcher\n"
         "print(json.dumps([name for name in ('torch', 'numpy') if name in sys.modules]))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
@@ -389,10 +390,10 @@ def test_no_torch_in_what_flower_loads():
 def test_the_launcher_runs_flowers_command(tmp_path):
     """``--help`` of the real ``flwr-clientapp``, through the shim."""
     path = tmp_path / "l.sock"
-    words = [sys.executable, "-m", "undrift.flower.launcher", str(path), str(tmp_path / "home")]
+    words = [sys.executable, "-m", "undrift.federate.launcher", str(path), str(tmp_path / "home")]
     with subprocess.Popen(words) as launcher:
         try:
-            command = [sys.executable, "-I", "-S", shim.__file__, str(path), "--help"]
+            command = [sys.executable, "-I", "-S", clientapp_stub.__file__, str(path), "--help"]
             for _ in range(2):
                 done = subprocess.run(command, capture_output=True, timeout=60)
                 assert b"Run a Flower ClientApp" in done.stdout

@@ -1,4 +1,4 @@
-"""Flower's commands, for the installed undrift alone: ``python -m undrift.flower.guard NAME HOME``.
+"""Flower's commands, for the installed undrift alone: ``python -m ... NAME HOME``.
 
 Flower unpacks the apps that it is sent below its home, and loads them from there. Here that is
 refused: an app may name installed modules, and bring none.

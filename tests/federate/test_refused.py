@@ -8,12 +8,13 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from undrift.flower.join import Joined, free_port
-from undrift.flower.keys import make_keys
-from undrift.flower.local import SuperLink
-from undrift.flower.place import Place
-from undrift.flower.processes import Process
-from undrift.flower.session import Address, NoFederation, Session
+from undrift.federate.keys import make_keys
+from undrift.federate.node import Joined, free_port
+from undrift.federate.node_config import Place
+from undrift.federate.processes import Process
+from undrift.federate.session import Address, Session
+from undrift.federate.superlink import SuperLink
+from undrift.flower.exchange import NoFederation
 
 pytestmark = pytest.mark.slow
 

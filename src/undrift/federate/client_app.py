@@ -8,8 +8,9 @@ import time
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from undrift.flower.letters import packed, unpacked
-from undrift.flower.pipe import Closed, Parcel, Pipe
+from undrift.federate.pipe import Closed, Pipe
+from undrift.flower.parcel import Parcel
+from undrift.flower.wire import packed, unpacked
 
 SOCKET = "UNDRIFT_FLOWER_WORKER"
 """The environment variable with the path of the worker's socket."""

@@ -11,8 +11,9 @@ from typing import Any
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from undrift.flower.letters import packed, unpacked
-from undrift.flower.pipe import Closed, Parcel, Pipe
+from undrift.federate.pipe import Closed, Pipe
+from undrift.flower.parcel import Parcel
+from undrift.flower.wire import packed, unpacked
 
 SOCKET = "UNDRIFT_FLOWER_SERVER"
 """The environment variable with the path of the socket."""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from undrift.flower import minder
+from undrift.federate import supervise
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 WAIT = 10.0
@@ -35,7 +35,7 @@ class Process:
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
             self._minder = subprocess.Popen(
-                [sys.executable, "-I", "-S", minder.__file__, str(scratch or ""), *command],
+                [sys.executable, "-I", "-S", supervise.__file__, str(scratch or ""), *command],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -98,4 +98,4 @@ def script(folder: Path, name: str, words: Sequence[str]) -> None:
 
 def module(name: str) -> list[str]:
     """What runs a module of this package."""
-    return [sys.executable, "-m", f"undrift.flower.{name}"]
+    return [sys.executable, "-m", f"undrift.federate.{name}"]

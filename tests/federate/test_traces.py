@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from undrift.flower.join import free_port
-from undrift.flower.local import SuperLink
+from undrift.federate.node import free_port
+from undrift.federate.superlink import SuperLink
 
 SPEC = """\
 name = "mine"

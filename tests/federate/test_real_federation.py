@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
 from undrift.cli import main as undrift
-from undrift.flower.federation import FlowerFederation
-from undrift.flower.local import Local
-from undrift.flower.session import Session
+from undrift.federate.federation import FlowerFederation
+from undrift.federate.session import Session
+from undrift.federate.superlink import Local
 from undrift.runs.experiment import make
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse

@@ -12,9 +12,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from undrift.flower.client_side import PROBE
-from undrift.flower.letters import CONTENT, packed, unpacked
-from undrift.flower.session import NoFederation, Reply
+from undrift.flower.client_training import PROBE
+from undrift.flower.exchange import NoFederation, Reply
+from undrift.flower.wire import CONTENT, packed, unpacked
 
 LOG = logging.getLogger("flwr")
 APP_FAILED = {1: "cannot be loaded", 2: "failed outside undrift.flower.train", 7: "is not valid"}

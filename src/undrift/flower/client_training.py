@@ -20,11 +20,11 @@ from undrift.core.method import Method
 from undrift.engines.format import parse
 from undrift.engines.generations import BadGeneration
 from undrift.engines.node import Node, OneOf
-from undrift.flower.letters import CONTENT, packed, unpacked
-from undrift.flower.module import Data, Loss, ModuleProblem
+from undrift.flower.node_name import node_name
 from undrift.flower.orders import answered, read
-from undrift.flower.pipe import Parcel
-from undrift.flower.place import node_name
+from undrift.flower.parcel import Parcel
+from undrift.flower.user_module import Data, Loss, ModuleProblem
+from undrift.flower.wire import CONTENT, packed, unpacked
 from undrift.methods import registry
 
 PROBE = np.linspace(-1e6, 1e6, 16)

@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from undrift.flower import client
-from undrift.flower.guard import guarded
-from undrift.flower.pipe import listen
+from undrift.federate import client_app
+from undrift.federate.no_sent_code import guarded
+from undrift.federate.pipe import listen
 
 COMMAND = "flwr-clientapp"
-LOADED = client.app
+LOADED = client_app.app
 """The only ClientApp of a node, loaded for all messages."""
 
 

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Protocol
 
 from undrift._files import hold, release
-from undrift.flower import client, shim
-from undrift.flower.place import TROUBLE, Place, node_name
-from undrift.flower.processes import Process, module, script, searched, tool
-from undrift.flower.session import Address, NoFederation
+from undrift.federate import client_app, clientapp_stub
+from undrift.federate.node_config import TROUBLE, Place
+from undrift.federate.processes import Process, module, script, searched, tool
+from undrift.federate.session import Address
+from undrift.flower.exchange import NoFederation
+from undrift.flower.node_name import node_name
 
 PROBE = 20.0
 """Seconds after which a node that hears nothing looks who is there, and in which language."""
@@ -172,12 +174,18 @@ class Joined:
     def _prepare(self) -> dict[str, str]:
         """A home for Flower, and a ``flwr-clientapp`` that has the launcher do it."""
         commands = self._home / "bin"
-        words = [sys.executable, "-I", "-S", shim.__file__, str(self._home / "launcher.sock")]
+        words = [
+            sys.executable,
+            "-I",
+            "-S",
+            clientapp_stub.__file__,
+            str(self._home / "launcher.sock"),
+        ]
         script(commands, "flwr-clientapp", words)
         return {
             "FLWR_HOME": str(self._home / "flower"),
             "PATH": searched(commands),
-            client.SOCKET: str(self._home / "worker.sock"),
+            client_app.SOCKET: str(self._home / "worker.sock"),
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
         }
 
@@ -230,8 +238,3 @@ def _speaks_tls(address: Address) -> bool:
             return True
     except OSError:
         return False
-
-
-def loopback(address: Address) -> bool:
-    """Whether a SuperLink is on this machine."""
-    return address.host.strip("[]") in ("127.0.0.1", "localhost", "::1")

@@ -11,7 +11,7 @@ from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from undrift.flower.pipe import Parcel
+from undrift.flower.parcel import Parcel
 
 TABLE, CONTENT = "table", "content"
 LENGTH = 8
