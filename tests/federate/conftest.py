@@ -13,7 +13,9 @@ def no_waiting(monkeypatch):
 def shared(tmp_path):
     """Three nodes that can build the whole problem."""
     from tests.federate.in_process import Session
-    from undrift.federate.node_config import Place
-    from undrift.federate.worker import Worker
+    from undrift.federate.node import NodeConfig
+    from undrift.federate.worker import ClientWorker
 
-    return Session(*(Worker(Place(f"n{k}", tmp_path / str(k), part=k)) for k in range(3)))
+    return Session(
+        *(ClientWorker(NodeConfig(f"n{k}", tmp_path / str(k), part=k)) for k in range(3))
+    )

@@ -11,7 +11,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 from undrift.cli import main as undrift
 from undrift.federate.federation import FlowerFederation
 from undrift.federate.session import Session
-from undrift.federate.superlink import Local
+from undrift.federate.superlink import LocalFederation
 from undrift.runs.experiment import make
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse
@@ -66,7 +66,10 @@ def spec(name, rounds, flags=()):
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
     folder = tmp_path_factory.mktemp("federation")
-    with Local(folder, 3) as local, Session(local.address, print, local.link.look) as session:
+    with (
+        LocalFederation(folder, 3) as local,
+        Session(local.link.address, print, local.link.look) as session,
+    ):
         session.open()
         yield session
 

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -21,9 +21,11 @@ from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.format import dump, parse
 from undrift.engines.options import FederatedOptions
-from undrift.federate.spec_job import Job, shortened, sources
-from undrift.flower.exchange import Carrier, Correspondence, Letter, NoFederation, Reply, needs_all
-from undrift.flower.network import Described
+from undrift.engines.packet import Packet
+from undrift.federate.spec_job import ONCE, Job, sources, told
+from undrift.flower.compat import NoFederation
+from undrift.flower.exchange import About, Carrier, ClientExchange, needs_all
+from undrift.flower.network import agreed
 from undrift.models.state_dict import StateDict
 from undrift.objectives import Objective
 from undrift.records.models import MOST
@@ -48,7 +50,7 @@ class Weighed(NamedTuple):
     weight: int
 
 
-class FlowerFederation(Correspondence):
+class FlowerFederation(ClientExchange):
     """The clients of a spec, on nodes that have joined a SuperLink."""
 
     def __init__(
@@ -72,15 +74,18 @@ class FlowerFederation(Correspondence):
         self._data: tuple[str | None, ...] = ()
         """The digests of the clients' data, as they were when everybody had joined."""
 
-    def greeting(self) -> Letter:
+    def greeting(self) -> Packet:
         needs = any(entry.method.open_fields() for entry in self.spec.entries)
-        return Letter("query", {**self._job.table(), "do": "hello", "constants": needs})
+        return Packet({**self._job.table(), "do": "hello", "constants": needs})
 
-    def about_run(self, client: int) -> Mapping[str, Any]:
+    def about_run(self, client: int) -> About:
         return {**dataclasses.replace(self._job, client=client).table(), "data": self._data[client]}
 
-    def shortened(self, table: Mapping[str, Any]) -> Mapping[str, Any]:
-        return shortened(table)
+    def shortened(self, packet: Packet) -> Packet:
+        """The spec and the samples of all are told once, and then named by a digest."""
+        table = packet.table
+        rest = {name: value for name, value in table.items() if name not in ONCE}
+        return Packet({**rest, "told": told(*(table[name] for name in ONCE))}, packet.content)
 
     # -- the problem ----------------------------------------------------------------------------
 
@@ -111,7 +116,7 @@ class FlowerFederation(Correspondence):
         self,
         spec: Spec,
         seed: int,
-        said: Sequence[Mapping[str, Any]],
+        said: Sequence[About],
         complaints: list[Complaint],
     ) -> dict[Objective | None, Problem]:
         """Everybody can build the problem, the server too."""
@@ -130,9 +135,7 @@ class FlowerFederation(Correspondence):
         self._samples = tuple(next(iter(problems.values())).samples)
         return found
 
-    def _own(
-        self, spec: Spec, said: Sequence[Mapping[str, Any]]
-    ) -> dict[Objective | None, Problem]:
+    def _own(self, spec: Spec, said: Sequence[About]) -> dict[Objective | None, Problem]:
         """Every client has data that nobody else sees."""
         for field in ("dim", "dtype", "classes"):
             different = {json.dumps(about[field]) for about in said}
@@ -149,7 +152,7 @@ class FlowerFederation(Correspondence):
                 who = self.who(client)
                 raise NoFederation(f"{who} says that it has {about['samples']!r} samples")
         self._samples = tuple(about["samples"] for about in said)
-        x, state = self._first_point(self._network(said, said[0]["dim"]))
+        x, state = self._first_point(said)
         constants = None
         if all("L" in about for about in said):
             constants = Constants(
@@ -178,44 +181,20 @@ class FlowerFederation(Correspondence):
             found[entry.objective] = Remote(its, self, digest.hexdigest(), None, of, by_name)
         return found
 
-    def _network(self, said: Sequence[Mapping[str, object]], dim: int) -> Described | None:
-        """What clients say of their network, which must be the same everywhere; ``None`` if it is
-        no network, or some have an undrift that does not say.
-        """
-        told: dict[int, Described] = {}
-        for client, about in enumerate(said):
-            try:
-                if "network" in about:
-                    told[client] = Described.read(about["network"], dim)
-            except ValueError as error:
-                text = f"{self.who(client)} describes its network in a way that cannot be read"
-                raise NoFederation(f"{text} ({error}): update undrift on its node") from None
-        if silent := [self.who(client) for client in range(len(said)) if client not in told]:
-            if told:
-                self.tell(
-                    f"{', '.join(silent)} did not say how the tensors of the network are called: "
-                    "models are kept as one vector x. Update undrift there for a state_dict."
-                )
-            return None
-        others = {client: one.difference(told[0]) for client, one in told.items()}
-        if listed := [f"{self.who(client)}: {what}" for client, what in others.items() if what]:
-            raise NoFederation(
-                f"the clients do not have the same network; different from {self.who(0)} are "
-                f"{', '.join(listed)}: put the same network, with the same weights, on every node"
-            )
-        return told[0]
+    def _first_point(self, said: Sequence[About]) -> tuple[Tensor, StateDict | None]:
+        """Where a run begins and, if clients have described a network, its tensors by name."""
+        described, found = None, list[tuple[Tensor, StateDict | None]]()
+        if any(about["network"] is not None for about in said):
+            described = agreed([about["network"] for about in said], self.who)
+            if described.layout.dim != said[0]["dim"]:
+                raise NoFederation(f"{self.who(0)} describes a network of another size")
 
-    def _first_point(self, described: Described | None) -> tuple[Tensor, StateDict | None]:
-        """Where a run begins and, if clients have described their network, its tensors by name."""
-        found: list[tuple[Tensor, StateDict | None]] = []
-
-        def accept(client: int, reply: Reply) -> None:
-            tensors = parse(reply.content, HEAD if described is None else MOST)
+        def accept(client: int, reply: Packet) -> None:
+            tensors = parse(reply.content, MOST)
             found.append((tensors["x"], described and described.state(tensors)))
 
-        job = dataclasses.replace(self._job, samples=self._samples)
-        asked = {**job.table(), "do": "start", "frozen": described is not None}
-        self._exchange({0: Letter("query", asked)}, accept, "start", True)
+        table = dataclasses.replace(self._job, samples=self._samples).table()
+        self.exchange({0: Packet({**table, "do": "start"})}, accept, "start", True)
         return found[0]
 
     # -- one phase ------------------------------------------------------------------------------
@@ -240,28 +219,23 @@ class FlowerFederation(Correspondence):
         if problem.whole is not None:
             nobody = problem.whole.partial_metrics(x, np.array([], dtype=np.int64))
         content = dump({"x": x.detach().cpu()})
-        letters = {}
-        for client in range(problem.clients):
-            table = {**self.about_run(client), "do": "evaluate"}
-            letters[client] = Letter("evaluate", table, content)
+        packets = {
+            client: Packet({**self.about_run(client), "do": "evaluate"}, content)
+            for client in range(problem.clients)
+        }
 
-        def accept(client: int, reply: Reply) -> None:
+        def accept(client: int, reply: Packet) -> None:
             if "unsound" in reply.table:
                 raise Refused(str(reply.table["unsound"]))
             if nobody is not None:
                 sums[client] = _sums(parse(reply.content, HEAD), nobody)
             else:
-                if "weights" not in reply.table:
-                    raise NoFederation(
-                        f"{self.who(client)} does not say how many samples its numbers are of: "
-                        "update undrift on its node"
-                    )
                 others = next(iter(metrics.values()), None)
                 metrics[client] = _metrics(reply.table, self._samples[client], others)
                 said[client] = reply.table
 
         wait = self.options.absent == "wait" or problem.whole is not None
-        self._exchange(letters, accept, "evaluate", wait)
+        self.exchange(packets, accept, "evaluate", wait)
         if problem.whole is not None:
             return problem.whole.combine([sums[client] for client in sorted(sums)], x)
         self._report(problem, x, {client: said[client] for client in sorted(said)})
@@ -315,7 +289,7 @@ def _metrics(
     """What a node says of its own data; refused unless it has as many samples as at first, and
     numbers under the names that others have. They may be infinite or NaN, where the model is bad.
     """
-    given, weights = table.get("metrics"), table["weights"]
+    given, weights = table.get("metrics"), table.get("weights")
     if table.get("samples") != samples:
         raise Refused(f"it has {samples} samples, and says {table.get('samples')!r}")
     if not isinstance(given, Mapping) or "loss" not in given:

@@ -1,36 +1,33 @@
-"""Messages between two processes of one machine: a table of JSON, and bytes beside it."""
+"""Packets between two processes of one machine, over a Unix socket."""
 
 from __future__ import annotations
 
 import json
 import socket
 import struct
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from undrift.flower.parcel import Parcel
+from undrift.engines.packet import Packet
 
 HEAD = struct.Struct("<IQ")
 """The lengths of the table and of the bytes."""
-MOST = 2**33
 
 
 class Closed(ConnectionError):
-    """The other end is gone."""
+    """The other end is gone, or silent for longer than the socket's timeout."""
 
 
 class Pipe:
     """One end of a connection."""
 
     def __init__(self, connection: socket.socket):
-        self.connection = connection
+        self._connection, self._file = connection, connection.makefile("rwb")
 
     @classmethod
-    def to(cls, path: str | Path, timeout: float | None = None) -> Pipe:
+    def to(cls, path: str | Path) -> Pipe:
         """Connect to the process that listens at ``path``."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(timeout)
         try:
             connection.connect(str(path))
         except BaseException:
@@ -38,29 +35,23 @@ class Pipe:
             raise
         return cls(connection)
 
-    def send(self, table: Mapping[str, Any], content: bytes = b"") -> None:
-        text = json.dumps(table).encode()
+    def send(self, packet: Packet) -> None:
+        text = json.dumps(packet.table).encode()
         try:
-            self.connection.sendall(HEAD.pack(len(text), len(content)) + text)
-            self.connection.sendall(content)
-        except TimeoutError:
-            raise
+            self._file.write(HEAD.pack(len(text), len(packet.content)) + text)
+            self._file.write(packet.content)
+            self._file.flush()
         except OSError as error:
             raise Closed(f"the other process is gone ({error})") from None
 
-    def receive(self) -> Parcel:
+    def receive(self) -> Packet:
         text, content = HEAD.unpack(self._exactly(HEAD.size))
-        if content > MOST:
-            raise Closed(f"a message of {content} bytes is none of ours")
-        return Parcel(json.loads(self._exactly(text)), self._exactly(content))
+        return Packet(json.loads(self._exactly(text)), self._exactly(content))
 
-    def ask(self, table: Mapping[str, Any], content: bytes = b"") -> Parcel:
-        """Send a message and wait for the reply."""
-        self.send(table, content)
+    def ask(self, packet: Packet) -> Packet:
+        """Send a packet and wait for the reply."""
+        self.send(packet)
         return self.receive()
-
-    def close(self) -> None:
-        self.connection.close()
 
     def __enter__(self) -> Pipe:
         return self
@@ -68,20 +59,19 @@ class Pipe:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def close(self) -> None:
+        with suppress(OSError):  # what was not sent yet is for nobody
+            self._file.close()
+        self._connection.close()
+
     def _exactly(self, size: int) -> bytes:
-        found = bytearray(size)
-        view, at = memoryview(found), 0
-        while at < size:
-            try:
-                count = self.connection.recv_into(view[at:])
-            except TimeoutError:
-                raise
-            except OSError as error:
-                raise Closed(f"the other process is gone ({error})") from None
-            if not count:
-                raise Closed("the other process is gone")
-            at += count
-        return bytes(found)
+        try:
+            found = self._file.read(size)
+        except OSError as error:
+            raise Closed(f"the other process is gone ({error})") from None
+        if len(found) < size:
+            raise Closed("the other process is gone")
+        return found
 
 
 def listen(path: Path) -> socket.socket:

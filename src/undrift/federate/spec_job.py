@@ -68,14 +68,11 @@ class Job:
 
     def _known(self, folder: Path, files: Mapping[str, Sequence[str]]) -> None:
         """Refuse files that the server did not give the digests of, and modules beside them."""
-        for name in files:
-            if name not in self.sources:
-                raise Wrong(f"the spec names {name}, and the server gave no digest of it")
-        for name in own_sources(folder, files):
+        for name in (*files, *own_sources(folder, files)):
             if name not in self.sources:
                 raise Wrong(
-                    f"{folder / name} is imported here, and the server, which gave no digest of "
-                    "it, imports another module of that name: remove it, or put it there too"
+                    f"{name} would be executed here, and the server gave no digest of it: remove "
+                    "it, or put the same file there"
                 )
 
     def entry(self, spec: Spec) -> Entry:
@@ -87,12 +84,6 @@ class Job:
     def method(self, entry: Entry) -> Method:
         """The method with all its values."""
         return dataclasses.replace(entry.method, **self.values)
-
-
-def shortened(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A message for a node that knows what is told once."""
-    found = {name: value for name, value in table.items() if name not in ONCE}
-    return found | {"told": told(*(table[name] for name in ONCE))}
 
 
 def told(*once: object) -> str:

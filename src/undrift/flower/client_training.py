@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -10,25 +9,21 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message
+from flwr.app import Context, Message
 from torch import nn
 
 from undrift import __version__
-from undrift._files import naming, write_whole
+from undrift._files import drawn_once, naming, write_whole
 from undrift.core.method import Method
 from undrift.engines.format import parse
 from undrift.engines.generations import BadGeneration
 from undrift.engines.node import Node, OneOf
-from undrift.flower.node_name import node_name
-from undrift.flower.orders import answered, read
-from undrift.flower.parcel import Parcel
+from undrift.engines.packet import Packet
+from undrift.flower.grid_carrier import packed, unpacked
+from undrift.flower.reply import reply
 from undrift.flower.user_module import Data, Loss, ModuleProblem
-from undrift.flower.wire import CONTENT, packed, unpacked
 from undrift.methods import registry
 
-PROBE = np.linspace(-1e6, 1e6, 16)
-"""What a client replies when it is greeted: a mod that changes uploads changes these numbers."""
 FIRST = "first.safetensors"
 """The file of what a run began with, its point and everybody's samples, beside the states."""
 MOST = 2**16
@@ -67,7 +62,7 @@ def train(
         text = "undrift.flower.train answers the messages of undrift.flower.strategy alone"
         raise ValueError(f"{text}: {error}") from None
 
-    def work() -> Parcel:
+    def work() -> Packet:
         number = _numbered(client, context, int(asked.table["clients"]))
         here = _here(states, context, asked.table["states"], number)
         problem = ModuleProblem(model, data, loss, batch_loss)
@@ -75,19 +70,14 @@ def train(
         if asked.table["do"] == "hello":
             problem.check()
             part = {} if number is None else {"part": number}
-            about = {"name": node_name(here), "version": __version__}
-            return Parcel({**about, **part, **problem.about()})
+            about = {"name": drawn_once(here / "name"), "version": __version__}
+            return Packet({**about, **part, **problem.about()}, asked.content)
         return _worked(asked, problem, here)
 
-    found = answered(work)
-    sealed = hashlib.sha256(found.content).hexdigest()
-    records = packed({**found.table, "digest": sealed}, found.content)
-    if asked.table["do"] == "hello":
-        records[CONTENT] = ArrayRecord({CONTENT: Array(PROBE)})
-    return Message(records, reply_to=msg)
+    return Message(packed(reply(work)), reply_to=msg)
 
 
-def _worked(asked: Parcel, problem: ModuleProblem, folder: Path) -> Parcel:
+def _worked(asked: Packet, problem: ModuleProblem, folder: Path) -> Packet:
     """One phase."""
     table = asked.table
     if not RUN.fullmatch(run := str(table["run"])):
@@ -111,8 +101,7 @@ def _worked(asked: Parcel, problem: ModuleProblem, folder: Path) -> Parcel:
         with naming(place):
             node.states.make_folder()
             write_whole(place, first)
-    answer = node.do(read(table, client, frame))
-    return Parcel({"gradients": answer.gradients, "drawn": answer.drawn}, answer.frame)
+    return node.do(Packet(table, frame))
 
 
 def _method(table: Mapping[str, Any]) -> Method:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler, default_collate
 
 from undrift.core.problem import Oracle, Problem
-from undrift.engines.format import content, form
+from undrift.flower.network import Described
 from undrift.models.batch_norm import refuse_batch_statistics
 from undrift.models.layout import flatten, unflatten
 from undrift.models.state_dict import StateDict
@@ -125,14 +124,7 @@ class ModuleProblem(Problem):
     def about(self) -> dict[str, Any]:
         """What a server may know of it."""
         state = StateDict.of(self.model)
-        return {
-            "samples": self.samples[0],
-            "dtype": str(self.dtype).removeprefix("torch."),
-            "names": self.layout.names,
-            "shapes": self.layout.shapes,
-            "tied": state.tied,
-            "frozen": digest(state.frozen),
-        }
+        return {"samples": self.samples[0], "network": Described.of(state).table()}
 
 
 class ModuleOracle(Oracle):
@@ -151,16 +143,6 @@ class ModuleOracle(Oracle):
         positions = None if batch is None else [at for at in batch[0].tolist() if at >= 0]
         seed = None if keys is None else int(keys[0])
         return self.problem.gradient(y[0], positions, seed).unsqueeze(0)
-
-
-def digest(tensors: Mapping[str, Tensor]) -> str:
-    """The SHA-256 of tensors by name."""
-    found = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        found.update(form(name, tensor))
-        found.update(content(tensor))
-    return found.hexdigest()
 
 
 def _opened(data: Data) -> tuple[Any, Callable[[list[Any]], Any], int | None]:
