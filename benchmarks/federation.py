@@ -26,8 +26,7 @@ from tests.faults.federation import below
 from undrift.engines.federated import Accept
 from undrift.engines.packet import Packet
 from undrift.federate.federation import FlowerFederation
-from undrift.federate.session import Session
-from undrift.federate.superlink import LocalFederation
+from undrift.federate.session import LocalFederation, Session
 from undrift.federate.supervise import Process
 from undrift.runs.experiment import make
 from undrift.spec.overrides import Flag

@@ -23,7 +23,7 @@ from undrift.engines.format import dump, parse
 from undrift.engines.packet import Packet
 from undrift.federate.federation import RECORD, FlowerFederation
 from undrift.federate.node import NodeConfig
-from undrift.federate.superlink import SuperLink
+from undrift.federate.session import SuperLink
 from undrift.federate.supervise import Process
 from undrift.federate.worker import ClientWorker
 from undrift.flower.compat import NoFederation

@@ -28,9 +28,8 @@ from undrift.federate.keys import make_keys
 from undrift.federate.no_sent_code import Installed
 from undrift.federate.node import Joined, NodeConfig
 from undrift.federate.pipe import Closed, Pipe, listen
-from undrift.federate.session import Session, SuperLinkAddress
+from undrift.federate.session import Session, SuperLink, SuperLinkAddress, free_port
 from undrift.federate.spec_job import Job, Wrong
-from undrift.federate.superlink import SuperLink, free_port
 from undrift.federate.supervise import Process
 from undrift.flower import compat
 from undrift.flower.compat import Lost, NoFederation
@@ -299,7 +298,7 @@ def test_states_that_cannot_be_kept_are_refused_in_one_line(tmp_path, capsys):
 
 def test_a_superlink_has_its_port_alone(tmp_path, monkeypatch):
     """Nodes and runs of whoever listens there would be taken for those of this federation."""
-    monkeypatch.setattr("undrift.federate.superlink.ENDING", 0.2)
+    monkeypatch.setattr("undrift.federate.session.ENDING", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as other:
         place = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(NoFederation, match=f"something listens at {place} already"):

@@ -10,8 +10,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 
 from undrift.cli import main as undrift
 from undrift.federate.federation import FlowerFederation
-from undrift.federate.session import Session
-from undrift.federate.superlink import LocalFederation
+from undrift.federate.session import LocalFederation, Session
 from undrift.runs.experiment import make
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse

@@ -10,8 +10,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 
 from undrift.federate.keys import make_keys
 from undrift.federate.node import Joined, NodeConfig
-from undrift.federate.session import Session, SuperLinkAddress
-from undrift.federate.superlink import SuperLink, free_port
+from undrift.federate.session import Session, SuperLink, SuperLinkAddress, free_port
 from undrift.federate.supervise import Process
 from undrift.flower.compat import NoFederation
 

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from undrift.federate.superlink import SuperLink, free_port
+from undrift.federate.session import SuperLink, free_port
 
 SPEC = """\
 name = "mine"

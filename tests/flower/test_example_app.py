@@ -18,8 +18,7 @@ from safetensors.torch import load_file
 
 from tests.flower.together import Together
 from undrift.engines import Simulate
-from undrift.federate.session import SuperLinkAddress
-from undrift.federate.superlink import free_port
+from undrift.federate.session import SuperLinkAddress, free_port
 from undrift.federate.supervise import Process
 from undrift.flower.compat import environment as flower_environment
 from undrift.flower.compat import tool, write_connection

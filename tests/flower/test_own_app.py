@@ -40,9 +40,9 @@ from undrift.engines import Simulate
 from undrift.engines.codec import Address, pack
 from undrift.engines.packet import Packet
 from undrift.flower import strategy
+from undrift.flower.client_training import ModuleProblem
 from undrift.flower.compat import NoFederation
 from undrift.flower.grid_carrier import packed, unpacked
-from undrift.flower.user_module import ModuleProblem
 from undrift.methods import FedAvg, FedRecu, Scaffold
 
 pytestmark = pytest.mark.usefixtures("task", "no_waiting")
@@ -388,7 +388,7 @@ def test_the_engine_draws_what_is_dropped():
 def test_all_samples_are_taken_in_parts_that_fit(monkeypatch):
     problem = ModuleProblem(Net(), samples(2), F.cross_entropy)
     whole = problem.gradient(problem.first, None, None)
-    monkeypatch.setattr("undrift.flower.user_module.CHUNK", 3)
+    monkeypatch.setattr("undrift.flower.client_training.CHUNK", 3)
     parts = problem.gradient(problem.first, None, None)
     assert torch.allclose(whole, parts, rtol=1e-12, atol=1e-14)
 

@@ -110,8 +110,7 @@ def need_flower() -> None:
 def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     """Run what is left of a spec with the clients that have joined."""
     from undrift.federate.federation import FlowerFederation
-    from undrift.federate.session import Session
-    from undrift.federate.superlink import LocalFederation, SuperLink
+    from undrift.federate.session import LocalFederation, Session, SuperLink
 
     if spec.target is not None:
         say(GAP)

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple, TypeGuard, get_args
 
 import numpy as np
 import torch
@@ -67,8 +67,7 @@ class FlowerFederation(ClientExchange):
         record = None if folder is None else folder / RECORD
         super().__init__(session, spec.problem.clients, options, tell, record, known)
         self.spec, self.folder = spec, folder
-        self._text, self._sources = spec.toml(), sources(spec)
-        self._job = Job(self._text, self._sources)
+        self._job = Job(spec.toml(), sources(spec))
         self._label = spec.entries[0].label
         self._samples: tuple[int, ...] = ()
         self._data: tuple[str | None, ...] = ()
@@ -205,9 +204,13 @@ class FlowerFederation(ClientExchange):
             self._label = event.label
 
     def begin(self, engine: Federated, seed: int) -> None:
-        samples = tuple(engine.problem.samples)
-        chosen = values(engine.method)
-        self._job = Job(self._text, self._sources, self._label, chosen, seed, samples)
+        self._job = dataclasses.replace(
+            self._job,
+            label=self._label,
+            values=values(engine.method),
+            draws=seed,
+            samples=tuple(engine.problem.samples),
+        )
         if self.folder is not None and self.numbers:
             write_whole(self.folder / NODES, json.dumps(self.numbers))
 
@@ -259,7 +262,8 @@ class FlowerFederation(ClientExchange):
         found = {name: unknown.clone() for name in dict.fromkeys(["loss", *before, *named])}
         for client in tested or alone:
             for name, v in found.items():
-                v[client] = _number(alone[client].get(name))
+                value = alone[client].get(name)
+                v[client] = value if _is_number(value) else math.nan
         problem.reported = x.clone(), found
 
     def _means(self, metrics: Mapping[int, Mapping[str, Weighed]]) -> dict[str, float]:
@@ -286,43 +290,31 @@ def _sums(given: Sums, nobody: Sums) -> Sums:
 def _metrics(
     table: Mapping[str, object], samples: int, others: Mapping[str, Weighed] | None
 ) -> dict[str, Weighed]:
-    """What a node says of its own data; refused unless it has as many samples as at first, and
-    numbers under the names that others have. They may be infinite or NaN, where the model is bad.
-    """
+    """What a node says of its own data; numbers may be infinite or NaN, where the model is bad."""
     given, weights = table.get("metrics"), table.get("weights")
-    if table.get("samples") != samples:
-        raise Refused(f"it has {samples} samples, and says {table.get('samples')!r}")
-    if not isinstance(given, Mapping) or "loss" not in given:
-        raise Refused("there is no loss among its metrics")
-    if others is not None and given.keys() != others.keys():
-        raise Refused(f"its metrics are {', '.join(given)}, those of others {', '.join(others)}")
-    if wrong := [why for name in given if (why := taken(name))]:
-        raise Refused(wrong[0])
-    if not isinstance(weights, Mapping) or weights.keys() != given.keys():
-        raise Refused("it does not say of each of its metrics how much it counts")
-    for name, weight in weights.items():
-        if not isinstance(weight, int) or isinstance(weight, bool) or weight < 1:
-            raise Refused(f"its {name} counts {weight!r} times, which is no number of samples")
-    return {name: Weighed(_strictly(name, v), weights[name]) for name, v in given.items()}
+    if not (
+        table.get("samples") == samples
+        and isinstance(given, Mapping)
+        and isinstance(weights, Mapping)
+        and "loss" in given
+        and given.keys() == weights.keys()
+        and (others is None or given.keys() == others.keys())
+        and not any(map(taken, given))
+        and all(type(weight) is int and weight >= 1 for weight in weights.values())
+        and all(map(_is_number, given.values()))
+    ):
+        raise Refused(
+            f"a node with {samples} samples says their loss and what all others say, each a number "
+            f"with the samples that it counts for; this one says {json.dumps(table)[:300]}"
+        )
+    return {name: Weighed(float(value), weights[name]) for name, value in given.items()}
 
 
-def _strictly(name: str, given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        raise Refused(f"its {name} is {given!r}, which is no number")
-    try:
-        return float(given)
-    except OverflowError:
-        raise Refused(f"its {name} is too large") from None
+def _is_number(given: object) -> TypeGuard[int | float]:
+    """No truth value, and no whole number that is too large for a float."""
+    return isinstance(given, float) or (type(given) is int and abs(given) < 2**1000)
 
 
 def _extreme(choose: Callable[..., float], found: Sequence[float | None]) -> float | None:
     known = [value for value in found if value is not None]
     return choose(known) if len(known) == len(found) else None
-
-
-def _number(given: object) -> float:
-    """What a node says, where it is a number; else NaN."""
-    try:
-        return float(given) if isinstance(given, int | float) else math.nan
-    except OverflowError:
-        return math.nan

@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 from undrift._files import drawn_once, hold, release
 from undrift.federate import apps, clientapp_stub
-from undrift.federate.session import SuperLinkAddress
-from undrift.federate.superlink import ENDING, free_port
+from undrift.federate.session import ENDING, SuperLinkAddress, free_port
 from undrift.federate.supervise import Process, module, script
 from undrift.flower import compat
 from undrift.flower.compat import NoFederation

@@ -195,7 +195,8 @@ class ClientExchange:
         name = str(about["name"])
         at = int(about["part"]) if "part" in about else self.numbers.get(name, name)
         before = self._members.get(at)
-        if before is None and isinstance(at, str) and self._full():
+        full = self._settled or len(self._members) == self.clients
+        if before is None and isinstance(at, str) and full:
             return self._cannot_join(
                 name,
                 f"the {self.clients} clients are other nodes; one of them that has lost its folder "
@@ -210,10 +211,6 @@ class ClientExchange:
         if asking is not None and at in asking.pending and moved:
             asking.due[int(at)] = 0.0  # what was sent to where it was is lost
         return None
-
-    def _full(self) -> bool:
-        """Whether a node without a number is one too many."""
-        return self._settled or len(self._members) == self.clients
 
     def _cannot_join(self, node: str, why: str) -> None:
         """A node will never do: the end, unless everybody has joined before."""
