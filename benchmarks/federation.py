@@ -23,11 +23,11 @@ from pathlib import Path
 
 from tests.faults.federation import below
 
-from undrift.flower.correspondence import Accept, Letter
-from undrift.flower.federation import FlowerFederation
-from undrift.flower.local import Local
-from undrift.flower.processes import Process
-from undrift.flower.session import Session
+from undrift.engines.federated import Accept
+from undrift.engines.packet import Packet
+from undrift.federate.federation import FlowerFederation
+from undrift.federate.session import LocalFederation, Session
+from undrift.federate.supervise import Process
 from undrift.runs.experiment import make
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse
@@ -61,7 +61,7 @@ clients = 1
 name = "FedAvg"
 lr = 0.01
 """
-PARTS = ("undrift.flower.worker", "undrift.flower.launcher")
+PARTS = ("undrift.federate.worker", "undrift.federate.no_sent_code")
 
 
 class Counter:
@@ -103,11 +103,11 @@ class Timed(FlowerFederation):
         super().__init__(session, spec, lambda text: None)
         self.seconds: list[float] = []
 
-    def _exchange(
-        self, letters: Mapping[int, Letter], accept: Accept, group: str, wait: bool
+    def exchange(
+        self, packets: Mapping[int, Packet], accept: Accept, group: str, wait: bool
     ) -> dict[int, str]:
         began = time.monotonic()
-        missing = super()._exchange(letters, accept, group, wait)
+        missing = super().exchange(packets, accept, group, wait)
         if group not in ("start", "evaluate"):
             self.seconds.append(time.monotonic() - began)
         return missing
@@ -120,7 +120,10 @@ def show(what: str, seconds: list[float]) -> None:
 def phases(rounds: int) -> None:
     """Seconds of warm and of cold phases."""
     folder = Path(tempfile.mkdtemp(prefix="undrift-bench-"))
-    with Local(folder, 3) as local, Session(local.address, print, local.link.look) as session:
+    with (
+        LocalFederation(folder, 3) as local,
+        Session(local.link.address, print, local.link.look) as session,
+    ):
         session.open()
         spec = read(ROWS.format(rounds=rounds))
         warm = Timed(session, spec)
@@ -132,7 +135,7 @@ def phases(rounds: int) -> None:
             federation = Timed(session, spec)
             (result,) = make(spec, federation.build).run(emit=federation.hear)
             for pid, words in below(os.getpid()).items():
-                if any(part in words for part in PARTS) and "minder.py" not in words:
+                if any(part in words for part in PARTS) and "supervise.py" not in words:
                     os.kill(pid, signal.SIGKILL)
             assert result.engine is not None
             result.engine.run_round()
@@ -148,12 +151,12 @@ def size(weights: int) -> int:
 def travelling(weights: int, rounds: int = 4) -> None:
     """Bytes between a node and the SuperLink."""
     folder = Path(tempfile.mkdtemp(prefix="undrift-bench-"))
-    with Local(folder, 0) as local:
-        counter = Counter(local.address.port)
+    with LocalFederation(folder, 0) as local:
+        counter = Counter(local.link.address.port)
         words = [sys.executable, "-m", "undrift", "join", "--part", "0"]
         words += ["--superlink", f"127.0.0.1:{counter.port}", "--states", str(folder / "node")]
         node = Process(words, folder / "node.log")
-        with node, Session(local.address, print) as session:
+        with node, Session(local.link.address, print) as session:
             session.open()
             spec = read(WIDE.format(rounds=rounds, hidden=size(weights)))
             federation = FlowerFederation(session, spec, lambda text: None)

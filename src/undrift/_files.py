@@ -185,3 +185,12 @@ def _sync_names(folder: Path) -> None:
             raise
     finally:
         os.close(opened)
+
+
+def drawn_once(path: Path, size: int = 8) -> str:
+    """A number that is drawn once and kept in a file for this user alone, as a node's name is."""
+    if not path.exists():
+        with writing(path) as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(secrets.token_hex(size).encode())
+    return path.read_text(encoding="utf-8").strip()

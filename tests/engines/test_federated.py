@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,15 +13,24 @@ from undrift.core import registry
 from undrift.core.params import BadParameters
 from undrift.engines import Simulate
 from undrift.engines.checkpoint import Shelf
-from undrift.engines.federated import Answer, Federated, Refused, Remote, Unsound
+from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.generations import BadGeneration, Generations, Tag
 from undrift.engines.judge import Diverged
 from undrift.engines.node import Node, OneOf
+from undrift.engines.packet import Packet
 from undrift.methods import DANEPlus, FedAvg, FedRecu, FedRed, Mime, Scaffold
 from undrift.objectives import MOON
 from undrift.problems.named import made
 
 PROBLEM = least_squares(1, clients=5, rows=8, dim=4)
+
+
+class Call(NamedTuple):
+    """What is asked of a client."""
+
+    client: int
+    tag: Tag
+    order: Packet
 
 
 class Calls:
@@ -43,18 +53,20 @@ class Calls:
     def begin(self, engine, seed):
         assert {node.run for node in self.nodes.values()} == {engine.identity}
 
-    def ask(self, calls, check):
-        found = {}
-        for call in calls:
+    def ask(self, orders, accept):
+        failed = {}
+        for client, order in orders.items():
+            call = Call(client, Tag(*order.table["tag"]), order)
             try:
-                answer = self.reach(call, lambda call=call: self.nodes[call.client].do(call))
-                check(call.client, answer)
-                found[call.client] = answer
+                accept(client, self.reach(call, lambda call=call: self.do(call)))
             except (ConnectionError, Refused) as error:
-                found[call.client] = str(error)
+                failed[client] = str(error)
             except ArithmeticError as error:
-                found[call.client] = Unsound(str(error))
-        return found
+                accept(client, Packet({"unsound": str(error)}))
+        return failed
+
+    def do(self, call):
+        return self.nodes[call.client].do(call.order)
 
     def evaluate(self, problem, x):
         parts = [self.problem.partial_metrics(x, np.array([k])) for k in range(problem.clients)]
@@ -136,7 +148,7 @@ def test_nodes_may_be_restarted_between_any_two_calls(method, tmp_path):
 
     def restart(call, do):
         calls.start()
-        return calls.nodes[call.client].do(call)
+        return calls.do(call)
 
     calls.reach = restart
     for _ in range(4):
@@ -153,7 +165,7 @@ def test_work_that_is_asked_for_again_gives_the_same_answer(method, tmp_path):
     def twice(call, do):
         first = do()
         calls.start()  # killed after its states were written, before the reply left
-        second = calls.nodes[call.client].do(call)
+        second = calls.do(call)
         assert second == first
         return second
 
@@ -281,10 +293,10 @@ def test_an_answer_that_was_changed_is_refused(tmp_path):
     far, calls = federation(FedAvg(lr=0.02), tmp_path, seed=2, steps=3)
 
     def change(call, do):
-        frame, *rest = do()
+        table, frame = do()
         if call.client == 2:
             frame = frame[:-3] + bytes([frame[-3] ^ 4]) + frame[-2:]
-        return Answer(frame, *rest)
+        return Packet(table, frame)
 
     calls.reach = change
     far.run_round()

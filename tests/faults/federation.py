@@ -50,12 +50,12 @@ name = "Scaffold"
 lr = 0.03
 """
 NEAR = 1e-10
-MINDER = "minder.py"
+MINDER = "supervise.py"
 NODE = ("supernode", "worker", "written, then the supernode", "written, then the worker")
 SERVER = ("serverapp", "superlink", "federate")
 COMMANDS = {
     "supernode": "flower-supernode",
-    "worker": "undrift.flower.worker",
+    "worker": "undrift.federate.worker",
     "serverapp": "flwr-serverapp",
     "superlink": "flower-superlink",
 }

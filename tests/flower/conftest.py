@@ -5,8 +5,8 @@ import pytest
 
 @pytest.fixture
 def no_waiting(monkeypatch):
-    monkeypatch.setattr("undrift.flower.correspondence.LOOK", 0.001)
-    monkeypatch.setattr("undrift.flower.correspondence.AGAIN", 0.001)
+    monkeypatch.setattr("undrift.flower.exchange.LOOK", 0.001)
+    monkeypatch.setattr("undrift.flower.exchange.AGAIN", 0.001)
 
 
 @pytest.fixture
@@ -16,13 +16,3 @@ def task(monkeypatch):
 
     for name in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
-
-
-@pytest.fixture
-def shared(tmp_path):
-    """Three nodes that can build the whole problem."""
-    from tests.flower.in_process import Session
-    from undrift.flower.place import Place
-    from undrift.flower.worker import Worker
-
-    return Session(*(Worker(Place(f"n{k}", tmp_path / str(k), part=k)) for k in range(3)))

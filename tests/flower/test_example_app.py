@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 
 from tests.flower.together import Together
 from undrift.engines import Simulate
-from undrift.flower.app import write_connection
-from undrift.flower.join import free_port
-from undrift.flower.processes import QUIET, Process, searched, tool
-from undrift.flower.session import Address
+from undrift.federate.session import SuperLinkAddress, free_port
+from undrift.federate.supervise import Process
+from undrift.flower.compat import environment as flower_environment
+from undrift.flower.compat import tool, write_connection
 from undrift.methods import Scaffold
 
 APP = Path(__file__).parents[2] / "examples/flower_app"
@@ -30,8 +30,8 @@ PATIENCE = 180.0
 
 def flower(folder, stack, *mode, nodes=0):
     """A SuperLink and its nodes, which end with the test."""
-    address = Address(f"127.0.0.1:{free_port()}")
-    environment = {"PATH": searched(), "OMP_NUM_THREADS": "1"}
+    address = SuperLinkAddress(f"127.0.0.1:{free_port()}")
+    environment = {**flower_environment(folder / "home"), "OMP_NUM_THREADS": "1"}
     link = [tool("flower-superlink"), "--insecure", "--host", address.host]
     link += ["--port", str(address.port), "--disable-runtime-dependency-installation", *mode]
     home = {**environment, "FLWR_HOME": str(folder / "link")}
@@ -47,7 +47,7 @@ def flower(folder, stack, *mode, nodes=0):
         home = {**environment, "FLWR_HOME": str(folder / f"node-{part}")}
         stack.enter_context(Process(node, folder / f"node-{part}.log", home))
     write_connection(folder / "home", address.place, None)
-    return {**os.environ, **QUIET, **environment, "FLWR_HOME": str(folder / "home")}
+    return {**os.environ, **environment}
 
 
 def task():

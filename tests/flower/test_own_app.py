@@ -38,10 +38,11 @@ from undrift.core.problem import Constants
 from undrift.core.schedules import Cosine
 from undrift.engines import Simulate
 from undrift.engines.codec import Address, pack
+from undrift.engines.packet import Packet
 from undrift.flower import strategy
-from undrift.flower.letters import packed, unpacked
-from undrift.flower.module import ModuleProblem
-from undrift.flower.session import NoFederation
+from undrift.flower.client_training import ModuleProblem
+from undrift.flower.compat import NoFederation
+from undrift.flower.grid_carrier import packed, unpacked
 from undrift.methods import FedAvg, FedRecu, Scaffold
 
 pytestmark = pytest.mark.usefixtures("task", "no_waiting")
@@ -170,7 +171,7 @@ def test_a_model_is_sent_once_to_all_clients_of_a_cohort():
     messages = []
     for client in range(10):
         frame = down.frame(Address(f"{7:032x}", 3, 0, client, "down"))
-        records = packed({"do": "work", "client": client}, frame)
+        records = packed(Packet({"do": "work", "client": client}, frame))
         assert unpacked(records) == ({"do": "work", "client": client}, frame)
         messages.append(Message(records, client + 1, "train"))
     assert 2**22 < pushed_bytes(messages) < 2**22 + 10 * 4096
@@ -322,7 +323,7 @@ def test_a_node_too_many_is_refused_at_first_and_later_ignored(numbered, tmp_pat
         return message.content["config"]["server-round"] == 2 and extra not in asked
 
     grid.lose = away
-    grid.get_node_ids = lambda: [*known, extra] if chosen._post.round == 2 else known
+    grid.get_node_ids = lambda: [*known, extra] if chosen._carrier.round == 2 else known
     result = chosen.start(grid, begin(), num_rounds=3)
     assert same(result, simulated(Scaffold(lr=0.05), 3, **setting)) < 1e-10
 
@@ -387,7 +388,7 @@ def test_the_engine_draws_what_is_dropped():
 def test_all_samples_are_taken_in_parts_that_fit(monkeypatch):
     problem = ModuleProblem(Net(), samples(2), F.cross_entropy)
     whole = problem.gradient(problem.first, None, None)
-    monkeypatch.setattr("undrift.flower.module.CHUNK", 3)
+    monkeypatch.setattr("undrift.flower.client_training.CHUNK", 3)
     parts = problem.gradient(problem.first, None, None)
     assert torch.allclose(whole, parts, rtol=1e-12, atol=1e-14)
 

@@ -26,9 +26,9 @@ from torch.utils.data import DataLoader
 from tests.flower.own_app import CLIENTS, InProcess, Net, Pairs, app_of, begin, grid_of, samples
 from undrift.core.params import BadParameters
 from undrift.flower import strategy
-from undrift.flower.client_side import _here
-from undrift.flower.server_side import MODS as REMEDY
-from undrift.flower.session import NoFederation
+from undrift.flower.client_training import _here
+from undrift.flower.compat import NoFederation
+from undrift.flower.method_strategy import MODS as REMEDY
 from undrift.methods import DANE, FedAvg, FedLin, FedRecu, Scaffold
 
 pytestmark = pytest.mark.usefixtures("task", "no_waiting")
@@ -186,7 +186,7 @@ def test_what_a_client_cannot_do_is_told_with_the_remedy(given, reason, tmp_path
 def test_a_node_says_where_its_states_are(why, tmp_path, monkeypatch):
     """Unless it has a number and finds, as its own, the folder that the server made."""
     if why == "another machine":
-        monkeypatch.setattr("undrift.flower.client_side.gettempdir", lambda: str(tmp_path))
+        monkeypatch.setattr("undrift.flower.client_training.gettempdir", lambda: str(tmp_path))
     if why == "another user":
         monkeypatch.setattr("os.getuid", lambda: 4321)
     apps = [app_of(None, client) for client in range(CLIENTS)]
@@ -211,7 +211,7 @@ class Other(Net):
 def test_models_that_are_not_the_same_are_refused(tmp_path):
     chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, fraction_evaluate=0.0)
     apps = [app_of(tmp_path, k, net=Other if k == 2 else Net) for k in range(CLIENTS)]
-    with pytest.raises(NoFederation, match=r"client 2 \(node \w+\) .* client 0 \(node"):
+    with pytest.raises(NoFederation, match=r"client 0 \(node .* client 2 \(node \w+\)"):
         chosen.start(InProcess(apps), begin())
     for other in (Other(), Net().float()):
         with pytest.raises(NoFederation, match="initial_arrays"):

@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional as F
 
 from undrift.core.problem import Oracle, Problem
-from undrift.flower.module import ModuleProblem
+from undrift.flower.client_training import ModuleProblem
 
 
 class Together(Problem):

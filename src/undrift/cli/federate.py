@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from contextlib import ExitStack, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +19,14 @@ from undrift.cli.run import (
     report,
 )
 from undrift.core.params import hints
+from undrift.flower.compat import NoFederation, misfit
 from undrift.records.folder import Folder, writable
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec
 
 if TYPE_CHECKING:
-    from undrift.flower.session import Address
+    from undrift.federate.session import SuperLinkAddress
 
 GAP = "target is a gap f(x) - f*, and nobody here knows f*: every method runs all its rounds."
 
@@ -102,16 +102,15 @@ def main(args: Namespace) -> int:
 
 
 def need_flower() -> None:
-    """Refuse to go on without Flower."""
-    if find_spec("flwr") is None:
-        refuse(['a federation needs Flower: pip install "undrift[flower]"'])
+    """Refuse to go on without Flower, or with one that is not known to work."""
+    if why := misfit():
+        refuse([why])
 
 
 def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
     """Run what is left of a spec with the clients that have joined."""
-    from undrift.flower.federation import FlowerFederation
-    from undrift.flower.local import Local, SuperLink
-    from undrift.flower.session import NoFederation, Session
+    from undrift.federate.federation import FlowerFederation
+    from undrift.federate.session import LocalFederation, Session, SuperLink
 
     if spec.target is not None:
         say(GAP)
@@ -123,7 +122,7 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
         with ExitStack() as stack:
             address, link = where(args), None
             if args.local is not None:
-                local = Local(folder.path / "nodes", args.local, args.data)
+                local = LocalFederation(folder.path / "nodes", args.local, args.data)
                 link = stack.enter_context(local).link
                 address = link.address
             elif args.listen is not None:
@@ -147,19 +146,19 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
                 path.rmdir()
 
 
-def where(args: Namespace) -> Address:
+def where(args: Namespace) -> SuperLinkAddress:
     """The SuperLink, with what it takes to be let in."""
-    from undrift.flower.addresses import checked, tls
+    from undrift.federate.session import SuperLinkAddress
 
-    address = checked(args.superlink or args.listen or "127.0.0.1:1")
+    address = SuperLinkAddress.read(args.superlink or args.listen or "127.0.0.1:1")
     if args.keys is None:
-        return tls(address, None, None)
-    return tls(address, args.keys / "server.key", args.keys / "ca.crt", args.keys / "secret")
+        return address.secured(None, None)
+    return address.secured(args.keys / "server.key", args.keys / "ca.crt", args.keys / "secret")
 
 
 def keys(args: Namespace) -> int:
     """Make certificates and keys."""
-    from undrift.flower.keys import make_keys
+    from undrift.federate.keys import make_keys
 
     folder = args.keys or Path("keys")
     if folder.exists() and any(folder.iterdir()):

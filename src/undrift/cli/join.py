@@ -9,6 +9,7 @@ from undrift.cli.federate import need_flower
 from undrift.cli.output import FAILED, OK, refuse, say, say_when
 from undrift.cli.parser import Parser, positive
 from undrift.cli.stop import Stop, tell
+from undrift.flower.compat import NoFederation
 
 
 class Leave(Stop):
@@ -60,10 +61,8 @@ def add(parser: Parser) -> None:
 
 def main(args: Namespace) -> int:
     need_flower()
-    from undrift.flower.addresses import checked, tls
-    from undrift.flower.join import Joined
-    from undrift.flower.place import Place
-    from undrift.flower.session import NoFederation
+    from undrift.federate.node import Joined, NodeConfig
+    from undrift.federate.session import SuperLinkAddress
 
     for folder in (args.data, args.methods):
         if folder is not None and not folder.is_dir():
@@ -73,11 +72,11 @@ def main(args: Namespace) -> int:
     if args.part is not None and args.part < 0:
         refuse([f"--part {args.part} is not allowed: a whole number from 0"])
     try:
-        address = tls(checked(args.superlink), args.key, args.ca)
+        address = SuperLinkAddress.read(args.superlink).secured(args.key, args.ca)
     except NoFederation as error:
         refuse([error])
     try:
-        place = Place(
+        config = NodeConfig(
             data=args.data and args.data.resolve(),
             part=args.part,
             methods=args.methods and args.methods.resolve(),
@@ -88,9 +87,9 @@ def main(args: Namespace) -> int:
         states = args.states.resolve()
         with (
             Leave() as stop,
-            Joined(address, states, place, args.key, say_when, args.patience) as node,
+            Joined(address, states, config, args.key, say_when, args.patience) as node,
         ):
-            node.stay(stop)
+            node.stay(lambda: stop.asked)
     except NoFederation as error:
         say(str(error))
         return FAILED

@@ -8,8 +8,8 @@ every client counted last, is done here. How messages travel is the business of 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from undrift.engines.inbox import Inbox
 from undrift.engines.memory import Needs
 from undrift.engines.options import FederatedOptions
 from undrift.engines.order import Order
+from undrift.engines.packet import Packet
 from undrift.engines.work import Work
 
 GENERATIONS = "generations"
@@ -35,42 +36,12 @@ KEPT = 3
 """Snapshots whose generations nodes keep: those of a shelf, and one that is being written."""
 
 
-class Call(NamedTuple):
-    """What is asked of one client in one phase."""
-
-    client: int
-    tag: Tag
-    before: Tag | None
-    """Its last work that counted; ``None``: it has done none."""
-    keep: Sequence[Tag]
-    """Works that a continuation may go back to."""
-    skipped: Sequence[int]
-    gone: Sequence[int]
-    frame: bytes
-
-
-class Answer(NamedTuple):
-    """What came back of a call."""
-
-    frame: bytes
-    """The upload; empty where the client has nothing to send."""
-    gradients: int
-    drawn: bool
-    """Whether the client has drawn random numbers: if nobody has, another seed gives the same."""
-
-
-class Unsound(NamedTuple):
-    """The client's own word that what it found is not finite: it kept and sent nothing."""
-
-    reason: str
-
-
 class Refused(Exception):
-    """An answer that cannot be used."""
+    """A reply that cannot be used."""
 
 
-Check = Callable[[int, Answer], None]
-"""Raises :class:`Refused` for a client's answer that cannot be used."""
+Accept = Callable[[int, Packet], None]
+"""Takes a client's reply, or raises :class:`Refused`."""
 
 
 class Federation(Protocol):
@@ -79,8 +50,8 @@ class Federation(Protocol):
     def begin(self, engine: Federated, seed: int) -> None:
         """From now on the orders are those of this run."""
 
-    def ask(self, calls: Sequence[Call], check: Check) -> dict[int, Answer | Unsound | str]:
-        """The answer of every client, or why there is none that can be used."""
+    def ask(self, orders: Mapping[int, Packet], accept: Accept) -> dict[int, str]:
+        """Have every client reply to its order; who did not, and why."""
 
     def evaluate(self, problem: Remote, x: Tensor) -> dict[str, float]:
         """The metrics at ``x``, by the clients' own data."""
@@ -208,35 +179,40 @@ class Federated(Engine):
         senders = members if order.picked is None else [order.picked]
         inbox, uploads = Inbox(self.identity, "up"), dict[int, Message]()
         inbox.expect(order.round, order.place, senders)
+        gradients, drawn, unsound = dict[int, int](), dict[int, bool](), dict[int, str]()
 
-        def check(client: int, answer: Answer) -> None:
-            if client not in senders:
+        def accept(client: int, reply: Packet) -> None:
+            if "unsound" in reply.table:  # its own word: it kept and sent nothing
+                unsound[client] = str(reply.table["unsound"])
                 return
-            try:
-                sender, message = inbox.take(order.phase.Up, answer.frame, self.x0)
-            except BadFrame as error:
-                raise Refused(str(error)) from None
-            uploads[sender] = message
+            if client in senders:
+                try:
+                    sender, message = inbox.take(order.phase.Up, reply.content, self.x0)
+                except BadFrame as error:
+                    raise Refused(str(error)) from None
+                uploads[sender] = message
+            gradients[client] = int(reply.table["gradients"])
+            drawn[client] = bool(reply.table["drawn"])
 
-        calls = [self._call(client, packed.frame(self._address(client))) for client in members]
-        answers = self.problem.federation.ask(calls, check)
-        failed = {client: why for client, why in answers.items() if isinstance(why, str)}
-        for client, answer in answers.items():
-            if isinstance(answer, Unsound) and client in senders:  # for the judge to see
+        orders = {
+            client: self._order(client, packed.frame(self._address(client))) for client in members
+        }
+        failed = self.problem.federation.ask(orders, accept)
+        for client, reason in unsound.items():
+            if client in senders:  # for the judge to see
                 nothing = torch.full_like(self.x0, torch.nan)
                 uploads[client] = order.phase.Up(**dict.fromkeys(order.phase.Up.vectors, nothing))
-            elif isinstance(answer, Unsound):
-                failed[client] = answer.reason
+            else:
+                failed[client] = reason
         answered = [client for client in members if client not in failed]
         sent = [client for client in answered if client in uploads]
         up = None
         if sent:
             rows = [uploads[client] for client in sent]
             up = rows[0].map(lambda *vectors: torch.stack(vectors), *rows[1:])
-        done = [answer for answer in answers.values() if isinstance(answer, Answer)]
-        gradients = sum(answer.gradients for answer in done)
-        self.streams.used |= any(answer.drawn for answer in done)
-        return Work(np.array(answered, int), {}, {}, up, np.array(sent, int), gradients, (), failed)
+        self.streams.used |= any(drawn.values())
+        spent = sum(gradients.values())
+        return Work(np.array(answered, int), {}, {}, up, np.array(sent, int), spent, (), failed)
 
     def commit(self, work: Work) -> None:
         for client in work.members.tolist():
@@ -261,17 +237,18 @@ class Federated(Engine):
         self._round_start = [*self.counted]
         self._stored.append([*self.counted])
 
-    def _call(self, client: int, frame: bytes) -> Call:
+    def _order(self, client: int, frame: bytes) -> Packet:
+        """What is asked of a client: which work, after which of its works, and which to keep."""
         held = {self._round_start[client], *(counted[client] for counted in self._stored)}
-        return Call(
-            client=client,
-            tag=self._now,
-            before=self.counted[client],
-            keep=sorted(tag for tag in held if tag is not None),
-            skipped=self.troubles.skipped_rounds,
-            gone=self.troubles.gone,
-            frame=frame,
-        )
+        table = {
+            "do": "work",
+            "tag": self._now,
+            "before": self.counted[client],
+            "keep": sorted(tag for tag in held if tag is not None),
+            "skipped": [*self.troubles.skipped_rounds],
+            "gone": [*self.troubles.gone],
+        }
+        return Packet(table, frame)
 
     def _address(self, client: int) -> Address:
         return Address(self.identity, self._now.round, self._now.place, client, "down")

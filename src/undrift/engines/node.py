@@ -15,11 +15,11 @@ from undrift.core.method import Method
 from undrift.core.problem import Facts, Oracle, Problem
 from undrift.engines.codec import Address, decode, encode
 from undrift.engines.engine import Engine
-from undrift.engines.federated import Answer, Call
-from undrift.engines.generations import Generations
+from undrift.engines.generations import Generations, Tag
 from undrift.engines.judge import Sound
 from undrift.engines.memory import Needs
 from undrift.engines.order import Order, Share
+from undrift.engines.packet import Packet
 from undrift.engines.site import Kept, Site, quiet
 from undrift.engines.work import Work
 
@@ -91,37 +91,38 @@ class Node(Site):
         self._sound = Sound(problem.dim, problem.dtype)
         self._first = {name: v[0].clone() for name, v in self.store.tensors().items()}
 
-    def do(self, call: Call) -> Answer:
-        """Work on a call. New states are on disk when this returns."""
-        tag, x0 = call.tag, self.common.x0
+    def do(self, asked: Packet) -> Packet:
+        """Work on an order. New states are on disk when this returns."""
+        table, x0 = asked.table, self.common.x0
+        tag = Tag(*table["tag"])
+        before = Tag(*table["before"]) if table["before"] else None
         address = Address(self.run, tag.round, tag.place, self.client, "down")
-        order = self.engine.clock.at(tag.round, tag.place, call.skipped, call.gone)
-        got = decode(order.phase.Down, call.frame, x0, address)
-        self._return_to(call)
+        order = self.engine.clock.at(tag.round, tag.place, table["skipped"], table["gone"])
+        got = decode(order.phase.Down, asked.content, x0, address)
+        self._return_to(before, tag)
         with quiet(self.problem):
             share = Share(order, self.alone, [self._steps(order)], False)
             work = self.work(share, got)
             for reason in self._sound(order, got, [work]).values():
                 raise ArithmeticError(reason)
         self.states.store(tag, self._remembered(work, order))
-        self.states.keep({tag, *call.keep, *([call.before] if call.before else [])})
+        kept = (Tag(*one) for one in table["keep"])
+        self.states.keep({tag, *kept, *([before] if before else [])})
         frame = b""
         if order.picked in (None, self.client) and work.up is not None:
             upload = work.up.map(lambda rows: rows[0])
             frame = encode(upload, address._replace(way="up"))
-        return Answer(frame, work.gradients, self.engine.streams.used)
+        return Packet({"gradients": work.gradients, "drawn": self.engine.streams.used}, frame)
 
     def _steps(self, order: Order) -> int:
         at = order.cohort.members.tolist().index(self.client)
         return int(order.cohort.planned[at])
 
-    def _return_to(self, call: Call) -> None:
-        """Have the states that a call continues from."""
-        found: Mapping[str, Tensor] = {}
-        if call.before is not None:
-            found = self.states.load(call.before)
+    def _return_to(self, before: Tag | None, tag: Tag) -> None:
+        """Have the states after the work ``before``, to do ``tag`` next."""
+        found: Mapping[str, Tensor] = {} if before is None else self.states.load(before)
         states = {name: found.get(f"{STATE}{name}", v) for name, v in self._first.items()}
-        missing = [name for name in states if call.before and f"{STATE}{name}" not in found]
+        missing = [name for name in states if before and f"{STATE}{name}" not in found]
         if missing:
             raise ValueError(f"the states of client {self.client} lack {', '.join(missing)}")
         device = self.common.x0.device
@@ -131,8 +132,7 @@ class Node(Site):
             for name, v in found.items()
             if name.startswith(SCRATCH)
         }
-        tag = call.tag
-        next_phase = call.before is not None and call.before[:2] == (tag.round, tag.place - 1)
+        next_phase = before is not None and before[:2] == (tag.round, tag.place - 1)
         self._scratch = Kept(self.alone, scratch) if scratch and next_phase else None
 
     def _remembered(self, work: Work, order: Order) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""A real federation, on Flower's SuperLink and SuperNodes; or a method in a Flower app of yours.
+"""A method in a Flower app of yours.
 
 Names load on first use: importing this loads neither torch nor Flower.
 """

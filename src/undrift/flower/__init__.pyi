@@ -1,6 +1,6 @@
 """What a Flower app of one's own uses; names load on first use."""
 
-from .client_side import train
-from .server_side import strategy
+from .client_training import train
+from .method_strategy import strategy
 
 __all__ = ["strategy", "train"]

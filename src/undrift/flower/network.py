@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -10,8 +11,8 @@ import torch
 from torch import Tensor
 
 from undrift.core.problem import Problem
-from undrift.engines.format import KINDS, TYPES
-from undrift.flower.module import digest
+from undrift.engines.format import KINDS, TYPES, content, form
+from undrift.flower.compat import NoFederation
 from undrift.models.layout import Layout, unflatten
 from undrift.models.state_dict import StateDict
 from undrift.records.models import Network
@@ -32,6 +33,24 @@ def known(problem: Problem) -> StateDict | None:
     if found.keys() != wanted.keys() or not all(torch.equal(found[n], wanted[n]) for n in found):
         return None  # a problem may order its weights otherwise, and a module its state_dict
     return state
+
+
+def agreed(tables: Sequence[object], who: Callable[[int], str]) -> Described:
+    """What all clients say of their network; ``who`` names one. Raises :class:`NoFederation`."""
+    told: list[Described] = []
+    for client, table in enumerate(tables):
+        try:
+            told.append(Described.read(table))
+        except ValueError as error:
+            text = f"{who(client)} describes its network in a way that cannot be read ({error})"
+            raise NoFederation(text) from None
+    others = {client: one.difference(told[0]) for client, one in enumerate(told)}
+    if listed := [f"{who(client)}: {what}" for client, what in others.items() if what]:
+        raise NoFederation(
+            f"the clients do not have the same network; different from {who(0)} are "
+            f"{', '.join(listed)}: put the same network, with the same weights, on every node"
+        )
+    return told[0]
 
 
 class Described(NamedTuple):
@@ -55,8 +74,8 @@ class Described(NamedTuple):
         return {**words, "dtypes": self.dtypes, "tied": self.tied, "frozen": self.frozen}
 
     @classmethod
-    def read(cls, table: object, dim: int) -> Described:
-        """From a message. Raises :class:`ValueError` for what no network of ``dim`` weights has."""
+    def read(cls, table: object) -> Described:
+        """From a message. Raises :class:`ValueError` for what no network has."""
         match table:
             case {
                 "names": [*names],
@@ -65,21 +84,16 @@ class Described(NamedTuple):
                 "tied": dict(tied),
                 "frozen": str(frozen),
             } if all(isinstance(shape, list) for shape in shapes):
-                sizes = [n for shape in shapes for n in shape]
                 layout = Layout(tuple(map(str, names)), tuple(map(tuple, shapes)))
-                dtypes = {name: str(kind) for name, kind in dtypes.items()}
-                tied = {name: str(first) for name, first in tied.items()}
-                trained = {*layout.names}
                 if (
-                    all(type(n) is int and n >= 0 for n in sizes)
-                    and layout.dim == dim
-                    and len(trained) == len(names) == len(shapes)
-                    and {*tied.values()} == trained
+                    all(type(n) is int and n >= 0 for shape in shapes for n in shape)
+                    and len({*layout.names}) == len(names) == len(shapes)
+                    and {*tied.values()} == {*layout.names}
                     and tied.keys() <= dtypes.keys()
                     and {*dtypes.values()} <= TYPES.keys()
                 ):
                     return cls(layout, dtypes, tied, frozen)
-        raise ValueError(f"no network of {dim} weights has such tensors")
+        raise ValueError("no network has such tensors")
 
     def difference(self, first: Described) -> str:
         """What is not as on the first node; empty if nothing."""
@@ -109,3 +123,13 @@ class Described(NamedTuple):
             for name, kind in self.dtypes.items()
         }
         return StateDict(self.layout, self.tied, initial)
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of tensors by name."""
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(form(name, tensor))
+        found.update(content(tensor))
+    return found.hexdigest()

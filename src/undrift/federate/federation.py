@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, TypeGuard, get_args
 
 import numpy as np
 import torch
@@ -21,10 +21,11 @@ from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.format import dump, parse
 from undrift.engines.options import FederatedOptions
-from undrift.flower.correspondence import Carrier, Correspondence, Letter, needs_all
-from undrift.flower.job import Job, shortened, sources
-from undrift.flower.network import Described
-from undrift.flower.session import NoFederation, Reply
+from undrift.engines.packet import Packet
+from undrift.federate.spec_job import ONCE, Job, sources, told
+from undrift.flower.compat import NoFederation
+from undrift.flower.exchange import About, Carrier, ClientExchange, needs_all
+from undrift.flower.network import agreed
 from undrift.models.state_dict import StateDict
 from undrift.objectives import Objective
 from undrift.records.models import MOST
@@ -49,7 +50,7 @@ class Weighed(NamedTuple):
     weight: int
 
 
-class FlowerFederation(Correspondence):
+class FlowerFederation(ClientExchange):
     """The clients of a spec, on nodes that have joined a SuperLink."""
 
     def __init__(
@@ -66,22 +67,24 @@ class FlowerFederation(Correspondence):
         record = None if folder is None else folder / RECORD
         super().__init__(session, spec.problem.clients, options, tell, record, known)
         self.spec, self.folder = spec, folder
-        self._text, self._sources = spec.toml(), sources(spec)
-        self._job = Job(self._text, self._sources)
+        self._job = Job(spec.toml(), sources(spec))
         self._label = spec.entries[0].label
         self._samples: tuple[int, ...] = ()
         self._data: tuple[str | None, ...] = ()
         """The digests of the clients' data, as they were when everybody had joined."""
 
-    def greeting(self) -> Letter:
+    def greeting(self) -> Packet:
         needs = any(entry.method.open_fields() for entry in self.spec.entries)
-        return Letter("query", {**self._job.table(), "do": "hello", "constants": needs})
+        return Packet({**self._job.table(), "do": "hello", "constants": needs})
 
-    def about_run(self, client: int) -> Mapping[str, Any]:
+    def about_run(self, client: int) -> About:
         return {**dataclasses.replace(self._job, client=client).table(), "data": self._data[client]}
 
-    def shortened(self, table: Mapping[str, Any]) -> Mapping[str, Any]:
-        return shortened(table)
+    def shortened(self, packet: Packet) -> Packet:
+        """The spec and the samples of all are told once, and then named by a digest."""
+        table = packet.table
+        rest = {name: value for name, value in table.items() if name not in ONCE}
+        return Packet({**rest, "told": told(*(table[name] for name in ONCE))}, packet.content)
 
     # -- the problem ----------------------------------------------------------------------------
 
@@ -112,7 +115,7 @@ class FlowerFederation(Correspondence):
         self,
         spec: Spec,
         seed: int,
-        said: Sequence[Mapping[str, Any]],
+        said: Sequence[About],
         complaints: list[Complaint],
     ) -> dict[Objective | None, Problem]:
         """Everybody can build the problem, the server too."""
@@ -131,9 +134,7 @@ class FlowerFederation(Correspondence):
         self._samples = tuple(next(iter(problems.values())).samples)
         return found
 
-    def _own(
-        self, spec: Spec, said: Sequence[Mapping[str, Any]]
-    ) -> dict[Objective | None, Problem]:
+    def _own(self, spec: Spec, said: Sequence[About]) -> dict[Objective | None, Problem]:
         """Every client has data that nobody else sees."""
         for field in ("dim", "dtype", "classes"):
             different = {json.dumps(about[field]) for about in said}
@@ -150,7 +151,7 @@ class FlowerFederation(Correspondence):
                 who = self.who(client)
                 raise NoFederation(f"{who} says that it has {about['samples']!r} samples")
         self._samples = tuple(about["samples"] for about in said)
-        x, state = self._first_point(self._network(said, said[0]["dim"]))
+        x, state = self._first_point(said)
         constants = None
         if all("L" in about for about in said):
             constants = Constants(
@@ -179,44 +180,20 @@ class FlowerFederation(Correspondence):
             found[entry.objective] = Remote(its, self, digest.hexdigest(), None, of, by_name)
         return found
 
-    def _network(self, said: Sequence[Mapping[str, object]], dim: int) -> Described | None:
-        """What clients say of their network, which must be the same everywhere; ``None`` if it is
-        no network, or some have an undrift that does not say.
-        """
-        told: dict[int, Described] = {}
-        for client, about in enumerate(said):
-            try:
-                if "network" in about:
-                    told[client] = Described.read(about["network"], dim)
-            except ValueError as error:
-                text = f"{self.who(client)} describes its network in a way that cannot be read"
-                raise NoFederation(f"{text} ({error}): update undrift on its node") from None
-        if silent := [self.who(client) for client in range(len(said)) if client not in told]:
-            if told:
-                self.tell(
-                    f"{', '.join(silent)} did not say how the tensors of the network are called: "
-                    "models are kept as one vector x. Update undrift there for a state_dict."
-                )
-            return None
-        others = {client: one.difference(told[0]) for client, one in told.items()}
-        if listed := [f"{self.who(client)}: {what}" for client, what in others.items() if what]:
-            raise NoFederation(
-                f"the clients do not have the same network; different from {self.who(0)} are "
-                f"{', '.join(listed)}: put the same network, with the same weights, on every node"
-            )
-        return told[0]
+    def _first_point(self, said: Sequence[About]) -> tuple[Tensor, StateDict | None]:
+        """Where a run begins and, if clients have described a network, its tensors by name."""
+        described, found = None, list[tuple[Tensor, StateDict | None]]()
+        if any(about["network"] is not None for about in said):
+            described = agreed([about["network"] for about in said], self.who)
+            if described.layout.dim != said[0]["dim"]:
+                raise NoFederation(f"{self.who(0)} describes a network of another size")
 
-    def _first_point(self, described: Described | None) -> tuple[Tensor, StateDict | None]:
-        """Where a run begins and, if clients have described their network, its tensors by name."""
-        found: list[tuple[Tensor, StateDict | None]] = []
-
-        def accept(client: int, reply: Reply) -> None:
-            tensors = parse(reply.content, HEAD if described is None else MOST)
+        def accept(client: int, reply: Packet) -> None:
+            tensors = parse(reply.content, MOST)
             found.append((tensors["x"], described and described.state(tensors)))
 
-        job = dataclasses.replace(self._job, samples=self._samples)
-        asked = {**job.table(), "do": "start", "frozen": described is not None}
-        self._exchange({0: Letter("query", asked)}, accept, "start", True)
+        table = dataclasses.replace(self._job, samples=self._samples).table()
+        self.exchange({0: Packet({**table, "do": "start"})}, accept, "start", True)
         return found[0]
 
     # -- one phase ------------------------------------------------------------------------------
@@ -227,9 +204,13 @@ class FlowerFederation(Correspondence):
             self._label = event.label
 
     def begin(self, engine: Federated, seed: int) -> None:
-        samples = tuple(engine.problem.samples)
-        chosen = values(engine.method)
-        self._job = Job(self._text, self._sources, self._label, chosen, seed, samples)
+        self._job = dataclasses.replace(
+            self._job,
+            label=self._label,
+            values=values(engine.method),
+            draws=seed,
+            samples=tuple(engine.problem.samples),
+        )
         if self.folder is not None and self.numbers:
             write_whole(self.folder / NODES, json.dumps(self.numbers))
 
@@ -241,28 +222,23 @@ class FlowerFederation(Correspondence):
         if problem.whole is not None:
             nobody = problem.whole.partial_metrics(x, np.array([], dtype=np.int64))
         content = dump({"x": x.detach().cpu()})
-        letters = {}
-        for client in range(problem.clients):
-            table = {**self.about_run(client), "do": "evaluate"}
-            letters[client] = Letter("evaluate", table, content)
+        packets = {
+            client: Packet({**self.about_run(client), "do": "evaluate"}, content)
+            for client in range(problem.clients)
+        }
 
-        def accept(client: int, reply: Reply) -> None:
+        def accept(client: int, reply: Packet) -> None:
             if "unsound" in reply.table:
                 raise Refused(str(reply.table["unsound"]))
             if nobody is not None:
                 sums[client] = _sums(parse(reply.content, HEAD), nobody)
             else:
-                if "weights" not in reply.table:
-                    raise NoFederation(
-                        f"{self.who(client)} does not say how many samples its numbers are of: "
-                        "update undrift on its node"
-                    )
                 others = next(iter(metrics.values()), None)
                 metrics[client] = _metrics(reply.table, self._samples[client], others)
                 said[client] = reply.table
 
         wait = self.options.absent == "wait" or problem.whole is not None
-        self._exchange(letters, accept, "evaluate", wait)
+        self.exchange(packets, accept, "evaluate", wait)
         if problem.whole is not None:
             return problem.whole.combine([sums[client] for client in sorted(sums)], x)
         self._report(problem, x, {client: said[client] for client in sorted(said)})
@@ -286,7 +262,8 @@ class FlowerFederation(Correspondence):
         found = {name: unknown.clone() for name in dict.fromkeys(["loss", *before, *named])}
         for client in tested or alone:
             for name, v in found.items():
-                v[client] = _number(alone[client].get(name))
+                value = alone[client].get(name)
+                v[client] = value if _is_number(value) else math.nan
         problem.reported = x.clone(), found
 
     def _means(self, metrics: Mapping[int, Mapping[str, Weighed]]) -> dict[str, float]:
@@ -313,43 +290,31 @@ def _sums(given: Sums, nobody: Sums) -> Sums:
 def _metrics(
     table: Mapping[str, object], samples: int, others: Mapping[str, Weighed] | None
 ) -> dict[str, Weighed]:
-    """What a node says of its own data; refused unless it has as many samples as at first, and
-    numbers under the names that others have. They may be infinite or NaN, where the model is bad.
-    """
-    given, weights = table.get("metrics"), table["weights"]
-    if table.get("samples") != samples:
-        raise Refused(f"it has {samples} samples, and says {table.get('samples')!r}")
-    if not isinstance(given, Mapping) or "loss" not in given:
-        raise Refused("there is no loss among its metrics")
-    if others is not None and given.keys() != others.keys():
-        raise Refused(f"its metrics are {', '.join(given)}, those of others {', '.join(others)}")
-    if wrong := [why for name in given if (why := taken(name))]:
-        raise Refused(wrong[0])
-    if not isinstance(weights, Mapping) or weights.keys() != given.keys():
-        raise Refused("it does not say of each of its metrics how much it counts")
-    for name, weight in weights.items():
-        if not isinstance(weight, int) or isinstance(weight, bool) or weight < 1:
-            raise Refused(f"its {name} counts {weight!r} times, which is no number of samples")
-    return {name: Weighed(_strictly(name, v), weights[name]) for name, v in given.items()}
+    """What a node says of its own data; numbers may be infinite or NaN, where the model is bad."""
+    given, weights = table.get("metrics"), table.get("weights")
+    if not (
+        table.get("samples") == samples
+        and isinstance(given, Mapping)
+        and isinstance(weights, Mapping)
+        and "loss" in given
+        and given.keys() == weights.keys()
+        and (others is None or given.keys() == others.keys())
+        and not any(map(taken, given))
+        and all(type(weight) is int and weight >= 1 for weight in weights.values())
+        and all(map(_is_number, given.values()))
+    ):
+        raise Refused(
+            f"a node with {samples} samples says their loss and what all others say, each a number "
+            f"with the samples that it counts for; this one says {json.dumps(table)[:300]}"
+        )
+    return {name: Weighed(float(value), weights[name]) for name, value in given.items()}
 
 
-def _strictly(name: str, given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        raise Refused(f"its {name} is {given!r}, which is no number")
-    try:
-        return float(given)
-    except OverflowError:
-        raise Refused(f"its {name} is too large") from None
+def _is_number(given: object) -> TypeGuard[int | float]:
+    """No truth value, and no whole number that is too large for a float."""
+    return isinstance(given, float) or (type(given) is int and abs(given) < 2**1000)
 
 
 def _extreme(choose: Callable[..., float], found: Sequence[float | None]) -> float | None:
     known = [value for value in found if value is not None]
     return choose(known) if len(known) == len(found) else None
-
-
-def _number(given: object) -> float:
-    """What a node says, where it is a number; else NaN."""
-    try:
-        return float(given) if isinstance(given, int | float) else math.nan
-    except OverflowError:
-        return math.nan

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, NoReturn
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from torch import Tensor
@@ -20,15 +21,27 @@ from undrift.core.params import BadParameters, hints, not_allowed, plain, unknow
 from undrift.core.problem import Facts
 from undrift.core.robust import Robust
 from undrift.core.schedules import Schedule
-from undrift.engines.federated import Answer, Call, Check, Federated, Remote, Unsound
+from undrift.engines.federated import Accept, Federated, Remote
 from undrift.engines.format import dump
 from undrift.engines.options import FederatedOptions
-from undrift.flower.client_side import STATES
-from undrift.flower.correspondence import Correspondence, Letter, needs_all
-from undrift.flower.grid_post import LOG, MODS, Post
-from undrift.flower.server_model import Model
+from undrift.engines.packet import Packet
+from undrift.flower.client_training import STATES
+from undrift.flower.compat import LASTING, NoFederation
+from undrift.flower.exchange import About, ClientExchange, needs_all
+from undrift.flower.grid_carrier import CHANGED, GridCarrier
+from undrift.flower.network import Described, agreed
+from undrift.models.layout import Layout
+from undrift.models.state_dict import StateDict
 from undrift.spec.schema import as_toml
 
+LOG = logging.getLogger("flwr")
+MODS = (
+    "mods and wrappers that change what is uploaded (secaggplus_mod, LocalDpMod, fixedclipping_mod,"
+    " adaptiveclipping_mod, DifferentialPrivacy...) cannot be used with these methods: what a "
+    "client remembers would no longer fit what the server has received. Leave them out"
+)
+PROBE = bytes(16)
+"""The content of a greeting: a mod that changes uploads fails on it, or changes it."""
 OPTIONS = (*hints(Treatment), "weights", "judge")
 
 
@@ -104,9 +117,9 @@ class MethodStrategy(FedAvg):
         super().__init__(**evaluation)
         self.method, self.clients, self.seed, self.waiting = method, clients, seed, waiting
         self.setting = dict(setting)
-        self._post: Post | None = None
+        self._carrier: AppCarrier | None = None
         self._engine: Federated | None = None
-        self._model: Model | None = None
+        self._model: StateDict | None = None
         self._refuse()
 
     def _refuse(self) -> None:
@@ -139,13 +152,14 @@ class MethodStrategy(FedAvg):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
         """Run the method; arrays of the result are those of a state dict, as ``initial_arrays``."""
-        self._post = Post(grid, train_config or ConfigRecord())
+        self._carrier = AppCarrier(grid, train_config or ConfigRecord())
         options = FederatedOptions(deadline=timeout, **self.waiting)
         with TemporaryDirectory(prefix=STATES, ignore_cleanup_errors=True) as states:
-            federation = Adopted(self._post, self, options, Path(states).name)
+            federation = AppClients(self._carrier, self, options, Path(states).name)
             said = federation.gather()
-            self._model = Model.agreed(said, initial_arrays, federation.who)
-            facts = _facts([about["samples"] for about in said], self._model.vector())
+            clients = agreed([about["network"] for about in said], federation.who)
+            self._model = _model(clients, initial_arrays)
+            facts = _facts([about["samples"] for about in said], _vector(self._model))
             self._engine = self._engine_of(Remote(facts, federation, None), timeout)
             try:
                 return super().start(
@@ -164,9 +178,9 @@ class MethodStrategy(FedAvg):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Nothing: :meth:`aggregate_train` asks the nodes, once for every phase of the round."""
-        if self._engine is None or self._post is None:
+        if self._engine is None or self._carrier is None:
             raise RuntimeError(f"a method runs by its own start(); {MODS}")
-        self._post.round = server_round
+        self._carrier.round = server_round
         return []
 
     def aggregate_train(
@@ -187,7 +201,8 @@ class MethodStrategy(FedAvg):
         engine.rejections.clear()
         for name in ("gradients", "bytes_up", "bytes_down"):
             metrics[name.replace("_", "-")] = engine.ledger.counts()[name] - before[name]
-        return self._model.record(engine.x), MetricRecord(metrics)
+        arrays = {name: Array(v.numpy()) for name, v in self._model.at(engine.x).items()}
+        return ArrayRecord(arrays), MetricRecord(metrics)
 
     def summary(self) -> None:
         """Log what is run."""
@@ -209,34 +224,91 @@ def _facts(samples: Sequence[int], first: Tensor) -> Facts:
     )
 
 
+def _model(clients: Described, arrays: ArrayRecord) -> StateDict:
+    """The state dict of the server, if it is what the clients train. Raises ``NoFederation``."""
+    initial, layout = dict(arrays.to_torch_state_dict()), clients.layout
+    if missing := [name for name in layout.names if name not in initial]:
+        raise NoFederation(f"initial_arrays have no {missing[0]!r}, which the clients train")
+    shapes = tuple(tuple(initial[name].shape) for name in layout.names)
+    found = StateDict(Layout(layout.names, shapes), clients.tied, initial)
+    if what := Described.of(found).difference(clients):
+        raise NoFederation(
+            f"initial_arrays are not the model of the clients; different is {what}: load the same "
+            "weights on every node"
+        )
+    return found
+
+
+def _vector(model: StateDict) -> Tensor:
+    """Where a run begins."""
+    return torch.cat([model.initial[name].reshape(-1) for name in model.layout.names])
+
+
 class Nobody:
     """A federation that is never asked."""
 
     def begin(self, engine: Federated, seed: int) -> None:
         pass
 
-    def ask(self, calls: Sequence[Call], check: Check) -> NoReturn:
+    def ask(self, orders: Mapping[int, Packet], accept: Accept) -> NoReturn:
         raise NotImplementedError
 
     def evaluate(self, problem: Remote, x: Tensor) -> NoReturn:
         raise NotImplementedError
 
 
-class Adopted(Correspondence):
+class AppCarrier(GridCarrier):
+    """The grid of a user's app: what its mods change, and what its code fails at, is for good."""
+
+    def __init__(self, grid: Grid, config: ConfigRecord):
+        super().__init__(grid)
+        self.config, self.round = config, 0
+
+    def records(self, packet: Packet) -> RecordDict:
+        records = super().records(packet)
+        records["config"] = ConfigRecord({**self.config, "server-round": self.round})
+        return records
+
+    def received(self, message: Message) -> Packet:
+        found = super().received(message)
+        table = found.table
+        if table.get("code") == CHANGED:
+            return _lasting(f"its reply is not what train returned ({table['error']}): {MODS}")
+        if table.get("code") in LASTING:
+            what = f"{LASTING[table['code']]}: {message.error.reason}"
+            return _lasting(f"{what}. If it has mods: {MODS}")
+        if "error" in table and not table.get("lasting"):
+            node = message.metadata.src_node_id
+            LOG.warning("node %d: %s; it is asked again", node, table["error"])
+        return found
+
+    def renew(self) -> NoReturn:
+        raise NoFederation("the Flower run is over")
+
+
+def _lasting(why: str) -> Packet:
+    return Packet({"error": why, "lasting": True})
+
+
+class AppClients(ClientExchange):
     """The clients of a method in a user's own app."""
 
     def __init__(
-        self, post: Post, strategy: MethodStrategy, options: FederatedOptions, states: str
+        self,
+        carrier: AppCarrier,
+        strategy: MethodStrategy,
+        options: FederatedOptions,
+        states: str,
     ):
-        super().__init__(post, strategy.clients, options, LOG.info)
+        super().__init__(carrier, strategy.clients, options, LOG.info)
         self._about: dict[str, Any] = {"clients": strategy.clients, "setting": strategy.setting}
         self._about["states"] = states
         self._first = b""
 
-    def greeting(self) -> Letter:
-        return Letter("train", {**self._about, "do": "hello"})
+    def greeting(self) -> Packet:
+        return Packet({**self._about, "do": "hello"}, PROBE)
 
-    def about_run(self, client: int) -> Mapping[str, Any]:
+    def about_run(self, client: int) -> About:
         return {**self._about, "client": client}
 
     def begin(self, engine: Federated, seed: int) -> None:
@@ -250,12 +322,15 @@ class Adopted(Correspondence):
             "first": len(self._first),
         }
 
-    def ask(self, calls: Sequence[Call], check: Check) -> dict[int, Answer | Unsound | str]:
+    def ask(self, orders: Mapping[int, Packet], accept: Accept) -> dict[int, str]:
         """The first message to a client also has what the run began with."""
-        enclosed = [
-            call if call.before else call._replace(frame=call.frame + self._first) for call in calls
-        ]
-        return super().ask(enclosed, check)
+        enclosed = {
+            client: packet
+            if packet.table["before"]
+            else packet._replace(content=packet.content + self._first)
+            for client, packet in orders.items()
+        }
+        return super().ask(enclosed, accept)
 
     def evaluate(self, problem: Remote, x: Tensor) -> NoReturn:
         raise NotImplementedError("a Flower app evaluates by functions of its own")

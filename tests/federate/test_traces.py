@@ -12,8 +12,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from undrift.flower.join import free_port
-from undrift.flower.local import SuperLink
+from undrift.federate.session import SuperLink, free_port
 
 SPEC = """\
 name = "mine"

@@ -9,9 +9,8 @@ import pytest
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
 from undrift.cli import main as undrift
-from undrift.flower.federation import FlowerFederation
-from undrift.flower.local import Local
-from undrift.flower.session import Session
+from undrift.federate.federation import FlowerFederation
+from undrift.federate.session import LocalFederation, Session
 from undrift.runs.experiment import make
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse
@@ -66,7 +65,10 @@ def spec(name, rounds, flags=()):
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
     folder = tmp_path_factory.mktemp("federation")
-    with Local(folder, 3) as local, Session(local.address, print, local.link.look) as session:
+    with (
+        LocalFederation(folder, 3) as local,
+        Session(local.link.address, print, local.link.look) as session,
+    ):
         session.open()
         yield session
 

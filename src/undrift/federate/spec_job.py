@@ -82,12 +82,6 @@ class Job:
         return dataclasses.replace(entry.method, **self.values)
 
 
-def shortened(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A message for a node that knows what is told once."""
-    found = {name: value for name, value in table.items() if name not in ONCE}
-    return found | {"told": told(*(table[name] for name in ONCE))}
-
-
 def told(*once: object) -> str:
     """The digest of what was told."""
     return hashlib.sha256(json.dumps(once).encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""What a SuperNode starts for every message: it has the launcher of the node do it.
+"""What a SuperNode starts for every message: it has ``no_sent_code`` do it, which is loaded.
 
-``python shim.py SOCKET ARGUMENTS ...``. It uses nothing but Python's own library, so that it starts
-at once, and lives for as long as the process that the launcher makes.
+``python clientapp_stub.py SOCKET ARGUMENTS ...``. It uses nothing but Python's own library, so that
+it starts at once, and lives for as long as the process that does the work.
 """
 
 import json
@@ -13,7 +13,7 @@ PATIENCE = 60.0
 
 
 def reached(path: str) -> socket.socket:
-    """A line to the launcher; one that is being started again is waited for."""
+    """A line to the other process; one that is being started again is waited for."""
     until = time.monotonic() + PATIENCE
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -27,15 +27,14 @@ def reached(path: str) -> socket.socket:
             time.sleep(0.05)
 
 
-def main() -> int:
+def main() -> None:
     path, *arguments = sys.argv[1:]
     with reached(path) as connection:
-        text = json.dumps(arguments).encode()
-        socket.send_fds(connection, [len(text).to_bytes(4, "little") + text], [1, 2])
+        socket.send_fds(connection, [json.dumps(arguments).encode()], [1, 2])
+        connection.shutdown(socket.SHUT_WR)
         while connection.recv(1):
             pass
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

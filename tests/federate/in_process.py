@@ -10,11 +10,10 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from undrift.flower.federation import FlowerFederation
-from undrift.flower.pipe import Parcel
-from undrift.flower.place import Place
-from undrift.flower.session import Reply
-from undrift.flower.worker import Worker
+from undrift.engines.packet import Packet
+from undrift.federate.federation import FlowerFederation
+from undrift.federate.node import NodeConfig
+from undrift.federate.worker import ClientWorker
 from undrift.runs.experiment import make
 from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse as read
@@ -55,19 +54,19 @@ class Session:
         assert next(self.looks) < 2000, "nodes are waited for in vain"
         return [*self.workers]
 
-    def push(self, node, kind, table, content, ttl, group):
-        asked = Parcel(json.loads(json.dumps(table)), content)
+    def push(self, node, packet, ttl, group):
+        asked = Packet(json.loads(json.dumps(packet.table)), packet.content)
         self.asked.append((node, asked.table["do"]))
         self.told.append((node, asked.table["do"], "spec" in asked.table, "samples" in asked.table))
         self.lives.append(ttl)
         id = str(next(self.numbers))
         worker = self.workers.get(node)
-        found = Parcel({"gone": True}) if worker is None else worker.answer(asked)
+        found = Packet({"gone": True}) if worker is None else worker.answer(asked)
         self.waiting[id] = deque(self.spoil(asked, found) if worker else [])
         return id
 
     def pull(self, ids):
-        found = []
+        found = {}
         for id in ids:
             while self.waiting.get(id):
                 one = self.waiting[id].popleft()
@@ -79,9 +78,9 @@ class Session:
                 if isinstance(one, Exception):
                     raise one
                 if isinstance(one, str):
-                    found.append(Reply(id, {}, error=one))
+                    found[id] = Packet({"error": one, "code": 5})
                 else:
-                    found.append(Reply(id, json.loads(json.dumps(one.table)), one.content))
+                    found[id] = Packet(json.loads(json.dumps(one.table)), one.content)
                 break
         return found
 
@@ -93,7 +92,10 @@ class Session:
 def own(tmp_path, order=(0, 1, 2), states="s"):
     """Nodes with data of their own."""
     return Session(
-        *(Worker(Place(f"h{k}", tmp_path / f"{states}{k}", tmp_path / f"data{k}")) for k in order)
+        *(
+            ClientWorker(NodeConfig(f"h{k}", tmp_path / f"{states}{k}", tmp_path / f"data{k}"))
+            for k in order
+        )
     )
 
 

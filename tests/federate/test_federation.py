@@ -8,14 +8,14 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from tests.flower.in_process import SPEC, Session, assert_equal, near, run, spec
+from tests.federate.in_process import SPEC, Session, assert_equal, near, run, spec
 from undrift.engines import Simulate
 from undrift.engines.format import BadFormat, dump, parse
-from undrift.flower.federation import RECORD, FlowerFederation
-from undrift.flower.pipe import Parcel
-from undrift.flower.place import Place
-from undrift.flower.session import Lost, NoFederation
-from undrift.flower.worker import Worker
+from undrift.engines.packet import Packet
+from undrift.federate.federation import RECORD, FlowerFederation
+from undrift.federate.node import NodeConfig
+from undrift.federate.worker import ClientWorker
+from undrift.flower.compat import Lost, NoFederation
 from undrift.methods import Scaffold
 from undrift.runs.experiment import make
 from undrift.spec.errors import BadSpec
@@ -133,7 +133,7 @@ def test_a_node_comes_back_under_another_number(shared, tmp_path):
     def move(asked, reply):
         if asked.table["do"] == "work" and asked.table["tag"][0] == 2 and "1" in shared.workers:
             del shared.workers["1"]
-            shared.workers["9"] = Worker(worker.place)  # what it had in memory is gone
+            shared.workers["9"] = ClientWorker(worker.config)  # what it had in memory is gone
             return [] if asked.table["client"] == 1 else [reply]
         return [reply]
 
@@ -152,7 +152,7 @@ def test_changed_answers_are_refused_and_asked_for_again(shared, tmp_path):
             middle = len(reply.content) - 8
             content = bytearray(reply.content)
             content[middle] ^= 16
-            return [Parcel(reply.table, bytes(content))]
+            return [Packet(reply.table, bytes(content))]
         return [reply]
 
     shared.spoil = change
@@ -166,13 +166,13 @@ def test_a_full_disk_on_a_node_is_waited_for(shared, tmp_path, monkeypatch):
     node, full = shared.workers["1"], [3]
     answer = node.work
 
-    def work(asked):
+    def work(asked, job):
         if full[0]:
             full[0] -= 1
             raise OSError(28, "No space left on device", "states")
-        return answer(asked)
+        return answer(asked, job)
 
-    monkeypatch.setitem(node._do, "work", work)
+    monkeypatch.setattr(node, "work", work)
     chosen = spec()
     assert_equal(run(shared, chosen, tmp_path), near(chosen))
     assert "No space left" in (tmp_path / RECORD).read_text()
@@ -198,7 +198,9 @@ def test_states_that_are_gone_end_the_run(shared, tmp_path):
     ],
 )
 def test_who_does_not_join_is_named_and_not_waited_for_in_vain(keys, said, tmp_path):
-    session = Session(*(Worker(Place(f"n{k}", tmp_path / str(k), part=k)) for k in (0, 2)))
+    session = Session(
+        *(ClientWorker(NodeConfig(f"n{k}", tmp_path / str(k), part=k)) for k in (0, 2))
+    )
     session.keys, told = keys, []
     with pytest.raises(NoFederation, match=f"2 of 3 clients have joined: {said}"):
         run(session, spec(engine="joining=0.3"), told=told)
@@ -222,7 +224,7 @@ def test_the_spec_and_all_samples_are_told_once(shared):
 def test_a_worker_that_has_forgotten_is_told_again(shared):
     def forget(asked, reply):
         if asked.table["do"] == "work" and asked.table["client"] == 1:
-            shared.workers["1"] = Worker(shared.workers["1"].place)  # it was started again
+            shared.workers["1"] = ClientWorker(shared.workers["1"].config)  # it was started again
         return [reply]
 
     shared.spoil = forget
@@ -232,16 +234,16 @@ def test_a_worker_that_has_forgotten_is_told_again(shared):
 
 
 def test_two_nodes_with_one_client(tmp_path):
-    nodes = [Worker(Place(f"n{k}", tmp_path / str(k), part=k % 2)) for k in range(3)]
+    nodes = [ClientWorker(NodeConfig(f"n{k}", tmp_path / str(k), part=k % 2)) for k in range(3)]
     with pytest.raises(NoFederation, match="two nodes are client 0"):
         run(Session(*nodes), spec())
 
 
 def test_a_node_with_other_data(tmp_path, monkeypatch):
-    nodes = [Worker(Place(f"n{k}", tmp_path / str(k), part=k)) for k in range(3)]
+    nodes = [ClientWorker(NodeConfig(f"n{k}", tmp_path / str(k), part=k)) for k in range(3)]
     hello = nodes[1].hello
-    other = lambda asked: Parcel({**hello(asked).table, "digest": "0" * 64})  # noqa: E731
-    monkeypatch.setitem(nodes[1]._do, "hello", other)
+    other = lambda *asked: Packet({**hello(*asked).table, "digest": "0" * 64})  # noqa: E731
+    monkeypatch.setattr(nodes[1], "hello", other)
     with pytest.raises(NoFederation, match=r"client 1 \(node n1\) has other data"):
         run(Session(*nodes), spec())
 
@@ -260,7 +262,7 @@ def test_a_seed_cannot_change_the_data(shared):
 def test_trouble_that_is_no_message(shared):
     worker = shared.workers["0"]
     for table in ({}, {"do": "dance"}, {"do": "work"}, {"do": "hello", "spec": "name = "}):
-        assert worker.answer(Parcel(table)).table["lasting"]
+        assert worker.answer(Packet(table)).table["lasting"]
 
 
 def test_planned_faults_are_those_of_one_machine(shared, tmp_path):
@@ -349,8 +351,8 @@ def test_a_method_of_a_file_runs_where_the_same_file_is(tmp_path):
 
     def session(folder):
         methods = folder and tmp_path / folder
-        places = [Place(f"n{k}", tmp_path / str(k), None, k, methods) for k in range(3)]
-        return Session(*map(Worker, places))
+        places = [NodeConfig(f"n{k}", tmp_path / str(k), None, k, methods) for k in range(3)]
+        return Session(*map(ClientWorker, places))
 
     far = run(session("good"), chosen)
     assert far.outcome.status == "done" and far.engine.round == 4

@@ -9,19 +9,18 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from tests.flower.in_process import SPEC, assert_equal, draw, own, run, spec
+from tests.federate.in_process import SPEC, assert_equal, draw, own, run, spec
 from undrift.core.problem import Facts, Unsupported
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.images import ImageSet, load_images
 from undrift.engines import Simulate
 from undrift.engines.federated import Remote
 from undrift.engines.format import dump
-from undrift.flower.federation import NODES, RECORD, FlowerFederation
-from undrift.flower.join import Joined
-from undrift.flower.pipe import Parcel
-from undrift.flower.place import TROUBLE, Place
-from undrift.flower.session import NoFederation
-from undrift.flower.worker import Worker
+from undrift.engines.packet import Packet
+from undrift.federate.federation import NODES, RECORD, FlowerFederation
+from undrift.federate.node import NodeConfig
+from undrift.federate.worker import ClientWorker
+from undrift.flower.compat import NoFederation
 from undrift.models import build
 from undrift.problems.logistic import Logistic
 from undrift.problems.neural.problem import Neural
@@ -189,7 +188,7 @@ def test_numbers_that_cannot_be_are_refused_and_asked_for_again(tmp_path, hospit
     def spoil(asked, reply):
         if asked.table["do"] == "evaluate" and asked.table["client"] == 2 and left[0]:
             left[0] -= 1
-            return [Parcel({**reply.table, **WRONG[wrong]})]
+            return [Packet({**reply.table, **WRONG[wrong]})]
         return [reply]
 
     session.spoil = spoil
@@ -206,7 +205,7 @@ def test_sums_that_are_not_those_of_the_problem_are_refused(shared, tmp_path):
     def spoil(asked, reply):
         if asked.table["do"] == "evaluate" and asked.table["client"] == 1 and left:
             wrong = left.pop()
-            return [Parcel({}, wrong if isinstance(wrong, bytes) else dump(wrong))]
+            return [Packet({}, wrong if isinstance(wrong, bytes) else dump(wrong))]
         return [reply]
 
     shared.spoil = spoil
@@ -222,7 +221,7 @@ def test_a_client_without_a_number_of_samples_is_not_begun_with(tmp_path, hospit
 
     def spoil(asked, reply):
         return [
-            Parcel({**reply.table, "samples": samples} if "dim" in reply.table else reply.table)
+            Packet({**reply.table, "samples": samples} if "dim" in reply.table else reply.table)
         ]
 
     session.spoil = spoil
@@ -282,17 +281,6 @@ def test_images_that_nobody_else_sees(tmp_path):
     assert found == pytest.approx(expected, rel=1e-12)
 
 
-def test_numbers_without_how_many_samples_they_are_of_are_not_averaged(tmp_path, hospitals):
-    session = own(tmp_path)
-
-    def spoil(asked, reply):
-        return [Parcel({k: v for k, v in reply.table.items() if k != "weights"}, reply.content)]
-
-    session.spoil = spoil
-    with pytest.raises(NoFederation):
-        run(session, spec(**OWN))
-
-
 def test_rows_of_some_clients_are_marked_and_decide_nothing(tmp_path, hospitals):
     session, asked_for, rows = own(tmp_path), dict.fromkeys(range(3), 0), []
 
@@ -304,7 +292,7 @@ def test_rows_of_some_clients_are_marked_and_decide_nothing(tmp_path, hospitals)
         if asked_for[client] <= 2:  # the rows of rounds 0 and 1
             return [reply]
         perfect = {**reply.table, "metrics": {"loss": 0.0, "accuracy": 1.0}}
-        return [] if client == 2 else [Parcel(perfect)]
+        return [] if client == 2 else [Packet(perfect)]
 
     session.spoil = lose
     top = f"{OWN['top']}\nstop = {{metric = 'accuracy', target = 1.0, patience = 1}}"
@@ -401,9 +389,9 @@ def test_a_node_that_is_of_no_use_later_is_told_of(tmp_path, hospitals):
     federation = FlowerFederation(session := own(tmp_path), spec(**OWN), (told := []).append)
     federation.gather()
     (tmp_path / "data2" / "wards").unlink()
-    session.workers["late"] = Worker(Place("h2", tmp_path / "s2", tmp_path / "data2"))
-    for _ in range(3):
-        federation._meet()
+    session.workers["late"] = ClientWorker(NodeConfig("h2", tmp_path / "s2", tmp_path / "data2"))
+    federation._looked = 0.0
+    federation._turn(None)
     assert any("h2 cannot take part" in text for text in told)
 
 
@@ -411,21 +399,17 @@ def test_what_a_worker_cannot_do_is_told_to_its_owner(tmp_path, hospitals, capsy
     """The path of a file is for the node's own terminal."""
     bad = tmp_path / "data2" / "wards"
     bad.write_text("1 1:nan\n-1 1:2\n")
-    told, node = [], Joined.__new__(Joined)
     with pytest.raises(NoFederation, match="h2") as error:
         run(own(tmp_path), spec(**OWN))
     assert str(tmp_path) not in str(error.value)
-    node._worker_log, node._heard, node.tell = tmp_path / "worker.log", 0, told.append
-    node._worker_log.write_text(f"something else\n{capsys.readouterr().out}half a")
-    for _ in range(2):
-        node._hear_worker()
-    (text,) = told
-    assert str(bad) in text
+    assert str(bad) in capsys.readouterr().out
 
 
 def test_some_with_their_own_data_and_some_without(tmp_path, hospitals):
     session = own(tmp_path, (0, 1))
-    session.workers["2"] = Worker(Place("p", tmp_path / "s9", tmp_path / "data2", part=2))
+    session.workers["2"] = ClientWorker(
+        NodeConfig("p", tmp_path / "s9", tmp_path / "data2", part=2)
+    )
     with pytest.raises(NoFederation):
         run(session, spec(**OWN))
 
@@ -441,7 +425,7 @@ def test_data_that_change_while_a_run_is_under_way_end_it(tmp_path, hospitals, d
             flip = str.maketrans("+-", "-+")
             lines = file.read_text().splitlines()
             file.write_text("\n".join(line[0].translate(flip) + line[1:] for line in lines) + "\n")
-            session.workers["1"] = Worker(session.workers["1"].place)
+            session.workers["1"] = ClientWorker(session.workers["1"].config)
             session.spoil = lambda asked, reply: [reply]
         return [reply]
 
@@ -454,7 +438,7 @@ def test_a_node_that_starts_again_with_the_same_data_goes_on(tmp_path, hospitals
     plain, session = run(own(tmp_path, states="plain"), spec(**OWN)), own(tmp_path)
 
     def restart(asked, reply):
-        session.workers["1"] = Worker(session.workers["1"].place)
+        session.workers["1"] = ClientWorker(session.workers["1"].config)
         return [reply]
 
     session.spoil = restart
@@ -467,7 +451,9 @@ def test_a_node_too_many_does_not_end_a_run(tmp_path, hospitals):
 
     def more(asked, reply):
         if asked.table["do"] == "work" and "9" not in session.workers:
-            session.workers["9"] = Worker(Place("new", tmp_path / "new", tmp_path / "data0"))
+            session.workers["9"] = ClientWorker(
+                NodeConfig("new", tmp_path / "new", tmp_path / "data0")
+            )
             time.sleep(1.1)  # nodes are looked for once a second
         return [reply]
 
@@ -483,18 +469,18 @@ def test_a_full_disk_is_told_to_the_owner_once_and_to_the_server_without_paths(
     node = session.workers["1"]
     work = node.work
 
-    def fails(asked):
+    def fails(asked, job):
         if full[0]:
             full[0] -= 1
-            raise OSError(28, "No space left on device", str(node.place.states / "run" / "1"))
-        return work(asked)
+            raise OSError(28, "No space left on device", str(node.config.states / "run" / "1"))
+        return work(asked, job)
 
-    monkeypatch.setitem(node._do, "work", fails)
+    monkeypatch.setattr(node, "work", fails)
     run(session, spec(**OWN), tmp_path)
     record = (tmp_path / RECORD).read_text()
     assert "No space left on device: 'run/1'" in record and str(tmp_path) not in record
     told = [line for line in capsys.readouterr().out.splitlines() if "No space left" in line]
-    assert len(told) == 1 and told[0].startswith(TROUBLE) and str(tmp_path) in told[0]
+    assert len(told) == 1 and str(tmp_path) in told[0]
 
 
 def test_what_a_node_tells_of_its_data_cannot_be_guessed_from_them(tmp_path, hospitals):

@@ -14,20 +14,20 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import undrift as ud
-from tests.flower import nets
-from tests.flower.in_process import SPEC, Session, draw, run
+from tests.federate import nets
+from tests.federate.in_process import SPEC, Session, draw, run
 from undrift.cli import main as undrift
 from undrift.core.problem import Unsupported
 from undrift.data.images import load_images
 from undrift.engines.format import dump, parse
-from undrift.flower.federation import RECORD, FlowerFederation
-from undrift.flower.local import SuperLink
+from undrift.engines.packet import Packet
+from undrift.federate.federation import RECORD, FlowerFederation
+from undrift.federate.node import NodeConfig
+from undrift.federate.session import SuperLink
+from undrift.federate.supervise import Process
+from undrift.federate.worker import ClientWorker
+from undrift.flower.compat import NoFederation
 from undrift.flower.network import known
-from undrift.flower.pipe import Parcel
-from undrift.flower.place import Place
-from undrift.flower.processes import Process
-from undrift.flower.session import NoFederation
-from undrift.flower.worker import Worker
 from undrift.models import build
 from undrift.records.folder import Folder
 from undrift.runs.experiment import make
@@ -60,9 +60,9 @@ def spec(folder, more="", end=FILE, rounds=2):
 
 def nodes(folder):
     places = [
-        Place(f"h{k}", folder / f"s{k}", folder / f"data{k}", methods=folder) for k in range(3)
+        NodeConfig(f"h{k}", folder / f"s{k}", folder / f"data{k}", methods=folder) for k in range(3)
     ]
-    return Session(*map(Worker, places))
+    return Session(*map(ClientWorker, places))
 
 
 def kept(session, chosen, folder):
@@ -93,7 +93,7 @@ def in_hello(change):
             return [reply]
         table = json.loads(json.dumps(reply.table))
         change(table["network"])
-        return [Parcel(table)]
+        return [Packet(table)]
 
     return spoil
 
@@ -146,32 +146,6 @@ def test_a_module_that_cannot_be_built_here_says_what_to_do(clinics, monkeypatch
         assert word in str(error.value)
 
 
-@pytest.mark.usefixtures("no_waiting")
-@pytest.mark.parametrize("old", [{"h0", "h1", "h2"}, {"h2"}], ids=["all", "one"])
-def test_nodes_that_do_not_say_how_tensors_are_called_still_work(clinics, old):
-    session = nodes(clinics)
-    plain, _ = kept(nodes(clinics), spec(clinics), clinics / "plain")
-
-    def spoil(asked, reply):
-        if asked.table["do"] == "start":
-            assert parse(reply.content, 2**16).keys() == {"x"}
-        if reply.table.get("name") in old:
-            return [Parcel({k: v for k, v in reply.table.items() if k != "network"})]
-        return [reply]
-
-    session.spoil = spoil
-    found, told = kept(session, spec(clinics), clinics / "run")
-    ((key, state),) = found.models.items()
-    assert state["last"].keys() == {"x"}
-    last = plain.models[key]["last"]
-    trained = ["first", "body", "last"]
-    weights = [last[f"{n}.{kind}"].reshape(-1) for n in trained for kind in ("weight", "bias")]
-    assert torch.equal(state["last"]["x"], torch.cat(weights))
-    assert ("h2" in told and "Update undrift" in told) == (old == {"h2"})
-    with pytest.raises(Unsupported, match="vector_to_parameters"):
-        found.module("Scaffold", trust=True)
-
-
 OTHER = {
     "another name": (lambda about: about["names"].__setitem__(0, "zero"), "'zero'"),
     "another shape": (lambda about: about["shapes"][0].reverse(), r"\[64, 6\]"),
@@ -216,7 +190,7 @@ WRONG = {
 def test_what_no_network_is_like_is_refused(clinics, case):
     session = nodes(clinics)
     session.spoil = in_hello(WRONG[case])
-    with pytest.raises(NoFederation, match=r"client 1 \(node h1\) describes"):
+    with pytest.raises(NoFederation, match=r"client 1 \(node h1\)"):
         run(session, spec(clinics))
 
 
@@ -227,7 +201,7 @@ def test_frozen_tensors_that_were_not_described_are_asked_for_again(clinics):
 
     def spoil(asked, reply):
         if asked.table["do"] == "start" and left:
-            return [Parcel({}, dump(parse(reply.content, 2**16) | left.pop()))]
+            return [Packet({}, dump(parse(reply.content, 2**16) | left.pop()))]
         return [reply]
 
     session.spoil = spoil

@@ -5,6 +5,7 @@ import importlib
 import json
 import math
 import os
+import re
 import signal
 import socket
 import ssl
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -20,21 +22,21 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 
 from undrift.cli import main as undrift
 from undrift.cli.run import interrupted, kept
-from undrift.flower import minder, shim
-from undrift.flower.addresses import checked, tls
-from undrift.flower.guard import Installed
-from undrift.flower.job import Job, Wrong
-from undrift.flower.join import Joined, free_port
-from undrift.flower.keys import make_keys
-from undrift.flower.letters import packed, unpacked
-from undrift.flower.local import SuperLink
-from undrift.flower.pipe import Closed, Parcel, Pipe, listen
-from undrift.flower.place import Place
-from undrift.flower.processes import Process
-from undrift.flower.session import Address, NoFederation, Session
+from undrift.engines.packet import Packet
+from undrift.federate import apps, clientapp_stub, supervise
+from undrift.federate.keys import make_keys
+from undrift.federate.no_sent_code import Installed
+from undrift.federate.node import Joined, NodeConfig
+from undrift.federate.pipe import Closed, Pipe, listen
+from undrift.federate.session import Session, SuperLink, SuperLinkAddress, free_port
+from undrift.federate.spec_job import Job, Wrong
+from undrift.federate.supervise import Process
+from undrift.flower import compat
+from undrift.flower.compat import Lost, NoFederation
+from undrift.flower.grid_carrier import packed, unpacked
 
 
-def test_messages_through_a_pipe(tmp_path):
+def test_packets_through_a_pipe(tmp_path):
     listener = listen(tmp_path / "s")
     assert oct((tmp_path / "s").stat().st_mode)[-3:] == "600"
 
@@ -42,25 +44,72 @@ def test_messages_through_a_pipe(tmp_path):
         connection, _ = listener.accept()
         with Pipe(connection) as pipe:
             table, content = pipe.receive()
-            pipe.send({"got": table}, content[::-1])
+            pipe.send(Packet({"got": table}, content[::-1]))
 
     threading.Thread(target=echo, daemon=True).start()
-    with Pipe.to(tmp_path / "s", timeout=10) as pipe:
+    with Pipe.to(tmp_path / "s") as pipe:
         content = os.urandom(3_000_000)
-        assert pipe.ask({"a": [1, "é"]}, content) == ({"got": {"a": [1, "é"]}}, content[::-1])
+        found = pipe.ask(Packet({"a": [1, "é"]}, content))
+        assert found == ({"got": {"a": [1, "é"]}}, content[::-1])
         with pytest.raises(Closed):
             pipe.receive()
     listener.close()
 
 
-def test_messages_in_flowers_records():
-    assert unpacked(packed({"a": 1}, b"xyz")) == Parcel({"a": 1}, b"xyz")
-    assert unpacked(packed({}, b"")) == Parcel({}, b"")
+def test_a_silent_end_of_a_pipe_is_waited_for_in_vain(tmp_path):
+    here, there = socket.socketpair()
+    here.settimeout(0.1)
+    with Pipe(here) as pipe, there, pytest.raises(Closed):
+        pipe.ask(Packet({}, bytes(10_000_000)))
+
+
+def test_packets_in_flowers_records():
+    for packet in (Packet({"a": 1}, b"xyz"), Packet({"a": 1}, bytes(30)), Packet({}, b"")):
+        assert unpacked(packed(packet)) == packet
     from flwr.app import ConfigRecord, RecordDict
 
-    for other in (RecordDict(), RecordDict({"table": ConfigRecord({"json": "[1]"})})):
-        with pytest.raises(ValueError, match="not a message of undrift"):
+    changed = packed(Packet({"a": 1}))
+    changed["table"]["json"] = '{"a": 2}'
+    for other in (RecordDict(), RecordDict({"table": ConfigRecord({"json": "[1]"})}), changed):
+        with pytest.raises(ValueError, match="message of undrift"):
             unpacked(other)
+
+
+def test_a_carrier_is_reached_through_a_pipe():
+    """A session asks the ServerApp for what a grid would do."""
+
+    class Carrier:
+        def nodes(self):
+            return ["7"]
+
+        def push(self, node, packet, ttl, group):
+            self.pushed = node, packet, ttl, group
+            return "1"
+
+        def pull(self, ids):
+            return {id: Packet({"id": id}, id.encode()) for id in ids}
+
+    here, there = map(Pipe, socket.socketpair())
+    carrier, session = Carrier(), Session.__new__(Session)
+    session._pipe = here
+    threading.Thread(
+        target=lambda: [apps.serve(carrier, there) for _ in range(3)], daemon=True
+    ).start()
+    with here, there:
+        assert session.nodes() == ["7"]
+        assert session.push("7", Packet({"a": 1}, b"x"), 9.0, "g") == "1"
+        assert carrier.pushed == ("7", Packet({"a": 1}, b"x"), 9.0, "g")
+        assert session.pull(["4", "5"]) == {k: Packet({"id": k}, k.encode()) for k in "45"}
+        assert session.pull([]) == {}
+        there.close()
+        with pytest.raises(Lost):
+            session.nodes()
+
+
+@pytest.mark.parametrize(("found", "fits"), [("1.42.3", True), ("1.43.0", False)])
+def test_versions_of_flower_that_are_known(found, fits, monkeypatch):
+    monkeypatch.setattr(compat, "version", lambda name: found)
+    assert (compat.misfit() == "") is fits
 
 
 def test_modules_that_a_server_sent_are_refused(tmp_path, monkeypatch):
@@ -84,7 +133,7 @@ def test_a_command_ends_with_whoever_started_it(tmp_path):
     parent = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from undrift.flower.processes import Process\n"
+        "from undrift.federate.supervise import Process\n"
         f"Process([sys.executable, '-c', {child!r}], Path(sys.argv[1]))\n"
         "print('ready', flush=True)\n"
         "time.sleep(600)\n"
@@ -126,9 +175,9 @@ def test_a_process_says_how_it_ended(tmp_path):
 
 
 def test_small_programs_need_nothing_but_python():
-    for module in (minder, shim):
+    for module in (clientapp_stub, supervise):
         text = Path(module.__file__).read_text()
-        assert "undrift." not in text and "flwr" not in text.replace("flwr-clientapp", "")
+        assert not re.search(r"^\s*(from|import) (undrift|flwr)", text, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -184,22 +233,22 @@ def handshake(server, client, name):
 @pytest.mark.parametrize("text", ["", "here", "here:", ":80", "here:x", "here:0", "http://h:80"])
 def test_addresses(text):
     with pytest.raises(NoFederation, match="HOST:PORT"):
-        checked(text)
+        SuperLinkAddress.read(text)
 
 
 def test_plain_text_only_on_this_machine(keys):
-    assert tls(checked("127.0.0.1:80"), None, None).ca is None
-    with pytest.raises(NoFederation, match="undrift federate keys"):
-        tls(checked("10.0.0.5:80"), None, None)
-    with pytest.raises(NoFederation, match="undrift federate keys"):
-        tls(checked("10.0.0.5:80"), None, keys / "ca.crt")
-    assert tls(checked("10.0.0.5:80"), keys / "node0", None).ca == keys / "ca.crt"
+    here, there = map(SuperLinkAddress.read, ("127.0.0.1:80", "10.0.0.5:80"))
+    assert here.secured(None, None).ca is None
+    for ca in (None, keys / "ca.crt"):
+        with pytest.raises(NoFederation, match="undrift federate keys"):
+            there.secured(None, ca)
+    assert there.secured(keys / "node0", None).ca == keys / "ca.crt"
     with pytest.raises(NoFederation, match="no such file"):
-        tls(checked("10.0.0.5:80"), keys / "node7", None)
+        there.secured(keys / "node7", None)
 
 
 def test_there_is_no_superlink():
-    with Session(Address(f"127.0.0.1:{free_port()}"), print) as session:
+    with Session(SuperLinkAddress(f"127.0.0.1:{free_port()}"), print) as session:
         with pytest.raises(NoFederation, match="no SuperLink"):
             session.open()
         home = session.home
@@ -207,9 +256,9 @@ def test_there_is_no_superlink():
 
 
 def test_a_node_says_that_nobody_answers(tmp_path, monkeypatch):
-    monkeypatch.setattr("undrift.flower.join.PROBE", 0.0)
-    told, address = [], Address(f"127.0.0.1:{free_port()}")
-    with Joined(address, tmp_path, Place(part=0), None, told.append) as node:
+    monkeypatch.setattr("undrift.federate.node.PROBE", 0.0)
+    told, address = [], SuperLinkAddress(f"127.0.0.1:{free_port()}")
+    with Joined(address, tmp_path, NodeConfig(part=0), None, told.append) as node:
         for _ in range(3):
             node.look()
     assert told == [f"Nobody answers at {address.place} yet. Trying on."]
@@ -225,9 +274,9 @@ def test_a_node_is_patient_unless_it_has_no_key(tmp_path, monkeypatch, code, pat
     refused = tmp_path / "refused"
     refused.write_text(f"#!/bin/sh\necho 'ERROR : [code: {code}] No'\n")
     refused.chmod(0o700)
-    monkeypatch.setattr("undrift.flower.join.tool", lambda name: str(refused))
-    told, address = [], Address(f"127.0.0.1:{free_port()}")
-    with Joined(address, tmp_path, Place(part=0), None, told.append, patience) as node:
+    monkeypatch.setattr(compat, "tool", lambda name: str(refused))
+    told, address = [], SuperLinkAddress(f"127.0.0.1:{free_port()}")
+    with Joined(address, tmp_path, NodeConfig(part=0), None, told.append, patience) as node:
         node._began -= 3600 * (code == 2004)
         while node._supernode.code is None:
             time.sleep(0.05)
@@ -249,18 +298,18 @@ def test_states_that_cannot_be_kept_are_refused_in_one_line(tmp_path, capsys):
 
 def test_a_superlink_has_its_port_alone(tmp_path, monkeypatch):
     """Nodes and runs of whoever listens there would be taken for those of this federation."""
-    monkeypatch.setattr("undrift.flower.local.ENDING", 0.2)
+    monkeypatch.setattr("undrift.federate.session.ENDING", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as other:
         place = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(NoFederation, match=f"something listens at {place} already"):
-            SuperLink(tmp_path, Address(place))
+            SuperLink(tmp_path, SuperLinkAddress(place))
     assert not (tmp_path / "superlink.log").exists()
 
 
 def test_a_folder_of_states_has_one_node(tmp_path, monkeypatch):
-    monkeypatch.setattr("undrift.flower.join.ENDING", 0.5)
-    place = Place(part=0)
-    address = Address(f"127.0.0.1:{free_port()}")
+    monkeypatch.setattr("undrift.federate.node.ENDING", 0.5)
+    place = NodeConfig(part=0)
+    address = SuperLinkAddress(f"127.0.0.1:{free_port()}")
     with (
         Joined(address, tmp_path, place, None, print),
         pytest.raises(NoFederation, match="in use by another node"),
@@ -331,7 +380,10 @@ def test_no_federation_is_one_line(spec, words, said, capsys, tmp_path, monkeypa
 
 @pytest.mark.parametrize("words", [["federate", "SPEC", "--local", "3"], ["join", "--part", "0"]])
 def test_without_flower(spec, words, capsys, monkeypatch):
-    monkeypatch.setattr("undrift.cli.federate.find_spec", lambda name: None)
+    def missing(name):
+        raise PackageNotFoundError
+
+    monkeypatch.setattr(compat, "version", missing)
     more = ["--superlink", "h:1"] if words[0] == "join" else []
     with pytest.raises(SystemExit):
         undrift([spec if word == "SPEC" else word for word in [*words, *more]])
@@ -379,7 +431,7 @@ def test_keys_are_not_overwritten(tmp_path, capsys):
 def test_no_torch_in_what_flower_loads():
     code = (
         "import sys, json\n"
-        "import undrift.flower.client, undrift.flower.relay, undrift.flower.launcher\n"
+        "from undrift.federate import apps, no_sent_code, node\n"
         "print(json.dumps([name for name in ('torch', 'numpy') if name in sys.modules]))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
@@ -389,10 +441,11 @@ def test_no_torch_in_what_flower_loads():
 def test_the_launcher_runs_flowers_command(tmp_path):
     """``--help`` of the real ``flwr-clientapp``, through the shim."""
     path = tmp_path / "l.sock"
-    words = [sys.executable, "-m", "undrift.flower.launcher", str(path), str(tmp_path / "home")]
+    words = [*supervise.module("no_sent_code"), str(tmp_path), "flwr-clientapp"]
+    words += ["--listen", str(path)]
     with subprocess.Popen(words) as launcher:
         try:
-            command = [sys.executable, "-I", "-S", shim.__file__, str(path), "--help"]
+            command = [sys.executable, "-I", "-S", clientapp_stub.__file__, str(path), "--help"]
             for _ in range(2):
                 done = subprocess.run(command, capture_output=True, timeout=60)
                 assert b"Run a Flower ClientApp" in done.stdout

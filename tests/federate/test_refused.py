@@ -8,12 +8,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from undrift.flower.join import Joined, free_port
-from undrift.flower.keys import make_keys
-from undrift.flower.local import SuperLink
-from undrift.flower.place import Place
-from undrift.flower.processes import Process
-from undrift.flower.session import Address, NoFederation, Session
+from undrift.federate.keys import make_keys
+from undrift.federate.node import Joined, NodeConfig
+from undrift.federate.session import Session, SuperLink, SuperLinkAddress, free_port
+from undrift.federate.supervise import Process
+from undrift.flower.compat import NoFederation
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +24,7 @@ def guarded(tmp_path_factory):
     keys, strangers = folder / "keys", folder / "strangers"
     make_keys(keys, 2, [])
     make_keys(strangers, 1, [])
-    place = Address(f"127.0.0.1:{free_port()}", keys / "ca.crt", keys / "secret")
+    place = SuperLinkAddress(f"127.0.0.1:{free_port()}", keys / "ca.crt", keys / "secret")
     link = SuperLink(folder / "link", place, keys)
     with Session(link.here, print) as session:
         session.register([keys / "node0.pub", keys / "node1.pub"])
@@ -46,13 +45,13 @@ def test_who_is_not_let_in(guarded, case, tmp_path):
     link, keys, _ = guarded
     key, ca, word = CASES[case]
     folder = keys.parent
-    address = Address(link.address.place, None if ca is None else folder / ca / "ca.crt")
+    address = SuperLinkAddress(link.address.place, None if ca is None else folder / ca / "ca.crt")
     kept = tmp_path / "states"
     kept.mkdir()
     (kept / "mine.safetensors").write_bytes(b"as it was")
     told = []
     key = None if key is None else folder / key
-    with Joined(address, tmp_path, Place(part=0), key, told.append, 20.0) as node:
+    with Joined(address, tmp_path, NodeConfig(part=0), key, told.append, 20.0) as node:
         until = time.monotonic() + 180
         with pytest.raises(NoFederation, match=word):
             while time.monotonic() < until:
@@ -65,7 +64,7 @@ def test_who_is_not_let_in(guarded, case, tmp_path):
 def test_who_is_let_in(guarded, tmp_path):
     link, keys, _ = guarded
     told = []
-    with Joined(link.here, tmp_path, Place(part=0), keys / "node0", told.append) as node:
+    with Joined(link.here, tmp_path, NodeConfig(part=0), keys / "node0", told.append) as node:
         until = time.monotonic() + 120
         while not any("Joined" in text for text in told) and time.monotonic() < until:
             node.look()
@@ -75,7 +74,7 @@ def test_who_is_let_in(guarded, tmp_path):
 
 def test_no_run_without_the_certificate(guarded):
     link, _, strangers = guarded
-    address = Address(link.address.place, strangers / "ca.crt")
+    address = SuperLinkAddress(link.address.place, strangers / "ca.crt")
     with Session(address, print) as session, pytest.raises(NoFederation, match="takes no run"):
         session.open()
 

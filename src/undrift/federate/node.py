@@ -1,0 +1,201 @@
+"""One node: a worker that trains, Flower's SuperNode that carries messages, and a launcher.
+
+A SuperNode that was killed is refused for up to a minute when it comes back, and ends each time; a
+worker may die over a message. All are started again here until the owner of the node stops it.
+Loads no torch: that is the worker's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import ssl
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from undrift._files import drawn_once, hold, release
+from undrift.federate import apps, clientapp_stub
+from undrift.federate.session import ENDING, SuperLinkAddress, free_port
+from undrift.federate.supervise import Process, module, script
+from undrift.flower import compat
+from undrift.flower.compat import NoFederation
+
+PROBE = 20.0
+"""Seconds after which a node that hears nothing looks who is there, and in which language."""
+LOOK = 0.2
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class NodeConfig(NamedTuple):
+    """What the owner of a node has decided."""
+
+    name: str = ""
+    """Of the node; it stays the same when the node starts again."""
+    states: Path = Path()
+    data: Path | None = None
+    part: int | None = None
+    """This node is client ``part`` of a problem that everybody can build; ``None``: its data are
+    its own.
+    """
+    methods: Path | None = None
+    """The folder with the files of methods that may run here."""
+    device: str = "cpu"
+
+    def words(self) -> list[str]:
+        """For the command line of the worker."""
+        found = {name: value for name, value in self._asdict().items() if value is not None}
+        return [word for name, value in found.items() for word in (f"--{name}", str(value))]
+
+
+class Joined:
+    """A node, from when it is entered until it is left.
+
+    If it is not let in at all it tries again for ``patience`` seconds. Without a key, where one is
+    needed, or with the certificate of others it gives up at once.
+    """
+
+    def __init__(
+        self,
+        address: SuperLinkAddress,
+        folder: Path,
+        config: NodeConfig,
+        key: Path | None,
+        tell: Callable[[str], None],
+        patience: float = math.inf,
+    ):
+        self.address, self.folder, self.key, self.tell = address, folder, key, tell
+        self.patience = patience
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._held = _hold(folder)
+            name = config.name or drawn_once(folder / "name")
+        except OSError as error:
+            why = error.strerror or error
+            raise NoFederation(
+                f"{folder}: {why}: no states can be kept there; give another folder, --states"
+            ) from None
+        self.config = config._replace(name=name, states=folder / "states")
+        self._home = Path(tempfile.mkdtemp(prefix="undrift-"))
+        self._log = folder / "supernode.log"
+        self._began, self._next, self._told = time.monotonic(), 0.0, ""
+        self._in, self._ever_in, self._probed = False, False, False
+        # Flower looks for its command on the search path, and finds one that has the launcher do it
+        stub = [sys.executable, "-I", "-S", clientapp_stub.__file__]
+        script(self._home / "bin", compat.CLIENT_APP, [*stub, str(self._home / "launcher.sock")])
+        self._environment = compat.environment(self._home / "flower", self._home / "bin")
+        self._environment |= {**compat.EAGER, apps.WORKER: str(self._home / "worker.sock")}
+        self._launcher = self._start_launcher()
+        self._worker = self._start_worker()
+        self._supernode = self._start_supernode()
+
+    def __enter__(self) -> Joined:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        every = (self._supernode, self._launcher, self._worker)
+        for process in every:
+            process.hang_up()
+        for process in every:
+            process.end()
+        release(self.folder, self._held)
+
+    def stay(self, stopped: Callable[[], bool]) -> None:
+        """Keep the node alive until it is stopped. Raises :class:`NoFederation`."""
+        while not stopped():
+            self.look()
+            time.sleep(LOOK)
+
+    def look(self) -> None:
+        """Notice when the SuperLink lets the node in; start again what has ended."""
+        now, place = time.monotonic(), self.address.place
+        if not self._in and compat.LET_IN in self._logged():
+            self._in, self._ever_in, self._told = True, True, ""
+            self.tell(f"Joined {place} as {self.config.name}.")
+        if not (self._ever_in or self._probed) and now - self._began > PROBE:
+            self._probed = True
+            if not self.address.answers():
+                self.tell(f"Nobody answers at {place} yet. Trying on.")
+            if self.address.ca is None and _speaks_tls(self.address):
+                raise NoFederation(
+                    f"{place} lets in by TLS alone: give this node's key, --key FILE"
+                )
+        if self._worker.code is not None:
+            self.tell(f"The worker ended ({self._worker.code}); starting it again.")
+            self._worker = self._start_worker()
+        if self._launcher.code is not None:
+            self._launcher = self._start_launcher()
+        if self._supernode.code is None or now < self._next:
+            return
+        why = self._last_words()
+        hopeless = any(mark in why for mark in compat.HOPELESS)
+        if not self._ever_in and (hopeless or now - self._began > self.patience):
+            raise NoFederation(f"{place} did not let this node in: {why}")
+        if why != self._told:
+            self._told = why
+            self.tell(f"The SuperNode ended: {why}. Trying again.")
+        self._in, self._next = False, now + 2.0
+        self._supernode = self._start_supernode()
+
+    def _logged(self) -> str:
+        """What the SuperNode has logged since it was started."""
+        if not self._log.exists():
+            return ""
+        return COLOURS.sub("", self._log.read_text(encoding="utf-8", errors="replace"))
+
+    def _last_words(self) -> str:
+        """Why the SuperNode ended, as far as it said so."""
+        _, found, words = self._logged().rpartition("ERROR")
+        if not found:
+            return f"it was killed or broke off (exit code {self._supernode.code})"
+        words = " ".join(words.partition("For more information")[0].lstrip(" :").split())[:300]
+        if compat.UNKNOWN_KEY in words:
+            words += (
+                " (its key is not registered, the SuperLink is not ready yet, or this node was "
+                "killed less than a minute ago)"
+            )
+        return words
+
+    def _start_launcher(self) -> Process:
+        home = self._home
+        command = [*module("no_sent_code"), str(home / "flower"), compat.CLIENT_APP]
+        command += ["--listen", str(home / "launcher.sock")]
+        return Process(command, self.folder / "launcher.log", self._environment, home)
+
+    def _start_worker(self) -> Process:
+        command = [*module("worker"), str(self._home / "worker.sock"), *self.config.words()]
+        log = self.folder / "worker.log"
+        return Process(command, log, self._environment, self._home, tells=True)
+
+    def _start_supernode(self) -> Process:
+        self._log.unlink(missing_ok=True)  # what it logs decides what is said of this start
+        command = compat.supernode(self.address.place, self.address.ca, self.key, free_port())
+        return Process(command, self._log, self._environment, self._home)
+
+
+def _hold(folder: Path) -> int:
+    """Have a folder alone; a node that is just ending is waited for."""
+    until = time.monotonic() + ENDING
+    while True:
+        try:
+            return hold(folder)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise NoFederation(
+                    f"{folder} is in use by another node: a second client needs a folder of its "
+                    "own, --states FOLDER"
+                ) from None
+            time.sleep(LOOK)
+
+
+def _speaks_tls(address: SuperLinkAddress) -> bool:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with address.connect(5) as plain, context.wrap_socket(plain):
+            return True
+    except OSError:
+        return False

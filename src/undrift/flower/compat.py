@@ -1,0 +1,149 @@
+"""All that undrift knows of Flower's insides: commands, files, environment, codes, words of logs.
+
+Known to work with the versions in ``KNOWN``. For another one: run ``tests/federate`` and
+``tests/flower`` with ``-m slow``, and mend what differs here. Loads neither Flower nor torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from undrift import __version__
+
+KNOWN = ("1.41", "1.42")
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+EAGER = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+"""For a SuperNode: how often it looks for work, which is added to every message."""
+CONNECTION = "undrift"
+"""The name of the SuperLink in Flower's configuration."""
+SERVER_APP, CLIENT_APP = "flwr-serverapp", "flwr-clientapp"
+"""The commands that Flower's executor and SuperNode look for on the search path."""
+LET_IN = "SuperNode ID:"
+"""What a SuperNode logs when the SuperLink has let it in."""
+HOPELESS = ("[code: 2001]", "CERTIFICATE_VERIFY_FAILED")
+"""What a SuperNode logs without a key, and about a certificate that others signed."""
+UNKNOWN_KEY = "[code: 2004]"
+"""What it logs with a key that is not registered, and if it was killed a moment ago."""
+LASTING = {
+    1: "its ClientApp cannot be loaded",
+    2: "its ClientApp failed outside undrift.flower.train",
+    6: "its ClientApp has a mod",
+    7: "its ClientApp is not valid",
+}
+"""Codes of errors that come again however often a message is sent, where the app is the user's."""
+PROJECT = """\
+[project]
+name = "undrift-federation"
+version = "{version}"
+description = "A federation of undrift: it brings no code"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "undrift"
+
+[tool.flwr.app.components]
+serverapp = "undrift.federate.apps:server"
+clientapp = "undrift.federate.apps:client"
+
+[tool.flwr.app.config]
+"""
+
+
+class NoFederation(RuntimeError):
+    """There is no SuperLink, or it does not do what is needed; the message says what to do."""
+
+
+class Lost(ConnectionError):
+    """The Flower run has ended: its messages are gone."""
+
+
+def misfit() -> str:
+    """Why the installed Flower cannot be used; empty if it can."""
+    try:
+        found = version("flwr")
+    except PackageNotFoundError:
+        return 'a federation needs Flower: pip install "undrift[flower]"'
+    if found.rpartition(".")[0] in KNOWN:
+        return ""
+    return f"flwr {found} is not known to work: install one of {', '.join(KNOWN)}"
+
+
+def tool(name: str) -> str:
+    """A command of Flower's, beside this Python or on the path."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.is_file() else shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(2, "there is no such command; install undrift[flower]", name)
+    return found
+
+
+def environment(home: Path, *commands: Path) -> dict[str, str]:
+    """For a process of Flower's: its home, and a search path that begins with ``commands``."""
+    places = [*map(str, commands), str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    path = os.pathsep.join(place for place in places if place)
+    return {**QUIET, "FLWR_HOME": str(home), "PATH": path}
+
+
+def write_app(folder: Path) -> None:
+    """The Flower app of a federation, as ``flwr run`` takes it: two names of installed modules."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(PROJECT.format(version=__version__), encoding="utf-8")
+
+
+def write_connection(home: Path, place: str, ca: Path | None) -> None:
+    """Where Flower's commands find the SuperLink, in a home of their own."""
+    home.mkdir(parents=True, exist_ok=True)
+    security = "insecure = true"
+    if ca is not None:
+        security = f"root-certificates = {json.dumps(str(ca.resolve()))}"
+    text = (
+        f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n"
+        f"[superlink.{CONNECTION}]\naddress = {json.dumps(place)}\n{security}\n"
+    )
+    (home / "config.toml").write_text(text, encoding="utf-8")
+
+
+def superlink(host: str, port: int, home: Path, keys: Path | None) -> list[str]:
+    """A SuperLink that leaves ServerApps to others; its database lies in ``home``."""
+    command = [tool("flower-superlink"), "--isolation", "process", "--host", host]
+    command += ["--port", str(port), "--disable-runtime-dependency-installation"]
+    command += ["--database", str(home / "superlink.db")]
+    if keys is None:
+        return [*command, "--insecure"]
+    command += ["--ssl-ca-certfile", str(keys / "ca.crt")]
+    command += ["--ssl-certfile", str(keys / "server.pem")]
+    command += ["--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
+    return [*command, "--superexec-auth-secret-file", str(keys / "secret")]
+
+
+def supernode(place: str, ca: Path | None, key: Path | None, port: int) -> list[str]:
+    """A SuperNode that listens to its own ClientApps at ``port`` of this machine."""
+    command = [tool("flower-supernode"), *_security(ca), "--superlink", place]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    return command if key is None else [*command, "--auth-supernode-private-key", str(key)]
+
+
+def executor(place: str, ca: Path | None, secret: Path | None) -> list[str]:
+    """What runs the ServerApps of a SuperLink."""
+    command = [tool("flower-superexec"), *_security(ca), "--runtime-api-address", place]
+    return command if secret is None else [*command, "--superexec-auth-secret-file", str(secret)]
+
+
+def _security(ca: Path | None) -> list[str]:
+    return ["--insecure"] if ca is None else ["--root-certificates", str(ca)]
+
+
+def run(app: Path) -> list[str]:
+    """Have the SuperLink begin a run of an app; prints a table with ``run-id``."""
+    return [tool("flwr"), "run", str(app), CONNECTION, "--format", "json"]
+
+
+def register(key: Path) -> list[str]:
+    """Have the SuperLink let in the node with a public key; prints a table with ``node-id``."""
+    return [tool("flwr"), "supernode", "register", str(key), CONNECTION, "--format", "json"]
