@@ -12,7 +12,7 @@ from undrift.data.augment import Augmentation, Pipeline
 from undrift.models import build, unflatten
 from undrift.problems import Neural
 from undrift.problems import named as catalog
-from undrift.problems.neural import measure
+from undrift.problems.neural import metrics
 
 
 def scores(problem: Problem, x, images, labels):
@@ -82,7 +82,7 @@ def test_training_can_be_asked_for_by_name():
 def test_metrics_do_not_depend_on_the_pass(monkeypatch):
     problem = federation(training=True)
     whole = problem.metrics(problem.start())
-    monkeypatch.setattr(measure, "PASS", 7)
+    monkeypatch.setattr(metrics, "PASS", 7)
     assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-12)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from undrift.models.layers import hooked, leaves
 from undrift.models.layout import Layout
-from undrift.problems.neural.table import Fields
+from undrift.problems.neural.samples import Fields
 from undrift.problems.products import times_transposed
 
 Slope = Callable[[Tensor, Fields, Tensor], Tensor]

@@ -23,12 +23,12 @@ from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.objectives.base import Batch, Others
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.neural.cuda_graph import Captured, Form, capture
-from undrift.problems.neural.federation import Federation
+from undrift.problems.neural.data import ClientData
 from undrift.problems.neural.loss import LocalLoss, OwnLoss
-from undrift.problems.neural.measure import Classes, Judge
+from undrift.problems.neural.metrics import ClassScoring, Scoring
 from undrift.problems.neural.mlp_gradient import MLPGradient, Slope, slope_of_cross_entropy
 from undrift.problems.neural.network import FlatNetwork
-from undrift.problems.neural.table import Fields, Output, Rows, leaves, mapped
+from undrift.problems.neural.samples import Fields, Output, SampleRows, leaves, mapped
 
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
@@ -62,12 +62,12 @@ class Placed:
     """A network, its samples and its loss, in the precision and on the device of a run."""
 
     network: FlatNetwork
-    samples: Federation
+    samples: ClientData
     pipeline: Pipeline | None
     precision: Precision
     compiled: bool
     objective: LocalLoss = CrossEntropy()  # noqa: RUF009
-    judge: Judge = Classes()  # noqa: RUF009
+    scoring: Scoring = ClassScoring()  # noqa: RUF009
     mlp: MLPGradient | None = None
     """The gradient by formula, where the network and the loss have one."""
     stacked: bool = False
@@ -103,7 +103,7 @@ class Placed:
         )
         if isinstance(self.objective, OwnLoss):
             loss = there.objective = self.objective.to(dtype, device)
-            there.judge = Judge.of(loss, self.judge.metrics, self.judge.counted)
+            there.scoring = Scoring.of(loss, self.scoring.metrics, self.scoring.counted)
         return there
 
     def fuse(self) -> None:
@@ -147,9 +147,9 @@ class Placed:
             x = self.pipeline(x, draws, self.dtype)
         return self.network.arranged(x)
 
-    def prepared(self, rows: Rows) -> Rows:
+    def prepared(self, rows: SampleRows) -> SampleRows:
         """Samples as the network and the loss see them, none augmented."""
-        return Rows(self.prepare(rows.x), mapped(self.aimed, rows.y))
+        return SampleRows(self.prepare(rows.x), mapped(self.aimed, rows.y))
 
     def number(self, v: Tensor) -> Tensor:
         """Floating point in the precision of the run, whole numbers as torch indexes with them."""
@@ -166,12 +166,12 @@ class Placed:
             return self.number(v)
         return v.to(self.dtype).mul_(1 / 255)  # a division takes three times as long
 
-    def few(self, test: bool = False) -> Rows:
+    def few(self, test: bool = False) -> SampleRows:
         """Two samples, for a trial."""
         table = self.samples.test if test and self.samples.test else self.samples.train
         return self.prepared(table.take(torch.arange(min(2, len(table)), device=self.device)))
 
-    def spread(self) -> Rows:
+    def spread(self) -> SampleRows:
         """Eight training samples from all over the table, or as many as there are."""
         total = len(self.samples.train)
         numbers = torch.arange(0, total, max(total // 8, 1), device=self.device)[:8]
@@ -498,7 +498,7 @@ class NeuralOracle(Oracle):
 
 
 def _folded(fields: Fields, shape: torch.Size) -> Fields:
-    """Rows ``[C * B, ...]`` as ``[C, B, ...]``."""
+    """SampleRows ``[C * B, ...]`` as ``[C, B, ...]``."""
     if isinstance(fields, Tensor):
         return fields.reshape(*shape, *fields.shape[1:])
     return mapped(lambda v: v.reshape(*shape, *v.shape[1:]), fields)
