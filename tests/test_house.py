@@ -37,7 +37,7 @@ MAY_IMPORT = {
 CEILINGS = {
     "core settings": 1423,
     "methods objectives theory": 1510,
-    "data models": 1880,
+    "data models": 1826,
     "problems": 3634,
     "engines": 3536,
     "spec": 1140,
@@ -50,7 +50,7 @@ CEILINGS = {
 }
 """Statements of rooms; what is in no room is counted with none."""
 MOST_PARAMETERS = {"undrift.runs.api.run": 38}
-MOST_NAMES_TWICE = 28
+MOST_NAMES_TWICE = 23
 MOST_EARLIER = 14
 ALLOWED = {room: set(others.split()) for room, others in MAY_IMPORT.items()}
 

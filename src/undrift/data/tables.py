@@ -39,7 +39,7 @@ _ROWS, _ROW = 1 << 24, 1 << 26
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class BinarySet:
     """Features ``[M, d]`` and labels ``[M]`` in {-1, +1}; ``classes`` are what a file has for them,
     in this order.
     """
@@ -55,7 +55,7 @@ def load(
     folder: str | Path | None = None,
     labels: Sequence[float] | None = None,
     columns: int | None = None,
-) -> Table:
+) -> BinarySet:
     """A set of scikit-learn, else an svmlight file in ``folder`` (default: ``$UNDRIFT_DATA``).
 
     The smaller of the file's two labels becomes -1, the larger +1. With ``labels``, which says what
@@ -70,7 +70,7 @@ def load(
             raise ValueError(
                 f"labels and features are for svmlight files: leave them out for {name}"
             )
-        return Table(*_BUNDLED[name](), name)
+        return BinarySet(*_BUNDLED[name](), name)
     if not (folder or os.environ.get(FOLDER)):
         complaint = unknown("data set", name, _BUNDLED)
         raise BadData(f"{complaint}; for others name a folder, or set {FOLDER} to one")
@@ -119,7 +119,7 @@ def _find(name: str, folder: Path) -> Path | None:
     return next((path for path in tried if path.is_file()), None)
 
 
-def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name: str) -> Table:
+def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name: str) -> BinarySet:
     """Dense features and labels in {-1, +1}."""
     with reading(path, "copy or fetch it again"), unpacking(path) as file:
         lines = _Lines(path, file)
@@ -170,7 +170,7 @@ def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name:
             f"more than {_LARGEST >> 30} GiB as a dense array; use a set with fewer columns"
         )
     classes = tuple(f"{kind:.17g}" for kind in kinds)
-    return Table(features.toarray(), np.where(raw == kinds[1], 1.0, -1.0), name, classes)
+    return BinarySet(features.toarray(), np.where(raw == kinds[1], 1.0, -1.0), name, classes)
 
 
 class _Lines:

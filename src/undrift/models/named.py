@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from undrift.models.net import Net
 
 
-class Named(NamedTuple):
+class NetworkRecipe(NamedTuple):
     """The function of a module of this package that makes a network, and its options."""
 
     module: str
@@ -21,14 +21,14 @@ class Named(NamedTuple):
     options: Mapping[str, object] = MappingProxyType({})
 
 
-registry: dict[str, Named] = {
-    "linear": Named("mlp", "mlp", {"hidden": ()}),
-    "mlp": Named("mlp", "mlp"),
-    "cnn": Named("cnn", "cnn"),
-    "cnn-paper": Named("cnn", "cnn_paper"),
-    "cnn-small": Named("cnn", "cnn_small"),
-    "resnet18": Named("resnet", "resnet18", {"stem": "7x7"}),
-    "resnet18-3x3": Named("resnet", "resnet18", {"stem": "3x3"}),
+registry: dict[str, NetworkRecipe] = {
+    "linear": NetworkRecipe("mlp", "mlp", {"hidden": ()}),
+    "mlp": NetworkRecipe("mlp", "mlp"),
+    "cnn": NetworkRecipe("cnn", "cnn"),
+    "cnn-paper": NetworkRecipe("cnn", "cnn_paper"),
+    "cnn-small": NetworkRecipe("cnn", "cnn_small"),
+    "resnet18": NetworkRecipe("resnet", "resnet18", {"stem": "7x7"}),
+    "resnet18-3x3": NetworkRecipe("resnet", "resnet18", {"stem": "3x3"}),
 }
 """Every named network."""
 

@@ -22,7 +22,7 @@ from undrift.models.layers import channels_last, pool_first
 from undrift.models.layout import flatten, unflatten
 from undrift.models.net import Net
 from undrift.problems.neural.samples import Fields, Output, count, leaves, mapped, shown
-from undrift.problems.products import ONE_BY_ONE
+from undrift.problems.small_matmul import ONE_BY_ONE
 
 Result = TypeVar("Result")
 
