@@ -10,10 +10,10 @@ from torch import nn
 from tests.problems.test_neural_cuda import problem
 from undrift.engines import Simulate
 from undrift.methods import FedACG, FedAvg, FedDyn, FedSpeed, Scaffold
+from undrift.models.architectures import BasicBlock
 from undrift.models.arrangement import Arrangement
 from undrift.models.layout import Layout
 from undrift.models.net import seeded
-from undrift.models.resnet import BasicBlock
 from undrift.problems.neural import oracle
 from undrift.problems.neural.cuda_graph import Captured, LossForm, capture
 

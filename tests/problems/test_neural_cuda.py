@@ -18,8 +18,8 @@ from undrift.data.partition import dirichlet
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, FedLin, FedRecu, FedSpeed, Scaffold
 from undrift.models import Net, build
+from undrift.models.architectures import BasicBlock
 from undrift.models.net import seeded
-from undrift.models.resnet import BasicBlock
 from undrift.problems.neural import oracle
 from undrift.problems.neural.cuda_graph import Captured
 from undrift.problems.neural.problem import Neural
