@@ -28,7 +28,7 @@ from undrift.problems.neural.samples import Fields, Output, SampleRows, count, l
 Result = TypeVar("Result")
 
 
-class Refusal(NamedTuple):
+class Mistake(NamedTuple):
     """A mistake: when it is made, in which argument, and what to do about it."""
 
     when: Callable[[Any], object]
@@ -38,7 +38,7 @@ class Refusal(NamedTuple):
     """May name the words that :func:`refuse` is given, in braces."""
 
 
-def refuse(rules: Sequence[Refusal], given: object, **words: object) -> None:
+def refuse(rules: Sequence[Mistake], given: object, **words: object) -> None:
     """Raise for the first mistake that was made: :class:`BadParameters`, or ``ValueError``."""
     for rule in rules:
         if rule.when(given):
@@ -59,7 +59,7 @@ def _chooses(loader: DataLoader[object]) -> bool:
 
 
 LOADER = (
-    Refusal(
+    Mistake(
         lambda loader: hasattr(loader.dataset, "__len__") and _chooses(loader),
         "",
         "a DataLoader whose sampler or collate_fn is not torch's own gives other samples than its "
@@ -67,14 +67,14 @@ LOADER = (
     ),
 )
 CLIENT = (
-    Refusal(
+    Mistake(
         lambda parts: not all(map(len, parts)),
         "train",
         "a client in the list has no samples; leave it out",
     ),
 )
 TEST = (
-    Refusal(
+    Mistake(
         lambda parts: np.bincount(np.concatenate(parts)).max() > 1,
         "test",
         "some samples are held twice, so that a share held out would be trained on too; give test "
@@ -82,7 +82,7 @@ TEST = (
     ),
 )
 BYTES = (
-    Refusal(
+    Mistake(
         lambda inputs: any(v.dtype == torch.uint8 and v.dim() < 3 for v in tree_leaves(inputs)),
         "train",
         "uint8 inputs are images, which are scaled to [0, 1], and these are none; give .float() of "
@@ -90,12 +90,12 @@ BYTES = (
     ),
 )
 PIPELINE = (
-    Refusal(
+    Mistake(
         lambda pair: not all(hasattr(pair[0], name) for name in ("normalise", "augmentation")),
         "pipeline",
         "pipeline must be an undrift.data.augment.Pipeline",
     ),
-    Refusal(
+    Mistake(
         lambda pair: getattr(pair[1], "dtype", None) != torch.uint8,
         "pipeline",
         "a pipeline normalises uint8 images; leave it out: other inputs reach the network as they "
@@ -118,12 +118,12 @@ def _unusual_embedding(layer: nn.Module) -> bool:
 
 
 NETWORK = (
-    Refusal(
+    Mistake(
         lambda module: not isinstance(module, nn.Module),
         "module",
         "the network, the first argument, must be a torch.nn.Module, as nn.Linear(4, 1) is",
     ),
-    Refusal(
+    Mistake(
         _wrapped,
         "module",
         "the network was wrapped or compiled; give the module that was, before DataParallel, "
@@ -131,13 +131,13 @@ NETWORK = (
     ),
 )
 LAYER = (
-    Refusal(
+    Mistake(
         lambda layer: "forward" in vars(layer),
         "module",
         "the {layer} had its forward replaced on the object, which the copies that train would not "
         "follow; write a subclass with that forward",
     ),
-    Refusal(
+    Mistake(
         _unusual_embedding,
         "module",
         "the {layer} has max_norm, scale_grad_by_freq or sparse, with which its gradient is that "
@@ -145,13 +145,13 @@ LAYER = (
     ),
 )
 WEIGHT = (
-    Refusal(
+    Mistake(
         lambda weight: weight._backward_hooks or weight._post_accumulate_grad_hooks,
         "module",
         "the parameter {name!r} has a hook on its gradient, which nothing here would call; mask or "
         "scale in forward instead",
     ),
-    Refusal(
+    Mistake(
         lambda weight: weight.is_meta or weight.is_complex() or not weight.isfinite().all(),
         "module",
         "the parameter {name!r} must hold finite real numbers, from which training can start",
@@ -266,12 +266,12 @@ CLASSES = (
     "{targets} with {outputs}"
 )
 LOSS = (
-    Refusal(
+    Mistake(
         lambda first: first.loss is not None and first.objective is not None,
         "loss",
         "loss and objective are both losses; give one",
     ),
-    Refusal(
+    Mistake(
         lambda first: (
             isinstance(first.loss, type | Objective)
             or not (first.loss is None or callable(first.loss))
@@ -280,25 +280,25 @@ LOSS = (
         "loss must be a function of outputs and targets, as torch.nn.functional.mse_loss and "
         "nn.MSELoss() are; one of undrift.objectives is given as objective=",
     ),
-    Refusal(
+    Mistake(
         lambda first: not isinstance(first.objective, Objective | None),
         "objective",
         "objective must be one of undrift.objectives, such as CrossEntropy()",
     ),
-    Refusal(
+    Mistake(
         lambda first: (
             isinstance(first.loss, nn.Module) and any(True for _ in first.loss.parameters())
         ),
         "loss",
         "{loss} has parameters, which nobody would train; put them into the network",
     ),
-    Refusal(
+    Mistake(
         lambda first: adds_up(first.loss),
         "loss",
         "{loss} adds up over the samples, so that larger batches make larger steps; give "
         'reduction="mean"',
     ),
-    Refusal(
+    Mistake(
         lambda first: (
             isinstance(first.single, Tensor)
             and isinstance(first.outputs, Tensor)
@@ -308,7 +308,7 @@ LOSS = (
         "the network loses the axis of samples when it is given one alone; keep it, as by "
         ".squeeze(1) in the place of .squeeze()",
     ),
-    Refusal(
+    Mistake(
         lambda first: (
             first.names is not None
             and getattr(first.outputs, "shape", None) != (count(first.rows.x), len(first.names))
@@ -317,42 +317,42 @@ LOSS = (
         "the network must return one tensor with an output for each class of the data; got "
         "{outputs}",
     ),
-    Refusal(
+    Mistake(
         lambda first: first.loss is None and first.objective is None and not first.classes,
         "loss",
         f"give loss=, such as torch.nn.functional.mse_loss: left out, it is the cross-entropy, "
         f"which {CLASSES}",
     ),
-    Refusal(
+    Mistake(
         lambda first: first.objective is not None and not first.classes,
         "objective",
         f"objective {CLASSES}; give loss= for others",
     ),
-    Refusal(
+    Mistake(
         _misses_classes,
         "loss",
         "some targets are no numbers of outputs; number classes from 0, and give the network an "
         "output for each",
     ),
-    Refusal(
+    Mistake(
         _takes_logarithms,
         "loss",
         "{loss} takes logarithms of probabilities, but some outputs are above 0; give "
         "loss=torch.nn.functional.cross_entropy",
     ),
-    Refusal(
+    Mistake(
         _compares_others,
         "loss",
         "{loss} compares outputs with targets number by number, not {outputs} with {targets}; give "
         "them the same shape",
     ),
-    Refusal(
+    Mistake(
         _improbable,
         "loss",
         "{loss} compares with probabilities, but some targets are not from 0 to 1; scale them, or "
         "give a loss of measured numbers",
     ),
-    Refusal(
+    Mistake(
         _looks_inside,
         "objective",
         "the objective looks inside the network; make it an undrift.models.Net with several "
