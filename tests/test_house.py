@@ -38,15 +38,15 @@ MAY_IMPORT = {
 CEILINGS = {
     "core settings": 1431,
     "methods objectives theory": 1510,
-    "data models": 1880,
-    "problems": 3969,
-    "engines": 3493,
-    "spec": 1041,
-    "records runs": 3614,
+    "data models": 1811,
+    "problems": 3554,
+    "engines": 3488,
+    "spec": 958,
+    "records runs": 3094,
     "check": 871,
     "report plots": 1181,
-    "federate flower": 1934,
-    "cli": 1574,
+    "federate flower": 1933,
+    "cli": 1570,
     "undrift_papers": 2266,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -8,7 +8,15 @@ import torch
 from PIL import Image
 
 from undrift.core.streams import Streams
-from undrift.data.augment import Augmentation, Draws, Normalise, fedacg, fedrecu, fedspeed, presets
+from undrift.data.augment import (
+    ImageAugmentation,
+    ImageDraws,
+    Normalise,
+    fedacg,
+    fedrecu,
+    fedspeed,
+    presets,
+)
 
 
 def naive(augmentation, image, draws, k):
@@ -49,7 +57,7 @@ def pixels(n, channels=3, height=32, width=32):
     ids=str,
 )
 def test_batched_equals_one_by_one(options, shape, order):
-    augmentation = Augmentation(**options, order=order)
+    augmentation = ImageAugmentation(**options, order=order)
     images = pixels(24, *shape)
     draws = augmentation.draw(np.random.default_rng(0), 24)
     moved = augmentation.apply(torch.tensor(images), draws.to("cpu"))
@@ -62,7 +70,7 @@ def test_batched_equals_one_by_one(options, shape, order):
 
 
 def test_draws_are_a_pure_function_of_the_generator():
-    augmentation = Augmentation(padding=4, crop_probability=0.5, flip=True, rotation=10)
+    augmentation = ImageAugmentation(padding=4, crop_probability=0.5, flip=True, rotation=10)
     one, two, other = (augmentation.draw(Streams(0).at("augment", round=r), 50) for r in (1, 1, 2))
     for field in ("offsets", "flips", "angles"):
         np.testing.assert_array_equal(getattr(one, field), getattr(two, field))
@@ -71,7 +79,7 @@ def test_draws_are_a_pure_function_of_the_generator():
 
 def test_draws_have_the_chances_they_should():
     n = 90_000
-    draws = Augmentation(padding=4, crop_probability=0.5, flip=True, rotation=10).draw(
+    draws = ImageAugmentation(padding=4, crop_probability=0.5, flip=True, rotation=10).draw(
         np.random.default_rng(0), n
     )
     assert draws.flips.mean() == pytest.approx(0.5, abs=0.01)
@@ -84,14 +92,19 @@ def test_draws_have_the_chances_they_should():
 
 
 def test_joined_draws_are_the_batches_one_after_another():
-    augmentation, rng = Augmentation(padding=2, flip=True, rotation=5), np.random.default_rng(0)
+    augmentation, rng = (
+        ImageAugmentation(padding=2, flip=True, rotation=5),
+        np.random.default_rng(0),
+    )
     batches = [augmentation.draw(rng, n) for n in (3, 5)]
     images = torch.tensor(pixels(8))
     apart = [
         augmentation.apply(x, d.to("cpu"))
         for x, d in zip(images.split([3, 5]), batches, strict=True)
     ]
-    assert torch.equal(augmentation.apply(images, Draws.join(batches).to("cpu")), torch.cat(apart))
+    assert torch.equal(
+        augmentation.apply(images, ImageDraws.join(batches).to("cpu")), torch.cat(apart)
+    )
 
 
 def test_normalise_is_to_tensor_and_normalize():
@@ -109,7 +122,7 @@ def test_normalise_is_to_tensor_and_normalize():
 @pytest.mark.parametrize("paper", presets)
 def test_presets_say_what_lies_outside_of_the_image(paper):
     pipeline = presets[paper]("cifar10")
-    draws = Draws(np.zeros((1, 2), dtype=np.int64), np.array([False]), np.zeros(1)).to("cpu")
+    draws = ImageDraws(np.zeros((1, 2), dtype=np.int64), np.array([False]), np.zeros(1)).to("cpu")
     corner = pipeline(torch.tensor(pixels(1)), draws)[0, :, 0, 0]
     black = pipeline.normalise(torch.zeros(1, 3, 1, 1, dtype=torch.uint8)).flatten()
     torch.testing.assert_close(corner, torch.zeros(3) if paper == "fedspeed" else black)
@@ -123,11 +136,13 @@ def test_statistics_of_cifar_100():
 
 def test_presets_are_the_papers():
     assert fedacg().augmentation.order == ("rotate", "crop", "flip")
-    assert fedacg("tiny-imagenet").augmentation == Augmentation(padding=4, flip=True, rotation=10)
+    assert fedacg("tiny-imagenet").augmentation == ImageAugmentation(
+        padding=4, flip=True, rotation=10
+    )
     assert (
         fedrecu("cifar100").normalise == fedrecu("cifar10").normalise == fedacg("cifar10").normalise
     )
-    assert fedrecu().augmentation == Augmentation(padding=4, flip=True)
+    assert fedrecu().augmentation == ImageAugmentation(padding=4, flip=True)
     assert fedspeed("cifar100").normalise == fedacg("cifar100").normalise
     assert [fedspeed(d).augmentation.padding for d in ("cifar10", "cifar100", "tiny-imagenet")] == [
         4,
@@ -148,4 +163,4 @@ def test_bad_augmentations_are_refused():
         {"order": ("crop",)},
     ):
         with pytest.raises(ValueError, match="is not allowed"):
-            Augmentation(**bad)
+            ImageAugmentation(**bad)

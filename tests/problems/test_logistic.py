@@ -154,10 +154,10 @@ def test_smoothness_is_attained_where_scores_vanish():
     [
         ([[1.0], [2.0]], [1, 0], [[0, 1]], None, "-1 or"),
         ([[1.0], [2.0]], [1, -1, 1], [[0, 1]], None, "do not go with labels"),
-        ([[1.0], [2.0]], [1, -1], [[0, 1], []], None, "no samples"),
+        ([[1.0], [2.0]], [1, -1], [[0, 1], []], None, "at least one sample"),
         ([[1.0], [2.0]], [1, -1], [], None, "at least one client"),
-        ([[1.0], [2.0]], [1, -1], [[0, 2]], None, "numbered 0 to 1"),
-        ([[1.0], [2.0]], [1, -1], [[0, -1]], None, "numbered 0 to 1"),
+        ([[1.0], [2.0]], [1, -1], [[0, 2]], None, "whole numbers from 0 to 1"),
+        ([[1.0], [2.0]], [1, -1], [[0, -1]], None, "whole numbers from 0 to 1"),
         ([[1.0], [2.0]], [1, -1], [[0], [0, 1]], None, "at most once"),
         ([[1.0], [2.0]], [1, -1], [[0, 1]], -1.0, "l2"),
         ([[1.0], [np.inf]], [1, -1], [[0, 1]], None, "finite"),

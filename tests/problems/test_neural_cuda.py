@@ -12,14 +12,14 @@ from torch import nn
 
 from undrift._device import upload
 from undrift.core.streams import Streams
-from undrift.data.augment import Augmentation, Normalise, Pipeline
+from undrift.data.augment import ImageAugmentation, Normalise, Pipeline
 from undrift.data.images import load_images
 from undrift.data.partition import dirichlet
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg, FedLin, FedRecu, FedSpeed, Scaffold
 from undrift.models import Net, build
+from undrift.models.architectures import BasicBlock
 from undrift.models.net import seeded
-from undrift.models.resnet import BasicBlock
 from undrift.problems.neural import oracle
 from undrift.problems.neural.cuda_graph import Captured
 from undrift.problems.neural.problem import Neural
@@ -31,7 +31,9 @@ METHODS = [FedAvg(lr=0.1), FedSpeed(lr=0.1, server_dual="all"), Scaffold(lr=0.1)
 def problem(net=None, **options):
     data = load_images("digits")
     parts = dirichlet(data.labels.numpy(), 6, Streams(0).at("data"), 0.5)
-    pipeline = Pipeline(Augmentation(padding=1, flip=True, rotation=10), Normalise((0.3,), (0.4,)))
+    pipeline = Pipeline(
+        ImageAugmentation(padding=1, flip=True, rotation=10), Normalise((0.3,), (0.4,))
+    )
     return Neural(
         build("cnn-small", 1, 8, 10) if net is None else net,
         data,

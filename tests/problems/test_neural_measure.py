@@ -8,11 +8,11 @@ import torch
 
 from tests.objectives.world import DIGITS, PARTS, PIPELINE, close, federation, network, points, seen
 from undrift.core.problem import Problem
-from undrift.data.augment import Augmentation, Pipeline
+from undrift.data.augment import ImageAugmentation, Pipeline
 from undrift.models import build, unflatten
 from undrift.problems import Neural
 from undrift.problems import named as catalog
-from undrift.problems.neural import measure
+from undrift.problems.neural import metrics
 
 
 def scores(problem: Problem, x, images, labels):
@@ -82,7 +82,7 @@ def test_training_can_be_asked_for_by_name():
 def test_metrics_do_not_depend_on_the_pass(monkeypatch):
     problem = federation(training=True)
     whole = problem.metrics(problem.start())
-    monkeypatch.setattr(measure, "PASS", 7)
+    monkeypatch.setattr(metrics, "PASS", 7)
     assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-12)
 
 
@@ -99,7 +99,7 @@ def test_few_classes_have_a_smaller_top_five():
 
 def test_evaluation_is_neither_augmented_nor_random():
     problem, random = federation(), torch.get_rng_state()
-    still = federation(pipeline=Pipeline(Augmentation(), PIPELINE.normalise))
+    still = federation(pipeline=Pipeline(ImageAugmentation(), PIPELINE.normalise))
     x = points(problem)[0]
     assert problem.metrics(x) == problem.metrics(x) == still.metrics(x)
     assert torch.equal(torch.get_rng_state(), random)

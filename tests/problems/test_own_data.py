@@ -12,6 +12,7 @@ from torch.utils.data import (
     DataLoader,
     Subset,
     TensorDataset,
+    random_split,
 )
 
 import undrift as ud
@@ -22,7 +23,8 @@ from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg
 from undrift.models.net import seeded
 from undrift.problems import Neural
-from undrift.problems.neural import dataset, measure
+from undrift.problems.neural import data as data_module
+from undrift.problems.neural import metrics as metrics_module
 
 # -- what was minimised: transcribed
 
@@ -82,7 +84,7 @@ Counted.one = Counted()
 @pytest.mark.parametrize("small", [2**30, 0], ids=["in memory", "by rows"])
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_whatever_holds_the_samples(holder, small, tmp_path, monkeypatch):
-    monkeypatch.setattr(dataset, "SMALL", small)
+    monkeypatch.setattr(data_module, "SMALL", small)
     train, parts = HOLDERS[holder](tmp_path)
     problem, plain = regression(train, parts), regression()
     assert problem.samples == plain.samples
@@ -107,7 +109,7 @@ def test_nothing_is_copied(tmp_path):
 
 
 def test_a_large_dataset_is_read_where_it_is_used(monkeypatch):
-    monkeypatch.setattr(dataset, "SMALL", 0)
+    monkeypatch.setattr(data_module, "SMALL", 0)
     data = Counted()
     problem = regression(data)
     assert set(data.read) <= {0, 1, *SPLIT[0]} and problem.digest() is None
@@ -117,7 +119,7 @@ def test_a_large_dataset_is_read_where_it_is_used(monkeypatch):
 
 
 def test_a_dataset_is_read_by_one_thread_at_a_time(monkeypatch):
-    monkeypatch.setattr(dataset, "SMALL", 0)
+    monkeypatch.setattr(data_module, "SMALL", 0)
     inside, alone = [], []
 
     class Watched(Counted):
@@ -349,7 +351,7 @@ def test_a_share_is_held_out_of_every_client():
 
 
 def test_test_samples_of_one_site_are_seen_by_that_site_alone(monkeypatch):
-    monkeypatch.setattr(dataset, "SMALL", 0)
+    monkeypatch.setattr(data_module, "SMALL", 0)
     tests = [Counted(X[part][:3], Y[part][:3]) for part in SPLIT]
     problem = regression(test=tests)
     for data in tests:
@@ -380,5 +382,42 @@ def test_the_loss_of_a_row_does_not_follow_the_weights_of_a_run():
 def test_metrics_do_not_depend_on_the_pass(monkeypatch):
     problem = regression(test=(X, Y), metrics=["mae", "rmse"], training=True)
     whole = problem.metrics(problem.start())
-    monkeypatch.setattr(measure, "PASS", 7)
+    monkeypatch.setattr(metrics_module, "PASS", 7)
     assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-7)  # float32
+
+
+# -- samples that are read later
+
+
+def holed():
+    x = X.copy()
+    x[7, 0] = np.nan
+    return x, Y
+
+
+OWNER = next(c for c, part in enumerate(SPLIT) if 7 in part)
+PLACE = SPLIT[OWNER].tolist().index(7)
+
+
+@pytest.mark.parametrize("by_rows", [OWNER, OWNER - 1], ids=["itself", "another client's"])
+def test_a_sample_that_is_read_later_is_called_by_its_clients_number(by_rows, tmp_path):
+    train = [tuple(v[part] for v in holed()) for part in SPLIT]
+    x, y = train[by_rows]
+    train[by_rows] = on_disk(x, tmp_path, "x"), y
+    problem = regression(train, None)
+    with pytest.raises(ValueError) as error:
+        problem.at(np.array([OWNER])).grad(problem.start()[None].float(), torch.tensor([[PLACE]]))
+    assert f"sample {PLACE} of train[{OWNER}]" in str(error.value)
+
+
+def test_what_is_read_later_is_looked_at_later(tmp_path):
+    x, y = holed()
+    problem = regression((on_disk(x, tmp_path, "x"), y))
+    with pytest.raises(ValueError, match=r"^sample 7 of train: its inputs hold nan"):
+        problem.at().grad(problem.start().float().expand(5, -1))
+
+
+def test_parts_of_random_split():
+    pieces = random_split(TensorDataset(torch.tensor(X), torch.tensor(Y)), [30, 60])
+    parts = [np.array(piece.indices) for piece in pieces]
+    assert torch.equal(trained(regression(pieces, None)), trained(regression(parts=parts)))

@@ -36,7 +36,7 @@ from undrift.models import Net
 from undrift.models.net import seeded
 from undrift.objectives import MOON, FedLC
 from undrift.problems import Neural
-from undrift.problems.neural import measure
+from undrift.problems.neural import metrics
 
 
 @pytest.mark.parametrize("stacked", [None, False])
@@ -129,7 +129,7 @@ def test_scores_along_the_last_axis_have_no_accuracy_that_nobody_asked_for(lette
 def test_targets_that_are_ignored_or_weighted_are_counted_as_torch_does(
     what, form, passes, monkeypatch
 ):
-    monkeypatch.setattr(measure, "PASS", passes)
+    monkeypatch.setattr(metrics, "PASS", passes)
     module, targets, settings = PADDED[what]
     ignored = settings.get("ignore_index", -100)
     full = torch.where(targets == ignored, 1, targets)  # training ignores nothing

@@ -23,7 +23,7 @@ from tests.problems.own_losses import (
 from undrift.core.params import BadParameters
 from undrift.models.net import seeded
 from undrift.problems import Neural
-from undrift.problems.neural import measure
+from undrift.problems.neural import metrics
 
 
 def rows_of(problem, x, targets):
@@ -39,7 +39,7 @@ def test_metrics_by_name_and_by_function(monkeypatch):
 
     wanted = {"mse": "mse", "rmse": "rmse", "mae": "mae", "worst": worst}
     for passes in (512, 7):
-        monkeypatch.setattr(measure, "PASS", passes)
+        monkeypatch.setattr(metrics, "PASS", passes)
         problem = federation("mse", test=(X, NUMBERS), metrics=wanted, training=True)
         x = points(problem)[0]
         out, aim = rows_of(problem, x, NUMBERS)
@@ -133,7 +133,7 @@ def test_on_training_samples_each_client_has_one_weighted_mean(what, passes, mon
         counts = (targets > 0.5).double().sum(1)
         return (outputs - targets).abs().mean(1), counts
 
-    monkeypatch.setattr(measure, "PASS", passes)
+    monkeypatch.setattr(metrics, "PASS", passes)
     targets = NUMBERS.clone()
     targets[SPLIT[1]] -= 10  # nothing of this client counts
     module, _, loss, _ = LOSSES[what]

@@ -13,7 +13,7 @@ from tests.problems.cases import softmax
 from undrift.engines import Simulate, Wire
 from undrift.engines.judge import Judge
 from undrift.methods import FedAvg, FedLin, FedSpeed, Scaffold
-from undrift.problems import Softmax, build, products
+from undrift.problems import Softmax, build, small_matmul
 from undrift.problems.ragged import Ragged
 from undrift.problems.softmax import divergence
 from undrift.problems.softmax_steps import AFRESH, Inner
@@ -78,7 +78,7 @@ def test_simulate_follows_wire(method, sizes, batch):
 @pytest.mark.parametrize("sizes", [(5, 20), (14, 27)])
 def test_gradients_by_numpy_and_by_torch_are_the_formula(monkeypatch, sizes, batch, l2, one_by_one):
     """In float64 to a few last bits, float32 likewise, with clients of unequal sizes."""
-    monkeypatch.setattr(products, "ONE_BY_ONE", one_by_one)
+    monkeypatch.setattr(small_matmul, "ONE_BY_ONE", one_by_one)
     a, y, _ = data()
     parts = np.split(np.arange(40), sizes)
     problem = Softmax(a, y, parts, l2=l2)
@@ -107,13 +107,13 @@ def test_extreme_scores_by_numpy_are_those_by_torch(monkeypatch):
     point = 1e4 * torch.from_numpy(np.random.default_rng(5).standard_normal((2, 16)))
     point[1, 3] = math.inf
     for one_by_one in (True, False):
-        monkeypatch.setattr(products, "ONE_BY_ONE", one_by_one)
+        monkeypatch.setattr(small_matmul, "ONE_BY_ONE", one_by_one)
         found.append(Softmax(a, y, parts).at().grad(point))
     assert found[0][0].isfinite().all() and found[0][1].isnan().any()
     torch.testing.assert_close(*(grad[0] for grad in found), rtol=1e-14, atol=1e-14)
 
 
-@pytest.mark.skipif(not products.ONE_BY_ONE, reason="torch has MKL: no products by NumPy")
+@pytest.mark.skipif(not small_matmul.ONE_BY_ONE, reason="torch has MKL: no products by NumPy")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_client_has_the_same_bits_whoever_is_beside_it(dtype):
     """Several processes share a cohort in parts of any size."""
@@ -139,7 +139,7 @@ def test_a_descent_is_its_steps_in_turn(
     width, sizes, l2, dtype, bound, one_by_one, steps, monkeypatch
 ):
     """By gradients, and by inner products where clients have no more samples than features."""
-    monkeypatch.setattr(products, "ONE_BY_ONE", one_by_one)
+    monkeypatch.setattr(small_matmul, "ONE_BY_ONE", one_by_one)
     features, labels, _ = data(total=sum(sizes), dim=width)
     parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     problem = Softmax(features, labels, parts, l2=l2, classes=4).to(dtype, CPU)
@@ -316,9 +316,9 @@ def test_smoothness_bounds_the_hessian_and_is_met_by_two_classes():
         ([[1.0], [2.0]], [0.0, 1.0], [[0, 1]], {}, "whole numbers from 0"),
         ([[1.0], [2.0]], [0, 2], [[0, 1]], {"classes": 2}, "classes - 1 = 1"),
         ([[1.0], [2.0]], [1, 0, 1], [[0, 1]], {}, "do not go with labels"),
-        ([[1.0], [2.0]], [1, 0], [[0, 1], []], {}, "no samples"),
+        ([[1.0], [2.0]], [1, 0], [[0, 1], []], {}, "at least one sample"),
         ([[1.0], [2.0]], [1, 0], [], {}, "at least one client"),
-        ([[1.0], [2.0]], [1, 0], [[0, 2]], {}, "numbered 0 to 1"),
+        ([[1.0], [2.0]], [1, 0], [[0, 2]], {}, "whole numbers from 0 to 1"),
         ([[1.0], [2.0]], [1, 0], [[0], [0, 1]], {}, "at most once"),
         ([[1.0], [2.0]], [1, 0], [[0, 1]], {"l2": -1.0}, "l2"),
         ([[1.0], [np.inf]], [1, 0], [[0, 1]], {}, "finite"),

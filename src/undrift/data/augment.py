@@ -27,7 +27,7 @@ Operation = Literal["rotate", "crop", "flip"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Draws(Generic[Array]):
+class ImageDraws(Generic[Array]):
     """What was drawn for ``n`` images, as NumPy arrays or as tensors."""
 
     offsets: Array
@@ -38,15 +38,17 @@ class Draws(Generic[Array]):
     """``[n]`` float64: degrees, counter-clockwise."""
 
     @classmethod
-    def join(cls, many: Sequence[Draws[NDArray[np.generic]]]) -> Draws[NDArray[np.generic]]:
+    def join(
+        cls, many: Sequence[ImageDraws[NDArray[np.generic]]]
+    ) -> ImageDraws[NDArray[np.generic]]:
         """The draws of several batches, one after another."""
-        return Draws(
+        return ImageDraws(
             np.concatenate([draws.offsets for draws in many]),
             np.concatenate([draws.flips for draws in many]),
             np.concatenate([draws.angles for draws in many]),
         )
 
-    def to(self, device: torch.device | str) -> Draws[Tensor]:
+    def to(self, device: torch.device | str) -> ImageDraws[Tensor]:
         """As tensors on ``device``."""
         import torch
 
@@ -54,18 +56,18 @@ class Draws(Generic[Array]):
         offsets, flips, angles = (
             upload(np.asarray(part), where) for part in (self.offsets, self.flips, self.angles)
         )
-        return Draws(offsets, flips, angles)
+        return ImageDraws(offsets, flips, angles)
 
-    def columns(self, rows: int, which: slice) -> Draws[Array]:
+    def columns(self, rows: int, which: slice) -> ImageDraws[Array]:
         """Those for some images of each of ``rows`` batches, which are equally large."""
         offsets = self.offsets.reshape(rows, -1, 2)[:, which].reshape(-1, 2)
         flips = self.flips.reshape(rows, -1)[:, which].reshape(-1)
         angles = self.angles.reshape(rows, -1)[:, which].reshape(-1)
-        return Draws(offsets, flips, angles)
+        return ImageDraws(offsets, flips, angles)
 
 
 @dataclasses.dataclass(frozen=True)
-class Augmentation:
+class ImageAugmentation:
     """Random changes to images, in the given order.
 
     Args:
@@ -94,20 +96,20 @@ class Augmentation:
                 "crop_probability is in [0, 1]"
             )
 
-    def draw(self, rng: Generator, n: int) -> Draws[NDArray[np.generic]]:
+    def draw(self, rng: Generator, n: int) -> ImageDraws[NDArray[np.generic]]:
         """Decide for ``n`` images; what is switched off draws nothing."""
         offsets = np.full((n, 2), self.padding)
         if self.padding:
             offsets = rng.integers(2 * self.padding + 1, size=(n, 2))
         if self.padding and self.crop_probability < 1:
             offsets[rng.random(n) >= self.crop_probability] = self.padding
-        return Draws(
+        return ImageDraws(
             offsets,
             rng.random(n) < 0.5 if self.flip else np.zeros(n, dtype=bool),
             rng.uniform(-self.rotation, self.rotation, n) if self.rotation else np.zeros(n),
         )
 
-    def apply(self, images: Tensor, draws: Draws[Tensor]) -> Tensor:
+    def apply(self, images: Tensor, draws: ImageDraws[Tensor]) -> Tensor:
         """The images ``[n, C, H, W]``, of any dtype, changed by draws on the same device."""
         import torch
 
@@ -192,12 +194,12 @@ class Pipeline:
     pads normalised images).
     """
 
-    augmentation: Augmentation
+    augmentation: ImageAugmentation
     normalise: Normalise
     fill: Literal["black", "mean"] = "black"
 
     def __call__(
-        self, images: Tensor, draws: Draws[Tensor], dtype: torch.dtype | None = None
+        self, images: Tensor, draws: ImageDraws[Tensor], dtype: torch.dtype | None = None
     ) -> Tensor:
         if self.fill == "mean":
             return self.augmentation.apply(self.normalise(images, dtype), draws)
@@ -207,13 +209,13 @@ class Pipeline:
 def fedrecu(dataset: str = "cifar10") -> Pipeline:
     """FedRecu's code: crop, flip; CIFAR-10's statistics for CIFAR-100 too."""
     known = {"cifar10": _CIFAR10, "cifar100": _CIFAR10}
-    return Pipeline(Augmentation(padding=4, flip=True), _pick(dataset, known))
+    return Pipeline(ImageAugmentation(padding=4, flip=True), _pick(dataset, known))
 
 
 def fedacg(dataset: str = "cifar10") -> Pipeline:
     """FedACG's code: rotation, crop, flip."""
     known = {"cifar10": _CIFAR10, "cifar100": _CIFAR100, "tiny-imagenet": _TINY}
-    return Pipeline(Augmentation(padding=4, flip=True, rotation=10), _pick(dataset, known))
+    return Pipeline(ImageAugmentation(padding=4, flip=True, rotation=10), _pick(dataset, known))
 
 
 def fedspeed(dataset: str = "cifar10") -> Pipeline:
@@ -223,7 +225,7 @@ def fedspeed(dataset: str = "cifar10") -> Pipeline:
     known = {"cifar10": cifar10, "cifar100": _CIFAR100, "tiny-imagenet": Normalise(half, half)}
     normalise = _pick(dataset, known)
     padding = 8 if dataset == "tiny-imagenet" else 4
-    augmentation = Augmentation(
+    augmentation = ImageAugmentation(
         padding, crop_probability=0.5, flip=True, order=("rotate", "flip", "crop")
     )
     return Pipeline(augmentation, normalise, fill="mean")

@@ -84,18 +84,12 @@ def from_datasets(
 
 def _checked(place: str, given: object) -> HFDataset:
     """``given``, if it is a dataset whose samples have numbers."""
-    if isinstance(given, Mapping):
-        names = ", ".join(map(repr, given)) or "nothing"
-        text = f"given{place} has the splits {names}; give one of them, as given['train']"
-        raise BadParameters("from_datasets", {"given": text})
-    if not _is_dataset(given):
-        kind = type(given).__name__
+    if isinstance(given, Mapping) or not _is_dataset(given):
         text = (
-            f"given{place} must be a datasets.Dataset, or a partitioner of flwr-datasets; got a "
-            f"{kind}"
+            f"given{place} must be a datasets.Dataset, such as the split given['train'] and no "
+            "stream, or a partitioner of flwr-datasets that has its dataset; got a "
+            f"{type(given).__name__}"
         )
-        if hasattr(given, "__iter__"):
-            text += ": samples that only come one after another have no numbers"
         raise BadParameters("from_datasets", {"given": text})
     return given
 

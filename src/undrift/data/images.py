@@ -37,10 +37,6 @@ _readers: Mapping[str, Mapping[str, Reader]] = {
     },
     "tiny-imagenet": {"tiny-imagenet-200.zip": cached(archives.tiny_imagenet)},
 }
-_pickled = {
-    "cifar10": ("cifar-10-python.tar.gz", "cifar-10-batches-py"),
-    "cifar100": ("cifar-100-python.tar.gz", "cifar-100-python"),
-}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -131,13 +127,10 @@ def find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
     looked = f"looked for {', '.join([*readers, f'{name}/train'])} in {root}"
     if name not in CARDS:
         raise BadData(f"{unknown('image set', name, CARDS)}; {looked}")
-    for file in _pickled.get(name, ()):
-        if (root / file).exists():
-            raise BadData(
-                f"{root / file} is pickled, so it is never opened; "
-                f"fetch the binary version, {next(iter(readers))}"
-            )
-    raise BadData(f"{name} is not there: {looked}; fetch it, or name another folder")
+    raise BadData(
+        f"{name} is not there: {looked}; fetch it, or name another folder (pickled versions are "
+        "never opened)"
+    )
 
 
 def _digits() -> Pixels:

@@ -63,22 +63,15 @@ def _measure(path: Path, archive: ZipFile) -> None:
 def _check(
     path: Path, jpeg: Array, offset: Array, label: Array, split: Array, classes: Array
 ) -> None:
-    if classes.ndim != 1 or classes.dtype.kind not in "US":
-        raise BadData(f"{path}: classes must be a list of names")
-    whole_numbers = all(
-        a.ndim == 1 and np.issubdtype(a.dtype, np.integer) for a in (jpeg, offset, label, split)
-    )
-    if not whole_numbers or jpeg.dtype != np.uint8:
+    """Refuse arrays that do not belong together, which would give other images."""
+    kinds = {(a.ndim, a.dtype.kind in "iu") for a in (jpeg, offset, label, split)} == {(1, True)}
+    sound = kinds and jpeg.dtype == np.uint8 and classes.ndim == 1 and classes.dtype.kind in "US"
+    sound = sound and len(offset) == len(label) + 1 == len(split) + 1
+    if sound:
+        ends = offset.astype(np.int64)
+        sound = ends[0] == 0 and ends[-1] == len(jpeg) and bool((np.diff(ends) >= 0).all())
+    if not sound or not np.isin(split, (0, 1)).all():
         raise BadData(
-            f"{path}: jpeg must be a list of bytes, "
-            "and offset, label and split lists of whole numbers"
+            f"{path}: jpeg must be bytes, offset rise from 0 to their number, label and split (0 "
+            "or 1) be whole numbers one fewer, and classes names; make it again"
         )
-    if not len(offset) == len(label) + 1 == len(split) + 1:
-        raise BadData(
-            f"{path}: {len(label)} labels, {len(split)} splits and {len(offset)} offsets "
-            "do not go together; offsets must be one more"
-        )
-    if offset[0] != 0 or offset[-1] != len(jpeg) or (np.diff(offset.astype(np.int64)) < 0).any():
-        raise BadData(f"{path}: offset must rise from 0 to {len(jpeg)}, the length of jpeg")
-    if not np.isin(split, (0, 1)).all():
-        raise BadData(f"{path}: split must be 0 (train) or 1 (test)")

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from sklearn import datasets
 
 from undrift.core.params import unknown
-from undrift.data.files import FOLDER, BadData, existing_folder, reading, swelling, unpacking
+from undrift.data.files import (
+    FOLDER,
+    SWELL,
+    BadData,
+    allowance,
+    existing_folder,
+    reading,
+    unpacking,
+)
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -31,7 +39,7 @@ _ROWS, _ROW = 1 << 24, 1 << 26
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class BinarySet:
     """Features ``[M, d]`` and labels ``[M]`` in {-1, +1}; ``classes`` are what a file has for them,
     in this order.
     """
@@ -47,7 +55,7 @@ def load(
     folder: str | Path | None = None,
     labels: Sequence[float] | None = None,
     columns: int | None = None,
-) -> Table:
+) -> BinarySet:
     """A set of scikit-learn, else an svmlight file in ``folder`` (default: ``$UNDRIFT_DATA``).
 
     The smaller of the file's two labels becomes -1, the larger +1. With ``labels``, which says what
@@ -58,11 +66,11 @@ def load(
     (569, 30)
     """
     if name in _BUNDLED:
-        if labels is not None:
-            raise ValueError(f"labels are those of svmlight files: leave them out for {name}")
-        if columns is not None:
-            raise ValueError(f"features are those of svmlight files: leave them out for {name}")
-        return Table(*_BUNDLED[name](), name)
+        if labels is not None or columns is not None:
+            raise ValueError(
+                f"labels and features are for svmlight files: leave them out for {name}"
+            )
+        return BinarySet(*_BUNDLED[name](), name)
     if not (folder or os.environ.get(FOLDER)):
         complaint = unknown("data set", name, _BUNDLED)
         raise BadData(f"{complaint}; for others name a folder, or set {FOLDER} to one")
@@ -111,7 +119,7 @@ def _find(name: str, folder: Path) -> Path | None:
     return next((path for path in tried if path.is_file()), None)
 
 
-def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name: str) -> Table:
+def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name: str) -> BinarySet:
     """Dense features and labels in {-1, +1}."""
     with reading(path, "copy or fetch it again"), unpacking(path) as file:
         lines = _Lines(path, file)
@@ -144,10 +152,9 @@ def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name:
             )
         kinds = np.sort(labels)
     elif len(kinds) != 2:
-        one = "; where the other one is elsewhere, name both: labels = [-1, 1]"
         raise ValueError(
-            f"{path} has {len(kinds)} different labels; logistic regression here needs exactly two"
-            f"{one if len(kinds) == 1 else ''}"
+            f"{path} has {len(kinds)} different labels; logistic regression here needs exactly "
+            "two: where one of them is elsewhere, name both, as labels = [-1, 1]"
         )
     if not np.isfinite(features.data).all():
         place = int(np.argmin(np.isfinite(features.data)))
@@ -163,7 +170,7 @@ def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name:
             f"more than {_LARGEST >> 30} GiB as a dense array; use a set with fewer columns"
         )
     classes = tuple(f"{kind:.17g}" for kind in kinds)
-    return Table(features.toarray(), np.where(raw == kinds[1], 1.0, -1.0), name, classes)
+    return BinarySet(features.toarray(), np.where(raw == kinds[1], 1.0, -1.0), name, classes)
 
 
 class _Lines:
@@ -174,17 +181,13 @@ class _Lines:
         self.read_so_far = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        size = looked = 0
+        size, most = 0, allowance(self.path)
         for row, line in enumerate(iter(lambda: self.file.readline(_ROW), b"")):
             size += len(line)
             self.read_so_far = row + 1
-            line = line if row else line.removeprefix(BOM_UTF8)  # as editors on Windows begin files
-            if size >> 20 > looked:
-                looked = size >> 20
-                swelling(self.path, size)
-            if row >= _ROWS or len(line) >= _ROW:
+            if size > most or row >= _ROWS or len(line) >= _ROW:
                 raise BadData(
-                    f"{self.path} has more than {_ROWS} rows, "
-                    f"or one of more than {_ROW >> 20} MiB; cut it"
+                    f"{self.path} unpacks to more than {SWELL} times its size, to {_ROWS} rows, or "
+                    f"to one of {_ROW >> 20} MiB; cut it"
                 )
-            yield line
+            yield line if row else line.removeprefix(BOM_UTF8)  # as editors on Windows begin files

@@ -1,4 +1,21 @@
-"""Weights in the order in which matrix products read them."""
+"""Weights in the order in which matrix products read them.
+
+A method sees a vector of all parameters in the order of the module. A recorded gradient reads the
+same numbers in two blocks, in which every parameter begins at a multiple of ``ALIGNED``::
+
+    given     | conv.weight | conv.bias | fc.weight | fc.bias |               [..., d]
+
+    arranged  | conv.weight' ~| fc.weight' ~| conv.bias ~| fc.bias ~| ~~~~~ | [..., dim]
+              |<------- matrices ---------->|<----------- rest ------------>|
+                            front
+
+``'`` marks axes in another order: a matrix lies as the product reads it, ``[inputs, outputs]``, so
+that no kernel transposes it. ``~`` marks gaps, which are zero and stay zero: sums, norms and steps
+may run over the whole block. The two blocks are apart since products may read the matrices in a
+lower precision than the rest.
+
+``BlockView`` is a parameter within its block, ``Span`` one end of a copy between the two orders.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +55,7 @@ class Span(NamedTuple):
         return v.as_strided(shape, strides, v.storage_offset() + self.start)
 
 
-class Place(NamedTuple):
+class BlockView(NamedTuple):
     """A parameter within its block."""
 
     name: str
@@ -85,7 +102,7 @@ class Arrangement:
     def __init__(self, layout: Layout, matrices: Mapping[str, tuple[int, ...]]):
         self.layout = layout
         places = [
-            Place(name, shape, matrices.get(name, tuple(range(len(shape)))))
+            BlockView(name, shape, matrices.get(name, tuple(range(len(shape)))))
             for name, shape in zip(layout.names, layout.shapes, strict=True)
         ]
         self._matrices = [place for place in places if place.name in matrices]
@@ -99,6 +116,8 @@ class Arrangement:
         self._moves: list[tuple[Span, int, Span]] = []
         """Long parameters in a given vector, the block that each goes to, and where in that."""
         short: list[tuple[int, int, int]] = []
+        # A copy per parameter costs a kernel each. So only matrices, whose axes change order, and
+        # long vectors are copied one by one; the many short ones (biases, norms) in one gather.
         for block, some in enumerate([self._matrices, self._rest]):
             for place, start in zip(some, _starts(p.room for p in some), strict=True):
                 if block == 1 and place.size <= SHORT:
@@ -119,6 +138,7 @@ class Arrangement:
     def room(self, blocks: Sequence[Tensor]) -> list[Tensor]:
         """Blocks like these to be filled by name; their gaps are zero."""
         matrices, rest = blocks
+        # Every number of a block without gaps is written later, so that zeros would be wasted.
         whole = self.front == sum(place.size for place in self._matrices)
         front = matrices.new_empty if whole else matrices.new_zeros
         return [front(matrices.shape), rest.new_zeros(rest.shape)]
@@ -127,6 +147,7 @@ class Arrangement:
         """Write ``v [..., d]`` into two blocks, rounded as they are."""
         if v.shape[-1] != self.layout.dim:
             raise ValueError(f"a vector has {self.layout.dim} numbers, not {v.shape[-1]}")
+        # Spans are offsets into memory: they hold where the last axis is contiguous alone.
         v, blocks = v if v.stride(-1) == 1 else v.contiguous(), (matrices, rest)
         for source, block, target in self._moves:
             target.of(blocks[block]).copy_(source.of(v))
@@ -175,7 +196,7 @@ def _runs(runs: Iterable[tuple[int, int]]) -> Tensor:
     return torch.cat([torch.arange(0), *(torch.arange(k, k + n) for k, n in runs)])
 
 
-def _views(places: list[Place], block: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _views(places: list[BlockView], block: Tensor) -> Iterator[tuple[str, Tensor]]:
     if places:
         rooms = [place.room for place in places]
         gap = block.shape[-1] - sum(rooms)
@@ -191,6 +212,8 @@ def arrangement(net: nn.Module, layout: Layout, channels_last: bool = False) -> 
     as one matrix, ``[inputs, outputs]``, lie so in memory; those of torch's convolutions as they
     were given, or with ``channels_last``.
     """
+    # A weight may have several readers (tied weights): it is a matrix only if all of them are
+    # products, since any other layer expects its axes as they were given.
     readers: dict[nn.Parameter, set[type]] = {}
     for module in net.modules():
         for label, parameter in module.named_parameters(recurse=False):

@@ -68,21 +68,14 @@ def freeze_batch_norm(net: nn.Module) -> nn.Module:
 def refuse_batch_statistics(module: nn.Module) -> None:
     """Refuse layers whose output or state depends on the other samples of a batch."""
     for name, layer in module.named_modules():
-        kept = "keeps statistics of"
-        if isinstance(layer, _InstanceNorm) and layer.track_running_stats:
-            remedy = "leave out track_running_stats"
-        elif isinstance(layer, _BatchNorm) and not isinstance(layer, FrozenBatchNorm):
-            remedy = "use undrift.models.to_group_norm(net)"
-            if layer.track_running_stats:
-                remedy += ", or freeze_batch_norm(net) to keep the statistics of a trained network"
-            else:
-                kept = "normalises by"
-        else:
-            continue
-        raise ValueError(
-            f"the {where(name, layer)} {kept} its batches, which clients with "
-            f"different data do not share; {remedy}"
-        )
+        tracks = isinstance(layer, _InstanceNorm) and layer.track_running_stats
+        if tracks or (isinstance(layer, _BatchNorm) and not isinstance(layer, FrozenBatchNorm)):
+            raise ValueError(
+                f"the {where(name, layer)} has statistics of its batches, which clients with "
+                "different data do not share; use undrift.models.to_group_norm(net), "
+                "freeze_batch_norm(net) to keep those of a trained network, or instance norms "
+                "without track_running_stats"
+            )
 
 
 def _as_group_norm(layer: _BatchNorm, groups: int) -> nn.GroupNorm:

@@ -10,8 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from undrift.models.architectures import BasicBlock
 from undrift.models.layers import hooked
-from undrift.models.resnet import BasicBlock
 
 TRITON = importlib.util.find_spec("triton") is not None
 """Whether the kernels can be compiled here."""

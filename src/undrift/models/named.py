@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,22 +12,21 @@ if TYPE_CHECKING:
     from undrift.models.net import Net
 
 
-class Named(NamedTuple):
-    """The function of a module of this package that makes a network, and its options."""
+class NetworkRecipe(NamedTuple):
+    """The function of ``undrift.models.architectures`` that makes a network, and its options."""
 
-    module: str
     function: str
     options: Mapping[str, object] = MappingProxyType({})
 
 
-registry: dict[str, Named] = {
-    "linear": Named("mlp", "mlp", {"hidden": ()}),
-    "mlp": Named("mlp", "mlp"),
-    "cnn": Named("cnn", "cnn"),
-    "cnn-paper": Named("cnn", "cnn_paper"),
-    "cnn-small": Named("cnn", "cnn_small"),
-    "resnet18": Named("resnet", "resnet18", {"stem": "7x7"}),
-    "resnet18-3x3": Named("resnet", "resnet18", {"stem": "3x3"}),
+registry: dict[str, NetworkRecipe] = {
+    "linear": NetworkRecipe("mlp", {"hidden": ()}),
+    "mlp": NetworkRecipe("mlp"),
+    "cnn": NetworkRecipe("cnn"),
+    "cnn-paper": NetworkRecipe("cnn_paper"),
+    "cnn-small": NetworkRecipe("cnn_small"),
+    "resnet18": NetworkRecipe("resnet18", {"stem": "7x7"}),
+    "resnet18-3x3": NetworkRecipe("resnet18", {"stem": "3x3"}),
 }
 """Every named network."""
 
@@ -46,10 +44,10 @@ def build(
     """
     if name not in registry:
         raise ValueError(unknown("network", name, registry))
+    from undrift.models import architectures
     from undrift.models.net import seeded
 
-    named = registry[name]
-    home = importlib.import_module(f"undrift.models.{named.module}")
-    make: Callable[..., Net] = getattr(home, named.function)
+    recipe = registry[name]
+    make: Callable[..., Net] = getattr(architectures, recipe.function)
     with seeded(seed):
-        return make(channels, size, classes, **{**named.options, **options})
+        return make(channels, size, classes, **{**recipe.options, **options})

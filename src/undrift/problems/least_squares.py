@@ -63,13 +63,13 @@ class LeastSquares(QuadraticForm):
             self._gram = narrowed("A'A", torch.bmm(self.A.mT, self.A), dtype, device)
 
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
-        sample = Rows(members, self._A, self._b)
+        sample = RowSampler(members, self._A, self._b)
         if self._gram is None:
             return Wide(members, self._A, self._b, self._q, sample)
         return Dense(members, self._gram, self._q, sample=sample)
 
 
-class Rows:
+class RowSampler:
     """Gradients over the rows of a mini-batch, scaled up to all rows of a client."""
 
     def __init__(self, members: np.ndarray, A: Tensor, b: Tensor):
@@ -85,7 +85,7 @@ class Rows:
 class Wide(QuadraticOracle):
     """Fewer rows than columns: gradients through A, and A'A only for ``solve``."""
 
-    def __init__(self, members: np.ndarray, A: Tensor, b: Tensor, q: Tensor, rows: Rows):
+    def __init__(self, members: np.ndarray, A: Tensor, b: Tensor, q: Tensor, rows: RowSampler):
         super().__init__(members, q, 0.0, rows)
         self._A, self._b = A, b
 

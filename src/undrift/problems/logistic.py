@@ -18,7 +18,7 @@ from undrift._threads import each
 from undrift.problems.digest import digest
 from undrift.problems.exact import Values, exact, narrowed, pick
 from undrift.problems.ragged import Ragged
-from undrift.problems.regression import Measured, Pooled, Regression, RegressionOracle, Regularised
+from undrift.problems.regression import BlockSums, Pooled, Regression, RegressionOracle, Regularised
 from undrift.problems.spectra import largest_eigenvalue
 
 LARGE = 1 << 16
@@ -26,14 +26,14 @@ LARGE = 1 << 16
 _NODES, _WEIGHTS = (torch.from_numpy(part) for part in roots_sh_jacobi(6, 2, 1))
 
 
-class Block(NamedTuple):
+class LogisticBlock(NamedTuple):
     """Rows ``[m, d]``, each -label * features, and their scores at the optimum if that is known."""
 
     rows: Tensor
     best: Tensor | None
 
 
-class Logistic(Regression[Block]):
+class Logistic(Regression[LogisticBlock]):
     r"""Clients with :math:`f_i(x) = \frac NM\sum_{j\in i}\log(1+e^{-y_ja_j^\top x})
     + \frac{l_2}2\|x\|^2`.
 
@@ -74,29 +74,29 @@ class Logistic(Regression[Block]):
         signs[rows] = -1
         self.rows = self.rows * signs.to(self.rows.device)
 
-    def _measure(self, x: Tensor, block: Block) -> Measured:
+    def _measure(self, x: Tensor, block: LogisticBlock) -> BlockSums:
         """A score of 0 counts half as classified right."""
         rows, best = block
         t, share = rows @ x, len(rows) / self.total
         slope, x, stack = torch.sigmoid(t).view(1, 1, -1), x.view(1, 1, -1), rows.unsqueeze(0)
         grad = torch.baddbmm(x, slope, stack, beta=share * self.l2, alpha=1 / self.total)
-        return Measured(
+        return BlockSums(
             loss=-logsigmoid(-t).sum() / self.total,
             right=(1 - t.sign()).sum() / 2,
             gap=t.new_zeros(()) if best is None else divergence(t, best).sum() / self.total,
             grad=grad.view(-1),
         )
 
-    def _judge(self, x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+    def _judge(self, x: Tensor, block: LogisticBlock) -> tuple[Tensor, Tensor]:
         t = block.rows @ x
         return -logsigmoid(-t), (1 - t.sign()) / 2
 
-    def _gather(self, members: np.ndarray | None) -> list[Block]:
+    def _gather(self, members: np.ndarray | None) -> list[LogisticBlock]:
         best = self._known
 
-        def block(which: np.ndarray, halted: Callable[[], bool]) -> Block:
+        def block(which: np.ndarray, halted: Callable[[], bool]) -> LogisticBlock:
             rows = pick(self._exact, which)
-            return Block(rows, None if best is None else rows @ best)
+            return LogisticBlock(rows, None if best is None else rows @ best)
 
         return each(block, self._split(members, self.precise))
 

@@ -99,14 +99,14 @@ class Quadratic(QuadraticForm):
         self._q = narrowed("q", self.q, dtype, device)
 
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
-        sample = Components(members, *self._components) if self._components else None
+        sample = ComponentSampler(members, *self._components) if self._components else None
         kind = Dense if self.H.ndim == 3 else Diagonal
         oracle = kind(members, self._H, self._q, self.beta, sample)
         oracle.noise = self.noise
         return oracle
 
 
-class Components:
+class ComponentSampler:
     """Mean gradients over the components of a mini-batch, from those of all clients."""
 
     def __init__(self, members: np.ndarray, A: Tensor, q: Tensor):

@@ -119,7 +119,7 @@ class Dense(Explicit):
         return torch.baddbmm(self.offsets, y.unsqueeze(1), self.H).squeeze(1)
 
 
-class Share(NamedTuple):
+class QuadraticShare(NamedTuple):
     """What some clients contribute to f, exact."""
 
     H: Tensor
@@ -127,7 +127,7 @@ class Share(NamedTuple):
     c: Tensor
 
 
-class QuadraticForm(ExactProblem[Share]):
+class QuadraticForm(ExactProblem[QuadraticShare]):
     """What quadratic problems share: optimum, metrics and constants, exact from their Hessians."""
 
     beta: float = 0.0
@@ -218,7 +218,7 @@ class QuadraticForm(ExactProblem[Share]):
         return x if best is None else x - best
 
     @one_thread()
-    def _gather(self, members: np.ndarray | None) -> Share:
+    def _gather(self, members: np.ndarray | None) -> QuadraticShare:
         """Their share of f: sums over these clients, divided by the number of all."""
         if members is None:
             H, q, c = torch.from_numpy(self.mean_hessian), self.q.mean(0), self.c.mean()
@@ -227,7 +227,7 @@ class QuadraticForm(ExactProblem[Share]):
             each = self.c if self.c.ndim else self.c.expand(self.clients)
             H, q = self.mean(some), self.q[some].sum(0) / self.clients
             c = each[some].sum() / each.numel()
-        return Share(*(part.to(self.precise) for part in (H, q, c)))
+        return QuadraticShare(*(part.to(self.precise) for part in (H, q, c)))
 
     @cached_property
     @one_thread()

@@ -116,36 +116,14 @@ def owned(parts: Sequence[ArrayLike], total: int) -> tuple[np.ndarray, Ragged]:
 def positions(parts: Sequence[ArrayLike], total: int) -> list[np.ndarray]:
     """The numbers of every client's samples, where ``parts`` may be masks of all ``total``."""
     if isinstance(parts, str | Mapping) or not isinstance(parts, Iterable):
-        remedy = "as undrift.data.iid(len(inputs), clients=10) gives it"
-        if isinstance(parts, Mapping):
-            remedy = "give list(parts.values())"
         raise TypeError(
-            "parts must be a list of the samples of every client; "
-            f"got a {type(parts).__name__}: {remedy}"
-        )
-    if isinstance(parts, np.ndarray | Tensor) and parts.ndim == 1:
-        raise ValueError(
-            f"parts are {len(parts)} single numbers; give a list of the samples of every client, "
-            "as undrift.data.by_group(parts) makes it of a group for each sample"
+            "parts must be a list of the samples of every client, as undrift.data.iid and by_group "
+            f"give it; got a {type(parts).__name__}"
         )
     found = [_numbers(part, client, total) for client, part in enumerate(parts)]
     if not found:
         raise ValueError("parts is empty; a federation needs at least one client")
-    order = np.concatenate(found)
-    if order.min() < 0 or order.max() >= total:
-        client, wrong = next(
-            (c, n) for c, part in enumerate(found) for n in part if not 0 <= n < total
-        )
-        raise ValueError(
-            f"client {client} holds sample {wrong}, but samples are numbered 0 to {total - 1}"
-        )
     return found
-
-
-def _kind(part: object, numbers: np.ndarray) -> str:
-    if numbers.dtype == object:
-        return type(part).__name__
-    return f"{numbers.dtype} array of shape {list(numbers.shape)}"
 
 
 def _numbers(part: ArrayLike, client: int, total: int) -> np.ndarray:
@@ -153,27 +131,18 @@ def _numbers(part: ArrayLike, client: int, total: int) -> np.ndarray:
         numbers = np.asarray(part)
     except Exception:  # ragged lists, tensors of a GPU: NumPy says so in many ways
         numbers = np.asarray(None)
-    if numbers.ndim == 1 and not len(numbers):
-        raise ValueError(f"client {client} has no samples; use another partition or fewer clients")
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iub":
+    if numbers.dtype.kind == "b" and numbers.shape == (total,):
+        return _numbers(np.flatnonzero(numbers), client, total)
+    if hasattr(part, "get_indexer"):  # an Index of pandas
         raise ValueError(
-            f"the samples of client {client} are a {_kind(part, numbers)}; give an array of whole "
-            "numbers from 0, or a mask of all samples"
+            f"the samples of client {client} are labels of rows, which need not be their numbers: "
+            "rows that were shuffled or left out keep their labels; give "
+            "undrift.data.by_group(frame[column]), or list(frame.groupby(column).indices.values())"
         )
-    if numbers.dtype.kind != "b":
-        if hasattr(part, "get_indexer"):  # an Index of pandas
-            raise ValueError(
-                f"the samples of client {client} are labels of rows, which need not be their "
-                "numbers: rows that were shuffled or left out keep their labels; give "
-                "undrift.data.by_group(frame[column]), or list(frame.groupby(column).indices."
-                "values())"
-            )
-        return numbers.astype(np.int64, copy=False)
-    if len(numbers) != total:
+    whole = numbers.ndim == 1 and len(numbers) and numbers.dtype.kind in "iu"
+    if not whole or numbers.min() < 0 or numbers.max() >= total:
         raise ValueError(
-            f"the mask of client {client} has {len(numbers)} entries, but there are {total} "
-            "samples; give one for each"
+            f"client {client} must hold at least one sample, as an array of whole numbers from 0 "
+            f"to {total - 1} or a mask of all {total}; use another partition or fewer clients"
         )
-    if not numbers.any():
-        raise ValueError(f"client {client} has no samples; use another partition or fewer clients")
-    return np.flatnonzero(numbers)
+    return numbers.astype(np.int64, copy=False)

@@ -30,7 +30,7 @@ Block = TypeVar("Block")
 Result = TypeVar("Result")
 
 
-class Measured(NamedTuple):
+class BlockSums(NamedTuple):
     """What a block of samples adds to the metrics."""
 
     loss: Tensor
@@ -197,7 +197,7 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
         x, blocks = self._exactly(x), self._part(members)
         if not blocks:
             zero = x.new_zeros(())
-            return Measured(zero, zero, zero, torch.zeros_like(x))._asdict()
+            return BlockSums(zero, zero, zero, torch.zeros_like(x))._asdict()
         found = each(lambda block, halted: self._measure(x, block), blocks)
         return add_up([measured._asdict() for measured in found])
 
@@ -235,7 +235,7 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
 
     def of_pieces(self, pieces: Tensor, x: Tensor) -> dict[str, float]:
         total = reduce(operator.add, pieces)
-        sums = Measured(total[0], total[1], total[2], total[3:])
+        sums = BlockSums(total[0], total[1], total[2], total[3:])
         return self.combine([sums._asdict()], x)
 
     def _exactly(self, x: Tensor) -> Tensor:
@@ -247,7 +247,7 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
         return None if self.optimum is None else self.optimum.to(self.precise)
 
     @abc.abstractmethod
-    def _measure(self, x: Tensor, block: Block) -> Measured:
+    def _measure(self, x: Tensor, block: Block) -> BlockSums:
         """What a block adds to the metrics at ``x``."""
 
     def _split(self, members: np.ndarray | None, device: torch.device) -> list[np.ndarray]:

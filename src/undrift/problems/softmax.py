@@ -14,9 +14,9 @@ from torch import Tensor
 
 from undrift.problems.digest import digest
 from undrift.problems.exact import Values, exact, moderate, narrowed, pick, weights
-from undrift.problems.products import by_numpy, times_transposed
 from undrift.problems.ragged import Ragged, relabelled
-from undrift.problems.regression import Measured, Pooled, Regression, RegressionOracle, Regularised
+from undrift.problems.regression import BlockSums, Pooled, Regression, RegressionOracle, Regularised
+from undrift.problems.small_matmul import by_numpy, times_transposed
 from undrift.problems.softmax_steps import (
     BITS,
     Inner,
@@ -38,7 +38,7 @@ ROOM = 1 << 23
 _NODES, _WEIGHTS = (torch.from_numpy(part) for part in roots_sh_jacobi(8, 2, 1))
 
 
-class Table(NamedTuple):
+class SoftmaxSamples(NamedTuple):
     """All samples, with one of zeros at the end that stands for none."""
 
     rows: Tensor
@@ -48,7 +48,7 @@ class Table(NamedTuple):
     classes: int
     l2: float
 
-    def to(self, device: torch.device) -> Table:
+    def to(self, device: torch.device) -> SoftmaxSamples:
         return self._replace(rows=self.rows.to(device), labels=self.labels.to(device))
 
     def is_small(self, held: Ragged) -> bool:
@@ -62,19 +62,19 @@ class Table(NamedTuple):
         return zeros.scatter_(1, labels.unsqueeze(1), 1)
 
 
-class Block(NamedTuple):
-    """Some samples: rows and labels as in :class:`Table`, and their weights in f."""
+class SoftmaxBlock(NamedTuple):
+    """Some samples: rows and labels as in :class:`SoftmaxSamples`, and their weights in f."""
 
     rows: Tensor
     labels: Tensor
     weights: Tensor
 
-    def exactly(self) -> Block:
+    def exactly(self) -> SoftmaxBlock:
         """With rows in float64."""
         return self._replace(rows=self.rows.double())
 
 
-class Softmax(Regression[Block]):
+class Softmax(Regression[SoftmaxBlock]):
     r"""Clients with :math:`f_i(x) = \frac1{n_i}\sum_{j\in i}-\log\mathrm{softmax}(Wa_j+b)_{y_j}
     +\frac{l_2}2\|x\|^2`.
 
@@ -116,7 +116,7 @@ class Softmax(Regression[Block]):
         rows[:, -1] = 1
         rows[-1] = 0
         y = torch.nn.functional.pad(y.to(a.device, torch.int64)[order], (0, 1))
-        self.table = Table(rows, y, self.classes, self.l2)
+        self.table = SoftmaxSamples(rows, y, self.classes, self.l2)
         self._place(torch.float64, a.device)
 
     def digest(self) -> str:
@@ -128,7 +128,7 @@ class Softmax(Regression[Block]):
             labels=relabelled(self.table.labels, rows, classes, self.classes)
         )
 
-    def _measure(self, x: Tensor, block: Block) -> Measured:
+    def _measure(self, x: Tensor, block: SoftmaxBlock) -> BlockSums:
         a, own, w = block.rows.double(), block.labels.unsqueeze(0), block.weights
         W = x.view(self.classes, -1)
         scores, share = W @ a.T, len(a) / self.total
@@ -140,23 +140,23 @@ class Softmax(Regression[Block]):
             gap = w @ divergence(scores, best.view_as(W) @ a.T)
         slope = logs.exp_().scatter_add_(0, own, -torch.ones_like(right))
         grad = (slope * w) @ a + share * self.l2 * W
-        return Measured(loss, right.sum(), gap, grad.view(-1))
+        return BlockSums(loss, right.sum(), gap, grad.view(-1))
 
-    def _judge(self, x: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+    def _judge(self, x: Tensor, block: SoftmaxBlock) -> tuple[Tensor, Tensor]:
         own = block.labels.unsqueeze(0)
         logs = (x.view(self.classes, -1) @ block.rows.double().T).log_softmax(0)
         top = logs == logs.amax(0)
         right = top.gather(0, own)[0].double() / top.sum(0)
         return -logs.gather(0, own)[0], right
 
-    def _gather(self, members: np.ndarray | None) -> list[Block]:
+    def _gather(self, members: np.ndarray | None) -> list[SoftmaxBlock]:
         return self._blocks(self._exact, self._split(members, self.precise))
 
-    def _blocks(self, table: Table, rows: Sequence[np.ndarray]) -> list[Block]:
+    def _blocks(self, table: SoftmaxSamples, rows: Sequence[np.ndarray]) -> list[SoftmaxBlock]:
         sizes = self.held.sizes
         weights = torch.from_numpy(np.repeat(1 / (self.clients * sizes), sizes))
         every = table.rows, table.labels, weights.to(table.rows.device)
-        return [Block(*(pick(part, which) for part in every)) for which in rows]
+        return [SoftmaxBlock(*(pick(part, which) for part in every)) for which in rows]
 
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
@@ -205,8 +205,8 @@ class SoftmaxOracle(RegressionOracle):
 
     def __init__(
         self,
-        table: Table,
-        exact: Table,
+        table: SoftmaxSamples,
+        exact: SoftmaxSamples,
         held: Ragged,
         dtype: torch.dtype,
         inner: Inner | None = None,

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.problems.products import times_transposed
 from undrift.problems.ragged import Ragged
+from undrift.problems.small_matmul import times_transposed
 
 EVEN = 4
 """NumPy's products are fastest where rows have a multiple of so many numbers."""

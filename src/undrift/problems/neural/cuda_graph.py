@@ -21,13 +21,13 @@ GAIN: Mapping[Way, float] = {"streams": 2.5, "stacked": 3.1}
 """How many times faster compilation made each way with ResNet-18 on an H200."""
 
 
-class Form(NamedTuple):
+class LossForm(NamedTuple):
     """One client's loss, a function of its weights in an order of their own."""
 
     loss: Callable[..., Tensor]
     """``loss(weights, *arguments)``, of weights by name."""
     arrangement: Arrangement
-    fused: Form | None = None
+    fused: LossForm | None = None
     """The same loss, rounding apart, as it is best compiled."""
 
 
@@ -47,13 +47,15 @@ class Captured:
     def __init__(
         self,
         prepare: Callable[..., tuple[Any, ...]],
-        form: Form,
+        form: LossForm,
         inputs: tuple[Tensor | None, ...],
         y: Tensor,
         way: Way,
         compiled: bool = False,
         autocast: torch.dtype | None = None,
     ):
+        # A graph replays kernels at the addresses they were recorded with. So points, inputs and
+        # result are buffers of this object that are written to and read from, never replaced.
         self.way, self.compiled, self.autocast = way, compiled, autocast
         self.arrangement = form.arrangement
         body = form.loss if way == "streams" else _summed(form)
@@ -68,6 +70,8 @@ class Captured:
             self.streams = [_stream() for _ in y]
         self.steps: dict[Any, Any] = {}
         self.refused: set[Any] = set()
+        # Local steps recorded around this gradient allocate from the same pool: they never run at
+        # the same time as it, and would otherwise each keep the memory of a whole gradient.
         self.pool = torch.cuda.graph_pool_handle()
         parts = self.parts(self.y, self.short)
         self.graph, self.out = self.record(lambda: self.gradient(parts))
@@ -132,6 +136,8 @@ class Captured:
 
     def record(self, work: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
         """``work`` as a CUDA graph, with its result: memory that every replay writes anew."""
+        # torch asks for some passes on another stream before a capture: they compile, choose
+        # algorithms and allocate workspaces, none of which may happen while a graph is recorded.
         side = _stream()
         side.wait_stream(torch.cuda.current_stream())
         with _without_cudnn_attention():  # also where the first call compiles
@@ -153,7 +159,7 @@ class Captured:
     def seconds(self) -> float:
         """Time of one replay."""
         start, end = (_event() for _ in range(2))
-        self.graph.replay()
+        self.graph.replay()  # the first replay uploads the graph
         start.record()
         for _ in range(3):
             self.graph.replay()
@@ -168,6 +174,8 @@ class Captured:
         if self.way == "stacked":
             return self._stacked(parts, arguments)
         main, out = torch.cuda.current_stream(), self.arrangement.room(parts)
+        # Waiting in both directions makes the other streams part of the capture: without the first
+        # wait their work would not be recorded, without the second the capture would fail to end.
         for c, stream in enumerate(self.streams):
             stream.wait_stream(main)
             with torch.cuda.stream(stream):
@@ -234,7 +242,7 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _summed(form: Form) -> Callable[..., Tensor]:
+def _summed(form: LossForm) -> Callable[..., Tensor]:
     """The sum of all clients' losses, of the two blocks in which their weights are arranged: row c
     of its gradient is client c's, whose loss alone depends on its weights.
     """
@@ -251,7 +259,7 @@ def _summed(form: Form) -> Callable[..., Tensor]:
 
 def capture(
     prepare: Callable[..., tuple[Any, ...]],
-    forms: Mapping[Way, Form],
+    forms: Mapping[Way, LossForm],
     inputs: tuple[Tensor | None, ...],
     y: Tensor,
     launched: Tensor,
@@ -268,14 +276,14 @@ def capture(
     layers do not, the form is compiled without them.
     """
 
-    def record(way: Way, form: Form, compiled: bool = False) -> Captured:
+    def record(way: Way, form: LossForm, compiled: bool = False) -> Captured:
         made = Captured(prepare, form, inputs, y, way, compiled, autocast)
         if bool(launched.isfinite().all()):  # else it is the weights or the data that are at fault
             made.graph.replay()
             made.check(made.result()[0], launched, "launched by itself")
         return made
 
-    def compare(plain: Captured, form: Form) -> Captured:
+    def compare(plain: Captured, form: LossForm) -> Captured:
         made = record(plain.way, form, compiled=True)
         for one in (plain, made):
             one.place(one.arranged(apart(y)))
@@ -285,6 +293,8 @@ def capture(
 
     if compiled and torch.are_deterministic_algorithms_enabled():
         return record("stacked", forms["stacked"], compiled=True)
+    # Plain graphs first: they are cheap to make, they tell which way is faster, and what is
+    # compiled afterwards is held against the winner.
     found: dict[float, Captured] = {}
     reason: Exception | None = None
     for way, form in forms.items():
@@ -293,6 +303,7 @@ def capture(
             found[one.seconds() / (GAIN[way] if compiled else 1)] = one
         except Exception as error:
             reason = error
+            # An error of a kernel may come later than its launch: not in the next attempt.
             torch.cuda.synchronize()
     if not found:
         warnings.warn(

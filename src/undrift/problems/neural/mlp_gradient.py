@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from undrift.models.layers import hooked, leaves
 from undrift.models.layout import Layout
-from undrift.problems.neural.table import Fields
-from undrift.problems.products import times_transposed
+from undrift.problems.neural.samples import Fields
+from undrift.problems.small_matmul import times_transposed
 
 Slope = Callable[[Tensor, Fields, Tensor], Tensor]
 """The derivative of each client's loss in its outputs ``[C, n, k]``, given the targets and how much

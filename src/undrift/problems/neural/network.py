@@ -21,8 +21,8 @@ from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.models.layers import channels_last, pool_first
 from undrift.models.layout import flatten, unflatten
 from undrift.models.net import Net
-from undrift.problems.neural.table import Fields, Output, count, leaves, mapped, shown
-from undrift.problems.products import ONE_BY_ONE
+from undrift.problems.neural.samples import Fields, Output, count, leaves, mapped, shown
+from undrift.problems.small_matmul import ONE_BY_ONE
 
 Result = TypeVar("Result")
 
@@ -197,37 +197,17 @@ class FlatNetwork:
         return net
 
     @torch.no_grad()
-    def trial(self, x: Fields, training: bool, moved: bool = False) -> object:
-        """What it returns for these inputs; an error that says if it does not take them, or no more
-        because it was ``moved``.
-        """
+    def trial(self, x: Fields, training: bool) -> object:
+        """What it returns for these inputs; an error that says so if it does not take them."""
         key = torch.zeros((), dtype=torch.int64) if training else None
         try:
-            weights = self.start.to(self.device, self.dtype)
-            return self.bound(weights, self.own(training), key)(x)
+            return self.bound(self.start.to(self.dtype), self.own(training), key)(x)
         except Exception as error:  # a user's module may fail in any way
-            shapes = " and ".join(map(shown, leaves(x)))
-            size = "two" if count(x) > 1 else "one"
-            numbers = mapped(lambda v: v if v.is_floating_point() else v.to(self.dtype), x)
-            remedy = f"make sure that it runs on a batch of {size} of them"
-            if moved:
-                remedy = "tensors that it holds stay as they were: use self.register_buffer"
-            elif self.failure(numbers) is None:
-                remedy = "whole numbers reach it as they are: give inputs.float()"
-            elif self.failure(mapped(Tensor.long, x)) is None:
-                remedy = "if they are tokens, give inputs.long()"
             raise ValueError(
-                f"the network does not take inputs {shapes}: {brief(error)}; {remedy}"
+                f"the network does not take inputs {' and '.join(map(shown, leaves(x)))}, "
+                f"{count(x)} of them: {brief(error)}; floating-point inputs reach it in the "
+                "precision of the run, whole numbers as they are"
             ) from error
-
-    @torch.no_grad()
-    def failure(self, x: Fields) -> Exception | None:
-        """Why it does not take these inputs, if it does not."""
-        try:
-            self.bound(self.start.to(self.device, self.dtype))(x)
-        except Exception as error:  # a user's module may fail in any way
-            return error
-        return None
 
     @torch.no_grad()
     def mixes(self, x: Fields) -> bool:

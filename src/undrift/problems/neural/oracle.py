@@ -16,19 +16,19 @@ from torch.func import grad, vmap
 
 from undrift.core.params import BadParameters, describe, not_allowed
 from undrift.core.problem import SLICE, MiniBatch, Oracle
-from undrift.data.augment import Draws
+from undrift.data.augment import ImageDraws
 from undrift.models.arrangement import arrangement
 from undrift.models.conv_as_matmul import convolutions_as_products
 from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.objectives.base import Batch, Others
 from undrift.objectives.crossentropy import CrossEntropy
-from undrift.problems.neural.cuda_graph import Captured, Form, capture
-from undrift.problems.neural.federation import Federation
+from undrift.problems.neural.cuda_graph import Captured, LossForm, capture
+from undrift.problems.neural.data import ClientData
 from undrift.problems.neural.loss import LocalLoss, OwnLoss
-from undrift.problems.neural.measure import Classes, Judge
+from undrift.problems.neural.metrics import ClassScoring, Scoring
 from undrift.problems.neural.mlp_gradient import MLPGradient, Slope, slope_of_cross_entropy
 from undrift.problems.neural.network import FlatNetwork
-from undrift.problems.neural.table import Fields, Output, Rows, leaves, mapped
+from undrift.problems.neural.samples import Fields, Output, SampleRows, leaves, mapped
 
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
@@ -62,12 +62,12 @@ class Placed:
     """A network, its samples and its loss, in the precision and on the device of a run."""
 
     network: FlatNetwork
-    samples: Federation
+    samples: ClientData
     pipeline: Pipeline | None
     precision: Precision
     compiled: bool
     objective: LocalLoss = CrossEntropy()  # noqa: RUF009
-    judge: Judge = Classes()  # noqa: RUF009
+    scoring: Scoring = ClassScoring()  # noqa: RUF009
     mlp: MLPGradient | None = None
     """The gradient by formula, where the network and the loss have one."""
     stacked: bool = False
@@ -92,6 +92,7 @@ class Placed:
         if device.type == "cuda":
             short = self.precision != "f32"
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = short
+        # Graphs hold addresses of this device and kernels of this precision: none is taken along.
         there = dataclasses.replace(
             self,
             network=self.network.to(dtype, device),
@@ -103,7 +104,7 @@ class Placed:
         )
         if isinstance(self.objective, OwnLoss):
             loss = there.objective = self.objective.to(dtype, device)
-            there.judge = Judge.of(loss, self.judge.metrics, self.judge.counted)
+            there.scoring = Scoring.of(loss, self.scoring.metrics, self.scoring.counted)
         return there
 
     def fuse(self) -> None:
@@ -135,7 +136,7 @@ class Placed:
             return self.objective.slope
         return slope_of_cross_entropy
 
-    def prepare(self, x: Fields, draws: Draws[Tensor] | None = None) -> Fields:
+    def prepare(self, x: Fields, draws: ImageDraws[Tensor] | None = None) -> Fields:
         """Inputs as the network sees them: uint8 are images, which are scaled."""
         if not isinstance(x, Tensor):
             return mapped(self._plain, x)
@@ -147,9 +148,9 @@ class Placed:
             x = self.pipeline(x, draws, self.dtype)
         return self.network.arranged(x)
 
-    def prepared(self, rows: Rows) -> Rows:
+    def prepared(self, rows: SampleRows) -> SampleRows:
         """Samples as the network and the loss see them, none augmented."""
-        return Rows(self.prepare(rows.x), mapped(self.aimed, rows.y))
+        return SampleRows(self.prepare(rows.x), mapped(self.aimed, rows.y))
 
     def number(self, v: Tensor) -> Tensor:
         """Floating point in the precision of the run, whole numbers as torch indexes with them."""
@@ -166,12 +167,12 @@ class Placed:
             return self.number(v)
         return v.to(self.dtype).mul_(1 / 255)  # a division takes three times as long
 
-    def few(self, test: bool = False) -> Rows:
+    def few(self, test: bool = False) -> SampleRows:
         """Two samples, for a trial."""
         table = self.samples.test if test and self.samples.test else self.samples.train
         return self.prepared(table.take(torch.arange(min(2, len(table)), device=self.device)))
 
-    def spread(self) -> Rows:
+    def spread(self) -> SampleRows:
         """Eight training samples from all over the table, or as many as there are."""
         total = len(self.samples.train)
         numbers = torch.arange(0, total, max(total // 8, 1), device=self.device)[:8]
@@ -259,7 +260,7 @@ class NeuralOracle(Oracle):
         self,
         y: Tensor,
         batch: Tensor | None = None,
-        draws: Draws[Tensor] | None = None,
+        draws: ImageDraws[Tensor] | None = None,
         key: Tensor | None = None,
     ) -> Tensor:
         given = {"global": self.start, "previous": self.previous}
@@ -271,6 +272,8 @@ class NeuralOracle(Oracle):
         if batch is None:
             keys = [None] * len(y) if key is None else list(key)
             return torch.stack([self._full(c, y[c], keys[c]) for c in range(len(y))])
+        # In this order: a recorded gradient, the formula of an MLP, automatic differentiation. bf16
+        # goes past the formula, which autocast does not reach.
         inputs = self._inputs(y, batch, draws, key)
         if self._captures(batch) and (captured := self._capture(y, inputs)):
             return captured(y, inputs)
@@ -370,9 +373,10 @@ class NeuralOracle(Oracle):
         self,
         y: Tensor,
         batch: Tensor,
-        draws: Draws[Tensor] | None = None,
+        draws: ImageDraws[Tensor] | None = None,
         key: Tensor | None = None,
     ) -> Inputs:
+        # -1 marks no sample: it reads the client's first one, with weight 0.
         several = batch.dim() == 3  # steps at once, [S, C, B]
         rows = self.rows.expand(len(batch), -1, -1) if several else self.rows
         samples = rows.gather(-1, batch.clamp(min=0))
@@ -387,7 +391,7 @@ class NeuralOracle(Oracle):
     def _arguments(self, given: Inputs) -> Arguments:
         placed, draws = self.placed, None
         if given.offsets is not None and given.flips is not None and given.angles is not None:
-            draws = Draws(given.offsets, given.flips, given.angles)
+            draws = ImageDraws(given.offsets, given.flips, given.angles)
         shape, chosen = given.samples.shape, given.samples.reshape(-1)
         x, labels = placed.samples.train.take(chosen)
         x, labels = placed.prepare(x, draws), mapped(placed.aimed, labels)
@@ -411,6 +415,7 @@ class NeuralOracle(Oracle):
 
     def _unpadded(self, y: Tensor, given: Arguments, whole: Tensor) -> Tensor:
         """Each client's own samples only; those whose mini-batch is ``whole`` side by side."""
+        # A loss or network that compares samples must not see padding, even with weight 0.
         found = torch.empty_like(y)
         if bool(whole.any()):
             found[whole] = self._differentiated(y[whole], given.rows(whole))
@@ -460,8 +465,11 @@ class NeuralOracle(Oracle):
     def _capture(self, y: Tensor, inputs: Inputs) -> Captured | None:
         """This gradient as a CUDA graph, recorded once for every shape of mini-batch."""
         placed = self.placed
+        # What is recorded depends on the shape of a mini-batch and on which inputs there are, and
+        # on nothing else: their values are copied into the graph's buffers before each replay.
         key = (*inputs.samples.shape, *(given is None for given in inputs))
         if key not in placed.captured:
+            # The first client's gradient, launched by itself, is what every graph is held against.
             structure = self._arguments(inputs).rows(0)
             plain = self._form(self.net, structure)
             with torch.autocast(placed.device.type, torch.bfloat16, enabled=self._lowered):
@@ -480,12 +488,12 @@ class NeuralOracle(Oracle):
             )
         return placed.captured[key]
 
-    def _fused(self, structure: Arguments) -> Form | None:
+    def _fused(self, structure: Arguments) -> LossForm | None:
         """The form with fused group norms, for products in bf16."""
         net = group_norms_fused(self.net) if self._lowered and TRITON else None
         return None if net is None else self._form(net, structure, channels_last=True)
 
-    def _form(self, net: nn.Module, structure: Arguments, channels_last: bool = False) -> Form:
+    def _form(self, net: nn.Module, structure: Arguments, channels_last: bool = False) -> LossForm:
         """The loss of ``net``, a copy of the network, its weights as its layers read them.
 
         Its other arguments are single tensors, as those of ``structure`` are one by one.
@@ -494,11 +502,11 @@ class NeuralOracle(Oracle):
         def loss(weights: Mapping[str, Tensor], *flat: Tensor | None) -> Tensor:
             return self.loss(weights, *structure.like(flat), net=net)
 
-        return Form(loss, arrangement(net, self.placed.network.layout, channels_last))
+        return LossForm(loss, arrangement(net, self.placed.network.layout, channels_last))
 
 
 def _folded(fields: Fields, shape: torch.Size) -> Fields:
-    """Rows ``[C * B, ...]`` as ``[C, B, ...]``."""
+    """SampleRows ``[C * B, ...]`` as ``[C, B, ...]``."""
     if isinstance(fields, Tensor):
         return fields.reshape(*shape, *fields.shape[1:])
     return mapped(lambda v: v.reshape(*shape, *v.shape[1:]), fields)

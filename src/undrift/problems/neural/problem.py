@@ -13,28 +13,28 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from undrift.core.params import BadParameters, about, check
+from undrift.core.params import BadParameters, about
 from undrift.core.problem import Problem, Sums, add_up
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.digest import digest
-from undrift.problems.neural import input as given
-from undrift.problems.neural.choose import choose, try_placed
-from undrift.problems.neural.federation import federation
+from undrift.problems.neural.checks import BYTES, PIPELINE, refuse, refuse_network
+from undrift.problems.neural.data import InMemory, SampleTable, client_data, is_image_set
 from undrift.problems.neural.loss import Loss, OwnLoss
-from undrift.problems.neural.measure import (
+from undrift.problems.neural.metrics import (
     OF_TRAINING,
-    Classes,
-    Judged,
+    ClassScoring,
+    EvaluationSet,
     Metric,
     added,
-    judged,
+    evaluated,
     of_each_part,
 )
 from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import NeuralOracle, Placed, Precision, refuse_precision
-from undrift.problems.neural.table import Held, Rows, Table
+from undrift.problems.neural.samples import SampleRows
+from undrift.problems.neural.trial import choose
 from undrift.problems.ragged import relabelled
 
 if TYPE_CHECKING:
@@ -43,15 +43,6 @@ if TYPE_CHECKING:
 NOBODY, NO_NOISE = np.array([], dtype=np.int64), np.array([])
 NEAR = 1_000_000
 """Weights that one core works on at a time: more leave its cache, fewer waste its time."""
-
-
-@dataclasses.dataclass
-class Options:
-    """Arguments of a network that are yes or no."""
-
-    stacked: bool | None = None
-    compiled: bool = True
-    training: bool = False
 
 
 class Neural(Problem):
@@ -134,22 +125,21 @@ class Neural(Problem):
         compiled: bool = True,
         training: bool = False,
     ):
-        options = {"stacked": stacked, "compiled": compiled, "training": training}
-        if wrong := check(Options, options):
-            raise BadParameters("Neural", wrong)
         refuse_precision(precision, torch.float32)
         with about("Neural", "module"):
-            given.refuse_module(module)
+            refuse_network(module)
             network = FlatNetwork(module)
         self.layout, self.dim = network.layout, network.layout.dim
-        self.data, images = train, train if given.is_image_set(train) else None
-        if images is None:
-            found = federation(train, parts, test)
-            with about("Neural", "train"):
-                given.refuse_bytes(found.train.take(torch.tensor([0])))
-        else:
-            with about("Neural", "train"):
-                found = given.images(images, parts, test)
+        self.data, names, data = train, None, train
+        if is_image_set(train):
+            if test is not None:
+                text = "an ImageSet has test images of its own: leave out test"
+                raise BadParameters("Neural", {"test": text})
+            names = tuple(map(str, train.classes))
+            data, test = (train.images, train.labels), (train.test_images, train.test_labels)
+        found = client_data(data, parts, test)
+        inputs = found.train.take(torch.tensor([0])).x
+        refuse(BYTES, inputs)
         self.parts = found.parts
         self.metric_samples = "train" if found.test is None else "test"
         self.own_samples = "train" if found.test_parts is None else "test"
@@ -160,10 +150,8 @@ class Neural(Problem):
         self.precision, self._stacked = precision, stacked
         self.placed = Placed(network, found, pipeline, precision, compiled)
         if pipeline is not None:
-            with about("Neural", "pipeline"):
-                given.refuse_pipeline(pipeline, found.train.take(torch.tensor([0])).x)
-        names = None if images is None else tuple(map(str, images.classes))
-        self.objective, judge, self.class_names = choose(
+            refuse(PIPELINE, (pipeline, inputs))
+        self.objective, scoring, self.class_names = choose(
             self.placed, names, loss, objective, metrics
         )
         self.keyed = network.drops
@@ -173,7 +161,7 @@ class Neural(Problem):
             name = type(self.objective).__name__
             text = f"{name} looks at how many samples of each class a client has: give tensors"
             raise BadParameters("Neural", {"objective": text})
-        self.placed.objective, self.placed.judge = self.objective, judge
+        self.placed.objective, self.placed.scoring = self.objective, scoring
         some = self.placed.few().x
         if isinstance(self.objective, OwnLoss) or type(self.objective) is CrossEntropy:
             flat = isinstance(some, Tensor) and some.dim() == 2
@@ -191,8 +179,6 @@ class Neural(Problem):
     def to(self, dtype: torch.dtype, device: torch.device) -> Self:
         twin = copy.copy(self)
         twin.placed = self.placed.to(dtype, torch.device(device))
-        if (twin.placed.dtype, twin.placed.device) != (self.dtype, self.device):
-            try_placed(twin.placed)
         twin.placed.fuse()
         twin._settle()
         return twin
@@ -221,9 +207,9 @@ class Neural(Problem):
         layout, start, found = self.layout, self.start(), self.placed.samples
         # Digests are kept in run folders: these words must stay.
         words = f"Spec(names={layout.names!r}, shapes={layout.shapes!r})".encode()
-        if given.is_image_set(data := self.data):
+        if is_image_set(data := self.data):
             rows: list[object] = [data.images, data.labels, data.test_images, data.test_labels]
-        elif isinstance(found.train, Held) and isinstance(found.test, Held | None):
+        elif isinstance(found.train, InMemory) and isinstance(found.test, InMemory | None):
             tables = [found.train.rows, *([] if found.test is None else [found.test.rows])]
             rows = [part for table in tables for pair in table.tensors() for part in pair]
             rows += [] if found.test_parts is None else [np.concatenate(found.test_parts)]
@@ -238,7 +224,7 @@ class Neural(Problem):
         return {
             "network": repr(net) if ours else net,
             "loss": objective.function if isinstance(objective, OwnLoss) else objective,
-            "metrics": self.placed.judge.metrics,
+            "metrics": self.placed.scoring.metrics,
             "training": self.training,
             "pipeline": self.pipeline,
         }
@@ -296,8 +282,12 @@ class Neural(Problem):
         else:
             pairs = zip(x, own, strict=True)
             found = [self._of_clients(row, table, [part]) for row, part in pairs]
-        judge = self.placed.judge
-        names = [name for name in judge.names if name != "top5" or not isinstance(judge, Classes)]
+        scoring = self.placed.scoring
+        names = [
+            name
+            for name in scoring.names
+            if name != "top5" or not isinstance(scoring, ClassScoring)
+        ]
         return {name: torch.cat([some[name] for some in found]) for name in names}
 
     def weight_of(self, metric: str) -> int:
@@ -305,11 +295,11 @@ class Neural(Problem):
         test = self.placed.samples.test
         return 1 if test is None or metric.startswith(OF_TRAINING) else len(test)
 
-    def _of_clients(self, x: Tensor, table: Table, parts: Sequence[np.ndarray]) -> Sums:
+    def _of_clients(self, x: Tensor, table: SampleTable, parts: Sequence[np.ndarray]) -> Sums:
         placed, sizes = self.placed, [len(part) for part in parts]
-        given_set = Judged.of(table, parts, sizes, placed.alone, self.device)
+        given_set = EvaluationSet.of(table, parts, sizes, placed.alone, self.device)
         model = placed.judging(x)
-        return of_each_part(model, placed.prepared, placed.judge, given_set, sizes, self.device)
+        return of_each_part(model, placed.prepared, placed.scoring, given_set, sizes, self.device)
 
     def pieces(self, x: Tensor, part: int = 0, parts: int = 1) -> Tensor:
         """One for each forward pass."""
@@ -326,15 +316,17 @@ class Neural(Problem):
         sums, sets = {}, self._sets(self._test())
         for name, given_set in sets.items():
             own, pieces = pieces[: len(given_set.passes)], pieces[len(given_set.passes) :]
-            sums[name] = added(own, self.placed.judge, given_set)
+            sums[name] = added(own, self.placed.scoring, given_set)
         return self._means(sums)
 
-    def _sets(self, test: Judged | None, members: np.ndarray | None = None) -> dict[str, Judged]:
+    def _sets(
+        self, test: EvaluationSet | None, members: np.ndarray | None = None
+    ) -> dict[str, EvaluationSet]:
         """What is judged: these test samples, and with ``training`` those of some clients."""
         found = {} if test is None else {"test": test}
         return found | ({"train": self._train(members)} if self.training else {})
 
-    def _test(self, members: np.ndarray | None = None) -> Judged | None:
+    def _test(self, members: np.ndarray | None = None) -> EvaluationSet | None:
         """The test samples, all alike: of everyone, or of some clients."""
         held = self.placed.samples
         if held.test is None:
@@ -343,34 +335,34 @@ class Neural(Problem):
         if held.test_parts is not None:
             parts = [held.test_parts[i] for i in self._chosen(members)]
         alone = self.placed.alone
-        return Judged.of(held.test, parts, [1.0] * len(parts), alone, self.device)
+        return EvaluationSet.of(held.test, parts, [1.0] * len(parts), alone, self.device)
 
-    def _train(self, members: np.ndarray | None = None) -> Judged:
+    def _train(self, members: np.ndarray | None = None) -> EvaluationSet:
         """The training samples of some clients, every client alike."""
         parts = [self.parts[i] for i in self._chosen(members)]
-        weights, judge = [1 / len(part) for part in parts], self.placed.judge
+        weights, scoring = [1 / len(part) for part in parts], self.placed.scoring
         table = self.placed.samples.train
-        alike = bool(judge.counted)
-        return Judged.of(table, parts, weights, self.placed.alone, self.device, alike)
+        alike = bool(scoring.counted)
+        return EvaluationSet.of(table, parts, weights, self.placed.alone, self.device, alike)
 
     def _chosen(self, members: np.ndarray | None) -> Sequence[int]:
         return range(self.clients) if members is None else members.tolist()
 
-    def _measured(self, x: Tensor, sets: Mapping[str, Judged]) -> Sums:
-        judge = self.placed.judge
-        return {name: added(self._judged(x, one), judge, one) for name, one in sets.items()}
+    def _measured(self, x: Tensor, sets: Mapping[str, EvaluationSet]) -> Sums:
+        scoring = self.placed.scoring
+        return {name: added(self._judged(x, one), scoring, one) for name, one in sets.items()}
 
-    def _judged(self, x: Tensor, given_set: Judged, which: slice = slice(None)) -> Tensor:
+    def _judged(self, x: Tensor, given_set: EvaluationSet, which: slice = slice(None)) -> Tensor:
         """Measures the network with the weights ``x``."""
         placed, model = self.placed, self.placed.judging(x)
-        return judged(model, placed.prepared, placed.judge, given_set, self.device, which)
+        return evaluated(model, placed.prepared, placed.scoring, given_set, self.device, which)
 
     def _means(self, sums: Mapping[str, Tensor]) -> dict[str, float]:
         """Metrics from sums over test samples, and over those of clients."""
-        judge = self.placed.judge
-        found = judge.means(sums["test"]) if "test" in sums else {}
+        scoring = self.placed.scoring
+        found = scoring.means(sums["test"]) if "test" in sums else {}
         if self.training:
-            known = judge.means(sums["train"])
+            known = scoring.means(sums["train"])
             found |= {OF_TRAINING + name: v for name, v in known.items()}
             found = {"loss": known["loss"], **found}
         return found
@@ -396,12 +388,14 @@ class Neural(Problem):
         rows = np.concatenate([NOBODY, *(self.parts[client] for client in noise)])
         rows, numbers = rows[numbers >= 0], numbers[numbers >= 0]
         samples, classes = self.placed.samples, len(self.class_names)
-        if not isinstance(samples.train, Held) or not isinstance(samples.train.y, Tensor):
+        if not isinstance(samples.train, InMemory) or not isinstance(samples.train.y, Tensor):
             text = "label-noise needs samples in memory: give tensors"
             raise BadParameters("Neural", {"faults": text})
         y = samples.train.y
         y = relabelled(y, torch.from_numpy(rows), torch.from_numpy(numbers), classes)
-        wrong = samples._replace(train=Held(Rows(samples.train.x, y)))
+        wrong = samples._replace(
+            train=InMemory(SampleRows(samples.train.x, y), samples.train.called)
+        )
         twin = copy.copy(self)
         twin.placed = dataclasses.replace(self.placed, samples=wrong, captured={})
         return twin

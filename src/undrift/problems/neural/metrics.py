@@ -1,23 +1,26 @@
-"""How good a model is on some samples: sums over them, which add up over batches and clients."""
+"""Metrics of a model on some samples: sums over them, which add up over passes and clients."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from undrift._threads import one_thread
-from undrift.core.params import BadParameters, about, unknown
+from undrift.core.params import about, unknown
 from undrift.core.problem import taken
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.files import brief
+from undrift.problems.neural.data import SampleTable
 from undrift.problems.neural.loss import IGNORED, OwnLoss, Totals, called
-from undrift.problems.neural.table import Fields, Output, Rows, Table, count, shown, versions
+from undrift.problems.neural.samples import Fields, Output, SampleRows, count, shown
 
 PASS = 512
 """Samples per forward pass on a CPU; ten times as many on a GPU."""
@@ -34,7 +37,7 @@ Metric = Callable[[Output, Output], Values]
 """Of outputs and targets: a number for each sample; or numbers and weights, for a weighted mean."""
 
 
-class Judge:
+class Scoring:
     """A loss and metrics, by name.
 
     Of those that are ``counted`` a mean is a sum over counts; of the others every sample counts
@@ -54,7 +57,7 @@ class Judge:
     @classmethod
     def of(
         cls, own: OwnLoss, metrics: Mapping[str, Metric], counted: frozenset[str] = frozenset()
-    ) -> Judge:
+    ) -> Scoring:
         return cls(own.values, metrics, counted | {"loss"} if own.counted else counted)
 
     @property
@@ -92,7 +95,7 @@ def _totals(found: Values) -> Totals:
     return Totals((values * weights).where(weights != 0, 0.0), weights)
 
 
-class Classes(Judge):
+class ClassScoring(Scoring):
     """Cross-entropy, accuracy, and how often a label is among the five largest logits."""
 
     def __init__(self) -> None:
@@ -105,10 +108,10 @@ class Classes(Judge):
         return torch.stack(shares, dim=-1), None
 
 
-class Judged(NamedTuple):
+class EvaluationSet(NamedTuple):
     """Samples of a table that are judged, each with its weight, and how they are passed on."""
 
-    table: Table
+    table: SampleTable
     numbers: np.ndarray
     weights: np.ndarray
     passes: list[slice]
@@ -118,13 +121,13 @@ class Judged(NamedTuple):
     @classmethod
     def of(
         cls,
-        table: Table,
+        table: SampleTable,
         parts: Sequence[np.ndarray],
         weights: Sequence[float],
         alone: bool,
         device: torch.device,
         alike: bool = False,
-    ) -> Judged:
+    ) -> EvaluationSet:
         """Every sample of ``parts[i]`` weighs ``weights[i]``; where they are seen ``alone``, or
         the means of parts by counts count ``alike``, no pass has samples of several parts.
         """
@@ -137,24 +140,24 @@ class Judged(NamedTuple):
 
 
 @torch.no_grad()
-def judged(
+def evaluated(
     model: Callable[[Fields], Output],
-    prepare: Callable[[Rows], Rows],
-    judge: Judge,
-    given: Judged,
+    prepare: Callable[[SampleRows], SampleRows],
+    scoring: Scoring,
+    given: EvaluationSet,
     device: torch.device,
     which: slice = slice(None),
 ) -> Tensor:
-    """Weighted sums ``[P, 2 k]`` of every forward pass, or of some: of what ``judge`` finds, and of
-    how much it counts, where that is counted.
+    """Weighted sums ``[P, 2 k]`` of every forward pass, or of some: of what is measured, and of how
+    much it counts, where that is counted.
     """
-    found = [torch.zeros(0, 2 * len(judge.names), dtype=torch.float64, device=device)]
+    found = [torch.zeros(0, 2 * len(scoring.names), dtype=torch.float64, device=device)]
     for piece in given.passes[which]:
         chosen, share = (
             torch.from_numpy(a[piece]).to(device) for a in (given.numbers, given.weights)
         )
         x, targets = prepare(given.table.take(chosen))
-        values, counts = judge.columns(model(x), targets)
+        values, counts = scoring.columns(model(x), targets)
         with one_thread():  # some libraries add up in an order that follows from their threads
             total = share @ values
             counted = torch.zeros_like(total) if counts is None else share @ counts
@@ -165,9 +168,9 @@ def judged(
 @torch.no_grad()
 def of_each_part(
     model: Callable[[Fields], Output],
-    prepare: Callable[[Rows], Rows],
-    judge: Judge,
-    given: Judged,
+    prepare: Callable[[SampleRows], SampleRows],
+    scoring: Scoring,
+    given: EvaluationSet,
     sizes: Sequence[int],
     device: torch.device,
 ) -> dict[str, Tensor]:
@@ -175,31 +178,31 @@ def of_each_part(
 
     NaN where nothing counts, as in a part without samples; a loss that is not a number is infinite.
     """
-    found = [torch.zeros(0, 2 * len(judge.names), dtype=torch.float64, device=device)]
+    found = [torch.zeros(0, 2 * len(scoring.names), dtype=torch.float64, device=device)]
     for piece in given.passes:
         chosen = torch.from_numpy(given.numbers[piece]).to(device)
         x, targets = prepare(given.table.take(chosen))
-        values, counts = judge.columns(model(x), targets)
+        values, counts = scoring.columns(model(x), targets)
         found.append(torch.cat([values, torch.ones_like(values) if counts is None else counts], 1))
     lengths = torch.tensor(sizes, device=device)
     values, counts = torch.segment_reduce(torch.cat(found), "sum", lengths=lengths).chunk(2, 1)
     values[:, 0].masked_fill_(values[:, 0].isnan(), torch.inf)
-    means = dict(zip(judge.names, (values / counts).unbind(1), strict=True))
-    return {name: v.sqrt() if name in judge.roots else v for name, v in means.items()}
+    means = dict(zip(scoring.names, (values / counts).unbind(1), strict=True))
+    return {name: v.sqrt() if name in scoring.roots else v for name, v in means.items()}
 
 
-def added(pieces: Tensor, judge: Judge, given: Judged) -> Tensor:
+def added(pieces: Tensor, scoring: Scoring, given: EvaluationSet) -> Tensor:
     """The sums of all passes, one after another, and how much they count: ``[2, k]``."""
     totals = torch.zeros(pieces.shape[1], dtype=torch.float64, device=pieces.device)
     for piece in pieces:
         totals += piece
     totals = totals.view(2, -1)
     size = totals.shape[1]
-    for k in set(range(size)) - set(judge.by_counts):
+    for k in set(range(size)) - set(scoring.by_counts):
         totals[1, k] = given.weights.sum()
     if given.passes_of_parts is not None:
         lengths = torch.tensor(given.passes_of_parts, device=pieces.device)
-        for k in judge.by_counts:
+        for k in scoring.by_counts:
             of_parts = torch.segment_reduce(pieces[:, [k, size + k]], "sum", lengths=lengths)
             sums, counts = of_parts.unbind(1)
             known = counts != 0
@@ -275,104 +278,79 @@ COMPARING = (squared_error, root_mean_square, absolute_error)
 
 def chosen(given: object) -> dict[str, Metric]:
     """Metrics by their names; functions are called what Python calls them."""
-    if isinstance(given, str) or callable(given):
-        given = [given]
-    if isinstance(given, Mapping):
-        named = dict(given)
-    elif isinstance(given, Sequence):
-        named = {one if isinstance(one, str) else called(one): one for one in given}
-        if len(named) < len(given):
-            names = [one if isinstance(one, str) else called(one) for one in given]
-            twice = next(name for name in names if names.count(name) > 1)
-            text = f"two metrics are called {twice!r}: give {{name: metric}} with other names"
-            raise BadParameters("Neural", {"metrics": text})
-    else:
-        raise TypeError(f"metrics must be names or functions; got {given!r}")
+    wanted = given if isinstance(given, Mapping | list | tuple) else [given]
+    names = [one if isinstance(one, str) else called(one) for one in wanted]
+    named = dict(wanted) if isinstance(wanted, Mapping) else dict(zip(names, wanted, strict=True))
     found: dict[str, Metric] = {}
     for name, metric in named.items():
         if isinstance(metric, str) and metric not in METRICS:
-            raise BadParameters("Neural", {"metrics": unknown("metric", metric, METRICS)})
-        if isinstance(metric, type):
-            raise TypeError(f"metric {name!r} is a class; give {name}()")
-        if not isinstance(metric, str) and not callable(metric):
-            raise TypeError(f"metric {name!r} must be a name or a function; got {metric!r}")
-        if why := _misnamed(name):
-            text = f"{why}; give {{name: function}} with another name"
-            raise BadParameters("Neural", {"metrics": text})
+            raise ValueError(unknown("metric", metric, METRICS))
+        if isinstance(metric, type) or not (isinstance(metric, str) or callable(metric)):
+            raise TypeError(f"metrics must be names or functions; got {metric!r}")
+        if not name.isidentifier() or names.count(name) > 1 or _is_taken(name):
+            raise ValueError(
+                f"a metric cannot be called {name!r}: names are words that rows use for nothing "
+                "else; give {name: metric}"
+            )
         found[name] = METRICS[metric] if isinstance(metric, str) else metric
     return found
 
 
-def _misnamed(name: object) -> str:
-    """Why a metric of the user's cannot be called so; empty if it can."""
-    if not isinstance(name, str) or not name.isidentifier():
-        return f"a metric cannot be called {name!r}: names are letters, digits and _"
-    if name in OURS:
-        return f"a metric cannot be called {name!r}: rows have another column of that name"
-    if name.startswith(OF_TRAINING):
-        return f"a metric cannot be called {name!r}: those on training samples begin with train_"
-    return taken(name)
+def _is_taken(name: str) -> bool:
+    """Whether rows have, or may have, another column of that name."""
+    return name in OURS or name.startswith(OF_TRAINING) or bool(taken(name))
 
 
-CALLED = "it is called as metric(outputs, targets)"
-
-
-def try_metrics(
-    metrics: Mapping[str, Metric], outputs: Output, targets: Fields, remedy: str = CALLED
-) -> frozenset[str]:
+def try_metrics(metrics: Mapping[str, Metric], outputs: Output, targets: Fields) -> frozenset[str]:
     """Refuse a metric that does not give a number for each of these samples.
 
-    ``remedy`` is what to do about one that fails. Returns those that give weights, or counts, too.
+    Returns those that give weights, or counts, too.
     """
     counted = set[str]()
     for name, metric in metrics.items():
         alike = isinstance(targets, Tensor) and getattr(outputs, "shape", None) == targets.shape
-        if metric in COMPARING and not alike:
+        if metric in COMPARING and not alike:  # torch would broadcast them
             raise ValueError(
                 f"{name} compares outputs with targets of the same shape, not {shown(outputs)} "
                 f"with {shown(targets)}; give a function of yours, or another metric"
             )
-        before = versions(outputs, targets)
-        found = _found(name, metric, outputs, targets, count(targets), remedy)
-        if versions(outputs, targets) != before:
-            raise ValueError(
-                f"the metric {name} writes to its outputs or targets, which others need too; "
-                "compute without operations in place"
-            )
+        with unwritten(name, outputs, targets):
+            found = _found(name, metric, outputs, targets, count(targets))
         if isinstance(found, tuple):
             counted.add(name)
     return frozenset(counted)
 
 
-def _found(
-    name: str,
-    metric: Metric,
-    outputs: Output,
-    targets: Fields,
-    total: int,
-    remedy: str = CALLED,
-) -> Values:
+@contextmanager
+def unwritten(name: str, *values: Output) -> Iterator[None]:
+    """Refuse a function that writes to outputs or targets, which others need too."""
+
+    def versions() -> list[int]:
+        return [v._version for v in tree_leaves(values) if isinstance(v, Tensor)]
+
+    before = versions()
+    yield
+    if versions() != before:
+        raise ValueError(
+            f"{name} writes to its outputs or targets; compute without operations in place"
+        )
+
+
+def _found(name: str, metric: Metric, outputs: Output, targets: Fields, total: int) -> Values:
     """What a metric gives for so many samples; refused unless that is a number for each."""
     try:
         found = metric(outputs, targets)
     except Exception as error:  # a user's function may fail in any way
         raise ValueError(
-            f"the metric {name} does not take outputs {shown(outputs)} and targets "
-            f"{shown(targets)}: {brief(error)}; {remedy}"
+            f"the metric {name} is called as metric(outputs, targets) and does not take "
+            f"{shown(outputs)} and {shown(targets)}: {brief(error)}"
         ) from error
-    if isinstance(found, tuple) and len(found) != 2:
+    parts = found if isinstance(found, tuple) and len(found) == 2 else (found,)
+    if not all(isinstance(v, Tensor) and v.shape == (total,) for v in parts):
         raise ValueError(
-            f"the metric {name} gives a tuple of {len(found)}; make it give a tensor, or a "
-            "pair of numbers and their weights"
+            f"the metric {name} must give a tensor with one number for each sample, here [{total}],"
+            f" or a pair of numbers and their weights; got {[*map(shown, parts)]}"
         )
-    for values in found if isinstance(found, tuple) else (found,):
-        if not isinstance(values, Tensor) or tuple(values.shape) != (total,):
-            got = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            samples = "one sample" if total == 1 else f"{total} samples"
-            remedy = "make it give a tensor with one number for each: their mean is taken here"
-            if total == 1 and isinstance(values, Tensor) and not values.dim():
-                remedy = "make it give [1], as by .squeeze(1) in the place of .squeeze()"
-            raise ValueError(f"the metric {name} gives {got} for {samples}; {remedy}")
     return found
 
 
@@ -386,16 +364,16 @@ def _each(values: Tensor) -> Tensor:
     return values.double().flatten(1).mean(1) if values.dim() > 1 else values.double()
 
 
-def thresholded(metrics: Mapping[str, Metric], limit: float) -> dict[str, Metric]:
-    """The same where an output above ``limit`` is a yes."""
-    at = functools.partial(accuracy, limit=limit)
-    return {name: at if metric is accuracy else metric for name, metric in metrics.items()}
-
-
-def ignoring(metrics: Mapping[str, Metric], ignored: int) -> dict[str, Metric]:
-    """The same without the targets that a loss leaves out."""
-    known = (accuracy, top5)
-    return {
-        name: functools.partial(metric, ignored=ignored) if metric in known else metric
-        for name, metric in metrics.items()
+def adapted(
+    metrics: Mapping[str, Metric], limit: float = 0.0, ignored: int | None = None
+) -> dict[str, Metric]:
+    """The same where an output above ``limit`` is a yes, and targets that are ``ignored`` do not
+    count.
+    """
+    if not limit and ignored is None:
+        return dict(metrics)
+    changed: dict[Metric, Metric] = {
+        accuracy: functools.partial(accuracy, limit=limit, ignored=ignored),
+        top5: functools.partial(top5, ignored=ignored),
     }
+    return {name: changed.get(metric, metric) for name, metric in metrics.items()}
