@@ -34,7 +34,7 @@ from undrift.problems.neural import metrics as passes
 from undrift.records.best import Best
 from undrift.runs.callbacks import Callbacks
 from undrift.runs.clients import measured_clients
-from undrift.runs.trial import Rules, Trial, measure
+from undrift.runs.trial import Trial, TrialRules, measure
 
 CLIENTS = 7
 STEPS = [3, 1, 2, 5, 3, 2, 4]
@@ -268,7 +268,7 @@ def watched():
         return {"score": -moment.round}
 
     rows, best = [], Best(goal=Goal(metric="score", mode="max"))
-    rules = Rules(early=EarlyStopping(metric="score", mode="max", patience=2))
+    rules = TrialRules(early=EarlyStopping(metric="score", mode="max", patience=2))
     callbacks = Callbacks([score], "one", 0)
     trial = Trial(engine, 9, 1, rows.append, best, rules=rules, callbacks=callbacks)
     found = trial.run(), [row["score"] for row in rows], best.round, bool(seen)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, draws
-from undrift.engines.draws import Draws
+from undrift.engines.draws import CohortDraws
 from undrift.methods import FedAvg
 from undrift.problems import Softmax
 
@@ -36,7 +36,7 @@ EVERY = settings(max_examples=60, deadline=None)
 def test_choices_are_numpys(data, size, more, round, step):
     clients, held = clients_with(data, size + 1, size + more)
     streams = Streams(step)
-    found = Draws(streams, "batches", (round, step), clients, held).choice(size)
+    found = CohortDraws(streams, "batches", (round, step), clients, held).choice(size)
     for client, n, row in zip(clients.tolist(), held, found, strict=True):
         want = streams.at("batches", round, client, step).choice(n, size, replace=False)
         assert row.tolist() == want.tolist()
@@ -48,7 +48,7 @@ def test_choices_are_numpys(data, size, more, round, step):
 def test_permutations_are_numpys(data, most, round, step):
     clients, held = clients_with(data, 1, most)
     streams = Streams(round)
-    found = Draws(streams, "batches", (round, step), clients, held).permutation()
+    found = CohortDraws(streams, "batches", (round, step), clients, held).permutation()
     for client, n, row in zip(clients.tolist(), held, found, strict=True):
         want = streams.at("batches", round, client, step).permutation(n)
         assert row[:n].tolist() == want.tolist() and (row[n:] == -1).all()
@@ -70,17 +70,17 @@ def test_words_are_those_that_numpy_draws_from(data, count, round, step):
 def test_a_word_that_numpy_draws_again():
     """Client 20593 is the first of this seed who has one among his words."""
     clients, streams = np.arange(20_500, 20_600), Streams(0)
-    found = Draws(streams, "batches", (0, 0), clients, np.full(100, 9999)).choice(20)
+    found = CohortDraws(streams, "batches", (0, 0), clients, np.full(100, 9999)).choice(20)
     for client, row in zip(clients.tolist(), found, strict=True):
         want = streams.at("batches", client=client).choice(9999, 20, replace=False)
         assert row.tolist() == want.tolist()
 
 
 def test_permutations_that_take_more_words_than_there_are(monkeypatch):
-    words = Draws._words
-    monkeypatch.setattr(Draws, "_words", lambda self, count: words(self, count // 3))
+    words = CohortDraws._words
+    monkeypatch.setattr(CohortDraws, "_words", lambda self, count: words(self, count // 3))
     clients, streams = np.arange(100), Streams(0)
-    found = Draws(streams, "batches", (0, 0), clients, np.full(100, 10)).permutation()
+    found = CohortDraws(streams, "batches", (0, 0), clients, np.full(100, 10)).permutation()
     for client, row in enumerate(found):
         want = streams.at("batches", client=client).permutation(10)
         assert row.tolist() == want.tolist()

@@ -21,7 +21,7 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 Make = Callable[..., object]
 
 
-class Trial(NamedTuple):
+class NetworkTrial(NamedTuple):
     """A network and samples for it."""
 
     net: nn.Module
@@ -111,11 +111,11 @@ def learns(make: Make) -> None:
 CHECKS = by_name(outputs, repeats, samples_apart, buffers, parameters, precision, learns)
 
 
-def trial(make: Make, seed: int = 0) -> Trial:
+def trial(make: Make, seed: int = 0) -> NetworkTrial:
     """The network in evaluation mode, with samples of the first shape for which it gives a number
     for each class, or of the first that it takes at all.
     """
-    taken, errors = list[Trial](), dict[tuple[int, ...], Exception]()
+    taken, errors = list[NetworkTrial](), dict[tuple[int, ...], Exception]()
     for shape in _shapes(make):
         x = torch.rand(6, *shape, generator=torch.Generator().manual_seed(0))
         try:
@@ -127,7 +127,7 @@ def trial(make: Make, seed: int = 0) -> Trial:
         except Exception as error:
             errors[shape] = error
             continue
-        taken.append(Trial(net, x, torch.arange(6) % CLASSES))
+        taken.append(NetworkTrial(net, x, torch.arange(6) % CLASSES))
         if isinstance(found, Tensor) and tuple(found.shape) == (6, CLASSES):
             return taken[-1]
     if taken:

@@ -17,7 +17,7 @@ from undrift.cli.progress import progress
 from undrift.cli.rehearse import rehearse, takes
 from undrift.cli.stop import Stop
 from undrift.engines.named import registry as engines
-from undrift.engines.options import RENDEZVOUS, Place
+from undrift.engines.options import RENDEZVOUS, StatePlace
 from undrift.records.folder import FILES, MORE_ROUNDS, BadFolder, Folder, writable
 from undrift.records.outcome import ENDS
 from undrift.report.clients import by_client, left_out
@@ -96,7 +96,7 @@ def add_options(parser: Parser) -> None:
     pause = "time between checkpoints (default: 10)"
     parser.add_argument("--checkpoint", type=seconds, metavar="SECONDS", help=pause)
     parser.add_argument(
-        "--store", choices=get_args(Place), default="auto", metavar="PLACE", help=STORE
+        "--store", choices=get_args(StatePlace), default="auto", metavar="PLACE", help=STORE
     )
     parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=JOBS)
     same = "the same bits whenever the run is repeated on one device (on a CPU always so)"

@@ -31,8 +31,6 @@ def on_some(row: Mapping[str, object]) -> str:
     """
     if not of_some(row):
         return ""
-    if row.get(EVERYBODY) is None:  # rows of earlier versions
-        return f"on {row[MEASURED]} clients, not all"
     return f"on {row[MEASURED]} of {row[EVERYBODY]} clients"
 
 

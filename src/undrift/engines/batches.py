@@ -12,7 +12,7 @@ from torch import Tensor
 from undrift._device import upload
 from undrift.core.problem import MiniBatch, Problem
 from undrift.core.streams import Streams
-from undrift.engines.draws import Draws
+from undrift.engines.draws import CohortDraws
 
 
 class Batches:
@@ -113,8 +113,8 @@ class Batches:
             laid[key] = epoch, upload(padded.swapaxes(0, 1).copy(), device)
         return laid[key][1][place]
 
-    def _draws(self, clients: np.ndarray, round: int, step: int) -> Draws:
-        return Draws(self.streams, "batches", (round, step), clients, self._held[clients])
+    def _draws(self, clients: np.ndarray, round: int, step: int) -> CohortDraws:
+        return CohortDraws(self.streams, "batches", (round, step), clients, self._held[clients])
 
     def _keys(self, clients: np.ndarray, round: int, step: int) -> Tensor:
         """A number ``[C]`` for every client, which decides its dropout or noise in this step."""

@@ -26,7 +26,7 @@ from undrift.core.struct import Message
 from undrift.engines.format import (
     LENGTH,
     BadFormat,
-    Place,
+    Extent,
     content,
     fields,
     opening,
@@ -95,7 +95,7 @@ class Envelope(NamedTuple):
     """A whole frame for a kind of message; its numbers have not been looked at."""
 
     address: Address
-    places: Mapping[str, Place]
+    places: Mapping[str, Extent]
     numbers: memoryview
 
     @classmethod
@@ -148,7 +148,7 @@ class Envelope(NamedTuple):
             vectors = {field: v.to(like.device) for field, v in vectors.items()}
         return kind(**vectors)
 
-    def _vector(self, place: Place) -> Tensor:
+    def _vector(self, place: Extent) -> Tensor:
         """A copy of its numbers."""
         dtype, shape, start, end = place
         if start == end:
@@ -200,7 +200,7 @@ def _header(vectors: tuple[str, ...], sparse: tuple[str, ...]) -> int:
 @lru_cache(256)
 def _fields(forms: tuple[tuple[str, torch.dtype, torch.Size], ...]) -> tuple[str, list[str]]:
     """What a head says of tensors, and their names in its order."""
-    parts = {name: Place(dtype, shape, 0, 0) for name, dtype, shape in forms}
+    parts = {name: Extent(dtype, shape, 0, 0) for name, dtype, shape in forms}
     return fields(parts), order(parts)
 
 
@@ -216,12 +216,12 @@ def _digest(*parts: bytes | memoryview) -> bytes:
 
 
 @lru_cache(256)
-def _placed(fields: bytes) -> tuple[Mapping[str, Place], int]:
+def _placed(fields: bytes) -> tuple[Mapping[str, Extent], int]:
     """The places of the tensors of a frame, and their bytes."""
     return placed(table(b"{%b}" % fields))
 
 
-def _demand(field: str, place: Place, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def _demand(field: str, place: Extent, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     if place.dtype != dtype or place.shape != shape:
         found, wanted = (f"{kind} {[*form]}" for kind, form in (place[:2], (dtype, shape)))
         raise BadFrame("malformed", f"{field} is {found}, not {wanted}")

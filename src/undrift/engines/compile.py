@@ -127,14 +127,14 @@ def _graphed(traced: torch.fx.GraphModule, examples: list[Any]) -> Callable[...,
     def replay(*inputs: Any) -> Any:
         recording = _now.recording
         if replay not in recording.steps:
-            recording.steps[replay] = Recorded(traced, inputs, recording)
+            recording.steps[replay] = RecordedStep(traced, inputs, recording)
         recording.steps[replay](inputs)
         return (recording.outline,)
 
     return replay
 
 
-class Recorded:
+class RecordedStep:
     """A compiled step and its gradients as one CUDA graph, which writes over the points of
     ``recording``.
     """

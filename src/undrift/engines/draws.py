@@ -19,7 +19,7 @@ FEW = 20
 """So many clients, and one more for each sample, are as fast one by one."""
 
 
-class Draws:
+class CohortDraws:
     """One stream at (round, step), for ``clients`` that hold so many samples each."""
 
     def __init__(

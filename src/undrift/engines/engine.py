@@ -35,7 +35,7 @@ from undrift.engines.faults import DROPPED, FaultyClients
 from undrift.engines.format import content
 from undrift.engines.judge import Diverged, Judge, Sound, Stuck
 from undrift.engines.ledger import Counters, Ledger, Troubles
-from undrift.engines.local import Rules
+from undrift.engines.local import LocalRules
 from undrift.engines.memory import Needs, plan
 from undrift.engines.options import NoOptions
 from undrift.engines.order import Clock, Order
@@ -104,7 +104,7 @@ class Engine:
         at_clients = problem
         if planned is not None and planned.mislabels:
             at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
-        rules = Rules(self.batches, options.treatment)
+        rules = LocalRules(self.batches, options.treatment)
         self.common = Common(method, problem, at_clients, self.x0, rules)
         rates = options.decay, options.schedule
         self.clock = Clock(method, self.steps, self.cohort, self.streams, *rates)

@@ -55,7 +55,7 @@ class Form(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
 
-class Place(NamedTuple):
+class Extent(NamedTuple):
     """The form of a tensor, and its bytes among the numbers."""
 
     dtype: torch.dtype
@@ -162,7 +162,7 @@ def table(text: bytes) -> dict[str, Any]:
     return found
 
 
-def placed(entries: Mapping[str, Any]) -> tuple[dict[str, Place], int]:
+def placed(entries: Mapping[str, Any]) -> tuple[dict[str, Extent], int]:
     """The places of tensors, which follow one another without gaps, and where the last one ends."""
     places = [(name, _place(name, entry)) for name, entry in entries.items()]
     places.sort(key=lambda pair: pair[1][2:])
@@ -174,7 +174,7 @@ def placed(entries: Mapping[str, Any]) -> tuple[dict[str, Place], int]:
     return dict(places), end
 
 
-def _tensor(file: BinaryIO, name: str, place: Place) -> Tensor:
+def _tensor(file: BinaryIO, name: str, place: Extent) -> Tensor:
     """The next tensor of a file."""
     if place.start == place.end:
         return torch.empty(place.shape, dtype=place.dtype)
@@ -187,7 +187,7 @@ def _tensor(file: BinaryIO, name: str, place: Place) -> Tensor:
     return torch.from_numpy(numbers).view(place.dtype).reshape(place.shape)
 
 
-def _place(name: str, entry: Any) -> Place:
+def _place(name: str, entry: Any) -> Extent:
     """The form and place of a tensor, its numbers small enough to compute with."""
     try:
         dtype, shape, (start, end) = TYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
@@ -203,7 +203,7 @@ def _place(name: str, entry: Any) -> Place:
         size, room = size * n, room // (n or 1)
     if type(start) is not int or type(end) is not int or end != start + size:
         raise BadFormat(f"{name[:80]!r} has data_offsets that are not {size} apart")
-    return Place(dtype, tuple(shape), start, end)
+    return Extent(dtype, tuple(shape), start, end)
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:

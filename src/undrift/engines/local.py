@@ -34,7 +34,7 @@ from undrift.engines.sgd import (
 NOTHING: tuple[int | np.ndarray, MiniBatch] = -1, ()
 
 
-class Rules(NamedTuple):
+class LocalRules(NamedTuple):
     """What local work follows in every round: the run's mini-batches and options."""
 
     batches: Batches
@@ -44,7 +44,7 @@ class Rules(NamedTuple):
 class Descent:
     """What every ``f`` shares: the numbers of its order, and local SGD."""
 
-    def __init__(self, share: Share, rules: Rules, oracle: Oracle, previous: Tensor | None):
+    def __init__(self, share: Share, rules: LocalRules, oracle: Oracle, previous: Tensor | None):
         order = share.order
         self.round, self.decay = order.counted, order.decay
         self.blocks, self.blocks_before = order.blocks, order.blocks_before
@@ -179,7 +179,7 @@ class One(Descent):
 class Stacked(Descent):
     """``f`` for several clients side by side: vectors are ``[C, d]``."""
 
-    def __init__(self, share: Share, rules: Rules, oracle: Oracle, previous: Tensor | None):
+    def __init__(self, share: Share, rules: LocalRules, oracle: Oracle, previous: Tensor | None):
         super().__init__(share, rules, oracle, previous)
         self.end: Tensor | None = None
         """Their last local models."""
@@ -340,7 +340,7 @@ class Group(Stacked):
     def __init__(
         self,
         share: Share,
-        rules: Rules,
+        rules: LocalRules,
         oracle: Oracle,
         previous: Tensor | None,
         halted: Callable[[], bool],

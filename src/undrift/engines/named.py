@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Named:
+class NamedEngine:
     """An engine that a spec can name."""
 
     name: str
@@ -40,12 +40,12 @@ class Named:
         return cast("type[Engine]", found)
 
 
-registry: dict[str, Named] = {
+registry: dict[str, NamedEngine] = {
     engine.name: engine
     for engine in (
-        Named("simulate", "the cohort side by side", StoreOptions, "simulate:Simulate"),
-        Named("wire", "one client after another, by messages", NoOptions, "wire:Wire"),
-        Named(
+        NamedEngine("simulate", "the cohort side by side", StoreOptions, "simulate:Simulate"),
+        NamedEngine("wire", "one client after another, by messages", NoOptions, "wire:Wire"),
+        NamedEngine(
             "distributed",
             "the cohort dealt among processes",
             DistributedOptions,
@@ -53,7 +53,7 @@ registry: dict[str, Named] = {
             same_as="simulate",
             shared=True,
         ),
-        Named(
+        NamedEngine(
             "flower",
             "clients on machines of their own",
             FederatedOptions,

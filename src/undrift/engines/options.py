@@ -11,7 +11,7 @@ RENDEZVOUS = "UNDRIFT_RENDEZVOUS"
 """The environment variable with the file by which processes on one machine find each other."""
 PATIENCE = 1800.0
 """Seconds that a process of a run waits for another one that is alive."""
-Place = Literal["auto", "device", "host", "file"]
+StatePlace = Literal["auto", "device", "host", "file"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class StoreOptions:
         store: device, host (memory beside a GPU), file, or auto: the first of them with room.
     """
 
-    store: Place = "auto"
+    store: StatePlace = "auto"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from undrift._threads import each
 from undrift.core.method import Method
 from undrift.core.problem import Facts, Oracle, Problem
 from undrift.core.struct import Message, State
-from undrift.engines.local import Group, Rules, Stacked
+from undrift.engines.local import Group, LocalRules, Stacked
 from undrift.engines.memory import folder
 from undrift.engines.order import Order, Share
 from undrift.engines.parts import InParts
@@ -40,7 +40,7 @@ class Common:
     at_clients: Problem
     """The same with the labels that clients train on, some of which may be wrong."""
     x0: Tensor
-    rules: Rules
+    rules: LocalRules
 
     def oracle(self, members: np.ndarray | None) -> Oracle:
         """The problems of some clients."""

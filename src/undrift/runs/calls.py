@@ -19,7 +19,7 @@ from undrift.runs.arguments import engine_options, setup
 from undrift.runs.experiment import Experiment, make, unmeasured
 from undrift.runs.prepare import build, placed, ready, resolved
 from undrift.runs.script import code_of, describe
-from undrift.runs.trial import Rules
+from undrift.runs.trial import TrialRules
 from undrift.spec.errors import BadSpec, Origin
 from undrift.spec.reader import interpret
 from undrift.spec.schema import Entry, FolderName, Label, Settings, Spec, Table, Training, Values
@@ -61,7 +61,7 @@ def experiment_of(
     ]
     name = "run" if save is None else run_name(save)
     stop, best = checked["stop"], checked["best"]
-    rules = Rules(until, stop, best or stop or USUALLY, callbacks)
+    rules = TrialRules(until, stop, best or stop or USUALLY, callbacks)
     if wrong := unmeasured(rules, tasks[0]):
         raise BadParameters("run", wrong)
     recipe = describe(name, tasks, seeds, checked)

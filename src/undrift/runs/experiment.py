@@ -27,7 +27,15 @@ from undrift.runs.callbacks import Callbacks
 from undrift.runs.events import Began, Emit, Ended, LeftOut, Measured, Moved, ignore
 from undrift.runs.prepare import Build, Task, build_all, lay_out, together
 from undrift.runs.threads import threads
-from undrift.runs.trial import NO_RULES, PAUSE, Rules, SoundModel, StopSignal, Trial, fingerprint
+from undrift.runs.trial import (
+    NO_RULES,
+    PAUSE,
+    SoundModel,
+    StopSignal,
+    Trial,
+    TrialRules,
+    fingerprint,
+)
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.schema import Spec, absent
 
@@ -71,7 +79,7 @@ def perform(
     emit: Emit = ignore,
     stop: StopSignal | None = None,
     pause: float = PAUSE,
-    rules: Rules = NO_RULES,
+    rules: TrialRules = NO_RULES,
 ) -> MethodResult:
     """One method with one seed, from where it was left; ``draws`` is the seed of the engine."""
     label, name = task.label, type(task.method).__name__
@@ -163,7 +171,7 @@ class Experiment:
     tasks: Sequence[Task]
     """Those of the first seed."""
     seeds: Sequence[int]
-    rules: Rules = NO_RULES
+    rules: TrialRules = NO_RULES
     """What ends a method before its last round."""
     data: str | None = None
     """The digest of the data, for all seeds."""
@@ -285,7 +293,7 @@ class Experiment:
         return RunPlace(folder, shelf, f"{stem}-{seed}", lasting=LASTING)
 
 
-def unmeasured(rules: Rules, task: Task) -> dict[str, str]:
+def unmeasured(rules: TrialRules, task: Task) -> dict[str, str]:
     """Complaints about metrics that a task does not measure.
 
     Callbacks may measure anything, and what is measured of clients is known with the first row.
@@ -328,7 +336,7 @@ def make(spec: Spec, build: Build = build_all) -> Experiment:
     def reached(row: Row) -> bool:
         return spec.target is not None and row.get("gap", math.inf) <= spec.target
 
-    rules = Rules(until=reached, early=spec.stop, best=spec.best or spec.stop or USUALLY)
+    rules = TrialRules(until=reached, early=spec.stop, best=spec.best or spec.stop or USUALLY)
     if tasks and build is build_all:
         wrong = unmeasured(rules, tasks[0])
         if spec.problem_file and (spec.target or spec.target_accuracy):

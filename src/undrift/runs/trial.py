@@ -45,7 +45,7 @@ class StopSignal(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rules:
+class TrialRules:
     """What ends a run besides its last round, what its best model is best in, and who looks on."""
 
     until: Callable[[Row], bool] | None = None
@@ -60,7 +60,7 @@ class Rules:
         return wrong | self.early.missing(row) if self.early else wrong
 
 
-NO_RULES = Rules()
+NO_RULES = TrialRules()
 
 
 class SoundModel(NamedTuple):
@@ -86,7 +86,7 @@ class Trial:
         best: Best | None = None,
         leave_out: Callable[[Sequence[Rejection]], None] = lambda rejections: None,
         per_client: bool = False,
-        rules: Rules = NO_RULES,
+        rules: TrialRules = NO_RULES,
         callbacks: Callbacks | None = None,
     ):
         self.engine, self.rounds, self.every = engine, rounds, every
