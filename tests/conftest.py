@@ -5,6 +5,7 @@ many cases, all but one case in a few. ``make test`` runs everything; so does ``
 files it is given.
 """
 
+import hashlib
 import signal
 from pathlib import Path
 
@@ -88,11 +89,36 @@ def pytest_configure_node(node):
     node.workerinput["everything"] = everything(node.config)
 
 
+def further(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """Of a test marked ``covering`` the cases without which every value of every parameter is still
+    tried; with ``covering(most)`` all but so many, for tests with one parameter.
+    """
+    mark = cases[0].get_closest_marker("covering")
+    if mark is None:
+        return []
+    if mark.args:
+        kept = cases[:: -(-len(cases) // mark.args[0])]
+        return [case for case in cases if case not in kept]
+    left, tried = [], set()
+    for case in sorted(cases, key=lambda case: hashlib.sha256(case.nodeid.encode()).digest()):
+        values = {(name, repr(value)) for name, value in case.callspec.params.items()}
+        if values <= tried:
+            left.append(case)
+        tried |= values
+    return left
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(HOURS), append=False)
+    functions: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in functions.values():
+        for item in further(cases):
+            item.add_marker("whole")
     if everything(config):
         return
     for item in items:
@@ -100,9 +126,6 @@ def pytest_collection_modifyitems(config, items):
         function = getattr(item, "originalname", "")
         if not THOROUGH.isdisjoint({file, f"{file}::{function}"}):
             item.add_marker("thorough")
-    functions: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in functions.values():
         if len(cases) > MANY:
             for number, item in enumerate(cases):

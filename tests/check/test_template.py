@@ -30,6 +30,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.covering(4)
 @pytest.mark.parametrize("text", MUTANTS)
 def test_what_is_wrong_is_said(tmp_path, text):
     wrong, expected = MUTANTS[text]

@@ -134,6 +134,7 @@ def interrupted_after(place, seconds):
     )
 
 
+@pytest.mark.covering(4)
 @pytest.mark.parametrize("part", range(12))
 def test_ctrl_c_in_the_first_seconds_is_never_lost(place, part):
     """While Python imports torch, or anything else, and while the problem is built."""

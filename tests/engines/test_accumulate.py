@@ -30,6 +30,7 @@ PROBLEMS = {
 }
 
 
+@pytest.mark.covering
 @EVERY
 @pytest.mark.parametrize("name", PROBLEMS)
 @pytest.mark.parametrize("work", [{"steps": 3}, {"epochs": 2}], ids=["steps", "epochs"])

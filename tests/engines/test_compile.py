@@ -45,6 +45,7 @@ def end(method, rounds, steps=3, **options):
     return engine
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "options", [{}, {"decay": 0.9}, WHOLE, REFERENCE], ids=["plain", "decay", "whole", "reference"]
 )

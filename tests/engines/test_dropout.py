@@ -133,6 +133,7 @@ def test_slices_of_many_samples_drop_different_units(monkeypatch):
 # ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.covering
 @EVERY
 @CASE
 def test_engines_agree(make, case):
@@ -160,6 +161,7 @@ def test_engines_agree_with_any_objective(objective):
         )
 
 
+@pytest.mark.covering
 @EVERY
 @CASE
 def test_runs_are_repeated_to_the_bit_by_any_number_of_threads(make, case, threads):
@@ -173,6 +175,7 @@ def test_runs_are_repeated_to_the_bit_by_any_number_of_threads(make, case, threa
     assert all(torch.equal(found[0], other) for other in found[1:])
 
 
+@pytest.mark.covering
 @CASE
 @pytest.mark.parametrize("engine", [Simulate, Wire])
 def test_a_run_continues_to_the_bit(case, engine):

@@ -51,6 +51,7 @@ def phases(method):
     return Simulate(method, PROBLEM, steps=2).clock.plan(0, 0).phases
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", [Simulate, Wire])
 @pytest.mark.parametrize("fault", WORK)
 @pytest.mark.parametrize("name", PARTIAL)

@@ -145,6 +145,7 @@ PACES = {
 UNEVEN = {"logistic": uneven, "augmented network": lambda: federation(smooth=True)}
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("parts", [{}, {"accumulate": 2}], ids=["", "accumulate"])
 @pytest.mark.parametrize("pace", PACES)
 @pytest.mark.parametrize("problem", UNEVEN)

@@ -82,6 +82,7 @@ def all_of(machine):
     return {"x": machine.x, "ends": machine.ends, **machine.snapshot()[0]}
 
 
+@pytest.mark.covering
 @EVERY
 @pytest.mark.parametrize("case", CASES)
 def test_any_number_of_threads_gives_the_same_bits(make, case, threads):
@@ -97,6 +98,7 @@ def test_any_number_of_threads_gives_the_same_bits(make, case, threads):
         )
 
 
+@pytest.mark.covering
 @EVERY
 @pytest.mark.parametrize("case", CASES)
 def test_groups_of_any_size_do_what_the_cohort_does(make, case, threads):

@@ -49,6 +49,7 @@ def test_the_world_pads_its_batches():
     assert sizes[0] < 7 < sizes[-1] and sum(sizes) == 60
 
 
+@pytest.mark.covering
 @everywhere
 @every
 def test_engines_agree(method, objective):
@@ -63,6 +64,7 @@ def test_engines_agree(method, objective):
         assert float((tensor - other[name]).abs().max()) < 1e-9, name
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "method", [Scaffold(lr=0.1), FedRecu(lr=0.1)], ids=lambda m: type(m).__name__
 )
@@ -84,6 +86,7 @@ def test_engines_agree_in_single_precision(method, objective):
     assert float((fast.x - slow.x).abs().max()) < (1e-4 if objective == FedDecorr() else 1e-5)
 
 
+@pytest.mark.covering
 @everywhere
 @pytest.mark.parametrize("kind", [Simulate, Wire])
 def test_moon_continues_bit_equal_from_any_phase(method, kind):

@@ -75,6 +75,7 @@ def end(method, **options):
     return engine
 
 
+@pytest.mark.covering(3)
 @pytest.mark.parametrize("scope", ["task", "reference"])
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 def test_recorded_steps_are_those_of_the_method(method, scope, recording, monkeypatch):

@@ -215,6 +215,7 @@ def run_toy(out, pages, *more):
     return main(["reproduce", "toy/figure-1", "--out", str(out), "--pages", str(pages), *more])
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "more",
     [
