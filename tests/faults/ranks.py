@@ -102,12 +102,14 @@ def go(*words: str) -> int:
     return 0
 
 
-def started(count: int) -> list[int]:
-    """The process ids of so many ranks, once they are there."""
+def started(count: int, pid: int) -> list[int]:
+    """The process ids of so many ranks, once they are there; none if the command had no need."""
     for _ in range(1000):
         found = Path(PIDS).read_text(encoding="utf-8").split() if Path(PIDS).exists() else []
         if len(found) == count:
             return [*map(int, found)]
+        if os.waitpid(pid, os.WNOHANG)[0]:  # the run was whole: its last kill came after its end
+            return []
         time.sleep(0.01)
     raise RuntimeError("the ranks did not start")
 
@@ -115,7 +117,9 @@ def started(count: int) -> list[int]:
 def killed(words: tuple[str, ...], count: int, seconds: float, draw: random.Random) -> str | None:
     """Run and kill a rank; what went wrong, or "over" if the run was over before."""
     pid = go(*words)
-    ranks = started(count)
+    ranks = started(count, pid)
+    if not ranks:
+        return "over"
     time.sleep(draw.random() * seconds)
     chosen = draw.choice(ranks)
     try:
