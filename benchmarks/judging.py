@@ -63,7 +63,8 @@ def cost(name: str, repeats: int) -> tuple[float, float, float]:
     """Best seconds of a round with and without judging, and the share of the looks in the first."""
     torch.set_num_threads(1)
     usual, bare, watch = made(WORKLOADS[name]), made(WORKLOADS[name]), Watch()
-    bare.judge, bare._check_server = Judge(), lambda order, server: None
+    bare.judge = Judge(lambda order, down, works: {})
+    bare._check_server = lambda order, server: None
     usual.judge, usual._check_server = watch(usual.judge), watch(usual._check_server)
     seconds(usual, 1), seconds(bare, 1)
     watch.seconds, times = 0.0, list[tuple[float, float]]()
