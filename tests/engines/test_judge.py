@@ -107,3 +107,11 @@ def test_a_majority_that_grows_is_not_refused():
     judge = Sound(3, torch.float64, 1e6)
     assert judge.scale(order, "dy", [1.0, 2.0, 3.0]) == 2.0
     assert judge.scale(order, "dy", [1.0, 2e9, 3e9]) == 2e9
+
+
+def test_what_is_usual_is_saved_in_one_order():
+    """Whichever upload was looked at first: the same state has the same bytes."""
+    engine = Simulate(ud.FedDC(lr=0.1), build("logistic"))
+    engine.run_round()
+    engine.soundness.usual = dict(reversed(engine.soundness.usual.items()))
+    assert list(engine.snapshot()[1]["usual"]) == ["0.dc", "0.dy"]

@@ -399,7 +399,7 @@ class Engine:
         if self.faulty is not None:
             tensors |= self.faulty.tensors()
         counters |= self.ledger.counts() | self.troubles.counters()
-        return tensors, counters | {"usual": {**self.soundness.usual}}
+        return tensors, counters | {"usual": dict(sorted(self.soundness.usual.items()))}
 
     def restore(self, tensors: Tensors, counters: Counters) -> None:
         """Continue from a snapshot; one that does not fit the method's states is refused."""
