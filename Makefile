@@ -56,7 +56,7 @@ journeys: $(VENV)/tools  ## what users type, from an empty folder to the result,
 mutants: $(VENV)/tools  ## break 24 methods, one at a time: do the tests notice?
 	$(BIN)/python benchmarks/mutants.py
 
-faults: $(VENV)/installed  ## kills, damaged files, bad clients, drop-outs: a table (docs/reliability.md)
+faults: $(VENV)/tools  ## kills, damaged files, bad clients, drop-outs: a table (docs/reliability.md)
 	$(BIN)/python -m tests.faults
 
 bench: $(VENV)/installed

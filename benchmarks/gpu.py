@@ -79,9 +79,14 @@ def measure(case: Case, data: ImageSet, rounds: int) -> dict[str, Any]:
     torch.cuda.reset_peak_memory_stats()
     started = time.perf_counter()
     engine = prepare(
-        case.method, problem(case.setting, data, case.precision), device="cuda", store=case.store,
-        weight_decay=1e-3, clip=10.0, clip_scope="reference", decay=case.decay, **setting,
-    )  # fmt: skip
+        case.method,
+        problem(case.setting, data, case.precision),
+        device="cuda",
+        engine={"store": case.store},
+        schedule=case.decay,
+        **setting,
+        training={"weight_decay": 1e-3, "clip": 10.0, "clip_scope": "reference"},
+    )
     engine.run_round()
     torch.cuda.synchronize()
     warm_up, started = time.perf_counter() - started, time.perf_counter()

@@ -61,7 +61,7 @@ def train(images: Images, method: Method, objective: Objective, rounds: int) -> 
     base = federation(images)
     problem = Neural(base.net, base.data, base.parts, objective=objective)
     began = time.perf_counter()
-    engine = Simulate(method, problem, steps=STEPS, batch=BATCH, clip=10.0)
+    engine = Simulate(method, problem, steps=STEPS, batch=BATCH, training={"clip": 10.0})
     for _ in range(rounds):
         engine.run_round()
     seconds = time.perf_counter() - began

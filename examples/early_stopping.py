@@ -26,7 +26,7 @@ def weights(moment):  # a callback sees the model, and adds numbers to the row
 
 stop = ud.EarlyStopping(metric="loss", patience=15)
 run = ud.run(
-    ud.Scaffold(lr=0.1), problem, rounds=500, steps=10, batch=16, stop=stop, callbacks=weights
+    ud.Scaffold(lr=0.1), problem, rounds=500, steps=10, batch=16, callbacks=[stop, weights]
 )
 print(f"{run.status}: {run.note}")
 print(f"last model: loss {run.history.last['loss']:.4f}, weights {run.history.last['weights']:.1f}")

@@ -19,10 +19,9 @@ run = ud.run(
     problem,
     rounds=rounds,
     schedule=ud.schedules.Cosine(rounds=rounds, warmup=2, last=0.1),
-    local=ud.AdamW(weight_decay=0.05),  # begins anew in every round, at every client
     steps=10,
     batch=16,
-    accumulate=2,  # 32 samples a step, 16 in memory
+    training={"optimiser": ud.AdamW(weight_decay=0.05), "accumulate": 2},
 )
 for row in run.history.rows[::5]:
     print(f"round {row['round']:2}: accuracy {row['accuracy']:.1%}, {row['gradients']} gradients")

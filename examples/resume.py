@@ -23,10 +23,14 @@ def power(moment):  # a callback, here one that fails
 
 def train(folder):
     return ud.run(
-        ud.Scaffold(lr=0.2), problem, rounds=20, steps=10, batch=16, callbacks=power,
-        save=folder, checkpoint=0,  # 0: after every round
-        on_event=lambda event: isinstance(event, Resumed) and print(event),
-    )  # fmt: skip
+        ud.Scaffold(lr=0.2),
+        problem,
+        rounds=20,
+        steps=10,
+        batch=16,
+        callbacks=[power, ud.Events(lambda event: isinstance(event, Resumed) and print(event))],
+        save=ud.Save(folder, checkpoint=0),
+    )
 
 
 try:

@@ -28,8 +28,8 @@ from tests.objectives.world import federation as digits
 import undrift as ud
 from undrift.check.federations import example, least_squares
 from undrift.core import registry
+from undrift.core.aggregation import Median
 from undrift.core.faults import Fault
-from undrift.core.robust import Median
 from undrift.engines import Simulate, Wire
 from undrift.engines.distributed import Distributed
 from undrift.objectives import MOON, FedDecorr, FedLC, FedNTD
@@ -44,11 +44,11 @@ OPTIONS: dict[str, dict[str, object]] = {
     "mini-batches": {"steps": 3, "batch": 3},
     "epochs": {"epochs": 2, "batch": 3},
     "cohort": {"steps": 3, "cohort": 3},
-    "accumulate": {"steps": 2, "batch": 2, "accumulate": 2},
+    "accumulate": {"steps": 2, "batch": 2, "training": {"accumulate": 2}},
     "schedule": {"steps": 3, "schedule": ud.schedules.Cosine(rounds=10)},
-    "decay and clipping": {"steps": 3, "weight_decay": 0.01, "clip": 0.5},
-    "AdamW": {"steps": 3, "batch": 3, "local": ud.AdamW()},
-    "median": {"steps": 3, "reduction": Median()},
+    "decay and clipping": {"steps": 3, "training": {"weight_decay": 0.01, "clip": 0.5}},
+    "AdamW": {"steps": 3, "batch": 3, "training": {"optimiser": ud.AdamW()}},
+    "median": {"steps": 3, "aggregation": Median()},
     "faults": {"steps": 3, "faults": (Fault(kind="nan", clients=[1], since=1, until=2),)},
 }
 OBJECTIVES = (None, MOON(), FedNTD(), FedLC(), FedDecorr())

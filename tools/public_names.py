@@ -28,11 +28,21 @@ RUNNING = {
     "Recorded": "runs.results",
     "History": "records.history",
     "BestModel": "runs.results",
+    "Save": "runs.arguments",
     "EarlyStopping": "core.stopping",
+    "Goal": "core.stopping",
+    "PerClient": "runs.callbacks",
+    "Events": "runs.callbacks",
     "Moment": "runs.callbacks",
     "CallbackFailed": "runs.callbacks",
 }
-TRAINING = {"schedules": "core", "AdamW": "core.optimisers", "Momentum": "core.optimisers"}
+TRAINING = {
+    "Training": "core.options",
+    "AdamW": "core.optimisers",
+    "Momentum": "core.optimisers",
+    "schedules": "core",
+    "aggregation": "core",
+}
 PROBLEMS = {"Neural": "problems.neural.problem"}
 ENGINES = {"Simulate": "engines.simulate", "Wire": "engines.wire"}
 CONTRACTS = dict.fromkeys(

@@ -31,10 +31,12 @@ from .core import (
     State,
     Unsupported,
     Vec,
+    aggregation,
     schedules,
 )
 from .core.optimisers import AdamW, Momentum
-from .core.stopping import EarlyStopping
+from .core.options import Training
+from .core.stopping import EarlyStopping, Goal
 from .engines.simulate import Simulate
 from .engines.wire import Wire
 from .methods.celgd import CELGD
@@ -69,7 +71,8 @@ from .methods.svrp import SVRP
 from .problems.neural.problem import Neural
 from .records.history import History
 from .runs.api import load, resume, run, run_spec
-from .runs.callbacks import CallbackFailed, Moment
+from .runs.arguments import Save
+from .runs.callbacks import CallbackFailed, Events, Moment, PerClient
 from .runs.results import BestModel, Recorded, Run, Runs
 
 __version__: str
@@ -89,6 +92,7 @@ __all__ = [
     "DANEPlus",
     "DANEPlusDual",
     "EarlyStopping",
+    "Events",
     "FedACG",
     "FedADMM",
     "FedAdagrad",
@@ -110,6 +114,7 @@ __all__ = [
     "FedSpeed",
     "FedTrack",
     "FedYogi",
+    "Goal",
     "History",
     "InexactDANE",
     "Local",
@@ -122,11 +127,13 @@ __all__ = [
     "Momentum",
     "Neural",
     "Oracle",
+    "PerClient",
     "Phase",
     "Problem",
     "Recorded",
     "Run",
     "Runs",
+    "Save",
     "Scaffnew",
     "Scaffold",
     "ScaffoldM",
@@ -134,9 +141,11 @@ __all__ = [
     "Simulate",
     "Sparse",
     "State",
+    "Training",
     "Unsupported",
     "Vec",
     "Wire",
+    "aggregation",
     "check",
     "core",
     "data",

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.cli.conftest import SPEC
 from tests.data.image_files import write_folder, write_pack
+from tests.watching import watching
 
 import undrift as ud
 from undrift.cli import main
@@ -128,14 +129,17 @@ def svmlight(text):
 
 
 ROWS = {
-    "decay of nothing": (flags("decay=0.0"), "decay = 0.0 is not allowed"),
-    "decay to nothing": (flags("decay=0.1", "rounds=400"), "takes lr = 0.02 below"),
-    "decay of one method": (
-        spec(SPEC.replace("lr = 0.02", "lr = 0.02\ndecay = 1e-300", 1)),
-        "spec.toml:11: decay =",
+    "decay of nothing": (flags("schedule=0.0"), "schedule = 0.0 is not allowed"),
+    "decay to nothing": (
+        flags("schedule=0.1", "rounds=400"),
+        "the factor on lr in round 399 is 0.0",
     ),
-    "a seed of 64 bits": (flags("seeds=[9223372036854775808]"), "at most 9223372036854775807"),
-    "a seed of 400 digits": (flags(f"seeds=[{DIGITS}]"), "at most 9223372036854775807"),
+    "decay of one method": (
+        spec(SPEC.replace("lr = 0.02", "lr = 0.02\nschedule = 1e-300", 1)),
+        "spec.toml:11: the factor on lr",
+    ),
+    "a seed of 64 bits": (flags("seed=[9223372036854775808]"), "at most 9223372036854775807"),
+    "a seed of 400 digits": (flags(f"seed=[{DIGITS}]"), "at most 9223372036854775807"),
     "lr of 400 digits": (flags(f"method.lr={DIGITS}"), "lr = 1000"),
     "every of 400 digits": (flags(f"every={DIGITS}"), "every = 1000"),
     "L of 400 digits": (flags(f"problem.L={DIGITS}"), "L = 1000"),
@@ -204,25 +208,55 @@ def test_a_spec_without_end(answer):
 
 def test_what_python_is_given_is_refused_before_anything_runs():
     rounds = []
-    with pytest.raises(ValueError, match=r"decay = 0\.1 takes lr = 0\.1 below"):
-        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=400, decay=0.1, watch=rounds.append)
+    with pytest.raises(ValueError, match="the factor on lr in round 399"):
+        ud.run(
+            ud.FedAvg(lr=0.1),
+            "quadratic",
+            rounds=400,
+            schedule=0.1,
+            callbacks=watching(rounds.append),
+        )
     with pytest.raises(ValueError, match=r"below 1\.18e-38"):
         ud.run(
             ud.FedAvg(lr=0.1),
             "quadratic",
             rounds=200,
-            decay=0.5,
+            schedule=0.5,
             dtype="float32",
-            watch=rounds.append,
+            callbacks=watching(rounds.append),
         )
-    with pytest.raises(ValueError, match=r"decay = 0\.0 is not allowed"):
-        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=2, decay=0.0, watch=rounds.append)
+    with pytest.raises(ValueError, match=r"schedule = 0\.0 is not allowed"):
+        ud.run(
+            ud.FedAvg(lr=0.1),
+            "quadratic",
+            rounds=2,
+            schedule=0.0,
+            callbacks=watching(rounds.append),
+        )
     with pytest.raises(ValueError, match=r"at least 14400\.0 GB"):
-        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=2, dim=300000, watch=rounds.append)
+        ud.run(
+            ud.FedAvg(lr=0.1),
+            "quadratic",
+            rounds=2,
+            dim=300000,
+            callbacks=watching(rounds.append),
+        )
     with pytest.raises(ValueError, match="at most 9223372036854775807"):
-        ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=2, dim=10**400, watch=rounds.append)
+        ud.run(
+            ud.FedAvg(lr=0.1),
+            "quadratic",
+            rounds=2,
+            dim=10**400,
+            callbacks=watching(rounds.append),
+        )
     assert rounds == []
-    ud.run(ud.FedAvg(lr=0.01), "quadratic", rounds=200, decay=0.5, watch=rounds.append)
+    ud.run(
+        ud.FedAvg(lr=0.01),
+        "quadratic",
+        rounds=200,
+        schedule=0.5,
+        callbacks=watching(rounds.append),
+    )
     assert len(rounds) == 201
 
 

@@ -25,7 +25,7 @@ def runs(place, capsys):
                 "-s",
                 "rounds=150",
                 "-s",
-                "seeds=[0, 1]",
+                "seed=[0, 1]",
                 "-s",
                 'vary=["split"]',
             ]

@@ -21,7 +21,7 @@ def told(capsys, *words):
 
 @pytest.fixture
 def run(place, capsys):
-    main(["run", "spec.toml", "-s", "cohort=2", "-s", "seeds=[0, 3]", "-s", "method.FedAvg.lr=0.1"])
+    main(["run", "spec.toml", "-s", "cohort=2", "-s", "seed=[0, 3]", "-s", "method.FedAvg.lr=0.1"])
     capsys.readouterr()
     return place
 
@@ -69,7 +69,7 @@ def test_nothing_is_replaced_unasked(run, capsys):
 
 
 def test_a_method_that_no_seed_changes_needs_none(place, capsys):
-    main(["run", "spec.toml", "-s", "seeds=[0, 3]"])
+    main(["run", "spec.toml", "-s", "seed=[0, 3]"])
     for words in ([], ["--seed", "0"], ["--seed", "3"]):
         assert (
             told(

@@ -7,12 +7,13 @@ import json
 import pytest
 
 from undrift.cli import VERBS, added, main
+from undrift.core.aggregation import registry as reductions
 from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging
 from undrift.core.method import registry
 from undrift.core.optimisers import registry as optimisers
+from undrift.core.options import Training
 from undrift.core.params import hints, meanings
-from undrift.core.robust import registry as reductions
 from undrift.core.schedules import registry as schedules
 from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines.named import registry as engines
@@ -78,7 +79,7 @@ def test_the_tables_name_everything_and_fit(capsys, monkeypatch):
 def test_every_setting_of_a_spec_is_explained(capsys):
     rows = json.loads(told(capsys, "list", "settings", "--json"))
     options = [engine.options for engine in engines.values()]
-    tables = (Settings, Sampling, Fault, Judging, EarlyStopping, Goal)
+    tables = (Settings, Training, Sampling, Fault, Judging, EarlyStopping, Goal)
     tables += (*reductions.values(), *options)
     tables += (*schedules.values(), *optimisers.values())
     listed = [f.name for cls in tables for f in dataclasses.fields(cls)]
@@ -93,10 +94,9 @@ def test_every_setting_of_a_spec_is_explained(capsys):
         "clipped as in task."
     )
     assert (
-        known["seeds"]["default"] == [0]
-        and known["cohort"]["takes"] == "whole number >= 1 or table"
+        known["seed"]["default"] == 0 and known["cohort"]["takes"] == "whole number >= 1 or table"
     )
-    assert "method" in known["decay"]["place"] and "method" not in known["batch"]["place"]
+    assert "method" in known["schedule"]["place"] and "method" not in known["batch"]["place"]
     text = told(capsys, "list", "settings")
     assert (
         all(f"\n  {name} " in text for name in fields) and max(map(len, text.splitlines())) <= 100

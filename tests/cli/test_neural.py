@@ -17,7 +17,7 @@ name = "net"
 rounds = 12
 epochs = 1
 batch = 16
-decay = 0.99
+schedule = 0.99
 target_accuracy = 0.3
 smooth = 4
 cohort = {size = 3, dropout = 0.1}
@@ -88,7 +88,7 @@ def test_problems_are_built_once_per_objective(net, capsys, monkeypatch):
         "build",
         lambda self, objective=None: built.append(objective) or build(self, objective),
     )
-    main(["run", "spec.toml", "-s", "seeds=[0, 1]", "-s", "rounds=1"])
+    main(["run", "spec.toml", "-s", "seed=[0, 1]", "-s", "rounds=1"])
     assert [type(objective).__name__ for objective in built] == ["NoneType", "FedLC"]
     measured = Folder(net / "runs/net").rows()
     start = {(row["label"], row["seed"]): row["loss"] for row in measured if row["round"] == 0}

@@ -298,7 +298,7 @@ def test_no_file_of_a_wrong_spec_is_executed(tmp_path, capsys):
 
 def test_seeds_flags_and_objectives_reach_it(capsys):
     spec(POINTS)
-    flags = ["-s", "problem.spread=1.0", "-s", "seeds=[0,1]", "-s", 'vary=["split"]']
+    flags = ["-s", "problem.spread=1.0", "-s", "seed=[0,1]", "-s", 'vary=["split"]']
     code, out, _ = told(capsys, "run", "spec.toml", "--json", *flags)
     assert code == 0 and "data" in json.loads(out)["varied"]
     found = Folder.of_run("runs/mine")

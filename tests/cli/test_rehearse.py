@@ -31,7 +31,7 @@ def counted(monkeypatch):
 
 def test_what_it_would_take(place, capsys, counted):
     code, out, err = told(
-        capsys, "--json", "-s", "rounds=1000000", "-s", "problem.dim=50", "-s", "seeds=[0, 1, 2]"
+        capsys, "--json", "-s", "rounds=1000000", "-s", "problem.dim=50", "-s", "seed=[0, 1, 2]"
     )
     answer = json.loads(out)
     fedavg, scaffold = answer["methods"]
@@ -47,7 +47,7 @@ def test_what_it_would_take(place, capsys, counted):
 
 @pytest.mark.parametrize(("words", "times"), [([], 1), (["-s", "cohort=2"], 3)])
 def test_methods_that_no_seed_changes_are_run_once(place, capsys, words, times):
-    _, out, _ = told(capsys, "--json", "-s", "seeds=[0, 1, 2]", *words)
+    _, out, _ = told(capsys, "--json", "-s", "seed=[0, 1, 2]", *words)
     answer = json.loads(out)
     assert answer["seconds"] == pytest.approx(
         times * sum(method["full_seconds"] for method in answer["methods"])

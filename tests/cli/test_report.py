@@ -182,7 +182,7 @@ def test_a_run_that_only_a_program_can_repeat_has_no_command(place):
 def test_seeds_that_change_nothing_are_not_said_to_vary_anything(place):
     for save, batch in (("still", None), ("drawn", 2)):
         method, where = ud.FedAvg(lr=0.1), place / "runs" / save
-        ud.run([method], "least-squares", rounds=1, batch=batch, seeds=[0, 1], save=where)
+        ud.run([method], "least-squares", rounds=1, batch=batch, seed=[0, 1], save=where)
     still, drawn = (facts(*read([Folder(place / "runs" / s)])) for s in ("still", "drawn"))
     assert "no seed changes it" in still
     assert "2 seeds that vary mini-batches and other draws" in " ".join(drawn)

@@ -26,8 +26,8 @@ rounds = 40
 steps = 3
 every = 3
 batch = 2
-seeds = [3, 4]
-decay = 0.99
+seed = [3, 4]
+schedule = 0.99
 [cohort]
 size = 4
 dropout = 0.3
@@ -325,9 +325,18 @@ def test_two_processes_do_not_share_a_folder(many, capsys, stopping):
 def test_a_run_diverges_where_the_library_says(many):
     _, (expected, outcomes) = many
     run = ud.run(
-        ud.FedAvg(lr=9.0), "least-squares", clients=6, rows=8, rounds=40, steps=3, every=3,
-        batch=2, decay=0.99, cohort=Sampling(4, dropout=0.3), seed=4,
-    )  # fmt: skip
+        ud.FedAvg(lr=9.0),
+        "least-squares",
+        clients=6,
+        rows=8,
+        rounds=40,
+        steps=3,
+        every=3,
+        batch=2,
+        schedule=0.99,
+        cohort=Sampling(4, dropout=0.3),
+        seed=4,
+    )
     mine = [row for row in expected if (row["label"], row["seed"]) == ("FedAvg", 4)]
     assert outcomes[-1].status == run.status == "diverged" and len(mine) == len(run.history.rows)
     assert [row["loss"] for row in mine] == list(run.history["loss"])

@@ -24,7 +24,7 @@ def outcome(capsys, *words):
 
 
 def test_a_run_leaves_a_folder_and_a_table(place, capsys):
-    code, out, err = outcome(capsys, "spec.toml", "-s", "seeds=[0, 1]", "-s", "cohort=3")
+    code, out, err = outcome(capsys, "spec.toml", "-s", "seed=[0, 1]", "-s", "cohort=3")
     assert code == 0
     assert {f.name for f in (place / "runs/mine").iterdir()} == {
         "spec.toml", "environment.json", "metrics.jsonl", "metrics.parquet", "summary.json",

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from undrift.core import BadParameters, Message, Method, Phase, Scratch, State, Vec, registry
+from undrift.core.aggregation import WeightedMean
 from undrift.core.cohort import Sampling
 from undrift.core.method import Round
 from undrift.core.params import check, describe, hints, unknown
@@ -153,7 +154,7 @@ def test_impossible_federations_are_refused():
     assert fields(FedAvg(lr=1), 5, Sampling(6), [1] * 5) == ["cohort.size"]
     assert fields(FedAvg(lr=1), 5, Sampling(3, pool=6), [1] * 5) == ["cohort.pool"]
     assert fields(FedAvg(lr=1), 5, Sampling(5), [1] * 3) == ["steps"]
-    assert fields(FedRecu(lr=1), 5, Sampling(5), 1, "samples") == ["weights"]
+    assert fields(FedRecu(lr=1), 5, Sampling(5), 1, WeightedMean()) == ["aggregation"]
     assert fields(FedAvg(lr=1), 5, Sampling(2), [1, 2, 3, 4, 5]) == []
 
 

@@ -99,11 +99,16 @@ def others():
     usual = {"steps": STEPS, "cohort": 5, "batch": 3}
     yield "one client", scaffold, PROBLEM, usual | {"cohort": 1}
     yield "everybody", scaffold, PROBLEM, usual | {"cohort": None}
-    yield "by samples", average, uneven_seven(), usual | {"weights": "samples"}
-    yield "decay", FedRecu(lr=0.02), PROBLEM, {"steps": 3, "decay": 0.9}
+    yield "by samples", average, uneven_seven(), usual | {"aggregation": "weighted-mean"}
+    yield "decay", FedRecu(lr=0.02), PROBLEM, {"steps": 3, "schedule": 0.9}
     cosine = {"name": "cosine", "rounds": 8, "warmup": 2}
     yield "schedule", FedRecu(lr=0.02), PROBLEM, {"steps": 3, "schedule": cosine}
-    yield "AdamW", average, PROBLEM, usual | {"local": "adamw", "batch": 2, "accumulate": 2}
+    yield (
+        "AdamW",
+        average,
+        PROBLEM,
+        usual | {"batch": 2, "training": {"optimiser": "adamw", "accumulate": 2}},
+    )
     yield "file", scaffold, PROBLEM, usual | {"store": "file"}
     yield "random sizes", scaffold, PROBLEM, usual | {"cohort": {"size": 3, "dropout": 0.4}}
     yield "stack", Stacking(), PROBLEM, {"steps": 2, "cohort": 3}
@@ -127,9 +132,9 @@ def only_rows():
     """What needs single uploads."""
     usual = {"steps": STEPS, "cohort": 5, "batch": 3}
     scaffold, average = Scaffold(lr=0.05), FedAvg(lr=0.05)
-    yield "median", average, PROBLEM, usual | {"reduction": "median"}
+    yield "median", average, PROBLEM, usual | {"aggregation": "median"}
     clipping = {"name": "centred-clipping", "radius": 0.5}
-    yield "centred clipping", MimeMVR(lr=0.05), PROBLEM, {"steps": 2, "reduction": clipping}
+    yield "centred clipping", MimeMVR(lr=0.05), PROBLEM, {"steps": 2, "aggregation": clipping}
     for kind in ("nan", "inf", "flip", "stale", "drop-before", "drop-after", "late"):
         plan = [{"kind": kind, "clients": [1, 4, 5], "rate": 0.4}]
         yield kind, scaffold, PROBLEM, usual | {"faults": plan}

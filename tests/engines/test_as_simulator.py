@@ -45,9 +45,15 @@ def trained(i, x, h, lr, climbs):
 def test_every_round_is_as_in_the_simulator(engine, method, corrects, climbs):
     x, h, often, taken = np.full(3, 9.0), np.zeros((6, 3)), 0, 0
     machine = engine(
-        method, Quadratic(HESSIANS, LINEAR), steps=STEPS, cohort=2, seed=1, x0=torch.tensor(x),
-        clip=CLIP, clip_scope="reference", weight_decay=DECAY, decay=FACTOR,
-    )  # fmt: skip
+        method,
+        Quadratic(HESSIANS, LINEAR),
+        steps=STEPS,
+        cohort=2,
+        seed=1,
+        x0=torch.tensor(x),
+        schedule=FACTOR,
+        training={"clip": CLIP, "clip_scope": "reference", "weight_decay": DECAY},
+    )
     for number in range(12):
         members = machine.cohort.draw(machine.streams, number, 6).members.tolist()
         machine.run_round()

@@ -106,9 +106,14 @@ def dynamic(client, x, h, lr, clip):
 def test_training_as_in_the_codes(engine, method, scope, clip, train, corrects):
     problem = federation()
     machine = engine(
-        method, problem, steps=STEPS, cohort=2, seed=3,
-        weight_decay=DECAY, clip=clip, clip_scope=scope, decay=FACTOR,
-    )  # fmt: skip
+        method,
+        problem,
+        steps=STEPS,
+        cohort=2,
+        seed=3,
+        schedule=FACTOR,
+        training={"weight_decay": DECAY, "clip": clip, "clip_scope": scope},
+    )
     x, h, norms = (
         problem.start().double(),
         torch.zeros(problem.clients, problem.dim, dtype=torch.float64),

@@ -19,8 +19,8 @@ STEPPING = sorted(
     for name, method in registry.items()
     if any(f.name == "lr" for f in dataclasses.fields(method))
 )
-REFERENCE = {"clip": 3.0, "clip_scope": "reference", "weight_decay": 0.1}
-WHOLE = REFERENCE | {"clip_scope": "whole"}
+REFERENCE = {"training": {"clip": 3.0, "clip_scope": "reference", "weight_decay": 0.1}}
+WHOLE = REFERENCE | {"training": {"clip_scope": "whole"}}
 
 
 @pytest.fixture
@@ -47,7 +47,9 @@ def end(method, rounds, steps=3, **options):
 
 @pytest.mark.covering
 @pytest.mark.parametrize(
-    "options", [{}, {"decay": 0.9}, WHOLE, REFERENCE], ids=["plain", "decay", "whole", "reference"]
+    "options",
+    [{}, {"schedule": 0.9}, WHOLE, REFERENCE],
+    ids=["plain", "decay", "whole", "reference"],
 )
 @pytest.mark.parametrize("name", STEPPING)
 def test_a_compiled_step_is_the_same(name, options, counter, monkeypatch):
@@ -151,7 +153,7 @@ def tapes(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, REFERENCE | {"decay": 0.9}, {"clip": 3.0, "weight_decay": 0.1}]
+    "options", [{}, REFERENCE | {"schedule": 0.9}, {"training": {"clip": 3.0, "weight_decay": 0.1}}]
 )
 @pytest.mark.parametrize(
     "name", ["FedAvg", "FedProx", "FedSpeed", "Scaffold", "FedLin", "FedPD", "FedCM", "FedDC"]
@@ -226,9 +228,9 @@ def test_a_recorded_step_leaves_the_models_of_the_last_round_alone(tapes):
 def test_all_methods_in_one_process_and_each_compiled_once(counter):
     for name in STEPPING:
         method = example(registry[name], quadratic().constants)
-        end(method, 2, decay=0.9, **REFERENCE)
+        end(method, 2, schedule=0.9, **REFERENCE)
         before = counter.frame_count
-        end(method, 4, decay=0.9, **REFERENCE)
+        end(method, 4, schedule=0.9, **REFERENCE)
         assert counter.frame_count == before, name
     assert counter.frame_count >= 10
 

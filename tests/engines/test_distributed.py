@@ -14,6 +14,7 @@ from tests.engines.on_ranks import launch
 
 import undrift
 from undrift.cli import main
+from undrift.core.aggregation import MEAN, Median
 from undrift.core.params import BadParameters
 from undrift.engines.options import DistributedOptions
 from undrift.engines.ranks import told
@@ -28,7 +29,7 @@ every = 5
 steps = 3
 batch = 4
 cohort = 4
-seeds = [0, 1]
+seed = [0, 1]
 [problem]
 name = "logistic"
 clients = 7
@@ -200,7 +201,7 @@ def test_the_engine_is_not_part_of_what_a_run_is():
 
 def test_what_several_processes_cannot_do_is_said_at_its_place():
     rows, sums = DistributedOptions(), DistributedOptions(collect="sums")
-    assert rows.refuse(2, 2, "drop", "median", ["nan"]) == {}
-    assert set(rows.refuse(3, 2, "count", None, None)) == {"engine.workers", "judge.late"}
-    assert set(sums.refuse(2, 2, "drop", "median", None)) == {"engine.collect"}
-    assert set(sums.refuse(2, 2, "drop", None, ["nan"])) == {"engine.collect"}
+    assert rows.refuse(2, 2, "drop", Median(), ["nan"]) == {}
+    assert set(rows.refuse(3, 2, "count", MEAN, None)) == {"engine.workers", "judge.late"}
+    assert set(sums.refuse(2, 2, "drop", Median(), None)) == {"engine.collect"}
+    assert set(sums.refuse(2, 2, "drop", MEAN, ["nan"])) == {"engine.collect"}

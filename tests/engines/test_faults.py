@@ -98,10 +98,10 @@ def test_skipped_rounds_are_no_rounds_to_a_method(name):
     Where something is, another round has other coins.
     """
     method = example(registry[name], PROBLEM.constants)
-    decay = 0.9 if hasattr(method, "lr") else 1.0
-    plain = ran(Simulate, method, rounds=5, decay=decay)
+    decay = 0.9 if hasattr(method, "lr") else None
+    plain = ran(Simulate, method, rounds=5, schedule=decay)
     bad = {"kind": "drop-after", "clients": [BAD], "until": 3}
-    delayed = ran(Simulate, method, rounds=8, decay=decay, faults=[bad])
+    delayed = ran(Simulate, method, rounds=8, schedule=decay, faults=[bad])
     assert delayed.ledger.skipped == 3
     assert plain.streams.used or same(plain, delayed)
 

@@ -83,8 +83,8 @@ class Straight(Probe):
 registry.pop("Straight")
 OPTIONS = [
     {},
-    {"clip": 3.0, "weight_decay": 0.1},
-    *({"clip": 3.0, "clip_scope": s} for s in ("whole", "reference")),
+    {"training": {"clip": 3.0, "weight_decay": 0.1}},
+    *({"training": {"clip": 3.0, "clip_scope": s}} for s in ("whole", "reference")),
 ]
 
 
@@ -146,7 +146,7 @@ UNEVEN = {"logistic": uneven, "augmented network": lambda: federation(smooth=Tru
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("parts", [{}, {"accumulate": 2}], ids=["", "accumulate"])
+@pytest.mark.parametrize("parts", [{}, {"training": {"accumulate": 2}}], ids=["", "accumulate"])
 @pytest.mark.parametrize("pace", PACES)
 @pytest.mark.parametrize("problem", UNEVEN)
 def test_two_descents_draw_the_mini_batches_of_one_twice_as_long(problem, pace, parts):

@@ -312,9 +312,9 @@ def test_a_run_has_one_name():
         Wire(Scaffold(lr=0.01), problem, **given),
         Wire(method, least_squares(dim=9), **given),
         Wire(method, problem, **given, x0=torch.ones(problem.dim)),
-        Wire(method, problem, **given, weight_decay=0.1),
+        Wire(method, problem, **given, training={"weight_decay": 0.1}),
         Wire(method, problem, **given, judge={"norm": 5.0}),
-        Wire(method, problem, steps=2, cohort=3, seed=1, batch=2, decay=0.9),
+        Wire(method, problem, steps=2, cohort=3, seed=1, batch=2, schedule=0.9),
         *(Wire(method, problem, **{**given, name: 4}) for name in given),
     ]
     assert len({first, *(other.identity for other in others)}) == len(others) + 1

@@ -8,6 +8,7 @@ import torch
 from tests.methods.world import FED, UNEVEN, X0, problem_of
 from tests.objectives.world import DIGITS, PARTS, federation, network, seen
 from tests.spec.texts import GOOD, refused
+from tests.watching import watching
 from torch import nn
 
 import undrift as ud
@@ -53,7 +54,7 @@ def test_a_method_permits_it_where_lr_is_for_its_steps_alone(name, monkeypatch):
     """Half as long steps of twice the lr are the same run, unless lr is used for anything else: to
     read a displacement as a sum of gradients, or in steps of the method's own.
     """
-    monkeypatch.setattr(Method, "refuse_local", lambda self, local: [])
+    monkeypatch.setattr(Method, "refuse_optimiser", lambda self, local: [])
     problem = least_squares()
     method = made(name, problem.constants)
     if not hasattr(method, "lr"):
@@ -62,7 +63,7 @@ def test_a_method_permits_it_where_lr_is_for_its_steps_alone(name, monkeypatch):
     given = uneven(method, problem.clients, batch=3)
     usual = Simulate(method, problem, **given)
     double = dataclasses.replace(method, lr=2 * method.lr)
-    halved = Simulate(double, problem, **given, local=Shorter())
+    halved = Simulate(double, problem, **given, training={"optimiser": Shorter()})
     for _ in range(4):
         usual.run_round()
         halved.run_round()
@@ -73,18 +74,20 @@ def test_a_method_permits_it_where_lr_is_for_its_steps_alone(name, monkeypatch):
 def test_those_that_do_not_permit_it_say_why_and_what_to_do():
     for name in VARIANTS:
         method = made(name, quadratic().constants)
-        reasons = method.refuse_local(ud.AdamW())
-        assert [reason.field for reason in reasons] == ["local"] * bool(method.needs_sgd)
+        reasons = method.refuse_optimiser(ud.AdamW())
+        assert [reason.field for reason in reasons] == ["training.optimiser"] * bool(
+            method.needs_sgd
+        )
         assert all(method.needs_sgd in reason.text for reason in reasons)
-        assert method.refuse_local(None) == []
+        assert method.refuse_optimiser(None) == []
     with pytest.raises(BadParameters) as found:
-        Simulate(um.Scaffold(lr=0.1), quadratic(), local="momentum")
-    assert [*found.value.problems] == ["local"]
+        Simulate(um.Scaffold(lr=0.1), quadratic(), training={"optimiser": "momentum"})
+    assert [*found.value.problems] == ["training.optimiser"]
 
     class Mine(um.FedAvg, register=False):
         needs_sgd = Method.needs_sgd
 
-    assert Mine(lr=0.1).refuse_local(ud.Momentum())
+    assert Mine(lr=0.1).refuse_optimiser(ud.Momentum())
 
 
 # -- the steps, written out in NumPy ------------------------------------------------------------
@@ -107,7 +110,10 @@ LOCAL = {
     "momentum": ({}, momentum),
     "nesterov": ({"name": "momentum", "beta": 0.7, "nesterov": True}, momentum),
     "adamw": ({}, adamw),
-    "adam": ({"name": "adamw", "beta1": 0.8, "beta2": 0.9, "eps": 0.1, "weight_decay": 0}, adamw),
+    "adam": (
+        {"name": "adamw", "beta1": 0.8, "beta2": 0.9, "eps": 0.1, "weight_decay": 0},
+        adamw,
+    ),
 }
 LR = 0.03
 LOCALLY = pytest.mark.parametrize("local", LOCAL)
@@ -211,7 +217,7 @@ WRITTEN_OUT = {
 @pytest.mark.parametrize("name", WRITTEN_OUT)
 def test_a_run_is_the_one_written_out(engine, local, name):
     method, written = WRITTEN_OUT[name]
-    given = {"steps": UNEVEN, "x0": torch.as_tensor(X0), "local": table(local)}
+    given = {"steps": UNEVEN, "x0": torch.as_tensor(X0), "training": {"optimiser": table(local)}}
     machine = engine(method, problem_of(FED), **given)
     for x in written(local, 6, UNEVEN):
         machine.run_round()
@@ -239,8 +245,8 @@ def test_clipping_and_the_proximal_term_come_before_the_optimiser(engine, local,
 
     values, rule = LOCAL[local]
     own = {key: value for key, value in values.items() if key != "name"}
-    given = {"steps": 4, "clip": most, "clip_scope": scope, "weight_decay": decay}
-    given |= {"x0": torch.as_tensor(X0), "local": table(local)}
+    train = {"clip": most, "clip_scope": scope, "weight_decay": decay, "optimiser": table(local)}
+    given = {"steps": 4, "x0": torch.as_tensor(X0), "training": train}
     machine, x = engine(um.FedProx(lr=LR, mu=mu), problem_of(FED), **given), X0
     for _ in range(4):
         machine.run_round()
@@ -257,7 +263,7 @@ def test_clipping_and_the_proximal_term_come_before_the_optimiser(engine, local,
 @LOCALLY
 def test_networks_train_as_with_torchs_own(local):
     problem, lr = federation(), 0.01
-    machine = Simulate(um.FedAvg(lr=lr), problem, steps=4, local=table(local))
+    machine = Simulate(um.FedAvg(lr=lr), problem, steps=4, training={"optimiser": table(local)})
     x = problem.start().double()
     for _ in range(3):
         machine.run_round()
@@ -290,9 +296,12 @@ def test_without_memory_momentum_is_sgd_and_engines_agree(name):
     problem = least_squares()
     method = made(name, problem.constants)
     given = {**uneven(method, problem.clients, batch=3), "x0": torch.ones(problem.dim)}
-    usual, none = (Simulate(method, problem, **given, local=v) for v in (None, ud.Momentum(0.0)))
+    usual, none = (
+        Simulate(method, problem, **given, training={"optimiser": v})
+        for v in (None, ud.Momentum(0.0))
+    )
     pairs = [
-        [kind(method, problem, **given, local=v) for kind in (Simulate, Wire)]
+        [kind(method, problem, **given, training={"optimiser": v}) for kind in (Simulate, Wire)]
         for v in ("momentum", "adamw")
     ]
     for _ in range(5):
@@ -317,7 +326,9 @@ def test_momentum_keeps_exact_methods_exact_and_adamw_does_not(name):
     problem = quadratic()
 
     def distance(local):
-        engine = Simulate(made(name, problem.constants), problem, steps=STEPS, local=local)
+        engine = Simulate(
+            made(name, problem.constants), problem, steps=STEPS, training={"optimiser": local}
+        )
         found = []
         while len(found) < 4000 and (not found or found[-1] > 1e-8):
             engine.run_round()
@@ -331,16 +342,18 @@ def test_momentum_keeps_exact_methods_exact_and_adamw_does_not(name):
 def test_reports_do_not_call_adamw_exact():
     method = {"name": "FedLin", "label": "a"}
     assert not setting(method, {}).biased
-    assert not setting({**method, "local": {"name": "momentum", "beta": 0.9}}, {}).biased
-    assert setting({**method, "local": {"name": "adamw"}}, {}).biased
-    assert setting(method, {"local": {"name": "adamw"}}).biased
+    assert not setting(
+        {**method, "training": {"optimiser": {"name": "momentum", "beta": 0.9}}}, {}
+    ).biased
+    assert setting({**method, "training": {"optimiser": {"name": "adamw"}}}, {}).biased
+    assert setting(method, {"training": {"optimiser": {"name": "adamw"}}}).biased
 
 
 @EVERY
 def test_it_begins_anew_in_every_round(engine):
     """One step of momentum is one of SGD, and a step of AdamW has the length of its first."""
     usual, other, adam = (
-        engine(um.FedAvg(lr=0.05), quadratic(), local=local)
+        engine(um.FedAvg(lr=0.05), quadratic(), training={"optimiser": local})
         for local in (None, "momentum", ud.AdamW(weight_decay=0))
     )
     for _ in range(5):
@@ -363,10 +376,14 @@ def test_what_is_wrong_is_told():
         return found.value.problems
 
     for bad in ("adam", 3, ud.AdamW):
-        assert [*wrong(local=bad)] == ["local"]
+        assert [*wrong(training={"optimiser": bad})] == ["training.optimiser"]
     for name in ("adamw", "momentum"):
-        assert [*wrong(local={"name": name, "beta": 1})] == ["local.beta"]
-    assert [*wrong(local="adamw", weight_decay=0.1)] == ["weight_decay"]
+        assert [*wrong(training={"optimiser": {"name": name, "beta": 1}})] == [
+            "training.optimiser.beta"
+        ]
+    assert [*wrong(training={"optimiser": "adamw", "weight_decay": 0.1})] == [
+        "training.weight_decay"
+    ]
     for make in (lambda: ud.Momentum(1.0), lambda: ud.AdamW(eps=0), lambda: ud.AdamW(beta2=-1)):
         with pytest.raises(BadParameters):
             make()
@@ -375,36 +392,42 @@ def test_what_is_wrong_is_told():
 def test_theory_knows_the_lr_of_sgd_alone():
     method = um.FedProx(lr="theory", mu=0.1)
     with pytest.raises(ValueError, match="theory"):
-        ud.run(method, "quadratic", rounds=2, local="momentum")
+        ud.run(method, "quadratic", rounds=2, training={"optimiser": "momentum"})
     text = GOOD.replace('name = "scaffold"', 'name = "fedprox"\nmu = 0.1')
     found = []
-    lay_out(parse(text + '[local]\nname = "adamw"\n'), 0, found)
+    lay_out(parse(text + '[training.optimiser]\nname = "adamw"\n'), 0, found)
     assert [one.path for one in found] == [("method", 0, "lr")]
 
 
 def test_a_spec_has_it_for_all_or_for_one():
     text = GOOD.replace('name = "scaffold"', 'name = "fedprox"\nmu = 0.1')
     spec = parse(
-        text.replace("lr = 0.01", "lr = 0.01\nlocal = 'adamw'") + '[local]\nname = "momentum"\n'
+        text.replace("lr = 0.01", "lr = 0.01\ntraining.optimiser = 'adamw'")
+        + '[training.optimiser]\nname = "momentum"\n'
     )
     first, second = spec.entries
-    assert (first.local, second.local) == (ud.Momentum(), ud.AdamW())
+    assert (first.training.optimiser, second.training.optimiser) == (ud.Momentum(), ud.AdamW())
     again = parse(spec.toml())
-    assert again.identity == spec.identity and again.entries[1].local == ud.AdamW()
-    flags = ["local=adamw", "local.beta2=0.9"]
-    assert {entry.local for entry in parse(text, flags=flags).entries} == {ud.AdamW(beta2=0.9)}
-    (one,) = refused(GOOD + '[local]\nname = "momentum"\n')
-    assert one.path == ("local",) and one.place.line == len(GOOD.splitlines()) + 1
-    (one,) = refused(text + '[local]\nname = "adamw"\nbeta = 1\n')
-    assert one.path == ("local", "beta") and one.place.line == len(text.splitlines()) + 3
-    assert "local" not in parse(GOOD).document()
+    assert again.identity == spec.identity and again.entries[1].training.optimiser == ud.AdamW()
+    flags = ["training.optimiser=adamw", "training.optimiser.beta2=0.9"]
+    assert {entry.training.optimiser for entry in parse(text, flags=flags).entries} == {
+        ud.AdamW(beta2=0.9)
+    }
+    (one,) = refused(GOOD + '[training.optimiser]\nname = "momentum"\n')
+    assert one.path == ("training", "optimiser") and one.place.line == len(GOOD.splitlines()) + 1
+    (one,) = refused(text + '[training.optimiser]\nname = "adamw"\nbeta = 1\n')
+    assert (
+        one.path == ("training", "optimiser", "beta")
+        and one.place.line == len(text.splitlines()) + 3
+    )
+    assert "optimiser" not in parse(GOOD).document()["train"]
     for kind in registry.values():
         assert Optimiser.read(kind.name) == kind()
 
 
 def test_a_saved_run_is_continued_with_it(tmp_path):
     method = um.FedAvg(lr=0.02)
-    given = {"steps": 4, "local": ud.AdamW(beta2=0.9), "rounds": 8}
+    given = {"steps": 4, "rounds": 8, "training": {"optimiser": ud.AdamW(beta2=0.9)}}
     whole = ud.run(method, problem_of(FED), **given)
 
     def stop(row):
@@ -412,11 +435,21 @@ def test_a_saved_run_is_continued_with_it(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ud.run(method, problem_of(FED), save=tmp_path / "r", watch=stop, **given)
+        ud.run(
+            method,
+            problem_of(FED),
+            save=tmp_path / "r",
+            **given,
+            callbacks=watching(stop),
+        )
     (found,) = ud.resume(tmp_path / "r", method, problem_of(FED)).values()
     assert torch.equal(found.x, whole.x)
     named = ud.run(method, "quadratic", save=tmp_path / "n", **given)
-    assert ud.load(tmp_path / "n").spec["local"] == {
-        "name": "adamw", "beta1": 0.9, "beta2": 0.9, "eps": 1e-8, "weight_decay": 0.01
-    }  # fmt: skip
+    assert ud.load(tmp_path / "n").spec["train"]["optimiser"] == {
+        "name": "adamw",
+        "beta1": 0.9,
+        "beta2": 0.9,
+        "eps": 1e-8,
+        "weight_decay": 0.01,
+    }
     assert torch.equal(ud.run_spec(tmp_path / "n/spec.toml")["FedAvg", 0].x, named.x)

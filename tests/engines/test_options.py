@@ -31,7 +31,7 @@ def clipped(v, most):
 @EVERY
 def test_clip_then_decay_on_the_task_gradient(engine):
     problem = quadratic()
-    machine = engine(FedAvg(lr=0.01), problem, steps=3, clip=5.0, weight_decay=0.1)
+    machine = engine(FedAvg(lr=0.01), problem, steps=3, training={"clip": 5.0, "weight_decay": 0.1})
     machine.run_round()
     y = np.zeros((problem.clients, problem.dim))
     for _ in range(3):
@@ -50,10 +50,12 @@ def test_scopes_that_clip_corrections_too(engine, scope):
     problem = quadratic()
     alpha, lr, most, decay = 0.5, 0.01, 4.0, 0.1
     machine = engine(
-        FedDyn(lr=lr, alpha=alpha), problem, steps=3,
-        clip=most, clip_scope=scope, weight_decay=decay,
+        FedDyn(lr=lr, alpha=alpha),
+        problem,
+        steps=3,
         x0=torch.ones(problem.dim),
-    )  # fmt: skip
+        training={"clip": most, "clip_scope": scope, "weight_decay": decay},
+    )
     x, d, h = np.ones(problem.dim), np.zeros((problem.clients, problem.dim)), np.zeros(problem.dim)
     for _ in range(4):
         machine.run_round()
@@ -80,7 +82,12 @@ def test_gradients_outside_steps_are_clipped_as_in_task(engine, method):
     """
     problem = quadratic()
     lr, most, decay = 0.01, 4.0, 0.1
-    machine = engine(method, problem, steps=3, clip=most, clip_scope="whole", weight_decay=decay)
+    machine = engine(
+        method,
+        problem,
+        steps=3,
+        training={"clip": most, "clip_scope": "whole", "weight_decay": decay},
+    )
     x, c = np.zeros(problem.dim), np.zeros((problem.clients, problem.dim))
     for _ in range(3):
         machine.run_round()
@@ -103,11 +110,11 @@ def test_scopes_differ_only_when_the_clip_binds():
             machine.run_round()
         return machine.x
 
-    assert torch.allclose(end(clip=1e6), end(), atol=1e-13)
-    ends = [end(clip=1.0)]
+    assert torch.allclose(end(training={"clip": 1e6}), end(), atol=1e-13)
+    ends = [end(training={"clip": 1.0})]
     for scope in ("whole", "reference"):
-        assert torch.allclose(end(clip=1e6, clip_scope=scope), end(), atol=1e-12)
-        ends.append(end(clip=1.0, clip_scope=scope))
+        assert torch.allclose(end(training={"clip": 1e6, "clip_scope": scope}), end(), atol=1e-12)
+        ends.append(end(training={"clip": 1.0, "clip_scope": scope}))
     assert min(float((a - b).norm()) for a, b in combinations(ends, 2)) > 1e-4
 
 
@@ -121,7 +128,11 @@ def test_only_the_reference_scope_moves_the_fixed_point():
 
     def end(scope):
         machine = Simulate(
-            FedDyn(lr=0.02, alpha=alpha), problem, steps=5, x0=best, clip=clip, clip_scope=scope
+            FedDyn(lr=0.02, alpha=alpha),
+            problem,
+            steps=5,
+            x0=best,
+            training={"clip": clip, "clip_scope": scope},
         )
         for _ in range(3000):
             machine.run_round()
@@ -134,7 +145,10 @@ def test_only_the_reference_scope_moves_the_fixed_point():
 def test_recursions_see_treated_gradients_everywhere():
     """FedRecu and FedLin stay one recursion under weight decay: it is part of every gradient."""
     problem = quadratic()
-    a, b = (Simulate(cls(lr=0.01), problem, steps=4, weight_decay=0.3) for cls in (FedRecu, FedLin))
+    a, b = (
+        Simulate(cls(lr=0.01), problem, steps=4, training={"weight_decay": 0.3})
+        for cls in (FedRecu, FedLin)
+    )
     for _ in range(10):
         a.run_round()
         b.run_round()
@@ -144,18 +158,18 @@ def test_recursions_see_treated_gradients_everywhere():
 @EVERY
 def test_lr_decays_from_round_to_round(engine):
     problem = quadratic()
-    machine = engine(FedAvg(lr=0.05), problem, steps=1, decay=0.5)
+    machine = engine(FedAvg(lr=0.05), problem, steps=1, schedule=0.5)
     x = torch.zeros(problem.dim, dtype=torch.float64)
     for r in range(5):
         machine.run_round()
         x = x - 0.05 * 0.5**r * gradients(problem, x.expand(problem.clients, -1)).mean(0)
         assert torch.allclose(machine.x, x, atol=1e-13)
-    steady = FedRed(eta=1, lam=1, p=0.5)
+    steady, half = FedRed(eta=1, lam=1, p=0.5), ud.schedules.Exponential(rate=0.5)
     with pytest.raises(BadParameters) as refusal:
-        engine(steady, problem, decay=0.5)
-    assert refusal.value.problems == dict(steady.refuse_decay(0.5))
-    assert [*refusal.value.problems] == ["decay"]
-    assert steady.refuse_decay(1) == FedAvg(lr=0.05).refuse_decay(0.5) == []
+        engine(steady, problem, schedule=0.5)
+    assert refusal.value.problems == dict(steady.refuse_schedule(half))
+    assert [*refusal.value.problems] == ["schedule"]
+    assert steady.refuse_schedule(None) == FedAvg(lr=0.05).refuse_schedule(half) == []
 
 
 class Uneven:
@@ -172,14 +186,16 @@ class Uneven:
 @EVERY
 def test_clients_may_count_by_their_samples(engine):
     problem = Uneven(quadratic(), [1, 2, 3, 10])
-    machine = engine(FedAvg(lr=0.01), problem, cohort=3, weights="samples", seed=1)
+    machine = engine(FedAvg(lr=0.01), problem, cohort=3, aggregation="weighted-mean", seed=1)
     machine.run_round()
     members = Sampling(3).draw(Streams(1), 0, 4).members
     weights = np.array([1, 2, 3, 10])[members]
     g = gradients(problem, torch.zeros(4, problem.dim, dtype=torch.float64)).numpy()[members]
     assert np.allclose(machine.x, -0.01 * (weights @ g) / weights.sum(), atol=1e-13)
-    with pytest.raises(ValueError, match="Scaffold is defined for uniform means"):
-        engine(Scaffold(lr=0.1), problem, weights="samples")
+    with pytest.raises(
+        ValueError, match="Scaffold is defined for means of clients that count alike"
+    ):
+        engine(Scaffold(lr=0.1), problem, aggregation="weighted-mean")
 
 
 @EVERY
@@ -188,10 +204,10 @@ def test_samples_that_count_already_do_not_count_twice(engine):
     rng = np.random.default_rng(0)
     X, parts = rng.normal(size=(12, 2)), np.split(np.arange(12), [2, 5])
     pooled = ud.problems.Logistic(X, np.sign(X[:, 0]), parts, l2=0.1)
-    with pytest.raises(BadParameters, match="mean over all samples already: leave out weights"):
-        engine(FedAvg(lr=0.1), pooled, weights="samples")
-    with pytest.raises(BadParameters, match="mean over all samples already: leave out weights"):
-        ud.run(FedAvg(lr="theory"), pooled, rounds=1, weights="samples")
+    with pytest.raises(BadParameters, match="mean over all samples already: leave out the weights"):
+        engine(FedAvg(lr=0.1), pooled, aggregation="weighted-mean")
+    with pytest.raises(BadParameters, match="mean over all samples already: leave out the weights"):
+        ud.run(FedAvg(lr="theory"), pooled, rounds=1, aggregation="weighted-mean")
 
 
 @pytest.mark.parametrize("given", [{"batch": 4}, {"batch": 4, "epochs": 2}], ids=str)
@@ -257,10 +273,12 @@ def test_scaffold_with_random_cohorts_is_still_exact():
 def test_engines_agree_with_all_options_together():
     problem = least_squares()
     setting = {
-        "steps": [1, 3, 2, 2, 1], "batch": 3,
-        "clip": 2.0, "clip_scope": "reference", "weight_decay": 0.01,
-        "decay": 0.99, "cohort": Sampling(3, sampling="bernoulli", dropout=0.2),
-    }  # fmt: skip
+        "steps": [1, 3, 2, 2, 1],
+        "batch": 3,
+        "schedule": 0.99,
+        "cohort": Sampling(3, sampling="bernoulli", dropout=0.2),
+        "training": {"clip": 2.0, "clip_scope": "reference", "weight_decay": 0.01},
+    }
     for method in (FedSpeed(lr=0.02), Scaffold(lr=0.02), FedDyn(lr=0.02)):
         fast, slow = Simulate(method, problem, **setting), Wire(method, problem, **setting)
         for _ in range(50):

@@ -11,14 +11,15 @@ import torch
 from tests.methods.world import FED, ROUNDS, X0, L, points
 from tests.reference import robust as reference
 from tests.spec.texts import CONVEX, refused
+from tests.watching import watching
 
 import undrift as ud
 from undrift.check.federations import example, least_squares
 from undrift.core import Message, Method, Vec, registry
+from undrift.core.aggregation import MEAN, Median, Robust
+from undrift.core.aggregation import registry as every
 from undrift.core.cohort import Sampling
 from undrift.core.params import BadParameters
-from undrift.core.robust import Median
-from undrift.core.robust import registry as rules
 from undrift.engines import Simulate, Wire
 from undrift.engines.checkpoint import restore, store
 from undrift.engines.judge import Judge
@@ -58,6 +59,9 @@ RULES = {
 }
 
 
+rules = {name: rule for name, rule in every.items() if issubclass(rule, Robust)}
+
+
 # -- the numbers
 
 
@@ -75,7 +79,7 @@ def test_runs_as_transcribed(method, rule):
     else:
         ours = MimeLite(lr=LR, beta=0.5)
         expected = reference.mimelite(FED, X0, ROUNDS, eta=LR, beta=0.5, steps=3, reduce=reduce)
-    found = points(ours, FED, X0, ROUNDS, steps=3, reduction=TABLES[rule])
+    found = points(ours, FED, X0, ROUNDS, steps=3, aggregation=TABLES[rule])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
     plain = points(ours, FED, X0, ROUNDS, steps=3)
     assert np.abs(found - plain).max() > 1e-3
@@ -93,7 +97,7 @@ def test_equal_clients_need_no_robustness(name, rule):
     method = example(registry[name], problem.constants)
     table = TABLES[rule] | ({"radius": 50.0} if "clipping" in rule else {})
     runs = [
-        Simulate(method, problem, steps=2, x0=torch.tensor(best + 1), reduction=reduction)
+        Simulate(method, problem, steps=2, x0=torch.tensor(best + 1), aggregation=reduction)
         for reduction in (None, table)
     ]
     for _ in range(6):
@@ -123,7 +127,7 @@ def test_a_client_is_in_or_out_with_all_its_vectors():
     d, seen = PROBLEM.dim, []
     A = torch.tensor([0.0, 0.1, 0.3, 5, 9]).double().reshape(-1, 1).expand(5, d)
     B = torch.tensor([9.0, 5, 0.3, 0.1, 0]).double().reshape(-1, 1).expand(5, d)
-    Simulate(Two(), PROBLEM, reduction={"name": "krum", "bad": 1}).run_round()
+    Simulate(Two(), PROBLEM, aggregation={"name": "krum", "bad": 1}).run_round()
     assert torch.equal(seen[0].a, A[1]) and torch.equal(seen[0].b, B[1])
     assert reference.krum_order(A.numpy(), 1)[0] == 1 and reference.krum_order(B.numpy(), 1)[0] == 3
 
@@ -138,7 +142,7 @@ def test_one_liar_does_not_carry_the_run_away(kind):
             return me, self.Up(dy=torch.where(lies, 1e4 * up.dy.flip(-1), up.dy))
 
     for rule in rules:
-        engine = kind(Liar(lr=0.05), PROBLEM, steps=2, reduction=TABLES[rule])
+        engine = kind(Liar(lr=0.05), PROBLEM, steps=2, aggregation=TABLES[rule])
         for _ in range(10):
             engine.run_round()
         assert engine.x.isfinite().all() and float(engine.x.norm()) < 10, rule
@@ -148,7 +152,7 @@ def test_planned_faults_are_withstood_alike_on_every_engine():
     """One of five sends a thousand times its upload; the mean ends far from the honest run."""
     huge = [{"kind": "scale", "factor": 1e3, "clients": [3]}]
     run = [
-        kind(FedAvg(lr=0.05), PROBLEM, steps=2, reduction=rule, faults=faults)
+        kind(FedAvg(lr=0.05), PROBLEM, steps=2, aggregation=rule, faults=faults)
         for kind, rule, faults in (
             (Simulate, None, None),
             (Simulate, None, huge),
@@ -170,7 +174,7 @@ def test_a_geometric_median_withstands_small_uploads_too():
     loud = [{"kind": "scale", "factor": 300.0, "clients": [0, 1, 2, 3]}]
     gaps = {}
     for rule in ("median", "geometric-median"):
-        setting = {"reduction": rule, "faults": loud, "judge": {"norm": "off"}}
+        setting = {"aggregation": rule, "faults": loud, "judge": {"norm": "off"}}
         gaps[rule] = ud.run(FedAvg(lr=0.1), problem, rounds=400, every=400, **setting)
     gaps = {rule: run.history.last["gap"] for rule, run in gaps.items()}
     assert gaps["median"] < 1e-28 and gaps["geometric-median"] < 1e-28
@@ -185,7 +189,7 @@ CENTRED = {"name": "centred-clipping", "radius": 0.3}
 @pytest.mark.parametrize("kind", [Simulate, Wire])
 @pytest.mark.parametrize("method", [FedLin(lr=0.05), MimeMVR(lr=0.05), FedAvg(lr=0.05)], ids=repr)
 def test_a_snapshot_holds_the_last_results_and_goes_on_bit_for_bit(method, kind, tmp_path):
-    made = [kind(method, PROBLEM, steps=2, batch=3, reduction=CENTRED) for _ in "ab"]
+    made = [kind(method, PROBLEM, steps=2, batch=3, aggregation=CENTRED) for _ in "ab"]
     engine, other = made
     for _ in range(3):
         engine.run_round()
@@ -207,7 +211,7 @@ def test_a_snapshot_holds_the_last_results_and_goes_on_bit_for_bit(method, kind,
 
 def test_a_state_without_the_last_results_is_refused():
     plain, centred = (
-        Simulate(FedAvg(lr=0.05), PROBLEM, reduction=rule) for rule in (None, CENTRED)
+        Simulate(FedAvg(lr=0.05), PROBLEM, aggregation=rule) for rule in (None, CENTRED)
     )
     with pytest.raises(ValueError, match=r"missing reduction\.FedAvg\.dy"):
         centred.restore(*plain.snapshot())
@@ -222,17 +226,17 @@ def test_a_state_without_the_last_results_is_refused():
 def test_rules_without_memory_add_nothing_to_a_snapshot():
     plain = Simulate(FedAvg(lr=0.05), PROBLEM).snapshot()[0].keys()
     for rule in rules.keys() - {"centred-clipping"}:
-        engine = Simulate(FedAvg(lr=0.05), PROBLEM, reduction=TABLES[rule])
+        engine = Simulate(FedAvg(lr=0.05), PROBLEM, aggregation=TABLES[rule])
         assert engine.snapshot()[0].keys() == plain
 
 
 @pytest.mark.parametrize("own", [False, True])
 def test_a_run_goes_on_in_its_folder(tmp_path, own):
     problem = PROBLEM if own else "quadratic"
-    setting = {"steps": 2, "every": 2, "reduction": CENTRED}
+    setting = {"steps": 2, "every": 2, "aggregation": CENTRED}
     whole = ud.run(FedLin(lr=0.02), problem, rounds=8, **setting, save=tmp_path / "whole")
     direct, plain = (
-        ud.run(FedLin(lr=0.02), problem, rounds=8, **setting | {"reduction": reduction})
+        ud.run(FedLin(lr=0.02), problem, rounds=8, **setting | {"aggregation": reduction})
         for reduction in (CENTRED, None)
     )
     assert whole.history["loss"].tolist() == direct.history["loss"].tolist()
@@ -247,11 +251,18 @@ def test_a_run_goes_on_in_its_folder(tmp_path, own):
             raise Stop
 
     with pytest.raises(Stop):
-        ud.run(FedLin(lr=0.02), problem, rounds=8, **setting, save=tmp_path / "r", watch=watch)
+        ud.run(
+            FedLin(lr=0.02),
+            problem,
+            rounds=8,
+            **setting,
+            save=tmp_path / "r",
+            callbacks=watching(watch),
+        )
     more = (FedLin(lr=0.02), PROBLEM) if own else ()
     (again,) = ud.resume(tmp_path / "r", *more).values()
     assert again.history["loss"].tolist() == whole.history["loss"].tolist()
-    assert Folder(tmp_path / "r").document()["reduction"] == {**CENTRED, "iterations": 1}
+    assert Folder(tmp_path / "r").document()["aggregation"] == {**CENTRED, "iterations": 1}
 
 
 # -- what is refused
@@ -275,8 +286,8 @@ def test_a_method_says_whether_its_means_may_be_replaced(name):
 def test_the_others_refuse_with_their_reason(name):
     method = example(registry[name], PROBLEM.constants)
     with pytest.raises(BadParameters) as error:
-        Simulate(method, PROBLEM, reduction="median")
-    text = error.value.problems["reduction"]
+        Simulate(method, PROBLEM, aggregation="median")
+    text = error.value.problems["aggregation"]
     assert method.needs_mean in text and "FedAvg" in text and "median" in text
 
 
@@ -297,27 +308,26 @@ def test_a_method_of_the_users_must_say_so():
     class Summing(Declared, abstract=True):
         reduction = "sum"
 
-    for kind, fields in ((Mine, ["reduction"]), (Declared, []), (Summing, ["reduction"])):
-        reasons = kind().refuse(5, Sampling(5), 1, "uniform", Median())
+    for kind, fields in ((Mine, ["aggregation"]), (Declared, []), (Summing, ["aggregation"])):
+        reasons = kind().refuse(5, Sampling(5), 1, Median())
         assert [reason.field for reason in reasons] == fields
 
 
 def test_one_random_client_cannot_be_judged():
     rand = DANEPlus(lam=0.5, lr=0.1, average="rand")
-    assert [r.field for r in rand.refuse(5, Sampling(5), 1, "uniform", Median())] == ["reduction"]
+    assert [r.field for r in rand.refuse(5, Sampling(5), 1, Median())] == ["aggregation"]
     avg = dataclasses.replace(rand, average="avg")
-    assert avg.refuse(5, Sampling(5), 1, "uniform", Median()) == []
+    assert avg.refuse(5, Sampling(5), 1, Median()) == []
 
 
 @pytest.mark.parametrize(
     ("setting", "field"),
     [
-        ({"reduction": "mode"}, "reduction"),
-        ({"reduction": {"name": "krum", "bad": 1, "bads": 1}}, "reduction.bads"),
-        ({"reduction": {"name": "krum", "bad": 2}}, "reduction.bad"),
-        ({"reduction": {"name": "krum", "bad": 1}, "cohort": 4}, "reduction.bad"),
-        ({"reduction": {"name": "trimmed-mean", "share": 0.1}}, "reduction.share"),
-        ({"reduction": "median", "weights": "samples"}, "weights"),
+        ({"aggregation": "mode"}, "aggregation"),
+        ({"aggregation": {"name": "krum", "bad": 1, "bads": 1}}, "aggregation.bads"),
+        ({"aggregation": {"name": "krum", "bad": 2}}, "aggregation.bad"),
+        ({"aggregation": {"name": "krum", "bad": 1}, "cohort": 4}, "aggregation.bad"),
+        ({"aggregation": {"name": "trimmed-mean", "share": 0.1}}, "aggregation.share"),
     ],
 )
 @pytest.mark.parametrize("kind", [Simulate, ud.run])
@@ -329,7 +339,7 @@ def test_bad_settings_are_named(kind, setting, field):
 
 
 def test_a_round_with_too_few_uploads_is_skipped():
-    engine = Simulate(FedAvg(lr=0.1), PROBLEM, reduction={"name": "krum", "bad": 1})
+    engine = Simulate(FedAvg(lr=0.1), PROBLEM, aggregation={"name": "krum", "bad": 1})
     lost = Judge(lambda order, down, works: {2: "lost"} if order.round == 0 else {})
     engine.judge = lost
     engine.run_round()
@@ -341,7 +351,7 @@ def test_a_round_with_too_few_uploads_is_skipped():
 @pytest.mark.parametrize("kind", [Simulate, Wire])
 def test_a_round_that_begins_again_begins_with_the_results_before_it(kind):
     """Client 2 is lost in the second phase of round 1, or before its first counts."""
-    made = [kind(MimeMVR(lr=0.05), PROBLEM, steps=2, reduction=CENTRED) for _ in "ab"]
+    made = [kind(MimeMVR(lr=0.05), PROBLEM, steps=2, aggregation=CENTRED) for _ in "ab"]
     for place, engine in enumerate(made):
         engine.judge = Judge(
             lambda order, down, works, at=place: (
@@ -359,42 +369,42 @@ def test_a_round_that_begins_again_begins_with_the_results_before_it(kind):
 
 # -- specs
 
-SPEC = CONVEX.replace('"FedAvg"', '"FedTrack"') + '[reduction]\nname = "krum"\nbad = 1\n'
+SPEC = CONVEX.replace('"FedAvg"', '"FedTrack"') + '[aggregation]\nname = "krum"\nbad = 1\n'
 
 
 def test_a_spec_names_a_reduction():
     spec = parse(SPEC, flags=["problem.clients=5"])
-    assert spec.reduction == rules["krum"](bad=1)
-    assert tomllib.loads(spec.toml())["reduction"] == {"name": "krum", "bad": 1}
+    assert spec.aggregation == rules["krum"](bad=1)
+    assert tomllib.loads(spec.toml())["aggregation"] == {"name": "krum", "bad": 1}
     again = parse(spec.toml())
-    assert again.reduction == spec.reduction and again.identity == spec.identity
-    assert parse(SPEC, flags=["reduction=median"]).reduction == Median()
-    other = parse(SPEC, flags=["problem.clients=7", "reduction.bad=2"])
-    assert other.reduction == rules["krum"](bad=2)
+    assert again.aggregation == spec.aggregation and again.identity == spec.identity
+    assert parse(SPEC, flags=["aggregation=median"]).aggregation == Median()
+    other = parse(SPEC, flags=["problem.clients=7", "aggregation.bad=2"])
+    assert other.aggregation == rules["krum"](bad=2)
     plain = parse(CONVEX)
-    assert plain.reduction is None and "reduction" not in plain.document()
-    same = parse(SPEC.split("[reduction]")[0], flags=["problem.clients=5"])
-    named = parse('reduction = "median"\n' + SPEC.split("[reduction]")[0])
-    assert named.reduction == Median()
+    assert plain.aggregation == MEAN
+    same = parse(SPEC.split("[aggregation]")[0], flags=["problem.clients=5"])
+    named = parse('aggregation = "median"\n' + SPEC.split("[aggregation]")[0])
+    assert named.aggregation == Median()
     assert len({spec.identity, same.identity, other.identity, named.identity}) == 4
 
 
 @pytest.mark.parametrize(
     ("old", "new", "path"),
     [
-        ('"krum"', '"krumm"', ("reduction", "name")),
-        ("bad = 1", "bad = -1", ("reduction", "bad")),
-        ("bad = 1", "bads = 1", ("reduction", "bads")),
-        ("bad = 1", "bad = 3", ("reduction", "bad")),
-        ('"FedTrack"', '"scaffold"', ("reduction",)),
+        ('"krum"', '"krumm"', ("aggregation", "name")),
+        ("bad = 1", "bad = -1", ("aggregation", "bad")),
+        ("bad = 1", "bads = 1", ("aggregation", "bads")),
+        ("bad = 1", "bad = 3", ("aggregation", "bad")),
+        ('"FedTrack"', '"scaffold"', ("aggregation",)),
     ],
 )
 def test_a_wrong_reduction_is_refused_at_its_line(old, new, path):
     text = SPEC.replace("clients = 4", "clients = 5").replace(old, new)
     found = refused(text)
     assert path in [complaint.path for complaint in found]
-    first = text.split("\n").index("[reduction]") + 1
-    assert {c.place.line for c in found if c.path[0] == "reduction"} <= {
+    first = text.split("\n").index("[aggregation]") + 1
+    assert {c.place.line for c in found if c.path[0] == "aggregation"} <= {
         first,
         first + 1,
         first + 2,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import undrift as ud
 from undrift.check.federations import example, least_squares, quadratic
 from undrift.core import Message, Method, Phase, Scratch, State, Vec, registry
 from undrift.core.cohort import Cohort, Sampling
@@ -83,29 +84,35 @@ class Summing(Stacking, abstract=True):
 
 CASES = {
     "FedAvg": (FedAvg(lr=0.05), {"steps": [1, 3, 2, 5, 1]}),
-    "by samples": (FedAvg(lr=0.05), {"steps": 3, "weights": "samples", "cohort": 3, "batch": 2}),
+    "by samples": (
+        FedAvg(lr=0.05),
+        {"steps": 3, "aggregation": "weighted-mean", "cohort": 3, "batch": 2},
+    ),
     "Scaffold": (Scaffold(lr=0.05), {"steps": [2, 1, 3, 1, 2], "cohort": 2, "batch": 3}),
-    "FedLin": (FedLin(lr=0.05), {"steps": [2, 1, 3, 1, 2], "clip": 1.0}),
-    "FedRecu": (FedRecu(lr=0.02), {"steps": 3, "decay": 0.9}),
+    "FedLin": (FedLin(lr=0.05), {"steps": [2, 1, 3, 1, 2], "training": {"clip": 1.0}}),
+    "FedRecu": (FedRecu(lr=0.02), {"steps": 3, "schedule": 0.9}),
     "one client": (DANEPlus(lam=0.5, lr=0.1, average="rand"), {"steps": 3}),
     "pick": (FedRed(eta=20.0, lam=1.0, p=0.3, average="rand"), {"steps": 3}),
     "stack": (Stacking(), {"steps": 2, "cohort": 3}),
     "sum": (Summing(), {"steps": [1, 3, 2, 5, 1], "cohort": 2}),
-    "median": (FedAvg(lr=0.05), {"steps": 2, "cohort": 4, "reduction": "median"}),
-    "trimmed mean": (FedACG(lr=0.05), {"reduction": {"name": "trimmed-mean", "share": 0.25}}),
+    "median": (FedAvg(lr=0.05), {"steps": 2, "cohort": 4, "aggregation": "median"}),
+    "trimmed mean": (FedACG(lr=0.05), {"aggregation": {"name": "trimmed-mean", "share": 0.25}}),
     "krum": (
         MimeLite(lr=0.05),
-        {"steps": [2, 1, 3, 1, 2], "reduction": {"name": "krum", "bad": 1}},
+        {"steps": [2, 1, 3, 1, 2], "aggregation": {"name": "krum", "bad": 1}},
     ),
-    "multi-krum": (FedCM(lr=0.05), {"reduction": {"name": "multi-krum", "bad": 1, "keep": 3}}),
-    "geometric median": (Mime(lr=0.05), {"steps": 2, "reduction": "geometric-median"}),
+    "multi-krum": (FedCM(lr=0.05), {"aggregation": {"name": "multi-krum", "bad": 1, "keep": 3}}),
+    "geometric median": (Mime(lr=0.05), {"steps": 2, "aggregation": "geometric-median"}),
     "centred clipping": (
         MimeMVR(lr=0.05),
-        {"steps": 2, "cohort": 4, "reduction": {"name": "centred-clipping", "radius": 0.5}},
+        {"steps": 2, "cohort": 4, "aggregation": {"name": "centred-clipping", "radius": 0.5}},
     ),
     "norm clipping": (
         FedAvg(lr=0.05),
-        {"steps": 2, "weights": "samples", "reduction": {"name": "norm-clipping", "radius": 0.1}},
+        {
+            "steps": 2,
+            "aggregation": {"name": "norm-clipping", "radius": 0.1},
+        },
     ),
     "dropout": (Scaffold(lr=0.05), {"steps": 2, "cohort": {"size": 2, "dropout": 0.5}}),
 }
@@ -225,7 +232,10 @@ def test_orders_are_pure(name):
 
 
 def test_orders_say_who_and_how_long():
-    orders = [clock(Scaffold(lr=0.1), Sampling(2), decay=0.5).at(r, 0) for r in range(20)]
+    orders = [
+        clock(Scaffold(lr=0.1), Sampling(2), schedule=ud.schedules.Exponential(rate=0.5)).at(r, 0)
+        for r in range(20)
+    ]
     for order in orders:
         assert [order.cohort.members[k] + 1 for k in range(2)] == order.cohort.planned
         assert order.last and order.iterations == 5 and order.picked is None

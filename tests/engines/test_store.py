@@ -368,11 +368,11 @@ def test_a_full_cohort_is_not_copied():
 
 
 def test_the_place_is_an_argument_of_prepare():
-    machine = prepare(Scaffold(lr=0.1), PROBLEM, cohort=2, store="file")
+    machine = prepare(Scaffold(lr=0.1), PROBLEM, cohort=2, engine={"store": "file"})
     assert machine.memory.place == "file" and isinstance(machine.store, FileStore)
     assert prepare(Scaffold(lr=0.1), PROBLEM, cohort=2).memory.place == "device"
     with pytest.raises(BadParameters) as caught:
-        prepare(Scaffold(lr=0.1), PROBLEM, engine="wire", store="file")
-    assert set(caught.value.problems) == {"store"}
+        prepare(Scaffold(lr=0.1), PROBLEM, engine={"name": "wire", "store": "file"})
+    assert set(caught.value.problems) == {"engine.store"}
     with pytest.raises(ValueError, match="auto, device, file"):
-        prepare(Scaffold(lr=0.1), PROBLEM, store="host")
+        prepare(Scaffold(lr=0.1), PROBLEM, engine={"store": "host"})

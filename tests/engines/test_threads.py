@@ -59,11 +59,11 @@ CASES = {
     "FedAvg": (FedAvg(lr=0.1), {"cohort": 4, "batch": 3, "epochs": 2}),
     "FedAvg by samples": (
         FedAvg(lr=0.1),
-        {"steps": [1, 3, 2, 5, 1, 2], "batch": 4, "weights": "samples"},
+        {"steps": [1, 3, 2, 5, 1, 2], "batch": 4, "aggregation": "weighted-mean"},
     ),
     "Scaffold": (
         Scaffold(lr=0.1),
-        {"cohort": 4, "batch": 3, "steps": 3, "clip": 1.0, "weight_decay": 0.01},
+        {"cohort": 4, "batch": 3, "steps": 3, "training": {"clip": 1.0, "weight_decay": 0.01}},
     ),
     "FedDyn": (FedDyn(lr=0.1, alpha=0.1), {"cohort": 3, "steps": 2}),
     "FedLin": (FedLin(lr=0.1), {"steps": [2, 1, 3, 1, 2, 1]}),

@@ -31,7 +31,7 @@ SPEC = """\
 name = "mine"
 rounds = 6
 every = {every}
-seeds = [0, 1]
+seed = [0, 1]
 cohort = 2
 [problem]
 name = "quadratic"

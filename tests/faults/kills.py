@@ -45,8 +45,8 @@ HEAD = """\
 name = "mine"
 rounds = 10
 steps = 3
-decay = 0.99
-seeds = [0, 1]
+schedule = 0.99
+seed = [0, 1]
 """
 SAMPLES = """\
 batch = 4

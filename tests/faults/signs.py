@@ -29,7 +29,7 @@ def gap(f: Logistic, rule: Mapping[str, object] | None, liars: int, seed: int) -
     who = np.random.default_rng(seed).choice(CLIENTS, liars, replace=False)
     flip = {"kind": "flip", "clients": who.tolist()}
     engine = Simulate(
-        FedAvg(lr=LR), f, steps=STEPS, reduction=rule, faults=[flip] if liars else None
+        FedAvg(lr=LR), f, steps=STEPS, aggregation=rule, faults=[flip] if liars else None
     )
     for _ in range(EARLY):
         engine.run_round()

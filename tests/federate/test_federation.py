@@ -293,10 +293,10 @@ rate = 0.2
     "top",
     [
         "epochs = 1\nbatch = 3\nweights = 'samples'",
-        "steps = [1, 4, 2]\nreduction = 'median'",
+        "steps = [1, 4, 2]\naggregation = 'median'",
         "steps = 2\nschedule = { name = 'cosine', rounds = 4, warmup = 1 }",
-        "steps = 3\nbatch = 2\naccumulate = 3\nlocal = { name = 'adamw', beta2 = 0.9 }",
-        "steps = 2\ndecay = 0.9\nclip = 1.0\nweight_decay = 0.01",
+        "steps = 3\nbatch = 2\ntraining = {accumulate = 3, optimiser = 'adamw'}",
+        "steps = 2\nschedule = 0.9\ntraining.clip = 1.0\ntraining.weight_decay = 0.01",
     ],
 )
 def test_settings_are_those_of_one_machine(shared, top):

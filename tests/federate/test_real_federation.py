@@ -21,7 +21,7 @@ name = "mine"
 rounds = {rounds}
 every = {rounds}
 steps = 3
-seeds = [3]
+seed = [3]
 {more}
 """
 ROWS = """\

@@ -64,10 +64,14 @@ def test_every_method_is_what_it_is_on_one_machine(name, tmp_path):
 @pytest.mark.parametrize(
     "setting",
     [
-        {"epochs": 2, "batch": 4, "weights": "samples", "decay": 0.9},
-        {"steps": 2, "schedule": Cosine(rounds=3, warmup=1), "local": "momentum"},
-        {"steps": 3, "batch": 2, "accumulate": 2, "local": {"name": "adamw", "beta2": 0.9}},
-        {"steps": 3, "reduction": "median", "judge": {"norm": 50.0}, "clip": 0.5},
+        {"epochs": 2, "batch": 4, "aggregation": "weighted-mean", "schedule": 0.9},
+        {"steps": 2, "schedule": Cosine(rounds=3, warmup=1), "training": {"optimiser": "momentum"}},
+        {
+            "steps": 3,
+            "batch": 2,
+            "training": {"accumulate": 2, "optimiser": {"name": "adamw", "beta2": 0.9}},
+        },
+        {"steps": 3, "aggregation": "median", "judge": {"norm": 50.0}, "training": {"clip": 0.5}},
         {"steps": np.int64(2), "cohort": {"size": 2, "sampling": "bernoulli"}, "batch": 100},
     ],
     ids=["epochs", "schedule", "adamw", "robust", "sampling"],
@@ -196,9 +200,11 @@ def test_a_cohort_is_sent_the_model_once(tmp_path):
 
 def test_samples_of_all_are_told_with_the_first_point(tmp_path):
     grid = grid_of(tmp_path)
-    chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, weights="samples", fraction_evaluate=0.0)
+    chosen = strategy(
+        FedAvg(lr=0.1), clients=CLIENTS, aggregation="weighted-mean", fraction_evaluate=0.0
+    )
     result = chosen.start(grid, begin(), num_rounds=3)
-    assert same(result, simulated(FedAvg(lr=0.1), 3, weights="samples")) < 1e-10
+    assert same(result, simulated(FedAvg(lr=0.1), 3, aggregation="weighted-mean")) < 1e-10
     assert not any("samples" in unpacked(message.content).table for message in grid.pushed)
 
 

@@ -10,6 +10,7 @@ import undrift.methods as um
 from tests.methods.world import FED, X0, L, points, problem_of
 from tests.reference import correction, papers
 from undrift.check.federations import STEPS, example, quadratic
+from undrift.core.schedules import Exponential
 from undrift.engines import Simulate, Wire
 
 DECAY = 0.97
@@ -21,9 +22,9 @@ def test_fedrecu_is_still_fedlin(tau):
     expected = papers.fedrecu_round(
         FED, X0, rounds, alpha=[lr * DECAY**k for k in range(rounds)], tau=tau
     )
-    got = points(um.FedRecu(lr=lr), FED, X0, rounds, steps=tau, decay=DECAY)
+    got = points(um.FedRecu(lr=lr), FED, X0, rounds, steps=tau, schedule=DECAY)
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
-    lin = points(um.FedLin(lr=lr), FED, X0, rounds, steps=tau, decay=DECAY)
+    lin = points(um.FedLin(lr=lr), FED, X0, rounds, steps=tau, schedule=DECAY)
     np.testing.assert_allclose(got, lin, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
@@ -38,7 +39,9 @@ def test_extra_follows_its_dual_form(kind, tau):
     ]
     correction.extra_dual(FED, X0, rounds + 1, alpha=alpha, tau=tau, trace=trace)
     path = {t: row["x"] for t, row in enumerate(trace, start=2)}
-    engine = kind(um.EXTRA(lr=lr), problem_of(FED), steps=tau, x0=torch.as_tensor(X0), decay=DECAY)
+    engine = kind(
+        um.EXTRA(lr=lr), problem_of(FED), steps=tau, x0=torch.as_tensor(X0), schedule=DECAY
+    )
     for k in range(1, rounds + 1):
         engine.run_round()
         if (t := k * tau - (tau > 1)) in path:
@@ -56,12 +59,12 @@ def test_exact_methods_get_as_far_as_their_steps_add_up_to(name):
     """300 rounds with decay 0.99 take as much of lr in all as 95 rounds without."""
     problem = quadratic()
     method = example(um.registry[name], problem.constants)
-    if method.refuse_decay(0.99):
+    if method.refuse_schedule(Exponential(rate=0.99)):
         assert "lr" not in {field.name for field in dataclasses.fields(method)}
         return
 
-    def distance(rounds, decay=1.0):
-        engine = Simulate(method, problem, steps=STEPS, decay=decay)
+    def distance(rounds, decay=None):
+        engine = Simulate(method, problem, steps=STEPS, schedule=decay)
         for _ in range(rounds):
             engine.run_round()
         return float((engine.x - problem.optimum).norm())

@@ -18,7 +18,7 @@ OBJECTIVES = [
     FedDecorr(),
 ]
 METHODS = [FedAvg(lr=0.1), FedACG(lr=0.1), Scaffold(lr=0.1), FedSpeed(lr=0.1), FedRecu(lr=0.1)]
-SETTING = {"steps": 3, "batch": 7, "seed": 5, "clip": 10.0, "weight_decay": 1e-3}
+SETTING = {"steps": 3, "batch": 7, "seed": 5, "training": {"clip": 10.0, "weight_decay": 1e-3}}
 everywhere = pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 every = pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
 

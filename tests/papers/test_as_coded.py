@@ -76,7 +76,7 @@ def test_feddcs_control_variates_are_over_the_first_step_size():
         code(lr=lr, alpha=alpha, first=lr),
         Quadratic(d[:, None], q[:, None]),
         steps=1,
-        decay=0.5,
+        schedule=0.5,
         x0=torch.ones(1, dtype=torch.float64),
     )
     for k in range(3):

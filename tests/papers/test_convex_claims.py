@@ -65,7 +65,7 @@ def test_fedred_figure_1(kind, accuracy):
             rounds=5000,
             steps=steps,
             seed=seed,
-            until=lambda row: row["grad_norm"] <= small,
+            callbacks=ud.EarlyStopping(metric="grad_norm", target=small),
         )
         assert run.status == "reached"
         return run.history.last["round"], run.history.last["gradients"]

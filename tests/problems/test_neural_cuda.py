@@ -169,9 +169,7 @@ def test_captured_follows_wire_in_double_precision(method, compiled, scope):
         "steps": 3,
         "batch": 8,
         "cohort": 4,
-        "weight_decay": 1e-3,
-        "clip": 10.0,
-        "clip_scope": scope,
+        "training": {"weight_decay": 1e-3, "clip": 10.0, "clip_scope": scope},
     }
     fast = Simulate(
         method, problem(compiled=compiled).to(torch.float64, torch.device("cuda")), **setting
@@ -239,7 +237,12 @@ def test_deterministic_runs_are_bit_equal():
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("local", ["momentum", "adamw", None])
 def test_optimisers_and_accumulation_are_those_of_the_cpu(local, compiled):
-    given = {"steps": 3, "batch": 4, "accumulate": 2, "local": local, "schedule": lambda k: 0.5**k}
+    given = {
+        "steps": 3,
+        "batch": 4,
+        "schedule": lambda k: 0.5**k,
+        "training": {"accumulate": 2, "optimiser": local},
+    }
     ends = []
     for device in ("cpu", "cuda"):
         federation = problem(compiled=compiled).to(torch.float64, torch.device(device))

@@ -372,7 +372,7 @@ def test_the_loss_of_a_row_does_not_follow_the_weights_of_a_run():
     sizes = [len(part) for part in SPLIT]
     assert len({*sizes}) > 1
     options = {"rounds": 3, "steps": 2, "per_client": True, "dtype": "float64"}
-    run = ud.run(FedAvg(lr=0.1), regression(), weights="samples", **options)
+    run = ud.run(FedAvg(lr=0.1), regression(), aggregation="weighted-mean", **options)
     each = run.problem.client_metrics(run.x)["loss"].numpy()
     assert run.history.last["loss"] == pytest.approx(each.mean(), rel=1e-9)
     assert run.history.last["loss"] != pytest.approx(np.average(each, weights=sizes), rel=1e-3)

@@ -309,7 +309,13 @@ def test_a_call_says_why_a_folder_cannot_be_made_before_anything_is_trained(tmp_
 
     def call(save):
         with pytest.raises(BadFolder) as caught:
-            ud.run(ud.FedAvg(lr=0.1), "quadratic", rounds=2, save=save, on_event=heard.append)
+            ud.run(
+                ud.FedAvg(lr=0.1),
+                "quadratic",
+                rounds=2,
+                save=save,
+                callbacks=ud.Events(heard.append),
+            )
         return str(caught.value)
 
     remedy = "nothing can be kept there; choose another folder"

@@ -25,7 +25,7 @@ name = "mine"
 rounds = 12
 steps = 2
 every = 3
-seeds = [0, 1]
+seed = [0, 1]
 cohort = 4
 [problem]
 name = "least-squares"
@@ -151,7 +151,7 @@ def test_a_folder_without_them_has_no_such_file(tmp_path):
 def test_a_run_in_python_has_them_with_and_without_a_folder(tmp_path):
     told = []
     setting = {"rounds": 6, "faults": [FAULT], "every": 4}
-    run = ud.run(FedAvg(lr=0.02), "quadratic", on_event=told.append, **setting)
+    run = ud.run(FedAvg(lr=0.02), "quadratic", **setting, callbacks=ud.Events(told.append))
     assert [(one.round, one.client) for one in run.left_out] == [(3, 2), (4, 2), (5, 2)]
     assert [len(e.rejections) for e in told if isinstance(e, LeftOut)] == [1, 1, 1]
     assert run.engine.rejections == [] and run.history.last["left_out"] == 3

@@ -23,7 +23,7 @@ SPEC = """\
 name = "mine"
 rounds = 9
 steps = 2
-seeds = [0, 1]
+seed = [0, 1]
 batch = 4
 every = 2
 [problem]
@@ -163,7 +163,7 @@ def test_overwriting_removes_what_was_kept(tmp_path):
     main(["run", "spec.toml"])
     stranger = tmp_path / "runs/mine" / MODELS / "notes.md"
     stranger.write_text("mine")
-    main(["run", "spec.toml", "-s", "seeds=[7]", "--overwrite"])
+    main(["run", "spec.toml", "-s", "seed=[7]", "--overwrite"])
     names = {f.name for f in (tmp_path / "runs/mine" / MODELS).iterdir()}
     assert (
         stranger.name in names

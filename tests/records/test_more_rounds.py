@@ -13,7 +13,7 @@ from undrift.records.folder import BadFolder, Folder
 from undrift.runs import experiment
 from undrift.runs.events import Measured
 
-SETTING = {"problem": "logistic", "steps": 2, "batch": 8, "every": 2, "seeds": [2, 0]}
+SETTING = {"problem": "logistic", "steps": 2, "batch": 8, "every": 2, "seed": [2, 0]}
 METHODS = {"avg": ud.FedAvg(lr=0.1), "scaffold": ud.Scaffold(lr=0.1)}
 
 
@@ -33,8 +33,9 @@ def models(folder):
     return {path.name: path.read_bytes() for path in (folder / "models").iterdir()}
 
 
-def run(place, rounds, methods=METHODS, **more):
-    return ud.run(methods, save=place, rounds=rounds, **SETTING | more)
+def run(place, rounds, methods=METHODS, overwrite=False, checkpoint=10.0, **more):
+    save = ud.Save(place, overwrite, checkpoint)
+    return ud.run(methods, save=save, rounds=rounds, **SETTING | more)
 
 
 def rounds_of(place, label, seed=0):
@@ -64,7 +65,7 @@ def test_the_last_row_of_the_shorter_run_stays(tmp_path):
     ("change", "keys"),
     [
         ({"methods": {"avg": ud.FedAvg(lr=0.1)}}, ["method.scaffold"]),
-        ({"seeds": [2, 0, 1]}, ["seeds"]),
+        ({"seed": [2, 0, 1]}, ["seed"]),
         ({"steps": 3, "rounds": 9}, ["rounds", "steps"]),
     ],
 )
@@ -79,10 +80,10 @@ def test_other_changes_are_refused_by_their_names(tmp_path, change, keys):
 
 def test_what_ended_otherwise_stays_as_it_is(tmp_path):
     methods = {"wild": ud.FedAvg(lr=1e9), "avg": ud.FedAvg(lr=0.1)}
-    run(tmp_path, 4, methods, seeds=[0])
+    run(tmp_path, 4, methods, seed=[0])
     ended = Folder(tmp_path).record().outcomes[0]
     before = rounds_of(tmp_path, "wild")
-    run(tmp_path, 8, methods, seeds=[0])
+    run(tmp_path, 8, methods, seed=[0])
     assert ended.status == "diverged" and Folder(tmp_path).record().outcomes[0] == ended
     assert rounds_of(tmp_path, "wild") == before
     assert rounds_of(tmp_path, "avg") == [0, 2, 4, 6, 8]
@@ -108,7 +109,7 @@ def test_a_run_that_was_stopped_may_get_more_rounds_too(tmp_path, ended):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(stopped, 4, on_event=stop, checkpoint=0)
+        run(stopped, 4, callbacks=ud.Events(stop), checkpoint=0)
     assert len(Folder(stopped).outcomes()) == ended
     run(stopped, 8)
     run(whole, 8)
@@ -131,7 +132,7 @@ def test_a_damaged_state_is_passed_over_and_the_rounds_run_again(tmp_path):
     for file in (tmp_path / "longer" / "checkpoints").iterdir():
         file.write_bytes(file.read_bytes()[:-1] + b"!")
     told = []
-    run(tmp_path / "longer", 8, on_event=lambda event: told.append(str(event)))
+    run(tmp_path / "longer", 8, callbacks=ud.Events(lambda event: told.append(str(event))))
     run(tmp_path / "whole", 8)
     assert timeless(tmp_path / "longer") == timeless(tmp_path / "whole")
     assert sum("digest does not match" in text for text in told) == 4
@@ -140,7 +141,7 @@ def test_a_damaged_state_is_passed_over_and_the_rounds_run_again(tmp_path):
 @pytest.mark.parametrize("moment", range(8))
 def test_cut_short_at_any_moment_nothing_is_lost(tmp_path, monkeypatch, moment):
     place, left = tmp_path / "r", [moment]
-    run(place, 4, seeds=[0])
+    run(place, 4, seed=[0])
 
     def counted(function):
         def call(*given, **options):
@@ -155,11 +156,11 @@ def test_cut_short_at_any_moment_nothing_is_lost(tmp_path, monkeypatch, moment):
         patch.setattr(journal.Journal, "write", counted(journal.Journal.write))
         patch.setattr(Path, "unlink", counted(Path.unlink))
         with pytest.raises(Cut):
-            run(place, 8, seeds=[0])
+            run(place, 8, seed=[0])
     Folder(place).record()
     assert all(rounds_of(place, label)[:3] == [0, 2, 4] for label in METHODS)
-    run(place, 8, seeds=[0])
-    run(tmp_path / "whole", 8, seeds=[0])
+    run(place, 8, seed=[0])
+    run(tmp_path / "whole", 8, seed=[0])
     assert timeless(place) == timeless(tmp_path / "whole")
 
 
@@ -169,7 +170,7 @@ rounds = 4
 every = 2
 batch = 8
 steps = 2
-seeds = [0, 1]
+seed = [0, 1]
 [problem]
 name = "logistic"
 [[method]]

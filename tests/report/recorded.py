@@ -21,7 +21,7 @@ SPEC = f"""\
 name = "known"
 rounds = {ROUNDS}
 steps = 3
-seeds = [0, 1]
+seed = [0, 1]
 target = {TARGET}
 smooth = 4
 [problem]

@@ -54,9 +54,9 @@ def test_biased_methods_are_grey_and_no_two_others_look_the_same():
     ("changes", "grey"),
     [
         ({}, {"A"}),
-        ({"local": {"name": "momentum"}}, {"A"}),
-        ({"local": {"name": "adamw"}}, {"A", "B", "C"}),
-        ({"reduction": {"name": "median"}}, {"A", "B", "C"}),
+        ({"training": {"optimiser": {"name": "momentum"}}}, {"A"}),
+        ({"training": {"optimiser": {"name": "adamw"}}}, {"A", "B", "C"}),
+        ({"aggregation": {"name": "median"}}, {"A", "B", "C"}),
     ],
 )
 def test_a_setting_makes_exact_methods_biased(changes, grey):
@@ -67,7 +67,9 @@ def test_a_setting_makes_exact_methods_biased(changes, grey):
     drawn = lines(panels({"one": comparison(data, document=found)}).axes[0])
     assert {line.get_label() for line in drawn if line.get_color() == "#888888"} == grey
     one = {"method": [tables[0], tables[1] | changes, tables[2]]}
-    assert ("B" in biased(comparison(data, document=one))) == ("B" in grey and "local" in changes)
+    assert ("B" in biased(comparison(data, document=one))) == (
+        "B" in grey and "training" in changes
+    )
     judged = [row | {"gap": None} for row in data]
     assert not biased(comparison(judged, document=found))
 

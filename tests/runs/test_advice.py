@@ -90,7 +90,7 @@ def test_theory_is_not_named_where_it_prescribes_nothing():
     data = torch.ones(4, 2), torch.ones(4, 1)
     network = ud.Neural(net, data, [range(2), range(2, 4)], loss=nn.functional.mse_loss)
     assert "theory" not in advice.remedy(task(method, network))
-    assert "theory" not in advice.remedy(task(method, local=ud.AdamW()))
+    assert "theory" not in advice.remedy(task(method, training=ud.Training(optimiser=ud.AdamW())))
 
 
 def test_a_loss_that_begins_infinite_is_not_blamed_on_the_step():

@@ -27,7 +27,7 @@ SMALL = {"clients": 4, "dim": 3}
 SPEC = {
     "rounds": 4,
     "steps": 2,
-    "seeds": [0, 1],
+    "seed": [0, 1],
     "problem": {"name": "least-squares", "clients": 4, "rows": 8},
     "batch": 2,
     "method": [{"name": "FedAvg", "lr": 0.02}, {"name": "Scaffold", "label": "S", "lr": 0.02}],
@@ -73,17 +73,17 @@ def test_one_method_is_a_run_and_several_are_runs():
 
 def test_seeds_are_those_of_single_runs():
     setting = {"rounds": 3, "batch": 2, "clients": 4, "rows": 8}
-    runs = ud.run(METHODS[0], "least-squares", seeds=[5, 6], **setting)
+    runs = ud.run(METHODS[0], "least-squares", seed=[5, 6], **setting)
     for seed in (5, 6):
         alone = ud.run(METHODS[0], "least-squares", seed=seed, **setting)
         assert bare(runs["FedAvg", seed]) == bare(alone)
         assert torch.equal(runs["FedAvg", seed].x, alone.x)
-    same = ud.run(METHODS[0], quadratic(), rounds=2, seeds=[0, 1])  # nothing is drawn
+    same = ud.run(METHODS[0], quadratic(), rounds=2, seed=[0, 1])  # nothing is drawn
     assert torch.equal(same["FedAvg", 0].x, same["FedAvg", 1].x)
-    for wrong in ({"seeds": []}, {"seeds": [1, 1]}, {"seeds": [-1]}, {"seeds": [1], "seed": 2}):
+    for wrong in ({"seed": []}, {"seed": [1, 1]}, {"seed": [-1]}, {"seed": "one"}):
         with pytest.raises(ud.BadParameters) as refused:
             ud.run(METHODS[0], quadratic(), rounds=2, **wrong)
-        assert set(refused.value.problems) == {"seeds"}
+        assert set(refused.value.problems) == {"seed"}
 
 
 def test_runs_as_table_and_picture():
@@ -96,7 +96,7 @@ def test_runs_as_table_and_picture():
 
 def test_a_table_has_means_over_seeds_that_change_something():
     methods = {"a": ud.FedAvg(lr=0.01), "b": ud.FedAvg(lr=0.02)}
-    runs = ud.run(methods, "least-squares", rounds=2, batch=2, seeds=[0, 1, 2])
+    runs = ud.run(methods, "least-squares", rounds=2, batch=2, seed=[0, 1, 2])
     head, _, *lines = (re.split(r"\s{2,}", line) for line in runs.table().splitlines())
     found = [dict(zip(head, line, strict=True)) for line in lines]
     assert [row["method"] for row in found] == ["a", "b"] * 4
@@ -107,13 +107,13 @@ def test_a_table_has_means_over_seeds_that_change_something():
         assert row["seed"] == "mean" and row["outcome"] == "3 seeds"
         assert row["gap"] == f"{np.mean(gaps):.4g} ± {np.std(gaps, ddof=1):.4g}"
         assert row["round"] == "2 ± 0"
-    runs = ud.run(methods, quadratic(), rounds=2, seeds=[0, 1])  # nothing is drawn
+    runs = ud.run(methods, quadratic(), rounds=2, seed=[0, 1])  # nothing is drawn
     assert "mean" not in runs.table()
 
 
 def test_a_picture_has_a_colour_and_an_entry_per_method_and_whole_rounds():
     methods = {f"m{k}": ud.FedAvg(lr=0.01 + 0.001 * k) for k in range(4)}
-    runs = ud.run(methods, "least-squares", rounds=2, batch=2, seeds=[0, 1, 2])
+    runs = ud.run(methods, "least-squares", rounds=2, batch=2, seed=[0, 1, 2])
     ax = runs.plot()
     colours = [line.get_color() for line in ax.lines]
     assert len(ax.lines) == 12 and len(set(colours)) == 4
@@ -142,7 +142,7 @@ def test_frames(monkeypatch, name):
 
 def test_a_saved_run_of_a_named_problem_is_that_of_the_command_line(tmp_path):
     runs = ud.run(
-        METHODS, "quadratic", rounds=4, steps=2, save="runs/mine", seeds=[0], cohort=3, **SMALL
+        METHODS, "quadratic", rounds=4, steps=2, save="runs/mine", seed=[0], cohort=3, **SMALL
     )
     assert runs.folder == Path("runs/mine") and Folder(runs.folder).complete
     (tmp_path / "mine.toml").write_bytes((tmp_path / "runs/mine/spec.toml").read_bytes())
@@ -157,7 +157,9 @@ def test_the_same_call_continues_and_another_is_refused():
     setting = {"rounds": 6, "steps": 2, **SMALL}
     whole = ud.run(METHODS[1], "quadratic", **setting)
     with pytest.raises(Stopped):
-        ud.run(METHODS[1], "quadratic", save="runs/mine", on_event=stopping(3), **setting)
+        ud.run(
+            METHODS[1], "quadratic", save="runs/mine", **setting, callbacks=ud.Events(stopping(3))
+        )
     assert not Folder(Path("runs/mine")).complete
     done = ud.run(METHODS[1], "quadratic", save="runs/mine", **setting)
     assert bare(done) == bare(whole) and torch.equal(done.x, whole.x)
@@ -166,7 +168,10 @@ def test_the_same_call_continues_and_another_is_refused():
     with pytest.raises(BadFolder, match="rounds was 6 and is 5"):
         ud.run(METHODS[1], "quadratic", save="runs/mine", **{**setting, "rounds": 5})
     replaced = ud.run(
-        METHODS[1], "quadratic", save="runs/mine", overwrite=True, **{**setting, "rounds": 5}
+        METHODS[1],
+        "quadratic",
+        **{**setting, "rounds": 5},
+        save=ud.Save("runs/mine", overwrite=True),
     )
     assert replaced.history.last["round"] == 5
 
@@ -185,7 +190,7 @@ def test_ones_own_problem_is_kept_resumed_and_reported(capsys):
     setting = {"rounds": 6, "steps": 2}
     whole = ud.run(METHODS, mine(), **setting)
     with pytest.raises(Stopped):
-        ud.run(METHODS, mine(), save="runs/own", on_event=stopping(4), **setting)
+        ud.run(METHODS, mine(), save="runs/own", **setting, callbacks=ud.Events(stopping(4)))
     with pytest.raises(SystemExit) as refused:
         main(["resume", "own"])
     assert refused.value.code == 2 and "undrift.resume('runs/own'" in capsys.readouterr().err
@@ -211,11 +216,11 @@ def test_ones_own_network(tmp_path):
         torch.manual_seed(0)
         return ud.problems.Neural(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), data, parts)
 
-    setting = {"rounds": 3, "batch": 8, "loggers": ()}
+    setting = {"rounds": 3, "batch": 8}
     method = ud.FedAvg(lr=0.1)
     whole = ud.run(method, problem(), **setting)
     with pytest.raises(Stopped):
-        ud.run(method, problem(), save="runs/net", on_event=stopping(2), **setting)
+        ud.run(method, problem(), save="runs/net", **setting, callbacks=ud.Events(stopping(2)))
     done = ud.resume("runs/net", method, problem())["FedAvg", 0]
     assert torch.equal(done.x, whole.x) and bare(done) == bare(whole)
     again = ud.run(method, problem(), save="runs/net", **setting)
@@ -226,13 +231,18 @@ def test_ones_own_network(tmp_path):
 
 def test_a_start_and_a_target_of_ones_own_are_part_of_the_run():
     setting = {"rounds": 5, "save": "runs/x", **SMALL}
+    early = ud.EarlyStopping(metric="loss", target=1e9)
     reached = ud.run(
-        METHODS[0], "quadratic", x0=[1.0, 2.0, 3.0], until=lambda row: row["round"] >= 2, **setting
+        METHODS[0],
+        "quadratic",
+        x0=[1.0, 2.0, 3.0],
+        **setting,
+        callbacks=early,
     )
-    assert reached.status == "reached" and reached.history.last["round"] == 2
+    assert reached.status == "reached" and reached.history.last["round"] == 1
     for other in ({"x0": [1.0, 2.0, 4.0]}, {}):
         with pytest.raises(BadFolder, match="x0 was"):
-            ud.run(METHODS[0], "quadratic", until=lambda row: True, **other, **setting)
+            ud.run(METHODS[0], "quadratic", **other, **setting, callbacks=early)
 
 
 @pytest.mark.parametrize("save", [None, "runs/spec"])
@@ -288,13 +298,11 @@ def test_the_trained_network_of_a_folder():
 
 def test_loggers_hear_of_a_run_from_python():
     pytest.importorskip("tensorboard")
-    ud.run(METHODS[0], mine(), rounds=2, save="runs/own", loggers=["tensorboard"])
+    ud.run(METHODS[0], mine(), rounds=2, save=ud.Save("runs/own", loggers=["tensorboard"]))
     assert list(Path("runs/own/tensorboard/FedAvg/seed-0").glob("events.out.tfevents.*"))
-    for wrong, name in (({"loggers": ["paper"], "save": "x"}, "loggers.paper"),
-                        ({"loggers": ["tensorboard"]}, "save")):  # fmt: skip
-        with pytest.raises(ud.BadParameters) as refused:
-            ud.run(METHODS[0], mine(), rounds=2, **wrong)
-        assert set(refused.value.problems) == {name}
+    with pytest.raises(ud.BadParameters) as refused:
+        ud.run(METHODS[0], mine(), rounds=2, save={"folder": "x", "loggers": ["paper"]})
+    assert set(refused.value.problems) == {"save.loggers.paper"}
 
 
 KILLED = """
@@ -309,7 +317,7 @@ def hear(event):
     if row and row["round"] == 3 and sys.argv[1] == "killed":
         os.kill(os.getpid(), 9)
 
-ud.run(METHODS[1], mine(), rounds=6, steps=2, save="runs/own", on_event=hear)
+ud.run(METHODS[1], mine(), rounds=6, steps=2, save="runs/own", callbacks=ud.Events(hear))
 """
 
 
@@ -330,7 +338,7 @@ def test_a_program_that_is_killed_continues_when_it_is_run_again(tmp_path):
 
 def test_an_unknown_run_is_refused_with_the_runs_there_are(tmp_path):
     methods = {"SCAFFOLD": ud.FedAvg(lr=0.01)}
-    setting = {"rounds": 2, "batch": 2, "seeds": [3, 4]}
+    setting = {"rounds": 2, "batch": 2, "seed": [3, 4]}
     runs = ud.run(methods, "least-squares", **setting, save=tmp_path / "r")
     (tmp_path / "r" / "summary.json").unlink()
     read = ud.load(tmp_path / "r")
@@ -396,22 +404,28 @@ def test_where_theory_prescribes_a_value_its_word_is_offered():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("save", 3), ("save", ""), ("save", "."), ("overwrite", "no"), ("loggers", "tensorboard"),
-     ("loggers", None), ("loggers", [1])],
-)  # fmt: skip
-def test_wrong_arguments_about_the_folder_are_refused_by_name(name, value):
+    ("save", "field"),
+    [
+        (3, ""),
+        ("", "folder"),
+        (".", "folder"),
+        ({"folder": "a", "overwrite": "no"}, "overwrite"),
+        ({"folder": "a", "loggers": "tensorboard"}, "loggers"),
+        ({"folder": "a", "loggers": [1]}, "loggers"),
+    ],
+)
+def test_wrong_arguments_about_the_folder_are_refused_by_name(save, field):
     with pytest.raises(BadParameters) as caught:
-        ud.run(METHODS[0], "quadratic", rounds=2, **{name: value})
-    assert caught.value.problems.keys() == {name}
+        ud.run(METHODS[0], "quadratic", rounds=2, save=save)
+    assert caught.value.problems.keys() == {f"save.{field}".rstrip(".")}
     with pytest.raises(BadParameters) as caught:
-        ud.run_spec(SPEC, **{name: value})
-    assert caught.value.problems.keys() == {name}
+        ud.run_spec(SPEC, save=save)
+    assert caught.value.problems.keys() == {field}
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("rounds", None), ("every", 0), ("device", None), ("engine", None), ("seeds", b"x")],
+    [("rounds", None), ("every", 0), ("device", None), ("engine", None), ("seed", b"x")],
 )
 def test_settings_that_cannot_be_left_out_are_refused_by_name(name, value):
     with pytest.raises(BadParameters) as caught:
@@ -433,7 +447,7 @@ def test_overwrite_replaces_runs_alone():
     Path("file").touch()
     for save in ("theirs", "file"):
         with pytest.raises(BadFolder):
-            ud.run(METHODS[0], "quadratic", rounds=2, save=save, overwrite=True)
+            ud.run(METHODS[0], "quadratic", rounds=2, save=ud.Save(save, overwrite=True))
     assert theirs.exists()
 
 
@@ -454,7 +468,13 @@ class Renamed(ud.FedAvg, register=False):
 
 def test_a_folder_with_ones_own_method_says_that_it_needs_it(capsys):
     with pytest.raises(Stopped):
-        ud.run(Renamed(lr=0.1), "quadratic", rounds=4, save="runs/own", on_event=stopping(2))
+        ud.run(
+            Renamed(lr=0.1),
+            "quadratic",
+            rounds=4,
+            save="runs/own",
+            callbacks=ud.Events(stopping(2)),
+        )
     with pytest.raises(BadFolder, match="method, problem"):
         ud.resume("runs/own")
     assert ud.run(Renamed(lr=0.1), "quadratic", rounds=4, save="runs/own").status == "done"
@@ -464,13 +484,13 @@ def test_a_folder_with_ones_own_method_says_that_it_needs_it(capsys):
     ("problem", "given", "refused"),
     [
         ("quadratic", {"method": METHODS[0], "problem": mine()}, {"method", "problem"}),
-        ("quadratic", {"until": bool, "x0": [0.0]}, {"until", "x0"}),
+        ("quadratic", {"callbacks": bool, "x0": [0.0]}, {"callbacks", "x0"}),
         (mine(), {"method": METHODS[0], "problem": mine(), "jobs": 2}, {"jobs"}),
     ],
 )
 def test_resume_refuses_what_it_would_not_use(problem, given, refused):
     with pytest.raises(Stopped):
-        ud.run(METHODS[0], problem, rounds=4, save="runs/cut", on_event=stopping(2))
+        ud.run(METHODS[0], problem, rounds=4, save="runs/cut", callbacks=ud.Events(stopping(2)))
     with pytest.raises(BadParameters) as caught:
         ud.resume("runs/cut", **given)
     assert caught.value.problems.keys() == refused

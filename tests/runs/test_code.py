@@ -69,7 +69,6 @@ given = {"loss": Own(VALUE).loss}
     "network: its code": NETWORK.replace("FACTOR", "VALUE").replace("SCALE", "1"),
     "network: a setting": NETWORK.replace("FACTOR", "1").replace("SCALE", "VALUE"),
     "metrics": "given = {'metrics': {'m': lambda o, t: VALUE * o[:, 0]}}",
-    "until": "given = {'until': lambda row: row['round'] >= VALUE}",
     "problem": """
 class Own(ud.Neural):
     def start(self): return VALUE * super().start()
@@ -101,7 +100,7 @@ def train(folder, *, method=None, module=None, problem=ud.Neural, loss=F.mse_los
     if module is None:
         with seeded(0):
             module = nn.Linear(4, 1)
-    run = {name: given.pop(name) for name in ("until", "schedule", "on_event") if name in given}
+    run = {name: given.pop(name) for name in ("schedule", "callbacks") if name in given}
     built = problem(module, (X, X[:, :1].sin()), PARTS, test=0.25, loss=loss, **given)
     return ud.run(method or ud.FedAvg(lr=0.1), built, rounds=3, batch=4, save=folder, **run)
 
@@ -122,8 +121,8 @@ def test_what_changed_is_named(tmp_path):
     train(tmp_path / "run", **program(tmp_path, "metrics"))
     about = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert about["code"].keys() == {"network", "loss", "metrics", "training", "pipeline"}
-    other = {**about["code"], "metrics": "other", "until": "new"}
-    with pytest.raises(BadFolder, match="other metrics and until"):
+    other = {**about["code"], "metrics": "other", "loss": "new"}
+    with pytest.raises(BadFolder, match="other loss and metrics"):
         Folder(tmp_path / "run").refuse_other(about["data"], other)
 
 
@@ -137,7 +136,7 @@ def test_what_has_no_digest_runs_and_is_said_to_be_incomparable(made, tmp_path):
     assert code_digest(loss) is None
     train(tmp_path / "run", loss=loss)
     events = []
-    train(tmp_path / "run", loss=loss, on_event=events.append)
+    train(tmp_path / "run", loss=loss, callbacks=ud.Events(events.append))
     assert [event.names for event in events if isinstance(event, NotCompared)] == [["loss"]]
 
 

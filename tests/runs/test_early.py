@@ -59,7 +59,7 @@ def test_a_run_ends_where_patience_does(metric, patience, delta):
     assert end is not None and end < 60
     rule = EarlyStopping(metric=metric, patience=patience, min_delta=delta)
     for engine in ("simulate", "wire"):
-        run = ud.run(FEDAVG, "least-squares", stop=rule, engine=engine, **NOISY)
+        run = ud.run(FEDAVG, "least-squares", engine=engine, **NOISY, callbacks=rule)
         assert (run.status, run.history.last["round"]) == ("early", end)
         if engine == "simulate":
             assert bare(run) == bare(whole)[: end + 1]
@@ -67,7 +67,7 @@ def test_a_run_ends_where_patience_does(metric, patience, delta):
 
 def test_the_rows_decide_not_the_rounds():
     whole = ud.run(FEDAVG, "least-squares", every=4, **NOISY)
-    run = ud.run(FEDAVG, "least-squares", every=4, stop={"patience": 3}, **NOISY)
+    run = ud.run(FEDAVG, "least-squares", every=4, **NOISY, callbacks=ud.EarlyStopping(patience=3))
     end = stops_at(whole.history["gap"], 3)
     assert len(run.history.rows) == end + 1 and run.history.last["round"] == 4 * end
 
@@ -84,7 +84,12 @@ def test_numbers_that_are_not_finite_are_never_better():
 def test_a_target_ends_a_run():
     gaps = ud.run(FEDAVG, "least-squares", **NOISY).history["gap"]
     goal = float(np.sort(gaps)[30])
-    run = ud.run(FEDAVG, "least-squares", stop={"metric": "gap", "target": goal}, **NOISY)
+    run = ud.run(
+        FEDAVG,
+        "least-squares",
+        **NOISY,
+        callbacks=ud.EarlyStopping(**{"metric": "gap", "target": goal}),
+    )
     assert run.status == "reached"
     assert run.history.last["round"] == int(np.argmax(gaps <= goal))
 
@@ -176,14 +181,15 @@ def test_a_flag_sets_it(tmp_path, capsys):
 @pytest.mark.parametrize("save", [None, "runs/mine"])
 def test_the_best_model_is_the_one_that_was_measured_best(save):
     models = []
-    setting = {"callbacks": lambda moment: models.append(moment.x), **NOISY}
-    run = ud.run(FEDAVG, "least-squares", best="distance", save=save, **setting)
+    looking = [lambda moment: models.append(moment.x), ud.Goal(metric="distance")]
+    setting = {"callbacks": looking, **NOISY}
+    run = ud.run(FEDAVG, "least-squares", save=save, **setting)
     best = int(np.argmin(run.history["distance"]))
     assert (run.best.round, run.best.metric) == (best, "distance")
     assert run.best.value == run.history["distance"][best]
     assert torch.equal(run.best.x, models[best]) and not torch.equal(run.best.x, run.x)
     if save:
-        again = ud.run(FEDAVG, "least-squares", best="distance", save=save, **setting)
+        again = ud.run(FEDAVG, "least-squares", save=save, **setting)
         assert torch.equal(again.best.x, models[best]) and len(models) == 61
         assert (again.best.round, again.best.value) == (run.best.round, run.best.value)
 
@@ -195,7 +201,7 @@ def test_the_best_network_after_early_stopping():
     net = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 2))
     problem = ud.Neural(net, (x, y), ud.data.iid(60, clients=3), test=0.4)
     stop = ud.EarlyStopping(metric="loss", patience=5)
-    run = ud.run(ud.FedAvg(lr=0.5), problem, rounds=200, steps=5, batch=8, stop=stop)
+    run = ud.run(ud.FedAvg(lr=0.5), problem, rounds=200, steps=5, batch=8, callbacks=stop)
     losses = run.history["loss"]
     assert run.status == "early" and run.best.round == int(losses.argmin()) == len(losses) - 6
     assert problem.metrics(run.best.x)["loss"] == losses.min()
@@ -218,7 +224,7 @@ def test_a_callback_sees_the_run_and_adds_numbers_to_its_rows():
 
     setting = {"rounds": 4, "every": 2, "steps": 3, "clients": 4}
     runs = ud.run(
-        FEDAVG, "quadratic", seeds=[0, 1], save="runs/mine", callbacks=[norm, twice], **setting
+        FEDAVG, "quadratic", seed=[0, 1], save="runs/mine", **setting, callbacks=[norm, twice]
     )
     plain = ud.run(FEDAVG, "quadratic", **setting)
     assert [(label, seed, round) for label, seed, round, _ in seen] == [
@@ -256,13 +262,13 @@ def test_a_callback_ends_a_run_once_its_row_is_recorded():
 
 def test_a_callback_may_be_watched_by_early_stopping():
     setting = {"rounds": 50, "steps": 3, "clients": 4}
-    stop = {"metric": "score", "mode": "max", "patience": 3}
+    stop = ud.EarlyStopping(metric="score", mode="max", patience=3)
     run = ud.run(
-        FEDAVG, "quadratic", stop=stop, callbacks=lambda m: {"score": min(m.round, 5)}, **setting
+        FEDAVG, "quadratic", **setting, callbacks=[stop, lambda m: {"score": min(m.round, 5)}]
     )
     assert run.history.last["round"] == 8 and (run.best.metric, run.best.round) == ("score", 5)
     with pytest.raises(ud.BadParameters) as error:
-        ud.run(FEDAVG, "quadratic", stop=stop, callbacks=lambda m: None, **setting)
+        ud.run(FEDAVG, "quadratic", **setting, callbacks=[stop, lambda m: None])
     assert "stop.metric" in error.value.problems
 
 
@@ -319,13 +325,10 @@ def test_a_callback_returns_the_same_names_every_time():
 @pytest.mark.parametrize(
     ("given", "field"),
     [
-        ({"stop": 3}, "stop"),
-        ({"stop": {}}, "stop.patience"),
-        ({"stop": {"patience": 2, "mode": "up"}}, "stop.mode"),
-        ({"stop": {"patience": 2, "metric": "accuracy"}}, "stop.metric"),
-        ({"best": "f1"}, "best.mode"),
-        ({"best": "accuracy"}, "best.metric"),
-        ({"callbacks": [EarlyStopping(patience=2)]}, "callbacks"),
+        ({"callbacks": 3}, "callbacks"),
+        ({"callbacks": EarlyStopping(metric="accuracy", patience=2)}, "stop.metric"),
+        ({"callbacks": ud.Goal(metric="accuracy")}, "best.metric"),
+        ({"callbacks": [EarlyStopping(patience=2), EarlyStopping(patience=3)]}, "callbacks"),
         ({"callbacks": [print, 3]}, "callbacks"),
     ],
 )
@@ -342,16 +345,19 @@ def test_a_run_of_ones_own_network_goes_on_by_resume_too():
     parts = ud.data.by_label(x.flatten(), clients=4)
     torch.manual_seed(0)
     problem = ud.Neural(nn.Linear(1, 1), (x, 3 * x), parts, loss=nn.MSELoss())
-    setting = {"rounds": 100, "steps": 5, "batch": 4, "stop": {"patience": 6, "min_delta": 0.01}}
-    whole = ud.run(FEDAVG, problem, callbacks=broken(-1), **setting)
+    setting, stop = (
+        {"rounds": 100, "steps": 5, "batch": 4},
+        EarlyStopping(patience=6, min_delta=0.01),
+    )
+    whole = ud.run(FEDAVG, problem, callbacks=[stop, broken(-1)], **setting)
     assert whole.status == "early"
-    kept = {"save": "runs/own", "checkpoint": 0, **setting}
+    kept = {"save": ud.Save("runs/own", checkpoint=0), **setting}
     with pytest.raises(ud.CallbackFailed):
-        ud.run(FEDAVG, problem, callbacks=broken(whole.history.last["round"] - 2), **kept)
+        ud.run(FEDAVG, problem, callbacks=[stop, broken(whole.history.last["round"] - 2)], **kept)
     with pytest.raises(BadFolder, match=r"Give .* callbacks of the call that began it") as refused:
         ud.resume("runs/own", FEDAVG, problem)
     assert "overwrite" not in str(refused.value)  # which it does not take
-    runs = ud.resume("runs/own", FEDAVG, problem, callbacks=broken(-1), checkpoint=0)
+    runs = ud.resume("runs/own", FEDAVG, problem, callbacks=broken(-1))
     run = runs["FedAvg", 0]
     assert (run.status, run.note) == (whole.status, whole.note)
     assert bare(run) == bare(whole) and torch.equal(run.x, whole.x)
@@ -361,7 +367,7 @@ def test_a_run_of_ones_own_network_goes_on_by_resume_too():
 def test_the_seconds_between_checkpoints_are_checked():
     for wrong in (-1, "1", float("nan")):
         with pytest.raises(ud.BadParameters) as error:
-            ud.run(FEDAVG, "quadratic", rounds=1, save="runs/mine", checkpoint=wrong)
+            ud.run(FEDAVG, "quadratic", rounds=1, save=ud.Save("runs/mine", checkpoint=wrong))
         assert set(error.value.problems) == {"checkpoint"}
 
 
@@ -408,8 +414,8 @@ def test_why_a_run_stopped_early_is_always_said():
         return {"score": math.nan}
 
     rule = EarlyStopping(metric="score", mode="max", patience=3)
-    run = ud.run(FEDAVG, "least-squares", stop=rule, callbacks=[nothing], **NOISY)
+    run = ud.run(FEDAVG, "least-squares", **NOISY, callbacks=[rule, nothing])
     assert (run.status, run.history.last["round"]) == ("early", 2)
     assert run.note.rstrip().endswith("no finite score in the last 3 rows")
     rule = EarlyStopping(metric="loss", patience=2, min_delta=0.05)
-    assert "by more than 0.05" in ud.run(FEDAVG, "least-squares", stop=rule, **NOISY).note
+    assert "by more than 0.05" in ud.run(FEDAVG, "least-squares", **NOISY, callbacks=rule).note

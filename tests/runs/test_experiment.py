@@ -32,7 +32,7 @@ name = "mine"
 rounds = 6
 steps = 2
 every = 3
-seeds = [3, 4]
+seed = [3, 4]
 [problem]
 name = "quadratic"
 clients = 4

@@ -15,7 +15,7 @@ SPEC = """\
 name = "mine"
 rounds = 6
 steps = 3
-seeds = [0, 1]
+seed = [0, 1]
 cohort = 3
 [problem]
 name = "quadratic"

@@ -78,7 +78,7 @@ def test_one_line_has_no_room_for_clients_and_for_a_share_that_is_always_one():
     x, y = torch.randn(12, 3), torch.arange(12) % 2
     halves = [np.arange(6), np.arange(6, 12)]
     problem = ud.Neural(nn.Linear(3, 2), (x, y), halves, test=(x, y), training=True)
-    run = ud.run(ud.FedAvg(lr=0.1), problem, rounds=1, per_client=True)
+    run = ud.run(ud.FedAvg(lr=0.1), problem, rounds=1, callbacks=ud.PerClient())
     assert {"top5", "train_top5", "client_loss_mean"} <= set(run.history)
     assert "accuracy=" in repr(run) and "top5" not in repr(run) and "client_" not in repr(run)
 
@@ -113,8 +113,8 @@ def test_a_run_that_diverged_has_no_final_loss_in_the_table():
 
 
 def test_a_method_that_no_seed_changes_is_one_line_and_is_told_in_the_frame():
-    given = {"rounds": 2, "clients": 4, "seeds": [0, 1, 2], "cohort": 2}
-    runs = ud.run({"still": ud.FedAvg(lr=0.01)}, "quadratic", rounds=2, seeds=[0, 1, 2])
+    given = {"rounds": 2, "clients": 4, "seed": [0, 1, 2], "cohort": 2}
+    runs = ud.run({"still": ud.FedAvg(lr=0.01)}, "quadratic", rounds=2, seed=[0, 1, 2])
     *_, line = runs.table().splitlines()
     assert line.split()[:6] == ["still", "no", "seed", "changes", "it", "2"]
     frame = runs.frame()
@@ -135,7 +135,7 @@ def test_a_run_that_was_stopped_has_no_final_loss_in_the_table():
 def test_differences_seed_by_seed():
     methods = {"A": ud.FedAvg(lr=1e-3), "B": ud.FedAvg(lr=2e-3), "wild": ud.FedAvg(lr=1e200)}
     given = {"rounds": 5, "steps": 2, "clients": 4}
-    noisy = ud.run(methods, "least-squares", batch=2, seeds=[0, 1, 2], **given)
+    noisy = ud.run(methods, "least-squares", batch=2, seed=[0, 1, 2], **given)
     found = noisy.against("A", target=1e9)
     ends = [noisy["B", k].history["gap"][-1] - noisy["A", k].history["gap"][-1] for k in range(3)]
     half = 4.302652729696142 * np.std(ends, ddof=1) / np.sqrt(3)  # of Student's t, from a table
@@ -145,7 +145,7 @@ def test_differences_seed_by_seed():
     assert found["wild"].final.mean is None and found["B"].rounds.mean == 0
     head, _, b, wild, *_ = found.table().splitlines()
     assert head.startswith("against A") and b.split()[1] == "3" and " - " in wild
-    still = ud.run(methods, "least-squares", seeds=[0, 1, 2], **given)
+    still = ud.run(methods, "least-squares", seed=[0, 1, 2], **given)
     assert still["A", 2].same_as == 0
     only = still.against("A")["B"].final
     assert (only.seeds, only.low) == (1, None) and only.mean is not None

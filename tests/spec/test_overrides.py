@@ -16,7 +16,7 @@ def test_overrides():
         "method.lr=0.25",
         "device=cuda",
         "method.server_lr = 2.0",
-        "seeds=[3]",
+        "seed=[3]",
     ]
     spec = parse(GOOD, flags=flags)
     assert (spec.rounds, spec.problem.clients, spec.device, spec.seeds) == (5, 3, "cuda", [3])
@@ -32,10 +32,13 @@ def test_an_override_goes_to_the_methods_that_have_the_field():
 
 
 def test_flags_for_objectives_and_training():
-    spec = parse(IMAGES, flags=["objective.tau=0.5", "method.weight_decay=0.0", "method.clip=2"])
+    spec = parse(
+        IMAGES,
+        flags=["objective.tau=0.5", "method.training.weight_decay=0.0", "method.training.clip=2"],
+    )
     assert spec.objective == FedLC(tau=0.5)
-    assert [entry.weight_decay for entry in spec.entries] == [0.0, 0.0]
-    assert [entry.clip for entry in spec.entries] == [2, 2]
+    assert [entry.training.weight_decay for entry in spec.entries] == [0.0, 0.0]
+    assert [entry.training.clip for entry in spec.entries] == [2, 2]
     assert (
         parse(IMAGES, flags=["method.objective=CrossEntropy"]).entries[1].objective
         == CrossEntropy()
@@ -84,8 +87,8 @@ def test_a_flag_is_blamed_for_what_it_says():
     assert complaints(IMAGES, "objective.tau=-1") == [
         "-s objective.tau=-1: tau = -1 is not allowed: number >= 0"
     ]
-    assert complaints(CONVEX, "method.decay=2")[0].startswith(
-        "-s method.decay=2: decay = 2 is not allowed"
+    assert complaints(CONVEX, "method.schedule=2")[0].startswith(
+        "-s method.schedule=2: schedule = 2 is not allowed"
     )
     assert "unknown key 'every.thing'" in complaints(CONVEX, "every.thing=2")[0]
 

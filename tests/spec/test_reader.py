@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.spec.texts import CONVEX, GOOD, IMAGES, OWN, complaints, paths, refused
 
+import undrift as ud
+from undrift.core.aggregation import WeightedMean
 from undrift.core.cohort import Sampling
 from undrift.core.method import registry
 from undrift.core.options import RunOptions as Options
-from undrift.core.options import Treatment
+from undrift.core.options import Training
 from undrift.core.params import hints
 from undrift.objectives import MOON, FedLC
 from undrift.runs import api as runner
@@ -46,7 +48,7 @@ def test_a_good_spec_is_read():
 def test_every_option_of_the_engine_is_a_setting():
     assert hints(Options).items() <= hints(Settings).items()
     defaults = {f.name: f.default for f in dataclasses.fields(Settings)}
-    assert dataclasses.asdict(Options()).items() <= defaults.items()
+    assert all(defaults[name] == value for name, value in vars(Options()).items())
 
 
 def test_every_key_reaches_the_engine():
@@ -61,17 +63,25 @@ def test_every_key_reaches_the_engine():
     common = {
         "cohort": spec.cohort,
         "batch": 16,
-        "weights": "samples",
-        "reduction": None,
+        "aggregation": WeightedMean(),
         "engine": "simulate",
         "dtype": None,
         "faults": None,
         "judge": None,
     }
-    common |= {"device": "cpu", "weight_decay": 1e-3, "clip_scope": "reference"}
-    common |= {"schedule": None, "local": None, "accumulate": None}
-    assert spec.setting(first) == common | {"steps": 1, "epochs": 2, "clip": 10.0, "decay": 0.998}
-    assert spec.setting(moon) == common | {"steps": 4, "epochs": None, "clip": 1.0, "decay": 1.0}
+    training = Training(weight_decay=1e-3, clip=10.0, clip_scope="reference")
+    common |= {"device": "cpu", "schedule": ud.schedules.Exponential(rate=0.998)}
+    assert spec.setting(first) == common | {
+        "steps": 1,
+        "epochs": 2,
+        "training": training,
+    }
+    assert spec.setting(moon) == common | {
+        "steps": 4,
+        "epochs": None,
+        "schedule": ud.schedules.Exponential(rate=1.0),
+        "training": dataclasses.replace(training, clip=1.0),
+    }
     assert (first.rounds, moon.rounds) == (5, 7)
 
 
@@ -79,10 +89,9 @@ def test_the_engine_is_what_the_spec_says():
     spec = parse(IMAGES, flags=["problem.train=100", "problem.test=20", "problem.model=mlp"])
     problem = spec.problem.build(spec.entries[0].objective)
     engine = runner.prepare(spec.entries[0].method, problem, **spec.setting(spec.entries[0]))
-    assert engine.options.treatment == Treatment(
-        weight_decay=1e-3, clip=10.0, clip_scope="reference", decay=0.998
-    )
-    assert engine.options.weights == "samples"
+    assert engine.options.training == Training(weight_decay=1e-3, clip=10.0, clip_scope="reference")
+    assert engine.options.schedule == ud.schedules.Exponential(rate=0.998)
+    assert engine.options.aggregation == WeightedMean()
     assert engine.cohort == Sampling(3, dropout=0.1)
     assert engine.steps == [2 * -(-n // 16) for n in problem.samples]
     assert str(engine.x0.dtype) == "torch.float32"
@@ -146,8 +155,8 @@ name = "FedAvg"
         ("steps = 3", "cohort = 9", 3, "a cohort of 9 is more than the 4 clients there are"),
         ("steps = 3", "engine = 'simulat'", 3, "'simulate' or 'wire'"),
         ("steps = 3", "device = 'gpu'", 3, "cuda"),
-        ("seeds = [0, 1]", "seeds = [1, 1]", 4, "different"),
-        ("seeds = [0, 1]", "seeds = []", 4, "one or more"),
+        ("seed = [0, 1]", "seed = [1, 1]", 4, "different"),
+        ("seed = [0, 1]", "seed = []", 4, "one or more"),
         ("target = 1e-8", "target = nan", 5, "number > 0"),
         ('name = "quadratic"', 'name = "quadratik"', 7, "did you mean quadratic?"),
         ("clients = 4", "clients = 0", 8, "whole number >= 1"),
@@ -196,11 +205,11 @@ def test_one_problem(old, new, line, words):
         (CONVEX, "steps = 3", "cohort = {size = 2, dropout = 1.0}", 3, "number >= 0 and < 1"),
         (CONVEX, "steps = 3", "cohort = {size = 2, pool = 9}", 3, "a pool of 9 is more than the 4"),
         (IMAGES, "size = 3", "size = 9", 13, "a cohort of 9 is more than the 6 clients"),
-        (CONVEX, "steps = 3", "clip = 0.0", 3, "clip = 0.0 is not allowed: number > 0"),
-        (CONVEX, "steps = 3", "decay = 1.5", 3, "decay = 1.5 is not allowed: number > 0 and <= 1"),
-        (CONVEX, "steps = 3", "weights = 'size'", 3, "'uniform' or 'samples'"),
-        (CONVEX, "lr = 0.01", "lr = 0.01\nweight_decay = -1", 10, "weight_decay = -1 is not"),
-        (CONVEX, "lr = 0.01", "lr = 0.01\nweights = 'samples'", 10, "of FedAvg 'weights'"),
+        (CONVEX, "steps = 3", "training.clip = 0.0", 3, "clip = 0.0 is not allowed: number > 0"),
+        (CONVEX, "steps = 3", "schedule = 1.5", 3, "schedule = 1.5 is not allowed: number > 0"),
+        (CONVEX, "steps = 3", "aggregation = 'size'", 3, "unknown aggregation 'size'"),
+        (CONVEX, "lr = 0.01", "lr = 0.01\ntraining.weight_decay = -1", 10, "-1 is not allowed"),
+        (CONVEX, "lr = 0.01", "lr = 0.01\naggregation = 'mean'", 10, "of FedAvg 'aggregation'"),
         (CONVEX, "steps = 3", "objective = 'MOON'", 3, "or use the problem images"),
         (CONVEX, "lr = 0.01", "lr = 0.01\nobjective = 'MOON'", 10, "has a loss of its own"),
         (IMAGES, '"fed-lc"', '"FedCL"', 11, "unknown objective 'FedCL'; did you mean FedLC?"),
@@ -255,16 +264,16 @@ def test_conditions_of_a_method_are_complaints_too():
 
 def test_the_methods_themselves_refuse():
     dane = CONVEX.replace('"FedAvg"\nlr = 0.01', '"DANE"\nlam = 1.0')
-    (reason,) = registry["DANE"](lam=1.0).refuse_decay(0.9)
-    assert complaints(dane.replace("steps = 3", "decay = 0.9")) == [f"s.toml:3: {reason.text}"]
-    assert complaints(dane + "decay = 0.9\n") == [f"s.toml:10: {reason.text}"]
+    (reason,) = registry["DANE"](lam=1.0).refuse_schedule(ud.schedules.Constant())
+    assert complaints(dane.replace("steps = 3", "schedule = 0.9")) == [f"s.toml:3: {reason.text}"]
+    assert complaints(dane + "schedule = 0.9\n") == [f"s.toml:10: {reason.text}"]
     unweighted = next(
         name for name, cls in registry.items() if not cls.weighted and "lr" in hints(cls)
     )
-    text = CONVEX.replace('"FedAvg"', f'"{unweighted}"').replace("steps = 3", 'weights = "samples"')
-    assert any(
-        c.startswith("s.toml:3: ") and "is defined for uniform means" in c for c in complaints(text)
+    text = CONVEX.replace('"FedAvg"', f'"{unweighted}"').replace(
+        "steps = 3", 'aggregation = "weighted-mean"'
     )
+    assert any(c.startswith("s.toml:3: ") and "count alike" in c for c in complaints(text))
     full = CONVEX.replace('"FedAvg"', '"FedRecu"').replace(
         "steps = 3", "cohort = {size = 4, dropout = 0.1}"
     )

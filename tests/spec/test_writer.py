@@ -36,7 +36,8 @@ def test_tables_and_objectives_are_written():
         and "dtype" not in written
     )
     assert written["method"][1]["objective"] == {"name": "MOON", "mu": 0.5, "tau": 0.5}
-    assert "clip" not in written["method"][0] and written["method"][1]["clip"] == 1.0
+    assert "training" not in written["method"][0]
+    assert written["method"][1]["training"]["clip"] == 1.0
     assert parse(IMAGES, flags=["rounds=6"]).identity != spec.identity
 
 

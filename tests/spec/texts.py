@@ -9,7 +9,7 @@ GOOD = """\
 name = "first"
 rounds = 20
 steps = 3
-seeds = [0, 1]
+seed = [0, 1]
 target = 1e-8
 [problem]
 name = "quadratic"
@@ -29,11 +29,11 @@ name = "net"
 rounds = 5
 epochs = 2
 batch = 16
-weight_decay = 1e-3
-clip = 10.0
-clip_scope = "reference"
-decay = 0.998
-weights = "samples"
+training.weight_decay = 1e-3
+training.clip = 10.0
+training.clip_scope = "reference"
+schedule = 0.998
+aggregation = "weighted-mean"
 target_accuracy = 0.5
 objective = "fed-lc"
 [cohort]
@@ -51,8 +51,8 @@ label = "moon"
 lr = 0.1
 steps = 4
 rounds = 7
-clip = 1.0
-decay = 1.0
+training.clip = 1.0
+schedule = 1.0
 objective = {name = "MOON", mu = 0.5}
 """
 CONVEX = """\

@@ -70,7 +70,7 @@ def test_weight_decay_is_curvature(name, decay=10.0):
     open_method = registry[name](**dict.fromkeys(RULES[name], "theory"), **GIVEN.get(name, {}))
     plain = PROBLEMS["quadratic, condition 5"]
     bent = Quadratic(plain.H + decay * torch.eye(plain.dim), plain.q)
-    found = resolve(open_method, plain, RunOptions(steps=4, weight_decay=decay))
+    found = resolve(open_method, plain, RunOptions(steps=4, training={"weight_decay": decay}))
     want = resolve(open_method, bent, RunOptions(steps=4))
     for field in RULES[name]:
         assert getattr(found, field) == pytest.approx(getattr(want, field), rel=1e-9)
@@ -80,7 +80,7 @@ def test_weight_decay_is_curvature(name, decay=10.0):
 def test_runs_with_much_weight_decay_converge(method):
     """To the minimiser of f + (decay/2)|x|^2, at a gap that is not zero: it is that of f."""
     problem = Quadratic(np.ones((3, 2)) * [1.0, 0.5], np.eye(3, 2))
-    run = ud.run(method(lr="theory"), problem, rounds=100, weight_decay=10.0)
+    run = ud.run(method(lr="theory"), problem, rounds=100, training={"weight_decay": 10.0})
     want = problem.q.mean(0) / (torch.tensor([1.0, 0.5]) + 10.0)
     assert run.status == "done" and torch.allclose(run.x, want, atol=1e-12)
     gap = problem.metrics(want)["gap"]

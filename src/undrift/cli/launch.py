@@ -86,7 +86,7 @@ def refuse_settings(spec: Spec) -> None:
         return
     count, most = workers(spec) or 1, clients if isinstance(clients, int) else sys.maxsize
     faults = [fault for fault in spec.faults or () if fault.kind != "label-noise"]
-    wrong = options.refuse(count, most, (spec.judge or Judging()).late, spec.reduction, faults)
+    wrong = options.refuse(count, most, (spec.judge or Judging()).late, spec.aggregation, faults)
     if wrong:
         place = spec.origin.complaint
         refuse(place(tuple(key.split(".")), text) for key, text in wrong.items())

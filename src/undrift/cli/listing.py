@@ -12,7 +12,7 @@ from undrift.cli.output import OK, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
-from undrift.core.params import describe, fields, hints, meanings, required
+from undrift.core.params import Record, Variant, describe, fields, hints, meanings, required
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.report.numbers import NONE
@@ -155,10 +155,11 @@ def problems(as_json: bool) -> None:
 
 
 def settings(as_json: bool) -> None:
+    from undrift.core.aggregation import registry as rules
     from undrift.core.cohort import Sampling
     from undrift.core.faults import Fault, Judging
     from undrift.core.optimisers import registry as optimisers
-    from undrift.core.robust import registry as rules
+    from undrift.core.options import Training
     from undrift.core.schedules import registry as schedules
     from undrift.core.stopping import EarlyStopping, Goal
     from undrift.engines.named import registry as engines
@@ -169,13 +170,13 @@ def settings(as_json: bool) -> None:
         "cohort": "whole number >= 1 or table",
         "objective": "text or table",
         "engine": f"{known['engine'].takes} or table",
-        "reduction": f"{' or '.join(map(repr, rules))} or table",
+        "aggregation": f"{' or '.join(map(repr, rules))} or table",
+        "training": "table",
         "faults": "tables",
         "judge": "table",
         "stop": "table",
         "best": "text or table",
-        "local": f"{' or '.join(map(repr, optimisers))} or table",
-        "schedule": f"table with name = {' or '.join(map(repr, schedules))}",
+        "schedule": f"number > 0 and <= 1, {' or '.join(map(repr, schedules))} or table",
     }
     for name, takes in also.items():
         known[name] = dataclasses.replace(known[name], takes=takes)
@@ -183,13 +184,16 @@ def settings(as_json: bool) -> None:
         "at the top of a spec": [known[name] for name in SETTINGS if name not in TRAINING],
         "at the top, or in a [[method]] for that one": [known[name] for name in TRAINING],
         "in [cohort]; cohort = 5 is the same as size = 5": explained(Sampling),
+        "in [training]; a [[method]] may have one of its own, for what differs": explained(
+            Training
+        ),
         "in [[faults]], one for each thing that goes wrong": explained(Fault),
         "in [judge]": explained(Judging),
         "in [stop]": explained(EarlyStopping),
         'in [best]; best = "loss" is the same as metric = "loss"': explained(Goal),
     }
-    named: dict[str, Mapping[str, Any]] = {"reduction": rules, "schedule": schedules}
-    named["local"] = optimisers
+    named: dict[str, Mapping[str, Any]] = {"aggregation": rules, "schedule": schedules}
+    named["training.optimiser"] = optimisers
     for table, kinds in named.items():
         for name, kind in kinds.items():
             parts[f'in [{table}] with name = "{name}", {kind.title}'] = explained(kind)
@@ -258,4 +262,7 @@ def as_tables(rows: Sequence[Meaning]) -> list[dict[str, object]]:
 def _default(field: dataclasses.Field[object]) -> object:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
-    return None if field.default is dataclasses.MISSING else field.default
+    value = None if field.default is dataclasses.MISSING else field.default
+    if isinstance(value, Record):  # another table
+        return value.name if isinstance(value, Variant) else None
+    return value

@@ -1,6 +1,6 @@
 """What a method may touch. Importing it costs nothing: no torch, no NumPy."""
 
-from undrift.core import schedules
+from undrift.core import aggregation, schedules
 from undrift.core.cohort import Cohort
 from undrift.core.local import Grad, Local
 from undrift.core.method import Exchange, Method, Phase, Reduction, Round, Who, registry
@@ -46,6 +46,7 @@ __all__ = [
     "Unsupported",
     "Vec",
     "Who",
+    "aggregation",
     "registry",
     "schedules",
 ]

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, dataclass_transform
 
+from undrift.core.aggregation import MEAN, Aggregation, Robust
 from undrift.core.params import THEORY, BadParameters, Refusal, check, hints, plain, values
 from undrift.core.problem import NO_MINIMISER
 from undrift.core.struct import Message, State
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from undrift.core.local import Local
     from undrift.core.optimisers import Optimiser
     from undrift.core.problem import Problem
-    from undrift.core.robust import Robust
     from undrift.core.schedules import Schedule
     from undrift.core.struct import Vec
 
@@ -132,7 +132,7 @@ class Method(Exchange):
     weighted: ClassVar[bool] = False
     """May weigh the clients by their number of samples."""
     robust: ClassVar[bool] = False
-    """Means may be replaced by a robust reduction: nothing that is kept depends on their being the
+    """Means may be replaced by a robust rule: nothing that is kept depends on their being the
     means. Where an upload is a model, ``centre`` must say so."""
     needs_mean: ClassVar[str] = ""
     """Why they may not, where that is known."""
@@ -236,8 +236,7 @@ class Method(Exchange):
         clients: int,
         cohort: Sampling,
         steps: int | Sequence[int],
-        weights: str = "uniform",
-        reduction: Robust | None = None,
+        aggregation: Aggregation = MEAN,
     ) -> list[Refusal]:
         """Why this method cannot run in such a federation.
 
@@ -247,11 +246,11 @@ class Method(Exchange):
         if not reasons and self.participation == "full" and not cohort.always_full(clients):
             text = f"needs every client in every round: leave out the cohort of {cohort.size}"
             reasons.append(Refusal("cohort", f"{name} {text}"))
-        if weights != "uniform" and not self.weighted:
-            text = f"is defined for uniform means: leave out weights = {weights!r}"
-            reasons.append(Refusal("weights", f"{name} {text}"))
-        if reduction is not None:
-            reasons += self._refuse_robust(reduction) or reduction.refuse(cohort, weights)
+        if aggregation.by_samples and not self.weighted:
+            text = f"is defined for means of clients that count alike: leave out {aggregation.name}"
+            reasons.append(Refusal("aggregation", f"{name} {text}"))
+        if isinstance(aggregation, Robust):
+            reasons += self._refuse_robust(aggregation) or aggregation.refuse(cohort)
         if isinstance(steps, int):
             return reasons
         if self.equal_steps and len(set(steps)) > 1:
@@ -262,13 +261,6 @@ class Method(Exchange):
             reasons.append(Refusal("steps", text))
         return reasons
 
-    def refuse_decay(self, decay: float) -> list[Refusal]:
-        """Why its lr cannot be multiplied by ``decay`` after every round."""
-        if decay == 1 or hasattr(self, "lr"):
-            return []
-        text = f"{type(self).__name__} has no lr to decay: leave out decay = {decay:g}"
-        return [Refusal("decay", text)]
-
     def refuse_schedule(self, schedule: Schedule | None) -> list[Refusal]:
         """Why its lr cannot follow a schedule."""
         if schedule is None or hasattr(self, "lr"):
@@ -276,16 +268,16 @@ class Method(Exchange):
         text = f"{type(self).__name__} has no lr that could follow it: leave out schedule"
         return [Refusal("schedule", text)]
 
-    def refuse_local(self, local: Optimiser | None) -> list[Refusal]:
+    def refuse_optimiser(self, optimiser: Optimiser | None) -> list[Refusal]:
         """Why another optimiser than SGD cannot take its local steps."""
-        if local is None or not self.needs_sgd:
+        if optimiser is None or not self.needs_sgd:
             return []
         permit = (name for name, cls in registry.items() if getattr(cls, "needs_sgd", None) == "")
         text = (
-            f"{type(self).__name__} cannot run with {local.name} instead of local SGD: "
-            f"{self.needs_sgd}; leave out local, or use one of {', '.join(sorted(permit))}"
+            f"{type(self).__name__} cannot run with {optimiser.name} instead of local SGD: "
+            f"{self.needs_sgd}; leave out optimiser, or use one of {', '.join(sorted(permit))}"
         )
-        return [Refusal("local", text)]
+        return [Refusal("training.optimiser", text)]
 
     def minimising(self) -> str:
         """Its field for which it needs exact minimisers: empty where it does without, and ``name``
@@ -321,8 +313,8 @@ class Method(Exchange):
         )
         return [Refusal("judge.late", text)] if why else []
 
-    def _refuse_robust(self, reduction: Robust) -> list[Refusal]:
-        """Why a robust reduction cannot take the place of its means."""
+    def _refuse_robust(self, rule: Robust) -> list[Refusal]:
+        """Why a robust rule cannot take the place of its means."""
         why = ""
         if not self.robust:
             why = self.needs_mean or "it does not declare that its algebra permits that (robust)"
@@ -333,9 +325,9 @@ class Method(Exchange):
             return []
         name = type(self).__name__
         able = [n for n, m in registry.items() if m.robust and m.participation == "partial"]
-        use = f"leave out reduction, or use one of {', '.join(sorted(able))}"
-        text = f"{name} cannot run with {reduction.name} instead of the mean: {why}; {use}"
-        return [Refusal("reduction", text)]
+        use = f"leave out aggregation, or use one of {', '.join(sorted(able))}"
+        text = f"{name} cannot run with {rule.name} instead of the mean: {why}; {use}"
+        return [Refusal("aggregation", text)]
 
     @classmethod
     def repeats(cls) -> bool:

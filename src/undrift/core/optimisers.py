@@ -23,7 +23,7 @@ Move = Callable[["Vec", "Vec"], "Vec"]
 class Optimiser(Variant):
     """An optimiser of local steps; the fields of a subclass are its parameters."""
 
-    owner = "local"
+    owner = "optimiser"
     exact: ClassVar[bool] = False
     """Whether exact methods stay exact with it: its steps are linear in what they follow."""
     decays: ClassVar[bool] = False
@@ -37,7 +37,7 @@ class Optimiser(Variant):
             f"{self.name} decays weights by itself, apart from their gradients: leave out "
             f"weight_decay = {weight_decay:g}, and give it to {self.name} as its own"
         )
-        return [Refusal("weight_decay", text)]
+        return [Refusal("training.weight_decay", text)]
 
     def begin(self, lr: float) -> Move:
         """The local steps of one round, from the first on."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from undrift.core.aggregation import MEAN, Aggregation
 from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging
 from undrift.core.faults import refuse as refuse_faults
@@ -16,26 +17,25 @@ from undrift.core.params import (
     Count,
     NonNegative,
     Positive,
-    Probability,
+    Record,
     Refusal,
-    hints,
     not_allowed,
     plain,
 )
 from undrift.core.problem import Problem
-from undrift.core.robust import Robust
-from undrift.core.schedules import Schedule, twice
+from undrift.core.schedules import Schedule
 from undrift.core.struct import Vec
 
 Scope = Literal["task", "whole", "reference"]
-Weights = Literal["uniform", "samples"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Treatment:
-    """How local gradients are treated.
+class Training(Record):
+    """How clients make their local gradients, and what they do with them.
 
     Args:
+        optimiser: what takes the place of SGD in local steps: a name, or a table with its
+            parameters; it begins anew in every round.
         weight_decay: adds weight_decay * y to every local gradient.
         clip: largest norm of a gradient (over all its coordinates).
         clip_scope: task: the gradient of the loss is clipped, what a method adds to it is not;
@@ -45,19 +45,17 @@ class Treatment:
             their codes, so that a large w |x| pulls models to zero. Gradients outside such steps,
             and in methods that write their steps out, as FedRecu and FedRed do, are clipped as in
             task.
-        decay: factor on lr after every round.
-        schedule: what lr is multiplied by in each round, instead of decay: a table with a name and
-            parameters.
-        local: what takes the place of SGD in local steps: a name, or a table with its parameters;
-            it begins anew in every round.
+        accumulate: mini-batches that a local gradient is the mean of, one after another, so that
+            memory is that of one.
     """
 
+    owner = "training"
+
+    optimiser: Optimiser | None = None
     weight_decay: NonNegative = 0.0
     clip: Positive | None = None
     clip_scope: Scope = "task"
-    decay: Probability = 1.0
-    schedule: Schedule | None = None
-    local: Optimiser | None = None
+    accumulate: Count = 1
 
     @property
     def plain(self) -> bool:
@@ -79,6 +77,10 @@ class Treatment:
         return scale
 
 
+PLAIN = Training()
+"""Gradients as they come."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LocalWork:
     """How much a client does in a round.
@@ -93,39 +95,33 @@ class LocalWork:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions(Treatment, LocalWork):
+class RunOptions(LocalWork):
     """How any method is run on any engine. Specs, engines and ``undrift.run`` share it.
 
     Args:
         cohort: clients that take part in a round: a number or a table; left out: all of them.
         batch: samples of a mini-batch; left out: all that a client has.
-        accumulate: mini-batches that a local gradient is the mean of, one after another, so that
-            memory is that of one; left out: 1.
-        weights: uniform, or samples: clients count by their number of samples. The loss of
-            a row does not follow: it is over test samples, or a mean in which clients count alike.
-        reduction: a robust one that takes the place of the mean of the uploads: a name, or a table
-            with its parameters; left out: the mean.
+        schedule: what lr is multiplied by in each round: a number, by which it falls after every
+            round, or a table with a name and parameters; left out: 1.
+        training: how clients make their local gradients: a table.
+        aggregation: what the server makes of the uploads: a name, or a table with its parameters;
+            left out: their mean.
         faults: what clients do wrong on purpose: tables, each with a kind.
         judge: whose work counts, and when a run gives up: a table.
     """
 
     cohort: Sampling | None = None
     batch: Count | None = None
-    accumulate: Count | None = None
-    weights: Weights = "uniform"
-    reduction: Robust | None = None
+    schedule: Schedule | None = None
+    training: Training = PLAIN
+    aggregation: Aggregation = MEAN
     faults: list[Fault] | None = None
     judge: Judging | None = None
 
     @property
     def drawn(self) -> int | None:
         """Samples of a local gradient; ``None`` for all that a client has."""
-        return None if self.batch is None else self.batch * (self.accumulate or 1)
-
-    @property
-    def treatment(self) -> Treatment:
-        """How gradients are treated, alone."""
-        return Treatment(**{name: getattr(self, name) for name in hints(Treatment)})
+        return None if self.batch is None else self.batch * self.training.accumulate
 
     def local_steps(self, samples: Sequence[int]) -> list[int]:
         """Local steps of each client in a round; ``samples`` are their numbers of samples.
@@ -151,10 +147,14 @@ def refuse(
     Every way to a run asks this: the reader of specs with the number of clients at most, engines
     with a problem, experiments with all.
     """
-    reasons = method.refuse_decay(options.decay) + method.refuse_schedule(options.schedule)
-    reasons += twice(options.decay, options.schedule) + method.refuse_local(options.local)
-    if options.local is not None:
-        reasons += options.local.refuse(options.weight_decay)
+    training, reasons = options.training, method.refuse_schedule(options.schedule)
+    reasons += method.refuse_optimiser(training.optimiser)
+    if training.optimiser is not None:
+        reasons += training.optimiser.refuse(training.weight_decay)
+    for name in ("weight_decay", "clip"):
+        if method.minimising() and getattr(training, name):
+            text = f"{type(method).__name__} minimises exactly, not by gradients: leave out {name}"
+            reasons.append(Refusal(f"training.{name}", text))
     reasons += method.refuse_late((options.judge or Judging()).late)
     steps: int | list[int] = options.steps if options.epochs is None else 1
     if problem is not None:
@@ -165,7 +165,7 @@ def refuse(
     if clients is not None:
         labelled = problem is None or problem.labelled
         cohort = options.cohort or Sampling(clients)
-        reasons += method.refuse(clients, cohort, steps, options.weights, options.reduction)
+        reasons += method.refuse(clients, cohort, steps, options.aggregation)
         reasons += refuse_faults(options.faults or (), clients, labelled)
     return reasons
 
@@ -177,42 +177,46 @@ def conflicts(given: Mapping[str, object], batch: object) -> dict[str, str]:
         wrong["epochs"] = "give steps or epochs, not both"
     elif given.get("epochs") is not None and batch is None:
         wrong["epochs"] = "epochs need mini-batches: add batch, or give steps instead of epochs"
-    if given.get("accumulate") is not None and batch is None:
-        wrong["accumulate"] = "accumulate counts mini-batches: add batch, their size"
     if given.get("steps") == []:
         wrong["steps"] = not_allowed("steps", [], "one number for all clients, or one for each")
     return wrong
 
 
-def _fades(method: Method, options: Treatment, problem: Problem, rounds: int) -> list[Refusal]:
-    """Why lr cannot follow its decay or schedule: it must stay a number of full precision."""
+def _fades(method: Method, options: RunOptions, problem: Problem, rounds: int) -> list[Refusal]:
+    """Why lr cannot follow its schedule: it must stay a number of full precision."""
     import torch
 
-    lr, least = getattr(method, "lr", None), torch.finfo(problem.dtype).tiny
-    schedule, decay = options.schedule, options.decay
-    field, cause, use = "decay", f"decay = {decay:g}", "a larger decay"
+    lr, least, schedule = (
+        getattr(method, "lr", None),
+        torch.finfo(problem.dtype).tiny,
+        options.schedule,
+    )
+    if schedule is None:
+        return []
     try:
-        factor = decay ** (rounds - 1) if schedule is None else schedule.least(rounds)
+        factor = schedule.least(rounds)
     except BadParameters as error:
-        return [Refusal(*problem) for problem in error.problems.items()]
+        use = "use another schedule, or fewer rounds"
+        return [Refusal(at, f"{text}: {use}") for at, text in error.problems.items()]
     if not isinstance(lr, (int, float)) or factor >= 1 or lr * factor >= least:
         return []
-    if schedule is not None:
-        field, cause, use = "schedule", f"the schedule {schedule.name}", "another"
     text = (
-        f"{cause} takes lr = {lr:g} below {least:.3g}, the least number that is stored in full "
-        f"precision, before round {rounds}: use {use} or fewer rounds"
+        f"the schedule {schedule.name} takes lr = {lr:g} below {least:.3g}, the least number that "
+        f"is stored in full precision, before round {rounds}: use another or fewer rounds"
     )
-    return [Refusal(field, text)]
+    return [Refusal("schedule", text)]
 
 
 def _refuse_samples(problem: Problem, options: RunOptions) -> list[Refusal]:
     """Why a run on ``problem`` cannot count by samples, or draw mini-batches of them."""
     reasons = []
-    if options.weights == "samples" and problem.pooled:
-        text = 'f is the mean over all samples already: leave out weights = "samples"'
-        reasons.append(Refusal("weights", text))
+    if options.aggregation.by_samples and problem.pooled:
+        text = "f is the mean over all samples already: leave out the weights of the aggregation"
+        reasons.append(Refusal("aggregation", text))
     if options.batch is not None and not problem.sampled:
         text = f"this {type(problem).__name__} has no samples to draw mini-batches from: leave out "
         reasons.append(Refusal("batch", f"{text}batch and epochs, or give it noise"))
+    if options.training.accumulate > 1 and options.batch is None:
+        text = "accumulate counts mini-batches: add batch, their size"
+        reasons.append(Refusal("training.accumulate", text))
     return reasons

@@ -16,8 +16,9 @@ from undrift.core.params import (
     Natural,
     Positive,
     Probability,
-    Refusal,
     Variant,
+    describe,
+    fits,
     not_allowed,
     plain,
     shown,
@@ -38,7 +39,12 @@ class Schedule(Variant):
 
     @classmethod
     def read(cls, given: object) -> Schedule:
-        """From a function of the round too."""
+        """From a number too, by which lr falls after every round, and from a function of it."""
+        if isinstance(given, int | float) and not isinstance(given, bool):
+            if not fits(given, Probability):
+                text = not_allowed(cls.owner, given, describe(Probability))
+                raise BadParameters(cls.owner, {"": text})
+            return Exponential(rate=given)
         if callable(given) and not isinstance(given, type | Schedule):
             return Computed(function=given)
         return super().read(given)
@@ -52,6 +58,10 @@ class Schedule(Variant):
             text = f"the factor on lr in round {round} is {shown(value)}, not a number > 0"
             raise BadParameters("schedule", {"schedule": text})
         return value
+
+    def change(self, round: int) -> float:
+        """What lr is multiplied by since the round before, or since it was given."""
+        return self(round) / self(round - 1) if round else self(0)
 
     def after(self, round: int) -> float:
         """The factor of a round once it is warm."""
@@ -75,7 +85,7 @@ class Constant(Schedule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exponential(Schedule):
-    """lr times the same number after every round; without warm-up it is the setting decay.
+    """lr times the same number after every round: what a number alone stands for.
 
     Args:
         rate: what lr is multiplied by after a round.
@@ -88,6 +98,9 @@ class Exponential(Schedule):
 
     def after(self, round: int) -> float:
         return self.rate ** (round - self.warmup)
+
+    def change(self, round: int) -> float:
+        return self.rate if round > self.warmup else super().change(round)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -202,14 +215,6 @@ registry: dict[str, type[Schedule]] = {
 }
 """Every schedule by name."""
 Schedule.kinds = registry
-
-
-def twice(decay: float, given: Schedule | None) -> list[Refusal]:
-    """Why lr cannot follow a ``decay`` and a schedule."""
-    if decay == 1 or given is None:
-        return []
-    text = f"give decay or a schedule, not both: exponential with rate = {decay:g} is that decay"
-    return [Refusal("schedule", text)]
 
 
 __all__ = ["Constant", "Cosine", "Exponential", "Listed", "Schedule", "Step"]

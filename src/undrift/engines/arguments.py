@@ -27,6 +27,7 @@ def options_of(
     method: object, problem: object, given: Mapping[str, object]
 ) -> tuple[RunOptions | None, dict[str, str]]:
     """The options in ``given``, or everything that is wrong with the arguments of an engine."""
+    given = {name: value for name, value in given.items() if value is not None}
     values, problems = read(RunOptions, given, kind="setting")
     problems |= not_methods(method, problem)
     clashes = conflicts(given, given.get("batch"))

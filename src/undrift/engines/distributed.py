@@ -257,10 +257,10 @@ class Distributed(Engine):
 
     def _chosen(self, options: DistributedOptions) -> bool:
         """Whether to send sums. Raises :class:`BadParameters`."""
-        n, rule, faults = self.problem.clients, self.rule, self.faulty
+        n, rule, faults = self.problem.clients, self.options.aggregation, self.faulty
         if wrong := options.refuse(self.ranks.size, n, self.judging.late, rule, faults):
             raise BadParameters("distributed", wrong)
-        if options.collect != "auto" or rule is not None or faults is not None:
+        if options.collect != "auto" or self.reducer.robust is not None or faults is not None:
             return options.collect == "sums"
         phases = self.method.exchanges()
         everyone = any(phase.who == "all" for phase in phases)

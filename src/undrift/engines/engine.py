@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from undrift.core.aggregation import Robust
 from undrift.core.cohort import Cohort, Sampling
 from undrift.core.faults import Faults, Judging, Rejection
 from undrift.core.method import Method
@@ -94,7 +95,7 @@ class Engine:
         self.steps = options.local_steps(problem.samples)
         self.cohort = options.cohort or Sampling(n)
         self.planned, self.judging = options.faults or [], options.judge or Judging()
-        rule = self.rule = options.reduction
+        rule = options.aggregation if isinstance(options.aggregation, Robust) else None
         self.memory = self.needs(method, problem, self.cohort, self.own)
         self.streams = Streams(plain(seed))
         self.x0 = first_point(x0, problem)
@@ -104,12 +105,11 @@ class Engine:
         at_clients = problem
         if planned is not None and planned.mislabels:
             at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
-        rules = LocalRules(self.batches, options.treatment)
+        rules = LocalRules(self.batches, options.training)
         self.common = Common(method, problem, at_clients, self.x0, rules)
-        rates = options.decay, options.schedule
-        self.clock = Clock(method, self.steps, self.cohort, self.streams, *rates)
+        self.clock = Clock(method, self.steps, self.cohort, self.streams, options.schedule)
         samples = None
-        if options.weights == "samples":
+        if options.aggregation.by_samples:
             samples = torch.tensor(problem.samples, dtype=self.x0.dtype, device=self.x0.device)
         # A round that needs everybody is not skipped because of a length alone.
         unbounded = self.judging.norm == "off" or method.participation == "full"

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from undrift._device import upload
 from undrift.core.local import Direction, Grad, Iterate, Step, Until
-from undrift.core.options import Treatment
+from undrift.core.options import Training
 from undrift.core.problem import MiniBatch, Oracle, Recording
 from undrift.core.struct import State
 from undrift.engines.batches import Batches
@@ -38,7 +38,7 @@ class LocalRules(NamedTuple):
     """What local work follows in every round: the run's mini-batches and options."""
 
     batches: Batches
-    options: Treatment
+    options: Training
 
 
 class Descent:
@@ -70,7 +70,7 @@ class Descent:
     def sgd(
         self, x: Tensor, lr: float, direction: Direction | None = None, prox: float = 0.0
     ) -> Tensor:
-        if self._options.local is not None:
+        if self._options.optimiser is not None:
             return self._optimised(x, lr, direction or along_the_gradient, prox)
         options, compiled = self._options, self._compiles(x)
         straight = direction is None and options.plain and not prox
@@ -92,8 +92,8 @@ class Descent:
     def _optimised(self, x: Tensor, lr: float, direction: Direction, prox: float) -> Tensor:
         """Local steps of another optimiser."""
         options = self._options
-        assert options.local is not None
-        step = optimised_step(x, lr, direction, prox, options, options.local)
+        assert options.optimiser is not None
+        step = optimised_step(x, lr, direction, prox, options, options.optimiser)
         if options.clip is None or options.clip_scope == "task":
             return self.descend(x, step)
         with self._untreated():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from undrift.core.aggregation import Aggregation, Robust
 from undrift.core.params import Count, Positive
 
 RENDEZVOUS = "UNDRIFT_RENDEZVOUS"
@@ -48,7 +49,7 @@ class DistributedOptions(StoreOptions):
     patience: Positive = PATIENCE
 
     def refuse(
-        self, processes: int, clients: int, late: str, reduction: object, faults: object
+        self, processes: int, clients: int, late: str, aggregation: Aggregation, faults: object
     ) -> dict[str, str]:
         """Setting -> why so many processes cannot run with it."""
         wrong = {}
@@ -59,7 +60,8 @@ class DistributedOptions(StoreOptions):
                 "the engine distributed does not count late uploads: use simulate, or late = drop"
             )
             wrong["judge.late"] = text
-        for name, given in (("reduction", reduction), ("faults", faults)):
+        robust = isinstance(aggregation, Robust)
+        for name, given in (("aggregation", robust), ("faults", faults)):
             if self.collect == "sums" and given:
                 text = f"sums have no single uploads, which {name} needs: use rows, or auto"
                 wrong["engine.collect"] = text

@@ -92,14 +92,13 @@ class Clock:
         steps: Sequence[int],
         sampling: Sampling,
         streams: Streams,
-        decay: float = 1.0,
         schedule: Schedule | None = None,
     ):
         self.method, self.steps, self.sampling, self.streams = method, steps, sampling, streams
-        self.decay, self.schedule, self.clients = decay, schedule, len(steps)
+        self.schedule, self.clients = schedule, len(steps)
         self._everyone, self._most = np.arange(self.clients), max(steps)
         self._full = sampling.always_full(self.clients)
-        self._repeats = method.repeats() and decay == 1 and schedule is None
+        self._repeats = method.repeats() and schedule is None
         self._single = type(method).blocks is Method.blocks
         self._plan: tuple[tuple[int, int], Plan] | None = None
         self._blocks: tuple[tuple[int, ...], int, int] = (), 0, 0
@@ -129,7 +128,7 @@ class Clock:
             cohort=cohort,
             blocks=plan.blocks,
             blocks_before=counted if self._single else self._blocks_before(round, skipped),
-            decay=self._change(counted),
+            decay=1.0 if self.schedule is None else self.schedule.change(counted),
             picked=picked,
             last=index + 1 == len(plan.phases),
             iterations=plan.most * plan.blocks,
@@ -147,8 +146,8 @@ class Clock:
         if self._plan is not None and (self._repeats or self._plan[0] == (round, counted)):
             return self._plan[1]
         method = self.method
-        if self.decay != 1 or self.schedule is not None:
-            lr = getattr(method, "lr") * self._factor(counted)  # noqa: B009 - refused without lr
+        if self.schedule is not None:
+            lr = getattr(method, "lr") * self.schedule(counted)  # noqa: B009 - refused without lr
             method = dataclasses.replace(method, lr=lr)
         now = self._begin(round, counted)
         steps = method.local_steps(now)
@@ -157,16 +156,6 @@ class Clock:
         plan = Plan(steps, most, method.phases(now), method.blocks(now))
         self._plan = (round, counted), plan
         return plan
-
-    def _factor(self, counted: int) -> float:
-        """What lr is multiplied by in a round."""
-        return self.decay**counted if self.schedule is None else self.schedule(counted)
-
-    def _change(self, counted: int) -> float:
-        """What lr was multiplied by since the round before, or since it was given."""
-        if self.schedule is None:
-            return self.decay if counted else 1.0
-        return self.schedule(counted) / (self.schedule(counted - 1) if counted else 1.0)
 
     def drawn(self, round: int) -> np.ndarray:
         """The members of a round's cohort."""

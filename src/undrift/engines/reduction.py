@@ -1,7 +1,7 @@
 """What the server receives of the uploads ``[S, d]`` of a phase, each client in or out for all of
 its vectors: their mean or sum, the one upload that is picked, or all of them stacked.
 
-Means weigh clients alike, or by their samples; a robust reduction may take their place.
+Means weigh clients alike, or by their samples; a robust rule may take their place.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Reducer:
         """What becomes of the uploads of the clients ``senders``, one row each."""
         if phase.reduction != "mean":
             return up.map(_REDUCED[phase.reduction])
-        shares = None
-        if self._samples is not None:
-            weights = self._weights(self._samples, senders)
-            shares = weights / weights.sum()
         if self.robust is not None:
-            return self.robust(phase, server, up, shares)
-        return up.map(_mean if shares is None else lambda rows: shares @ rows)
+            return self.robust(phase, server, up)
+        if self._samples is None:
+            return up.map(_mean)
+        weights = self._weights(self._samples, senders)
+        shares = weights / weights.sum()
+        return up.map(lambda rows: shares @ rows)
 
     def weight(self, senders: np.ndarray) -> float | Tensor:
         """How much all of these clients together weigh in a mean."""

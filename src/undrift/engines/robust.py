@@ -1,4 +1,4 @@
-"""The means of a run where a robust reduction takes their place, and what it remembers."""
+"""The means of a run where a robust rule takes their place, and what it remembers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from undrift.core.aggregation import Robust
 from undrift.core.method import Exchange, Method
-from undrift.core.robust import Robust
 from undrift.core.struct import Message, State
 
 
@@ -24,16 +24,14 @@ class RobustMeans:
             self.last = dict.fromkeys(names, torch.zeros_like(x0))
         self._begun = self.last
 
-    def __call__(
-        self, phase: Exchange, server: State, up: Message, shares: Tensor | None
-    ) -> Message:
+    def __call__(self, phase: Exchange, server: State, up: Message) -> Message:
         """What the server receives of the uploads ``up``, one row for each client."""
         rows, parts = _whole(up), len(up.vectors)
         centre = phase.centre(server) if self.rule.centred else None
         if centre is not None:
             rows = rows - _whole(centre)
         last = torch.cat([self.last[name] for name in _names(phase)]) if self.last else None
-        found = self.rule.reduce(rows, shares, last)
+        found = self.rule.reduce(rows, last)
         if self.last:
             new = zip(_names(phase), found.tensor_split(parts), strict=True)
             self.last = {**self.last, **dict(new)}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from undrift.core.local import Direction, Grad, Step
 from undrift.core.optimisers import Optimiser
-from undrift.core.options import Treatment
+from undrift.core.options import Training
 
 
 def along_the_gradient(y: Tensor, grad: Grad) -> Tensor:
@@ -21,7 +21,7 @@ def along_the_gradient(y: Tensor, grad: Grad) -> Tensor:
 
 
 def plain_step(
-    x: Tensor, lr: float | Tensor, direction: Direction, prox: float, options: Treatment
+    x: Tensor, lr: float | Tensor, direction: Direction, prox: float, options: Training
 ) -> Step[Tensor]:
     """Clips gradients and adds weight decay itself, and writes nothing in place: for compiling."""
 
@@ -33,7 +33,7 @@ def plain_step(
 
 
 def clipped_step(
-    x: Tensor, lr: float | Tensor, direction: Direction, prox: float, options: Treatment
+    x: Tensor, lr: float | Tensor, direction: Direction, prox: float, options: Training
 ) -> Step[Tensor]:
     """Clips the whole direction; of the reference's proximal term the part in y stays outside."""
     whole = options.clip_scope == "whole"
@@ -50,7 +50,7 @@ def clipped_step(
 
 
 def optimised_step(
-    x: Tensor, lr: float, direction: Direction, prox: float, options: Treatment, local: Optimiser
+    x: Tensor, lr: float, direction: Direction, prox: float, options: Training, local: Optimiser
 ) -> Step[Tensor]:
     """Hands what a step of SGD would follow to another optimiser, from its beginning on."""
     scope = "task" if options.clip is None else options.clip_scope

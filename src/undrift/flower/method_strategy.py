@@ -14,12 +14,12 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from torch import Tensor
 
+from undrift.core.aggregation import Aggregation
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
-from undrift.core.options import Treatment
-from undrift.core.params import BadParameters, hints, not_allowed, plain, unknown, values
+from undrift.core.options import Training
+from undrift.core.params import BadParameters, not_allowed, plain, unknown, values
 from undrift.core.problem import Facts
-from undrift.core.robust import Robust
 from undrift.core.schedules import Schedule
 from undrift.engines.federated import Accept, Federated, Remote
 from undrift.engines.format import dump
@@ -42,7 +42,7 @@ MODS = (
 )
 PROBE = bytes(16)
 """The content of a greeting: a mod that changes uploads fails on it, or changes it."""
-OPTIONS = (*hints(Treatment), "weights", "judge")
+OPTIONS = ("schedule", "judge")
 
 
 def strategy(
@@ -54,11 +54,11 @@ def strategy(
     steps: int | Sequence[int] = 1,
     epochs: int | None = None,
     batch: int | None = None,
-    accumulate: int | None = None,
+    training: Training | Mapping[str, object] | None = None,
     seed: int = 0,
     absent: Literal["wait", "drop"] = "wait",
     joining: float = 600.0,
-    reduction: str | Robust | Mapping[str, object] | None = None,
+    aggregation: str | Aggregation | Mapping[str, object] | None = None,
     fraction_evaluate: float = 1.0,
     weighted_by_key: str = "num-examples",
     **options: Any,
@@ -68,12 +68,12 @@ def strategy(
     ``clients`` is the number of nodes, all of which have to join within ``joining`` seconds.
     ``cohort`` of them take part in a round (a number or a table), or ``fraction_train``; left out,
     all do. ``steps`` are local steps, ``epochs`` passes over a node's samples in their place,
-    ``batch`` the samples of a mini-batch (all when ``None``), ``accumulate`` the mini-batches that
-    a gradient is the mean of. A node that does not answer within the ``timeout`` of ``start`` is
+    ``batch`` the samples of a mini-batch (all when ``None``), ``training`` how gradients are made.
+    A node that does not answer within the ``timeout`` of ``start`` is
     asked again (``absent="wait"``), or left out of the round (``"drop"``).
     ``fraction_evaluate`` of the nodes evaluate the model after a round by the ClientApp's own
     ``@app.evaluate()``, their metrics weighted by ``weighted_by_key``.
-    ``options`` are ``judge`` and those of :class:`undrift.core.options.RunOptions`.
+    ``options`` are ``judge`` and ``schedule``, as :func:`undrift.run` takes them.
     """
     if fraction_train != 1:
         text = "" if cohort is None else "give cohort or fraction_train, not both"
@@ -88,7 +88,7 @@ def strategy(
         text = "a function does not travel to the nodes: use one of undrift.schedules"
         raise BadParameters("strategy", {"schedule": text})
     setting: dict[str, object] = {"steps": steps, "cohort": cohort, "batch": batch}
-    setting |= {"accumulate": accumulate, "epochs": epochs, "reduction": reduction, **options}
+    setting |= {"training": training, "epochs": epochs, "aggregation": aggregation, **options}
     return MethodStrategy(
         method,
         clients,

@@ -62,7 +62,7 @@ def find(
         raise BadFolder(f"{folder.path}: {unknown('method', label, labels)}")
     ended = {outcome.seed: outcome for outcome in outcomes if outcome.label == label}
     if not ended or (seed is not None and seed not in ended):
-        planned = folder.document().get("seeds", [0])
+        planned = folder.document().get("seed", [0])
         if seed is not None and seed not in planned:
             raise BadFolder(f"{folder.path}: {unknown('seed', str(seed), map(str, planned))}")
         raise BadFolder(

@@ -54,7 +54,7 @@ def repetition(name: str, document: Document) -> tuple[str, list[str]]:
 def facts(run: RunOnDisk) -> list[str]:
     """The problem, the clients, the methods, the seeds and the rounds of a run, in words."""
     document = run.document
-    problem, seeds = document.get("problem", {}), document.get("seeds", [0])
+    problem, seeds = document.get("problem", {}), document.get("seed", [0])
     clients, cohort = problem.get("clients"), document.get("cohort", {}).get("size")
     named = filter(None, (problem.get("name"), problem.get("data")))
     found = [", ".join(named) or "unknown problem"]
@@ -68,8 +68,8 @@ def facts(run: RunOnDisk) -> list[str]:
     found += [count(len(methods(document)), "method"), text]
     if "rounds" in document:
         found.append(count(document["rounds"], "round"))
-    if reduction := document.get("reduction"):
-        found.append(f"{reduction['name']} instead of the mean")
+    if (rule := document.get("aggregation", {}).get("name", "mean")) != "mean":
+        found.append(f"{rule} instead of the mean")
     return [*found, f"undrift {run.folder.environment.get('undrift', '')}"]
 
 
@@ -79,5 +79,5 @@ def partition(folder: Folder, document: Document) -> Partition | None:
         return None
     partition: Partition = {"classes": found["classes"], "counts": found["counts"]}
     if "split" in document.get("vary", ()):
-        partition["of"] = f"of seed {document['seeds'][0]}; every seed has its own split"
+        partition["of"] = f"of seed {document['seed'][0]}; every seed has its own split"
     return partition

@@ -139,7 +139,7 @@ class Comparison:
         for run in self.runs:
             for table in methods(run.document):
                 label = run.prefix + table["label"]
-                planned[label] = dict.fromkeys(run.document.get("seeds", [0]))
+                planned[label] = dict.fromkeys(run.document.get("seed", [0]))
                 rounds[label] = table.get("rounds", run.document.get("rounds", 0))
         for row in self.rows:
             planned.setdefault(row["label"], {})[row["seed"]] = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from undrift.core.aggregation import Mean, Robust
+from undrift.core.aggregation import registry as rules
 from undrift.core.optimisers import registry as optimisers
 from undrift.objectives import find
 from undrift.report.tables import MethodSetting
@@ -27,16 +29,17 @@ def setting(table: Document, document: Document) -> MethodSetting:
     """What the costs of one method depend on."""
     steps = None if "epochs" in table else table.get("steps", document.get("steps"))
     objective = table.get("objective", document.get("objective"))
-    local = table.get("local", document.get("local"))
+    optimiser = table.get("training", document.get("training", {})).get("optimiser")
+    rule = document.get("aggregation", {}).get("name", "mean")
     loss = find(objective["name"]) if isinstance(objective, dict) and "name" in objective else None
     return MethodSetting(
         method=table.get("name", ""),
         steps=steps if isinstance(steps, int) else None,
         clients=_in_a_round(document),
         kept=int(loss is not None and "previous" in loss.needs),
-        biased="reduction" in document or not _keeps_exact(local),
+        biased=issubclass(rules.get(rule, Mean), Robust) or not _keeps_exact(optimiser),
         written=table,
-        shared={name: document[name] for name in ("schedule", "local") if name in document},
+        shared={name: document[name] for name in ("schedule", "training") if document.get(name)},
     )
 
 
@@ -50,8 +53,8 @@ def _in_a_round(document: Document) -> int | None:
     return cohort.get("size")
 
 
-def _keeps_exact(local: object) -> bool:
+def _keeps_exact(optimiser: object) -> bool:
     """Whether exact methods stay exact with a local optimiser, as a document has it."""
-    name = local.get("name") if isinstance(local, dict) else local
+    name = optimiser.get("name") if isinstance(optimiser, dict) else optimiser
     kind = optimisers.get(str(name))
     return name is None or (kind is not None and kind.exact)

@@ -12,141 +12,110 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from undrift.core.aggregation import Aggregation
 from undrift.core.cohort import Sampling
 from undrift.core.faults import Fault, Judging
 from undrift.core.method import Method
-from undrift.core.optimisers import Optimiser
-from undrift.core.options import RunOptions, Scope, Weights
-from undrift.core.params import BadParameters, hints
+from undrift.core.options import Training
+from undrift.core.params import BadParameters
 from undrift.core.problem import Problem
-from undrift.core.robust import Robust
 from undrift.core.schedules import Schedule
 from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import Engine
-from undrift.records.folder import BadFolder, Folder, Row
-from undrift.runs.arguments import Methods, keeping, labelled, settle
-from undrift.runs.callbacks import Callback
+from undrift.records.folder import BadFolder, Folder
+from undrift.runs.arguments import Methods, Save, labelled, settle
+from undrift.runs.callbacks import Events, Observer, PerClient
 from undrift.runs.calls import experiment_of, from_dictionary, run_name
-from undrift.runs.events import Emit, Event, Measured, NotCompared, Unlocked
+from undrift.runs.events import Emit, Event, NotCompared, Unlocked
 from undrift.runs.experiment import make
 from undrift.runs.prepare import resolve
 from undrift.runs.results import Recorded, Run, Runs, distrust
 from undrift.runs.run_experiment import SHARED, AnotherRun, run_experiment
 from undrift.spec.reader import load as load_spec
-from undrift.spec.schema import Settings, Values
+from undrift.spec.schema import Values
 
 __all__ = ["Run", "Runs", "load", "prepare", "resolve", "resume", "run", "run_spec"]
 
 Point = torch.Tensor | NDArray[np.generic] | Sequence[float]
-Cohort = int | Sampling | Mapping[str, object]
-Rule = str | Robust | Mapping[str, object]
-Local = str | Optimiser | Mapping[str, object]
-Rate = str | Schedule | Mapping[str, object] | Callable[[int], float]
-FaultPlan = Sequence[Fault | Mapping[str, object]]
-Judge = Judging | Mapping[str, object]
-Stopping = EarlyStopping | Mapping[str, object]
-Best = str | Goal | Mapping[str, object]
+Table = Mapping[str, object]
+Rate = float | str | Schedule | Table | Callable[[int], float]
+Faults = Sequence[Fault | Table]
+Observing = Observer | Sequence[Observer]
 
 
-# One method without ``seeds`` gives one run. These two signatures list the settings, with their
+# One method with one seed gives one run. These two signatures list the settings, with their
 # defaults, and nothing else does: ``help`` shows the second one.
 # fmt: off
 @overload
 def run(  # type: ignore[overload-overlap]
-    method: Method, problem: Problem | str, *, rounds: int, seeds: None = None,
-    save: str | Path | None = None, overwrite: bool = False, checkpoint: float | None = None,
-    loggers: Sequence[str] = (), on_event: Emit | None = None, every: int | None = None,
-    per_client: bool = False, until: Callable[[Row], bool] | None = None,
-    watch: Callable[[Row], None] | None = None, stop: Stopping | None = None,
-    best: Best | None = None, callbacks: Callback | Sequence[Callback] = (),
-    steps: int | Sequence[int] = 1,
-    epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
-    accumulate: int | None = None, reduction: Rule | None = None, x0: Point | None = None,
-    seed: int = 0, dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
-    engine: str = "simulate", store: str = "auto", weight_decay: float = 0.0,
-    clip: float | None = None, clip_scope: Scope = "task", decay: float = 1.0,
-    schedule: Rate | None = None, local: Local | None = None, weights: Weights = "uniform",
-    faults: FaultPlan | None = None, judge: Judge | None = None,
-    problem_seed: int | None = None, **parameters: object,
+    method: Method, problem: Problem | str | Table, *, rounds: int,
+    steps: int | Sequence[int] = 1, epochs: int | None = None, batch: int | None = None,
+    cohort: int | Sampling | Table | None = None, schedule: Rate | None = None,
+    training: Training | Table | None = None, aggregation: str | Aggregation | Table | None = None,
+    faults: Faults | None = None, judge: Judging | Table | None = None, every: int | None = None,
+    callbacks: Observing = (), save: str | Path | Save | None = None,
+    engine: str | Table = "simulate", device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None, seed: int = 0, x0: Point | None = None,
+    **parameters: object,
 ) -> Run: ...
 @overload
 def run(
-    method: Methods, problem: Problem | str, *, rounds: int, seeds: Sequence[int] | None = None,
-    save: str | Path | None = None, overwrite: bool = False, checkpoint: float | None = None,
-    loggers: Sequence[str] = (), on_event: Emit | None = None, every: int | None = None,
-    per_client: bool = False, until: Callable[[Row], bool] | None = None,
-    watch: Callable[[Row], None] | None = None, stop: Stopping | None = None,
-    best: Best | None = None, callbacks: Callback | Sequence[Callback] = (),
-    steps: int | Sequence[int] = 1,
-    epochs: int | None = None, cohort: Cohort | None = None, batch: int | None = None,
-    accumulate: int | None = None, reduction: Rule | None = None, x0: Point | None = None,
-    seed: int = 0, dtype: str | torch.dtype | None = None, device: str | torch.device = "cpu",
-    engine: str = "simulate", store: str = "auto", weight_decay: float = 0.0,
-    clip: float | None = None, clip_scope: Scope = "task", decay: float = 1.0,
-    schedule: Rate | None = None, local: Local | None = None, weights: Weights = "uniform",
-    faults: FaultPlan | None = None, judge: Judge | None = None,
-    problem_seed: int | None = None, **parameters: object,
+    method: Methods, problem: Problem | str | Table, *, rounds: int,
+    steps: int | Sequence[int] = 1, epochs: int | None = None, batch: int | None = None,
+    cohort: int | Sampling | Table | None = None, schedule: Rate | None = None,
+    training: Training | Table | None = None, aggregation: str | Aggregation | Table | None = None,
+    faults: Faults | None = None, judge: Judging | Table | None = None, every: int | None = None,
+    callbacks: Observing = (), save: str | Path | Save | None = None,
+    engine: str | Table = "simulate", device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None, seed: int | Sequence[int] = 0, x0: Point | None = None,
+    **parameters: object,
 ) -> Runs: ...
 # fmt: on
-def run(method: Methods, problem: Problem | str, *, rounds: int, **settings: object) -> Run | Runs:
+def run(
+    method: Methods, problem: Problem | str | Table, *, rounds: int, **settings: object
+) -> Run | Runs:
     """Run a method on a problem and record it; several methods or seeds give :class:`Runs`.
 
     Hyper-parameters given as "theory" take their prescribed values. Everything wrong with the
     arguments is raised as one ``BadParameters``; what only the problem can tell, such as the length
-    of ``x0``, as a ``ValueError``.
+    of ``x0``, as a ``ValueError``. Where a spec has a table a call takes the same table, or the
+    object that it stands for.
 
     Args:
         method: a method, several, or a mapping from labels to methods.
-        problem: a problem, or the name of one, such as "logistic-a9a".
+        problem: a problem, or the name of one, such as "logistic-a9a", or a table of its name and
+            parameters.
         rounds: rounds of communication, after which the method is done.
-        seeds: run every method with each of these seeds, instead of one seed.
-        save: folder of the run, as the command line makes it; the same call continues it.
-        overwrite: replace an earlier run in that folder.
-        checkpoint: seconds between checkpoints of a saved run, 0: after every round; left out: 10.
-        loggers: also log every row of a saved run: "tensorboard".
-        on_event: called with every event (undrift.runs.events) as it happens.
-        every: rounds from one recorded row, which measures all samples, to the next; left out: 1,
-            or up to 50 where there are many samples and a round asks few of the clients.
-        per_client: every row also measures each client on its own samples, for run.per_client; it
-            takes about as long as a pass over all of them.
-        until: a function of a row; the run ends early once it is true.
-        watch: called with every row as it is recorded.
-        stop: ends a run early: an EarlyStopping, or its parameters.
-        best: what run.best is best in: a metric, or a table of metric and mode; left out: that of
-            stop, else the gap, else the accuracy, else the loss.
-        callbacks: called with a Moment of the run, which has the model, before a row is recorded;
-            numbers that they return by name are recorded too.
         steps: local steps of a round: one number for all clients, or one for each.
         epochs: passes over a client's samples, instead of steps; needs a batch.
+        batch: samples of a mini-batch; left out: all that a client has.
         cohort: clients that take part in a round: a number, or a Sampling or its parameters; left
             out: all of them.
-        batch: samples of a mini-batch; left out: all that a client has.
-        accumulate: mini-batches that a local gradient is the mean of, one after another, so that
-            memory is that of one; left out: 1.
-        reduction: a robust one that takes the place of the mean of the uploads, such as "median":
-            a name, or a Robust or its name and parameters (undrift.core.robust).
-        x0: the first point; left out: the problem's own.
-        seed: decides cohorts, mini-batches and coins.
-        dtype: float64 or float32, of models and gradients; left out: the problem's own.
-        device: cpu, cuda, cuda:1 ...
-        engine: simulate: the cohort side by side; wire: one client after another, by messages;
-            distributed: the cohort dealt among processes (docs/beyond.md).
-        store: where simulate keeps client states: device, host, file, or auto: the first with room.
-        weight_decay: adds weight_decay * y to every local gradient.
-        clip: largest norm of a gradient.
-        clip_scope: what of a local step is clipped: task, whole or reference
-            (undrift.core.options.Treatment).
-        decay: factor on lr after every round.
-        schedule: what lr is multiplied by in each round, instead of decay: one of undrift.schedules
-            or its name and parameters, or a function of the number of the round, from 0.
-        local: what takes the place of SGD in local steps, anew in every round: undrift.Momentum or
-            undrift.AdamW, or its name ("adamw"), or its name and parameters.
-        weights: uniform, or samples: clients count by their number of samples. The loss of
-            a row does not follow: it is over test samples, or a mean in which clients count alike.
+        schedule: what lr is multiplied by in each round: a number, by which it falls after every
+            round, one of undrift.schedules or its name and parameters, or a function of the number
+            of the round, from 0.
+        training: how clients make their local gradients: an undrift.Training of optimiser,
+            weight_decay, clip, clip_scope and accumulate.
+        aggregation: what the server makes of the uploads, such as "weighted-mean" or "median": a
+            name, or one of undrift.aggregation or its name and parameters; left out: their mean.
         faults: what clients do wrong on purpose: tables, each with a kind (docs/faults.md).
         judge: whose work counts, and when a run gives up: a table of norm, patience and late.
-        problem_seed: the parameter seed of a named problem: decides its data, its split, its first
-            weights.
+        every: rounds from one recorded row, which measures all samples, to the next; left out: 1,
+            or up to 50 where there are many samples and a round asks few of the clients.
+        callbacks: who looks on: functions of a Moment, which has the row and the model, before it
+            is recorded; numbers that they return by name are recorded too. Also
+            undrift.EarlyStopping, undrift.Goal (what run.best is best in; left out: that of
+            early stopping, else the gap, else the accuracy, else the loss), undrift.PerClient and
+            undrift.Events.
+        save: folder of the run, as the command line makes it; the same call continues it. An
+            undrift.Save also has overwrite, checkpoint and loggers.
+        engine: simulate: the cohort side by side; wire: one client after another, by messages;
+            distributed: the cohort dealt among processes (docs/beyond.md). A table also has the
+            engine's own options, such as store.
+        device: cpu, cuda, cuda:1 ...
+        dtype: float64 or float32, of models and gradients; left out: the problem's own.
+        seed: decides cohorts, mini-batches and coins; a list is one run with each.
+        x0: the first point; left out: the problem's own.
         **parameters: the other parameters of a named problem.
 
     >>> import undrift as ud
@@ -155,13 +124,9 @@ def run(method: Methods, problem: Problem | str, *, rounds: int, **settings: obj
     ('done', True)
     """
     given: Values = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
-    methods = labelled(method)
-    checked = settle(methods.values(), problem, {"rounds": rounds, **given}, settings)
-    one = isinstance(method, Method) and given["seeds"] is None
-    experiment = experiment_of(methods, problem, checked, given["save"])
-    emit = _both(given["on_event"], given["watch"])
-    keep = {name: given[name] for name in ("save", "overwrite", "loggers", "checkpoint")}
-    found = run_experiment(experiment, emit=emit, **keep)
+    call = settle(method, problem, {"rounds": rounds, **given}, settings)
+    found = run_experiment(experiment_of(call), call.save, _emit(call.observers.events))
+    one = isinstance(method, Method) and isinstance(call.settings["seed"], int)
     return next(iter(found.values())) if one else found
 
 
@@ -173,44 +138,30 @@ DEFAULTS = {
     if parameter.default is not inspect.Parameter.empty
 }
 """The settings of a run that may be left out, and what they are then."""
-OF_ENGINES = (
-    *hints(RunOptions),
-    "seed",
-    "x0",
-    "dtype",
-    "device",
-    "engine",
-    "store",
-    "problem_seed",
-)
-"""The settings that an engine is made with."""
 
 
-def prepare(method: Method, problem: Problem | str, **setting: object) -> Engine:
+def prepare(
+    method: Method, problem: Problem | str | Table, *, rounds: int = 1, **settings: object
+) -> Engine:
     """The engine of a :func:`run`, before its first round; takes the same settings."""
-    given = {name: setting.pop(name, DEFAULTS[name]) for name in OF_ENGINES}
-    checked = settle([method], problem, {**given, "rounds": 1, "every": 1}, setting)
+    given = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
+    call = settle(method, problem, {"rounds": rounds, "every": 1, **given}, settings)
     if given["schedule"] is not None:
-        checked["schedule"] = Schedule.read(given["schedule"])  # of any number of rounds
-    experiment = experiment_of(labelled(method), problem, checked, None)
-    return experiment.tasks[0].engine(checked["seeds"][0])
+        call.settings["schedule"] = Schedule.read(given["schedule"])  # of any number of rounds
+    return experiment_of(call).tasks[0].engine(call.settings["seed"])
 
 
 def run_spec(
     source: str | Path | Mapping[str, object],
     *,
-    save: str | Path | None = None,
+    save: str | Path | Save | None = None,
     overrides: Sequence[str] = (),
-    overwrite: bool = False,
-    checkpoint: float | None = None,
-    loggers: Sequence[str] = (),
     on_event: Emit | None = None,
     jobs: int = 1,
 ) -> Runs:
     """Run a spec: a TOML file, or its content as a dictionary.
 
-    ``overrides`` are "KEY=VALUE", as after ``undrift run -s``; ``save`` is the folder of the run,
-    with a checkpoint every ``checkpoint`` seconds (left out: 10).
+    ``overrides`` are "KEY=VALUE", as after ``undrift run -s``; ``save`` is the folder of the run.
     ``jobs`` processes share the work of a saved run; the numbers do not depend on it. Python files
     that a spec names are executed. Raises :class:`undrift.spec.errors.BadSpec`.
 
@@ -220,16 +171,13 @@ def run_spec(
     >>> ud.run_spec(spec)["FedAvg", 0].status
     'done'
     """
-    given = {"save": save, "overwrite": overwrite, "checkpoint": checkpoint, "loggers": loggers}
-    wrong = keeping({**given, "jobs": jobs})
-    if wrong:
-        raise BadParameters("run_spec", wrong)
+    place = None if save is None else Save.read(save)
     if isinstance(source, Mapping):
-        name = "spec" if save is None else run_name(save)
+        name = "spec" if place is None else run_name(place.folder)
         experiment = from_dictionary(source, name, overrides)
     else:
         experiment = make(load_spec(source, overrides))
-    return run_experiment(experiment, save, overwrite, loggers, _both(on_event), jobs, checkpoint)
+    return run_experiment(experiment, place, _emit(on_event), jobs)
 
 
 def resume(
@@ -238,11 +186,8 @@ def resume(
     problem: Problem | None = None,
     *,
     x0: Point | None = None,
-    until: Callable[[Row], bool] | None = None,
-    callbacks: Callback | Sequence[Callback] = (),
+    callbacks: Observing = (),
     trust: bool = False,
-    checkpoint: float | None = None,
-    loggers: Sequence[str] = (),
     on_event: Emit | None = None,
     jobs: int = 1,
 ) -> Runs:
@@ -250,44 +195,36 @@ def resume(
 
     A folder of a spec, or of a named problem, says everything itself; ``trust`` lets it execute
     the Python files it brings. A run of your own problem needs that problem and the methods again,
-    and ``x0``, ``until`` and ``callbacks`` where they were given.
+    and ``x0`` and ``callbacks`` where they were given.
     """
     place = Folder.of_run(folder)
     document = place.document()
-    emit = _both(on_event)
-    wrong = keeping({"checkpoint": checkpoint, "loggers": loggers, "jobs": jobs})
-    given: dict[str, object] = {"method": method, "problem": problem, "x0": x0, "until": until}
+    given: dict[str, object] = {"method": method, "problem": problem, "x0": x0}
     given["callbacks"] = callbacks or None
     if not place.from_python:
         text = f"{place.path} says everything itself: leave out what decides the numbers"
-        wrong |= {name: text for name, value in given.items() if value is not None}
-    elif jobs != 1:
-        wrong["jobs"] = SHARED
-    if wrong:
-        raise BadParameters("resume", wrong)
-    if not place.from_python:
+        if wrong := {name: text for name, value in given.items() if value is not None}:
+            raise BadParameters("resume", wrong)
         trusting = "undrift.resume(folder, trust=True)"
         spec = load_spec(place.file("spec.toml"), code=None if trust else distrust(trusting))
-        return run_experiment(make(spec), place.path, False, loggers, emit, jobs, checkpoint)
+        return run_experiment(make(spec), Save(place.path), _emit(on_event), jobs)
+    if jobs != 1:
+        raise BadParameters("resume", {"jobs": SHARED})
     if method is None or problem is None:
         raise BadFolder(place.from_python)
-    settings: Values = {k: document[k] for k in hints(Settings) if k in document and k != "name"}
+    looking = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+    looking += [Events(on_event)] if on_event else []
+    looking += [EarlyStopping.read(document["stop"])] if "stop" in document else []
+    looking += [Goal.read(document["best"])] if "best" in document else []
+    looking += [PerClient()] if document.get("per_client") else []
+    settings: Values = {name: document[name] for name in DEFAULTS if name in document}
+    settings |= {"x0": x0, "callbacks": looking, "dtype": document["problem"]["dtype"]}
     try:
         return run(
-            labelled(method),
-            problem,
-            save=place.path,
-            loggers=loggers,
-            on_event=on_event,
-            x0=x0,
-            until=until,
-            callbacks=callbacks,
-            checkpoint=checkpoint,
-            dtype=document["problem"]["dtype"],
-            **settings,
+            labelled(method), problem, save=place.path, rounds=document["rounds"], **settings
         )
     except AnotherRun as error:
-        remedy = "Give the methods, the problem, x0, until and callbacks of the call that began it"
+        remedy = "Give the methods, the problem, x0 and callbacks of the call that began it"
         raise AnotherRun(place.path, error.changed, remedy) from None
 
 
@@ -297,13 +234,11 @@ def load(folder: str | Path) -> Recorded:
     return Recorded(place, place.document(), *place.record())
 
 
-def _both(on_event: Emit | None, watch: Callable[[Row], None] | None = None) -> Emit:
+def _emit(on_event: Emit | None) -> Emit:
     def emit(event: Event) -> None:
         if on_event:
             on_event(event)
         elif isinstance(event, (Unlocked, NotCompared)):
             warnings.warn(str(event), stacklevel=2)
-        if watch and isinstance(event, Measured):
-            watch(event.row)
 
     return emit

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -12,12 +14,11 @@ from undrift.core.method import Method
 from undrift.core.options import RunOptions, conflicts
 from undrift.core.params import (
     BadParameters,
-    Natural,
     NonNegative,
+    Record,
     check,
-    describe,
-    fits,
     hints,
+    made,
     not_allowed,
     plain,
     read,
@@ -26,9 +27,12 @@ from undrift.core.params import (
 from undrift.core.problem import Problem
 from undrift.core.schedules import Computed
 from undrift.engines.arguments import first_point, not_methods
+from undrift.engines.named import registry as engines
 from undrift.problems import named as catalog
+from undrift.runs.callbacks import Observers
+from undrift.runs.loggers import missing
 from undrift.runs.prepare import Setup
-from undrift.spec.schema import Settings, Table, Values, absent, readable
+from undrift.spec.schema import Settings, Values, absent, readable
 
 Methods = Method | Sequence[Method] | Mapping[str, Method]
 
@@ -57,83 +61,107 @@ def labelled(methods: Methods) -> dict[str, Method]:
     return found
 
 
+@dataclasses.dataclass(frozen=True)
+class Save(Record):
+    """The folder of a run, and how it is kept.
+
+    Args:
+        folder: its path; the same call continues the run in it.
+        overwrite: replace an earlier run there.
+        checkpoint: seconds between checkpoints, 0: after every round; left out: 10.
+        loggers: also log every row: "tensorboard".
+    """
+
+    owner = "save"
+
+    folder: str | Path
+    overwrite: bool = False
+    checkpoint: NonNegative | None = None
+    loggers: list[str] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def read(cls, given: object) -> Self:
+        """From the path of a folder too."""
+        return made(cls, {"folder": given} if isinstance(given, str | Path) else given)
+
+    def conditions(self) -> dict[str, str]:
+        wrong = {f"loggers.{name}": text for name, text in missing(self.loggers).items()}
+        if Path(self.folder).name in ("", ".."):
+            text = not_allowed("save", self.folder, 'the path of a folder, as "runs/mine"')
+            wrong["folder"] = text
+        return wrong
+
+
+class Call(NamedTuple):
+    """The arguments of ``undrift.run``, as they are declared."""
+
+    methods: dict[str, Method]
+    problem: Problem | str
+    parameters: Values
+    """Of a named problem."""
+    settings: Values
+    """Those of :class:`Settings` that the call may give."""
+    engine: Values
+    """The options of the engine alone."""
+    observers: Observers
+    x0: object
+    save: Save | None
+
+
 def settle(
-    methods: Iterable[object],
-    problem: object,
+    method: Methods,
+    problem: Problem | str | Mapping[str, object],
     given: Mapping[str, object],
     parameters: Mapping[str, object],
-) -> Values:
-    """``given`` as the settings of a spec declare it, with the ``parameters`` of a problem.
-
-    Raises :class:`BadParameters` with everything that is wrong with a call.
-    """
-    seed, seeds = plain(given["seed"]), given.get("seeds")
-    asked = {name: _name(value) for name, value in given.items() if name in hints(Settings)}
-    asked["seeds"] = [seed] if seeds is None else seeds
-    settings, wrong = read(Settings, asked, kind="setting", partial=True)
-    wrong |= conflicts(asked, asked["batch"]) | keeping(given)
-    for method in methods:
-        wrong |= not_methods(method, problem)
-    if seeds is None and "seeds" in wrong:
-        wrong["seed"] = not_allowed("seed", seed, describe(Natural))
-        del wrong["seeds"]
-    elif seeds is not None and seed != 0:
-        wrong["seeds"] = "give seed or seeds, not both"
+) -> Call:
+    """What a call asks for. Raises :class:`BadParameters` with everything that is wrong with it."""
+    methods, named = labelled(method), dict[str, Any](plain(parameters))
+    if isinstance(problem, Mapping):
+        named = {**plain(problem), **named}
+        problem = str(named.pop("name", "without a name"))
+    needed = ("rounds", "engine", "device", "seed")
+    asked = {name: _name(v) for name, v in given.items() if v is not None or name in needed}
+    engine = asked["engine"] if isinstance(asked["engine"], Mapping) else {"name": asked["engine"]}
+    options = {"name": "simulate", **engine}
+    asked["engine"] = options.pop("name")
+    mine = {name: value for name, value in asked.items() if name in hints(Settings)}
+    settings, wrong = read(Settings, mine, kind="setting", partial=True)
+    wrong |= conflicts(mine, mine.get("batch"))
+    for one in methods.values():
+        wrong |= not_methods(one, problem)
     if "device" in settings and (text := absent(settings["device"])):
         wrong["device"] = text
-    for name in ("until", "watch", "on_event"):
-        if given.get(name) is not None and not callable(given[name]):
-            wrong[name] = not_allowed(name, given[name], "a function")
-    callbacks = given.get("callbacks", ())
-    several = isinstance(callbacks, list | tuple)
-    settings["callbacks"] = callbacks if several else [callbacks]
-    if not all(map(_is_function, settings["callbacks"])):
-        wrong["callbacks"] = not_allowed("callbacks", callbacks, "a function, or a list of them")
-    own = {} if given["problem_seed"] is None else {"seed": given["problem_seed"]}
-    settings["parameters"] = plain({**parameters, **own})
+    if "engine" in settings:
+        cls = engines[settings["engine"]].options
+        _, problems = read(cls, options, kind=f"option of the engine {settings['engine']}")
+        wrong |= {f"engine.{name}": text for name, text in problems.items()}
+    observers, save = Observers(), None
+    try:
+        observers = Observers.read(asked.get("callbacks", ()))
+    except BadParameters as error:
+        wrong |= error.problems
+    try:
+        save = None if given.get("save") is None else Save.read(given["save"])
+    except BadParameters as error:
+        wrong |= {f"save.{name}".rstrip("."): text for name, text in error.problems.items()}
     if "problem" not in wrong and not isinstance(problem, Method):
-        wrong |= _about(problem, settings["parameters"], [*given])
+        wrong |= _about(problem, named, [*given])
     if wrong:
         raise BadParameters("run", wrong)
-    schedule = settings["schedule"]
+    schedule = settings.get("schedule")
     if isinstance(schedule, Computed):  # by its factors, which folders and other processes can have
         settings["schedule"] = schedule.listed(settings["rounds"])
-    others = {name: given.get(name) for name in ("x0", "until", "store")}
-    return {"stop": None, "best": None, **settings, **others}
+    settings |= {"stop": observers.stop, "best": observers.best}
+    settings["per_client"] = observers.per_client
+    settings = vars(Settings(**{"name": "run", **settings}))
+    return Call(methods, problem, named, settings, options, observers, given["x0"], save)
 
 
-def _is_function(value: object) -> bool:
-    return callable(value) and not isinstance(value, type)
-
-
-def keeping(given: Mapping[str, object]) -> dict[str, str]:
-    """What is wrong with the arguments about a run's folder, and who writes to it."""
-    wrong = {}
-    save, loggers, jobs = given.get("save"), given.get("loggers", ()), given.get("jobs", 1)
-    named = isinstance(save, str | Path) and Path(save).name not in ("", "..")
-    if save is not None and not named:
-        wrong["save"] = not_allowed("save", save, 'the path of a folder, as "runs/mine"')
-    if not isinstance(overwrite := given.get("overwrite", False), bool):
-        wrong["overwrite"] = not_allowed("overwrite", overwrite, "True or False")
-    if not (isinstance(loggers, list | tuple) and all(isinstance(name, str) for name in loggers)):
-        wrong["loggers"] = not_allowed("loggers", loggers, 'a list, as ["tensorboard"]')
-    if (pause := given.get("checkpoint")) is not None and not fits(pause, NonNegative):
-        wrong["checkpoint"] = not_allowed("checkpoint", pause, "number of seconds >= 0")
-    if not (isinstance(jobs, int) and jobs >= 1) or jobs is True:
-        wrong["jobs"] = not_allowed("jobs", jobs, "whole number >= 1")
-    return wrong
-
-
-def setup(values: Table, problem: Problem) -> Setup:
+def setup(call: Call, problem: Problem) -> Setup:
     """How a call runs its methods."""
-    own = {name: values[name] for name in (*hints(RunOptions), "engine")}
-    x0 = None if values["x0"] is None else first_point(values["x0"], problem)
-    return Setup(**own, x0=x0, own=engine_options(values))
-
-
-def engine_options(values: Table) -> Values:
-    """The options of a call that its engine alone takes."""
-    return {} if values["store"] == "auto" else {"store": values["store"]}
+    own = {name: call.settings[name] for name in (*hints(RunOptions), "engine")}
+    x0 = None if call.x0 is None else first_point(call.x0, problem)
+    return Setup(**own, x0=x0, own=call.engine)
 
 
 def _about(
@@ -148,8 +176,6 @@ def _about(
         wrong = {
             n: f"{n} {ready}" if n in known else unknown("setting", n, settings) for n in parameters
         }
-    if "seed" in wrong:
-        wrong["problem_seed"] = f"problem_{wrong.pop('seed')}"
     return wrong
 
 

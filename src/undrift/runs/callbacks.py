@@ -1,16 +1,18 @@
-"""Functions of the user's that see the model whenever a row is recorded."""
+"""Who looks on at a run: functions that see every row and the model, and what else is asked."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from undrift.core.params import plain, shown
+from undrift.core.params import BadParameters, not_allowed, plain, shown
 from undrift.core.problem import COLUMNS
+from undrift.core.stopping import EarlyStopping, Goal
 from undrift.records import models
 from undrift.records.rows import Row
+from undrift.runs.events import Emit
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -79,6 +81,66 @@ class Moment:
 
 Callback = Callable[[Moment], Mapping[str, float] | None]
 """Called with every row before it is recorded; what it returns are further columns of the row."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PerClient:
+    """Every row also measures each client on its own samples, for ``run.per_client``.
+
+    That takes about as long as a pass over all of them.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Events:
+    """Calls ``function`` with every event of a run (:mod:`undrift.runs.events`) as it happens."""
+
+    function: Emit
+
+
+Observer = Callback | EarlyStopping | Goal | PerClient | Events
+"""What ``callbacks`` takes: a function, what ends a run early, what its best model is best in, that
+clients are measured, and who hears of events."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Observers:
+    """The ``callbacks`` of a call, sorted."""
+
+    functions: Sequence[Callback] = ()
+    stop: EarlyStopping | None = None
+    best: Goal | None = None
+    per_client: bool = False
+    events: Emit | None = None
+
+    @classmethod
+    def read(cls, given: object) -> Observers:
+        """From one, or a list of them. Raises :class:`BadParameters`."""
+        some = given if isinstance(given, list | tuple) else [given]
+        found, functions = dict[str, Any](), list[Callback]()
+        for one in some:
+            value: object = one
+            match one:
+                case EarlyStopping():
+                    name = "stop"
+                case Goal():
+                    name = "best"
+                case PerClient():
+                    name, value = "per_client", True
+                case Events():
+                    name, value = "events", one.function
+                case _ if callable(one) and not isinstance(one, type):
+                    functions.append(one)
+                    continue
+                case _:
+                    allowed = "functions, or EarlyStopping, Goal, PerClient, Events"
+                    text = not_allowed("callbacks", given, allowed)
+                    raise BadParameters("run", {"callbacks": text})
+            if name in found:
+                text = f"callbacks has two of {type(one).__name__}: leave one out"
+                raise BadParameters("run", {"callbacks": text})
+            found[name] = value
+        return cls(functions, **found)
 
 
 class Callbacks:

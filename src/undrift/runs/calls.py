@@ -7,67 +7,67 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from undrift.core import params
-from undrift.core.method import Method, registry
+from undrift.core.method import registry
 from undrift.core.params import BadParameters, fits, hints, not_allowed, plain, values
-from undrift.core.problem import Problem
 from undrift.core.schedules import Listed
 from undrift.core.stopping import USUALLY
 from undrift.engines.named import registry as engines
 from undrift.problems.named import made
 from undrift.records.folder import Folder
-from undrift.runs.arguments import engine_options, setup
+from undrift.runs.arguments import Call, Save, setup
 from undrift.runs.experiment import Experiment, make, unmeasured
 from undrift.runs.prepare import build, placed, ready, resolved
 from undrift.runs.script import code_of, describe
 from undrift.runs.trial import TrialRules
 from undrift.spec.errors import BadSpec, Origin
 from undrift.spec.reader import interpret
-from undrift.spec.schema import Entry, FolderName, Label, Settings, Spec, Table, Training, Values
+from undrift.spec.schema import Entry, FolderName, Label, MethodSettings, Spec, Values
 
 MOST_FACTORS = 10_000
 """Of a schedule in a folder, whose spec is read whole."""
 NAMED = "use another of undrift.schedules than a function or a list, or leave out save"
 
 
-def experiment_of(
-    methods: Mapping[str, Method],
-    problem: Problem | str,
-    checked: Table,
-    save: str | Path | None,
-) -> Experiment:
+def experiment_of(call: Call) -> Experiment:
     """The experiment of a call: of a spec where one can say it all, else of what was given."""
-    seeds = checked["seeds"]
-    schedule = checked["schedule"]
+    settings, save, observers = call.settings, call.save, call.observers
+    schedule = settings["schedule"]
     long = isinstance(schedule, Listed) and len(schedule.factors) > MOST_FACTORS
     if save is not None and long:
         text = f"more than {MOST_FACTORS} factors do not fit into the spec of a folder: {NAMED}"
         raise BadParameters("run", {"schedule": text})
-    if isinstance(problem, str):
-        if save is not None and _speakable(methods, checked):
+    place = settings["dtype"], settings["device"]
+    if isinstance(call.problem, str):
+        if save is not None and _speakable(call):
             try:
-                said = make(_spec(run_name(save), methods, problem, checked))
+                said = make(_spec(call, call.problem, save))
             except BadSpec as error:
                 found = {".".join(map(str, c.path)): c.text for c in error.complaints}
                 raise BadParameters("run", found) from None
             return dataclasses.replace(said, tolerant=False)
-        kind = made(problem, **checked["parameters"])
-        problem = build(kind, None, checked["dtype"], checked["device"])
+        problem = build(made(call.problem, **call.parameters), None, *place)
     else:
-        problem = placed(problem, checked["dtype"], checked["device"])
-    how, until, callbacks = setup(checked, problem), checked.get("until"), checked["callbacks"]
-    extent = checked["rounds"], checked["every"], checked.get("per_client", False)
+        problem = placed(call.problem, *place)
+    how = setup(call, problem)
+    extent = settings["rounds"], settings["every"], settings["per_client"]
     tasks = [
-        ready(resolved(label, method, problem, how, *extent)) for label, method in methods.items()
+        ready(resolved(label, method, problem, how, *extent))
+        for label, method in call.methods.items()
     ]
-    name = "run" if save is None else run_name(save)
-    stop, best = checked["stop"], checked["best"]
-    rules = TrialRules(until, stop, best or stop or USUALLY, callbacks)
+    goal = observers.best or observers.stop or USUALLY
+    rules = TrialRules(None, observers.stop, goal, observers.functions)
     if wrong := unmeasured(rules, tasks[0]):
         raise BadParameters("run", wrong)
-    recipe = describe(name, tasks, seeds, checked)
-    kept = save is not None
-    data, code = problem.digest() if kept else None, code_of(tasks, checked) if kept else {}
-    return Experiment(recipe, tasks, seeds, rules=rules, data=data, code=code, alike=not callbacks)
+    name = "run" if save is None else run_name(save.folder)
+    seeds = settings["seed"] if isinstance(settings["seed"], list) else [settings["seed"]]
+    recipe = describe(name, tasks, seeds, settings, observers.functions)
+    data = code = None
+    if save is not None:
+        data, code = problem.digest(), code_of(tasks, observers)
+    return Experiment(
+        recipe, tasks, seeds, rules=rules, data=data, code=code or {},
+        alike=not observers.functions,
+    )  # fmt: skip
 
 
 def run_name(save: str | Path) -> str:
@@ -76,28 +76,22 @@ def run_name(save: str | Path) -> str:
     return str(kept or (own if fits(own, FolderName) else "run"))
 
 
-def _speakable(methods: Mapping[str, Method], checked: Table) -> bool:
+def _speakable(call: Call) -> bool:
     """Whether a spec can say all of a call on a named problem."""
-    kinds = [type(method) for method in methods.values()]
+    kinds = [type(method) for method in call.methods.values()]
     known = all(kind is registry.get(kind.__name__) for kind in kinds)
     ours = all(kind.__module__.startswith("undrift.methods.") for kind in kinds)
-    said = checked["x0"] is None and checked.get("until") is None and not checked["callbacks"]
-    return known and ours and said
+    return known and ours and call.x0 is None and not call.observers.functions
 
 
-def _spec(
-    name: str,
-    methods: Mapping[str, Method],
-    problem: str,
-    checked: Table,
-) -> Spec:
+def _spec(call: Call, problem: str, save: Save) -> Spec:
     """What a spec of a call would be read as."""
-    if wrong := [label for label in methods if not fits(label, Label)]:
+    if wrong := [label for label in call.methods if not fits(label, Label)]:
         raise BadParameters(
             "run", {"method": not_allowed("label", wrong[0], params.describe(Label))}
         )
-    top = {key: checked[key] for key in hints(Settings) if key in checked}
-    training = {key: top[key] for key in hints(Training) if key in top}
+    top = call.settings | {"name": run_name(save.folder)}
+    training = {key: top[key] for key in hints(MethodSettings)}
     entries = tuple(
         Entry(
             **training,
@@ -105,15 +99,14 @@ def _spec(
             label=label,
             given={"name": type(method).__name__, "label": label, **values(method)},
         )
-        for label, method in methods.items()
+        for label, method in call.methods.items()
     )
-    options = engines[checked["engine"]].options
     return Spec(
-        **{**top, "name": name},
-        problem=made(problem, **checked["parameters"]),
+        **top,
+        problem=made(problem, **call.parameters),
         problem_name=problem,
         entries=entries,
-        engine_options=params.made(options, engine_options(checked)),
+        engine_options=params.made(engines[top["engine"]].options, call.engine),
         origin=Origin("run"),
     )
 

@@ -333,10 +333,7 @@ def make(spec: Spec, build: Build = build_all) -> Experiment:
         again = lay_out(spec, seed, complaints, build)
         digests += [task.problem.digest() for task in again[:1]]
 
-    def reached(row: Row) -> bool:
-        return spec.target is not None and row.get("gap", math.inf) <= spec.target
-
-    rules = TrialRules(until=reached, early=spec.stop, best=spec.best or spec.stop or USUALLY)
+    rules = TrialRules(spec.target, early=spec.stop, best=spec.best or spec.stop or USUALLY)
     if tasks and build is build_all:
         wrong = unmeasured(rules, tasks[0])
         if spec.problem_file and (spec.target or spec.target_accuracy):

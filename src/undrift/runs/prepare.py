@@ -112,9 +112,9 @@ def resolve(method: Method, problem: Problem, options: RunOptions) -> Method:
         noisy=problem.keyed,
     )
     try:
-        values = by_theory(problem.cheap_constants.decayed(options.weight_decay))
+        values = by_theory(problem.cheap_constants.decayed(options.training.weight_decay))
     except BadParameters:  # a rule needs the deltas, or more than is known
-        values = by_theory(problem.constants.decayed(options.weight_decay))
+        values = by_theory(problem.constants.decayed(options.training.weight_decay))
     return dataclasses.replace(method, **values)
 
 
@@ -130,8 +130,8 @@ def resolved(
     """A task with what theory prescribes. Raises ``ValueError`` where it cannot."""
     if "lr" in method.open_fields():
         text = ""
-        if setup.local is not None:
-            text = f"theory prescribes lr for local SGD, not for {setup.local.name}"
+        if optimiser := setup.training.optimiser:
+            text = f"theory prescribes lr for local SGD, not for {optimiser.name}"
         elif (factor := setup.schedule) and any(factor(k) > 1 for k in range(rounds)):
             text = "the schedule has factors above 1, which take lr beyond what theory prescribes"
         if text:

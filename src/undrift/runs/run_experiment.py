@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from undrift.core.faults import Rejection
-from undrift.core.params import BadParameters
+from undrift.core.params import BadParameters, Count, describe, fits, not_allowed
 from undrift.core.problem import Problem
 from undrift.engines.ranks import Ranks
 from undrift.records import models
@@ -18,7 +18,7 @@ from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder, Row, made
 from undrift.records.journal import RunRecord
 from undrift.records.outcome import Outcome
 from undrift.records.rows import Key, key_of
-from undrift.runs import loggers as adapters
+from undrift.runs.arguments import Save
 from undrift.runs.events import Emit, Event, LeftOut, Measured
 from undrift.runs.experiment import Experiment, MethodResult
 from undrift.runs.followers import follow, meet, shared
@@ -39,18 +39,17 @@ class AnotherRun(BadFolder):
 
 def run_experiment(
     experiment: Experiment,
-    save: str | Path | None,
-    overwrite: bool,
-    loggers: Sequence[str],
+    save: Save | None,
     emit: Emit,
     jobs: int = 1,
-    checkpoint: float | None = None,
 ) -> Runs:
     """Run an experiment, in a folder if it is to be saved, and gather its runs."""
-    wrong = {f"loggers.{name}": text for name, text in adapters.missing(loggers).items()}
-    if save is None and (loggers or jobs > 1):
-        wrong["save"] = "loggers and several jobs need a folder: give save"
-    if jobs > 1 and not isinstance(experiment.recipe, Spec):
+    wrong = {}
+    if not fits(jobs, Count):
+        wrong["jobs"] = not_allowed("jobs", jobs, describe(Count))
+    elif jobs > 1 and save is None:
+        wrong["save"] = "several jobs need a folder: give save"
+    elif jobs > 1 and not isinstance(experiment.recipe, Spec):
         wrong["jobs"] = SHARED
     if wrong:
         raise BadParameters("run", wrong)
@@ -60,18 +59,22 @@ def run_experiment(
         raise BadParameters("run", wrong)
     if save is None:
         return _in_memory(experiment, emit)
-    folder = Folder(Path(save))
+    folder = Folder(Path(save.folder))
     if ranks is not None and ranks.rank:
         meet(experiment, ranks)
         follow(experiment, ranks, emit)
         return _heard(experiment, ranks)
     state = folder.state(experiment.recipe)
-    if state == "other" and not overwrite:
+    if state == "other" and not save.overwrite:
         found = folder.differences(experiment.recipe)
         changed = "; ".join(found.values()) or "its Python files have changed"
         more = MORE_ROUNDS if [*found] == ["rounds"] else ""
-        raise AnotherRun(folder.path, changed, f"{more}Give another folder, or overwrite=True")
-    if state == "same" and not overwrite:
+        raise AnotherRun(
+            folder.path,
+            changed,
+            f"{more}Give another folder, or undrift.Save(folder, overwrite=True)",
+        )
+    if state == "same" and not save.overwrite:
         compare(folder, experiment, emit)
         folder.tidy()
         if ranks is not None:
@@ -82,10 +85,10 @@ def run_experiment(
     results = run_in_folder(
         experiment,
         folder,
-        afresh=overwrite,
+        afresh=save.overwrite,
         emit=emit,
-        pause=checkpoint,
-        loggers=loggers,
+        pause=save.checkpoint,
+        loggers=save.loggers,
         jobs=jobs,
     )
     if not folder.complete:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from undrift.core.params import values
 from undrift.core.problem import Problem
 from undrift.records.recipe import PYTHON, digest_of_call
-from undrift.runs.callbacks import name_of
+from undrift.runs.callbacks import Callback, Observers, name_of
 from undrift.runs.code import code_digest, is_known
 from undrift.runs.prepare import Task
 from undrift.spec import writer
@@ -39,13 +39,19 @@ class Script:
         ) + writer.toml(self.document())
 
 
-def describe(name: str, tasks: Sequence[Task], seeds: Sequence[int], given: Table) -> Script:
+def describe(
+    name: str,
+    tasks: Sequence[Task],
+    seeds: Sequence[int],
+    given: Table,
+    callbacks: Sequence[Callback],
+) -> Script:
     """The recipe of some tasks: settings and methods in full, the problem by its facts."""
     first = tasks[0]
     top = {
         "rounds": first.rounds,
         "every": first.every,
-        "seeds": list(seeds),
+        "seed": list(seeds),
         "device": given["device"],
         **_setup(first),
         "stop": given["stop"],
@@ -53,10 +59,8 @@ def describe(name: str, tasks: Sequence[Task], seeds: Sequence[int], given: Tabl
     }
     if first.per_client:
         top["per_client"] = True
-    if given.get("until") is not None:
-        top["until"] = "a function"
-    if given["callbacks"]:
-        top["callbacks"] = [name_of(callback) for callback in given["callbacks"]]
+    if callbacks:
+        top["callbacks"] = [name_of(callback) for callback in callbacks]
     methods = [
         {"name": type(task.written).__name__, "label": task.label, **values(task.written)}
         for task in tasks
@@ -64,7 +68,7 @@ def describe(name: str, tasks: Sequence[Task], seeds: Sequence[int], given: Tabl
     return Script(name, as_toml({**top, "problem": _facts(first.problem), "method": methods}))
 
 
-def code_of(tasks: Sequence[Task], given: Table) -> dict[str, str | None]:
+def code_of(tasks: Sequence[Task], given: Observers) -> dict[str, str | None]:
     """The digest of each part of a call that no document can hold; ``None`` if it has none.
 
     Methods and settings of undrift's own are in the document. Callbacks are known by name alone:
@@ -74,10 +78,8 @@ def code_of(tasks: Sequence[Task], given: Table) -> dict[str, str | None]:
     things = dict(first.problem.choices())
     if not is_known(type(first.problem)):
         things["problem"] = type(first.problem)
-    if given.get("until") is not None:
-        things["until"] = given["until"]
     things |= {f"method {task.label}": task.written for task in tasks if _is_own(task.written)}
-    settings = {**vars(first.setup), "stop": given["stop"], "best": given["best"]}
+    settings = {**vars(first.setup), "stop": given.stop, "best": given.best}
     things |= {name: value for name, value in settings.items() if _is_own(value)}
     return {name: code_digest(thing) for name, thing in things.items()}
 

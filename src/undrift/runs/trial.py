@@ -48,8 +48,8 @@ class StopSignal(Protocol):
 class TrialRules:
     """What ends a run besides its last round, what its best model is best in, and who looks on."""
 
-    until: Callable[[Row], bool] | None = None
-    """Holds of a row with which the run is done."""
+    target: float | None = None
+    """The gap with which the run is done."""
     early: EarlyStopping | None = None
     best: Goal = USUALLY
     callbacks: Sequence[Callback] = ()
@@ -220,7 +220,8 @@ class Trial:
         One that was measured on some clients only reaches no target.
         """
         rules, agree, whole = self.rules, self.engine.agree, not of_some(row)
-        if rules.until and agree(whole and rules.until(row)):
+        reached = rules.target is not None and row.get("gap", math.inf) <= rules.target
+        if rules.target is not None and agree(whole and reached):
             return "reached"
         if rules.early:
             column = rules.early.column(row)

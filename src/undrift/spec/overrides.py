@@ -15,16 +15,16 @@ from undrift.spec.schema import SETTINGS, Values
 TEXT = re.compile(r"[A-Za-z./~\\][^\n'\"]*")
 """A value that is taken as text though it is not TOML: a name, a path."""
 SHORT = {
-    "cohort": "size", "reduction": "name", "objective": "name", "engine": "name",
-    "schedule": "name", "local": "name", "best": "metric",
+    "cohort": "size", "aggregation": "name", "objective": "name", "engine": "name",
+    "schedule": "name", "optimiser": "name", "best": "metric",
 }  # fmt: skip
 """Tables that may be given by this one value alone."""
-WHOLE = ("problem", "network", "data", "judge", "stop")
+WHOLE = ("problem", "network", "data", "judge", "stop", "training")
 """Tables that may not."""
 ALLOWED = ("method.FIELD", "method.LABEL.FIELD", "problem.PARAMETER", "cohort.FIELD",
-           "reduction.FIELD", "objective.FIELD", "engine.OPTION", "judge.FIELD",
-           "schedule.FIELD", "local.FIELD", "stop.FIELD", "best.FIELD", "network.PARAMETER",
-           "data.PARAMETER", *SETTINGS)  # fmt: skip
+           "training.FIELD", "aggregation.FIELD", "objective.FIELD", "engine.OPTION", "judge.FIELD",
+           "schedule.FIELD", "stop.FIELD", "best.FIELD", "network.PARAMETER", "data.PARAMETER",
+           *SETTINGS)  # fmt: skip
 
 
 class Flag(NamedTuple):
@@ -92,8 +92,12 @@ def _targets(
             return [path]
         case (top, _) if top in SHORT:
             return [path]
+        case ("training", "optimiser", _):
+            return [path]
         case (top, _) if top in WHOLE and isinstance(document.get(top, {}), dict):
             return [path]
+        case ("method", "training", name):
+            return [("method", i, "training", name) for i in range(len(methods))]
         case ("method", name):
             taken = [fields(i, table) for i, table in enumerate(methods)]
             found = [i for i, names in enumerate(taken) if name in names]
@@ -101,11 +105,11 @@ def _targets(
                 known = dict.fromkeys(field for names in taken for field in names)
                 return unknown("parameter of the methods", name, known)
             return [("method", i, name) for i in found]
-        case ("method", label, name):
+        case ("method", label, *names) if names:
             labels = [str(table.get("label", table.get("name"))) for table in methods]
             if label not in labels:
                 return unknown("label of a method", label, labels)
-            return [("method", labels.index(label), name)]
+            return [("method", labels.index(label), *names)]
     return unknown("key", ".".join(path), ALLOWED)
 
 

@@ -24,9 +24,9 @@ from undrift.spec.schema import (
     SETTINGS,
     TRAINING,
     Entry,
+    MethodSettings,
     Settings,
     Spec,
-    Training,
     Values,
     path_of,
 )
@@ -241,16 +241,19 @@ class Reader:
         """How the i-th method trains: as the top has it, but for what its own table has."""
         path = ("method", i)
         given = {k: v for k, v in table.items() if k in TRAINING and k != "objective"}
-        own = fields(Training, given, path, self.complaints, partial=True)
+        top = self.document.get("training", {})
+        if isinstance(given.get("training"), dict) and isinstance(top, dict):
+            given["training"] = top | given["training"]  # what it leaves out is as the top has it
+        own = fields(MethodSettings, given, path, self.complaints, partial=True)
         self.complaints.add_fields(path, conflicts(given, settings.get("batch")))
         if "objective" in table:
             own["objective"] = self.objective(table, path)
-        top = {key: value for key, value in settings.items() if key in TRAINING}
+        usual = {key: value for key, value in settings.items() if key in TRAINING}
         if "epochs" in given:
-            top["steps"] = 1
+            usual["steps"] = 1
         elif "steps" in given:
-            top["epochs"] = None
-        return top | own
+            usual["epochs"] = None
+        return usual | own
 
     def method(self, i: int, cls: type[Method], table: Values) -> Method:
         """The method itself; where it is wrong, a placeholder that has its declarations."""

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 from undrift._files import reserved
 from undrift.core.method import Method
-from undrift.core.options import LocalWork, RunOptions, Treatment
+from undrift.core.options import PLAIN, LocalWork, RunOptions, Training
 from undrift.core.params import Count, Natural, Positive, Record, Rule, Variant, hints, values
+from undrift.core.schedules import Schedule
 from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import named as engines
 from undrift.objectives import Objective
@@ -59,32 +60,37 @@ EngineName = Annotated[
 Device = Annotated[
     str, Rule("cpu, cuda, cuda:0 (or another number) or mps", lambda s: bool(_DEVICE.fullmatch(s)))
 ]
-Seeds = Annotated[list[Natural], Rule("a list of one or more different whole numbers", _different)]
+Seeds = Annotated[list[Natural], Rule("a list of one or more different ones", _different)]
 Parts = Annotated[list[Literal["draws", "start", "split"]], Rule(_PARTS, _different)]
 Accuracy = Annotated[float, Rule("number > 0 and <= 1 (80 % is 0.8)", lambda share: 0 < share <= 1)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Training(Treatment, LocalWork):
+class MethodSettings(LocalWork):
     """How a method trains: given at the top of a spec for all, or in a [[method]] for that one.
 
     Args:
         rounds: rounds of communication, after which a method is done.
+        schedule: what lr is multiplied by in each round: a number, by which it falls after every
+            round, or a table with a name and parameters; left out: 1.
+        training: how clients make their local gradients: a table.
         objective: the local loss, where the problem leaves it open: a name, or a table with its
             parameters.
     """
 
     rounds: Count
+    schedule: Schedule | None = None
+    training: Training = PLAIN
     objective: Objective | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(RunOptions, Training):
+class Settings(RunOptions, MethodSettings):
     """The top of a spec: what all its methods share.
 
     Args:
         name: the results go to a folder of this name.
-        seeds: one run of every method with each.
+        seed: decides cohorts, mini-batches and coins: a number, or a list, one run with each.
         vary: what a seed decides: draws (cohorts, mini-batches, augmentation, coins; left out:
             those of seed 0), start (the first weights), split (who holds which samples; where data
             are drawn, the data); start and split are then the run's seed's, not the problem's.
@@ -106,7 +112,7 @@ class Settings(RunOptions, Training):
     """
 
     name: FolderName
-    seeds: Seeds = dataclasses.field(default_factory=lambda: [0])
+    seed: Natural | Seeds = 0
     vary: Parts = dataclasses.field(default_factory=lambda: ["draws"])
     every: Count | None = None
     per_client: bool = False
@@ -120,16 +126,14 @@ class Settings(RunOptions, Training):
     best: Goal | None = None
 
 
-TRAINING = tuple(hints(Training))
+TRAINING = tuple(hints(MethodSettings))
 """The keys of a [[method]] besides its hyper-parameters; at the top they are for all methods."""
 SETTINGS = tuple(dict.fromkeys(("name", "rounds", *hints(Settings))))
 """The keys of the top."""
-USUAL = {"vary": ["draws"], "per_client": False}
-"""What older specs mean, which lack these keys."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Entry(Training):
+class Entry(MethodSettings):
     """One [[method]], with what it takes from the top of the spec."""
 
     method: Method
@@ -162,6 +166,11 @@ class Spec(Settings):
     origin: Origin = dataclasses.field(compare=False, repr=False)
 
     @property
+    def seeds(self) -> list[int]:
+        """One run of every method with each."""
+        return [self.seed] if isinstance(self.seed, int) else self.seed
+
+    @property
     def store(self) -> str:
         """Where client states are kept, if the engine has a choice."""
         return str(getattr(self.engine_options, "store", "auto"))
@@ -190,7 +199,7 @@ class Spec(Settings):
 
     def document(self) -> Values:
         """The spec with every default written out, as TOML holds it."""
-        top = {name: getattr(self, name) for name in SETTINGS}
+        top = {name: getattr(self, name) for name in SETTINGS} | {"seed": self.seeds}
         if self.epochs is not None:
             del top["steps"]
         if options := changed(self.engine_options):
@@ -224,16 +233,15 @@ class Spec(Settings):
 
 def fingerprint(document: Table, sources: Mapping[str, bytes]) -> str:
     """The identity of the spec with this document and these files of the user's."""
-    decides = {k: v for k, v in normal(document).items() if (k, v) not in USUAL.items()}
-    total = hashlib.sha256(json.dumps(decides, sort_keys=True).encode())
+    total = hashlib.sha256(json.dumps(normal(document), sort_keys=True).encode())
     for name, content in sorted(sources.items()):
         total.update(f"\n{name} {len(content)}\n".encode() + content)
     return total.hexdigest()
 
 
 def normal(document: Table) -> Values:
-    """What of a document decides the numbers; equal for an older one that means the same."""
-    found = {**USUAL, **document}
+    """What of a document decides the numbers."""
+    found = dict(document)
     engine = found.get("engine")
     name = engine["name"] if isinstance(engine, Mapping) else engine
     if isinstance(name, str):
@@ -257,7 +265,9 @@ def path_of(field: str, i: int, table: Mapping[str, object]) -> Keys:
         return ("method", i, *keys)
     same: Keys = ("steps", "epochs") if field == "steps" else keys[:1]
     own = next((key for key in same if key in table and key in TRAINING), None)
-    return keys if own is None else ("method", i, own)
+    inside = table.get(own) if own else None
+    deep = keys[1:] if isinstance(inside, Mapping) and keys[1:2] and keys[1] in inside else ()
+    return keys if own is None else ("method", i, own, *deep)
 
 
 def absent(device: str) -> str | None:

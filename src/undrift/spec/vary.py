@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from undrift.problems import named as catalog
-from undrift.spec.schema import USUAL, Table
+from undrift.spec.schema import Table
 
 
 def varied(document: Table) -> str:
@@ -17,7 +17,7 @@ def varied(document: Table) -> str:
     >>> varied({"problem": problem, "batch": 16, "vary": ["split", "start"]})
     'splits and first weights (same mini-batches and other draws)'
     """
-    vary, problem = document.get("vary", USUAL["vary"]), document.get("problem", {})
+    vary, problem = document.get("vary", ["draws"]), document.get("problem", {})
     words = {"draws": _draws(document, problem)}
     if "file" in problem and "seed" in problem:
         words["split"] = ["data"]

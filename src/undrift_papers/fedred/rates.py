@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from undrift import DANE, GD, SONATA, SVRP, DANEPlus, FedDyn, FedRed, Scaffnew, Scaffold
 from undrift.core.method import Method
 from undrift.core.params import THEORY
+from undrift.core.stopping import EarlyStopping
 from undrift.methods._shared import AnchorGradient
 from undrift.plots.curves import grid
 from undrift.plots.style import finish, legend, line_styles
@@ -159,7 +160,7 @@ def reach(rate: Rate, problem: Problem, L: float, delta: float, seeds: int) -> t
             steps=rate.most,
             seed=seed,
             every=rate.every,
-            until=lambda row: row["distance"] <= close,
+            callbacks=EarlyStopping(metric="distance", target=close),
         )
         if done.status != "reached":
             raise RuntimeError(

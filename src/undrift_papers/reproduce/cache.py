@@ -94,7 +94,7 @@ class Want:
         given = {**self.entry.given, "rounds": self.rounds}
         entry = dataclasses.replace(self.entry, rounds=self.rounds, given=given)
         return dataclasses.replace(
-            self.spec, name=self.key, seeds=[self.seed], entries=(entry,), target=None
+            self.spec, name=self.key, seed=[self.seed], entries=(entry,), target=None
         )
 
 

@@ -1,8 +1,9 @@
-"""Robust reductions: rules that may take the place of the mean of the uploads.
+"""What the server makes of the uploads: their mean, or a robust rule that takes its place.
 
-A rule sees whole uploads: one row for each client, with all the vectors that it sent, so that a
-client is in or out for all of them. Median and trimmed mean treat every coordinate by itself. Rows
-that are not finite count as infinitely far away. Listing and checking the rules loads no torch.
+A robust rule sees whole uploads: one row for each client, with all the vectors that it sent, so
+that a client is in or out for all of them. Median and trimmed mean treat every coordinate by
+itself. Rows that are not finite count as infinitely far away. Listing and checking the rules loads
+no torch.
 """
 
 from __future__ import annotations
@@ -25,12 +26,39 @@ else:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Robust(Variant):
-    """A robust reduction; the fields of a subclass are its parameters."""
+class Aggregation(Variant):
+    """A rule; the fields of a subclass are its parameters."""
 
-    owner = "reduction"
-    weighted: ClassVar[bool] = False
-    """May weigh the clients by their number of samples."""
+    owner = "aggregation"
+    by_samples: ClassVar[bool] = False
+    """Whether clients count by their number of samples."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mean(Aggregation):
+    """The mean of the uploads, in which clients count alike."""
+
+    name = "mean"
+    title = "the mean"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WeightedMean(Aggregation):
+    """The mean of the uploads, in which clients count by their number of samples.
+
+    The loss of a row does not follow: it is over test samples, or a mean in which clients count
+    alike.
+    """
+
+    name = "weighted-mean"
+    title = "the mean, clients by their number of samples"
+    by_samples = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Robust(Aggregation):
+    """A rule that takes the place of the mean."""
+
     centred: ClassVar[bool] = False
     """Looks at the lengths of uploads: ``reduce`` takes them as differences from the upload of a
     client that did nothing, which ``Phase.centre`` declares."""
@@ -42,32 +70,27 @@ class Robust(Variant):
         """The fewest uploads that the rule can be applied to."""
         return 1
 
-    def refuse(self, cohort: Sampling, weights: str = "uniform") -> list[Refusal]:
+    def refuse(self, cohort: Sampling) -> list[Refusal]:
         """Why the rule cannot be applied to the uploads of such cohorts."""
-        reasons = []
-        if weights != "uniform" and not self.weighted:
-            text = f"{self.name} counts every client once: leave out weights = {weights!r}"
-            reasons.append(Refusal("weights", text))
         if cohort.size < self.least:
-            reasons.append(self.too_few(cohort.size))
-        elif self.least > 1 and cohort.varies:
+            return [self.too_few(cohort.size)]
+        if self.least > 1 and cohort.varies:
             text = (
                 f"{self.name} needs {self.least} uploads in every round, and these cohorts may be "
                 "smaller: draw them with fixed sampling and no dropout, or use median"
             )
-            reasons.append(Refusal("reduction", text))
-        return reasons
+            return [Refusal("aggregation", text)]
+        return []
 
     def too_few(self, size: int) -> Refusal:
         """What must change for the rule to be applied to ``size`` uploads."""
         text = f"{self.name} needs {self.least} clients, more than the {size} of a cohort"
-        return Refusal("reduction", text)
+        return Refusal("aggregation", text)
 
-    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+    def reduce(self, rows: Vec, last: Vec | None = None) -> Vec:
         """What the server receives of the uploads ``rows [S, D]``.
 
-        ``shares [S]`` are the weights of the clients where these are not equal, ``last [D]`` is the
-        last result of a rule that remembers it.
+        ``last [D]`` is the last result of a rule that remembers it.
         """
         raise NotImplementedError
 
@@ -79,7 +102,7 @@ class Median(Robust):
     name = "median"
     title = "the median of every coordinate"
 
-    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+    def reduce(self, rows: Vec, last: Vec | None = None) -> Vec:
         return _trimmed(rows, (len(rows) - 1) // 2)
 
 
@@ -105,9 +128,9 @@ class TrimmedMean(Robust):
             f"share = {self.share:g} of a cohort of {size} is less than one client, so that nothing"
             " is left out: give a larger share or a larger cohort"
         )
-        return Refusal("reduction.share", text)
+        return Refusal("aggregation.share", text)
 
-    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+    def reduce(self, rows: Vec, last: Vec | None = None) -> Vec:
         return _trimmed(rows, math.floor(self.share * len(rows) + _ROUNDING))
 
 
@@ -136,9 +159,9 @@ class Krum(Robust):
             f"{2 * self.bad + 3} clients, and these have {size}: give a smaller bad or a larger "
             "cohort"
         )
-        return Refusal("reduction.bad", text)
+        return Refusal("aggregation.bad", text)
 
-    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+    def reduce(self, rows: Vec, last: Vec | None = None) -> Vec:
         return rows.index_select(0, self._nearest(rows)[:1])[0]
 
     def _nearest(self, rows: Vec) -> Vec:
@@ -176,9 +199,9 @@ class MultiKrum(Krum):
             f"keep = {self.keep} is more than the {size - self.bad} of {size} clients that are not "
             f"bad: give a smaller keep or a larger cohort"
         )
-        return Refusal("reduction.keep", text)
+        return Refusal("aggregation.keep", text)
 
-    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+    def reduce(self, rows: Vec, last: Vec | None = None) -> Vec:
         keep = self.keep or len(rows) - self.bad - 2
         kept: Vec = rows.index_select(0, self._nearest(rows)[:keep]).mean(0)
         return kept
@@ -202,7 +225,7 @@ class GeometricMedian(Robust):
     iterations: Count = 20
     smoothing: Positive = 1e-6
 
-    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+    def reduce(self, rows: Vec, last: Vec | None = None) -> Vec:
         point = _trimmed(rows, (len(rows) - 1) // 2)
         # the median of all distances: one that is not a number is larger than the others
         middle = (rows - point).norm(dim=1).sort().values[(len(rows) - 1) // 2]
@@ -233,7 +256,7 @@ class CentredClipping(Robust):
     radius: Positive
     iterations: Count = 1
 
-    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
+    def reduce(self, rows: Vec, last: Vec | None = None) -> Vec:
         point = rows.new_zeros(rows.shape[1]) if last is None else last
         for _ in range(self.iterations):
             point = point + _clipped(rows - point, self.radius).mean(0)
@@ -252,24 +275,25 @@ class NormClipping(Robust):
 
     name = "norm-clipping"
     title = "the mean of the clipped uploads"
-    weighted = True
     centred = True
 
     radius: Positive
 
-    def reduce(self, rows: Vec, shares: Vec | None = None, last: Vec | None = None) -> Vec:
-        clipped = _clipped(rows, self.radius)
-        return clipped.mean(0) if shares is None else shares @ clipped
+    def reduce(self, rows: Vec, last: Vec | None = None) -> Vec:
+        return _clipped(rows, self.radius).mean(0)
 
 
-registry: dict[str, type[Robust]] = {
+registry: dict[str, type[Aggregation]] = {
     rule.name: rule
     for rule in (
-        Median, TrimmedMean, Krum, MultiKrum, GeometricMedian, CentredClipping, NormClipping
+        Mean, WeightedMean, Median, TrimmedMean, Krum, MultiKrum, GeometricMedian,
+        CentredClipping, NormClipping,
     )
 }  # fmt: skip
-"""Every robust reduction by name."""
-Robust.kinds = registry
+"""Every rule by name."""
+MEAN = Mean()
+"""What the server makes of the uploads unless it is told."""
+Aggregation.kinds = registry
 _ROUNDING = 1e-9
 """0.29 of 100 clients are 29, although 0.29 * 100 < 29."""
 
