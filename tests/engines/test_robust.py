@@ -21,7 +21,6 @@ from undrift.core.robust import Median
 from undrift.core.robust import registry as rules
 from undrift.engines import Simulate, Wire
 from undrift.engines.checkpoint import restore, store
-from undrift.engines.judge import Judge
 from undrift.methods import (
     DANEPlus,
     FedAvg,
@@ -330,8 +329,7 @@ def test_bad_settings_are_named(kind, setting, field):
 
 def test_a_round_with_too_few_uploads_is_skipped():
     engine = Simulate(FedAvg(lr=0.1), PROBLEM, reduction={"name": "krum", "bad": 1})
-    lost = Judge(lambda order, down, works: {2: "lost"} if order.round == 0 else {})
-    engine.judge = lost
+    engine.judge = lambda order, down, work: {2: "lost"} if order.round == 0 else {}
     engine.run_round()
     assert (engine.round, engine.ledger.skipped) == (1, 1) and torch.equal(engine.x, engine.x0)
     engine.run_round()
@@ -343,12 +341,10 @@ def test_a_round_that_begins_again_begins_with_the_results_before_it(kind):
     """Client 2 is lost in the second phase of round 1, or before its first counts."""
     made = [kind(MimeMVR(lr=0.05), PROBLEM, steps=2, reduction=CENTRED) for _ in "ab"]
     for place, engine in enumerate(made):
-        engine.judge = Judge(
-            lambda order, down, works, at=place: (
-                {2: "lost"}
-                if (order.round, order.place) == (1, at) and 2 in order.cohort.members
-                else {}
-            )
+        engine.judge = lambda order, down, work, at=place: (
+            {2: "lost"}
+            if (order.round, order.place) == (1, at) and 2 in order.cohort.members
+            else {}
         )
         for _ in range(3):
             engine.run_round()

@@ -14,7 +14,7 @@ from undrift.core.problem import Problem, Unsupported
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
 from undrift.engines.arguments import first_point
-from undrift.engines.judge import Judge, Sound, Stuck
+from undrift.engines.judge import Sound, Stuck
 from undrift.engines.order import Clock
 from undrift.engines.reduction import Reducer
 from undrift.engines.work import Work, joined
@@ -275,7 +275,7 @@ def test_work_is_not_kept_until_it_is_committed():
 @pytest.mark.parametrize("store", ["device", "file"])
 def test_a_part_of_a_cohort_can_be_kept_anywhere(store):
     engine = Simulate(Scaffold(lr=0.1), PROBLEM, cohort=3, steps=2, store=store)
-    engine.judge = Judge(lambda order, down, works: {int(order.cohort.members[0]): "lost"})
+    engine.judge = lambda order, down, work: {int(order.cohort.members[0]): "lost"}
     truth = torch.zeros(5, PROBLEM.dim, dtype=torch.float64)
     for _ in range(6):
         order = engine.order()
@@ -302,7 +302,7 @@ def test_by_default_everybody_sound_counts():
     engine.run_round()
     order = engine.order()
     assert engine.rejections == [] and engine.ledger.left_out == 0
-    assert engine.judge(order, order.phase.send(engine.server), []) == {}
+    assert engine.judge(order, order.phase.send(engine.server), Work()) == {}
 
 
 class Broken(Method, abstract=True):
@@ -346,16 +346,16 @@ def test_shapes_and_types_are_checked():
     up = FedAvg.Up(**{name: torch.zeros(2, 3) for name in FedAvg.Up.vectors})
     work = Work(np.array([4, 7]), up=up, senders=np.array([4, 7]))
     order, down = clock(FedAvg(lr=0.1), Sampling(5)).at(0, 0), FedAvg.Down(x=torch.zeros(3))
-    assert Sound(3, torch.float32)(order, down, [work]) == {}
-    assert set(Sound(4, torch.float32)(order, down, [work])) == {4, 7}
-    assert set(Sound(3, torch.float64)(order, down, [work])) == {4, 7}
-    assert Sound(3, torch.float64)(order, down, [Work()]) == {}
+    assert Sound(3, torch.float32)(order, down, work) == {}
+    assert set(Sound(4, torch.float32)(order, down, work)) == {4, 7}
+    assert set(Sound(3, torch.float64)(order, down, work)) == {4, 7}
+    assert Sound(3, torch.float64)(order, down, Work()) == {}
 
 
 def test_a_client_that_fails_in_one_phase_is_out_for_the_round_only():
     engine = Simulate(Stacking(), PROBLEM, steps=2)
-    engine.judge = Judge(
-        lambda order, down, works: {1: "lost"} if (order.round, order.place) == (0, 0) else {}
+    engine.judge = lambda order, down, work: (
+        {1: "lost"} if (order.round, order.place) == (0, 0) else {}
     )
     engine.advance()
     assert engine.order().cohort.members.tolist() == [0, 2, 3, 4]
@@ -369,7 +369,7 @@ def test_a_client_that_fails_in_one_phase_is_out_for_the_round_only():
 
 def test_rounds_with_nobody_left_end_the_run():
     engine = Simulate(FedAvg(lr=0.1), PROBLEM, judge={"patience": 0})
-    engine.judge = Judge(lambda order, down, works: dict.fromkeys(range(5), "lost"))
+    engine.judge = lambda order, down, work: dict.fromkeys(range(5), "lost")
     with pytest.raises(Stuck):
         engine.run_round()
     assert engine.ledger.skipped == 1 and torch.equal(engine.x, engine.x0)

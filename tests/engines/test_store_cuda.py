@@ -11,7 +11,6 @@ from undrift._device import upload
 from undrift.check.federations import example, least_squares, phases, uneven
 from undrift.core import Oracle, Problem
 from undrift.engines import Simulate, checkpoint
-from undrift.engines.judge import Judge
 from undrift.methods import CELGD, FedDC, FedDyn, FedSpeed, MimeMVR, Scaffold
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -110,7 +109,7 @@ def test_a_run_goes_on_anywhere_from_any_phase(cls, places, tmp_path):
 @pytest.mark.parametrize("store", ["device", "host"])
 def test_the_host_waits_for_nothing_but_the_judgement(store, monkeypatch):
     engine = Simulate(FedDC(lr=0.1), Large(), steps=3, cohort=5, store=store)
-    engine.judge = Judge(lambda order, down, works: {})
+    engine.judge = lambda order, down, work: {}
     monkeypatch.setattr(engine, "_check_server", lambda order, server: None)
     for _ in range(3):
         engine.run_round()

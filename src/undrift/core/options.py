@@ -155,7 +155,6 @@ def refuse(
     reasons += twice(options.decay, options.schedule) + method.refuse_local(options.local)
     if options.local is not None:
         reasons += options.local.refuse(options.weight_decay)
-    reasons += method.refuse_late((options.judge or Judging()).late)
     steps: int | list[int] = options.steps if options.epochs is None else 1
     if problem is not None:
         clients, steps = problem.clients, options.local_steps(problem.samples)

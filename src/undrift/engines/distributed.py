@@ -24,7 +24,6 @@ from undrift.core.problem import Facts, Problem, Sums
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine, Tensors
 from undrift.engines.format import KINDS, TYPES, content
-from undrift.engines.judge import Judge
 from undrift.engines.ledger import Counters
 from undrift.engines.memory import Needs, plan
 from undrift.engines.options import DistributedOptions
@@ -57,7 +56,6 @@ class Distributed(Engine):
         self.leads = ranks.rank == 0
         self.sums = self._chosen(cast(DistributedOptions, self.own))
         self.site = Shard(self.common, ranks, self.memory.place)
-        self.judge = Judge(self._unsound)
         self._spent = [0, 0]
         """Gradients, and bytes sent up, of this rank that the ledger does not have yet."""
 
@@ -227,16 +225,16 @@ class Distributed(Engine):
             self._spent[1] += self.ledger.bytes_up - before
             self.ledger.bytes_up = before
 
-    def _unsound(self, order: Order, down: Message, works: Sequence[Work]) -> Mapping[int, str]:
-        """The check of a judge, with the same answer on all ranks."""
-        (work,), site = works, self.site
+    def judge(self, order: Order, down: Message, work: Work) -> Mapping[int, str]:
+        """The same answer on all ranks."""
+        site = self.site
         if site.sound and self.faulty is None and self._even(order):
             return {}
         if self._adds(order):
             work = site.uploads(order, work)
         states = {} if site.sound else site.states(work)
         whole = work._replace(members=order.cohort.members, states=states)
-        return self.soundness(order, down, [whole])
+        return super().judge(order, down, whole)
 
     def _even(self, order: Order) -> bool:
         """Whether no upload is too long; only lengths travel for it."""
@@ -258,7 +256,7 @@ class Distributed(Engine):
     def _chosen(self, options: DistributedOptions) -> bool:
         """Whether to send sums. Raises :class:`BadParameters`."""
         n, rule, faults = self.problem.clients, self.rule, self.faulty
-        if wrong := options.refuse(self.ranks.size, n, self.judging.late, rule, faults):
+        if wrong := options.refuse(self.ranks.size, n, rule, faults):
             raise BadParameters("distributed", wrong)
         if options.collect != "auto" or rule is not None or faults is not None:
             return options.collect == "sums"

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.cohort import Cohort, Sampling
+from undrift.core.cohort import Sampling
 from undrift.core.faults import Faults, Judging, Rejection
 from undrift.core.method import Method
 from undrift.core.options import refuse
@@ -33,7 +33,7 @@ from undrift.engines.arguments import Seeded, first_point, options_of
 from undrift.engines.batches import Batches
 from undrift.engines.faults import DROPPED, FaultyClients
 from undrift.engines.format import content
-from undrift.engines.judge import Diverged, Judge, Sound, Stuck
+from undrift.engines.judge import Diverged, Sound, Stuck
 from undrift.engines.ledger import Counters, Ledger, Troubles
 from undrift.engines.local import LocalRules
 from undrift.engines.memory import Needs, plan
@@ -44,7 +44,7 @@ from undrift.engines.robust import RobustMeans
 from undrift.engines.saved import check_saved
 from undrift.engines.site import Common, Site, quiet
 from undrift.engines.store import Rows
-from undrift.engines.work import NOBODY, Work, in_order, joined
+from undrift.engines.work import NOBODY, Work
 
 Tensors = dict[str, Tensor]
 
@@ -117,10 +117,9 @@ class Engine:
         means = None if rule is None else RobustMeans(rule, method, self.x0)
         self.reducer = Reducer(samples, means)
         self.soundness = Sound(problem.dim, self.x0.dtype, norm)
-        self.judge = Judge(self.soundness)
         self.faulty: FaultyClients | None = None
         if planned is not None and any(fault.kind != "label-noise" for fault in self.planned):
-            self.faulty = FaultyClients(planned, self.judging.late == "count")
+            self.faulty = FaultyClients(planned, self.x0.device)
         self.round = self.phase = 0
         self.ledger = Ledger()
         self.rejections: list[Rejection] = []
@@ -212,30 +211,24 @@ class Engine:
             return self._skip(order)
         with quiet(self.problem):
             down = order.phase.send(self.server)
-            work, late = self.collect(order, down), dict[int, Work]()
+            work = self.collect(order, down)
             if self.faulty is not None:
-                late = self.faulty.arrivals(order)
                 work = self.faulty.spoil(order, work)
-            refused = self.judge(order, down, [work, *late.values()])
+            refused = {**self.judge(order, down, work), **work.failed}
             cohort, counted = order.cohort, work
             self._book(order, down, work)
             if refused:
                 self._leave_out(order, refused)
                 cohort = cohort.without(refused)
-                late = {client: work for client, work in late.items() if client not in refused}
                 if not self._counts(order._replace(cohort=cohort)):
                     useless = not cohort.size and not work.failed
                     return self._skip(order, useless)
                 if order.place or order.picked in refused:
                     return self._again(order)
                 counted = work.only(cohort.members)
-            received, cohort = self._with_late(counted, cohort, late) if late else (counted, cohort)
-            server = order.phase.merge(self.server, self.reduce(order, received), cohort)
+            server = order.phase.merge(self.server, self.reduce(order, counted), cohort)
             self._check_server(order, server)
             self.commit(counted)
-            if self.site is not None:
-                for one in late.values():
-                    self.site.adopt(one)
         self.server = server
         self.phase += 1
         if order.last:
@@ -337,22 +330,14 @@ class Engine:
         if self.site is not None:
             self.site.forget()
 
-    def _with_late(
-        self, work: Work, cohort: Cohort, late: Mapping[int, Work]
-    ) -> tuple[Work, Cohort]:
-        """The work of a phase and its cohort with what came late."""
-        steps = self.clock.plan(self.round, cohort.round).steps
-        planned = dict(zip(cohort.members.tolist(), cohort.planned, strict=True))
-        planned |= {client: steps[client] for client in late}
-        together = in_order(joined([work, *(late[client] for client in sorted(late))]))
-        members = np.array(sorted(planned))
-        steps_of = [planned[client] for client in members.tolist()]
-        return together, dataclasses.replace(cohort, members=members, planned=steps_of)
-
     def collect(self, order: Order, down: Message) -> Work:
         """The clients' work on an order."""
         assert self.site is not None  # engines without one ask elsewhere
         return self.site.work(self.site.share(order), down)
+
+    def judge(self, order: Order, down: Message, work: Work) -> Mapping[int, str]:
+        """Client -> why its work does not count, of those that have returned something."""
+        return self.soundness(order, down, work)
 
     def commit(self, work: Work) -> None:
         """Let the clients keep their work."""
@@ -419,7 +404,7 @@ class Engine:
         self._start = None if self.phase else self.server
         self.soundness.usual = {**counters["usual"]}
         if self.faulty is not None:
-            self.faulty.load(tensors, self.method.Up, device)
+            self.faulty.load(tensors)
         spent = {f.name: counters.get(f.name, f.default) for f in dataclasses.fields(Ledger)}
         self.ledger = Ledger(**spent)
 

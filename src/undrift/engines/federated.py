@@ -155,9 +155,6 @@ class Federated(Engine):
             text = "engine = 'flower' needs a federation: undrift federate SPEC --local 3"
             raise BadParameters("engine", {"engine": text})
         super().__init__(method, problem, seed=seed, **arguments)
-        if self.judging.late == "count":
-            text = "late = 'count' is for simulated lateness: leave it out of a federation"
-            raise BadParameters("engine", {"judge.late": text})
         self.counted: list[Tag | None] = [None] * problem.clients
         """After which work every client continues."""
         self._round_start = [*self.counted]

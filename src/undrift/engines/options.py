@@ -48,17 +48,12 @@ class DistributedOptions(StoreOptions):
     patience: Positive = PATIENCE
 
     def refuse(
-        self, processes: int, clients: int, late: str, reduction: object, faults: object
+        self, processes: int, clients: int, reduction: object, faults: object
     ) -> dict[str, str]:
         """Setting -> why so many processes cannot run with it."""
         wrong = {}
         if processes > clients:
             wrong["engine.workers"] = f"{processes} processes for {clients} clients: use fewer"
-        if late == "count":
-            text = (
-                "the engine distributed does not count late uploads: use simulate, or late = drop"
-            )
-            wrong["judge.late"] = text
         for name, given in (("reduction", reduction), ("faults", faults)):
             if self.collect == "sums" and given:
                 text = f"sums have no single uploads, which {name} needs: use rows, or auto"

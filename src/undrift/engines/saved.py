@@ -28,7 +28,7 @@ def check_saved(
     required = {f"server.{n}" for n in server.vectors} | {*needed}
     optional = {f"server.{n}" for n in server.scratch} | {f"scratch.{n}" for n in client.scratch}
     optional |= {WRITTEN} | ({"scratch_members"} if client.scratch else set())
-    optional |= {name for name in tensors if name.startswith(("stale.", "late"))}
+    optional |= {name for name in tensors if name.startswith("stale.")}
     missing, extra = required - set(tensors), set(tensors) - required - optional
     if missing or extra:
         words = [f"missing {', '.join(sorted(missing))}"] if missing else []

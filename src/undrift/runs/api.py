@@ -144,7 +144,7 @@ def run(method: Methods, problem: Problem | str, *, rounds: int, **settings: obj
         weights: uniform, or samples: clients count by their number of samples. The loss of
             a row does not follow: it is over test samples, or a mean in which clients count alike.
         faults: what clients do wrong on purpose: tables, each with a kind (docs/faults.md).
-        judge: whose work counts, and when a run gives up: a table of norm, patience and late.
+        judge: whose work counts, and when a run gives up: a table of norm and patience.
         problem_seed: the parameter seed of a named problem: decides its data, its split, its first
             weights.
         **parameters: the other parameters of a named problem.
