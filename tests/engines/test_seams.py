@@ -184,12 +184,15 @@ def test_a_run_moves_to_another_engine_and_back(cohort):
         kind(Stacking(), PROBLEM, **setting) for kind in (Simulate, Wire, Simulate)
     )
     whole.run_round()
-    whole.advance()  # in mid-round, with scratch vectors
+    with pytest.raises(RuntimeError):
+        whole.advance()
+        whole.snapshot()
+    whole.run_round()
     wire.restore(*whole.snapshot())
     back.restore(*wire.snapshot())
     for other in (wire, back):
         mine, theirs = whole.snapshot()[0], other.snapshot()[0]
-        assert mine.keys() == theirs.keys() >= {"client.y", "scratch.seen", "scratch_members"}
+        assert mine.keys() == theirs.keys() >= {"client.y"}
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     for engine in (whole, wire, back):
         engine.run_round()
@@ -262,13 +265,13 @@ def test_only_those_who_are_kept():
 def test_work_is_not_kept_until_it_is_committed():
     engine = Simulate(Scaffold(lr=0.1), PROBLEM, cohort=3, steps=2)
     site, order = engine.site, engine.order()
-    before = site.tensors()["client.c"].clone()
+    before = site.tensors(True)["client.c"].clone()
     first, again = (site.work(site.share(order), order.phase.send(engine.server)) for _ in "ab")
     assert torch.equal(first.up.dy, again.up.dy) and first.gradients == 6
-    assert torch.equal(site.tensors()["client.c"], before) and site.ends == []
+    assert torch.equal(site.tensors(True)["client.c"], before) and site.ends == []
     kept = order.cohort.members[1:]
     site.commit(first.only(kept))
-    changed = (site.tensors()["client.c"] != before).any(1)
+    changed = (site.tensors(True)["client.c"] != before).any(1)
     assert changed.nonzero().squeeze(-1).tolist() == kept.tolist() and len(site.ends[0]) == 2
 
 
@@ -359,9 +362,6 @@ def test_a_client_that_fails_in_one_phase_is_out_for_the_round_only():
     )
     engine.advance()
     assert engine.order().cohort.members.tolist() == [0, 2, 3, 4]
-    twin = Simulate(Stacking(), PROBLEM, steps=2)
-    twin.restore(*engine.snapshot())
-    assert twin.order().cohort.members.tolist() == [0, 2, 3, 4]
     engine.advance()
     assert engine.round == 1 and engine.order().cohort.size == 5
     assert torch.equal(engine.clients.y[1], engine.x0)

@@ -174,7 +174,7 @@ def traffic(cls: type[Method]) -> None:
 
 
 def resumption(cls: type[Method]) -> None:
-    """Saved after any phase and loaded elsewhere, a run continues bit for bit.
+    """Saved after any round and loaded elsewhere, a run continues bit for bit.
 
     Other states are refused.
     """
@@ -184,8 +184,8 @@ def resumption(cls: type[Method]) -> None:
     whole = Simulate(method, problem, **setting)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "state.safetensors"
-        for _ in range(3 * len(phases(method))):
-            whole.advance()
+        for _ in range(3):
+            whole.run_round()
             store(whole, file, "battery")
             resumed = Simulate(method, problem, **setting)
             restore(resumed, file, "battery")

@@ -46,7 +46,7 @@ def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:
     are written in blocks, without a second copy. A process that does not lead only hands over its
     part of them.
     """
-    parts, counters = engine.snapshot(lasting=False)
+    parts, counters = engine.snapshot(whole=False)
     if not engine.leads:
         for name in order(parts):
             for _ in [] if isinstance(parts[name], Tensor) else parts[name]:

@@ -30,8 +30,7 @@ from undrift.engines.options import DistributedOptions
 from undrift.engines.order import Order
 from undrift.engines.ranks import Parted, Ranks, WorkFailed, count, here
 from undrift.engines.saved import WRITTEN
-from undrift.engines.shard import Everyone, Shard
-from undrift.engines.store import Rows
+from undrift.engines.shard import Shard
 from undrift.engines.work import Work
 
 LARGEST = 2**26
@@ -137,29 +136,16 @@ class Distributed(Engine):
         sizes = self.ranks.sizes(len(mine))
         return float(self.ranks.gather(mine, sizes).mean()) if any(sizes) else None
 
-    def snapshot(self, lasting: bool = True) -> tuple[dict[str, Any], Counters]:
+    def snapshot(self, whole: bool = True) -> tuple[dict[str, Any], Counters]:
         self._settle()
-        return super().snapshot(lasting)
-
-    def client_tensors(self) -> Tensors:
-        homes = np.repeat(np.arange(self.ranks.size), np.diff(self.site.bounds))
-        mine, names = self.site.store.tensors(), self.site.saved_names().items()
-        found = {saved: self.site.together(mine[name], homes) for saved, name in names}
-        return found | self.site.passed_on()
-
-    def client_parts(self) -> dict[str, Tensor | Rows]:
-        names, mine = self.site.saved_names().items(), self.site.written()
-        members = self.ranks.gather(mine, self.ranks.sizes(len(mine))) if names else mine
-        parts = {saved: Everyone(self.site, name, members.numpy()) for saved, name in names}
-        index = {WRITTEN: members} if names and len(members) < self.problem.clients else {}
-        return {**parts, **index, **self.site.passed_on()}
+        return super().snapshot(whole)
 
     def restore(self, tensors: Tensors, counters: Counters) -> None:
         """From what rank 0 is given; the others need not have it."""
         forms = dict[str, tuple[str, list[int]]]()
         if self.leads:
             self._check(tensors)
-            common = tensors.keys() - self.site.saved_names().keys()
+            common = tensors.keys() - self.site.names()
             forms = {n: (KINDS[tensors[n].dtype], list(tensors[n].shape)) for n in sorted(common)}
         self._receive(tensors, self.ranks.tell({"counters": counters, "forms": forms}))
 
@@ -174,10 +160,6 @@ class Distributed(Engine):
         self._receive({}, said)
         return cast(dict[str, Any], self.ranks.tell())
 
-    def load_clients(self, tensors: Tensors) -> None:
-        own = {name: tensors[saved] for saved, name in self.site.saved_names().items()}
-        self.site.load_own(own, tensors)
-
     def _receive(self, tensors: Tensors, said: Mapping[str, Any]) -> None:
         """Continue with what rank 0 has: all that is common, and the clients that live here."""
         found: Tensors = {}
@@ -186,7 +168,7 @@ class Distributed(Engine):
             found[name] = self.ranks.broadcast(tensors[name] if self.leads else blank)
         everybody = torch.arange(self.problem.clients)
         bounds = np.searchsorted(found.get(WRITTEN, everybody).cpu().numpy(), self.site.bounds)
-        for saved in self.site.saved_names():
+        for saved in sorted(self.site.names()):
             for rank, (first, last) in enumerate(pairwise(bounds.tolist())):
                 if self.ranks.rank in (0, rank):
                     blank = torch.empty(last - first, self.problem.dim, dtype=self.x0.dtype)

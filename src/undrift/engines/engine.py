@@ -13,9 +13,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -43,10 +43,29 @@ from undrift.engines.reduction import Reducer
 from undrift.engines.robust import RobustMeans
 from undrift.engines.saved import check_saved
 from undrift.engines.site import Common, Site, quiet
-from undrift.engines.store import Rows
+from undrift.engines.store import StoredRows
 from undrift.engines.work import NOBODY, Work
 
 Tensors = dict[str, Tensor]
+
+
+class Part(Protocol):
+    """What a round changes beside the server's state: clients, or memories of the server."""
+
+    def begin(self) -> None:
+        """A round begins."""
+
+    def roll_back(self) -> None:
+        """Be as the round began."""
+
+    def names(self) -> Collection[str]:
+        """The tensors that every snapshot has."""
+
+    def tensors(self, whole: bool) -> Mapping[str, Tensor | StoredRows]:
+        """What a continuation needs."""
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from ``tensors``, which are copied, from whatever device."""
 
 
 class Engine:
@@ -116,19 +135,22 @@ class Engine:
         norm = math.inf if unbounded else float(self.judging.norm)
         means = None if rule is None else RobustMeans(rule, method, self.x0)
         self.reducer = Reducer(samples, means)
+        self.memories: list[Part] = [] if means is None else [means]
+        """What the server remembers beside its state."""
         self.soundness = Sound(problem.dim, self.x0.dtype, norm)
         self.faulty: FaultyClients | None = None
         if planned is not None and any(fault.kind != "label-noise" for fault in self.planned):
             self.faulty = FaultyClients(planned, self.x0.device)
+            self.memories.append(self.faulty)
         self.round = self.phase = 0
         self.ledger = Ledger()
         self.rejections: list[Rejection] = []
         """Clients whose work did not count, and why; who runs an engine for long empties it."""
-        self.server: State = method.server(self.x0)
+        self.server: State = method.server(self.x0).lasting()
         self.moved: float | None = None
         """How far the last round that counted moved the model."""
         self.troubles = Troubles()
-        self._start: State | None = self.server
+        self._start = self.server
         self._size = problem.dim * self.x0.element_size()
 
     @classmethod
@@ -155,6 +177,11 @@ class Engine:
     def x(self) -> Tensor:
         """The server's model."""
         return self.method.point(self.server)
+
+    @property
+    def parts(self) -> list[Part]:
+        """What a round changes beside the server's state."""
+        return self.memories if self.site is None else [*self.memories, self.site]
 
     @property
     def ends(self) -> Tensor | None:
@@ -291,23 +318,14 @@ class Engine:
             raise Stuck(troubles.failing, failed)
 
     def _roll_back(self, order: Order) -> None:
-        if self._start is None:
-            raise RuntimeError(
-                f"round {order.round} was continued in the middle and cannot begin again: "
-                "continue from a snapshot between rounds"
-            )
         self.server = self._start
-        if self.faulty is not None:
-            self.faulty.roll_back()
-        if self.reducer.robust is not None:
-            self.reducer.robust.roll_back()
-        if self.site is not None:
-            self.site.roll_back()
+        for part in self.parts:
+            part.roll_back()
 
     def _check_server(self, order: Order, server: State) -> None:
         """Raise :class:`Diverged` unless every vector of the server is finite."""
         sizes, point = [], None
-        if order.last and self._start is not None:
+        if order.last:
             point = self.method.point(server)
             sizes = [torch.dist(point, self.method.point(self._start))]
         sizes += [torch.linalg.vector_norm(v) for _, v in server.items() if v is not point]
@@ -323,12 +341,8 @@ class Engine:
         self.troubles = Troubles(skipped_rounds=self.troubles.skipped_rounds)
         self.ledger.iterations += order.iterations
         self.server = self._start = self.server.lasting()
-        if self.faulty is not None:
-            self.faulty.begin()
-        if self.reducer.robust is not None:
-            self.reducer.robust.begin()
-        if self.site is not None:
-            self.site.forget()
+        for part in self.parts:
+            part.begin()
 
     def collect(self, order: Order, down: Message) -> Work:
         """The clients' work on an order."""
@@ -349,40 +363,18 @@ class Engine:
         assert work.up is not None  # a phase without uploads does not count
         return self.reducer.reduce(order.phase, self.server, work.up, work.senders)
 
-    def client_tensors(self) -> Tensors:
-        """The clients' states by name: ``client.NAME [N, d]``, in mid-round ``scratch.NAME`` with
-        ``scratch_members``, and ``client_previous`` where the problem uses last local models.
+    def snapshot(self, whole: bool = True) -> tuple[dict[str, Any], Counters]:
+        """All that a continuation needs, between rounds: tensors by name, and counters.
+
+        If not ``whole``, client states are for reading before the next round: sequences of blocks,
+        which have rows of ``client_members`` alone, those who have taken part.
         """
-        return {} if self.site is None else self.site.tensors()
-
-    def client_parts(self) -> dict[str, Tensor | Rows]:
-        """The same for reading before the next phase; large vectors may be sequences of blocks, and
-        have rows of ``client_members`` alone, those who have taken part.
-        """
-        return {} if self.site is None else self.site.parts()
-
-    def load_clients(self, tensors: Tensors) -> None:
-        """The inverse of both; ``tensors`` are copied, from whatever device."""
-        if self.site is not None:
-            self.site.load(tensors)
-
-    def client_names(self) -> set[str]:
-        """The tensors of ``client_tensors`` that are always there."""
-        names = {f"client.{n}" for n in self.method.Client.vectors}
-        return names | ({"client_previous"} if self.problem.remembers else set())
-
-    def snapshot(self, lasting: bool = True) -> tuple[dict[str, Any], Counters]:
-        """All that a continuation needs: tensors by name, and counters.
-
-        If not ``lasting``, client states are those of ``client_parts``.
-        """
+        if self.phase:
+            raise RuntimeError(f"round {self.round} is under way: snapshots are between rounds")
         tensors: dict[str, Any] = {f"server.{name}": v for name, v in self.server.items()}
-        tensors |= self.client_tensors() if lasting else self.client_parts()
-        if self.reducer.robust is not None:
-            tensors |= self.reducer.robust.last
-        counters: Counters = {"round": self.round, "phase": self.phase}
-        if self.faulty is not None:
-            tensors |= self.faulty.tensors()
+        for part in self.parts:
+            tensors |= part.tensors(whole)
+        counters: Counters = {"round": self.round, "phase": 0}
         counters |= self.ledger.counts() | self.troubles.counters()
         return tensors, counters | {"usual": dict(sorted(self.soundness.usual.items()))}
 
@@ -392,26 +384,22 @@ class Engine:
         self._continue(tensors, counters)
 
     def _continue(self, tensors: Tensors, counters: Counters) -> None:
+        """The ``tensors`` are copied, from whatever device."""
         state, device = self.method.Server, self.x0.device
-        server = {n: tensors[f"server.{n}"] for n in state.names() if f"server.{n}" in tensors}
-        self.server = state(**{n: v.to(device, copy=True) for n, v in server.items()})
-        self.load_clients(tensors)
-        if self.reducer.robust is not None:
-            self.reducer.robust.load(tensors)
-        self.round, self.phase = counters["round"], counters["phase"]
+        server = {name: tensors[f"server.{name}"] for name in state.vectors}
+        self.server = state(**{name: v.to(device, copy=True) for name, v in server.items()})
+        self._start = self.server
+        for part in self.parts:
+            part.load(tensors)
+        self.round, self.phase = counters["round"], 0
         names = [field.name for field in dataclasses.fields(Troubles)]
         self.troubles = Troubles(**{name: counters[name] for name in names if name in counters})
-        self._start = None if self.phase else self.server
         self.soundness.usual = {**counters["usual"]}
-        if self.faulty is not None:
-            self.faulty.load(tensors)
         spent = {f.name: counters.get(f.name, f.default) for f in dataclasses.fields(Ledger)}
         self.ledger = Ledger(**spent)
 
     def _check(self, tensors: Tensors) -> None:
-        needed = self.client_names()
-        if self.reducer.robust is not None:
-            needed |= set(self.reducer.robust.last)
+        needed = {name for part in self.parts for name in part.names()}
         check_saved(tensors, self.method, self.problem, self.x0.dtype, needed)
 
     def _book(self, order: Order, down: Message, work: Work) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import torch
@@ -52,7 +52,11 @@ class FaultyClients:
             work = work._replace(up=_spoiled(work.up, work.senders, struck, before))
         return work._replace(failed={**work.failed, **failed})
 
-    def tensors(self) -> Tensors:
+    def names(self) -> Collection[str]:
+        """None of its tensors is in every snapshot."""
+        return ()
+
+    def tensors(self, whole: bool) -> Tensors:
         """What a continuation needs."""
         found: Tensors = {}
         for (phase, client), rows in self._last.items():

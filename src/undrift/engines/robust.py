@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -48,6 +48,14 @@ class RobustMeans:
     def roll_back(self) -> None:
         """Be as the round began."""
         self.last = self._begun
+
+    def names(self) -> Collection[str]:
+        """What its last results are called."""
+        return self.last.keys()
+
+    def tensors(self, whole: bool) -> dict[str, Tensor]:
+        """The last results."""
+        return self.last
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from the ``last`` of a snapshot, which is copied, from whatever device."""

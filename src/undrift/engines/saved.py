@@ -24,11 +24,8 @@ def check_saved(
 
     ``needed`` are the names of those that are always there, besides the server's.
     """
-    server, client = method.Server, method.Client
-    required = {f"server.{n}" for n in server.vectors} | {*needed}
-    optional = {f"server.{n}" for n in server.scratch} | {f"scratch.{n}" for n in client.scratch}
-    optional |= {WRITTEN} | ({"scratch_members"} if client.scratch else set())
-    optional |= {name for name in tensors if name.startswith("stale.")}
+    required = {f"server.{name}" for name in method.Server.vectors} | {*needed}
+    optional = {WRITTEN, *(name for name in tensors if name.startswith("stale."))}
     missing, extra = required - set(tensors), set(tensors) - required - optional
     if missing or extra:
         words = [f"missing {', '.join(sorted(missing))}"] if missing else []

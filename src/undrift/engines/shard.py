@@ -9,7 +9,7 @@ back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from undrift.engines.order import Order, Share
 from undrift.engines.ranks import Ranks, WorkFailed
 from undrift.engines.saved import WRITTEN
 from undrift.engines.site import PREVIOUS, Common, Kept, Site, saved_name
-from undrift.engines.store import Rows
+from undrift.engines.store import StoredRows
 from undrift.engines.work import NOBODY, Work
 
 Tensors = dict[str, Tensor]
@@ -122,32 +122,21 @@ class Shard(Site):
         """The new states of the whole cohort."""
         return {n: self.together(work.states.get(n), self.route.workers) for n in self._names}
 
-    def forget(self) -> None:
-        super().forget()
+    def begin(self) -> None:
+        super().begin()
         self._scratched = NOBODY
 
-    def load_own(self, rows: Tensors, tensors: Tensors) -> None:
-        """Continue with the ``rows`` of the clients here, and the scratch vectors of all."""
-        self._load_rows(rows, tensors.get(WRITTEN))
-        self._load_scratch(tensors)
-        self._scratched, self._passed = NOBODY, []
-        if "scratch_members" in tensors:
-            self._scratched = tensors["scratch_members"].cpu().numpy()
-            declared = self.method.Client.scratch
-            self._passed = [name for name in declared if f"scratch.{name}" in tensors]
-
-    def saved_names(self) -> dict[str, str]:
-        """What clients remember, by their names in a snapshot."""
-        return {saved_name(name): name for name in self.store.names}
-
-    def passed_on(self) -> Tensors:
-        """The scratch vectors of all clients."""
-        if not len(self._scratched):
-            return {}
-        homes = np.searchsorted(self.bounds, self._scratched, side="right") - 1
-        mine = {} if self._scratch is None else self._scratch.rows
-        found = {f"scratch.{n}": self.together(mine.get(n), homes) for n in self._passed}
-        return found | {"scratch_members": torch.from_numpy(self._scratched)}
+    def tensors(self, whole: bool) -> Mapping[str, Tensor | StoredRows]:
+        names = self.store.names
+        if whole:
+            homes, mine = np.repeat(np.arange(self.ranks.size), np.diff(self.bounds)), self.store
+            found = mine.tensors()
+            return {saved_name(name): self.together(found[name], homes) for name in names}
+        here = self.written()
+        members = self.ranks.gather(here, self.ranks.sizes(len(here))) if names else here
+        rows = {saved_name(name): Everyone(self, name, members.numpy()) for name in names}
+        index = {WRITTEN: members} if names and len(members) < self.problem.clients else {}
+        return {**rows, **index}
 
     def _heed(self, order: Order, work: Work, error: Exception | None) -> None:
         """Let all ranks know what has become of the work on each of them."""
@@ -192,7 +181,7 @@ class Shard(Site):
         return dict.fromkeys(names, self.common.x0.new_empty(0, self.problem.dim))
 
 
-class Everyone(Rows):
+class Everyone(StoredRows):
     """One vector of some clients as blocks, each rank's in turn; on rank 0 all of them."""
 
     def __init__(self, site: Shard, name: str, clients: np.ndarray):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from undrift.engines.store.base import Rows, Store
+from undrift.engines.store.base import Store, StoredRows
 from undrift.engines.store.device import DeviceStore
 from undrift.engines.store.file import FileStore
 from undrift.engines.store.host import HostStore
 
-__all__ = ["DeviceStore", "FileStore", "HostStore", "Rows", "Store", "opened"]
+__all__ = ["DeviceStore", "FileStore", "HostStore", "Store", "StoredRows", "opened"]
 
 
 def opened(place: str, start: dict[str, Tensor], clients: int, folder: str) -> Store:

@@ -55,13 +55,13 @@ class Store(abc.ABC):
     def names(self) -> list[str]:
         return list(self._all)
 
-    def rows(self) -> dict[str, Rows]:
+    def rows(self) -> dict[str, StoredRows]:
         """Every vector of the clients that are written, for reading only."""
         written = self.written()
-        return {name: Rows(self, name, written, v) for name, v in self._all.items()}
+        return {name: StoredRows(self, name, written, v) for name, v in self._all.items()}
 
 
-class Rows:
+class StoredRows:
     """One vector of some clients as blocks on the CPU, read lazily; good until the next phase."""
 
     def __init__(self, store: Store, name: str, clients: np.ndarray, like: Tensor):
