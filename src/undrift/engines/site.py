@@ -21,8 +21,7 @@ from undrift.engines.memory import folder
 from undrift.engines.order import Order, Share
 from undrift.engines.parts import InParts
 from undrift.engines.saved import WRITTEN
-from undrift.engines.store import StoredRows, opened
-from undrift.engines.store.base import BLOCK
+from undrift.engines.store import BLOCK, StoredRows, opened
 from undrift.engines.work import NOBODY, Work, joined
 
 PREVIOUS = "previous model"
