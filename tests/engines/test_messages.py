@@ -15,9 +15,8 @@ from tests.faults.frames import CLIENT, HERE, PHASE, ROUND, RUN, Empty, Mixed, W
 from undrift.check.federations import least_squares
 from undrift.core.problem import Problem
 from undrift.engines import Simulate, Wire
-from undrift.engines.codec import Address, BadFrame, decode, encode, header
+from undrift.engines.codec import Address, BadFrame, Inbox, decode, encode, header
 from undrift.engines.format import BadFormat, opening, parse
-from undrift.engines.inbox import Inbox
 from undrift.engines.wire import Mailed
 from undrift.methods import FedAvg, FedLin, Scaffold
 

@@ -39,8 +39,7 @@ from undrift.engines.local import LocalRules
 from undrift.engines.memory import Needs, plan
 from undrift.engines.options import NoOptions
 from undrift.engines.order import Clock, Order
-from undrift.engines.reduction import Reducer
-from undrift.engines.robust import RobustMeans
+from undrift.engines.reduction import Reducer, RobustMeans
 from undrift.engines.saved import check_saved
 from undrift.engines.site import Common, Site, quiet
 from undrift.engines.store import StoredRows

@@ -20,10 +20,9 @@ from undrift.core.method import Method
 from undrift.core.params import BadParameters
 from undrift.core.problem import Constants, Facts, Oracle, Problem, Samples, Sums, Unsupported
 from undrift.core.struct import Message
-from undrift.engines.codec import Address, BadFrame, pack
+from undrift.engines.codec import Address, BadFrame, Inbox, pack
 from undrift.engines.engine import Engine, Tensors
 from undrift.engines.generations import Tag
-from undrift.engines.inbox import Inbox
 from undrift.engines.memory import Needs
 from undrift.engines.options import FederatedOptions
 from undrift.engines.order import Order

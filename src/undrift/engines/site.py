@@ -16,10 +16,10 @@ from undrift._threads import each
 from undrift.core.method import Method
 from undrift.core.problem import Facts, Oracle, Problem
 from undrift.core.struct import Message, State
+from undrift.engines.batches import InParts
 from undrift.engines.local import Group, LocalRules, Stacked
 from undrift.engines.memory import folder
 from undrift.engines.order import Order, Share
-from undrift.engines.parts import InParts
 from undrift.engines.saved import WRITTEN
 from undrift.engines.store import BLOCK, StoredRows, opened
 from undrift.engines.work import NOBODY, Work, joined
