@@ -207,13 +207,13 @@ def test_a_state_without_the_last_results_is_refused():
     plain, centred = (
         Simulate(FedAvg(lr=0.05), PROBLEM, reduction=rule) for rule in (None, CENTRED)
     )
-    with pytest.raises(ValueError, match=r"missing reduction\.FedAvg\.dy"):
+    with pytest.raises(ValueError, match=r"reduction\.FedAvg\.dy"):
         centred.restore(*plain.snapshot())
-    with pytest.raises(ValueError, match=r"unknown reduction\.FedAvg\.dy"):
+    with pytest.raises(ValueError, match=r"reduction\.FedAvg\.dy"):
         plain.restore(*centred.snapshot())
     tensors, counters = centred.snapshot()
     tensors["reduction.FedAvg.dy"] = torch.zeros(2, dtype=torch.float64)
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match=r"reduction\.FedAvg\.dy"):
         centred.restore(tensors, counters)
 
 

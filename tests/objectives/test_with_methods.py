@@ -125,10 +125,10 @@ def test_a_snapshot_without_the_last_models_is_refused():
     engine = Simulate(FedAvg(lr=0.1), federation(MOON()), **SETTING)
     tensors, counters = engine.snapshot()
     del tensors["client_previous"]
-    with pytest.raises(ValueError, match="missing client_previous"):
+    with pytest.raises(ValueError, match="client_previous"):
         engine.restore(tensors, counters)
     plain = Simulate(FedAvg(lr=0.1), federation(), **SETTING)
-    with pytest.raises(ValueError, match="unknown client_previous"):
+    with pytest.raises(ValueError, match="client_previous"):
         plain.restore(*Simulate(FedAvg(lr=0.1), federation(MOON()), **SETTING).snapshot())
 
 

@@ -89,6 +89,7 @@ class Site:
         if not len(share.members):
             return Work()
         mine = self.store.gather(self._places(share.members))
+        # What the last phase did is never undone: it is judged before any of it is committed.
         self._read = None if share.order.last else Kept(share.members, {**mine})
         self.store.expect(lambda: self._own(share.order.following()))
         previous = mine.pop(PREVIOUS, None)
@@ -112,6 +113,7 @@ class Site:
         """Make states theirs of clients that did not take part in this round."""
         if work.states:
             places = self._places(work.members)
+            # Stores outside the device take back the rows of the cohort that they gave last.
             self.store.gather(places)
             self.store.scatter(places, dict(work.states))
 
@@ -122,6 +124,7 @@ class Site:
 
     def roll_back(self) -> None:
         """Return to the states at the beginning of the round."""
+        # The latest first: a client that worked in two phases returns to what it had before both.
         for members, rows in reversed(self._undo):
             self.adopt(Work(members, rows))
         self.ends = []
