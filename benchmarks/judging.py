@@ -21,7 +21,6 @@ import torch
 
 from benchmarks.overhead import peer
 from undrift.engines import Engine
-from undrift.engines.judge import Judge
 
 WORKLOADS = {"softmax": "logistic", "MLP": "mlp"}
 """Name -> the peers' workload."""
@@ -63,7 +62,7 @@ def cost(name: str, repeats: int) -> tuple[float, float, float]:
     """Best seconds of a round with and without judging, and the share of the looks in the first."""
     torch.set_num_threads(1)
     usual, bare, watch = made(WORKLOADS[name]), made(WORKLOADS[name]), Watch()
-    bare.judge = Judge(lambda order, down, works: {})
+    bare.judge = lambda order, down, work: {}
     bare._check_server = lambda order, server: None
     usual.judge, usual._check_server = watch(usual.judge), watch(usual._check_server)
     seconds(usual, 1), seconds(bare, 1)

@@ -198,13 +198,12 @@ def clients_apart(whole, ranks):
     return None
 
 
-def moved_in_mid_round():
-    """A snapshot between two phases goes from simulate to the ranks and back."""
+def moved():
+    """A snapshot goes from simulate to the ranks and back."""
     setting = {"steps": 2, "batch": 3, "cohort": 4}
     whole, back = Simulate(Stacking(), PROBLEM, **setting), Simulate(Stacking(), PROBLEM, **setting)
     ranks = Distributed(Stacking(), PROBLEM, **setting)
     whole.run_round()
-    whole.advance()
     ranks.restore(*(whole.snapshot() if ranks.leads else ({}, {})))
     back.restore(*ranks.snapshot())
     for engine in (whole, ranks, back):
@@ -306,7 +305,7 @@ def main(rounds: int, everything: bool, only: list[str]) -> int:
         number += 1
         if found := compare(*case, collect, rounds):
             wrong[f"{name}, {collect}"] = found
-    for check in (moved_in_mid_round, continued_from_a_file, divergence, parted, watched, memory):
+    for check in (moved, continued_from_a_file, divergence, parted, watched, memory):
         number += 1
         if found := check():
             wrong[check.__name__] = found

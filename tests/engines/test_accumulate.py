@@ -13,7 +13,7 @@ import undrift.methods as um
 from undrift.check.federations import least_squares
 from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire
-from undrift.engines.parts import InParts
+from undrift.engines.batches import InParts
 from undrift.problems.named import build
 from undrift.problems.neural.oracle import NeuralOracle
 from undrift.runs.prepare import lay_out

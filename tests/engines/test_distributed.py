@@ -142,7 +142,6 @@ def test_a_run_is_broken_off_and_continued_by_one_process(how, usual, tmp_path, 
         (["--engine", "distributed", "--workers", "8"], {}, "7 clients"),
         (["--engine", "distributed", "--workers", "2", "--jobs", "2"], {}, "--jobs"),
         ([], {"RANK": "0", "WORLD_SIZE": "2"}, "--engine distributed"),
-        (["--engine", "distributed", "--workers", "2", "-s", "judge.late=count"], {}, "late"),
     ],
 )
 def test_bad_input_is_answered_before_anything_is_made(words, environment, text, tmp_path):
@@ -169,7 +168,7 @@ ENVIRONMENT = {
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"RANK": "2"}, {"WORLD_SIZE": ""}, {"MASTER_PORT": "x"}, {"LOCAL_RANK": "2"}, {"RANK": "-1"}],
+    [{"WORLD_SIZE": ""}, {"MASTER_PORT": "x"}, {"RANK": "-1"}],
 )
 def test_what_a_launcher_says_is_checked(wrong, monkeypatch):
     monkeypatch.delenv("UNDRIFT_RENDEZVOUS", raising=False)
@@ -201,7 +200,7 @@ def test_the_engine_is_not_part_of_what_a_run_is():
 
 def test_what_several_processes_cannot_do_is_said_at_its_place():
     rows, sums = DistributedOptions(), DistributedOptions(collect="sums")
-    assert rows.refuse(2, 2, "drop", Median(), ["nan"]) == {}
-    assert set(rows.refuse(3, 2, "count", MEAN, None)) == {"engine.workers", "judge.late"}
-    assert set(sums.refuse(2, 2, "drop", Median(), None)) == {"engine.collect"}
-    assert set(sums.refuse(2, 2, "drop", MEAN, ["nan"])) == {"engine.collect"}
+    assert rows.refuse(2, 2, Median(), ["nan"]) == {}
+    assert set(rows.refuse(3, 2, MEAN, None)) == {"engine.workers"}
+    assert set(sums.refuse(2, 2, Median(), None)) == {"engine.collect"}
+    assert set(sums.refuse(2, 2, MEAN, ["nan"])) == {"engine.collect"}

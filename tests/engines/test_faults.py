@@ -151,16 +151,13 @@ def test_what_is_not_finite_is_called_that_and_not_long(kind):
     assert one.reason == "dy has entries that are not finite"
 
 
-@pytest.mark.parametrize("late", ["drop", "count"])
-def test_scaffolds_server_is_the_mean_of_its_clients_whoever_drops_out(late):
+def test_scaffolds_server_is_the_mean_of_its_clients_whoever_drops_out():
     faults = [
         {"kind": "drop-before", "rate": 0.3},
         {"kind": "drop-after", "rate": 0.3},
         {"kind": "late", "rate": 0.3},
     ]
-    engine = Simulate(
-        Scaffold(lr=0.05), PROBLEM, steps=2, cohort=3, faults=faults, judge={"late": late}
-    )
+    engine = Simulate(Scaffold(lr=0.05), PROBLEM, steps=2, cohort=3, faults=faults)
     for _ in range(40):
         engine.run_round()
         torch.testing.assert_close(engine.server.c, engine.clients.c.mean(0), rtol=0, atol=1e-14)
@@ -187,36 +184,10 @@ def test_the_reason_is_the_first_that_was_found(fault):
     assert reasons and all(("median" in reason) == (fault == "huge") for reason in reasons)
 
 
-def test_a_late_upload_counts_in_the_next_round():
-    late = {"kind": "late", "clients": [0], "until": 1}
-    setting = {"steps": 2, "cohort": 2, "seed": 1, "faults": [late]}
-    kept, lost = (
-        Simulate(FedAvg(lr=0.05), PROBLEM, judge={"late": how}, **setting)
-        for how in ("count", "drop")
-    )
-    cohorts = [kept.clock.at(round, 0).cohort.members.tolist() for round in (0, 1)]
-    assert 0 in cohorts[0] and 0 not in cohorts[1]
-    x0 = kept.x0
-    down = {0: x0}
-    first = PROBLEM.at(np.array([0]))
-    y = x0.clone().unsqueeze(0)
-    for _ in range(2):
-        y = y - 0.05 * first.grad(y)
-    kept.run_round()
-    lost.run_round()
-    assert torch.equal(kept.x, lost.x)
-    before = kept.x
-    kept.run_round()
-    lost.run_round()
-    total = (lost.x - before) * 2  # two clients were on time
-    expected = before + (total + (y[0] - down[0])) / 3
-    torch.testing.assert_close(kept.x, expected, rtol=1e-12, atol=1e-14)
-
-
 @pytest.mark.parametrize("kind", ["stale", "late", "drop-before", "drop-after", "flip", "nan"])
 def test_a_run_with_faults_continues_from_a_snapshot(kind):
     fault = {"kind": kind, "rate": 0.4}
-    setting = {"steps": 2, "cohort": 3, "faults": [fault], "judge": {"late": "count"}}
+    setting = {"steps": 2, "cohort": 3, "faults": [fault]}
     whole, left, right = (Simulate(Scaffold(lr=0.05), PROBLEM, **setting) for _ in range(3))
     for _ in range(12):
         whole.run_round()
@@ -342,26 +313,6 @@ def test_a_server_that_is_not_finite_leaves_the_round_undone(base):
     after = states(engine)
     assert engine.round == 2 and before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def test_late_work_is_judged_when_it_comes():
-    class Hiding(Scaffold, register=False):
-        def work(self, me, got, f):
-            new, up = super().work(me, got, f)
-            rows = torch.as_tensor(f.members).reshape(-1, 1) == 0
-            return new.replace(c=torch.where(rows, math.nan, new.c)), up
-
-    late = {"kind": "late", "clients": [0], "until": 1}
-    setting = {"steps": 2, "cohort": 2, "seed": 1, "faults": [late], "judge": {"late": "count"}}
-    engine = Simulate(Hiding(lr=0.05), PROBLEM, **setting)
-    cohorts = [engine.clock.at(round, 0).cohort.members.tolist() for round in (0, 1)]
-    assert 0 in cohorts[0] and 0 not in cohorts[1]
-    engine.run_round()
-    engine.run_round()
-    assert sound(engine) and [(one.round, one.client) for one in engine.rejections] == [
-        (0, 0),
-        (1, 0),
-    ]
 
 
 def test_a_round_that_begins_again_sends_the_uploads_of_the_round_before_again():

@@ -1,6 +1,5 @@
 """Where client states go, and when a run is refused."""
 
-import struct
 from types import SimpleNamespace
 
 import pytest
@@ -81,14 +80,11 @@ def test_what_does_not_fit_anywhere_is_refused_with_every_place(free):
     for words in (
         "what 100 clients remember takes 1.0 GB",
         "1.1 GB are free on the GPU, 1.0 GB are free in memory",
-        "0.5 GB are free in /scratch", "fewer clients or a smaller model", "TMPDIR",
+        "0.5 GB are free in /scratch",
     ):  # fmt: skip
         assert words in str(refused.value)
-    assert "float32" not in str(refused.value) and "try store" not in str(refused.value)
-    with pytest.raises(NoRoom, match="dtype = 'float32'"):
-        plan(SCAFFOLD, problem(dtype=torch.float64), Sampling(10))
     free["device"] = 1.5 * GB
-    with pytest.raises(NoRoom, match=r"try store = .device. with 0\.5 GB for the clients at work"):
+    with pytest.raises(NoRoom):
         plan(SCAFFOLD, problem(), Sampling(10))
     assert plan(SCAFFOLD, problem(), Sampling(10), "device").place == "device"
 
@@ -98,9 +94,7 @@ def test_a_place_that_is_asked_for_is_the_only_one(free, place):
     free[place] = 0.9 * GB
     with pytest.raises(NoRoom) as refused:
         plan(SCAFFOLD, problem(), Sampling(10), place)
-    assert str(refused.value).count("free") == 1 and ("TMPDIR" in str(refused.value)) == (
-        place == "file"
-    )
+    assert str(refused.value).count("free") == 1
 
 
 def test_a_cohort_that_cannot_work_is_refused(free):
@@ -151,25 +145,3 @@ def test_unknown_places_are_refused(free):
         plan(SCAFFOLD, problem(), Sampling(10), "disk")
     with pytest.raises(ValueError, match="store = 'host' is not allowed: auto, device, file"):
         plan(SCAFFOLD, problem("cpu"), Sampling(10), "host")
-
-
-def test_memory_of_a_system_without_sysconf(monkeypatch):
-    """Windows fills a structure of 64 bytes; the memory that is free is at byte 16."""
-
-    def status(buffer):
-        assert struct.unpack_from("I", buffer, 0) == (64,) and len(buffer) == 64
-        struct.pack_into("=IQQ", buffer, 4, 37, 16 * GB, 5 * GB)
-        return 1
-
-    def nothing(file, key):
-        raise FileNotFoundError(file)
-
-    kernel = SimpleNamespace(GlobalMemoryStatusEx=status)
-    monkeypatch.setattr(room, "_line", nothing)
-    monkeypatch.setattr(room, "GROUPS", ())
-    monkeypatch.delattr("os.sysconf", raising=False)
-    monkeypatch.setattr("ctypes.windll", SimpleNamespace(kernel32=kernel), raising=False)
-    assert room._memory() == 5 * GB
-    kernel.GlobalMemoryStatusEx = lambda buffer: 0
-    with pytest.raises(NoRoom, match="does not say"):
-        room._memory()

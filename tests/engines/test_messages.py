@@ -12,14 +12,13 @@ from safetensors.torch import load
 from tests.faults import frames
 from tests.faults.frames import CLIENT, HERE, PHASE, ROUND, RUN, Empty, Mixed, Whole, sealed
 
-from undrift.check.federations import example, least_squares
+from undrift.check.federations import least_squares
 from undrift.core.problem import Problem
 from undrift.engines import Simulate, Wire
-from undrift.engines.codec import Address, BadFrame, decode, encode, header
+from undrift.engines.codec import Address, BadFrame, Inbox, decode, encode, header
 from undrift.engines.format import BadFormat, opening, parse
-from undrift.engines.inbox import Inbox
 from undrift.engines.wire import Mailed
-from undrift.methods import FedAvg, FedLin, FedRed, Scaffold
+from undrift.methods import FedAvg, FedLin, Scaffold
 
 LIKE = torch.zeros(6, dtype=torch.float64)
 WHOLE = Whole(y=torch.arange(6).double(), c=torch.ones(6).double())
@@ -318,18 +317,6 @@ def test_a_run_has_one_name():
         *(Wire(method, problem, **{**given, name: 4}) for name in given),
     ]
     assert len({first, *(other.identity for other in others)}) == len(others) + 1
-
-
-def test_a_run_may_continue_in_mid_round():
-    problem = least_squares()
-    method = example(FedRed, problem.constants)
-    whole, resumed = Wire(method, problem, steps=2), Wire(method, problem, steps=2)
-    whole.advance()
-    resumed.restore(*whole.snapshot())
-    for engine in (whole, resumed):
-        engine.run_round()
-        engine.run_round()
-    assert torch.equal(whole.x, resumed.x) and whole.ledger == resumed.ledger
 
 
 @pytest.mark.parametrize("start", [4, 16])

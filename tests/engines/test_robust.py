@@ -22,7 +22,6 @@ from undrift.core.cohort import Sampling
 from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire
 from undrift.engines.checkpoint import restore, store
-from undrift.engines.judge import Judge
 from undrift.methods import (
     DANEPlus,
     FedAvg,
@@ -193,7 +192,6 @@ def test_a_snapshot_holds_the_last_results_and_goes_on_bit_for_bit(method, kind,
     engine, other = made
     for _ in range(3):
         engine.run_round()
-    engine.advance()  # in mid-round where there are two phases
     phases = {type(phase).__name__: phase.Up.vectors for phase in method.exchanges()}
     names = {f"reduction.{p}.{v}" for p, vectors in phases.items() for v in vectors}
     tensors = engine.snapshot()[0]
@@ -213,13 +211,13 @@ def test_a_state_without_the_last_results_is_refused():
     plain, centred = (
         Simulate(FedAvg(lr=0.05), PROBLEM, aggregation=rule) for rule in (None, CENTRED)
     )
-    with pytest.raises(ValueError, match=r"missing reduction\.FedAvg\.dy"):
+    with pytest.raises(ValueError, match=r"reduction\.FedAvg\.dy"):
         centred.restore(*plain.snapshot())
-    with pytest.raises(ValueError, match=r"unknown reduction\.FedAvg\.dy"):
+    with pytest.raises(ValueError, match=r"reduction\.FedAvg\.dy"):
         plain.restore(*centred.snapshot())
     tensors, counters = centred.snapshot()
     tensors["reduction.FedAvg.dy"] = torch.zeros(2, dtype=torch.float64)
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match=r"reduction\.FedAvg\.dy"):
         centred.restore(tensors, counters)
 
 
@@ -340,8 +338,7 @@ def test_bad_settings_are_named(kind, setting, field):
 
 def test_a_round_with_too_few_uploads_is_skipped():
     engine = Simulate(FedAvg(lr=0.1), PROBLEM, aggregation={"name": "krum", "bad": 1})
-    lost = Judge(lambda order, down, works: {2: "lost"} if order.round == 0 else {})
-    engine.judge = lost
+    engine.judge = lambda order, down, work: {2: "lost"} if order.round == 0 else {}
     engine.run_round()
     assert (engine.round, engine.ledger.skipped) == (1, 1) and torch.equal(engine.x, engine.x0)
     engine.run_round()
@@ -353,12 +350,10 @@ def test_a_round_that_begins_again_begins_with_the_results_before_it(kind):
     """Client 2 is lost in the second phase of round 1, or before its first counts."""
     made = [kind(MimeMVR(lr=0.05), PROBLEM, steps=2, aggregation=CENTRED) for _ in "ab"]
     for place, engine in enumerate(made):
-        engine.judge = Judge(
-            lambda order, down, works, at=place: (
-                {2: "lost"}
-                if (order.round, order.place) == (1, at) and 2 in order.cohort.members
-                else {}
-            )
+        engine.judge = lambda order, down, work, at=place: (
+            {2: "lost"}
+            if (order.round, order.place) == (1, at) and 2 in order.cohort.members
+            else {}
         )
         for _ in range(3):
             engine.run_round()

@@ -15,7 +15,7 @@ from undrift.core.problem import Problem, Unsupported
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
 from undrift.engines.arguments import first_point
-from undrift.engines.judge import Judge, Sound, Stuck
+from undrift.engines.judge import Sound, Stuck
 from undrift.engines.order import Clock
 from undrift.engines.reduction import Reducer
 from undrift.engines.work import Work, joined
@@ -191,12 +191,15 @@ def test_a_run_moves_to_another_engine_and_back(cohort):
         kind(Stacking(), PROBLEM, **setting) for kind in (Simulate, Wire, Simulate)
     )
     whole.run_round()
-    whole.advance()  # in mid-round, with scratch vectors
+    with pytest.raises(RuntimeError):
+        whole.advance()
+        whole.snapshot()
+    whole.run_round()
     wire.restore(*whole.snapshot())
     back.restore(*wire.snapshot())
     for other in (wire, back):
         mine, theirs = whole.snapshot()[0], other.snapshot()[0]
-        assert mine.keys() == theirs.keys() >= {"client.y", "scratch.seen", "scratch_members"}
+        assert mine.keys() == theirs.keys() >= {"client.y"}
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     for engine in (whole, wire, back):
         engine.run_round()
@@ -272,20 +275,20 @@ def test_only_those_who_are_kept():
 def test_work_is_not_kept_until_it_is_committed():
     engine = Simulate(Scaffold(lr=0.1), PROBLEM, cohort=3, steps=2)
     site, order = engine.site, engine.order()
-    before = site.tensors()["client.c"].clone()
+    before = site.tensors(True)["client.c"].clone()
     first, again = (site.work(site.share(order), order.phase.send(engine.server)) for _ in "ab")
     assert torch.equal(first.up.dy, again.up.dy) and first.gradients == 6
-    assert torch.equal(site.tensors()["client.c"], before) and site.ends == []
+    assert torch.equal(site.tensors(True)["client.c"], before) and site.ends == []
     kept = order.cohort.members[1:]
     site.commit(first.only(kept))
-    changed = (site.tensors()["client.c"] != before).any(1)
+    changed = (site.tensors(True)["client.c"] != before).any(1)
     assert changed.nonzero().squeeze(-1).tolist() == kept.tolist() and len(site.ends[0]) == 2
 
 
 @pytest.mark.parametrize("store", ["device", "file"])
 def test_a_part_of_a_cohort_can_be_kept_anywhere(store):
     engine = Simulate(Scaffold(lr=0.1), PROBLEM, cohort=3, steps=2, store=store)
-    engine.judge = Judge(lambda order, down, works: {int(order.cohort.members[0]): "lost"})
+    engine.judge = lambda order, down, work: {int(order.cohort.members[0]): "lost"}
     truth = torch.zeros(5, PROBLEM.dim, dtype=torch.float64)
     for _ in range(6):
         order = engine.order()
@@ -312,7 +315,7 @@ def test_by_default_everybody_sound_counts():
     engine.run_round()
     order = engine.order()
     assert engine.rejections == [] and engine.ledger.left_out == 0
-    assert engine.judge(order, order.phase.send(engine.server), []) == {}
+    assert engine.judge(order, order.phase.send(engine.server), Work()) == {}
 
 
 class Broken(Method, abstract=True):
@@ -356,22 +359,19 @@ def test_shapes_and_types_are_checked():
     up = FedAvg.Up(**{name: torch.zeros(2, 3) for name in FedAvg.Up.vectors})
     work = Work(np.array([4, 7]), up=up, senders=np.array([4, 7]))
     order, down = clock(FedAvg(lr=0.1), Sampling(5)).at(0, 0), FedAvg.Down(x=torch.zeros(3))
-    assert Sound(3, torch.float32)(order, down, [work]) == {}
-    assert set(Sound(4, torch.float32)(order, down, [work])) == {4, 7}
-    assert set(Sound(3, torch.float64)(order, down, [work])) == {4, 7}
-    assert Sound(3, torch.float64)(order, down, [Work()]) == {}
+    assert Sound(3, torch.float32)(order, down, work) == {}
+    assert set(Sound(4, torch.float32)(order, down, work)) == {4, 7}
+    assert set(Sound(3, torch.float64)(order, down, work)) == {4, 7}
+    assert Sound(3, torch.float64)(order, down, Work()) == {}
 
 
 def test_a_client_that_fails_in_one_phase_is_out_for_the_round_only():
     engine = Simulate(Stacking(), PROBLEM, steps=2)
-    engine.judge = Judge(
-        lambda order, down, works: {1: "lost"} if (order.round, order.place) == (0, 0) else {}
+    engine.judge = lambda order, down, work: (
+        {1: "lost"} if (order.round, order.place) == (0, 0) else {}
     )
     engine.advance()
     assert engine.order().cohort.members.tolist() == [0, 2, 3, 4]
-    twin = Simulate(Stacking(), PROBLEM, steps=2)
-    twin.restore(*engine.snapshot())
-    assert twin.order().cohort.members.tolist() == [0, 2, 3, 4]
     engine.advance()
     assert engine.round == 1 and engine.order().cohort.size == 5
     assert torch.equal(engine.clients.y[1], engine.x0)
@@ -379,7 +379,7 @@ def test_a_client_that_fails_in_one_phase_is_out_for_the_round_only():
 
 def test_rounds_with_nobody_left_end_the_run():
     engine = Simulate(FedAvg(lr=0.1), PROBLEM, judge={"patience": 0})
-    engine.judge = Judge(lambda order, down, works: dict.fromkeys(range(5), "lost"))
+    engine.judge = lambda order, down, work: dict.fromkeys(range(5), "lost")
     with pytest.raises(Stuck):
         engine.run_round()
     assert engine.ledger.skipped == 1 and torch.equal(engine.x, engine.x0)

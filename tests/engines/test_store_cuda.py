@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from undrift._device import upload
-from undrift.check.federations import example, least_squares, phases, uneven
+from undrift.check.federations import example, least_squares, uneven
 from undrift.core import Oracle, Problem
 from undrift.engines import Simulate, checkpoint
-from undrift.engines.judge import Judge
 from undrift.methods import CELGD, FedDC, FedDyn, FedSpeed, MimeMVR, Scaffold
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -63,7 +62,7 @@ def test_every_place_gives_the_same_numbers(cls):
     )
     while device.round < 12:
         for engine in (device, host, file):
-            engine.advance()
+            engine.run_round()
         same(device, host)
         same(device, file)
 
@@ -87,15 +86,15 @@ def test_rows_that_travel_meanwhile_arrive_whole(cls, cohort):
 @pytest.mark.parametrize(
     "places", [("host", "device"), ("device", "host"), ("host", "file")], ids="-".join
 )
-def test_a_run_goes_on_anywhere_from_any_phase(cls, places, tmp_path):
+def test_a_run_goes_on_anywhere(cls, places, tmp_path):
     problem = least_squares().to(torch.float64, GPU)
     method = example(cls, least_squares().constants)
     setting = {**uneven(method, problem.clients), "batch": 3}
     whole, first = (
         Simulate(method, problem, store=store, **setting) for store in ("device", places[0])
     )
-    for _ in range(3 * len(phases(method))):
-        first.advance()
+    for _ in range(3):
+        first.run_round()
         checkpoint.store(first, tmp_path / "state", "run")
         second = Simulate(method, problem, store=places[1], **setting)
         second.run_round()
@@ -110,7 +109,7 @@ def test_a_run_goes_on_anywhere_from_any_phase(cls, places, tmp_path):
 @pytest.mark.parametrize("store", ["device", "host"])
 def test_the_host_waits_for_nothing_but_the_judgement(store, monkeypatch):
     engine = Simulate(FedDC(lr=0.1), Large(), steps=3, cohort=5, store=store)
-    engine.judge = Judge(lambda order, down, works: {})
+    engine.judge = lambda order, down, work: {}
     monkeypatch.setattr(engine, "_check_server", lambda order, server: None)
     for _ in range(3):
         engine.run_round()

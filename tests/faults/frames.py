@@ -19,8 +19,7 @@ from pathlib import Path
 import torch
 
 from undrift.core import Message, Sparse, Vec
-from undrift.engines.codec import AFTER, AT, Address, BadFrame, encode
-from undrift.engines.inbox import Inbox
+from undrift.engines.codec import AFTER, AT, Address, BadFrame, Inbox, encode
 
 RUN, ROUND, PHASE, CLIENT = "0123456789abcdef" * 2, 12, 1, 7
 MOST = 64 * 2**20

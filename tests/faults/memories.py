@@ -5,7 +5,7 @@
 SCAFFOLD: c is the mean of the c_i. FedDyn: h is the mean of the d_i. FedDC: c and h are the means
 of the c_i and h_i. FedADMM with rule all: x is the mean of the w_i + y_i / rho. Looked at after
 every round, to 1e-12 of the largest entry (of 1 if that is smaller), with clients that drop out
-before or after their work or come late, whose uploads are dropped or counted.
+before or after their work or come late.
 """
 
 from __future__ import annotations
@@ -75,27 +75,26 @@ def error(engine: Engine, relation: Callable) -> float:
 
 
 def remembered(rounds: int, seed: int, engines: tuple[type[Engine], ...]) -> tuple[Tally, float]:
-    """Every method, engine and way with late uploads; and the largest error."""
+    """Every method and engine; and the largest error."""
     torch.set_num_threads(1)
     tally, worst = Tally("memories", f"means of clients' memories over {rounds} rounds"), 0.0
     for method, relation in RELATIONS:
         for kind in engines:
-            for late in ("drop", "count"):
-                engine = kind(
-                    method, PROBLEM, steps=2, cohort=6, seed=seed,
-                    faults=FAULTS, judge={"late": late, "patience": rounds},
-                )  # fmt: skip
-                largest = 0.0
-                for _ in range(rounds):
-                    engine.run_round()
-                    largest = max(largest, error(engine, relation))
-                worst = max(worst, largest)
-                problem = None
-                if not largest <= 1e-12:
-                    problem = f"off by {largest:.1e}"
-                elif engine.ledger.left_out < rounds:
-                    problem = f"only {engine.ledger.left_out} clients were left out"
-                tally.add(f"{kind.__name__} {type(method).__name__}, late = {late}", problem)
+            engine = kind(
+                method, PROBLEM, steps=2, cohort=6, seed=seed,
+                faults=FAULTS, judge={"patience": rounds},
+            )  # fmt: skip
+            largest = 0.0
+            for _ in range(rounds):
+                engine.run_round()
+                largest = max(largest, error(engine, relation))
+            worst = max(worst, largest)
+            problem = None
+            if not largest <= 1e-12:
+                problem = f"off by {largest:.1e}"
+            elif engine.ledger.left_out < rounds:
+                problem = f"only {engine.ledger.left_out} clients were left out"
+            tally.add(f"{kind.__name__} {type(method).__name__}", problem)
     return tally, worst
 
 

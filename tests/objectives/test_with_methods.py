@@ -89,7 +89,7 @@ def test_engines_agree_in_single_precision(method, objective):
 @pytest.mark.covering
 @everywhere
 @pytest.mark.parametrize("kind", [Simulate, Wire])
-def test_moon_continues_bit_equal_from_any_phase(method, kind):
+def test_moon_continues_bit_equal(method, kind):
     """Its clients' last models are state: without them the continuation would differ."""
 
     def engine():
@@ -97,10 +97,9 @@ def test_moon_continues_bit_equal_from_any_phase(method, kind):
 
     whole, first = engine(), engine()
     while whole.round < 4:
-        whole.advance()
-    phases = 5 if method.participation == "full" else 2
-    for _ in range(phases):
-        first.advance()
+        whole.run_round()
+    for _ in range(2):
+        first.run_round()
     tensors, counters = first.snapshot()
     kept = {name: v.clone() for name, v in tensors.items()}
     assert (kept["client_previous"] != first.x0).any() and kept["client_previous"].shape == (
@@ -110,7 +109,7 @@ def test_moon_continues_bit_equal_from_any_phase(method, kind):
     second = engine()
     second.restore(tensors, counters)
     while second.round < 4:
-        second.advance()
+        second.run_round()
     assert torch.equal(second.x, whole.x) and second.ledger == whole.ledger
     for name, v in whole.snapshot()[0].items():
         assert torch.equal(second.snapshot()[0][name], v), name
@@ -118,7 +117,7 @@ def test_moon_continues_bit_equal_from_any_phase(method, kind):
     forgetful = engine()
     forgetful.restore({**kept, "client_previous": first.x0.repeat(6, 1)}, counters)
     while forgetful.round < 4:
-        forgetful.advance()
+        forgetful.run_round()
     assert not torch.equal(forgetful.x, whole.x)
 
 
@@ -126,10 +125,10 @@ def test_a_snapshot_without_the_last_models_is_refused():
     engine = Simulate(FedAvg(lr=0.1), federation(MOON()), **SETTING)
     tensors, counters = engine.snapshot()
     del tensors["client_previous"]
-    with pytest.raises(ValueError, match="missing client_previous"):
+    with pytest.raises(ValueError, match="client_previous"):
         engine.restore(tensors, counters)
     plain = Simulate(FedAvg(lr=0.1), federation(), **SETTING)
-    with pytest.raises(ValueError, match="unknown client_previous"):
+    with pytest.raises(ValueError, match="client_previous"):
         plain.restore(*Simulate(FedAvg(lr=0.1), federation(MOON()), **SETTING).snapshot())
 
 

@@ -11,7 +11,6 @@ from torch import nn
 
 from tests.problems.cases import softmax
 from undrift.engines import Simulate, Wire
-from undrift.engines.judge import Judge
 from undrift.methods import FedAvg, FedLin, FedSpeed, Scaffold
 from undrift.problems import Softmax, build, small_matmul
 from undrift.problems.ragged import Ragged
@@ -347,7 +346,7 @@ def test_cuda_follows_the_cpu_and_waits_for_nothing_but_the_judgement(sizes, bat
             )
             for d in ("cpu", "cuda")
         )
-        gpu.judge = Judge(lambda order, down, works: {})
+        gpu.judge = lambda order, down, work: {}
         monkeypatch.setattr(gpu, "_check_server", lambda order, server: None)
         gpu.run_round()
         torch.cuda.set_sync_debug_mode("error")

@@ -43,8 +43,6 @@ since = 2
 kind = "nan"
 clients = [5]
 since = 2
-[judge]
-late = "count"
 [[method]]
 name = "Scaffold"
 lr = 0.02

@@ -127,14 +127,11 @@ def test_first_points_that_are_not_points(x0):
 def test_the_method_and_the_problem():
     named, ready = "quadratic", quadratic()
     for problem in (named, ready):
-        assert "'FedAvg' is not allowed: a method itself" in wrong("FedAvg", problem)["method"]
-        assert "FedAvg(lr=...)" in wrong(ud.FedAvg, problem)["method"]
-        assert "a method itself" in wrong(None, problem)["method"]
-        assert wrong(problem, METHOD) == {
-            "method": "the arguments are the other way round: first the method, then the problem"
-        }
-    assert "class Quadratic" in wrong(problem=ud.problems.Quadratic)["problem"]
-    assert wrong(problem={})["problem"] and "<FedAvg>" in wrong(problem=METHOD)["problem"]
+        for method in ("FedAvg", ud.FedAvg, None):
+            assert set(wrong(method, problem)) == {"method"}
+        assert set(wrong(problem, METHOD)) == {"method", "problem"}
+    for problem in (ud.problems.Quadratic, {}, METHOD):
+        assert set(wrong(problem=problem)) == {"problem"}
 
 
 @pytest.mark.parametrize("label", ["", "  ", "a\nb", "a\x1b[31m", "a\tb", "\u202etfel"])
@@ -180,8 +177,9 @@ def test_engines_check_what_they_are_given(engine):
         "step",
     }
     assert "did you mean steps?" in caught.value.problems["step"]
-    with pytest.raises(BadParameters, match="other way round"):
+    with pytest.raises(BadParameters) as caught:
         engine(quadratic(), METHOD)
+    assert set(caught.value.problems) == {"method", "problem"}
     with pytest.raises(BadParameters, match="not both"):
         engine(METHOD, least_squares(), steps=2, epochs=2, batch=3)
 

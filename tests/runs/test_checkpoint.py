@@ -18,7 +18,6 @@ def saved(tmp_path):
     problem = least_squares()
     engine = Simulate(example(FedRed, problem.constants), problem)
     engine.run_round()
-    engine.advance()
     file = tmp_path / "state.safetensors"
     store(engine, file, "run-1")
     return engine, file
@@ -86,7 +85,6 @@ def test_a_state_moves_between_engines(cls):
     method = example(cls, problem.constants)
     fast, slow = Simulate(method, problem, steps=3), Wire(method, problem, steps=3)
     fast.run_round()
-    fast.advance()
     slow.restore(*fast.snapshot())
     for engine in (fast, slow):
         engine.run_round()

@@ -6,11 +6,8 @@ import pytest
 from tests.spec.texts import CONVEX, refused
 
 import undrift as ud
-from undrift.core.costs import costs, placeholder
 from undrift.core.faults import Fault, Judging
-from undrift.core.method import registry
 from undrift.core.params import BadParameters
-from undrift.problems.named import made
 from undrift.records.folder import Folder
 from undrift.runs.api import prepare
 from undrift.runs.experiment import make
@@ -20,7 +17,7 @@ from undrift.spec.reader import parse
 TABLES = """\
 [judge]
 norm = "off"
-late = "count"
+patience = 4
 [[faults]]
 kind = "drop-before"
 rate = 0.25
@@ -36,7 +33,7 @@ FIRST = len(CONVEX.splitlines()) + 1
 def test_they_reach_every_engine():
     spec = parse(WHOLE)
     plan = [Fault(kind="drop-before", rate=0.25), Fault(kind="nan", clients=[1, 3], since=2)]
-    assert spec.faults == plan and spec.judge == Judging(norm="off", late="count")
+    assert spec.faults == plan and spec.judge == Judging(norm="off", patience=4)
     for name in ("simulate", "wire"):  # the others need processes or nodes
         engine = make(parse(WHOLE, flags=[f"engine={name}"])).tasks[0].engine(0)
         assert [*engine.planned] == plan and engine.judging == spec.judge
@@ -45,7 +42,7 @@ def test_they_reach_every_engine():
 def test_they_are_part_of_the_identity():
     plain = parse(CONVEX)
     assert not {"faults", "judge"} & plain.document().keys()
-    flags = [[], ["judge.patience=3"], ["judge.late=drop"], ["faults=[{kind='nan'}]"]]
+    flags = [[], ["judge.patience=3"], ["judge.norm=1e6"], ["faults=[{kind='nan'}]"]]
     found = {parse(WHOLE, flags=some).identity for some in flags}
     assert len(found | {plain.identity}) == 5
 
@@ -54,7 +51,7 @@ def test_they_are_written_as_they_were_read(tmp_path):
     spec = parse(WHOLE)
     written = tomllib.loads(spec.toml())
     assert [table["kind"] for table in written["faults"]] == ["drop-before", "nan"]
-    assert written["judge"] == {"norm": "off", "patience": 10, "late": "count"}
+    assert written["judge"] == {"norm": "off", "patience": 4}
     again = parse(spec.toml())
     assert again.document() == spec.document() and again.identity == spec.identity
     folder = Folder(tmp_path / "first")
@@ -73,7 +70,7 @@ def test_they_are_written_as_they_were_read(tmp_path):
         ("[1, 3]", "[1, 3]\nshare = 0.5", ("faults", 1, "share"), 9),
         ('kind = "nan"\n', "", ("faults", 1, "kind"), 6),
         ('"off"', "0.0", ("judge", "norm"), 1),
-        ('"count"', '"wait"', ("judge", "late"), 2),
+        ("patience = 4", 'patience = "wait"', ("judge", "patience"), 2),
         ("norm =", "nrom =", ("judge", "nrom"), 1),
     ],
 )
@@ -93,36 +90,6 @@ def test_mistakes_have_their_lines(old, new, path, line):
 def test_other_shapes_are_refused(text, path):
     given = CONVEX + text if text else f'faults = ["nan"]\n{CONVEX}'
     assert [complaint.path for complaint in refused(given)] == [path]
-
-
-LATE = "[judge]\nlate = 'count'\n"
-
-
-@pytest.mark.parametrize("name", registry)
-def test_late_uploads_count_where_a_round_is_one_mean(name):
-    method = placeholder(registry[name])
-    simple = method.participation == "partial" and costs(method).syncs == 1
-    refusals = method.refuse_late("count")
-    assert [field for field, _ in refusals] == ([] if simple else ["judge.late"])
-    assert method.refuse_late("drop") == []
-
-
-def test_late_uploads_that_cannot_count_are_refused_everywhere():
-    full = CONVEX.replace('name = "FedAvg"', 'name = "FedRecu"')
-    assert "FedRecu" in full
-    (complaint,) = refused(full + LATE)
-    assert complaint.path == ("judge", "late") and complaint.place.line == FIRST + 1
-    method = ud.FedRecu(lr=0.01)
-    for call in (
-        lambda: ud.run(method, "quadratic", rounds=1, judge={"late": "count"}),
-        lambda: ud.Simulate(method, made("quadratic").build(), judge={"late": "count"}),
-        lambda: prepare(method, "quadratic", judge=Judging(late="count")),
-    ):
-        with pytest.raises(BadParameters) as error:
-            call()
-        assert [*error.value.problems] == ["judge.late"]
-    picked = ud.FedRed(eta=10.0, lam=1.0, p=0.5, average="rand")
-    assert [field for field, _ in picked.refuse_late("count")] == ["judge.late"]
 
 
 def test_python_takes_the_same_tables(tmp_path):

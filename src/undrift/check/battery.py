@@ -174,7 +174,7 @@ def traffic(cls: type[Method]) -> None:
 
 
 def resumption(cls: type[Method]) -> None:
-    """Saved after any phase and loaded elsewhere, a run continues bit for bit.
+    """Saved after any round and loaded elsewhere, a run continues bit for bit.
 
     Other states are refused.
     """
@@ -184,8 +184,8 @@ def resumption(cls: type[Method]) -> None:
     whole = Simulate(method, problem, **setting)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "state.safetensors"
-        for _ in range(3 * len(phases(method))):
-            whole.advance()
+        for _ in range(3):
+            whole.run_round()
             store(whole, file, "battery")
             resumed = Simulate(method, problem, **setting)
             restore(resumed, file, "battery")
@@ -255,14 +255,12 @@ def drop_outs(cls: type[Method]) -> None:
         raise Inapplicable(DRAWN)
     steady = _faulty(method, problem, 8, [])
     faults = [{"kind": kind, "rate": 0.3} for kind in ("drop-before", "drop-after", "late")]
-    for late in ("drop", "count") if len(phases(method)) == 1 else ("drop",):
-        engine = _faulty(method, problem, 20, faults, late=late)
-        for server, client, factor in _means(steady):
-            tensors = engine.snapshot()[0]
-            error = _distance(tensors[server], factor * tensors[client].mean(0))
-            times = "" if abs(factor - 1) < 1e-9 else f"{factor:.3g} times "
-            text = f"{server} is {times}the mean of {client} until clients drop out"
-            expect(error < 1e-9, f"{text}: use cohort.fraction (off by {error:.1e})")
+    tensors = _faulty(method, problem, 20, faults).snapshot()[0]
+    for server, client, factor in _means(steady):
+        error = _distance(tensors[server], factor * tensors[client].mean(0))
+        times = "" if abs(factor - 1) < 1e-9 else f"{factor:.3g} times "
+        text = f"{server} is {times}the mean of {client} until clients drop out"
+        expect(error < 1e-9, f"{text}: use cohort.fraction (off by {error:.1e})")
 
 
 def documented(cls: type[Method]) -> None:
@@ -346,12 +344,10 @@ def _faulty(
     problem: Problem,
     rounds: int,
     faults: Sequence[Mapping[str, object]],
-    late: str = "drop",
 ) -> Engine:
     """A run with faults, after so many rounds; with partial cohorts where they are allowed."""
     setting = uneven(method, problem.clients)
-    judge = {"late": late, "patience": rounds}
-    engine = Simulate(method, problem, faults=faults, judge=judge, **setting)
+    engine = Simulate(method, problem, faults=faults, judge={"patience": rounds}, **setting)
     for _ in range(rounds):
         engine.run_round()
     return engine

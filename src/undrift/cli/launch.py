@@ -18,7 +18,6 @@ from types import FrameType
 from undrift.cli import output
 from undrift.cli.output import FAILED, OK, refuse, say
 from undrift.cli.stop import Stop
-from undrift.core.faults import Judging
 from undrift.engines.named import registry as engines
 from undrift.engines.options import PATIENCE, RENDEZVOUS, DistributedOptions
 from undrift.spec.schema import Spec
@@ -86,7 +85,7 @@ def refuse_settings(spec: Spec) -> None:
         return
     count, most = workers(spec) or 1, clients if isinstance(clients, int) else sys.maxsize
     faults = [fault for fault in spec.faults or () if fault.kind != "label-noise"]
-    wrong = options.refuse(count, most, (spec.judge or Judging()).late, spec.aggregation, faults)
+    wrong = options.refuse(count, most, spec.aggregation, faults)
     if wrong:
         place = spec.origin.complaint
         refuse(place(tuple(key.split(".")), text) for key, text in wrong.items())

@@ -34,8 +34,8 @@ class Fault(Record):
         kind: nan, inf: every number of an upload is that; scale: an upload is multiplied by
             factor; flip: its sign is changed; stale: a client sends its last upload again;
             drop-before: it does not take part in a round; drop-after: it works, and its upload is
-            lost; late: its upload comes in the next round; label-noise: some of its training
-            samples are labelled as another class, the same ones in all rounds.
+            lost; late: its upload comes after the round, and does not count; label-noise: some of
+            its training samples are labelled as another class, the same ones in all rounds.
         clients: their numbers; left out: all of them, or a share.
         share: of all clients, drawn once.
         rate: probability that it happens to such a client, in each round and phase anew; of
@@ -85,14 +85,12 @@ class Judging(Record):
         norm: an upload longer than this many times the median of its phase, now or at first, does
             not count, where a round can do without its client; off: uploads of any length do.
         patience: a run ends when more than so many rounds in a row could not be counted.
-        late: what becomes of uploads that come late: drop, or count in the next round.
     """
 
     owner = "judge"
 
     norm: Annotated[float, Range(1)] | Literal["off"] = 1e6
     patience: Natural = 10
-    late: Literal["drop", "count"] = "drop"
 
 
 class Rejection(NamedTuple):

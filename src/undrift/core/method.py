@@ -296,23 +296,6 @@ class Method(Exchange):
         )
         return [Refusal(field, text)]
 
-    def refuse_late(self, late: str) -> list[Refusal]:
-        """Why uploads that come late cannot count in the next round."""
-        if late != "count":
-            return []
-        exchanges = self.phases(Round(0, [1])) if type(self).phases is Method.phases else []
-        why = ""
-        if self.participation == "full":
-            why = "needs every client in every round"
-        elif len(exchanges) != 1:
-            why = "has rounds of several exchanges"
-        elif (exchanges[0].who, exchanges[0].reduction) != ("cohort", "mean"):
-            why = "does not average the uploads of its cohort"
-        text = (
-            f'{type(self).__name__} {why}, so late uploads cannot count: leave out late = "count"'
-        )
-        return [Refusal("judge.late", text)] if why else []
-
     def _refuse_robust(self, rule: Robust) -> list[Refusal]:
         """Why a robust rule cannot take the place of its means."""
         why = ""

@@ -155,7 +155,6 @@ def refuse(
         if method.minimising() and getattr(training, name):
             text = f"{type(method).__name__} minimises exactly, not by gradients: leave out {name}"
             reasons.append(Refusal(f"training.{name}", text))
-    reasons += method.refuse_late((options.judge or Judging()).late)
     steps: int | list[int] = options.steps if options.epochs is None else 1
     if problem is not None:
         clients, steps = problem.clients, options.local_steps(problem.samples)

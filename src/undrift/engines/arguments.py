@@ -13,8 +13,6 @@ from undrift.core.options import RunOptions, conflicts
 from undrift.core.params import BadParameters, Natural, read
 from undrift.core.problem import Facts, Problem
 
-SWAPPED = "the arguments are the other way round: first the method, then the problem"
-
 
 @dataclasses.dataclass(frozen=True)
 class Seeded:
@@ -37,43 +35,31 @@ def options_of(
 
 def not_methods(method: object, problem: object) -> dict[str, str]:
     """What is wrong with the kind of a method and of a problem, which may be a name."""
-    if isinstance(problem, Method) and not isinstance(method, Method):
-        return {"method": SWAPPED}
     problems = {}
-    if isinstance(method, type) and issubclass(method, Method):
-        fields = dataclasses.fields(method)
-        needed = ", ".join(f"{f.name}=..." for f in fields if f.default is dataclasses.MISSING)
-        text = f"method is a class: give its hyper-parameters, {method.__name__}({needed})"
-        problems["method"] = text
-    elif not isinstance(method, Method):
-        shown = repr(method) if isinstance(method, str) else f"<{type(method).__name__}>"
-        text = f"method = {shown} is not allowed: a method itself, as undrift.FedAvg(lr=0.1)"
-        problems["method"] = text
-    if isinstance(problem, type) or not (isinstance(problem, str) or _like_a_problem(problem)):
-        kind = problem if isinstance(problem, type) else type(problem)
-        shown = f"the class {kind.__name__}" if kind is problem else f"<{kind.__name__}>"
-        text = f"problem = {shown} is not allowed: the name of a problem, or a Problem"
-        problems["problem"] = text
+    if not isinstance(method, Method):
+        wanted = "first a method, as undrift.FedAvg(lr=0.1), then the problem"
+        problems["method"] = f"method = {_shown(method)} is not allowed: {wanted}"
+    known = all(hasattr(problem, name) for name in ("clients", "dim", "at", "metrics"))
+    if isinstance(problem, type) or not (known or isinstance(problem, str)):
+        wanted = "the name of a problem, or a Problem"
+        problems["problem"] = f"problem = {_shown(problem)} is not allowed: {wanted}"
     return problems
 
 
-def _like_a_problem(given: object) -> bool:
-    return all(hasattr(given, name) for name in ("clients", "dim", "at", "metrics"))
+def _shown(given: object) -> str:
+    return repr(given) if isinstance(given, str | type) else f"<{type(given).__name__}>"
 
 
 def first_point(x0: object, problem: Problem | Facts) -> Tensor:
     """Where a run starts, in the problem's own type and place. Raises :class:`BadParameters`."""
     if x0 is None:
         x0 = problem.start()
-    wanted = f"not a vector of {problem.dim} numbers, as problem.start() is"
     try:
         point = torch.as_tensor(x0)
+        sound = tuple(point.shape) == (problem.dim,) and bool(point.isfinite().all())
     except (TypeError, ValueError, RuntimeError):
-        text = f"x0 is a {type(x0).__name__}, {wanted}"
-        raise BadParameters("run", {"x0": text}) from None
-    if tuple(point.shape) != (problem.dim,) or point.is_complex():
-        text = f"x0 is {point.dtype} {list(point.shape)}, {wanted}"
+        sound = False
+    if not sound or point.is_complex():
+        text = f"x0 is not a vector of {problem.dim} finite numbers, as problem.start() is"
         raise BadParameters("run", {"x0": text})
-    if not bool(point.isfinite().all()):
-        raise BadParameters("run", {"x0": "x0 has entries that are not finite; replace them"})
     return point.to(problem.dtype).to(problem.device)

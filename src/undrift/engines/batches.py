@@ -1,4 +1,6 @@
-"""The random draws of local steps, the same on every engine."""
+"""The mini-batches of local steps: their draws, the same on every engine, and gradients of them
+part by part, so that memory is that of one part.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import torch
 from torch import Tensor
 
 from undrift._device import upload
-from undrift.core.problem import MiniBatch, Problem
+from undrift.core.problem import SLICE, Draws, MiniBatch, Oracle, Problem
 from undrift.core.streams import Streams
 from undrift.engines.draws import CohortDraws
 
@@ -121,3 +123,52 @@ class Batches:
         # "dropout" is the stream of clients that drop out
         (drawn,) = self.streams.words("masks", round, clients, step, 1)
         return upload((drawn >> np.uint64(1)).astype(np.int64), self.problem.device)
+
+
+class InParts(Oracle):
+    """The gradients of ``oracle`` on ``size`` samples at a time.
+
+    Their mean is over samples, not over parts: it is the gradient on all of them, where the loss is
+    a mean over samples.
+    """
+
+    def __init__(self, oracle: Oracle, size: int):
+        self._oracle, self._size = oracle, size
+
+    def begin(self, start: Tensor, previous: Tensor | None) -> None:
+        self._oracle.begin(start, previous)
+
+    def solve(self, v: Tensor, lam: float) -> Tensor:
+        return self._oracle.solve(v, lam)
+
+    def grad(
+        self,
+        y: Tensor,
+        batch: Tensor | None = None,
+        draws: Draws | None = None,
+        key: Tensor | None = None,
+    ) -> Tensor:
+        if batch is None:
+            return self._given(y, None, draws, key)
+        held = (batch >= 0).sum(1, keepdim=True)
+        total = torch.zeros_like(y)
+        for k, part in enumerate(torch.split(batch, self._size, dim=1)):
+            here = (part >= 0).sum(1, keepdim=True)
+            # a client without samples in this part is shown one that counts nothing, whatever its
+            # gradient: some losses have none on a single sample
+            shown = torch.where(here > 0, part, 0)
+            which = slice(k * self._size, k * self._size + part.shape[1])
+            drawn = None if draws is None else draws.columns(len(batch), which)
+            part_key = None if key is None else key + k * SLICE
+            found = self._given(y, shown, drawn, part_key)
+            total += torch.where(here > 0, found * (here.to(y.dtype) / held), 0.0)
+        return total
+
+    def _given(
+        self, y: Tensor, batch: Tensor | None, draws: Draws | None, key: Tensor | None
+    ) -> Tensor:
+        """The oracle's own gradient; only some take more than a mini-batch."""
+        given: list[Any] = [batch, draws, key]
+        while given and given[-1] is None:
+            given.pop()
+        return self._oracle.grad(y, *given)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from undrift._files import naming, writing
 from undrift.engines.engine import Engine
-from undrift.engines.format import BadFormat, content, digest, form, head, order, read
+from undrift.engines.format import BadFormat, order, read_sealed, write_sealed
 from undrift.engines.ledger import Counters
 
 KEPT = 2
@@ -46,7 +44,7 @@ def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:
     are written in blocks, without a second copy. A process that does not lead only hands over its
     part of them.
     """
-    parts, counters = engine.snapshot(lasting=False)
+    parts, counters = engine.snapshot(whole=False)
     if not engine.leads:
         for name in order(parts):
             for _ in [] if isinstance(parts[name], Tensor) else parts[name]:
@@ -55,17 +53,7 @@ def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:
     parts |= {f"{NOTE}{name}": note for name, note in notes.items() if isinstance(note, Tensor)}
     words = {name: note for name, note in notes.items() if not isinstance(note, Tensor)}
     header = {"identity": identity, "counters": json.dumps(counters), "notes": json.dumps(words)}
-    total = hashlib.sha256(_words(header))
-    with naming(path), writing(path) as file:
-        file.write(head(parts, {**header, "digest": "0" * 64}))
-        for name in order(parts):
-            total.update(form(name, parts[name]))
-            for block in [parts[name]] if isinstance(parts[name], Tensor) else parts[name]:
-                written = content(block)
-                total.update(written)
-                file.write(written)
-        file.seek(0)
-        file.write(head(parts, {**header, "digest": total.hexdigest()}))
+    write_sealed(path, parts, header)
 
 
 def restore(
@@ -81,12 +69,9 @@ def restore(
     so is one whose counters do not fit what was recorded.
     """
     try:
-        header, tensors = read(path, MOST)
-    except (OSError, BadFormat) as error:
-        raise BadCheckpoint(path, f"cannot be read ({error})", AGAIN) from error
-    found = header.pop("digest", None)
-    if found != digest(tensors, _words(header)):
-        raise BadCheckpoint(path, "damaged (its digest does not match)", AGAIN)
+        header, tensors = read_sealed(path, MOST)
+    except BadFormat as error:
+        raise BadCheckpoint(path, str(error), AGAIN) from error
     if header["identity"] != identity:
         raise BadCheckpoint(path, "belongs to another run", OTHER)
     counters = json.loads(header["counters"])
@@ -147,8 +132,3 @@ class Shelf:
             if name == self.name and round.isdecimal():
                 found.append((int(round), file))
         return sorted(found, reverse=True)
-
-
-def _words(header: Mapping[str, str]) -> bytes:
-    known = {key: header[key] for key in ("identity", "counters", "notes") if key in header}
-    return json.dumps(known).encode()

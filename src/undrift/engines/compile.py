@@ -69,6 +69,7 @@ def fused(step: Step[Tensor], **options: Any) -> Step[Tensor]:
     are arranged as it keeps them. The step and its gradients are one CUDA graph then, which writes
     over the recording's own ``y``: what it returns is valid until the next step.
     """
+    # Closures are made anew in every round; their code is what stays the same.
     codes = _codes(step)
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MANY)
     replayed = torch.compile(step, backend=_graphed, dynamic=False)
@@ -86,16 +87,18 @@ def fused(step: Step[Tensor], **options: Any) -> Step[Tensor]:
             _now.grad = grad
             if recording is None:
                 return quick()(y.contiguous(), _opaque)
+            # After the first step the points are in place: the graph has written over them.
             if y is not recording.y:
                 recording.place(y)
             _now.recording, _now.made = recording, None
             replayed(recording.outline, _opaque)
+            # A graph that was made just now is tried against the step itself before it is trusted.
             if _now.made is not None:
                 _now.made.compare(step, grad)
             grad.count(_now.calls)
             return recording.y
         except Exception as error:
-            # fails as well where it is the method that is wrong
+            # Fails as well where it is the method that is wrong: then its own error is raised.
             result = _as_it_is(step, y, grad, recording)
             (refused if isinstance(error, OtherNumbers) else _refused).add(codes)
             first = str(error).strip().partition("\n")[0]

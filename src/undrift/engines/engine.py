@@ -13,16 +13,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from undrift.core.aggregation import Robust
-from undrift.core.cohort import Cohort, Sampling
+from undrift.core.cohort import Sampling
 from undrift.core.faults import Faults, Judging, Rejection
 from undrift.core.method import Method
 from undrift.core.options import refuse
@@ -34,20 +34,38 @@ from undrift.engines.arguments import Seeded, first_point, options_of
 from undrift.engines.batches import Batches
 from undrift.engines.faults import DROPPED, FaultyClients
 from undrift.engines.format import content
-from undrift.engines.judge import Diverged, Judge, Sound, Stuck
+from undrift.engines.judge import Diverged, Sound, Stuck
 from undrift.engines.ledger import Counters, Ledger, Troubles
 from undrift.engines.local import LocalRules
 from undrift.engines.memory import Needs, plan
 from undrift.engines.options import NoOptions
 from undrift.engines.order import Clock, Order
-from undrift.engines.reduction import Reducer
-from undrift.engines.robust import RobustMeans
+from undrift.engines.reduction import Reducer, RobustMeans
 from undrift.engines.saved import check_saved
 from undrift.engines.site import Common, Site, quiet
-from undrift.engines.store import Rows
-from undrift.engines.work import NOBODY, Work, in_order, joined
+from undrift.engines.store import StoredRows
+from undrift.engines.work import NOBODY, Work
 
 Tensors = dict[str, Tensor]
+
+
+class Part(Protocol):
+    """What a round changes beside the server's state: clients, or memories of the server."""
+
+    def begin(self) -> None:
+        """A round begins."""
+
+    def roll_back(self) -> None:
+        """Be as the round began."""
+
+    def names(self) -> Collection[str]:
+        """The tensors that every snapshot has."""
+
+    def tensors(self, whole: bool) -> Mapping[str, Tensor | StoredRows]:
+        """What a continuation needs."""
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from ``tensors``, which are copied, from whatever device."""
 
 
 class Engine:
@@ -116,20 +134,22 @@ class Engine:
         norm = math.inf if unbounded else float(self.judging.norm)
         means = None if rule is None else RobustMeans(rule, method, self.x0)
         self.reducer = Reducer(samples, means)
+        self.memories: list[Part] = [] if means is None else [means]
+        """What the server remembers beside its state."""
         self.soundness = Sound(problem.dim, self.x0.dtype, norm)
-        self.judge = Judge(self.soundness)
         self.faulty: FaultyClients | None = None
         if planned is not None and any(fault.kind != "label-noise" for fault in self.planned):
-            self.faulty = FaultyClients(planned, self.judging.late == "count")
+            self.faulty = FaultyClients(planned, self.x0.device)
+            self.memories.append(self.faulty)
         self.round = self.phase = 0
         self.ledger = Ledger()
         self.rejections: list[Rejection] = []
         """Clients whose work did not count, and why; who runs an engine for long empties it."""
-        self.server: State = method.server(self.x0)
+        self.server: State = method.server(self.x0).lasting()
         self.moved: float | None = None
         """How far the last round that counted moved the model."""
         self.troubles = Troubles()
-        self._start: State | None = self.server
+        self._start = self.server
         self._size = problem.dim * self.x0.element_size()
 
     @classmethod
@@ -156,6 +176,11 @@ class Engine:
     def x(self) -> Tensor:
         """The server's model."""
         return self.method.point(self.server)
+
+    @property
+    def parts(self) -> list[Part]:
+        """What a round changes beside the server's state."""
+        return self.memories if self.site is None else [*self.memories, self.site]
 
     @property
     def ends(self) -> Tensor | None:
@@ -212,30 +237,24 @@ class Engine:
             return self._skip(order)
         with quiet(self.problem):
             down = order.phase.send(self.server)
-            work, late = self.collect(order, down), dict[int, Work]()
+            work = self.collect(order, down)
             if self.faulty is not None:
-                late = self.faulty.arrivals(order)
                 work = self.faulty.spoil(order, work)
-            refused = self.judge(order, down, [work, *late.values()])
+            refused = {**self.judge(order, down, work), **work.failed}
             cohort, counted = order.cohort, work
             self._book(order, down, work)
             if refused:
                 self._leave_out(order, refused)
                 cohort = cohort.without(refused)
-                late = {client: work for client, work in late.items() if client not in refused}
                 if not self._counts(order._replace(cohort=cohort)):
                     useless = not cohort.size and not work.failed
                     return self._skip(order, useless)
                 if order.place or order.picked in refused:
                     return self._again(order)
                 counted = work.only(cohort.members)
-            received, cohort = self._with_late(counted, cohort, late) if late else (counted, cohort)
-            server = order.phase.merge(self.server, self.reduce(order, received), cohort)
+            server = order.phase.merge(self.server, self.reduce(order, counted), cohort)
             self._check_server(order, server)
             self.commit(counted)
-            if self.site is not None:
-                for one in late.values():
-                    self.site.adopt(one)
         self.server = server
         self.phase += 1
         if order.last:
@@ -298,23 +317,14 @@ class Engine:
             raise Stuck(troubles.failing, failed)
 
     def _roll_back(self, order: Order) -> None:
-        if self._start is None:
-            raise RuntimeError(
-                f"round {order.round} was continued in the middle and cannot begin again: "
-                "continue from a snapshot between rounds"
-            )
         self.server = self._start
-        if self.faulty is not None:
-            self.faulty.roll_back()
-        if self.reducer.robust is not None:
-            self.reducer.robust.roll_back()
-        if self.site is not None:
-            self.site.roll_back()
+        for part in self.parts:
+            part.roll_back()
 
     def _check_server(self, order: Order, server: State) -> None:
         """Raise :class:`Diverged` unless every vector of the server is finite."""
         sizes, point = [], None
-        if order.last and self._start is not None:
+        if order.last:
             point = self.method.point(server)
             sizes = [torch.dist(point, self.method.point(self._start))]
         sizes += [torch.linalg.vector_norm(v) for _, v in server.items() if v is not point]
@@ -330,29 +340,17 @@ class Engine:
         self.troubles = Troubles(skipped_rounds=self.troubles.skipped_rounds)
         self.ledger.iterations += order.iterations
         self.server = self._start = self.server.lasting()
-        if self.faulty is not None:
-            self.faulty.begin()
-        if self.reducer.robust is not None:
-            self.reducer.robust.begin()
-        if self.site is not None:
-            self.site.forget()
-
-    def _with_late(
-        self, work: Work, cohort: Cohort, late: Mapping[int, Work]
-    ) -> tuple[Work, Cohort]:
-        """The work of a phase and its cohort with what came late."""
-        steps = self.clock.plan(self.round, cohort.round).steps
-        planned = dict(zip(cohort.members.tolist(), cohort.planned, strict=True))
-        planned |= {client: steps[client] for client in late}
-        together = in_order(joined([work, *(late[client] for client in sorted(late))]))
-        members = np.array(sorted(planned))
-        steps_of = [planned[client] for client in members.tolist()]
-        return together, dataclasses.replace(cohort, members=members, planned=steps_of)
+        for part in self.parts:
+            part.begin()
 
     def collect(self, order: Order, down: Message) -> Work:
         """The clients' work on an order."""
         assert self.site is not None  # engines without one ask elsewhere
         return self.site.work(self.site.share(order), down)
+
+    def judge(self, order: Order, down: Message, work: Work) -> Mapping[int, str]:
+        """Client -> why its work does not count, of those that have returned something."""
+        return self.soundness(order, down, work)
 
     def commit(self, work: Work) -> None:
         """Let the clients keep their work."""
@@ -364,40 +362,18 @@ class Engine:
         assert work.up is not None  # a phase without uploads does not count
         return self.reducer.reduce(order.phase, self.server, work.up, work.senders)
 
-    def client_tensors(self) -> Tensors:
-        """The clients' states by name: ``client.NAME [N, d]``, in mid-round ``scratch.NAME`` with
-        ``scratch_members``, and ``client_previous`` where the problem uses last local models.
+    def snapshot(self, whole: bool = True) -> tuple[dict[str, Any], Counters]:
+        """All that a continuation needs, between rounds: tensors by name, and counters.
+
+        If not ``whole``, client states are for reading before the next round: sequences of blocks,
+        which have rows of ``client_members`` alone, those who have taken part.
         """
-        return {} if self.site is None else self.site.tensors()
-
-    def client_parts(self) -> dict[str, Tensor | Rows]:
-        """The same for reading before the next phase; large vectors may be sequences of blocks, and
-        have rows of ``client_members`` alone, those who have taken part.
-        """
-        return {} if self.site is None else self.site.parts()
-
-    def load_clients(self, tensors: Tensors) -> None:
-        """The inverse of both; ``tensors`` are copied, from whatever device."""
-        if self.site is not None:
-            self.site.load(tensors)
-
-    def client_names(self) -> set[str]:
-        """The tensors of ``client_tensors`` that are always there."""
-        names = {f"client.{n}" for n in self.method.Client.vectors}
-        return names | ({"client_previous"} if self.problem.remembers else set())
-
-    def snapshot(self, lasting: bool = True) -> tuple[dict[str, Any], Counters]:
-        """All that a continuation needs: tensors by name, and counters.
-
-        If not ``lasting``, client states are those of ``client_parts``.
-        """
+        if self.phase:
+            raise RuntimeError(f"round {self.round} is under way: snapshots are between rounds")
         tensors: dict[str, Any] = {f"server.{name}": v for name, v in self.server.items()}
-        tensors |= self.client_tensors() if lasting else self.client_parts()
-        if self.reducer.robust is not None:
-            tensors |= self.reducer.robust.last
-        counters: Counters = {"round": self.round, "phase": self.phase}
-        if self.faulty is not None:
-            tensors |= self.faulty.tensors()
+        for part in self.parts:
+            tensors |= part.tensors(whole)
+        counters: Counters = {"round": self.round, "phase": 0}
         counters |= self.ledger.counts() | self.troubles.counters()
         return tensors, counters | {"usual": dict(sorted(self.soundness.usual.items()))}
 
@@ -407,26 +383,22 @@ class Engine:
         self._continue(tensors, counters)
 
     def _continue(self, tensors: Tensors, counters: Counters) -> None:
+        """The ``tensors`` are copied, from whatever device."""
         state, device = self.method.Server, self.x0.device
-        server = {n: tensors[f"server.{n}"] for n in state.names() if f"server.{n}" in tensors}
-        self.server = state(**{n: v.to(device, copy=True) for n, v in server.items()})
-        self.load_clients(tensors)
-        if self.reducer.robust is not None:
-            self.reducer.robust.load(tensors)
-        self.round, self.phase = counters["round"], counters["phase"]
+        server = {name: tensors[f"server.{name}"] for name in state.vectors}
+        self.server = state(**{name: v.to(device, copy=True) for name, v in server.items()})
+        self._start = self.server
+        for part in self.parts:
+            part.load(tensors)
+        self.round, self.phase = counters["round"], 0
         names = [field.name for field in dataclasses.fields(Troubles)]
         self.troubles = Troubles(**{name: counters[name] for name in names if name in counters})
-        self._start = None if self.phase else self.server
         self.soundness.usual = {**counters["usual"]}
-        if self.faulty is not None:
-            self.faulty.load(tensors, self.method.Up, device)
         spent = {f.name: counters.get(f.name, f.default) for f in dataclasses.fields(Ledger)}
         self.ledger = Ledger(**spent)
 
     def _check(self, tensors: Tensors) -> None:
-        needed = self.client_names()
-        if self.reducer.robust is not None:
-            needed |= set(self.reducer.robust.last)
+        needed = {name for part in self.parts for name in part.names()}
         check_saved(tensors, self.method, self.problem, self.x0.dtype, needed)
 
     def _book(self, order: Order, down: Message, work: Work) -> None:

@@ -1,9 +1,9 @@
-"""Makes clients fail as a plan says: their uploads spoiled, lost, late or sent again."""
+"""Makes clients fail as a plan says: their uploads spoiled, lost or sent again."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from undrift._device import upload
 from undrift.core.faults import Fault, Faults
 from undrift.core.struct import Message
 from undrift.engines.order import Order
-from undrift.engines.work import Work, joined
+from undrift.engines.work import Work
 
 Tensors = dict[str, Tensor]
 DROPPED, LOST = "it dropped out before the work", "its upload was lost"
@@ -23,25 +23,21 @@ AWAY = (DROPPED, LOST, LATE)
 
 
 class FaultyClients:
-    """Spoils the work of a phase, and holds uploads that come late or are sent again."""
+    """Spoils the work of a phase, and holds uploads that are sent again."""
 
-    def __init__(self, faults: Faults, counts_late: bool):
-        self.faults, self._counts_late = faults, counts_late
-        self._stale = faults.stale()
+    def __init__(self, faults: Faults, device: torch.device):
+        self.faults, self._device, self._stale = faults, device, faults.stale()
         self._last: dict[tuple[int, int], dict[str, Tensor]] = {}
         """(phase, client) -> its last upload."""
-        self._late: dict[int, Work] = {}
-        """Client -> its work of the round before."""
         self.begin()
 
     def begin(self) -> None:
         """A round begins, which :meth:`roll_back` returns to."""
-        self._start = dict(self._last), dict(self._late)
+        self._start = dict(self._last)
 
     def roll_back(self) -> None:
-        """Hold what was held when the round began: what arrived in it arrives again."""
-        last, late = self._start
-        self._last, self._late = dict(last), dict(late)
+        """Hold what was held when the round began."""
+        self._last = dict(self._start)
 
     def spoil(self, order: Order, work: Work) -> Work:
         """The work of a phase as the server receives it."""
@@ -50,57 +46,31 @@ class FaultyClients:
         before = self._remember(order, work)
         if not struck:
             return work
-        failed = dict(work.failed)
-        for client, fault in struck.items():
-            if fault.kind == "drop-after":
-                failed[client] = LOST
-            elif fault.kind == "late":
-                failed[client] = LATE
-                if self._counts_late:
-                    one = work.only(np.array([client]))
-                    self._late[client] = one._replace(gradients=0, ends=(), failed={})
+        away = {"drop-after": LOST, "late": LATE}
+        failed = {who: away[fault.kind] for who, fault in struck.items() if fault.kind in away}
         if work.up is not None:
             work = work._replace(up=_spoiled(work.up, work.senders, struck, before))
-        return work._replace(failed=failed)
+        return work._replace(failed={**work.failed, **failed})
 
-    def arrivals(self, order: Order) -> dict[int, Work]:
-        """What comes late, by client; who takes part again has newer work. Each comes once."""
-        late, self._late = self._late, {}
-        return {client: work for client, work in late.items() if client not in order.cohort.members}
+    def names(self) -> Collection[str]:
+        """None of its tensors is in every snapshot."""
+        return ()
 
-    def tensors(self) -> Tensors:
+    def tensors(self, whole: bool) -> Tensors:
         """What a continuation needs."""
         found: Tensors = {}
         for (phase, client), rows in self._last.items():
             found |= {f"stale.{phase}.{client}.{name}": v for name, v in rows.items()}
-        if self._late:
-            late = joined([self._late[client] for client in sorted(self._late)])
-            found["late_members"] = torch.from_numpy(late.members)
-            found |= {f"late.state.{name}": v for name, v in late.states.items()}
-            found |= {f"late.up.{name}": v for name, v in late.vectors()}
         return found
 
-    def load(self, tensors: Mapping[str, Tensor], Up: type[Message], device: torch.device) -> None:
-        """Continue from ``tensors``; ``Up`` is the message of late uploads."""
-        self._last, self._late = {}, {}
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from these."""
+        self._last = {}
         for key, v in tensors.items():
             if key.startswith("stale."):
                 _, phase, client, name = key.split(".", 3)
-                self._last.setdefault((int(phase), int(client)), {})[name] = v.to(device)
-        if "late_members" in tensors:
-            members = tensors["late_members"].cpu().numpy()
-            for k, client in enumerate(members.tolist()):
-                one = slice(k, k + 1)
-                rows = {
-                    part: {
-                        key.removeprefix(f"late.{part}."): v[one].to(device, copy=True)
-                        for key, v in tensors.items()
-                        if key.startswith(f"late.{part}.")
-                    }
-                    for part in ("state", "up")
-                }
-                sent = Up(**rows["up"])
-                self._late[client] = Work(members[one], rows["state"], {}, sent, members[one])
+                rows = self._last.setdefault((int(phase), int(client)), {})
+                rows[name] = v.to(self._device)
         self.begin()
 
     def _remember(self, order: Order, work: Work) -> dict[int, dict[str, Tensor]]:

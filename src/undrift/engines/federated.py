@@ -20,10 +20,9 @@ from undrift.core.method import Method
 from undrift.core.params import BadParameters
 from undrift.core.problem import Constants, Facts, Oracle, Problem, Samples, Sums, Unsupported
 from undrift.core.struct import Message
-from undrift.engines.codec import Address, BadFrame, pack
+from undrift.engines.codec import Address, BadFrame, Inbox, pack
 from undrift.engines.engine import Engine, Tensors
 from undrift.engines.generations import Tag
-from undrift.engines.inbox import Inbox
 from undrift.engines.memory import Needs
 from undrift.engines.options import FederatedOptions
 from undrift.engines.order import Order
@@ -144,6 +143,44 @@ class Remote(Problem):
         return self._digest
 
 
+class CountedWork:
+    """After which work every client continues, now and in the snapshots that may be restored."""
+
+    def __init__(self, clients: int):
+        self.last: list[Tag | None] = [None] * clients
+        self.attempt = 0
+        """How often a round began again: work that did not count has another tag than its like."""
+        self._stored: deque[list[Tag | None]] = deque([[*self.last]], KEPT)
+        self.begin()
+
+    def needed(self, client: int) -> list[Tag]:
+        """The works of a client that a round or a snapshot may return to."""
+        held = {self._start[client], *(stored[client] for stored in self._stored)}
+        return sorted(tag for tag in held if tag is not None)
+
+    def begin(self) -> None:
+        self._start = [*self.last]
+
+    def roll_back(self) -> None:
+        self.last, self.attempt = [*self._start], self.attempt + 1
+
+    def names(self) -> set[str]:
+        return {GENERATIONS}
+
+    def tensors(self, whole: bool) -> Tensors:
+        rows = [(-1, -1, -1) if tag is None else tag for tag in self.last]
+        self._stored.append([*self.last])
+        return {GENERATIONS: torch.tensor(rows)}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        rows = tensors[GENERATIONS].tolist()
+        if len(rows) != len(self.last):
+            raise ValueError(f"the saved state has {len(rows)} clients, not {len(self.last)}")
+        self.last = [None if row[0] < 0 else Tag(*row) for row in rows]
+        self.begin()
+        self._stored.append([*self.last])
+
+
 class Federated(Engine):
     """Clients on machines of their own; the server knows what they upload, and nothing else."""
 
@@ -155,14 +192,9 @@ class Federated(Engine):
             text = "engine = 'flower' needs a federation: undrift federate SPEC --local 3"
             raise BadParameters("engine", {"engine": text})
         super().__init__(method, problem, seed=seed, **arguments)
-        if self.judging.late == "count":
-            text = "late = 'count' is for simulated lateness: leave it out of a federation"
-            raise BadParameters("engine", {"judge.late": text})
-        self.counted: list[Tag | None] = [None] * problem.clients
-        """After which work every client continues."""
-        self._round_start = [*self.counted]
-        self._stored: deque[list[Tag | None]] = deque([[*self.counted]], KEPT)
-        self._attempt, self._now = 0, Tag(0, 0, 0)
+        self.counted = CountedWork(problem.clients)
+        self.memories.append(self.counted)
+        self._now = Tag(0, 0, 0)
         problem.federation.begin(self, seed)
 
     @classmethod
@@ -174,7 +206,7 @@ class Federated(Engine):
         return Needs(0, model, 0, vectors * model, "device")
 
     def collect(self, order: Order, down: Message) -> Work:
-        self._now = Tag(order.round, order.place, self._attempt)
+        self._now = Tag(order.round, order.place, self.counted.attempt)
         members, packed = order.cohort.members.tolist(), pack(down)
         senders = members if order.picked is None else [order.picked]
         inbox, uploads = Inbox(self.identity, "up"), dict[int, Message]()
@@ -216,35 +248,15 @@ class Federated(Engine):
 
     def commit(self, work: Work) -> None:
         for client in work.members.tolist():
-            self.counted[client] = self._now
-
-    def client_tensors(self) -> Tensors:
-        rows = [(-1, -1, -1) if tag is None else tag for tag in self.counted]
-        self._stored.append([*self.counted])
-        return {GENERATIONS: torch.tensor(rows)}
-
-    def client_parts(self) -> dict[str, Any]:
-        return {**self.client_tensors()}
-
-    def client_names(self) -> set[str]:
-        return {GENERATIONS}
-
-    def load_clients(self, tensors: Mapping[str, Tensor]) -> None:
-        rows = tensors[GENERATIONS].tolist()
-        if len(rows) != self.problem.clients:
-            raise ValueError(f"the saved state has {len(rows)} clients, not {self.problem.clients}")
-        self.counted = [None if row[0] < 0 else Tag(*row) for row in rows]
-        self._round_start = [*self.counted]
-        self._stored.append([*self.counted])
+            self.counted.last[client] = self._now
 
     def _order(self, client: int, frame: bytes) -> Packet:
         """What is asked of a client: which work, after which of its works, and which to keep."""
-        held = {self._round_start[client], *(counted[client] for counted in self._stored)}
         table = {
             "do": "work",
             "tag": self._now,
-            "before": self.counted[client],
-            "keep": sorted(tag for tag in held if tag is not None),
+            "before": self.counted.last[client],
+            "keep": self.counted.needed(client),
             "skipped": [*self.troubles.skipped_rounds],
             "gone": [*self.troubles.gone],
         }
@@ -252,11 +264,3 @@ class Federated(Engine):
 
     def _address(self, client: int) -> Address:
         return Address(self.identity, self._now.round, self._now.place, client, "down")
-
-    def _roll_back(self, order: Order) -> None:
-        super()._roll_back(order)
-        self.counted, self._attempt = [*self._round_start], self._attempt + 1
-
-    def _end_round(self, order: Order) -> None:
-        super()._end_round(order)
-        self._round_start = [*self.counted]

@@ -112,6 +112,37 @@ def digest(tensors: Mapping[str, Tensor], before: bytes = b"") -> str:
     return total.hexdigest()
 
 
+def write_sealed(path: Path, parts: Mapping[str, Any], about: Mapping[str, str]) -> None:
+    """Make a file in one step whose metadata are ``about`` and a digest of it and of all parts.
+
+    A part is a tensor, or a sequence of blocks with its dtype and shape, which are read one by one.
+    """
+    total = hashlib.sha256(json.dumps(about).encode())
+    with naming(path), writing(path) as file:
+        file.write(head(parts, {**about, "digest": "0" * 64}))
+        for name in order(parts):
+            total.update(form(name, parts[name]))
+            for block in [parts[name]] if isinstance(parts[name], Tensor) else parts[name]:
+                written = content(block)
+                total.update(written)
+                file.write(written)
+        # The digest is known only now; its place in the head has been kept.
+        file.seek(0)
+        file.write(head(parts, {**about, "digest": total.hexdigest()}))
+
+
+def read_sealed(path: Path, most: int) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """What :func:`write_sealed` wrote, of a head of at most ``most`` bytes."""
+    try:
+        about, tensors = read(path, most)
+    except (OSError, BadFormat) as error:
+        raise BadFormat(f"cannot be read ({error})") from error
+    found = about.pop("digest", "")
+    if found != digest(tensors, json.dumps(about).encode()):
+        raise BadFormat("damaged (its digest does not match)")
+    return about, tensors
+
+
 def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Make a file in one step: the same bytes for the same tensors."""
     with naming(path), writing(path) as file:

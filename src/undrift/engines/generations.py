@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from undrift.engines.format import BadFormat, digest, read, write
+from undrift.engines.format import BadFormat, read_sealed, write_sealed
 
 MOST = 2**20
 """Bytes of the head of a file."""
@@ -51,12 +51,9 @@ class Generations:
                 "folder back, or begin the run afresh"
             )
         try:
-            header, tensors = read(path, MOST)
-        except (OSError, BadFormat) as error:
-            raise BadGeneration(f"{path}: cannot be read ({error})") from error
-        found = header.pop("digest", "")
-        if found != digest(tensors, _words(header)):
-            raise BadGeneration(f"{path}: damaged (its digest does not match)")
+            header, tensors = read_sealed(path, MOST)
+        except BadFormat as error:
+            raise BadGeneration(f"{path}: {error}") from error
         expected = self._about(tag)
         if header != expected:
             raise BadGeneration(f"{path}: of another run or client ({header}, not {expected})")
@@ -65,8 +62,7 @@ class Generations:
     def store(self, tag: Tag, tensors: Mapping[str, Tensor]) -> None:
         """Write the states after a work; they are on disk when this returns."""
         self.make_folder()
-        about = self._about(tag)
-        write(self._path(tag), tensors, {**about, "digest": digest(tensors, _words(about))})
+        write_sealed(self._path(tag), tensors, self._about(tag))
 
     def make_folder(self) -> None:
         """For this user alone: states can reveal about the data what gradients reveal."""
@@ -80,11 +76,7 @@ class Generations:
                 path.unlink(missing_ok=True)
 
     def _about(self, tag: Tag) -> dict[str, str]:
-        return {"run": self.run, "client": str(self.client), "work": json.dumps(tag)}
+        return {"client": str(self.client), "run": self.run, "work": json.dumps(tag)}
 
     def _path(self, tag: Tag) -> Path:
         return self.folder / f"{tag.round}-{tag.place}-{tag.attempt}.safetensors"
-
-
-def _words(about: Mapping[str, str]) -> bytes:
-    return json.dumps(dict(sorted(about.items()))).encode()

@@ -1,13 +1,12 @@
 """Which work of a phase counts, and why the rest does not.
 
-A check looks at the work of a phase, and at what came late, and returns client -> reason for those
-it refuses. Every engine has one, :class:`Sound`, whose usual answer costs a norm for each vector.
+Every engine asks :class:`Sound`, whose usual answer costs a norm for each vector.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +18,6 @@ from undrift.core.faults import Rejection
 from undrift.core.struct import Message
 from undrift.engines.order import Order
 from undrift.engines.work import Work
-
-Check = Callable[[Order, Message, Sequence[Work]], Mapping[int, str]]
 
 
 class Diverged(ArithmeticError):
@@ -40,19 +37,7 @@ class Stuck(RuntimeError):
         super().__init__(f"{rounds} rounds in a row could not be counted{why}")
 
 
-class Judge:
-    """Applies a check; of a client that has failed, that is the reason."""
-
-    def __init__(self, check: Check):
-        self.check = check
-
-    def __call__(self, order: Order, down: Message, works: Sequence[Work]) -> Mapping[int, str]:
-        """Client -> why its work does not count."""
-        failed = {client: why for work in works for client, why in work.failed.items()}
-        return {**self.check(order, down, works), **failed}
-
-
-class Rows(NamedTuple):
+class ClientRows(NamedTuple):
     """One vector of several clients: a field of their uploads, or of their new states."""
 
     name: str
@@ -67,9 +52,8 @@ class Sound:
     That is the median, but never less than it is known to have been: as a method converges most
     uploads vanish, and a client that has not converged must not be refused for it. Where the two
     halves of a cohort are ``norm`` times apart, it is what it was before, or else the longer half.
-    One of
-    rounding size, measured by the vectors sent down, bounds nothing, and neither does a phase that
-    needs everybody.
+    One of rounding size, measured by the vectors sent down, bounds nothing, and neither does a
+    phase that needs everybody.
     """
 
     def __init__(self, dim: int, dtype: torch.dtype, norm: float = math.inf):
@@ -77,9 +61,9 @@ class Sound:
         self.usual: dict[str, float] = {}
         """The usual length of each upload, by phase and name."""
 
-    def __call__(self, order: Order, down: Message, works: Sequence[Work]) -> dict[int, str]:
-        uploads = [[Rows(name, work.senders, v) for name, v in work.vectors()] for work in works]
-        states = [Rows(name, work.members, v) for work in works for name, v in work.states.items()]
+    def __call__(self, order: Order, down: Message, work: Work) -> dict[int, str]:
+        uploads = [ClientRows(name, work.senders, v) for name, v in work.vectors()]
+        states = [ClientRows(name, work.members, v) for name, v in work.states.items()]
         if self._plainly_sound(order, uploads, states):
             return {}
         found: dict[int, str] = {}
@@ -115,24 +99,23 @@ class Sound:
             self.usual[key] = 2.0 ** math.frexp(median)[1]
 
     def _plainly_sound(
-        self, order: Order, uploads: Sequence[Sequence[Rows]], states: Sequence[Rows]
+        self, order: Order, uploads: Sequence[ClientRows], states: Sequence[ClientRows]
     ) -> bool:
         """One look at the norms of all vectors; ``False`` where that does not suffice."""
-        rows = [*states, *(row for sent in uploads for row in sent)]
+        rows = [*states, *uploads]
         if not rows:
             return True
         if not all(self._fits(row) for row in rows):
             return False
+        # One list for all vectors: on a GPU every look waits for the work before it.
         norms = [_norms(row.v) for row in rows]
         together = (torch.cat(norms) if len(norms) > 1 else norms[0]).tolist()
         if not math.isfinite(sum(together)):
             return False
         if not self.bounds(order):
             return True
-        if len(uploads) > 1:  # a field stands in several of them, and its lengths belong together
-            return False
         at = sum(len(row.clients) for row in states)
-        for row in uploads[0]:
+        for row in uploads:
             some, at = together[at : at + len(row.clients)], at + len(row.clients)
             if not self.within(order, row.name, min(some), max(some)):
                 return False
@@ -142,10 +125,10 @@ class Sound:
         self,
         order: Order,
         down: Message,
-        uploads: Sequence[Sequence[Rows]],
-        states: Sequence[Rows],
+        uploads: Sequence[ClientRows],
+        states: Sequence[ClientRows],
     ) -> Iterator[tuple[int, str]]:
-        for row in (*states, *(row for sent in uploads for row in sent)):
+        for row in (*states, *uploads):
             clients = row.clients.tolist()
             if not self._fits(row):
                 found = f"{row.v.dtype} {list(row.v.shape)}"
@@ -156,23 +139,19 @@ class Sound:
                 yield clients[place], f"{row.name} has entries that are not finite"
         sent_down = max((float(v.norm()) for _, v in down.items()), default=0.0)
         rounding = torch.finfo(self.dtype).eps * sent_down
-        fields = {row.name for sent in uploads for row in sent}
-        for name in sorted(fields) if self.bounds(order) else ():
-            lengths: dict[int, float] = {}
-            for row in (row for sent in uploads for row in sent):
-                if row.name != name or not self._fits(row):
-                    continue
-                norms = row.v.double().norm(dim=-1).tolist()
-                lengths |= dict(zip(row.clients.tolist(), norms, strict=True))
-            scale = self.scale(order, name, lengths.values())
+        for row in uploads if self.bounds(order) else ():
+            if not self._fits(row):
+                continue
+            lengths = row.v.double().norm(dim=-1).tolist()
+            scale = self.scale(order, row.name, lengths)
             if scale <= rounding:
                 continue
-            for client, length in lengths.items():
+            for client, length in zip(row.clients.tolist(), lengths, strict=True):
                 if not length <= self.norm * scale:
                     times = f"{length / scale:.3g} times the median of the cohort"
-                    yield client, f"{name} is {length:.3g} long, {times}"
+                    yield client, f"{row.name} is {length:.3g} long, {times}"
 
-    def _fits(self, row: Rows) -> bool:
+    def _fits(self, row: ClientRows) -> bool:
         return tuple(row.v.shape) == (len(row.clients), self.dim) and row.v.dtype == self.dtype
 
 

@@ -70,34 +70,22 @@ class Descent:
     def sgd(
         self, x: Tensor, lr: float, direction: Direction | None = None, prox: float = 0.0
     ) -> Tensor:
-        if self._options.optimiser is not None:
-            return self._optimised(x, lr, direction or along_the_gradient, prox)
-        options, compiled = self._options, self._compiles(x)
-        straight = direction is None and options.plain and not prox
-        direction = direction or along_the_gradient
-        if options.clip is None or options.clip_scope == "task":
-            if not compiled:
-                if straight:
-                    return self._straight(x, lr)
-                return self.descend(x, overwriting_step(x, lr, direction, prox, None))
-            make = plain_step
-        else:
-            make = clipped_step
-        # a number would be compiled anew when it changes
+        options, along = self._options, direction or along_the_gradient
+        clips = options.clip is not None and options.clip_scope != "task"
+        if options.optimiser is not None:
+            step = optimised_step(x, lr, along, prox, options, options.optimiser)
+            with self._untreated(clips):
+                return self.descend(x, step)
+        compiled = self._compiles(x)
+        if not (clips or compiled):
+            if direction is None and options.plain and not prox:
+                return self._straight(x, lr)
+            return self.descend(x, overwriting_step(x, lr, along, prox, None))
+        # A number would be compiled anew when it changes.
         rate = x.new_full((), lr) if compiled else lr
-        step = make(x, rate, direction, prox, options)
+        step = (clipped_step if clips else plain_step)(x, rate, along, prox, options)
         with self._untreated():
             return self._compiled(x, step) if compiled else self.descend(x, step)
-
-    def _optimised(self, x: Tensor, lr: float, direction: Direction, prox: float) -> Tensor:
-        """Local steps of another optimiser."""
-        options = self._options
-        assert options.optimiser is not None
-        step = optimised_step(x, lr, direction, prox, options, options.optimiser)
-        if options.clip is None or options.clip_scope == "task":
-            return self.descend(x, step)
-        with self._untreated():
-            return self.descend(x, step)
 
     def _compiles(self, x: Tensor) -> bool:
         """Whether steps from ``x`` are compiled."""
@@ -116,9 +104,9 @@ class Descent:
         return y.sub_(grad(y), alpha=lr)
 
     @contextmanager
-    def _untreated(self) -> Iterator[None]:
-        """Gradients in here come as they are: the step itself clips and decays."""
-        self._raw = True
+    def _untreated(self, raw: bool = True) -> Iterator[None]:
+        """Gradients in here come as they are, if ``raw``: the step itself clips and decays."""
+        self._raw = raw
         try:
             yield
         finally:
@@ -237,6 +225,8 @@ class Stacked(Descent):
         last = upload(planned, like.device).unsqueeze(-1)
         steps = range(start, most)
         for j, grad in zip(steps, self._gradients(steps), strict=True):
+            # Everybody takes the step, and those who are done keep what they have: a smaller stack
+            # would be other shapes for the oracle, and other rounding for the rest.
             going = last > j
             y = _where(going, step(y, grad), y)
             self._count(planned > j if until is None else going.flatten().cpu().numpy())
@@ -270,6 +260,8 @@ class Stacked(Descent):
         """The recording that gradients of steps from ``x`` are replays of."""
         y = self.rows(x)
         self._oracle.begin(y, self._previous)
+        # A recording is asked for with the first mini-batch, which is drawn here and kept for the
+        # first step: drawing it again would take as long again.
         gradient = next(self._gradients(range(1)))
         self._ahead = self._drawn, gradient.batch
         return gradient.recorded(y)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import os
 import shutil
-import struct
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +27,7 @@ SPARE = 0.1
 """Share of the free bytes that is left alone."""
 SMALL = 2**26
 """Bytes that are taken without looking whether they are free."""
+SMALLER = "a smaller model, or dtype = 'float32'"
 GROUPS = (
     ("/sys/fs/cgroup", "memory.max", "memory.current"),
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -89,7 +89,7 @@ def plan(
     if least > on_device:
         raise NoRoom(
             f"{at_work} clients at work need at least {_gb(least)}, but {_gb(on_device)} are free "
-            f"{where('device', device)}: use a smaller cohort or {_smaller(problem)}"
+            f"{where('device', device)}: use a smaller cohort or {SMALLER}"
         )
     # the states of clients at work are on the device anyway
     if not states or (store == "auto" and at_work == n):
@@ -103,14 +103,9 @@ def plan(
         if states <= usable:
             return dataclasses.replace(needs, place=place, free=looked[place])
     found = ", ".join(f"{_gb(size)} are free {where(at, device)}" for at, size in looked.items())
-    remedies = [f"use fewer clients or {_smaller(problem)}"]
-    if "file" in looked:
-        remedies.append("or set TMPDIR to a folder with room")
-    if store == "auto" and states + least <= on_device:
-        left = _gb(on_device - states)
-        remedies.append(f"or try store = 'device' with {left} for the clients at work")
     raise NoRoom(
-        f"what {n} clients remember takes {_gb(states)}, but {found}: {', '.join(remedies)}"
+        f"what {n} clients remember takes {_gb(states)}, but {found}: use fewer clients or "
+        f"{SMALLER}, set TMPDIR to a folder with room for store = 'file', or try store = 'device'"
     )
 
 
@@ -146,12 +141,14 @@ def free(place: str, device: torch.device) -> int:
 
 
 def _memory() -> int:
-    """Free memory that a container allows; all of it where the system does not say what is free."""
-    try:
-        found = [1024 * _line("/proc/meminfo", "MemAvailable:")]
-    except OSError:
-        there = hasattr(os, "sysconf")
-        found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if there else _windows()]
+    """Free memory that a container allows; all there is where the system does not say what is free,
+    and no bound where it does not say that either.
+    """
+    found = [sys.maxsize]
+    if hasattr(os, "sysconf"):
+        found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with suppress(OSError):
+        found.append(1024 * _line("/proc/meminfo", "MemAvailable:"))
     for group, limit, used in GROUPS:
         with suppress(OSError, ValueError):
             allowed, taken = (
@@ -161,25 +158,12 @@ def _memory() -> int:
     return max(min(found), 0)
 
 
-def _windows() -> int:
-    """Free memory: the second of seven sizes, after two words whose first is the total length."""
-    status = ctypes.create_string_buffer(struct.pack("IIQQQQQQQ", 64, *[0] * 8), 64)
-    if not ctypes.windll.kernel32.GlobalMemoryStatusEx(status):  # type: ignore[attr-defined]
-        raise NoRoom("the system does not say how much memory is free")
-    return int(struct.unpack_from("Q", status, 16)[0])
-
-
 def _line(file: str, key: str) -> int:
     return next(
         int(line.split()[1])
         for line in Path(file).read_text(encoding="utf-8").splitlines()
         if line.startswith(key)
     )
-
-
-def _smaller(problem: Problem | Facts) -> str:
-    double = problem.dtype.itemsize == 8
-    return "a smaller model, or dtype = 'float32'" if double else "a smaller model"
 
 
 def _gb(size: int) -> str:

@@ -103,7 +103,7 @@ class Node(Site):
         with quiet(self.problem):
             share = Share(order, self.alone, [self._steps(order)], False)
             work = self.work(share, got)
-            for reason in self._sound(order, got, [work]).values():
+            for reason in self._sound(order, got, work).values():
                 raise ArithmeticError(reason)
         self.states.store(tag, self._remembered(work, order))
         kept = (Tag(*one) for one in table["keep"])

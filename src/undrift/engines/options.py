@@ -49,17 +49,12 @@ class DistributedOptions(StoreOptions):
     patience: Positive = PATIENCE
 
     def refuse(
-        self, processes: int, clients: int, late: str, aggregation: Aggregation, faults: object
+        self, processes: int, clients: int, aggregation: Aggregation, faults: object
     ) -> dict[str, str]:
         """Setting -> why so many processes cannot run with it."""
         wrong = {}
         if processes > clients:
             wrong["engine.workers"] = f"{processes} processes for {clients} clients: use fewer"
-        if late == "count":
-            text = (
-                "the engine distributed does not count late uploads: use simulate, or late = drop"
-            )
-            wrong["judge.late"] = text
         robust = isinstance(aggregation, Robust)
         for name, given in (("aggregation", robust), ("faults", faults)):
             if self.collect == "sums" and given:

@@ -28,7 +28,6 @@ from undrift.core.params import BadParameters
 from undrift.engines.options import PATIENCE, RENDEZVOUS
 
 NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 BEAT, NOTICE = 5.0, 60.0
 """Seconds between looks at where the other ranks are, and of waiting until they are named."""
 WORKS = "its own work after exchange"
@@ -56,18 +55,13 @@ class WorkFailed(Broken):
 
 def told() -> dict[str, int]:
     """What the launcher says in the environment. Raises :class:`BadParameters`."""
-    names = NEEDED if RENDEZVOUS in os.environ else (*NEEDED, *ADDRESS)
-    given = {name: os.environ.get(name, "") for name in names}
-    found = {name: int(text) for name, text in given.items() if text.isdecimal()}
-    wrong = [name for name in names if not given[name] or name not in (*found, "MASTER_ADDR")]
-    for one, all in (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE")):
-        if not wrong and found[one] >= found[all]:
-            wrong = [one, all]
-    if wrong:
-        shown = ", ".join(f"{name}={given[name] or 'nothing'}" for name in wrong)
-        text = f"{shown} in the environment: let torchrun set them, or give --workers N"
+    found = {name: os.environ.get(name, "") for name in NEEDED}
+    if RENDEZVOUS not in os.environ:
+        found["MASTER_PORT"] = os.environ.get("MASTER_PORT", "")
+    if wrong := [f"{name}={text}" for name, text in found.items() if not text.isdecimal()]:
+        text = f"{', '.join(wrong)} in the environment: let torchrun set them, or give --workers N"
         raise BadParameters("distributed", {"workers": text})
-    return found
+    return {name: int(text) for name, text in found.items()}
 
 
 def join(device: str, patience: float = PATIENCE) -> None:
@@ -90,7 +84,7 @@ def join(device: str, patience: float = PATIENCE) -> None:
         dist.init_process_group(backend, store=kept, rank=rank, world_size=size, timeout=limit)
         at.watch(PrefixStore("where", store), rank, size)
     except (RuntimeError, ValueError, OSError) as error:
-        where = file or ":".join(os.environ[name] for name in ADDRESS)
+        where = file or f"{os.environ.get('MASTER_ADDR')}:{about['MASTER_PORT']}"
         words = " ".join(str(error).split())[:200]
         raise RankLost(f"the processes of the run cannot meet at {where}: {words}") from error
 

@@ -24,28 +24,20 @@ def check_saved(
 
     ``needed`` are the names of those that are always there, besides the server's.
     """
-    server, client = method.Server, method.Client
-    required = {f"server.{n}" for n in server.vectors} | {*needed}
-    optional = {f"server.{n}" for n in server.scratch} | {f"scratch.{n}" for n in client.scratch}
-    optional |= {WRITTEN} | ({"scratch_members"} if client.scratch else set())
-    optional |= {name for name in tensors if name.startswith(("stale.", "late"))}
-    missing, extra = required - set(tensors), set(tensors) - required - optional
-    if missing or extra:
-        words = [f"missing {', '.join(sorted(missing))}"] if missing else []
-        words += [f"unknown {', '.join(sorted(extra))}"] if extra else []
-        name = type(method).__name__
-        raise ValueError(f"the saved state is not one of {name}: {'; '.join(words)}")
+    required = {f"server.{name}" for name in method.Server.vectors} | {*needed}
+    optional = {WRITTEN, *(name for name in tensors if name.startswith("stale."))}
+    missing, unknown = required - set(tensors), set(tensors) - required - optional
+    if missing or unknown:
+        words = f"missing {sorted(missing)}, unknown {sorted(unknown)}"
+        raise ValueError(f"the saved state is not one of {type(method).__name__}: {words}")
     members = tensors.get(WRITTEN, torch.arange(problem.clients))
-    bounded = torch.nn.functional.pad(members, (1, 0), value=-1)
-    bounded = torch.nn.functional.pad(bounded, (0, 1), value=problem.clients)
+    bounded = torch.tensor([-1, *members.flatten().tolist(), problem.clients])
     if members.ndim != 1 or bool((bounded.diff() < 1).any()):
         raise ValueError(f"the saved {WRITTEN} are not clients from 0 to {problem.clients - 1}")
-    one, all_clients = (problem.dim,), (len(members), problem.dim)
-    shapes = {"server": one, "reduction": one, "client": all_clients}
-    shapes["client_previous"] = all_clients
+    one, rows = (problem.dim,), (len(members), problem.dim)
+    shapes = {"server": one, "reduction": one, "client": rows, "client_previous": rows}
     for name, tensor in tensors.items():
         shape = shapes.get(name.split(".")[0])
-        if shape is not None and tuple(tensor.shape) != shape:
-            raise ValueError(f"the saved {name} has shape {tuple(tensor.shape)}, not {shape}")
-        if shape is not None and tensor.dtype != dtype:
-            raise ValueError(f"the saved {name} is {tensor.dtype}, not {dtype}")
+        if shape is not None and (tuple(tensor.shape), tensor.dtype) != (shape, dtype):
+            found = f"{tensor.dtype} {list(tensor.shape)}"
+            raise ValueError(f"the saved {name} is {found}, not {dtype} {list(shape)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -16,16 +16,13 @@ from undrift._threads import each
 from undrift.core.method import Method
 from undrift.core.problem import Facts, Oracle, Problem
 from undrift.core.struct import Message, State
+from undrift.engines.batches import InParts
 from undrift.engines.local import Group, LocalRules, Stacked
 from undrift.engines.memory import folder
 from undrift.engines.order import Order, Share
-from undrift.engines.parts import InParts
 from undrift.engines.saved import WRITTEN
-from undrift.engines.store import Rows, opened
-from undrift.engines.store.base import BLOCK
+from undrift.engines.store import BLOCK, StoredRows, opened
 from undrift.engines.work import NOBODY, Work, joined
-
-Vector = TypeVar("Vector")
 
 PREVIOUS = "previous model"
 """The clients' last local models beside what a method declares; no field can have that name."""
@@ -92,6 +89,7 @@ class Site:
         if not len(share.members):
             return Work()
         mine = self.store.gather(self._places(share.members))
+        # What the last phase did is never undone: it is judged before any of it is committed.
         self._read = None if share.order.last else Kept(share.members, {**mine})
         self.store.expect(lambda: self._own(share.order.following()))
         previous = mine.pop(PREVIOUS, None)
@@ -115,20 +113,22 @@ class Site:
         """Make states theirs of clients that did not take part in this round."""
         if work.states:
             places = self._places(work.members)
+            # Stores outside the device take back the rows of the cohort that they gave last.
             self.store.gather(places)
             self.store.scatter(places, dict(work.states))
 
-    def forget(self) -> None:
-        """Drop what only a round in progress needs."""
+    def begin(self) -> None:
+        """Drop what only the round before needed."""
         self._scratch = self._read = None
         self._undo.clear()
 
     def roll_back(self) -> None:
         """Return to the states at the beginning of the round."""
+        # The latest first: a client that worked in two phases returns to what it had before both.
         for members, rows in reversed(self._undo):
             self.adopt(Work(members, rows))
         self.ends = []
-        self.forget()
+        self.begin()
 
     def own_models(self, x: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Clients with their own models ``[C, d]``, some at a time: those that the method keeps for
@@ -149,18 +149,22 @@ class Site:
             if own is not None:
                 yield held[first:last], own.expand(last - first, -1)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Client states: ``client.NAME [H, d]``, ``client_previous``, and scratch in mid-round."""
-        return _saved(self.store.tensors()) | self._scratch_tensors()
+    def names(self) -> set[str]:
+        """What the states here are called in a snapshot."""
+        return {saved_name(name) for name in self.store.names}
 
-    def parts(self) -> dict[str, Tensor | Rows]:
-        """The same for reading before the next phase, large vectors in blocks: the rows of clients
-        that have taken part, ``client_members`` unless all have; others have those of the start.
+    def tensors(self, whole: bool) -> Mapping[str, Tensor | StoredRows]:
+        """Client states: ``client.NAME [N, d]`` and ``client_previous``.
+
+        If not ``whole``, for reading before the next round, in blocks: the rows of clients that
+        have taken part, ``client_members`` unless all have; others have those of the start.
         """
-        rows, members = _saved(self.store.rows()), self.written()
-        clients = self.problem.clients if self.held is None else len(self.held)
-        index = {WRITTEN: members} if rows and len(members) < clients else {}
-        return {**rows, **index, **self._scratch_tensors()}
+        if whole:
+            return {saved_name(name): v for name, v in self.store.tensors().items()}
+        rows = {saved_name(name): v for name, v in self.store.rows().items()}
+        members = self.written()
+        index = {WRITTEN: members} if rows and len(members) < self.problem.clients else {}
+        return {**rows, **index}
 
     def written(self) -> Tensor:
         """The clients here that have taken part."""
@@ -168,26 +172,13 @@ class Site:
         return torch.from_numpy(places if self.held is None else self.held[places])
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from the ``tensors`` of all clients, which are copied, from whatever device."""
-        rows = {name: tensors[saved_name(name)] for name in self.store.names}
-        self._load_rows(rows, tensors.get(WRITTEN))
-        self._load_scratch(tensors)
-
-    def _load_rows(self, rows: dict[str, Tensor], members: Tensor | None) -> None:
-        """States of the clients here that are ``members``, in their order; of all when ``None``."""
+        """Continue from the ``tensors`` of the clients here."""
+        members, rows = tensors.get(WRITTEN), dict[str, Tensor]()
+        for name in self.store.names:
+            rows[name] = tensors[saved_name(name)]
         self.store.load(rows, None if members is None else self._own(members.cpu().numpy()))
-
-    def _load_scratch(self, tensors: Mapping[str, Tensor]) -> None:
-        held = None if self.held is None else torch.from_numpy(self.held)
-        names = [name for name in self.method.Client.scratch if f"scratch.{name}" in tensors]
-        device, self._scratch, self.ends = self.common.x0.device, None, []
-        if names:
-            members = tensors["scratch_members"].cpu()
-            at = None if held is None else torch.isin(members, held).nonzero().squeeze(-1)
-            rows = {name: _chosen(tensors[f"scratch.{name}"], at) for name in names}
-            rows = {name: v.to(device, copy=True) for name, v in rows.items()}
-            if len(own := _chosen(members, at)):
-                self._scratch = Kept(own.numpy().copy(), rows)
+        self.ends = []
+        self.begin()
 
     def _start(self) -> dict[str, Tensor]:
         """What every client remembers before the first round."""
@@ -247,13 +238,6 @@ class Site:
         places = upload(at, self.common.x0.device)
         return {name: v.index_select(0, places) for name, v in rows.items()}
 
-    def _scratch_tensors(self) -> dict[str, Tensor]:
-        if self._scratch is None:
-            return {}
-        members, rows = self._scratch
-        saved = {f"scratch.{name}": v for name, v in rows.items()}
-        return saved | {"scratch_members": torch.from_numpy(members)}
-
     def _own(self, members: np.ndarray) -> np.ndarray:
         """Places in the store of those of ``members`` that are here."""
         if self.held is None:
@@ -272,14 +256,6 @@ def quiet(problem: Problem | Facts) -> AbstractContextManager[object]:
     return torch.no_grad() if problem.differentiates else torch.inference_mode()
 
 
-def _chosen(v: Tensor, at: Tensor | None) -> Tensor:
-    return v if at is None else v.index_select(0, at.to(v.device))
-
-
 def saved_name(name: str) -> str:
     """The name of a vector in a snapshot."""
     return "client_previous" if name == PREVIOUS else f"client.{name}"
-
-
-def _saved(vectors: Mapping[str, Vector]) -> dict[str, Vector]:
-    return {saved_name(name): v for name, v in vectors.items()}

@@ -12,9 +12,8 @@ from torch import Tensor
 from undrift.core.method import Method
 from undrift.core.problem import Problem
 from undrift.core.struct import Message, State
-from undrift.engines.codec import Address, BadFrame, Packed, Way, pack
+from undrift.engines.codec import Address, BadFrame, Inbox, Packed, Way, pack
 from undrift.engines.engine import Engine
-from undrift.engines.inbox import Inbox
 from undrift.engines.local import One
 from undrift.engines.order import Order, Share
 from undrift.engines.site import Common, Site

@@ -72,22 +72,6 @@ def joined(works: Sequence[Work]) -> Work:
     )
 
 
-def in_order(work: Work) -> Work:
-    """The same with clients in ascending order; of vectors ``[C, d]`` in one piece."""
-    rows, sent = _ordered(work.members), _ordered(work.senders)
-    return work._replace(
-        members=np.sort(work.members),
-        states={name: rows(v) for name, v in work.states.items()},
-        up=None if work.up is None else work.up.map(sent),
-        senders=np.sort(work.senders),
-    )
-
-
-def _ordered(clients: np.ndarray) -> Callable[[Tensor], Tensor]:
-    order = np.argsort(clients)
-    return lambda v: v.index_select(0, upload(order, v.device))
-
-
 def _chooser(mask: np.ndarray) -> Callable[[Tensor], Tensor]:
     at = np.flatnonzero(mask)
     return lambda v: v.index_select(0, upload(at, v.device))

@@ -99,7 +99,7 @@ def run(
         aggregation: what the server makes of the uploads, such as "weighted-mean" or "median": a
             name, or one of undrift.aggregation or its name and parameters; left out: their mean.
         faults: what clients do wrong on purpose: tables, each with a kind (docs/faults.md).
-        judge: whose work counts, and when a run gives up: a table of norm, patience and late.
+        judge: whose work counts, and when a run gives up: a table of norm and patience.
         every: rounds from one recorded row, which measures all samples, to the next; left out: 1,
             or up to 50 where there are many samples and a round asks few of the clients.
         callbacks: who looks on: functions of a Moment, which has the row and the model, before it

@@ -1,0 +1,386 @@
+"""Where the clients' vectors are between rounds: on the device, in host memory, or in a file."""
+
+from __future__ import annotations
+
+import abc
+import errno
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from undrift._device import upload
+
+BLOCK = 2**28
+"""Bytes read at a time where a vector of all clients goes to a checkpoint."""
+
+
+class Store(abc.ABC):
+    """Vectors of N clients by name, ``[N, d]`` each. Nothing handed out is written to later.
+
+    Clients are their places 0 ... N-1 in the store, in ascending order; ``None`` stands for all.
+    """
+
+    _all: dict[str, Tensor]
+
+    @abc.abstractmethod
+    def gather(self, members: np.ndarray | None) -> dict[str, Tensor]:
+        """The rows of some clients, in their order."""
+
+    @abc.abstractmethod
+    def scatter(self, members: np.ndarray | None, rows: dict[str, Tensor]) -> None:
+        """Replace rows of clients that were gathered, or those of their vectors that are given."""
+
+    def expect(self, who: Callable[[], np.ndarray]) -> None:
+        """``who()`` is gathered next, once the rows that are out have been scattered."""
+        return
+
+    @abc.abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Every vector of every client."""
+
+    @abc.abstractmethod
+    def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
+        """Copies of ``tensors`` in place of all that was there: the rows of the clients
+        ``written``, where others have those of the start, or of all.
+        """
+
+    @abc.abstractmethod
+    def read(self, name: str, which: slice | np.ndarray) -> Tensor:
+        """Rows on the CPU, good until the next scatter."""
+
+    @abc.abstractmethod
+    def written(self) -> np.ndarray:
+        """The clients whose rows were scattered or loaded; those of others are the start's."""
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._all)
+
+    def rows(self) -> dict[str, StoredRows]:
+        """Every vector of the clients that are written, for reading only."""
+        written = self.written()
+        return {name: StoredRows(self, name, written, v) for name, v in self._all.items()}
+
+
+class StoredRows:
+    """One vector of some clients as blocks on the CPU, read lazily; good until the next phase."""
+
+    def __init__(self, store: Store, name: str, clients: np.ndarray, like: Tensor):
+        self._store, self._name, self._clients = store, name, clients
+        self.shape, self.dtype = (len(clients), like.shape[-1]), like.dtype
+        self._step = max(BLOCK // (like.shape[-1] * self.dtype.itemsize), 1)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for some in self._blocks(self._clients):
+            yield self._store.read(self._name, some)
+
+    def _blocks(self, clients: np.ndarray) -> Iterator[slice | np.ndarray]:
+        """So many of them at a time; a slice, which takes no copy, where none is left out."""
+        for first in range(0, len(clients), self._step):
+            some = clients[first : first + self._step]
+            whole = some[-1] - some[0] == len(some) - 1
+            yield slice(int(some[0]), int(some[-1]) + 1) if whole else some
+
+
+def zeros(size: int) -> mmap.mmap:
+    """Zeros in memory that take no room until they are written."""
+    return mmap.mmap(-1, size, access=mmap.ACCESS_COPY)
+
+
+class DeviceStore(Store):
+    """Vectors on the device. A full cohort is handed out, and taken back, without a copy."""
+
+    def __init__(self, start: dict[str, Tensor], clients: int):
+        self._all = {name: row.expand(clients, -1) for name, row in start.items()}
+        self._own: set[str] = set()
+        """Names of tensors that nobody else has seen, which may be written to."""
+        self._start, self._written = start, np.zeros(clients, dtype=bool)
+        self._members, self._at = np.arange(0), torch.arange(0)
+
+    def gather(self, members: np.ndarray | None) -> dict[str, Tensor]:
+        if members is None or not self._all:
+            self._own.clear()
+            return dict(self._all)
+        at = self._index(members)
+        return {name: v.index_select(0, at) for name, v in self._all.items()}
+
+    def scatter(self, members: np.ndarray | None, rows: dict[str, Tensor]) -> None:
+        self._written[slice(None) if members is None else members] = True
+        if members is None:
+            self._all.update(rows)
+            return
+        at = self._index(members)
+        for name, new in rows.items():
+            if name not in self._own:
+                self._all[name] = _writable(self._all[name])
+                self._own.add(name)
+            self._all[name].index_copy_(0, at, new)
+
+    def tensors(self) -> dict[str, Tensor]:
+        self._own.clear()
+        return dict(self._all)
+
+    def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
+        rows = {name: tensors[name].to(v.device, copy=True) for name, v in self._all.items()}
+        self._written[:] = written is None
+        if written is None:
+            self._all, self._own = rows, set(rows)
+        else:
+            shape = len(self._written), -1
+            self._all = {name: row.expand(*shape) for name, row in self._start.items()}
+            self._own.clear()
+            self.scatter(written, rows)
+
+    def read(self, name: str, which: slice | np.ndarray) -> Tensor:
+        rows = self._all[name]
+        return rows[which if isinstance(which, slice) else upload(which, rows.device)].cpu()
+
+    def written(self) -> np.ndarray:
+        return np.flatnonzero(self._written)
+
+    def _index(self, members: np.ndarray) -> Tensor:
+        if members is not self._members and not np.array_equal(members, self._members):
+            device = next(iter(self._all.values())).device
+            self._members, self._at = members, upload(members, device)
+        return self._at
+
+
+def _writable(v: Tensor) -> Tensor:
+    """A copy; on a CPU, zeros common to all clients take no room until they differ."""
+    if v.device.type == "cpu" and len(v) and v.stride(0) == 0 and not v[0].any():
+        return torch.frombuffer(zeros(v.numel() * v.element_size()), dtype=v.dtype).view(v.shape)
+    return v.clone()
+
+
+class CohortRows(NamedTuple):
+    """The rows of a cohort on the device, or on their way there."""
+
+    members: np.ndarray
+    rows: dict[str, Tensor]
+    arrival: torch.cuda.Event | None = None
+    """Recorded after the last copy, where copies run beside the work."""
+
+
+class OutsideStore(Store):
+    """Client vectors in one buffer; rows are created on first write.
+
+    A client that never took part has no row: its vectors are the start's.
+    """
+
+    def __init__(self, start: dict[str, Tensor], clients: int, buffer: mmap.mmap):
+        row = next(iter(start.values()))
+        self._block = torch.frombuffer(buffer, dtype=row.dtype).view(len(start), clients, -1)
+        self._all = dict(zip(start, self._block, strict=True))
+        self._start, self._device = start, row.device
+        self._written = {name: np.zeros(clients, dtype=bool) for name in start}
+        self._held = CohortRows(np.arange(0), {})
+        self._coming: CohortRows | None = None
+
+    def gather(self, members: np.ndarray | None) -> dict[str, Tensor]:
+        members = np.arange(self._block.shape[1]) if members is None else members
+        if not np.array_equal(members, self._held.members):
+            # What was fetched ahead is good for one cohort: rows that the one before has renewed
+            # meanwhile are missing in it, and come from that one's rows when it arrives.
+            coming, self._coming = self._coming, None
+            if coming is None or not np.array_equal(members, coming.members):
+                coming = self._fetch(members)
+            self._held = self._arrived(coming)
+        return dict(self._held.rows)
+
+    def scatter(self, members: np.ndarray | None, rows: dict[str, Tensor]) -> None:
+        members = self._held.members if members is None else members
+        with self._beside_the_work():
+            for name, new in rows.items():
+                for k, i in enumerate(members):
+                    self._claim(name, i)
+                    self._copy(self._all[name][i], new[k])
+                self._used(new)
+        if len(members) < len(self._held.members):
+            # index_copy, not index_copy_: the rows that were handed out are never written to.
+            at = torch.from_numpy(np.searchsorted(self._held.members, members)).to(self._device)
+            before = self._held.rows
+            rows = {name: before[name].index_copy(0, at, new) for name, new in rows.items()}
+        self._held = CohortRows(self._held.members, {**self._held.rows, **rows})
+
+    def expect(self, who: Callable[[], np.ndarray]) -> None:
+        if self._coming is None and not np.array_equal(members := who(), self._held.members):
+            self._prepare(members)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: self.read(name, slice(None)) for name in self._all}
+
+    def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
+        self._settle()
+        self._held, self._coming = CohortRows(np.arange(0), {}), None
+        clients = np.arange(self._block.shape[1]) if written is None else written
+        for name, mine in self._all.items():
+            self._written[name][:] = False
+            for k, i in enumerate(clients):
+                self._claim(name, i)
+                mine[i].copy_(tensors[name][k])
+
+    def read(self, name: str, which: slice | np.ndarray) -> Tensor:
+        self._settle()
+        at = which if isinstance(which, slice) else torch.from_numpy(which)
+        block = self._all[name][at].clone()
+        block[torch.from_numpy(~self._written[name][which])] = self._start[name].cpu()
+        return block
+
+    def written(self) -> np.ndarray:
+        return np.flatnonzero(np.any([*self._written.values()], axis=0))
+
+    def _fetch(self, members: np.ndarray) -> CohortRows:
+        rows = {name: v.new_empty(len(members), len(v)) for name, v in self._start.items()}
+        absent = np.flatnonzero(~np.isin(members, self._held.members))
+        with self._beside_the_work():
+            for name, out in rows.items():
+                for k in absent:
+                    i = members[k]
+                    stored = self._written[name][i]
+                    self._copy(out[k], self._all[name][i] if stored else self._start[name])
+                self._used(out)
+        return CohortRows(members, rows, self._arrival())
+
+    def _arrived(self, coming: CohortRows) -> CohortRows:
+        # The device's own stream waits, not this process: work goes on being launched.
+        if coming.arrival is not None:
+            torch.cuda.current_stream(self._device).wait_event(coming.arrival)
+        members, rows = coming.members, coming.rows
+        _, new, old = np.intersect1d(
+            members, self._held.members, assume_unique=True, return_indices=True
+        )
+        for name, out in rows.items():
+            for k, j in zip(new, old, strict=True):
+                out[k].copy_(self._held.rows[name][j])
+        return CohortRows(members, rows)
+
+    def _prepare(self, members: np.ndarray) -> None:
+        """Fetch the rows of the next cohort ahead."""
+        self._coming = self._fetch(members)
+
+    def _claim(self, name: str, client: int) -> None:
+        """Note that a row is about to be written."""
+        self._written[name][client] = True
+
+    def _copy(self, to: Tensor, row: Tensor) -> None:
+        to.copy_(row)
+
+    def _beside_the_work(self) -> AbstractContextManager[None]:
+        """Copies in here may run beside the work."""
+        return nullcontext()
+
+    def _used(self, rows: Tensor) -> None:
+        """``rows`` take part in copies beside the work."""
+
+    def _arrival(self) -> torch.cuda.Event | None:
+        """An event after the copies so far."""
+        return None
+
+    def _settle(self) -> None:
+        """Wait for all copies."""
+
+
+class FileStore(OutsideStore):
+    """Rows in a file in ``folder``; the system reads the next cohort's ahead."""
+
+    def __init__(self, start: dict[str, Tensor], clients: int, folder: str):
+        size = len(start) * clients * next(iter(start.values())).nbytes
+        self._file, self._folder = tempfile.TemporaryFile(dir=folder), folder  # noqa: SIM115
+        self._file.truncate(size)
+        self._buffer = mmap.mmap(self._file.fileno(), size)
+        super().__init__(start, clients, self._buffer)
+
+    def _prepare(self, members: np.ndarray) -> None:
+        if not hasattr(mmap, "MADV_WILLNEED"):  # Windows
+            return
+        for name, written in self._written.items():
+            for i in members[written[members]]:
+                place, size = self._place(name, i)
+                before = place % mmap.PAGESIZE
+                self._buffer.madvise(mmap.MADV_WILLNEED, place - before, size + before)
+
+    def _claim(self, name: str, client: int) -> None:
+        """Reserve room on disk first: without it the process would die of a signal."""
+        if not self._written[name][client]:
+            try:
+                _reserve(self._file.fileno(), *self._place(name, client))
+            except OSError as error:
+                error.filename = self._folder
+                raise
+        super()._claim(name, client)
+
+    def _place(self, name: str, client: int) -> tuple[int, int]:
+        """Where a row begins in the file, and its bytes."""
+        first = self._all[name][client].data_ptr() - self._block.data_ptr()
+        return first, self._start[name].nbytes
+
+
+def _reserve(file: int, start: int, size: int) -> None:
+    """Room on disk for a part of a file that nobody has written to yet."""
+    # Windows has no pwrite, and reserves the whole file when it is made.
+    zeros, end = bytes(min(size, 2**20)), start + size
+    while start < end and hasattr(os, "pwrite"):
+        start += os.pwrite(file, zeros[: end - start], start)
+
+
+class HostStore(OutsideStore):
+    """Rows come and go on a CUDA stream of their own: the next cohort's while this one works."""
+
+    def __init__(self, start: dict[str, Tensor], clients: int):
+        row = next(iter(start.values()))
+        super().__init__(start, clients, zeros(len(start) * clients * row.nbytes))
+        self._side = torch.cuda.Stream(row.device, priority=-1)  # type: ignore[no-untyped-call]
+        _lock(self._block)
+        weakref.finalize(self, _unlock, self._block, self._side)
+
+    @contextmanager
+    def _beside_the_work(self) -> Iterator[None]:
+        # After everything launched on the device so far, which may still make or read these rows.
+        self._side.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._side):
+            yield
+
+    def _copy(self, to: Tensor, row: Tensor) -> None:
+        to.copy_(row, non_blocking=True)
+
+    def _used(self, rows: Tensor) -> None:
+        # Or the allocator would give their memory to others while copies are under way.
+        rows.record_stream(self._side)
+
+    def _arrival(self) -> torch.cuda.Event:
+        event: torch.cuda.Event = self._side.record_event()
+        return event
+
+    def _settle(self) -> None:
+        self._side.synchronize()
+
+
+def _lock(block: Tensor) -> None:
+    """Page-lock: PyTorch's own allocator would take the next power of two."""
+    if error := int(_cudart().cudaHostRegister(block.data_ptr(), block.nbytes, 1)):
+        text = f"{block.nbytes / 1e9:.1f} GB cannot be page-locked (CUDA error {error})"
+        raise OSError(errno.ENOMEM, f"{text}: keep the client states in a file")
+
+
+def _unlock(block: Tensor, side: torch.cuda.Stream) -> None:
+    side.synchronize()
+    _cudart().cudaHostUnregister(block.data_ptr())
+
+
+def _cudart() -> Any:
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+
+
+def opened(place: str, start: dict[str, Tensor], clients: int, folder: str) -> Store:
+    """A store at ``place`` whose clients all have the vectors ``start``; files go to ``folder``."""
+    if place == "device":
+        return DeviceStore(start, clients)
+    return HostStore(start, clients) if place == "host" else FileStore(start, clients, folder)
