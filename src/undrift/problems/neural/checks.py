@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 from torch.utils.data import default_collate as collate
 
 from undrift.core.params import BadParameters
 from undrift.models.batch_norm import refuse_batch_statistics
-from undrift.models.net import Net, refuse_lazy, where
+from undrift.models.net import Net, where
 from undrift.objectives.base import Objective
 from undrift.problems.neural.loss import PROBABILITIES, adds_up, called, comparing, settings_of
 from undrift.problems.neural.samples import Fields, Output, SampleRows, count, leaves, shown
@@ -146,6 +147,12 @@ LAYER = (
 )
 WEIGHT = (
     Mistake(
+        is_lazy,
+        "module",
+        "the parameter {name!r} has no shape before its layer has seen a sample; run the module on "
+        "one first",
+    ),
+    Mistake(
         lambda weight: weight._backward_hooks or weight._post_accumulate_grad_hooks,
         "module",
         "the parameter {name!r} has a hook on its gradient, which nothing here would call; mask or "
@@ -163,7 +170,6 @@ def refuse_network(module: nn.Module) -> None:
     """Refuse what cannot be trained here at all."""
     refuse(NETWORK, module)
     refuse_batch_statistics(module)
-    refuse_lazy(module)
     for name, layer in module.named_modules():
         refuse(LAYER, layer, layer=where(name, layer))
     for name, weight in module.named_parameters():

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from undrift.models.layers import hooked, leaves
 from undrift.models.layout import Layout
+from undrift.models.net import hooked, leaves
 from undrift.problems.neural.samples import Fields
 from undrift.problems.small_matmul import times_transposed
 

@@ -15,12 +15,11 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_leaves
 
 from undrift.data.files import brief
-from undrift.models.conv_by_rows import convolutions_by_rows
+from undrift.models.convolutions import convolutions_by_rows
 from undrift.models.dropout import keyed
 from undrift.models.group_norm import TRITON, group_norms_fused
-from undrift.models.layers import channels_last, pool_first
 from undrift.models.layout import flatten, unflatten
-from undrift.models.net import Net
+from undrift.models.net import Net, channels_last, pool_first
 from undrift.problems.neural.samples import Fields, Output, count, leaves, mapped, shown
 from undrift.problems.small_matmul import ONE_BY_ONE
 

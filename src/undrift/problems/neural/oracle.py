@@ -18,7 +18,7 @@ from undrift.core.params import BadParameters, describe, not_allowed
 from undrift.core.problem import SLICE, MiniBatch, Oracle
 from undrift.data.augment import ImageDraws
 from undrift.models.arrangement import arrangement
-from undrift.models.conv_as_matmul import convolutions_as_products
+from undrift.models.convolutions import convolutions_as_products
 from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.objectives.base import Batch, Others
 from undrift.objectives.crossentropy import CrossEntropy
