@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from undrift.core.params import about
 from undrift.objectives.base import Batch, Need, Network, Others
-from undrift.problems.neural.samples import Fields, Output, count, mapped
+from undrift.problems.neural.data import Fields, Output, count, mapped
 
 Loss = Callable[[Output, Fields], Tensor]
 """Of a network's outputs and the targets of a mini-batch: one number."""
@@ -156,16 +156,6 @@ def comparing(function: object) -> type[nn.Module] | None:
     other = {"reduction", "weight", "size_average", "reduce"} & set(keywords)
     known_kinds = (kind for known, kind in COMPARING.items() if known is plain and not other)
     return next(known_kinds, None)
-
-
-def adds_up(function: object) -> bool:
-    """Whether it is told to add up, as a module or by ``partial``."""
-    if not isinstance(function, functools.partial):
-        return getattr(function, "reduction", "mean") == "sum"
-    settings = function.keywords
-    if settings.get("reduction") == "sum" or settings.get("size_average") is False:
-        return True
-    return "reduction" not in settings and adds_up(function.func)
 
 
 def _each(function: Any) -> Loss:

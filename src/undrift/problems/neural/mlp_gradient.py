@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from undrift.models.layout import Layout
 from undrift.models.net import hooked, leaves
-from undrift.problems.neural.samples import Fields
+from undrift.problems.neural.data import Fields
 from undrift.problems.small_matmul import times_transposed
 
 Slope = Callable[[Tensor, Fields, Tensor], Tensor]

@@ -20,7 +20,7 @@ from undrift.models.dropout import keyed
 from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.models.layout import flatten, unflatten
 from undrift.models.net import Net, channels_last, pool_first
-from undrift.problems.neural.samples import Fields, Output, count, leaves, mapped, shown
+from undrift.problems.neural.data import Fields, Output, count, leaves, mapped, shown
 from undrift.problems.small_matmul import ONE_BY_ONE
 
 Result = TypeVar("Result")
