@@ -15,8 +15,8 @@ from sklearn import datasets
 from undrift.core.params import BadParameters
 from undrift.data.files import BadData
 from undrift.data.tables import FORMAT, load
+from undrift.problems.by_file import own
 from undrift.problems.named.regressions import LogisticRegression
-from undrift.problems.own import own
 
 TEXT = b"2 1:0.5 3:-1\n1 2:4\n2 1:1e-3 # a comment\n"
 FEATURES = [[0.5, 0, -1], [0, 4, 0], [1e-3, 0, 0]]

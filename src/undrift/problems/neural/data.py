@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import random
 import threading
@@ -95,30 +94,8 @@ def shown(value: object) -> str:
     return f"{str(value.dtype).removeprefix('torch.')} [{sizes}]"
 
 
-class SampleTable(abc.ABC):
-    """Samples by number."""
-
-    held: ClassVar[bool]
-    """Whether all of them are on the device of the run."""
-    y: Fields | None
-    """All targets; ``None`` where they are not known without reading every sample."""
-    called: Callable[[int], str]
-    """What a sample is called in messages, by its number."""
-
-    @abc.abstractmethod
-    def __len__(self) -> int: ...
-
-    @abc.abstractmethod
-    def take(self, numbers: Tensor) -> SampleRows:
-        """Some samples, on the device of the run."""
-
-    @abc.abstractmethod
-    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
-        """On the device of a run; the numbers become ``dtype`` as they are used."""
-
-
-class InMemory(SampleTable):
-    """Samples in memory."""
+class InMemory:
+    """Samples by number, all of them in memory on the device of the run."""
 
     held = True
 
@@ -139,18 +116,20 @@ class InMemory(SampleTable):
 
 
 @dataclasses.dataclass(frozen=True)
-class OnDemand(SampleTable):
-    """Samples that stay where they are, and are checked as they are read."""
+class OnDemand:
+    """Samples by number that stay where they are, and are checked as they are read."""
 
     read: Callable[[Tensor], SampleRows]
     """Some samples, on the CPU."""
     length: int
     called: Callable[[int], str]
+    """What a sample is called in messages, by its number."""
     y: Fields | None = None
+    """All targets, where they are known without reading every sample."""
     dtype: torch.dtype = torch.float32
     device: torch.device = CPU
 
-    held = False
+    held: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return self.length
@@ -165,6 +144,9 @@ class OnDemand(SampleTable):
         return dataclasses.replace(self, dtype=dtype, device=device)
 
 
+SampleTable = InMemory | OnDemand
+
+
 class ClientData(NamedTuple):
     """All samples of a federation, and which client holds them."""
 
@@ -177,7 +159,9 @@ class ClientData(NamedTuple):
 
     def to(self, dtype: torch.dtype, device: torch.device) -> ClientData:
         train = self.train.to(dtype, device)
-        test = train if self.test is self.train else self.test and self.test.to(dtype, device)
+        test = self.test
+        if test is not None:
+            test = train if test is self.train else test.to(dtype, device)
         return self._replace(train=train, test=test)
 
     def refuse_overflow(self, dtype: torch.dtype) -> None:
@@ -399,9 +383,7 @@ def _tensor(name: str, given: object) -> Tensor:
 
 def _shared(array: np.ndarray) -> Tensor:
     """The same memory, but for what torch has not: other orders of bytes, rows backwards."""
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    if any(step < 0 for step in array.strides):
-        array = np.ascontiguousarray(array)
+    array = array.astype(array.dtype.newbyteorder("="), copy=any(n < 0 for n in array.strides))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # read-only memory: nobody writes to it here
         return torch.from_numpy(array)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from undrift.core.params import about
-from undrift.objectives.base import Batch, Need, Network, Others
+from undrift.objectives.base import Batch, Need, Network, Objective, Others
 from undrift.problems.neural.data import Fields, Output, count, mapped
 
 Loss = Callable[[Output, Fields], Tensor]
@@ -44,15 +44,6 @@ class Totals(NamedTuple):
 
     sums: Tensor
     counts: Tensor
-
-
-class LocalLoss(Protocol):
-    """What gradients are of: an objective, or a loss of the user's own."""
-
-    @property
-    def needs(self) -> tuple[Need, ...]: ...
-
-    def loss(self, local: Network, batch: Batch, others: Others) -> Tensor: ...
 
 
 class OwnLoss:
@@ -111,6 +102,10 @@ class OwnLoss:
     def name(self) -> str:
         """What it is called in messages and digests."""
         return called(self.function)
+
+
+LocalLoss = Objective | OwnLoss
+"""What gradients are of."""
 
 
 def called(function: object) -> str:

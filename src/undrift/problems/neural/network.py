@@ -184,11 +184,6 @@ class FlatNetwork:
 
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the module as it was given, with the weights ``x [d]``."""
-        if x.dim() != 1:
-            raise ValueError(
-                "a module has the weights of one model, a vector; "
-                f"got a tensor of shape {list(x.shape)}"
-            )
         net = copy.deepcopy(self._given)
         with torch.no_grad():
             for name, value in unflatten(x.detach(), self.layout).items():

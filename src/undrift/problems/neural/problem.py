@@ -17,7 +17,7 @@ from undrift.core.params import BadParameters, about
 from undrift.core.problem import Problem, Sums, add_up
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
-from undrift.problems.digest import digest
+from undrift.problems.exact import digest
 from undrift.problems.neural.checks import BYTES, PIPELINE, choose, refuse, refuse_network
 from undrift.problems.neural.data import (
     InMemory,
