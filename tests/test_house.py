@@ -38,7 +38,7 @@ MAY_IMPORT = {
 CEILINGS = {
     "core settings": 1431,
     "methods objectives theory": 1510,
-    "data models": 1654,
+    "data models": 1649,
     "problems": 3373,
     "engines": 3488,
     "spec": 958,

@@ -21,8 +21,6 @@ FORMAT = (
     "copy it again if it is damaged; in svmlight format a line is a label and COLUMN:VALUE pairs, "
     'as 1 1:0.5 3:-2; for CSV and npz files see "From a CSV file" in docs/your-data.md'
 )
-_LISTED = 10
-"""Names in a complaint: a folder may have any number of files."""
 _LARGEST = 8 << 30
 
 
@@ -65,7 +63,7 @@ def load(
     root = existing_folder(folder)
     if path := _find(name, root):
         return _read(path, labels, columns, name)
-    complaint = unknown("data set", name, [*_BUNDLED, *_names(root)], most=_LISTED)
+    complaint = unknown("data set", name, [*_BUNDLED, *_names(root)], most=10)
     raise BadData(f"{complaint}; looked in {' and '.join(map(str, _places(root)))}")
 
 
