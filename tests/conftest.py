@@ -32,7 +32,6 @@ THOROUGH = {
     "cli/test_neural.py",
     "cli/test_resume.py",
     "cli/test_store.py",
-    "data/test_archives.py::test_a_tar_that_swells_is_refused_by_its_headers",
     "data/test_images.py::test_real_mnist",
     "data/test_images.py::test_real_packs",
     "engines/test_compile.py::test_all_methods_in_one_process_and_each_compiled_once",

@@ -166,7 +166,7 @@ def test_sizes_are_uneven_and_samples_are_not():
 def test_every_group_is_a_client():
     parts = partition.by_group(np.array(["rome", "oslo", "rome", "bern"]))
     assert [part.tolist() for part in parts] == [[3], [1], [0, 2]]
-    with pytest.raises(ValueError, match="one per sample"):
+    with pytest.raises(ValueError, match="one label per sample"):
         partition.by_group(np.zeros((2, 2)))
 
 

@@ -249,7 +249,7 @@ def test_a_node_with_other_data(tmp_path, monkeypatch):
 
 
 def test_a_problem_without_a_digest_is_run_all_the_same(shared, monkeypatch):
-    monkeypatch.setattr("undrift.problems.least_squares.LeastSquares.digest", lambda self: None)
+    monkeypatch.setattr("undrift.problems.quadratic.LeastSquares.digest", lambda self: None)
     chosen = spec()
     assert_equal(run(shared, chosen), near(chosen))
 

@@ -7,7 +7,7 @@ from torch.func import functional_call
 
 from undrift.models import build
 from undrift.models.arrangement import ALIGNED, BLOCK, SHORT, Arrangement, arrangement
-from undrift.models.conv_as_matmul import convolutions_as_products
+from undrift.models.convolutions import convolutions_as_products
 from undrift.models.layout import flatten, unflatten
 
 

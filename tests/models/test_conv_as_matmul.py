@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from undrift.models import build
-from undrift.models.conv_as_matmul import (
+from undrift.models.convolutions import (
     ConvAsMatmul,
     FirstConvAsMatmul,
     convolutions_as_products,

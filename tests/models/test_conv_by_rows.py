@@ -8,16 +8,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from undrift.models import conv_by_rows
-from undrift.models.conv_by_rows import ConvByRows, convolutions_by_rows
-from undrift.models.layers import channels_last
+from undrift.models.convolutions import ConvByRows, convolutions_by_rows
+from undrift.models.net import channels_last
 
 PAIRS = st.tuples(st.integers(1, 6), st.integers(1, 6))
 
 
 @pytest.fixture(autouse=True)
 def none_is_small(monkeypatch):
-    monkeypatch.setattr(conv_by_rows, "LARGE", 0)
+    monkeypatch.setattr("undrift.models.convolutions.LARGE", 0)
 
 
 def gradients(layer, x, toward):
@@ -87,7 +86,7 @@ def test_small_ones_are_torchs(monkeypatch):
     conv = convolutions_by_rows(nn.Conv2d(2, 4, 3))
     x = channels_last(torch.randn(3, 2, 6, 6))
     assert "_Product" in type(conv(x).grad_fn).__name__
-    monkeypatch.setattr(conv_by_rows, "LARGE", 3 * 36 * 72 + 1)
+    monkeypatch.setattr("undrift.models.convolutions.LARGE", 3 * 36 * 72 + 1)
     assert "Convolution" in type(conv(x).grad_fn).__name__
 
 

@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from undrift.models import build
-from undrift.models.layers import channels_last, pool_first
-from undrift.models.net import seeded
+from undrift.models.net import channels_last, pool_first, seeded
 from undrift.problems import Neural
 
 

@@ -157,8 +157,6 @@ def test_resnet_starts_as_torchvision_or_as_torch_does():
 
     assert spread("torchvision") == pytest.approx((2 / (9 * 512)) ** 0.5, rel=0.01)
     assert spread("torch") == pytest.approx((1 / (3 * 9 * 512)) ** 0.5, rel=0.01)
-    with pytest.raises(ValueError, match="unknown init 'torchvison'; did you mean torchvision"):
-        build("resnet18", 3, 32, 10, init="torchvison")
 
 
 def test_projection_adds_moons_head_and_keeps_the_trunk():

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from tests.problems.cases import logistic
 from undrift.problems import Logistic, build
 from undrift.problems.logistic import divergence
-from undrift.problems.newton import NotConverged
+from undrift.problems.regression import NotConverged
 
 
 def data(total=40, dim=3, seed=0):

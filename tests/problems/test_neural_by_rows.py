@@ -7,8 +7,8 @@ from torch import nn
 
 from tests.objectives.world import CPU, DIGITS, PARTS, federation, points
 from undrift.core.params import BadParameters
-from undrift.models import build, conv_by_rows
-from undrift.models.conv_by_rows import ConvByRows
+from undrift.models import build
+from undrift.models.convolutions import ConvByRows
 from undrift.objectives import MOON, CrossEntropy
 from undrift.problems import Neural
 from undrift.problems.neural import network as networks
@@ -31,7 +31,7 @@ def by_rows(monkeypatch):
 
     def say(wanted):
         monkeypatch.setattr(networks, "ONE_BY_ONE", wanted)
-        monkeypatch.setattr(conv_by_rows, "LARGE", 0)
+        monkeypatch.setattr("undrift.models.convolutions.LARGE", 0)
 
     return say
 

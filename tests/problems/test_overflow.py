@@ -30,17 +30,17 @@ def classes(kind):
 @pytest.mark.parametrize(
     ("problem", "place"),
     [
-        (regression, "A[1, 4, 2]"),
+        (regression, "A"),
         (
             lambda: ud.problems.LeastSquares(np.ones((2, 2, 3)), with_huge(2, 2, at=(0, 1))),
-            "b[0, 1]",
+            "b",
         ),
         (
             lambda: ud.problems.Quadratic(with_huge(2, 3, at=(0, 0)) ** 2, np.ones((2, 3))),
-            "A[0, 0]",
+            "A",
         ),
-        (lambda: classes(ud.problems.Logistic), "features[:, 2]"),
-        (lambda: classes(ud.problems.Softmax), "features[:, 2]"),
+        (lambda: classes(ud.problems.Logistic), "features"),
+        (lambda: classes(ud.problems.Softmax), "features"),
     ],
 )
 def test_a_convex_problem_refuses_them_in_float32_alone(problem, place):

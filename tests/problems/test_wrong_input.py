@@ -6,7 +6,6 @@ The tables say which field each mistake is told about. The same mistakes in argu
 
 import dataclasses
 import threading
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -212,9 +211,6 @@ TRAIN = {
     "infinite inputs": lambda: numbers(holed(0)),
     "infinite targets": lambda: numbers(holed(1)),
     "clients of other shapes": lambda: numbers([(X, Y), (X[:, :2], Y)], None),
-    "a token without a place": lambda: ud.Neural(
-        reader(5), (np.where(np.arange(60)[:, None] == 50, 9, X > 0), LABELS), PARTS
-    ),
 }
 FRAME_OF_PARTS = {"a": [0], "b": [1]}
 SPLITS = {
@@ -331,7 +327,6 @@ LOSS = {
     "random numbers": lambda: numbers(loss=lambda o, t: (o - t + torch.rand(1)).square().mean()),
     "two losses": lambda: classes(loss=F.cross_entropy, objective=ud.objectives.CrossEntropy()),
     "weights of its own": lambda: numbers(loss=nn.Linear(1, 1)),
-    "a sum inside a partial": lambda: numbers(loss=partial(nn.MSELoss(reduction="sum"))),
     "float labels of images": lambda: digits(labels=DIGITS.labels.float()),
     "classes that images have not": lambda: digits(labels=DIGITS.labels + 1),
     "classes that test images have not": lambda: digits(test_labels=DIGITS.test_labels - 1),
@@ -354,14 +349,11 @@ LOSS = {
     "complex": lambda: numbers(loss=lambda o, t: (o - t).mean() * 1j),
     "one argument": lambda: numbers(loss=lambda o: o.mean()),
     "swapped arguments": lambda: classes(loss=lambda t, o: F.cross_entropy(o, t)),
-    "in place": lambda: numbers(loss=lambda o, t: o.sub_(t).square().mean()),
-    "targets in place": lambda: numbers(loss=lambda o, t: (o - t.add_(1)).square().mean()),
     "random": lambda: numbers(loss=lambda o, t: (o - t + torch.rand(1)).square().mean()),
     "a sum": lambda: numbers(loss=nn.MSELoss(reduction="sum")),
     "two": lambda: classes(loss=F.cross_entropy, objective=ud.objectives.MOON()),
     "no logarithms": lambda: classes(loss=F.nll_loss),
     "no probabilities": lambda: numbers((X, LABELS[:, None].astype(np.float32)), loss=nn.BCELoss()),
-    "answers above one": lambda: numbers((X, 3 * Y**2), loss=nn.BCEWithLogitsLoss()),
     "answers in whole numbers": lambda: numbers((X, LABELS[:, None]), loss=nn.BCEWithLogitsLoss()),
     "a column too few": lambda: numbers((X, Y[:, 0])),
     "more outputs": lambda: numbers(module=line(3)),
@@ -427,7 +419,6 @@ METRICS = {
     "an array": lambda: numbers(metrics={"m": lambda o, t: np.ones(len(o))}),
     "three": lambda: numbers(metrics={"m": lambda o, t: (o[:, 0],) * 3}),
     "one that fails": lambda: numbers(metrics={"m": lambda o: o}),
-    "in place": lambda: numbers(metrics={"m": lambda o, t: o.sub_(t)[:, 0]}),
     "errors of classes": lambda: classes(metrics=["mse"]),
     "accuracy of measurements": lambda: numbers(metrics=["accuracy"]),
 }

@@ -14,8 +14,7 @@ from undrift.core.params import THEORY, fits, hints, numeric
 from undrift.core.problem import Constants, Problem
 from undrift.engines import Engine, Simulate
 from undrift.engines.ledger import Counters
-from undrift.problems.least_squares import LeastSquares
-from undrift.problems.quadratic import Quadratic
+from undrift.problems.quadratic import LeastSquares, Quadratic
 from undrift.theory import has_rule, prescribe
 
 STEPS = 3

@@ -1,10 +1,11 @@
-"""The official archives, read in place.
+"""Files of images, read in place: official archives, packs, and folders.
 
-CIFAR (binary version), MNIST (idx files) and Tiny-ImageNet-200 (zip of JPEG).
+CIFAR (binary version), MNIST (idx files) and Tiny-ImageNet-200 (zip of JPEG) are as published.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,12 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.lib.npyio import NpzFile
 
 from undrift.data.files import BadData, reading, tar_files, unpacking, whole, zip_archive
 from undrift.data.pixels import Bytes, Labels, Pixels, decode
 
+NOTE = "JPEG q80"
 _IMAGE = (3, 32, 32)
 _IDX = (
     "train-images-idx3-ubyte",
@@ -25,6 +27,8 @@ _IDX = (
     "t10k-labels-idx1-ubyte",
 )
 _TINY = "tiny-imagenet-200"
+_PACKED = ("jpeg", "offset", "label", "split", "classes")
+_SUFFIXES = {".png", ".jpg", ".jpeg"}
 
 
 def cifar10(path: Path) -> Pixels:
@@ -79,6 +83,55 @@ def tiny_imagenet(path: Path) -> Pixels:
         )
 
 
+def pack(path: Path) -> Pixels:
+    """xz of a NumPy archive whose images are JPEG files laid end to end.
+
+    Image k is bytes ``offset[k]`` to ``offset[k + 1]`` of ``jpeg``; ``split`` is 1 for test.
+    """
+    with reading(path), unpacking(path) as file:
+        arrays = np.load(io.BytesIO(whole(file, path)), allow_pickle=False)
+        if not isinstance(arrays, NpzFile):
+            raise BadData(f"{path} holds one array and not a NumPy archive; make it again")
+        jpeg, offset, label, split, classes = (arrays[name] for name in _PACKED)
+    kinds = {(a.ndim, a.dtype.kind in "iu") for a in (jpeg, offset, label, split)} == {(1, True)}
+    sound = kinds and jpeg.dtype == np.uint8 and classes.ndim == 1 and classes.dtype.kind in "US"
+    sound = sound and len(offset) == len(label) + 1 == len(split) + 1
+    ends = offset.tolist()
+    if not sound or ends != sorted(ends) or (ends[0], ends[-1]) != (0, len(jpeg)):
+        raise BadData(
+            f"{path}: jpeg must be bytes, offset rise from 0 to their number, label and split be "
+            "whole numbers one fewer, and classes names; make it again"
+        )
+
+    def part(number: int) -> tuple[Bytes, Labels]:
+        mine = np.flatnonzero(split == number)
+        images = decode(
+            mine.tolist(),
+            lambda k: jpeg[ends[k] : ends[k + 1]].tobytes(),
+            lambda k: f"{path}: image {k}",
+            "RGB",
+        )
+        return images, label[mine].astype(np.int64)
+
+    return Pixels(*part(0), *part(1), tuple(map(str, classes)), NOTE)
+
+
+def image_folder(root: Path) -> Pixels:
+    """``train/CLASS/*`` and ``test/CLASS/*``, PNG or JPEG.
+
+    Classes are the sub-folders of train, sorted. Grey if every image is, else RGB.
+    """
+    classes = _folders(root / "train")
+    if strange := sorted(set(_folders(root / "test")) - set(classes)):
+        raise BadData(
+            f"{root / 'test' / strange[0]} is a class that {root / 'train'} lacks; "
+            "remove or rename it"
+        )
+    train, test = _files(root / "train", classes), _files(root / "test", classes)
+    mode = "L" if all(_grey(path) for path, _ in train + test) else "RGB"
+    return Pixels(*_decoded(train, mode), *_decoded(test, mode), tuple(classes))
+
+
 def _cifar(path: Path, names: str, train: Sequence[str], test: str, heads: int) -> Pixels:
     files = tar_files(path, [names, *train, test])
     with reading(path):
@@ -115,7 +168,7 @@ def _mnist(source: Path, files: Mapping[str, bytes]) -> Pixels:
     )
 
 
-def _idx(source: Path, name: str, content: bytes) -> NDArray[np.uint8]:
+def _idx(source: Path, name: str, content: bytes) -> Bytes:
     """Bytes: 0 0 8, the number of axes, their lengths as big-endian words, the items."""
     axes = 3 if "idx3" in name else 1
     start = 4 + 4 * axes
@@ -138,12 +191,40 @@ def _labelled(
 ) -> tuple[Bytes, Labels]:
     """Images and labels of (member, class) pairs."""
     number = {name: k for k, name in enumerate(classes)}
-    for member, name in items:
-        if name not in number:
-            raise BadData(
-                f"{path}: member {member!r} has class {name!r}, which wnids.txt lacks; "
-                "fetch it again"
-            )
     members = [member for member, _ in items]
     images = decode(members, archive.read, lambda m: f"{path}: member {m!r}", "RGB")
     return images, np.array([number[name] for _, name in items], np.int64)
+
+
+def _folders(part: Path) -> list[str]:
+    if not part.is_dir():
+        raise BadData(f"{part} does not exist; an image folder has train/CLASS/ and test/CLASS/")
+    return sorted(
+        path.name for path in part.iterdir() if path.is_dir() and not path.name.startswith(".")
+    )
+
+
+def _files(part: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
+    folders = ((k, part / name) for k, name in enumerate(classes) if (part / name).is_dir())
+    return [
+        (path, k) for k, folder in folders for path in sorted(folder.iterdir()) if _is_image(path)
+    ]
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
+
+
+def _grey(path: Path) -> bool:
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=("JPEG", "PNG")) as image:
+            return image.mode in ("1", "L")
+    except Exception:  # the decoder will name it
+        return True
+
+
+def _decoded(items: Sequence[tuple[Path, int]], mode: str) -> tuple[Bytes, Labels]:
+    images = decode([path for path, _ in items], Path.read_bytes, str, mode)
+    return images, np.array([label for _, label in items], np.int64)

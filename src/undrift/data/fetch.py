@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 from undrift._files import writing
 from undrift.data.cards import info
-from undrift.data.files import LARGEST, BadData, brief, data_folder, digest
+from undrift.data.files import BadData, brief, data_folder, digest
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the file, the bytes so far, and the total where it is known."""
@@ -59,16 +59,10 @@ def _download(url: str, path: Path, md5: str, progress: Progress | None, timeout
                 done += len(chunk)
                 if progress:
                     progress(path.name, done, size)
-                if done > LARGEST:
-                    raise BadData(
-                        f"{url} sends more than {LARGEST >> 20} MiB, which is not the official file"
-                    )
-            if size is not None and done < size:
-                raise BadData(f"{url} broke off after {done} of {size} bytes; try again")
             if total.hexdigest() != md5:
                 raise BadData(
-                    f"{url} gave a file with MD5 {total.hexdigest()}, but the official one has "
-                    f"{md5}; it was not kept; try again or another address"
+                    f"{url} gave {done} bytes with MD5 {total.hexdigest()}, but the official file "
+                    f"has {md5}; it was not kept; try again or another address"
                 )
     except (OSError, HTTPException) as error:
         raise BadData(

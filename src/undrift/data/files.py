@@ -12,7 +12,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
@@ -22,7 +21,6 @@ FOLDER = "UNDRIFT_DATA"
 CACHE = "UNDRIFT_CACHE"
 """The environment variable that names the folder of decoded images."""
 
-LARGEST = 1 << 30
 SWELL = 100
 """Times its own size that a file may unpack to, beyond the first MiB; real data stay far below."""
 _UNPACK: dict[str, Callable[..., object]] = {
@@ -74,13 +72,8 @@ def existing_folder(folder: str | Path | None) -> Path:
 
 
 def cache_folder() -> Path:
-    """``$UNDRIFT_CACHE``, or else the place the system keeps caches in."""
-    if named := os.environ.get(CACHE):
-        return Path(named).expanduser()
-    try:
-        return Path(import_module("platformdirs").user_cache_dir("undrift"))
-    except ImportError:
-        return Path.home() / ".cache" / "undrift"
+    """``$UNDRIFT_CACHE``, or else ``~/.cache/undrift``."""
+    return Path(os.environ.get(CACHE) or "~/.cache/undrift").expanduser()
 
 
 def digest(path: Path, kind: str = "sha256") -> str:
@@ -120,46 +113,24 @@ def swelling(path: Path, size: int) -> None:
         )
 
 
-def whole(file: IO[bytes], path: Path, what: object = None) -> bytes:
-    """All of an unpacked file, or of ``what`` in it; refused if no set known here is as large."""
-    most = min(LARGEST, allowance(path))
-    content = file.read(most + 1)
+def whole(file: IO[bytes], path: Path) -> bytes:
+    """All of an unpacked file, or of a member of ``path``, which may not be large for its size."""
+    content = file.read(allowance(path) + 1)
     swelling(path, len(content))
-    if len(content) > most:
-        raise BadData(f"{what or path} unpacks to more than {LARGEST >> 20} MiB; fetch it again")
     return content
-
-
-class _Careful:
-    """An unpacked archive of which nobody reads at once what it cannot have.
-
-    The name of a member may announce any length, and would be read as a whole.
-    """
-
-    def __init__(self, path: Path, file: IO[bytes]):
-        self.path, self.file, self.seek, self.tell = path, file, file.seek, file.tell
-
-    def read(self, size: int) -> bytes:
-        swelling(self.path, size)
-        return self.file.read(size)
 
 
 def tar_files(path: Path, wanted: Iterable[str]) -> dict[str, bytes]:
     """The wanted files of a tar archive by their last name; nothing is unpacked to disk."""
-    missing, found, size = set(wanted), dict[str, bytes](), 0
-    with reading(path), unpacking(path) as file:
-        careful = cast(IO[bytes], _Careful(path, file))
-        with tarfile.open(fileobj=careful, mode="r:") as archive:
-            for member in archive:
-                size += member.size
-                swelling(path, size)
-                name = PurePosixPath(member.name).name
-                content = archive.extractfile(member) if name in missing else None
-                if content:
-                    found[name] = whole(content, path, f"{path}: member {member.name!r}")
-                    missing.remove(name)
-            while file.read(1 << 20):  # checksums are compared at the end
-                pass
+    missing, found = set(wanted), dict[str, bytes]()
+    with reading(path), unpacking(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+        for member in archive:
+            name = PurePosixPath(member.name).name
+            if name in missing and (content := archive.extractfile(member)):
+                found[name] = whole(content, path)
+                missing.remove(name)
+        while file.read(1 << 20):  # checksums are compared at the end
+            pass
     if missing:
         raise BadData(f"{path} lacks {', '.join(sorted(missing))}; fetch it again")
     return found

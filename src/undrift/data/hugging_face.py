@@ -11,8 +11,6 @@ from undrift.core.params import BadParameters, unknown
 
 Names = str | Sequence[str] | Mapping[str, str]
 """A column; several, which are arguments in that order; or those of arguments by name."""
-Field = object
-"""One column's entry of a sample, or several of them."""
 
 
 class HFDataset(Protocol):
@@ -48,10 +46,10 @@ class Columns:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, number: int) -> tuple[Field, Field]:
+    def __getitem__(self, number: int) -> tuple[object, object]:
         return self.__getitems__([number])[0]
 
-    def __getitems__(self, numbers: Sequence[int]) -> list[tuple[Field, Field]]:
+    def __getitems__(self, numbers: Sequence[int]) -> list[tuple[object, object]]:
         """Several samples at once, as PyTorch's loaders ask for them."""
         rows = self._rows[list(numbers)]
         return [
@@ -84,18 +82,15 @@ def from_datasets(
 
 def _checked(place: str, given: object) -> HFDataset:
     """``given``, if it is a dataset whose samples have numbers."""
-    if isinstance(given, Mapping) or not _is_dataset(given):
+    needed = ("with_format", "column_names", "__len__")
+    if isinstance(given, Mapping) or not all(hasattr(given, name) for name in needed):
         text = (
             f"given{place} must be a datasets.Dataset, such as the split given['train'] and no "
             "stream, or a partitioner of flwr-datasets that has its dataset; got a "
             f"{type(given).__name__}"
         )
         raise BadParameters("from_datasets", {"given": text})
-    return given
-
-
-def _is_dataset(given: object) -> TypeGuard[HFDataset]:
-    return all(hasattr(given, name) for name in ("with_format", "column_names", "__len__"))
+    return given  # type: ignore[return-value]
 
 
 def _is_partitioner(given: object) -> TypeGuard[Partitioner]:
@@ -108,7 +103,7 @@ def _flat(names: Names) -> list[str]:
     return list(names.values() if isinstance(names, Mapping) else names)
 
 
-def _entry(rows: Mapping[str, np.ndarray], names: Names, k: int) -> Field:
+def _entry(rows: Mapping[str, np.ndarray], names: Names, k: int) -> object:
     if isinstance(names, str):
         return rows[names][k]
     if isinstance(names, Mapping):

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from undrift.core.params import unknown
-from undrift.data import archives, packed
-from undrift.data.cache import cached
+from undrift.data import archives
 from undrift.data.cards import CARDS, Card, info
 from undrift.data.files import FOLDER, BadData, digest, existing_folder
-from undrift.data.folder import read as read_folder
-from undrift.data.pixels import Labels, Pixels, check
+from undrift.data.pixels import Labels, Pixels, cached, check
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,10 +23,13 @@ __all__ = ["BadData", "Card", "ImageSet", "Verified", "info", "load_images", "ve
 
 Reader = Callable[[Path], Pixels]
 _readers: Mapping[str, Mapping[str, Reader]] = {
-    "cifar10": {"cifar-10-binary.tar.gz": archives.cifar10, "cifar10.npz.xz": cached(packed.read)},
+    "cifar10": {
+        "cifar-10-binary.tar.gz": archives.cifar10,
+        "cifar10.npz.xz": cached(archives.pack),
+    },
     "cifar100": {
         "cifar-100-binary.tar.gz": archives.cifar100,
-        "cifar100.npz.xz": cached(packed.read),
+        "cifar100.npz.xz": cached(archives.pack),
     },
     "mnist": {
         "train-images-idx3-ubyte.gz": archives.mnist,
@@ -123,7 +124,7 @@ def find(name: str, folder: str | Path | None) -> tuple[Path, Reader]:
         if (root / file).is_file():
             return root / file, read
     if (root / name / "train").is_dir():
-        return root / name, read_folder
+        return root / name, archives.image_folder
     looked = f"looked for {', '.join([*readers, f'{name}/train'])} in {root}"
     if name not in CARDS:
         raise BadData(f"{unknown('image set', name, CARDS)}; {looked}")

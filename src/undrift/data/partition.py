@@ -204,30 +204,18 @@ def _array(labels: ArrayLike) -> NDArray[np.generic]:
     """Labels of any kind as an array, one for each sample."""
     try:
         found = np.asarray(labels)
+        # NaN, of all values, differs from itself. What cannot be sorted has other kinds in it, as
+        # None or the NA of pandas.
+        sound = found.ndim == 1 and len(np.unique(found)) and not (found != found).any()
     except Exception:  # ragged lists, tensors of a GPU: NumPy says so in many ways
-        kind = type(labels).__name__
-        text = f"labels must be an array, one per sample; got a {kind} that is none: give an array"
-        raise _refused("labels", text) from None
-    if found.ndim != 1 or not len(found):
+        sound = False
+    if not sound:
         text = (
-            "labels must be a non-empty list, one per sample, or how many samples there are; "
-            f"got {found.dtype} of shape {list(found.shape)}"
+            "labels must be an array, one label per sample, all of one type and none missing, or "
+            f"how many samples there are; got a {type(labels).__name__}"
         )
         raise _refused("labels", text)
-    missing = np.flatnonzero(found != found)  # NaN, of all values, differs from itself
-    if found.dtype == object:
-        missing = np.flatnonzero([_is_missing(one) for one in found])
-    if len(missing):
-        text = f"sample {missing[0]} has no label ({found[missing[0]]}); give it one"
-        raise _refused("labels", text)
     return found
-
-
-def _is_missing(one: object) -> bool:
-    try:
-        return one is None or bool(one != one)
-    except (TypeError, ValueError):  # pandas' NA is neither true nor false
-        return True
 
 
 def _refuse_continuous(labels: ArrayLike) -> None:
@@ -244,13 +232,7 @@ def _refuse_continuous(labels: ArrayLike) -> None:
 def positions_by_label(labels: ArrayLike) -> list[NDArray[np.int64]]:
     """Positions of each label, labels ascending."""
     labels = _array(labels)
-    try:
-        names = np.unique(labels)
-    except TypeError:
-        kinds = " and ".join(sorted({type(one).__name__ for one in labels}))
-        text = f"labels are {kinds}, which have no order; give all of one type"
-        raise _refused("labels", text) from None
-    return [np.flatnonzero(labels == name) for name in names]
+    return [np.flatnonzero(labels == name) for name in np.unique(labels)]
 
 
 def dirichlet_rows(rng: Generator, beta: float, size: int, draws: int) -> NDArray[np.float64]:

@@ -1,22 +1,27 @@
-"""Images and labels as plain arrays: what every reader returns."""
+"""Images and labels as plain arrays: what every reader returns, and keeps on disk if asked to."""
 
 from __future__ import annotations
 
 import io
+import json
+import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from undrift.data.files import BadData, brief
+from undrift._files import write_whole
+from undrift.data.files import BadData, cache_folder, digest
 
 Item = TypeVar("Item")
 Bytes = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 
-_LARGEST = 16 << 30
+_ARRAYS = ("images", "labels", "test_images", "test_labels")
 _MODES = {"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr"}
+_VERSION = 1
 
 
 class Pixels(NamedTuple):
@@ -34,34 +39,24 @@ def decode(
     items: Sequence[Item], read: Callable[[Item], bytes], say: Callable[[Item], str], mode: str
 ) -> Bytes:
     """JPEG or PNG files of one size as ``[n, C, H, W]``; C is 1 for mode L and 3 for RGB."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     out: Bytes = np.empty((0, 0, 0, 0), np.uint8)
     for k, item in enumerate(items):
         try:
             with Image.open(io.BytesIO(read(item)), formats=("JPEG", "PNG")) as image:
-                if k == 0:
-                    out = _room(len(items), len(mode), image.height, image.width)
-                if (image.height, image.width) != out.shape[2:]:
-                    _, _, height, width = out.shape
-                    raise BadData(
-                        f"{say(item)} is {image.width} x {image.height} but {say(items[0])} "
-                        f"is {width} x {height}; the images of a set must have one size"
-                    )
-                if image.mode not in _MODES:
-                    raise BadData(
-                        f"{say(item)} has pixels of kind {image.mode}; "
-                        "save it with 8 bits per channel"
-                    )
-                plane = np.asarray(image if image.mode == mode else image.convert(mode))
-        except BadData:
-            raise
+                kind = image.mode
+                plane = np.asarray(image if kind == mode else image.convert(mode))
         except Exception as error:  # decoders fail in many ways on damaged files
-            other = isinstance(error, UnidentifiedImageError)
-            reason = "neither JPEG nor PNG" if other else brief(error)
+            raise BadData(f"{say(item)} is not a readable JPEG or PNG; fetch it again") from error
+        if not k:
+            out = np.empty((len(items), len(mode), *plane.shape[:2]), np.uint8)
+        if plane.shape[:2] != out.shape[2:] or kind not in _MODES:
+            height, width = out.shape[2:]
             raise BadData(
-                f"{say(item)} is not a readable image ({reason}); fetch it again"
-            ) from error
+                f"{say(item)} must have 8 bits per channel and be {width} x {height}, the size of "
+                f"{say(items[0])}"
+            )
         out[k] = plane.reshape(*plane.shape[:2], -1).transpose(2, 0, 1)
     return out
 
@@ -74,12 +69,10 @@ def check(pixels: Pixels, source: object) -> Pixels:
     }
     classes = len(pixels.classes)
     for part, (images, labels) in parts.items():
-        if not len(images):
-            raise BadData(f"{source} has no {part} images")
-        if len(images) != len(labels):
+        if not len(images) or len(images) != len(labels):
             raise BadData(
-                f"{source} has {len(images)} {part} images but {len(labels)} {part} labels; "
-                "fetch it again"
+                f"{source} has {len(images)} {part} images and {len(labels)} {part} labels; give "
+                "some, and as many of each"
             )
         if len(bad := np.flatnonzero((labels < 0) | (labels >= classes))):
             raise BadData(
@@ -94,10 +87,44 @@ def check(pixels: Pixels, source: object) -> Pixels:
     return pixels
 
 
-def _room(*shape: int) -> Bytes:
-    if np.prod(shape, dtype=float) > _LARGEST:
-        raise BadData(
-            f"{shape[0]} images of {shape[3]} x {shape[2]} "
-            f"take more than {_LARGEST >> 30} GiB; shrink them"
-        )
-    return np.empty(shape, np.uint8)
+def cached(read: Callable[[Path], Pixels]) -> Callable[[Path], Pixels]:
+    """``read``, done once per content of a file; entries that cannot be read are made again."""
+
+    def cached_read(source: Path) -> Pixels:
+        name = f"{source.name.split('.')[0]}-{digest(source)}-{_VERSION}.safetensors"
+        path = cache_folder() / name
+        if kept := _load(path):
+            return kept
+        pixels = check(read(source), source)
+        try:
+            _store(path, pixels)
+        except OSError as error:
+            warnings.warn(
+                f"decoded images could not be kept in {path.parent} ({error})", stacklevel=2
+            )
+        return pixels
+
+    return cached_read
+
+
+def _store(path: Path, pixels: Pixels) -> None:
+    from safetensors.numpy import save
+
+    arrays = {name: getattr(pixels, name) for name in _ARRAYS}
+    words = json.dumps([pixels.classes, pixels.note])
+    write_whole(path, save(arrays, metadata={"words": words}))
+
+
+def _load(path: Path) -> Pixels | None:
+    """The entry, or ``None`` if it is missing or cannot be read."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, "np") as file:
+            classes, note = json.loads((file.metadata() or {})["words"])
+            arrays = {name: file.get_tensor(name) for name in _ARRAYS}
+    except (OSError, KeyError, ValueError, SafetensorError):
+        return None
+    return Pixels(**arrays, classes=tuple(classes), note=note)

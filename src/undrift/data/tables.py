@@ -5,37 +5,23 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import datasets
 
 from undrift.core.params import unknown
-from undrift.data.files import (
-    FOLDER,
-    SWELL,
-    BadData,
-    allowance,
-    existing_folder,
-    reading,
-    unpacking,
-)
+from undrift.data.files import FOLDER, BadData, existing_folder, reading, unpacking
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 FORMAT = (
-    "not in svmlight format, in which a line is a label and COLUMN:VALUE pairs, as 1 1:0.5 3:-2; "
-    'for CSV and npz files see "From a CSV file" in docs/your-data.md'
+    "copy it again if it is damaged; in svmlight format a line is a label and COLUMN:VALUE pairs, "
+    'as 1 1:0.5 3:-2; for CSV and npz files see "From a CSV file" in docs/your-data.md'
 )
-_LISTED = 10
-"""Names in a complaint: a folder may have any number of files."""
 _LARGEST = 8 << 30
-_ROWS, _ROW = 1 << 24, 1 << 26
-"""Rows, and bytes of one, that no set known here has more of."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +63,7 @@ def load(
     root = existing_folder(folder)
     if path := _find(name, root):
         return _read(path, labels, columns, name)
-    complaint = unknown("data set", name, [*_BUNDLED, *_names(root)], most=_LISTED)
+    complaint = unknown("data set", name, [*_BUNDLED, *_names(root)], most=10)
     raise BadData(f"{complaint}; looked in {' and '.join(map(str, _places(root)))}")
 
 
@@ -121,48 +107,24 @@ def _find(name: str, folder: Path) -> Path | None:
 
 def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name: str) -> BinarySet:
     """Dense features and labels in {-1, +1}."""
-    with reading(path, "copy or fetch it again"), unpacking(path) as file:
-        lines = _Lines(path, file)
-        try:
-            features, raw = datasets.load_svmlight_file(
-                lines, dtype=np.float64, zero_based="auto" if columns is None else True
-            )
-        except BadData:
-            raise
-        except (ValueError, OverflowError) as error:
-            raise BadData(f"{path}, line {lines.read_so_far}: {FORMAT}") from error
+    based = "auto" if columns is None else True
+    with reading(path, FORMAT), unpacking(path) as file:
+        features, raw = datasets.load_svmlight_file(file, dtype=np.float64, zero_based=based)
     if columns is not None:
-        if 0 in features.indices:
-            raise ValueError(
-                f"{path} has a column 0; where features says how many there are, count from 1"
-            )
+        if 0 in features.indices or features.shape[1] > columns + 1:
+            raise ValueError(f"{path} must have columns from 1 to features = {columns} alone")
         features = features[:, 1:]
-        if features.shape[1] > columns:
-            raise ValueError(
-                f"{path} has a column {features.shape[1]}: more than features = {columns}"
-            )
         features.resize(features.shape[0], columns)
-    kinds = np.unique(raw)
-    if labels is not None:
-        if len(strange := np.setdiff1d(kinds, labels)):
-            sample = 1 + int(np.argmax(raw == strange[0]))
-            raise ValueError(
-                f"{path} has the label {strange[0]:g} in sample {sample}, "
-                f"which is not one of {labels}"
-            )
-        kinds = np.sort(labels)
-    elif len(kinds) != 2:
+    found = np.unique(raw)
+    kinds = found if labels is None else np.sort(labels)
+    if len(kinds) != 2 or len(np.setdiff1d(found, kinds)):
         raise ValueError(
-            f"{path} has {len(kinds)} different labels; logistic regression here needs exactly "
-            "two: where one of them is elsewhere, name both, as labels = [-1, 1]"
+            f"{path} has {len(found)} different labels, from {found.min():g} to {found.max():g}; "
+            "logistic regression here needs two: where one of them is elsewhere, name both, as "
+            "labels = [-1, 1]"
         )
     if not np.isfinite(features.data).all():
-        place = int(np.argmin(np.isfinite(features.data)))
-        sample = int(np.searchsorted(features.indptr, place, side="right"))
-        raise ValueError(
-            f"{path} holds features that are not finite numbers, the first in sample {sample}; "
-            "remove those samples"
-        )
+        raise ValueError(f"{path} holds features that are not finite numbers; remove those samples")
     rows, width = features.shape
     if 8 * rows * width > _LARGEST:
         raise ValueError(
@@ -171,23 +133,3 @@ def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name:
         )
     classes = tuple(f"{kind:.17g}" for kind in kinds)
     return BinarySet(features.toarray(), np.where(raw == kinds[1], 1.0, -1.0), name, classes)
-
-
-class _Lines:
-    """The lines of a file, as long as it unpacks to no more than a data set can be."""
-
-    def __init__(self, path: Path, file: IO[bytes]):
-        self.path, self.file, self.read = path, file, file.read
-        self.read_so_far = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        size, most = 0, allowance(self.path)
-        for row, line in enumerate(iter(lambda: self.file.readline(_ROW), b"")):
-            size += len(line)
-            self.read_so_far = row + 1
-            if size > most or row >= _ROWS or len(line) >= _ROW:
-                raise BadData(
-                    f"{self.path} unpacks to more than {SWELL} times its size, to {_ROWS} rows, or "
-                    f"to one of {_ROW >> 20} MiB; cut it"
-                )
-            yield line if row else line.removeprefix(BOM_UTF8)  # as editors on Windows begin files

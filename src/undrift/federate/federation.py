@@ -26,7 +26,7 @@ from undrift.federate.spec_job import ONCE, Job, sources, told
 from undrift.flower.compat import NoFederation
 from undrift.flower.exchange import About, Carrier, ClientExchange, needs_all
 from undrift.flower.network import agreed
-from undrift.models.state_dict import StateDict
+from undrift.models.layout import StateDict
 from undrift.objectives import Objective
 from undrift.records.models import MOST
 from undrift.runs.clients import ABOUT

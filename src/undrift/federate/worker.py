@@ -32,7 +32,7 @@ from undrift.federate.pipe import Closed, Pipe, listen
 from undrift.federate.spec_job import ONCE, Job, Wrong, told
 from undrift.flower.network import FROZEN, Described, known
 from undrift.flower.reply import Untold, reply
-from undrift.problems.own import own
+from undrift.problems.by_file import own
 from undrift.runs.prepare import build, placed
 from undrift.spec.schema import Entry, Spec
 

@@ -30,8 +30,7 @@ from undrift.flower.network import Described
 from undrift.flower.reply import reply
 from undrift.methods import registry
 from undrift.models.batch_norm import refuse_batch_statistics
-from undrift.models.layout import flatten, unflatten
-from undrift.models.state_dict import StateDict
+from undrift.models.layout import StateDict, flatten, unflatten
 
 CHUNK = 256
 """Samples that a gradient on all of them takes at a time."""

@@ -30,8 +30,7 @@ from undrift.flower.compat import LASTING, NoFederation
 from undrift.flower.exchange import About, ClientExchange, needs_all
 from undrift.flower.grid_carrier import CHANGED, GridCarrier
 from undrift.flower.network import Described, agreed
-from undrift.models.layout import Layout
-from undrift.models.state_dict import StateDict
+from undrift.models.layout import Layout, StateDict
 from undrift.spec.schema import as_toml
 
 LOG = logging.getLogger("flwr")

@@ -13,8 +13,7 @@ from torch import Tensor
 from undrift.core.problem import Problem
 from undrift.engines.format import KINDS, TYPES, content, form
 from undrift.flower.compat import NoFederation
-from undrift.models.layout import Layout, unflatten
-from undrift.models.state_dict import StateDict
+from undrift.models.layout import Layout, StateDict, unflatten
 from undrift.records.models import Network
 
 FROZEN = "frozen."

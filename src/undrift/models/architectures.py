@@ -8,12 +8,10 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from undrift.core.params import unknown
 from undrift.models.net import Net
 
 STEMS = {"7x7": (7, 2), "3x3": (3, 1)}
 """Kernel and stride of the first convolution."""
-INITS = ("torchvision", "torch")
 
 
 def mlp(channels: int, size: int, classes: int, *, hidden: Sequence[int] = (200, 200)) -> Net:
@@ -119,10 +117,6 @@ def resnet18(
     from Kaiming's normal over the fan-out; ``torch`` keeps the default of ``nn.Conv2d``, as
     FedACG's code does.
     """
-    if stem not in STEMS:
-        raise ValueError(unknown("stem", stem, STEMS))
-    if init not in INITS:
-        raise ValueError(unknown("init", init, INITS))
     kernel, stride = STEMS[stem]
     first = nn.Sequential(
         nn.Conv2d(channels, 64, kernel, stride, padding=kernel // 2, bias=False),

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from undrift.models.conv_as_matmul import ConvAsMatmul, FirstConvAsMatmul
+from undrift.models.convolutions import ConvAsMatmul, FirstConvAsMatmul
 from undrift.models.layout import Layout
 
 PRODUCTS = {nn.Linear, ConvAsMatmul, FirstConvAsMatmul}

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from undrift.models.net import refuse_lazy, where
+from undrift.models.net import where
 
 
 class FrozenBatchNorm(_BatchNorm):
@@ -16,8 +16,7 @@ class FrozenBatchNorm(_BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         mean, variance = self.running_mean, self.running_var
-        if mean is None or variance is None:
-            raise ValueError("this layer has no statistics to normalise by")
+        assert mean is not None and variance is not None  # freeze_batch_norm has seen to it
         scale = (variance + self.eps).rsqrt()
         scale = scale if self.weight is None else scale * self.weight
         shift = -mean * scale if self.bias is None else self.bias - mean * scale
@@ -36,7 +35,6 @@ def to_group_norm(net: nn.Module, groups: int = 32) -> nn.Module:
     """
     if groups < 1:
         raise ValueError(f"groups = {groups} is not allowed: whole number >= 1")
-    refuse_lazy(net)
     made = copy.deepcopy(net)
     if isinstance(made, _BatchNorm):
         return _as_group_norm(made, groups)
@@ -52,7 +50,6 @@ def freeze_batch_norm(net: nn.Module) -> nn.Module:
 
     For networks that were trained before. The names in its ``state_dict`` stay the same.
     """
-    refuse_lazy(net)
     made = copy.deepcopy(net)
     for name, layer in made.named_modules():
         if isinstance(layer, _BatchNorm):

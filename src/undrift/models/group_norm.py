@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from undrift.models.architectures import BasicBlock
-from undrift.models.layers import hooked
+from undrift.models.net import hooked
 
 TRITON = importlib.util.find_spec("triton") is not None
 """Whether the kernels can be compiled here."""

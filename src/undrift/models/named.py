@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from undrift.core.params import unknown
 
@@ -12,23 +11,18 @@ if TYPE_CHECKING:
     from undrift.models.net import Net
 
 
-class NetworkRecipe(NamedTuple):
-    """The function of ``undrift.models.architectures`` that makes a network, and its options."""
-
-    function: str
-    options: Mapping[str, object] = MappingProxyType({})
-
-
-registry: dict[str, NetworkRecipe] = {
-    "linear": NetworkRecipe("mlp", {"hidden": ()}),
-    "mlp": NetworkRecipe("mlp"),
-    "cnn": NetworkRecipe("cnn"),
-    "cnn-paper": NetworkRecipe("cnn_paper"),
-    "cnn-small": NetworkRecipe("cnn_small"),
-    "resnet18": NetworkRecipe("resnet18", {"stem": "7x7"}),
-    "resnet18-3x3": NetworkRecipe("resnet18", {"stem": "3x3"}),
+registry: dict[str, tuple[str, Mapping[str, object]]] = {
+    "linear": ("mlp", {"hidden": ()}),
+    "mlp": ("mlp", {}),
+    "cnn": ("cnn", {}),
+    "cnn-paper": ("cnn_paper", {}),
+    "cnn-small": ("cnn_small", {}),
+    "resnet18": ("resnet18", {"stem": "7x7"}),
+    "resnet18-3x3": ("resnet18", {"stem": "3x3"}),
 }
-"""Every named network."""
+"""Every named network: the function of ``undrift.models.architectures`` that makes it, and its
+options.
+"""
 
 
 def build(
@@ -47,7 +41,7 @@ def build(
     from undrift.models import architectures
     from undrift.models.net import seeded
 
-    recipe = registry[name]
-    make: Callable[..., Net] = getattr(architectures, recipe.function)
+    function, usual = registry[name]
+    make: Callable[..., Net] = getattr(architectures, function)
     with seeded(seed):
-        return make(channels, size, classes, **{**recipe.options, **options})
+        return make(channels, size, classes, **{**usual, **options})

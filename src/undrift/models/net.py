@@ -1,14 +1,17 @@
-"""What every network offers: an ordered list of blocks, features, and a linear head."""
+"""What every network offers, and what is known of networks whose layers are known.
+
+Those are nested :class:`Net` and ``nn.Sequential`` alone.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 
 class Net(nn.Module):
@@ -82,17 +85,49 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def refuse_lazy(module: nn.Module) -> None:
-    """Refuse layers that take their shapes from the first sample they see."""
-    for name, layer in module.named_modules():
-        held = (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
-        if any(map(is_lazy, held)):
-            raise ValueError(
-                f"the {where(name, layer)} has no shape before it has seen a sample; "
-                "run the module on one first"
-            )
-
-
 def where(name: str, layer: nn.Module) -> str:
     """A layer in messages, with its name in the module."""
     return f"{type(layer).__name__} at {name!r}" if name else type(layer).__name__
+
+
+def leaves(net: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The layers in the order they run, each with the prefix of its parameters' names."""
+    inside = _inside(net)
+    if not inside:
+        yield name, net
+    for part, module in inside.items():
+        yield from leaves(module, f"{name}{part}.")
+
+
+def pool_first(net: nn.Module) -> nn.Module:
+    """Move ReLU behind max-pooling in ``net``: the same numbers and gradients for less work."""
+    inside = {} if hooked(net) else _inside(net)
+    for module in inside.values():
+        pool_first(module)
+    if type(net) is nn.Sequential:
+        for k, (one, next) in enumerate(pairwise(inside.values())):
+            if type(one) is nn.ReLU and type(next) is nn.MaxPool2d and not next.return_indices:
+                net[k], net[k + 1] = next, one
+    return net
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Images with the channels of a pixel side by side, marked so even for a single channel."""
+    _, channels, height, width = x.shape
+    strides = (height * width * channels, 1, width * channels, channels)
+    return x.contiguous(memory_format=torch.channels_last).as_strided(x.shape, strides)
+
+
+def hooked(net: nn.Module) -> bool:
+    """Whether calling it may do more than its layers do."""
+    return any(
+        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
+        for m in net.modules()
+    )
+
+
+def _inside(net: nn.Module) -> dict[str, nn.Module]:
+    if type(net) is Net:
+        trunk = {f"trunk.{k}": block for k, block in enumerate(net.trunk)}
+        return {**trunk, "pool": net.pool, "dropout": net.dropout, "head": net.head}
+    return dict(net._modules) if type(net) is nn.Sequential else {}

@@ -1,14 +1,14 @@
-"""Problems, networks and data of the user's, as a spec names them by their file."""
+"""Problems, networks and data of the user's: by their file in a spec, or one client's own data."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from undrift.core.params import BadParameters, fields, hints, values
-from undrift.problems.named import Images, Named
+from undrift.problems.named import Images, Named, registry
 
 if TYPE_CHECKING:
     from undrift.core.problem import Problem
@@ -104,3 +104,21 @@ def own_images(
         **names,
     }
     return type("Images", (Images,), body, register=False)
+
+
+def own(kind: Named, objective: Objective | None, among: Sequence[int]) -> Problem:
+    """A problem of one client: all the data that ``kind`` names are its own.
+
+    ``among`` are the samples of every client, once they are known.
+    """
+    if "data" not in hints(type(kind)):
+        known = " or ".join(name for name, other in registry.items() if "data" in hints(other))
+        raise ValueError(
+            f"{kind.name} is drawn from a seed and has no data of a client's own: use the problem "
+            f"{known}, or join with --part K as client K of what everybody can draw"
+        )
+    changes: dict[str, object] = {"clients": 1, "partition": "iid"}
+    if among and getattr(kind, "l2", 0.0) is None:
+        changes["l2"] = 1 / sum(among)
+    problem = dataclasses.replace(kind, **changes).build(objective)  # type: ignore[type-var]
+    return problem.among(len(among), sum(among)) if among else problem

@@ -1,16 +1,21 @@
-"""Problems whose data are tensors: exact in float64, with a copy in the precision of the run."""
+"""Problems whose data are tensors: exact in float64, with a copy in the precision of the run.
+
+Curvatures come from their Hessians, dense ``[d, d]`` or diagonal ``[d]``.
+"""
 
 from __future__ import annotations
 
 import abc
 import copy
+import hashlib
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Generic, Self, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from undrift._device import upload
@@ -18,6 +23,7 @@ from undrift.core.problem import Oracle, Problem
 
 Values = ArrayLike | Tensor
 """What a user gives as data: an array, a tensor or nested lists."""
+Matrix = NDArray[np.float64]
 Part = TypeVar("Part")
 """What the metrics of some clients are computed from."""
 
@@ -105,20 +111,13 @@ def moderate(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def narrowed(
-    name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device, by_client: bool = False
-) -> Tensor:
-    """``tensor`` in the precision of a run and on its device, refused unless it stays finite.
-
-    Where its rows are sorted ``by_client``, their numbers are not those that the user knows.
-    """
+def narrowed(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """``tensor`` in the precision of a run and on its device, refused unless it stays finite."""
     found = tensor.to(dtype).to(device)
     if dtype == tensor.dtype or not found.numel() or all(map(torch.isfinite, found.aminmax())):
         return found
-    place = [*np.unravel_index(int(tensor.abs().argmax()), tuple(tensor.shape))]
-    where = ", ".join(map(str, [":", *place[1:]] if by_client else place))
     raise ValueError(
-        f"{name}[{where}] holds {float(tensor.abs().max()):.3g}, which is infinite in "
+        f"{name} holds {float(tensor.abs().max()):.3g}, which is infinite in "
         f"{str(dtype).removeprefix('torch.')}, the precision of this run: scale {name}, or use "
         "dtype float64"
     )
@@ -142,3 +141,54 @@ def numbers(values: dict[str, Tensor]) -> dict[str, float]:
     """Scalars by name, read from the device in one transfer."""
     found: list[float] = torch.stack(list(values.values())).tolist()
     return dict(zip(values, found, strict=True))
+
+
+def digest(*parts: object) -> str:
+    """Of arrays and tensors (type, shape and content), bytes, and the ``repr`` of everything else.
+
+    Float64 counts by its first seven digits: computed data, as standardised features or drawn
+    Hessians, differ in the last ones from machine to machine and are still the same data.
+    """
+    total = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, Tensor | np.ndarray):
+            tensor = torch.as_tensor(part).detach()
+            if tensor.dtype == torch.float64:
+                tensor = tensor.float()
+            tensor = tensor.cpu().contiguous()
+            total.update(f"{tensor.dtype} {list(tensor.shape)}\n".encode())
+            total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        else:
+            total.update((part if isinstance(part, bytes) else repr(part).encode()) + b"\n")
+    return total.hexdigest()
+
+
+def numpy(tensor: Tensor) -> Matrix:
+    """A float64 tensor as an array on the host."""
+    array: Matrix = tensor.cpu().numpy()
+    return array
+
+
+def spectrum(hessian: Matrix) -> Matrix:
+    """Eigenvalues."""
+    values = np.linalg.eigvalsh(hessian) if hessian.ndim == 2 else hessian
+    return np.asarray(values, dtype=np.float64)
+
+
+def dissimilarity(
+    hessian: Callable[[int], Matrix], mean: Matrix, clients: int
+) -> tuple[float, float]:
+    """delta_A = |mean_i (H_i - H)^2|^(1/2) and delta_B = max_i |H_i - H|, in the spectral norm."""
+    squares, largest = np.zeros_like(mean), 0.0
+    for i in range(clients):
+        gap = hessian(i) - mean
+        squares += (gap @ gap if gap.ndim == 2 else gap * gap) / clients
+        largest = max(largest, float(np.abs(spectrum(gap)).max()))
+    return float(np.sqrt(max(spectrum(squares).max(), 0.0))), largest
+
+
+def largest_eigenvalue(of: Tensor) -> float:
+    """Largest eigenvalue of A'A for a matrix A."""
+    rows = numpy(of)
+    gram = rows.T @ rows if rows.shape[0] > rows.shape[1] else rows @ rows.T
+    return float(np.linalg.eigvalsh(gram)[-1])

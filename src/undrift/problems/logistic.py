@@ -15,11 +15,9 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from undrift._threads import each
-from undrift.problems.digest import digest
-from undrift.problems.exact import Values, exact, narrowed, pick
+from undrift.problems.exact import Values, digest, exact, largest_eigenvalue, narrowed, pick
 from undrift.problems.ragged import Ragged
 from undrift.problems.regression import BlockSums, Pooled, Regression, RegressionOracle, Regularised
-from undrift.problems.spectra import largest_eigenvalue
 
 LARGE = 1 << 16
 """Numbers of a client that keep a CPU core busy on their own."""
@@ -47,14 +45,9 @@ class Logistic(Regression[LogisticBlock]):
         self, features: Values, labels: Values, parts: Sequence[ArrayLike], l2: float | None = None
     ):
         a, y = exact("features", features), exact("labels", labels)
-        if a.ndim != 2 or y.shape != a.shape[:1]:
-            raise ValueError(
-                f"features of shape {list(a.shape)} do not go with labels of shape "
-                f"{list(y.shape)}; give [samples, d] and [samples]"
-            )
         if not bool((y.abs() == 1).all()):
             raise ValueError("labels must be -1 or +1; map the two classes to them")
-        order = self._divide(parts, len(y), l2).to(a.device)
+        order = self._divide(a, y, parts, l2)
         self.dim, self.weight = a.shape[1], self.clients / self.total
         # One row of zeros at the end: index -1, the mark of no sample and of padding, adds nothing
         # to a gradient.
@@ -103,7 +96,7 @@ class Logistic(Regression[LogisticBlock]):
     def _place(self, dtype: torch.dtype, device: torch.device) -> None:
         self.device = device
         self._exact = self.rows.to(self.precise)
-        self._rows = narrowed("features", self._exact, dtype, device, by_client=True)
+        self._rows = narrowed("features", self._exact, dtype, device)
 
     def _oracle(self, members: np.ndarray) -> LogisticOracle:
         return LogisticOracle(self._rows, self._exact, self.held[members], self.weight, self.l2)

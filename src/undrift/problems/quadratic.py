@@ -1,18 +1,261 @@
-"""Quadratics, with or without components to draw mini-batches from."""
+r"""Quadratics :math:`\frac12 x^\top H_ix - \langle q_i, x\rangle + c_i`, and least squares.
+
+Quadratics may have a nonconvex term, :math:`\beta\sum_kx_k^2/(1+x_k^2)`.
+"""
 
 from __future__ import annotations
 
-from typing import Self
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.random import Generator, Philox
+from numpy.typing import NDArray
 from torch import Tensor
 
-from undrift.problems.digest import digest
-from undrift.problems.exact import Values, exact, narrowed, weights
-from undrift.problems.quadratic_form import Dense, Diagonal, QuadraticForm, QuadraticOracle
+from undrift._device import upload
+from undrift._threads import one_thread
+from undrift.core.problem import Constants, Oracle, Sums, Unsupported, add_up
+from undrift.problems.exact import (
+    ExactProblem,
+    Matrix,
+    Values,
+    digest,
+    dissimilarity,
+    exact,
+    narrowed,
+    numbers,
+    numpy,
+    pick,
+    spectrum,
+    weights,
+)
 from undrift.problems.ragged import Ragged
-from undrift.problems.spectra import Matrix, numpy
+
+Sampler = Callable[[Tensor, Tensor], Tensor]
+"""Mini-batch gradients of the quadratic part from (y, batch)."""
+
+
+class QuadraticOracle(Oracle):
+    """Gradients and minimisers; without ``sample``, mini-batch gradients are over all the data.
+
+    ``q [N, d]`` is that of all clients; the rows of ``members`` are gathered on first use.
+    """
+
+    noise: float = 0.0
+    """The root of the expected square of what is added to gradients with a key."""
+
+    def __init__(self, members: np.ndarray, q: Tensor, beta: float, sample: Sampler | None):
+        self.members, self.beta, self.sample = members, beta, sample
+        self._q = q
+        self._factor: tuple[float, Tensor] | None = None
+
+    def grad(
+        self,
+        y: Tensor,
+        batch: Tensor | None = None,
+        draws: object = None,
+        key: Tensor | None = None,
+    ) -> Tensor:
+        g = self.full(y) if batch is None or self.sample is None else self.sample(y, batch)
+        g = g if self.beta == 0 else g + bend(y, self.beta)
+        return g if key is None else g + self.noise * directions(key, y)
+
+    def solve(self, v: Tensor, lam: float) -> Tensor:
+        if self.beta:
+            raise Unsupported(
+                "the nonconvex term (beta > 0) has no exact local minimiser; "
+                "set beta = 0 or use a method whose local solver is gradient descent"
+            )
+        if self._factor is None or self._factor[0] != lam:
+            self._factor = lam, factor(self.hessians(), lam)
+        return back(self._factor[1], self.q + v)
+
+    @cached_property
+    def q(self) -> Tensor:
+        return pick(self._q, self.members)
+
+    @abc.abstractmethod
+    def full(self, y: Tensor) -> Tensor:
+        """H y - q."""
+
+    @abc.abstractmethod
+    def hessians(self) -> Tensor:
+        """H, ``[C, d]`` or ``[C, d, d]``."""
+
+
+class Explicit(QuadraticOracle):
+    """``H`` is that of all clients."""
+
+    def __init__(
+        self,
+        members: np.ndarray,
+        H: Tensor,
+        q: Tensor,
+        beta: float = 0.0,
+        sample: Sampler | None = None,
+    ):
+        super().__init__(members, q, beta, sample)
+        self._H = H
+
+    @cached_property
+    def H(self) -> Tensor:
+        return pick(self._H, self.members)
+
+    @cached_property
+    def minus_q(self) -> Tensor:
+        return -self.q
+
+    def hessians(self) -> Tensor:
+        return self.H
+
+
+class Diagonal(Explicit):
+    """Hessians are the rows of ``H [N, d]``."""
+
+    def full(self, y: Tensor) -> Tensor:
+        return torch.addcmul(self.minus_q, self.H, y)
+
+
+class Dense(Explicit):
+    """Hessians ``H [N, d, d]``, symmetric: a row vector times H is the faster product on a CPU."""
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """-q, ``[C, 1, d]``."""
+        return self.minus_q.unsqueeze(1)
+
+    def full(self, y: Tensor) -> Tensor:
+        return torch.baddbmm(self.offsets, y.unsqueeze(1), self.H).squeeze(1)
+
+
+class QuadraticShare(NamedTuple):
+    """What some clients contribute to f, exact."""
+
+    H: Tensor
+    q: Tensor
+    c: Tensor
+
+
+class QuadraticForm(ExactProblem[QuadraticShare]):
+    """What quadratic problems share: optimum, metrics and constants, exact from their Hessians."""
+
+    beta: float = 0.0
+    q: Tensor
+    """``[N, d]``, exact."""
+    c: Tensor
+    """The c_i ``[N]``, those of their components ``[N, m]``, or one number for all."""
+
+    @abc.abstractmethod
+    def hessian(self, client: int) -> Matrix:
+        """H_i, exact: ``[d, d]``, or ``[d]`` when diagonal."""
+
+    @abc.abstractmethod
+    def mean(self, members: Tensor | None = None) -> Tensor:
+        """The mean of the H_i, exact; or the share of ``members`` in it, which add up to it."""
+
+    @cached_property
+    @one_thread()
+    def mean_hessian(self) -> Matrix:
+        return numpy(self.mean())
+
+    @property
+    def optimum(self) -> Tensor | None:
+        """The minimiser of least norm; ``None`` where beta > 0 or f has no lower bound."""
+        return None if self._solution is None else torch.from_numpy(self._solution[0])
+
+    @cached_property
+    def constants(self) -> Constants:
+        low, high = _ends([spectrum(self.hessian(i)) for i in range(self.clients)])
+        low_mean, high_mean = _ends([spectrum(self.mean_hessian)])
+        # x^2 / (1 + x^2) has curvature 2 at 0 and -1/2 at 1, its extremes.
+        bent = (-self.beta / 2, 2 * self.beta)
+        delta_A, delta_B = dissimilarity(self.hessian, self.mean_hessian, self.clients)
+        return Constants(
+            L=max(high + bent[1], -low - bent[0]),
+            mu=low + bent[0],
+            L_mean=max(high_mean + bent[1], -low_mean - bent[0]),
+            mu_mean=low_mean + bent[0],
+            delta_A=delta_A,
+            delta_B=delta_B,
+        )
+
+    @one_thread()
+    def metrics(self, x: Tensor) -> dict[str, float]:
+        """From x - x*, so that nothing cancels; ``distance`` is to the nearest minimiser."""
+        e = self._from_optimum(x)
+        return self._row(self._sums(e, None), e)
+
+    @one_thread()
+    def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
+        return self._sums(self._from_optimum(x), members)
+
+    @one_thread()
+    def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:
+        return self._row(add_up(partials), self._from_optimum(x))
+
+    @one_thread()
+    def client_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
+        who = slice(None) if members is None else torch.from_numpy(members).to(self.q.device)
+        y = x.detach().to(self.q.device, torch.float64)
+        y = y.expand(len(self.q[who]), self.dim)
+        bent = self.beta * (1 - 1 / (1 + y * y)).sum(1)
+        return {"loss": self._values(y, who) + bent}
+
+    @abc.abstractmethod
+    def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
+        """The quadratic parts of some f_i, each at its own row of ``y``, exact."""
+
+    def _sums(self, e: Tensor, members: np.ndarray | None) -> Sums:
+        H, q, c = self._part(members)
+        return {"product": _times(H, e), "q": q, "c": c}
+
+    def _row(self, sums: Sums, e: Tensor) -> dict[str, float]:
+        (best, span), product, q, c = self._known, sums["product"], sums["q"], sums["c"]
+        if best is None:
+            loss = e @ (0.5 * product - q) + c + self.beta * (1 - 1 / (1 + e * e)).sum()
+            values = {"loss": loss, "grad_norm": (product - q + bend(e, self.beta)).norm()}
+        else:
+            gap = 0.5 * (e @ product)
+            values = {"loss": gap + c - 0.5 * (q @ best), "gap": gap, "grad_norm": product.norm()}
+            values["distance"] = (e if span is None else _times(span, e)).norm()
+        return numbers(values)
+
+    def _from_optimum(self, x: Tensor) -> Tensor:
+        """x - x*, or x where x* is not known."""
+        best, _ = self._known
+        x = x.detach().to(self.precise, torch.float64)
+        return x if best is None else x - best
+
+    @one_thread()
+    def _gather(self, members: np.ndarray | None) -> QuadraticShare:
+        """Their share of f: sums over these clients, divided by the number of all."""
+        if members is None:
+            H, q, c = torch.from_numpy(self.mean_hessian), self.q.mean(0), self.c.mean()
+        else:
+            some = torch.from_numpy(members).to(self.q.device)
+            each = self.c if self.c.ndim else self.c.expand(self.clients)
+            H, q = self.mean(some), self.q[some].sum(0) / self.clients
+            c = each[some].sum() / each.numel()
+        return QuadraticShare(*(part.to(self.precise) for part in (H, q, c)))
+
+    @cached_property
+    @one_thread()
+    def _solution(self) -> tuple[NDArray[np.float64], Matrix | None] | None:
+        """x* and, where H is singular, the map onto its range."""
+        return None if self.beta else minimiser(self.mean_hessian, self.q.mean(0).cpu().numpy())
+
+    @cached_property
+    def _known(self) -> tuple[Tensor | None, Tensor | None]:
+        """The same where metrics are computed."""
+        best, span = (
+            None if a is None else torch.from_numpy(a).to(self.precise)
+            for a in self._solution or (None, None)
+        )
+        return best, span
 
 
 class Quadratic(QuadraticForm):
@@ -37,24 +280,22 @@ class Quadratic(QuadraticForm):
         self, A: Values, q: Values, c: Values = 0.0, *, beta: float = 0.0, noise: float = 0.0
     ):
         A, q, c = exact("A", A), exact("q", q), exact("c", c)
-        if q.ndim not in (2, 3) or 0 in q.shape:
+        known = q.ndim in (2, 3) and 0 not in q.shape
+        if (
+            not known
+            or A.shape not in (q.shape, (*q.shape, q.shape[-1]))
+            or c.shape not in ((), q.shape[:-1])
+        ):
             raise ValueError(
-                f"q has shape {list(q.shape)}; give [clients, d] or [clients, components, d]"
-            )
-        if A.shape not in (q.shape, (*q.shape, q.shape[-1])):
-            raise ValueError(
-                f"A has shape {list(A.shape)}, which does not go with q of shape {list(q.shape)}; "
-                f"give {[*q.shape, q.shape[-1]]}, or {list(q.shape)} for diagonals"
+                f"q of shape {list(q.shape)} does not go with A of {list(A.shape)} and c of "
+                f"{list(c.shape)}; give q as [clients, d] or [clients, components, d], A with "
+                "another axis of d or, for diagonals, none, and c as a number or without that of q"
             )
         if A.ndim > q.ndim and not torch.allclose(
             A, A.mT, rtol=1e-9, atol=1e-9 * float(A.abs().max())
         ):
             raise ValueError(
                 "A is not symmetric; give (A + A') / 2, which defines the same function"
-            )
-        if c.ndim and c.shape != q.shape[:-1]:
-            raise ValueError(
-                f"c has shape {list(c.shape)}; give a number or shape {list(q.shape[:-1])}"
             )
         for name, value in (("beta", beta), ("noise", noise)):
             if not 0 <= value < float("inf"):
@@ -117,3 +358,154 @@ class ComponentSampler:
         A, q, y = self.held.drawn(self.A, batch), self.held.drawn(self.q, batch), y.unsqueeze(1)
         g = (A * y if A.ndim == q.ndim else (A @ y.unsqueeze(-1)).squeeze(-1)) - q
         return torch.bmm(weights(batch, g.dtype).unsqueeze(1), g).squeeze(1)
+
+
+class LeastSquares(QuadraticForm):
+    r"""Clients with :math:`f_i(x) = \frac12\|A_ix-b_i\|^2`, a sum over rows.
+
+    ``A`` is ``[N, m, d]`` and ``b`` is ``[N, m]``.
+
+    >>> LeastSquares([[[1.0], [1.0]]], [[1.0, 3.0]]).optimum.tolist()
+    [2.0]
+    """
+
+    def __init__(self, A: Values, b: Values):
+        self.A, self.b = exact("A", A), exact("b", b)
+        if self.A.ndim != 3 or 0 in self.A.shape or self.b.shape != self.A.shape[:2]:
+            raise ValueError(
+                f"A of shape {list(self.A.shape)} does not go with b of {list(self.b.shape)}; give "
+                "[clients, rows, d] and [clients, rows]"
+            )
+        self.clients, rows, self.dim = self.A.shape
+        self.samples = [rows] * self.clients
+        self.q = torch.bmm(self.b.unsqueeze(1), self.A).squeeze(1)
+        self.c = 0.5 * self.b.square().sum(1)
+        self._place(torch.float64, self.A.device)
+
+    def digest(self) -> str:
+        return digest("least squares", self.A, self.b)
+
+    def hessian(self, client: int) -> Matrix:
+        return numpy(self.A[client].T @ self.A[client])
+
+    def mean(self, members: Tensor | None = None) -> Tensor:
+        rows = (self.A if members is None else self.A[members]).flatten(0, 1)
+        return rows.T @ rows / self.clients
+
+    def _values(self, y: Tensor, who: Tensor | slice) -> Tensor:
+        residual = torch.bmm(y.unsqueeze(1), self.A[who].mT).squeeze(1) - self.b[who]
+        return 0.5 * residual.square().sum(1)
+
+    def _place(self, dtype: torch.dtype, device: torch.device) -> None:
+        self.device = device
+        self._A = narrowed("A", self.A, dtype, device)
+        self._b = narrowed("b", self.b, dtype, device)
+        self._q = narrowed("A'b", self.q, dtype, device)
+        rows, columns = self.A.shape[1:]
+        self._gram: Tensor | None = None
+        if columns <= rows:
+            self._gram = narrowed("A'A", torch.bmm(self.A.mT, self.A), dtype, device)
+
+    def _oracle(self, members: np.ndarray) -> QuadraticOracle:
+        sample = RowSampler(members, self._A, self._b)
+        if self._gram is None:
+            return Wide(members, self._A, self._b, self._q, sample)
+        return Dense(members, self._gram, self._q, sample=sample)
+
+
+class RowSampler:
+    """Gradients over the rows of a mini-batch, scaled up to all rows of a client."""
+
+    def __init__(self, members: np.ndarray, A: Tensor, b: Tensor):
+        self.A, self.b, self.held = A.flatten(0, 1), b.flatten(), Ragged.blocks(members, b.shape[1])
+
+    def __call__(self, y: Tensor, batch: Tensor) -> Tensor:
+        A, b = self.held.drawn(self.A, batch), self.held.drawn(self.b, batch)
+        residual = (A @ y.unsqueeze(-1)).squeeze(-1) - b
+        weight = self.held.most * weights(batch, y.dtype)
+        return torch.bmm((weight * residual).unsqueeze(1), A).squeeze(1)
+
+
+class Wide(QuadraticOracle):
+    """Fewer rows than columns: gradients through A, and A'A only for ``solve``."""
+
+    def __init__(self, members: np.ndarray, A: Tensor, b: Tensor, q: Tensor, rows: RowSampler):
+        super().__init__(members, q, 0.0, rows)
+        self._A, self._b = A, b
+
+    @cached_property
+    def A(self) -> Tensor:
+        return pick(self._A, self.members)
+
+    @cached_property
+    def minus_b(self) -> Tensor:
+        return -pick(self._b, self.members).unsqueeze(1)
+
+    def full(self, y: Tensor) -> Tensor:
+        return torch.bmm(torch.baddbmm(self.minus_b, y.unsqueeze(1), self.A.mT), self.A).squeeze(1)
+
+    def hessians(self) -> Tensor:
+        return torch.bmm(self.A.mT, self.A)
+
+
+def directions(key: Tensor, y: Tensor) -> Tensor:
+    """A normal vector for every key, like ``y [C, d]``, whose square is 1 in expectation."""
+    d = y.shape[1]
+    rows = [Generator(Philox(key=one)).standard_normal(d) for one in key.tolist()]
+    return upload(np.stack(rows) / d**0.5, y.device).to(y.dtype)
+
+
+def bend(y: Tensor, beta: float) -> Tensor:
+    """Gradient of beta * sum_k y_k^2 / (1 + y_k^2)."""
+    return 2 * beta * y / (1 + y * y) ** 2
+
+
+def factor(H: Tensor, lam: float) -> Tensor:
+    """H + lam I, factorised for ``back``; refused unless positive definite."""
+    if H.ndim == 2:
+        ready = H + lam
+        definite = bool((ready > 0).all())
+    else:
+        ready, failed = torch.linalg.cholesky_ex(
+            H + lam * torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
+        )
+        definite = not failed.any()
+    if not definite:
+        raise ValueError(f"some f_i + ({lam:g}/2)|y|^2 has no unique minimiser; raise lam")
+    return ready
+
+
+def back(factor: Tensor, rhs: Tensor) -> Tensor:
+    """(H + lam I)^-1 rhs, row by row."""
+    if factor.ndim == 2:
+        return rhs / factor
+    return torch.cholesky_solve(rhs.unsqueeze(-1), factor).squeeze(-1)
+
+
+def minimiser(
+    H: Matrix, q: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], Matrix | None] | None:
+    """The least-norm minimiser of x'Hx/2 - q'x, and the map onto the range of a singular H."""
+    if H.ndim == 1:
+        values, basis = H, None
+    else:
+        values, basis = np.linalg.eigh(H)
+    r = q if basis is None else basis.T @ q
+    zero = np.abs(values) <= len(values) * np.finfo(float).eps * np.abs(values).max()
+    if (values[~zero] < 0).any() or np.linalg.norm(r[zero]) > 1e-9 * np.linalg.norm(r):
+        return None
+    r = np.divide(r, values, where=~zero, out=np.zeros_like(r))
+    if basis is None:
+        return r, (~zero).astype(float) if zero.any() else None
+    return basis @ r, basis[:, ~zero].T if zero.any() else None
+
+
+def _ends(spectra: list[Matrix]) -> tuple[float, float]:
+    """Smallest and largest eigenvalue, a rounded zero read as 0."""
+    low, high = min(float(s.min()) for s in spectra), max(float(s.max()) for s in spectra)
+    tiny = len(spectra[0]) * np.finfo(float).eps * max(abs(low), abs(high))
+    return 0.0 if abs(low) <= tiny else low, high
+
+
+def _times(A: Tensor, x: Tensor) -> Tensor:
+    return A @ x if A.ndim == 2 else A * x

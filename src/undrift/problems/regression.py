@@ -18,16 +18,18 @@ from torch import Tensor
 
 from undrift._threads import each, one_thread
 from undrift.core.problem import Constants, Oracle, Sums, add_up
-from undrift.problems.exact import ExactProblem, numbers
-from undrift.problems.newton import NotConverged, minimise
+from undrift.problems.exact import ExactProblem, Matrix, dissimilarity, numbers, numpy
 from undrift.problems.ragged import Ragged, owned
-from undrift.problems.spectra import Matrix, dissimilarity, numpy
 
 BLOCK = 1 << 13
 """Samples that one core goes through at a time; eight times as many on a GPU."""
 Block = TypeVar("Block")
 """So many samples of some clients, as a problem keeps them."""
 Result = TypeVar("Result")
+
+
+class NotConverged(ValueError):
+    """Newton's method met a function without a minimiser it can reach."""
 
 
 class BlockSums(NamedTuple):
@@ -62,9 +64,11 @@ class Regularised(abc.ABC):
         """How large the terms of the losses' gradients can be, ``[C, d]``."""
 
     def value(self, y: Tensor) -> Tensor:
+        """``[C]`` at ``y [C, d]``."""
         return self.losses(y) + (y * (0.5 * self.lam * y - self.v)).sum(1)
 
     def derivatives(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients ``[C, d]`` and Hessians ``[C, d, d]``."""
         grad, hessian = self.slopes(y)
         eye = torch.eye(y.shape[1], dtype=y.dtype, device=y.device)
         return grad + self.lam * y - self.v, hessian + self.lam * eye
@@ -152,15 +156,22 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
     """M, the samples of all clients."""
     l2: float
 
-    def _divide(self, parts: Sequence[ArrayLike], samples: int, l2: float | None) -> Tensor:
-        """Who holds which of ``samples``; their numbers, client by client."""
-        order, self.held = owned(parts, samples)
+    def _divide(self, a: Tensor, y: Tensor, parts: Sequence[ArrayLike], l2: float | None) -> Tensor:
+        """Who holds which samples, of features ``a`` and labels ``y``; their numbers, client by
+        client.
+        """
+        if a.ndim != 2 or y.shape != a.shape[:1]:
+            raise ValueError(
+                f"features of shape {list(a.shape)} do not go with labels of shape "
+                f"{list(y.shape)}; give [samples, features] and [samples]"
+            )
+        order, self.held = owned(parts, len(y))
         self.clients, self.samples = len(self.held), self.held.sizes.tolist()
         self.total = len(order)
         self.l2 = 1 / self.total if l2 is None else float(l2)
         if not 0 <= self.l2 < float("inf"):
             raise ValueError(f"l2 = {l2} is not allowed: a finite number >= 0")
-        return torch.from_numpy(order)
+        return torch.from_numpy(order).to(a.device)
 
     def with_label_noise(self, noise: Mapping[int, np.ndarray]) -> Self:
         everyone = np.full(self.total, -1.0)
@@ -302,3 +313,43 @@ class Regression(ExactProblem[list[Block]], Generic[Block]):
 
 def _hessian(f: Regularised, x: Tensor) -> Matrix:
     return numpy(f.derivatives(x.to(f.v).unsqueeze(0))[1][0])
+
+
+def minimise(f: Regularised, y: Tensor, tolerance: Tensor, limit: int = 300) -> Tensor:
+    """Row-wise minimisers: one step on from where gradients are within ``tolerance [C]``.
+
+    That step must be short: where the minimum is at infinity gradients vanish but steps do not.
+    Quadratically convergent, it leaves only rounding errors. A finished row stays put, so that it
+    does not depend on its neighbours.
+    """
+    done = torch.zeros_like(tolerance, dtype=torch.bool)
+    for _ in range(limit):
+        grad, hess = f.derivatives(y)
+        factor, failed = torch.linalg.cholesky_ex(hess)
+        if failed.any():
+            break
+        step = -torch.cholesky_solve(grad.unsqueeze(-1), factor).squeeze(-1)
+        rounding = 1e-15 * hess.norm(dim=(1, 2)) * y.norm(dim=1)
+        near = (grad.norm(dim=1) <= tolerance + rounding) & (
+            step.norm(dim=1) <= 1e-4 * (1 + y.norm(dim=1))
+        )
+        y = y + _shorten(f, y, step, (grad * step).sum(1), ~done) * step
+        done |= near
+        if done.all():
+            return y
+    raise NotConverged("a logistic loss has no minimiser within reach; raise l2 or lam")
+
+
+def _shorten(f: Regularised, y: Tensor, step: Tensor, slope: Tensor, active: Tensor) -> Tensor:
+    """Step lengths ``[C, 1]``: 1 halved until the value falls enough; 0 where not active."""
+    length = active.to(y.dtype)
+    before = f.value(y)
+    rounding = 1e-14 * (1 + before.abs())
+    for _ in range(60):
+        enough = (
+            f.value(y + length.unsqueeze(1) * step) <= before + 1e-4 * length * slope + rounding
+        )
+        if enough.all():
+            break
+        length = torch.where(enough, length, length / 2)
+    return length.unsqueeze(1)

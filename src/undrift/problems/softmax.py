@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.special import roots_sh_jacobi
 from torch import Tensor
 
-from undrift.problems.digest import digest
-from undrift.problems.exact import Values, exact, moderate, narrowed, pick, weights
+from undrift.problems.exact import Values, digest, exact, moderate, narrowed, pick, weights
 from undrift.problems.ragged import Ragged, relabelled
 from undrift.problems.regression import BlockSums, Pooled, Regression, RegressionOracle, Regularised
 from undrift.problems.small_matmul import by_numpy, times_transposed
@@ -98,12 +97,7 @@ class Softmax(Regression[SoftmaxBlock]):
         classes: int | None = None,
     ):
         a, y = _features(features), torch.as_tensor(labels)
-        if a.ndim != 2 or y.shape != a.shape[:1]:
-            raise ValueError(
-                f"features of shape {list(a.shape)} do not go with labels of shape "
-                f"{list(y.shape)}; give [samples, p] and [samples]"
-            )
-        order = self._divide(parts, len(y), l2).to(a.device)
+        order = self._divide(a, y, parts, l2)
         low, high = int(y.min()), int(y.max())
         self.classes = high + 1 if classes is None else classes
         if y.is_floating_point() or not 0 <= low <= high < self.classes:
@@ -162,7 +156,7 @@ class Softmax(Regression[SoftmaxBlock]):
         self.device = device
         self._exact, kept = self.table.to(self.precise), self.table.rows.dtype
         kept = kept if dtype == torch.float64 else dtype
-        rows = narrowed("features", self._exact.rows, kept, device, by_client=True)
+        rows = narrowed("features", self._exact.rows, kept, device)
         self._table = self._exact.to(device)._replace(rows=rows)
         self._inner = Inner(rows, self.held, dtype, self._table.is_small(self.held))
 

@@ -1,18 +1,25 @@
-"""What every named problem has: parameters that are checked, and how it is built from them."""
+"""What every named problem has: parameters that are checked, and how it is built from them; how its
+samples are split among the clients.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, dataclass_transform
 
 from undrift.core.params import BadParameters, check
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from undrift.core.problem import Problem
+    from undrift.data.partition import Parts
     from undrift.objectives import Objective
 
+Split = Literal["iid", "dirichlet", "dirichlet-balanced", "by-label"]
 registry: dict[str, type[Named]] = {}
 """Every named problem, in the order of their files."""
 
@@ -80,3 +87,31 @@ class Named:
         """A lower bound on its memory, as far as that follows from its parameters."""
         sizes: list[int] = [getattr(self, name) for name in self.held]
         return 8 * self.clients * math.prod(sizes)
+
+
+def split(
+    labels: NDArray[np.generic], clients: int, how: str, beta: float, shards: int, seed: int
+) -> Parts:
+    """The samples of each client."""
+    from undrift.core.streams import Streams
+    from undrift.data import paper_partitions, partition
+
+    rng = Streams(seed).at("data")
+    if how == "iid":
+        return partition.iid(labels, clients, rng)
+    if how == "by-label":
+        return partition.by_label(labels, clients, rng, shards=shards)
+    by_dirichlet: dict[str, Callable[..., Parts]] = {
+        "dirichlet": partition.dirichlet,
+        "dirichlet-balanced": partition.dirichlet_balanced,
+        "fedspeed": paper_partitions.fedspeed,
+        "feddyn": paper_partitions.feddyn,
+        "fedacg": paper_partitions.fedacg,
+        "fedrecu": paper_partitions.fedrecu,
+    }
+    return by_dirichlet[how](labels, clients, rng, beta=beta)
+
+
+def whole(clients: int, what: str) -> str:
+    """Why there is no split to vary; empty if there is one."""
+    return "a single client holds all samples" if what == "split" and clients == 1 else ""

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from undrift.core.params import BadParameters, Count, Natural, Positive
-from undrift.problems.named.base import Named
-from undrift.problems.named.split import Split, split, whole
+from undrift.problems.named.base import Named, Split, split, whole
 
 if TYPE_CHECKING:
     from torch import nn
@@ -172,16 +171,12 @@ def _as_images(found: Any, name: str) -> ImageSet:
     if isinstance(found, ImageSet):
         return found
     try:
-        train, test = found
-        x, y = map(torch.as_tensor, train)
-        test_x, test_y = map(torch.as_tensor, test)
+        (x, y), (test_x, test_y) = (map(torch.as_tensor, part) for part in found)
+        most: Any = max(y.max().item(), test_y.max().item())  # no range ends at a float
+        classes = tuple(map(str, range(1 + most)))
     except (TypeError, ValueError, RuntimeError):
-        kind = type(found).__name__
         raise TypeError(
-            f"{name} gives a {kind}: an undrift.data.ImageSet, or (inputs, labels), (test inputs, "
-            "test labels)"
+            f"{name} gives a {type(found).__name__}: an undrift.data.ImageSet, or (inputs, "
+            "labels), (test inputs, test labels), labels being whole numbers from 0 on"
         ) from None
-    if y.is_floating_point() or test_y.is_floating_point():
-        raise TypeError(f"{name} gives labels that are {y.dtype}: whole numbers, from 0 on")
-    classes = tuple(map(str, range(1 + int(max(y.max(), test_y.max())))))
     return ImageSet(x, y.long(), test_x, test_y.long(), classes, name)

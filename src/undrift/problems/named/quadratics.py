@@ -8,8 +8,7 @@ from undrift.core.params import Count, Fraction, Natural, NonNegative, Positive
 from undrift.problems.named.base import Named
 
 if TYPE_CHECKING:
-    from undrift.problems.least_squares import LeastSquares
-    from undrift.problems.quadratic import Quadratic
+    from undrift.problems.quadratic import LeastSquares, Quadratic
 
 
 class RandomQuadratic(Named):
@@ -172,7 +171,7 @@ class RandomLeastSquares(Named):
     def make(self) -> LeastSquares:
         import numpy as np
 
-        from undrift.problems.least_squares import LeastSquares
+        from undrift.problems.quadratic import LeastSquares
 
         rng, shape = np.random.default_rng(self.seed), (self.clients, self.rows)
         return LeastSquares(rng.random((*shape, self.dim)), rng.random(shape))

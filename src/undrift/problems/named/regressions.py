@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from undrift.core.params import Count, Natural, NonNegative, Positive, Rule
-from undrift.problems.named.base import Named
-from undrift.problems.named.split import Split, split, whole
+from undrift.problems.named.base import Named, Split, split, whole
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,31 +1,51 @@
-"""What a network is refused for: tables of (when, field, text), read by :func:`refuse` alone.
+"""What a network is refused for, before anything is trained: tables of (when, field, text).
 
-Each says one rule for all inputs that break it. Refused is what torch would not refuse itself when
-the first samples pass through: what would train on other numbers than the user means.
+Each rule says one thing for all inputs that break it. Refused is what torch would not refuse itself
+when the first samples pass through: what would train on other numbers than the user means. Then
+:func:`choose` tries network, loss and metrics on these samples.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
-from torch.utils.data import default_collate as collate
 
-from undrift.core.params import BadParameters
+from undrift.core.params import BadParameters, about
+from undrift.data.files import brief
 from undrift.models.batch_norm import refuse_batch_statistics
-from undrift.models.net import Net, refuse_lazy, where
+from undrift.models.net import Net, where
 from undrift.objectives.base import Objective
-from undrift.problems.neural.loss import PROBABILITIES, adds_up, called, comparing, settings_of
-from undrift.problems.neural.samples import Fields, Output, SampleRows, count, leaves, shown
-
-Result = TypeVar("Result")
+from undrift.objectives.crossentropy import CrossEntropy
+from undrift.problems.neural.data import Fields, Output, Result, SampleRows, count, shown, watched
+from undrift.problems.neural.loss import (
+    PROBABILITIES,
+    LocalLoss,
+    OwnLoss,
+    called,
+    comparing,
+    own_loss,
+    plain_cross_entropy,
+    refuse_value,
+    settings_of,
+)
+from undrift.problems.neural.metrics import (
+    ClassScoring,
+    Metric,
+    Scoring,
+    accuracy,
+    adapted,
+    chosen,
+    cross_entropy,
+    try_metrics,
+)
+from undrift.problems.neural.oracle import Placed
 
 
 class Mistake(NamedTuple):
@@ -33,54 +53,17 @@ class Mistake(NamedTuple):
 
     when: Callable[[Any], object]
     field: str
-    """The argument; empty where rules are for several, which the caller names."""
     text: str
     """May name the words that :func:`refuse` is given, in braces."""
 
 
 def refuse(rules: Sequence[Mistake], given: object, **words: object) -> None:
-    """Raise for the first mistake that was made: :class:`BadParameters`, or ``ValueError``."""
+    """Raise :class:`BadParameters` for the first mistake that was made."""
     for rule in rules:
         if rule.when(given):
-            text = rule.text.format(**words)
-            raise BadParameters("Neural", {rule.field: text}) if rule.field else ValueError(text)
+            raise BadParameters("Neural", {rule.field: rule.text.format(**words)})
 
 
-# -- data
-
-
-def _chooses(loader: DataLoader[object]) -> bool:
-    """Whether a loader gives other samples than its Dataset has, or not all of them."""
-    batches: object = loader.batch_sampler
-    sampler = loader.sampler if type(batches) in (BatchSampler, type(None)) else batches
-    if isinstance(sampler, RandomSampler):
-        return sampler.replacement or sampler.num_samples != len(sampler.data_source)
-    return loader.collate_fn is not collate or not isinstance(sampler, SequentialSampler)
-
-
-LOADER = (
-    Mistake(
-        lambda loader: hasattr(loader.dataset, "__len__") and _chooses(loader),
-        "",
-        "a DataLoader whose sampler or collate_fn is not torch's own gives other samples than its "
-        "Dataset has; give a Dataset of the samples that you mean",
-    ),
-)
-CLIENT = (
-    Mistake(
-        lambda parts: not all(map(len, parts)),
-        "train",
-        "a client in the list has no samples; leave it out",
-    ),
-)
-TEST = (
-    Mistake(
-        lambda parts: np.bincount(np.concatenate(parts)).max() > 1,
-        "test",
-        "some samples are held twice, so that a share held out would be trained on too; give test "
-        "data of its own",
-    ),
-)
 BYTES = (
     Mistake(
         lambda inputs: any(v.dtype == torch.uint8 and v.dim() < 3 for v in tree_leaves(inputs)),
@@ -102,8 +85,6 @@ PIPELINE = (
         "are",
     ),
 )
-
-# -- networks
 
 
 def _wrapped(module: object) -> bool:
@@ -146,6 +127,12 @@ LAYER = (
 )
 WEIGHT = (
     Mistake(
+        is_lazy,
+        "module",
+        "the parameter {name!r} has no shape before its layer has seen a sample; run the module on "
+        "one first",
+    ),
+    Mistake(
         lambda weight: weight._backward_hooks or weight._post_accumulate_grad_hooks,
         "module",
         "the parameter {name!r} has a hook on its gradient, which nothing here would call; mask or "
@@ -163,7 +150,6 @@ def refuse_network(module: nn.Module) -> None:
     """Refuse what cannot be trained here at all."""
     refuse(NETWORK, module)
     refuse_batch_statistics(module)
-    refuse_lazy(module)
     for name, layer in module.named_modules():
         refuse(LAYER, layer, layer=where(name, layer))
     for name, weight in module.named_parameters():
@@ -178,9 +164,6 @@ def refuse_memory(before: nn.Module, after: nn.Module) -> None:
                 f"the network changes its buffer {name!r} in training, which clients do not share; "
                 "leave out the layer that does so"
             )
-
-
-# -- what a network makes of its first samples
 
 
 class FirstPass(NamedTuple):
@@ -209,56 +192,16 @@ class FirstPass(NamedTuple):
             return ()
         return self.names or tuple(map(str, range(outputs.shape[1])))
 
-    def in_range(self, ignored: int | None = None) -> bool:
-        """Whether all known targets that are not ``ignored`` are numbers of outputs."""
+    @property
+    def in_range(self) -> bool:
+        """Whether all known targets of a cross-entropy that it does not ignore number outputs."""
+        settings = settings_of(self.loss)
+        if (self.loss is not None and settings is None) or getattr(self.outputs, "ndim", 0) < 2:
+            return True
         whole = [y for y in self.known if isinstance(y, Tensor) and not y.is_floating_point()]
-        kept = [y if ignored is None else y[y != ignored] for y in whole]
+        kept = [y if settings is None else y[y != settings.ignore_index] for y in whole]
         ends = [(int(y.min()), int(y.max())) for y in kept if y.numel()]
         return all(low >= 0 and high < self.outputs.shape[1] for low, high in ends)
-
-
-def _is_tensor(*values: object) -> bool:
-    return all(isinstance(value, Tensor) for value in values)
-
-
-def _takes_logarithms(first: FirstPass) -> bool:
-    """Whether a loss of logarithms of probabilities is given numbers above 0."""
-    logarithms = first.loss is F.nll_loss or isinstance(first.loss, nn.NLLLoss)
-    return logarithms and _is_tensor(first.outputs) and bool((first.outputs > 0).any())
-
-
-def _compares_others(first: FirstPass) -> bool:
-    """Whether a loss that compares number with number would broadcast, or fail."""
-    if comparing(first.loss) is None:
-        return False
-    alike = _is_tensor(first.outputs, first.rows.y) and first.outputs.shape == first.rows.y.shape  # type: ignore[union-attr]
-    return not alike
-
-
-def _improbable(first: FirstPass) -> bool:
-    """Whether targets of a loss of probabilities are none."""
-    if comparing(first.loss) not in PROBABILITIES:
-        return False
-    return any(bool((y < 0).any() or (y > 1).any()) for known in first.known for y in leaves(known))
-
-
-def _misses_classes(first: FirstPass) -> bool:
-    """Whether labels are numbers of classes for which the network has no output."""
-    settings = settings_of(first.loss)
-    if first.loss is not None and settings is None:
-        return False
-    if not _is_tensor(first.outputs) or first.outputs.dim() < 2:
-        return False
-    return not first.in_range(None if settings is None else settings.ignore_index)
-
-
-def _looks_inside(first: FirstPass) -> bool:
-    """Whether an objective needs parts that the network has not."""
-    needs = set(getattr(first.objective, "needs", ()))
-    inside = isinstance(first.net, Net)
-    if "blocks" in needs and isinstance(first.net, Net):
-        inside = len(first.net.trunk) > 0
-    return bool(needs & {"features", "blocks"}) and not inside
 
 
 CLASSES = (
@@ -293,7 +236,7 @@ LOSS = (
         "{loss} has parameters, which nobody would train; put them into the network",
     ),
     Mistake(
-        lambda first: adds_up(first.loss),
+        lambda first: getattr(first.loss, "reduction", "mean") == "sum",
         "loss",
         "{loss} adds up over the samples, so that larger batches make larger steps; give "
         'reduction="mean"',
@@ -329,31 +272,35 @@ LOSS = (
         f"objective {CLASSES}; give loss= for others",
     ),
     Mistake(
-        _misses_classes,
+        lambda first: not first.in_range,
         "loss",
         "some targets are no numbers of outputs; number classes from 0, and give the network an "
         "output for each",
     ),
     Mistake(
-        _takes_logarithms,
+        lambda first: (
+            (first.loss is F.nll_loss or isinstance(first.loss, nn.NLLLoss))
+            and isinstance(first.outputs, Tensor)
+            and bool((first.outputs > 0).any())
+        ),
         "loss",
         "{loss} takes logarithms of probabilities, but some outputs are above 0; give "
         "loss=torch.nn.functional.cross_entropy",
     ),
     Mistake(
-        _compares_others,
+        lambda first: (
+            comparing(first.loss) is not None
+            and getattr(first.outputs, "shape", 0) != getattr(first.rows.y, "shape", 1)
+        ),
         "loss",
         "{loss} compares outputs with targets number by number, not {outputs} with {targets}; give "
         "them the same shape",
     ),
     Mistake(
-        _improbable,
-        "loss",
-        "{loss} compares with probabilities, but some targets are not from 0 to 1; scale them, or "
-        "give a loss of measured numbers",
-    ),
-    Mistake(
-        _looks_inside,
+        lambda first: (
+            {"features", "blocks"} & {*getattr(first.objective, "needs", ())}
+            and not (isinstance(first.net, Net) and len(first.net.trunk))
+        ),
         "objective",
         "the objective looks inside the network; make it an undrift.models.Net with several "
         "blocks, or use another objective",
@@ -368,44 +315,121 @@ def refuse_first(first: FirstPass) -> None:
     refuse(LOSS, first, loss=called(first.loss), **words)
 
 
-# -- random numbers
-
-
-class Drawn(NamedTuple):
-    """Whose generators were drawn from."""
-
-    torch: bool
-    others: bool
-    """Of Python or NumPy."""
-
-
-def watched(work: Callable[[], Result]) -> tuple[Result, Drawn]:
-    """What ``work`` gives, and from what it draws; the generators are left as they were."""
-    own, numpys = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        torchs, others = torch.get_rng_state(), _generators()
-        try:
-            found = work()
-            drawn = not torch.equal(torch.get_rng_state(), torchs)
-            return found, Drawn(drawn, _generators() != others)
-        finally:
-            random.setstate(own)
-            np.random.set_state(numpys)
-
-
-def _generators() -> tuple[object, ...]:
-    state = np.random.get_state(legacy=False)["state"]
-    return random.getstate(), {name: np.asarray(part).tolist() for name, part in state.items()}
-
-
 def repeatable(who: str, work: Callable[[], Result], draws: bool = False) -> tuple[Result, bool]:
     """What ``work`` gives, and whether it draws from torch's generator; refused unless it ``draws``
     from nothing else.
     """
-    found, drawn = watched(work)
-    if drawn.others or (drawn.torch and not draws):
+    found, by_torch, by_others = watched(work)
+    if by_others or (by_torch and not draws):
         raise ValueError(
             f"{who} draws random numbers, so that no run could be repeated; only a network may, by "
             "torch and in training mode, as F.dropout(x, p, self.training) does"
         )
-    return found, drawn.torch
+    return found, by_torch
+
+
+class Choice(NamedTuple):
+    """What is minimised, what is measured, and the names of the classes, if samples have some."""
+
+    loss: LocalLoss
+    scoring: Scoring
+    classes: tuple[str, ...]
+
+
+def choose(
+    placed: Placed,
+    names: tuple[str, ...] | None,
+    loss: object,
+    objective: object,
+    metrics: object,
+) -> Choice:
+    """Refuses what the network, the loss and the metrics cannot do with these samples.
+
+    ``names`` are those of the classes, where they are known.
+    """
+    samples = placed.samples
+    tables = [table for table in (samples.train, samples.test) if table is not None]
+    targets = [table.y for table in tables]
+    known = [y for y in targets if y is not None]
+    with about("Neural", "metrics"):
+        wanted = None if metrics is None else chosen(metrics)
+    with about("Neural", "module"):
+        first = _first_pass(placed, placed.few())
+    first = first._replace(loss=loss, objective=objective, known=known, names=names)
+    refuse_first(first)
+    local: LocalLoss
+    if loss is None or (first.classes and plain_cross_entropy(loss, targets)):
+        local = objective if isinstance(objective, Objective) else CrossEntropy()
+        scoring = ClassScoring() if wanted is None else Scoring(cross_entropy, wanted)
+        _try_loss(placed, F.cross_entropy, first.rows)
+    else:
+        own = own_loss(loss, first.rows.y, targets)  # type: ignore[arg-type]  # refuse_first
+        local, scoring = own, _scoring(own, wanted, first)
+        with about("Neural", "loss"):
+            function = own.to(placed.dtype, placed.device).function
+            repeatable("the loss", lambda: _try_loss(placed, function, first.rows))
+    with about("Neural", "metrics"):
+        scoring.counted |= try_metrics(scoring.metrics, first.outputs, first.rows.y)
+        try_metrics(scoring.metrics, first.single, first.rows.mapped(lambda v: v[:1]).y)
+    if samples.test is not None:
+        with about("Neural", "test", "test data: "):
+            rows = placed.few(test=True)
+            outputs = placed.network.trial(rows.x, training=False)
+            refuse_first(first._replace(rows=rows, outputs=outputs))
+            try_metrics(scoring.metrics, outputs, rows.y)
+    labelled = first.classes and first._replace(loss=None).in_range
+    return Choice(local, scoring, first.classes if labelled else ())
+
+
+def _first_pass(placed: Placed, rows: SampleRows) -> FirstPass:
+    """What the network makes of some samples when it is judged; tried in training too."""
+    network = placed.network
+    outputs, _ = repeatable(
+        "the network in evaluation mode", lambda: network.trial(rows.x, training=False)
+    )
+    _, network.draws = repeatable(
+        "the network", lambda: network.trial(rows.x, training=True), draws=True
+    )
+    refuse_memory(network.net, network.own(training=True))
+    single = network.trial(rows.mapped(lambda v: v[:1]).x, training=False)
+    return FirstPass(network.net, None, None, rows, outputs, single, [])
+
+
+def _try_loss(placed: Placed, function: Callable[..., Tensor], rows: SampleRows) -> None:
+    """Refuse a loss that cannot be differentiated by the weights of the network."""
+    network, key, name = placed.network, torch.zeros((), dtype=torch.int64), called(function)
+    with torch.enable_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # training warns too, where the user sees it
+        weights = network.start.to(placed.dtype).requires_grad_()
+        outputs: Output = network.bound(weights, network.own(training=True), key)(rows.x)
+        try:
+            value = function(outputs, rows.y)
+            refuse_value(name, value)
+            torch.autograd.grad(value, weights)
+        except Exception as error:  # a user's function may fail in any way
+            text = (
+                f"{name} is called as loss(outputs, targets) and cannot be differentiated by the "
+                f"network's weights for {shown(outputs)} and {shown(rows.y)}: {brief(error)}"
+            )
+            raise BadParameters("Neural", {"loss": text}) from error
+
+
+def _scoring(own: OwnLoss, metrics: Mapping[str, Metric] | None, first: FirstPass) -> Scoring:
+    """Of a user's loss: by default with accuracy, where that is known to mean something."""
+    outputs, y, settings = first.outputs, first.rows.y, settings_of(own.function)
+    answers = comparing(own.function) in PROBABILITIES
+    scored = False
+    if isinstance(outputs, Tensor) and isinstance(y, Tensor) and y.dtype == torch.int64:
+        axes = outputs.dim() == y.dim() + 1
+        scored = axes and outputs.shape[:1] + outputs.shape[2:] == y.shape
+    usual = answers or (scored and (first.classes or settings is not None))
+    wanted = metrics if metrics is not None else {"accuracy": accuracy} if usual else {}
+    if accuracy in wanted.values() and not (answers or scored):
+        text = (
+            "accuracy needs targets that are classes, with a score for each class along the second "
+            f"axis of outputs, not {shown(y)} with {shown(outputs)}; give another metric"
+        )
+        raise BadParameters("Neural", {"metrics": text})
+    ignored = None if own.settings is None else own.settings.ignore_index
+    limit = 0.5 if comparing(own.function) is nn.BCELoss else 0.0
+    return Scoring.of(own, adapted(wanted, limit, ignored))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
+import random
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self, TypeGuard
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeGuard, TypeVar
 
 import numpy as np
 import torch
@@ -15,8 +15,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     Dataset,
+    RandomSampler,
+    SequentialSampler,
     TensorDataset,
 )
 from torch.utils.data import default_collate as collate
@@ -24,14 +27,17 @@ from torch.utils.data import default_collate as collate
 from undrift.core.params import BadParameters, about, not_allowed
 from undrift.data.files import brief
 from undrift.data.partition import hold_out
-from undrift.problems.neural.checks import CLIENT, LOADER, TEST, refuse, watched
-from undrift.problems.neural.samples import Fields, SampleRows, count, leaves
 from undrift.problems.ragged import positions
 
 if TYPE_CHECKING:
     from undrift.data.images import ImageSet
 
 CPU = torch.device("cpu")
+Result = TypeVar("Result")
+Fields = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+"""One tensor or several, whose rows are samples."""
+Output = Any
+"""What a network returns: whatever its loss and metrics take."""
 SMALL = 2**30
 """A Dataset of up to so many bytes is read into memory once; a larger one whenever it is used."""
 WANTED = (
@@ -40,30 +46,56 @@ WANTED = (
 )
 
 
-class SampleTable(abc.ABC):
-    """Samples by number."""
-
-    held: ClassVar[bool]
-    """Whether all of them are on the device of the run."""
-    y: Fields | None
-    """All targets; ``None`` where they are not known without reading every sample."""
-    called: Callable[[int], str]
-    """What a sample is called in messages, by its number."""
-
-    @abc.abstractmethod
-    def __len__(self) -> int: ...
-
-    @abc.abstractmethod
-    def take(self, numbers: Tensor) -> SampleRows:
-        """Some samples, on the device of the run."""
-
-    @abc.abstractmethod
-    def to(self, dtype: torch.dtype, device: torch.device) -> Self:
-        """On the device of a run; the numbers become ``dtype`` as they are used."""
+def mapped(change: Callable[[Tensor], Tensor], fields: Fields) -> Fields:
+    """The same fields, each one changed."""
+    if isinstance(fields, Tensor):
+        return change(fields)
+    if isinstance(fields, tuple):
+        return tuple(map(change, fields))
+    return {name: change(field) for name, field in fields.items()}
 
 
-class InMemory(SampleTable):
-    """Samples in memory."""
+def leaves(fields: Fields) -> tuple[Tensor, ...]:
+    """The tensors themselves."""
+    if isinstance(fields, Tensor):
+        return (fields,)
+    return fields if isinstance(fields, tuple) else tuple(fields.values())
+
+
+def count(fields: Fields) -> int:
+    """How many samples they are of."""
+    return len(leaves(fields)[0])
+
+
+class SampleRows(NamedTuple):
+    """Samples: their inputs and their targets."""
+
+    x: Fields
+    y: Fields
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> SampleRows:
+        return SampleRows(mapped(change, self.x), mapped(change, self.y))
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """All of them, by name: ``inputs``, or ``inputs[1]`` and ``inputs['mask']``."""
+        for name, fields in (("inputs", self.x), ("targets", self.y)):
+            if isinstance(fields, Tensor):
+                yield name, fields
+                continue
+            keyed = enumerate(fields) if isinstance(fields, tuple) else fields.items()
+            yield from ((f"{name}[{key!r}]", field) for key, field in keyed)
+
+
+def shown(value: object) -> str:
+    """Type and shape of a tensor of samples, in words."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    sizes = ", ".join(["n", *map(str, value.shape[1:])])
+    return f"{str(value.dtype).removeprefix('torch.')} [{sizes}]"
+
+
+class InMemory:
+    """Samples by number, all of them in memory on the device of the run."""
 
     held = True
 
@@ -84,18 +116,20 @@ class InMemory(SampleTable):
 
 
 @dataclasses.dataclass(frozen=True)
-class OnDemand(SampleTable):
-    """Samples that stay where they are, and are checked as they are read."""
+class OnDemand:
+    """Samples by number that stay where they are, and are checked as they are read."""
 
     read: Callable[[Tensor], SampleRows]
     """Some samples, on the CPU."""
     length: int
     called: Callable[[int], str]
+    """What a sample is called in messages, by its number."""
     y: Fields | None = None
+    """All targets, where they are known without reading every sample."""
     dtype: torch.dtype = torch.float32
     device: torch.device = CPU
 
-    held = False
+    held: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return self.length
@@ -110,6 +144,9 @@ class OnDemand(SampleTable):
         return dataclasses.replace(self, dtype=dtype, device=device)
 
 
+SampleTable = InMemory | OnDemand
+
+
 class ClientData(NamedTuple):
     """All samples of a federation, and which client holds them."""
 
@@ -122,7 +159,9 @@ class ClientData(NamedTuple):
 
     def to(self, dtype: torch.dtype, device: torch.device) -> ClientData:
         train = self.train.to(dtype, device)
-        test = train if self.test is self.train else self.test and self.test.to(dtype, device)
+        test = self.test
+        if test is not None:
+            test = train if test is self.train else test.to(dtype, device)
         return self._replace(train=train, test=test)
 
     def refuse_overflow(self, dtype: torch.dtype) -> None:
@@ -160,7 +199,8 @@ def client_data(train: object, parts: Sequence[ArrayLike] | None, test: object) 
     with about("Neural", "train"):
         if isinstance(train, list):
             table, held = _joined("train", train)
-            refuse(CLIENT, held)
+            if not all(map(len, held)):
+                raise ValueError("a client in the list has no samples; leave it out")
         else:
             table = _some("train", as_table("train", train))
     if parts is not None:
@@ -182,7 +222,11 @@ def as_table(name: str, given: object) -> SampleTable | None:
     if given is None:
         return None
     if isinstance(given, DataLoader):
-        refuse(LOADER, given)
+        if _chooses(given):
+            raise ValueError(
+                "a DataLoader whose sampler or collate_fn is not torch's own gives other samples "
+                "than its Dataset has; give a Dataset of the samples that you mean"
+            )
         given = given.dataset
     if isinstance(given, TensorDataset) and len(given.tensors) > 1:
         *inputs, targets = given.tensors
@@ -192,6 +236,17 @@ def as_table(name: str, given: object) -> SampleTable | None:
     if _is_dataset(given):
         return _dataset(name, given)
     raise TypeError(f"{name} must be {WANTED}; got a {type(given).__name__}")
+
+
+def _chooses(loader: DataLoader[object]) -> bool:
+    """Whether a loader gives other samples than its Dataset has, or not all of them."""
+    if not hasattr(loader.dataset, "__len__"):  # a stream, which is refused as what it is
+        return False
+    batches: object = loader.batch_sampler
+    sampler = loader.sampler if type(batches) in (BatchSampler, type(None)) else batches
+    if isinstance(sampler, RandomSampler):
+        return sampler.replacement or sampler.num_samples != len(sampler.data_source)
+    return loader.collate_fn is not collate or not isinstance(sampler, SequentialSampler)
 
 
 def _some(name: str, table: SampleTable | None) -> SampleTable:
@@ -207,10 +262,12 @@ def _with_test(table: SampleTable, parts: list[np.ndarray], test: object) -> Cli
         if not 0 < test < 1:
             allowed = "a share of every client's samples, > 0 and < 1, or test data"
             raise ValueError(not_allowed("test", test, allowed))
-        refuse(TEST, parts)
         left, taken = hold_out(parts, float(test))
-        if not any(map(len, taken)):
-            raise ValueError("no client has two samples, of which to hold one out; give test data")
+        if np.bincount(np.concatenate(parts)).max() > 1 or not any(map(len, taken)):
+            raise ValueError(
+                "a share can be held out where no sample is held twice and some client has two; "
+                "give test data of its own"
+            )
         return ClientData(table, left, table, taken)
     owners: list[np.ndarray] | None = None
     if isinstance(test, list):
@@ -326,9 +383,7 @@ def _tensor(name: str, given: object) -> Tensor:
 
 def _shared(array: np.ndarray) -> Tensor:
     """The same memory, but for what torch has not: other orders of bytes, rows backwards."""
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    if any(step < 0 for step in array.strides):
-        array = np.ascontiguousarray(array)
+    array = array.astype(array.dtype.newbyteorder("="), copy=any(n < 0 for n in array.strides))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # read-only memory: nobody writes to it here
         return torch.from_numpy(array)
@@ -364,22 +419,16 @@ def _dataset(name: str, dataset: _Dataset) -> SampleTable | None:
                 "undrift.data.from_datasets makes them of columns"
             ) from error
 
-    def refuse_random(drawn: bool) -> None:
-        if drawn:
+    def settled(numbers: Sequence[int]) -> SampleRows:
+        found, *drawn = watched(lambda: read(numbers))
+        if any(drawn):
             raise ValueError(
                 f"{name} has other samples each time it is read, so that no run could be repeated; "
                 "leave out random transforms, or give each sample a generator of its own"
             )
-
-    def settled(numbers: Sequence[int]) -> SampleRows:
-        found, drawn = watched(lambda: read(numbers))
-        refuse_random(any(drawn))
         return found
 
-    # Generators that the Dataset keeps to itself are found by reading a sample twice.
-    first, again = settled([0]), read([0])
-    pairs = list(zip(first.tensors(), again.tensors(), strict=True))
-    refuse_random(not all(torch.equal(a, b) or a.isnan().any() for (_, a), (_, b) in pairs))
+    first = settled([0])
     if total * sum(v.numel() * v.element_size() for _, v in first.tensors()) <= SMALL:
         pieces = [list(range(k, min(k + 4096, total))) for k in range(0, total, 4096)]
         return InMemory(_cat([settled(piece) for piece in pieces]), _numbered(name))
@@ -392,3 +441,24 @@ def _collated(fields: object) -> Fields:
     if not tree_leaves(found) or not all(isinstance(v, Tensor) for v in tree_leaves(found)):
         raise TypeError(f"got a {type(fields).__name__}")
     return found  # type: ignore[return-value]
+
+
+def watched(work: Callable[[], Result]) -> tuple[Result, bool, bool]:
+    """What ``work`` gives, whether it draws from torch's generator, and whether from those of NumPy
+    or Python; all are left as they were.
+    """
+    own, numpys = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torchs, others = torch.get_rng_state(), _generators()
+        try:
+            found = work()
+            drawn = not torch.equal(torch.get_rng_state(), torchs)
+            return found, drawn, _generators() != others
+        finally:
+            random.setstate(own)
+            np.random.set_state(numpys)
+
+
+def _generators() -> tuple[object, ...]:
+    state = np.random.get_state(legacy=False)["state"]
+    return random.getstate(), {name: np.asarray(part).tolist() for name, part in state.items()}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from undrift.core.params import about
-from undrift.objectives.base import Batch, Need, Network, Others
-from undrift.problems.neural.samples import Fields, Output, count, mapped
+from undrift.objectives.base import Batch, Need, Network, Objective, Others
+from undrift.problems.neural.data import Fields, Output, count, mapped
 
 Loss = Callable[[Output, Fields], Tensor]
 """Of a network's outputs and the targets of a mini-batch: one number."""
@@ -44,15 +44,6 @@ class Totals(NamedTuple):
 
     sums: Tensor
     counts: Tensor
-
-
-class LocalLoss(Protocol):
-    """What gradients are of: an objective, or a loss of the user's own."""
-
-    @property
-    def needs(self) -> tuple[Need, ...]: ...
-
-    def loss(self, local: Network, batch: Batch, others: Others) -> Tensor: ...
 
 
 class OwnLoss:
@@ -113,6 +104,10 @@ class OwnLoss:
         return called(self.function)
 
 
+LocalLoss = Objective | OwnLoss
+"""What gradients are of."""
+
+
 def called(function: object) -> str:
     """The name of a function, or of a module's class."""
     plain = function.func if isinstance(function, functools.partial) else function
@@ -156,16 +151,6 @@ def comparing(function: object) -> type[nn.Module] | None:
     other = {"reduction", "weight", "size_average", "reduce"} & set(keywords)
     known_kinds = (kind for known, kind in COMPARING.items() if known is plain and not other)
     return next(known_kinds, None)
-
-
-def adds_up(function: object) -> bool:
-    """Whether it is told to add up, as a module or by ``partial``."""
-    if not isinstance(function, functools.partial):
-        return getattr(function, "reduction", "mean") == "sum"
-    settings = function.keywords
-    if settings.get("reduction") == "sum" or settings.get("size_average") is False:
-        return True
-    return "reduction" not in settings and adds_up(function.func)
 
 
 def _each(function: Any) -> Loss:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from undrift._threads import one_thread
 from undrift.core.params import about, unknown
 from undrift.core.problem import taken
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.files import brief
-from undrift.problems.neural.data import SampleTable
+from undrift.problems.neural.data import Fields, Output, SampleRows, SampleTable, count, shown
 from undrift.problems.neural.loss import IGNORED, OwnLoss, Totals, called
-from undrift.problems.neural.samples import Fields, Output, SampleRows, count, shown
 
 PASS = 512
 """Samples per forward pass on a CPU; ten times as many on a GPU."""
@@ -69,13 +66,7 @@ class Scoring:
         found, total = [self.loss(outputs, targets)], count(targets)
         for name, metric in self.metrics.items():
             with about("Neural", "metrics"):
-                values = _found(name, metric, outputs, targets, total)
-                if isinstance(values, tuple) != (name in self.counted):
-                    raise ValueError(
-                        f"the metric {name} gives weights for some samples and none for others; "
-                        "make it give them always"
-                    )
-            found.append(values)
+                found.append(_found(name, metric, outputs, targets, total))
         values, counts = (torch.stack(part, -1) for part in zip(*map(_totals, found), strict=True))
         return values, counts if self.counted else None
 
@@ -283,22 +274,17 @@ def chosen(given: object) -> dict[str, Metric]:
     named = dict(wanted) if isinstance(wanted, Mapping) else dict(zip(names, wanted, strict=True))
     found: dict[str, Metric] = {}
     for name, metric in named.items():
-        if isinstance(metric, str) and metric not in METRICS:
-            raise ValueError(unknown("metric", metric, METRICS))
-        if isinstance(metric, type) or not (isinstance(metric, str) or callable(metric)):
-            raise TypeError(f"metrics must be names or functions; got {metric!r}")
-        if not name.isidentifier() or names.count(name) > 1 or _is_taken(name):
+        function = METRICS.get(metric) if isinstance(metric, str) else metric
+        if isinstance(function, type) or not callable(function):
+            raise ValueError(unknown("metric", str(metric), METRICS) + ", or give a function")
+        used = name in OURS or name.startswith(OF_TRAINING) or taken(name)
+        if used or not name.isidentifier() or names.count(name) > 1:
             raise ValueError(
                 f"a metric cannot be called {name!r}: names are words that rows use for nothing "
                 "else; give {name: metric}"
             )
-        found[name] = METRICS[metric] if isinstance(metric, str) else metric
+        found[name] = function
     return found
-
-
-def _is_taken(name: str) -> bool:
-    """Whether rows have, or may have, another column of that name."""
-    return name in OURS or name.startswith(OF_TRAINING) or bool(taken(name))
 
 
 def try_metrics(metrics: Mapping[str, Metric], outputs: Output, targets: Fields) -> frozenset[str]:
@@ -314,26 +300,9 @@ def try_metrics(metrics: Mapping[str, Metric], outputs: Output, targets: Fields)
                 f"{name} compares outputs with targets of the same shape, not {shown(outputs)} "
                 f"with {shown(targets)}; give a function of yours, or another metric"
             )
-        with unwritten(name, outputs, targets):
-            found = _found(name, metric, outputs, targets, count(targets))
-        if isinstance(found, tuple):
+        if isinstance(_found(name, metric, outputs, targets, count(targets)), tuple):
             counted.add(name)
     return frozenset(counted)
-
-
-@contextmanager
-def unwritten(name: str, *values: Output) -> Iterator[None]:
-    """Refuse a function that writes to outputs or targets, which others need too."""
-
-    def versions() -> list[int]:
-        return [v._version for v in tree_leaves(values) if isinstance(v, Tensor)]
-
-    before = versions()
-    yield
-    if versions() != before:
-        raise ValueError(
-            f"{name} writes to its outputs or targets; compute without operations in place"
-        )
 
 
 def _found(name: str, metric: Metric, outputs: Output, targets: Fields, total: int) -> Values:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from undrift.models.layers import hooked, leaves
 from undrift.models.layout import Layout
-from undrift.problems.neural.samples import Fields
+from undrift.models.net import hooked, leaves
+from undrift.problems.neural.data import Fields
 from undrift.problems.small_matmul import times_transposed
 
 Slope = Callable[[Tensor, Fields, Tensor], Tensor]

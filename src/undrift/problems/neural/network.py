@@ -15,13 +15,12 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_leaves
 
 from undrift.data.files import brief
-from undrift.models.conv_by_rows import convolutions_by_rows
+from undrift.models.convolutions import convolutions_by_rows
 from undrift.models.dropout import keyed
 from undrift.models.group_norm import TRITON, group_norms_fused
-from undrift.models.layers import channels_last, pool_first
 from undrift.models.layout import flatten, unflatten
-from undrift.models.net import Net
-from undrift.problems.neural.samples import Fields, Output, count, leaves, mapped, shown
+from undrift.models.net import Net, channels_last, pool_first
+from undrift.problems.neural.data import Fields, Output, count, leaves, mapped, shown
 from undrift.problems.small_matmul import ONE_BY_ONE
 
 Result = TypeVar("Result")
@@ -185,11 +184,6 @@ class FlatNetwork:
 
     def module(self, x: Tensor) -> nn.Module:
         """A copy of the module as it was given, with the weights ``x [d]``."""
-        if x.dim() != 1:
-            raise ValueError(
-                "a module has the weights of one model, a vector; "
-                f"got a tensor of shape {list(x.shape)}"
-            )
         net = copy.deepcopy(self._given)
         with torch.no_grad():
             for name, value in unflatten(x.detach(), self.layout).items():

@@ -18,17 +18,16 @@ from undrift.core.params import BadParameters, describe, not_allowed
 from undrift.core.problem import SLICE, MiniBatch, Oracle
 from undrift.data.augment import ImageDraws
 from undrift.models.arrangement import arrangement
-from undrift.models.conv_as_matmul import convolutions_as_products
+from undrift.models.convolutions import convolutions_as_products
 from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.objectives.base import Batch, Others
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.neural.cuda_graph import Captured, LossForm, capture
-from undrift.problems.neural.data import ClientData
+from undrift.problems.neural.data import ClientData, Fields, Output, SampleRows, leaves, mapped
 from undrift.problems.neural.loss import LocalLoss, OwnLoss
 from undrift.problems.neural.metrics import ClassScoring, Scoring
 from undrift.problems.neural.mlp_gradient import MLPGradient, Slope, slope_of_cross_entropy
 from undrift.problems.neural.network import FlatNetwork
-from undrift.problems.neural.samples import Fields, Output, SampleRows, leaves, mapped
 
 if TYPE_CHECKING:
     from undrift.data.augment import Pipeline
@@ -38,23 +37,13 @@ PASS = 512
 INDICES = (torch.int64, torch.int32, torch.bool)
 CPU = torch.device("cpu")
 Precision = Literal["f32", "tf32", "bf16"]
-HALF = ("float16", "fp16", "f16", "half")
 
 
 def refuse_precision(given: object, dtype: torch.dtype) -> None:
     """Raise :class:`BadParameters` for products that cannot be in that precision."""
-    text = ""
-    if given in HALF:
-        text = (
-            f"precision = {given!r} is not allowed: it would need scaled losses, and steps that are"
-            " skipped where they overflow; use 'bf16', which has the range of float32"
-        )
-    elif given not in get_args(Precision):
-        text = not_allowed("precision", given, describe(Precision))
-    elif given == "bf16" and dtype == torch.float64:  # which autocast leaves as it is
-        text = "precision = 'bf16' needs models in float32: leave out dtype = 'float64'"
-    if text:
-        raise BadParameters("Neural", {"precision": text})
+    if given not in get_args(Precision) or (given == "bf16" and dtype == torch.float64):
+        allowed = f"{describe(Precision)}, and bf16 with dtype float32 alone"
+        raise BadParameters("Neural", {"precision": not_allowed("precision", given, allowed)})
 
 
 @dataclasses.dataclass

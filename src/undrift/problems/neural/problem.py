@@ -17,9 +17,15 @@ from undrift.core.params import BadParameters, about
 from undrift.core.problem import Problem, Sums, add_up
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
-from undrift.problems.digest import digest
-from undrift.problems.neural.checks import BYTES, PIPELINE, refuse, refuse_network
-from undrift.problems.neural.data import InMemory, SampleTable, client_data, is_image_set
+from undrift.problems.exact import digest
+from undrift.problems.neural.checks import BYTES, PIPELINE, choose, refuse, refuse_network
+from undrift.problems.neural.data import (
+    InMemory,
+    SampleRows,
+    SampleTable,
+    client_data,
+    is_image_set,
+)
 from undrift.problems.neural.loss import Loss, OwnLoss
 from undrift.problems.neural.metrics import (
     OF_TRAINING,
@@ -33,8 +39,6 @@ from undrift.problems.neural.metrics import (
 from undrift.problems.neural.mlp_gradient import MLPGradient
 from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import NeuralOracle, Placed, Precision, refuse_precision
-from undrift.problems.neural.samples import SampleRows
-from undrift.problems.neural.trial import choose
 from undrift.problems.ragged import relabelled
 
 if TYPE_CHECKING:
