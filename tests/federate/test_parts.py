@@ -28,7 +28,7 @@ from undrift.federate.no_sent_code import Installed
 from undrift.federate.node import Joined, NodeConfig
 from undrift.federate.pipe import Closed, Pipe, listen
 from undrift.federate.session import Session, SuperLink, SuperLinkAddress, free_port
-from undrift.federate.spec_job import Job, Wrong
+from undrift.federate.spec_job import Job
 from undrift.federate.supervise import Process
 from undrift.flower import compat
 from undrift.flower.compat import Lost, NoFederation
@@ -254,13 +254,9 @@ def test_there_is_no_superlink():
     assert not home.exists()
 
 
-def test_a_node_says_that_nobody_answers(tmp_path, monkeypatch):
-    monkeypatch.setattr("undrift.federate.node.PROBE", 0.0)
-    told, address = [], SuperLinkAddress(f"127.0.0.1:{free_port()}")
-    with Joined(address, tmp_path, NodeConfig(part=0), None, told.append) as node:
-        for _ in range(3):
-            node.look()
-    assert told == [f"Nobody answers at {address.place} yet. Trying on."]
+def test_the_worker_of_a_node_has_its_config():
+    for config in (NodeConfig("n", Path("s"), part=1), NodeConfig("n", Path("s"), Path("d"))):
+        assert NodeConfig.read(config.text()) == config
 
 
 @pytest.mark.thorough
@@ -461,6 +457,6 @@ def test_a_file_that_the_server_gave_no_digest_of_is_not_executed(tmp_path, monk
         '[[method]]\nname = "FedAvg"\nlr = 0.1\n'
     )
     for methods in (None, tmp_path):
-        with pytest.raises(Wrong):
+        with pytest.raises(ValueError):
             Job(spec, {}).parsed(methods)
     assert not (tmp_path / "executed").exists()
