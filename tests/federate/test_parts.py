@@ -20,7 +20,7 @@ import pytest
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
 from undrift.cli import main as undrift
-from undrift.cli.run import interrupted, kept
+from undrift.cli.run import unfinished
 from undrift.engines.packet import Packet
 from undrift.federate import apps, clientapp_stub, supervise
 from undrift.federate.keys import make_keys
@@ -398,8 +398,8 @@ def test_resume_names_the_command(tmp_path, spec, capsys):
     assert "undrift federate" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("stop", [lambda *run: interrupted(*run, 130), lambda *run: kept(*run, "")])
-def test_a_run_that_broke_off_names_the_command(tmp_path, spec, capsys, stop):
+@pytest.mark.parametrize("why", ["interrupted", ""])
+def test_a_run_that_broke_off_names_the_command(tmp_path, spec, capsys, why):
     from undrift.records.folder import Folder
     from undrift.spec.overrides import Flag
     from undrift.spec.reader import load
@@ -407,7 +407,7 @@ def test_a_run_that_broke_off_names_the_command(tmp_path, spec, capsys, stop):
     chosen = load(spec, [Flag("engine.name=flower", "the test")])
     folder = Folder(tmp_path / "mine")
     folder.start(chosen, {}, [])
-    stop(folder, chosen)
+    unfinished(folder, chosen, why)
     folder.close()
     said = capsys.readouterr().err
     assert "the same undrift federate command" in said and "undrift resume" not in said
