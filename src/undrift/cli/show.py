@@ -6,7 +6,7 @@ import inspect
 import re
 from argparse import Namespace
 
-from undrift.cli.listing import as_tables, assumptions, explain, explained, facts
+from undrift.cli.listing import as_tables, assumptions, explained, facts, shown
 from undrift.cli.output import OK, refuse, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
@@ -61,9 +61,7 @@ def show(cls: type[Method] | type[Objective]) -> None:
     result(f"{cls.__name__}: {cls.title}\n{cls.paper}")
     if issubclass(cls, Method) and cls.provisional:
         result(f"Provisional: {cls.provisional}")
-    result(f"\n{update(cls)}\n")
-    explain(explained(cls))
-    result("")
+    result(f"\n{update(cls)}\n\n{shown(explained(cls))}\n")
     for title, text in remarks(cls).items():
         result(prose(text, f"{title:<12} ", " " * 13))
     result(f"\nSource       {cls.__module__}\n\n{inspect.getsource(cls).rstrip()}")
