@@ -105,6 +105,7 @@ class Joined:
             process.hang_up()
         for process in every:
             process.end()
+        # Only now: a node that is started again must not meet a worker that still writes states.
         release(self.folder, self._held)
 
     def stay(self, stopped: Callable[[], bool]) -> None:

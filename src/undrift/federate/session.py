@@ -139,6 +139,8 @@ class Session:
         if self._executor is None or self._executor.code is not None:
             command = compat.executor(place, ca, secret)
             self._executor = Process(command, log, self._environment, self.home)
+        # ServerApps of runs that are over may still connect: only the one that names this run is
+        # ours.
         run, until = self._submit(), time.monotonic() + START
         while self._pipe is None:
             try:
@@ -202,6 +204,8 @@ class Session:
             self._pipe = None
 
     def _ask(self, packet: Packet) -> dict[str, Any]:
+        # A request and its reply are one after the other, without numbers: once a reply was missed
+        # the next one would be taken for it, and so every error of the pipe ends the run.
         if self._pipe is not None:
             with suppress(Closed):  # then there is nothing to receive either
                 self._pipe.send(packet)

@@ -110,6 +110,7 @@ class ClientWorker:
 
     def work(self, asked: Packet, job: Job) -> Packet:
         """One phase."""
+        # Before any work: states of a client that has other data now would be no error, but wrong.
         self._compare(asked, job)
         if self._node is None or self._node[0] != job.key:
             spec = self._read(job)

@@ -254,6 +254,7 @@ class ClientExchange:
                 asking.due = dict.fromkeys(asking.pending, 0.0)
             self.carrier.renew()
             return True
+        # What was heard is no longer under way: it is not asked for again.
         for id, reply in replies.items():
             self._hear(self._sent.pop(id), reply, asking)
         return bool(replies)
@@ -280,6 +281,7 @@ class ClientExchange:
                 why = asking.words[client]
                 self._note("asked again", group=asking.group, client=client, why=why)
             id = self.carrier.push(member.node, packet, self._life, asking.group)
+            # It stays pending until a reply is accepted, so that a lost message is sent again.
             asking.due[client] = now + (deadline if id else AGAIN)
             asking.words[client] = f"no answer within {deadline:g} s"
             if id:
