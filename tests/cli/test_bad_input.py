@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import signal
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -368,3 +369,9 @@ def test_a_node_without_a_key_and_a_folder_in_use_are_bad_input(answer, place):
     code, err = answer("federate", "spec.toml", "--local", "2")
     waiting.close()
     assert code == 2 and "in use" in err
+
+
+def test_warnings_are_one_line(capsys, monkeypatch):
+    monkeypatch.setattr("warnings.formatwarning", warnings.formatwarning)
+    assert main(["list", "problems"]) == 0
+    assert warnings.formatwarning("beware", UserWarning, "file.py", 3) == "warning: beware\n"

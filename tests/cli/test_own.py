@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.cli.stopping import after
 
-from undrift import FedAvg, methods
+from undrift import methods
 from undrift.check import CHECKS
 from undrift.cli import main
 from undrift.cli import run as verb
@@ -63,18 +63,6 @@ def test_names_that_cannot_be_taken(place, capsys):
     (place / "file").write_text("")
     code, _, err = told(capsys, "new", "method", "Other", "--out", "file")
     assert code == 1 and "file" in err
-
-
-def test_show_names_a_method_its_file_and_only_its_own_paper(place, capsys):
-    told(capsys, "new", "method", "Mine", "--out", "deep")
-    code, out, _ = told(capsys, "show", "deep/mine.py")
-    assert code == 0 and out.startswith("Mine in deep/mine.py: A method of my own\nunpublished\n")
-    assert "Source       deep/mine.py\n" in out
-    text = "from undrift import FedAvg\nclass Other(FedAvg):\n    'Mine.'\ndef f(): 'It.'\n"
-    (place / "other.py").write_text(text)
-    code, out, _ = told(capsys, "show", "other.py")
-    assert code == 0 and out.startswith("Other in other.py, derived from FedAvg\n\nMine.\n")
-    assert FedAvg.paper not in out and "\nf in other.py: It.\n" in out
 
 
 def test_what_is_wrong_is_said_in_words(place, capsys):

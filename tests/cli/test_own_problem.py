@@ -322,15 +322,3 @@ def test_the_weights_of_a_network_follow_from_the_seeds_of_a_spec():
     other = ud.run_spec("spec.toml", overrides=["rounds=1", "problem.start_seed=5"])
     starts = [runs["FedAvg", 0].problem.start() for runs in (first, again, other)]
     assert torch.equal(starts[0], starts[1]) and not torch.equal(starts[0], starts[2])
-
-
-def test_show_tells_what_a_file_has(capsys):
-    code, out, _ = told(capsys, "show", "mine.py", "--json")
-    found = {row["name"]: row for row in json.loads(out)}
-    assert code == 0 and {"Warm", "points", "Net", "blobs"} <= set(found)
-    assert not {"untyped", "tensors"} & set(found)
-    assert [p["name"] for p in found["points"]["parameters"]] == ["clients", "spread", "seed"]
-    assert [p["name"] for p in found["Net"]["parameters"]] == ["width"]
-    code, out, _ = told(capsys, "show", "mine.py")
-    assert code == 0 and "spread" in out and "Warm" in out
-    assert told(capsys, "show", "none.py")[0] == 2

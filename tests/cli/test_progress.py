@@ -43,13 +43,6 @@ def test_a_problem_without_optimum_shows_its_loss(capsys):
     assert "loss 1 " in capsys.readouterr().err
 
 
-def test_quiet_says_nothing(capsys):
-    lines = progress(quiet=True)
-    show(lines, 5, row(5))
-    lines.show(DONE)
-    assert capsys.readouterr().err == ""
-
-
 def test_the_bar_shows_it_all_and_takes_labels_as_they_are(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):

@@ -20,7 +20,7 @@ import pytest
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
 from undrift.cli import main as undrift
-from undrift.cli.run import interrupted, kept
+from undrift.cli.run import unfinished
 from undrift.engines.packet import Packet
 from undrift.federate import apps, clientapp_stub, supervise
 from undrift.federate.keys import make_keys
@@ -28,7 +28,7 @@ from undrift.federate.no_sent_code import Installed
 from undrift.federate.node import Joined, NodeConfig
 from undrift.federate.pipe import Closed, Pipe, listen
 from undrift.federate.session import Session, SuperLink, SuperLinkAddress, free_port
-from undrift.federate.spec_job import Job, Wrong
+from undrift.federate.spec_job import Job
 from undrift.federate.supervise import Process
 from undrift.flower import compat
 from undrift.flower.compat import Lost, NoFederation
@@ -254,13 +254,9 @@ def test_there_is_no_superlink():
     assert not home.exists()
 
 
-def test_a_node_says_that_nobody_answers(tmp_path, monkeypatch):
-    monkeypatch.setattr("undrift.federate.node.PROBE", 0.0)
-    told, address = [], SuperLinkAddress(f"127.0.0.1:{free_port()}")
-    with Joined(address, tmp_path, NodeConfig(part=0), None, told.append) as node:
-        for _ in range(3):
-            node.look()
-    assert told == [f"Nobody answers at {address.place} yet. Trying on."]
+def test_the_worker_of_a_node_has_its_config():
+    for config in (NodeConfig("n", Path("s"), part=1), NodeConfig("n", Path("s"), Path("d"))):
+        assert NodeConfig.read(config.text()) == config
 
 
 @pytest.mark.thorough
@@ -402,8 +398,8 @@ def test_resume_names_the_command(tmp_path, spec, capsys):
     assert "undrift federate" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("stop", [lambda *run: interrupted(*run, 130), lambda *run: kept(*run, "")])
-def test_a_run_that_broke_off_names_the_command(tmp_path, spec, capsys, stop):
+@pytest.mark.parametrize("why", ["interrupted", ""])
+def test_a_run_that_broke_off_names_the_command(tmp_path, spec, capsys, why):
     from undrift.records.folder import Folder
     from undrift.spec.overrides import Flag
     from undrift.spec.reader import load
@@ -411,7 +407,7 @@ def test_a_run_that_broke_off_names_the_command(tmp_path, spec, capsys, stop):
     chosen = load(spec, [Flag("engine.name=flower", "the test")])
     folder = Folder(tmp_path / "mine")
     folder.start(chosen, {}, [])
-    stop(folder, chosen)
+    unfinished(folder, chosen, why)
     folder.close()
     said = capsys.readouterr().err
     assert "the same undrift federate command" in said and "undrift resume" not in said
@@ -461,6 +457,6 @@ def test_a_file_that_the_server_gave_no_digest_of_is_not_executed(tmp_path, monk
         '[[method]]\nname = "FedAvg"\nlr = 0.1\n'
     )
     for methods in (None, tmp_path):
-        with pytest.raises(Wrong):
+        with pytest.raises(ValueError):
             Job(spec, {}).parsed(methods)
     assert not (tmp_path / "executed").exists()

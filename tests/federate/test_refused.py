@@ -36,7 +36,6 @@ CASES = {
     "no key": (None, "keys", "registered"),
     "a key that is not registered": ("strangers/node0", "keys", "not registered"),
     "a certificate that others signed": ("keys/node1", "strangers", "CERTIFICATE_VERIFY_FAILED"),
-    "plain text": (None, None, "by TLS alone"),
 }
 
 
@@ -45,7 +44,7 @@ def test_who_is_not_let_in(guarded, case, tmp_path):
     link, keys, _ = guarded
     key, ca, word = CASES[case]
     folder = keys.parent
-    address = SuperLinkAddress(link.address.place, None if ca is None else folder / ca / "ca.crt")
+    address = SuperLinkAddress(link.address.place, folder / ca / "ca.crt")
     kept = tmp_path / "states"
     kept.mkdir()
     (kept / "mine.safetensors").write_bytes(b"as it was")

@@ -14,7 +14,6 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import Strategy
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader
 
 from tests.flower.own_app import (
     CLIENTS,
@@ -412,15 +411,13 @@ def test_batches_of_any_kind(tmp_path):
     assert torch.allclose(problem.gradient(problem.first, [1, 6], 0), expected, atol=1e-14)
 
 
-@pytest.mark.parametrize(("size", "batch"), [(4, 4), (50, None), (50, 20)])
-def test_a_loader_is_its_data_set(size, batch, tmp_path):
-    """Also where a batch of the loader has room for more samples than there are."""
-    setting = {"steps": 2, "batch": batch, "seed": 5}
-    apps = [
-        app_of(tmp_path, k, data=DataLoader(samples(k), batch_size=size, shuffle=True))
-        for k in range(CLIENTS)
-    ]
-    chosen = strategy(Scaffold(lr=0.05), clients=CLIENTS, fraction_evaluate=0.0, **setting)
-    result = chosen.start(InProcess(apps), begin(), num_rounds=2)
-    near = simulated(Scaffold(lr=0.05), 2, **setting)
-    assert same(result, near) < 1e-10
+def test_samples_become_a_batch_as_the_user_says(tmp_path):
+    def collate(rows):
+        return torch.stack([r["x"] for r in rows]), torch.tensor([r["y"] for r in rows])
+
+    def batch_loss(model, batch):
+        return F.cross_entropy(model(batch["x"]), batch["y"])
+
+    one = ModuleProblem(Net(), Pairs(), F.cross_entropy, collate=collate)
+    other = ModuleProblem(Net(), Pairs(), None, batch_loss)
+    assert torch.equal(one.gradient(one.first, [1, 6], 0), other.gradient(one.first, [1, 6], 0))

@@ -16,7 +16,7 @@ from undrift.engines import Simulate, Wire
 from undrift.problems import Quadratic
 from undrift.records.folder import Folder
 from undrift.records.rows import CLIENTS
-from undrift.runs.clients import PerClient, measured_clients, spreads
+from undrift.runs.clients import ClientHistory, measured_clients, spreads
 from undrift.runs.events import Measured, PassedOver, from_json, to_json
 from undrift.runs.experiment import make
 from undrift.runs.rehearsal import rehearse
@@ -184,8 +184,8 @@ def test_infinite_losses_are_read_back(tmp_path):
     folder.close()
     (found,) = folder.record().clients
     assert found["loss"] == [1.0, np.inf, None, -np.inf, 2.0]
-    assert PerClient([found]).ranking().tolist() == [1, 4, 0, 3, 2]
-    assert PerClient([found]).worst().tolist() == [np.inf]
+    assert ClientHistory([found]).ranking().tolist() == [1, 4, 0, 3, 2]
+    assert ClientHistory([found]).worst().tolist() == [np.inf]
     json.loads(lines(folder).splitlines()[0].split(b"\t")[0], parse_constant=pytest.fail)
 
 

@@ -12,10 +12,13 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from undrift.core.params import meanings
 from undrift.spec.user_files import OWN
 
+STEP = 1e-5
+"""Of finite differences."""
 Thing = TypeVar("Thing")
 Check = Callable[[Thing], None]
 """Raises :class:`Failure` if something is wrong with a thing."""
@@ -38,6 +41,28 @@ def expect_meanings(cls: type) -> None:
     """Fail unless the docstring of a dataclass explains each of its fields."""
     missing = [f.name for f in dataclasses.fields(cls) if f.name not in meanings(cls)]
     expect(not missing, f"the docstring explains no {', '.join(missing)} under Args")
+
+
+def close(one: Tensor, other: Tensor, tolerance: float = 1e-9) -> bool:
+    """Whether the largest difference is small beside the largest entry, or beside 1."""
+    if one.shape != other.shape:
+        return False
+    one, other = one.detach(), other.detach()
+    return float((one - other).abs().max()) <= tolerance * max(1.0, float(other.abs().max()))
+
+
+def expect_slope(loss: Callable[[Tensor], float], x: Tensor, slope: Tensor) -> None:
+    """Fail unless ``slope`` is how a loss rises at ``x``, by finite differences."""
+    for k in range(3):
+        way = torch.randn(len(x), dtype=x.dtype, generator=torch.Generator().manual_seed(k))
+        way *= STEP / way.norm()
+        rise, claimed = loss(x + way) - loss(x - way), 2 * float(slope @ way)
+        text = f"the loss rises by {rise:.6g} where the gradient says {claimed:.6g}"
+        expect(abs(rise - claimed) <= 1e-4 * max(2 * STEP, abs(rise)), text)
+
+
+def shape_of(found: object) -> str:
+    return str(list(found.shape)) if isinstance(found, Tensor) else f"a {type(found).__name__}"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from undrift.check.checks import Failure, by_name, drawing_nothing, expect, stopped
+from undrift.check.checks import Failure, by_name, close, drawing_nothing, expect, shape_of, stopped
 from undrift.core.params import BadParameters
 from undrift.models.net import seeded
 from undrift.problems.neural.problem import Neural
@@ -34,7 +34,7 @@ def outputs(make: Make) -> None:
     net, x, _ = trial(make)
     for k in (1, 2, len(x)):
         found = net(x[:k])
-        text = f"{k} samples and {CLASSES} classes give {_shape(found)}, not [{k}, {CLASSES}]"
+        text = f"{k} samples and {CLASSES} classes give {shape_of(found)}, not [{k}, {CLASSES}]"
         expect(isinstance(found, Tensor) and tuple(found.shape) == (k, CLASSES), text)
         expect(found.isfinite().all(), "it gives numbers that are not finite")
 
@@ -56,8 +56,7 @@ def samples_apart(make: Make) -> None:
     remedy = "use nn.GroupNorm, or undrift.models.to_group_norm(net)"
     expect(not names, f"{', '.join(names)}: batch normalisation mixes a batch's samples: {remedy}")
     alone = torch.cat([net(x[k : k + 1]) for k in range(len(x))])
-    error = float((alone - net(x)).detach().abs().max())
-    expect(error < 1e-3, f"a sample alone gives other numbers than in a batch (by {error:.1e})")
+    expect(close(alone, net(x), 1e-3), "a sample alone gives other numbers than in a batch")
 
 
 def buffers(make: Make) -> None:
@@ -85,9 +84,7 @@ def precision(make: Make) -> None:
     short, fine = net(x), net.double()(x.double())
     text = f"with weights and samples in float64 it gives {fine.dtype}"
     expect(fine.dtype == torch.float64, text)
-    error = float((short - fine).detach().abs().max())
-    largest = max(1.0, float(short.detach().abs().max()))
-    expect(error < 1e-2 * largest, f"its numbers in float64 differ by {error:.1e}")
+    expect(close(fine, short.double(), 1e-2), "its numbers in float64 are others")
 
 
 def learns(make: Make) -> None:
@@ -163,7 +160,3 @@ def _made(make: Make, shape: tuple[int, ...], seed: int) -> nn.Module:
 def _equal(one: nn.Module, other: nn.Module) -> bool:
     pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
-
-
-def _shape(found: object) -> str:
-    return str(list(found.shape)) if isinstance(found, Tensor) else f"a {type(found).__name__}"

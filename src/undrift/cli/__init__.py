@@ -12,6 +12,7 @@ import io
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -53,12 +54,10 @@ class Verb(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point of ``undrift``; returns the exit code."""
     words = [*(sys.argv[1:] if argv is None else argv)]
-    with Interrupt() as wish:
+    warnings.formatwarning = lambda message, *about: f"warning: {message}\n"
+    with Interrupt():
         try:
-            try:
-                return answer(words)
-            finally:
-                wish.settle()
+            return answer(words)
         except KeyboardInterrupt as stop:
             tell("Interrupted.")
             return code(*stop.args[:1])

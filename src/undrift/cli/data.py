@@ -11,7 +11,7 @@ from pathlib import Path
 from undrift.cli.output import FAILED, OK, cannot, refuse, result, result_json, say
 from undrift.cli.parser import Parser
 from undrift.core.params import unknown
-from undrift.data.cards import CARDS, Card
+from undrift.data.cards import CARDS
 from undrift.data.files import FOLDER, BadData, data_folder
 from undrift.report.numbers import size
 
@@ -49,7 +49,9 @@ def main(args: Namespace) -> int:
 
 def info(name: str | None, folder: Path | None, as_json: bool) -> None:
     """What is known of a set, or of all."""
-    cards = [known(name, folder)] if name else list(CARDS.values())
+    if name and name not in CARDS:
+        raise ValueError(f"{unknown('image set', name, CARDS)}; of your own: undrift data verify")
+    cards = [CARDS[name]] if name else list(CARDS.values())
     if as_json:
         result_json([dataclasses.asdict(found) for found in cards])
     else:
@@ -91,25 +93,6 @@ def verify(name: str | None, folder: Path | None, as_json: bool) -> None:
 
 
 ACTIONS = {"fetch": fetch, "info": info, "verify": verify}
-
-
-def known(name: str, folder: Path | None) -> Card:
-    """A set's card; for a set of the user's own it is made from the images."""
-    if name in CARDS:
-        return CARDS[name]
-    name = needed(name, folder)
-    from undrift.data import images
-
-    path, _ = images.find(name, folder)
-    found = images.verify(name, folder)
-    channels, height, width = found.shape
-    return Card(
-        name=name,
-        title=f"your own, in {path}",
-        shape=(channels, height, width),
-        train=tuple(found.train.values()),
-        test=tuple(found.test.values()),
-    )
 
 
 def needed(name: str | None, folder: Path | None) -> str:

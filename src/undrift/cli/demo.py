@@ -68,17 +68,13 @@ def main(args: Namespace) -> int:
 
 def perform(source: Path, out: Path) -> Comparison:
     """Run one of the specs into a folder of its own."""
-    from undrift.cli.progress import progress
     from undrift.runs.experiment import make
     from undrift.runs.saved_run import run_in_folder
 
     spec = load(source)
-    folder, bar = Folder(out / spec.name), progress(quiet=True)
-    try:
-        with Stop() as stop:
-            run_in_folder(make(spec), folder, afresh=True, emit=bar.show, stop=stop)
-    finally:
-        bar.close()
+    folder = Folder(out / spec.name)
+    with Stop() as stop:
+        run_in_folder(make(spec), folder, afresh=True, stop=stop)
     if stop.asked:
         raise KeyboardInterrupt(stop.number)
     (out / f"{spec.name}.toml").write_bytes(source.read_bytes())

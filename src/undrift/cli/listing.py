@@ -12,7 +12,7 @@ from undrift.cli.output import OK, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
 from undrift.core.method import Method, registry
-from undrift.core.params import Record, Variant, describe, fields, hints, meanings, required
+from undrift.core.params import Record, describe, fields, hints, meanings, required
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.report.numbers import NONE
@@ -23,8 +23,8 @@ from undrift.theory import has_rule
 METHODS = """\
 up, down: vectors sent per client and round; server, client: vectors stored between rounds
 a vector of which only some entries travel counts as one; the bytes of a run are those that travel
-clients: all must take part in every round, or some may; exact: no bias on heterogeneous data"""
-PROVISIONAL = "*: may not be exactly its authors' recursion; undrift show NAME says why"
+clients: all must take part in every round, or some may; exact: no bias on heterogeneous data
+*: may not be exactly its authors' recursion; undrift show NAME says why"""
 OBJECTIVES = """\
 needs: what it looks at besides the local model. Objectives are for networks: problem images."""
 TABLES = {
@@ -38,6 +38,10 @@ TABLES = {
 }
 
 
+Listing = tuple[list[dict[str, object]], list[str]]
+"""The rows of a list, and the lines that show them."""
+
+
 def add(parser: Parser) -> None:
     parser.description = (
         "List the methods with what they cost, the local objectives, the named problems with "
@@ -49,7 +53,11 @@ def add(parser: Parser) -> None:
 
 
 def main(args: Namespace) -> int:
-    KINDS[args.kind](args.json)
+    document, lines = KINDS[args.kind]()
+    if args.json:
+        result_json(document)
+    else:
+        result("\n".join(lines))
     return OK
 
 
@@ -96,11 +104,8 @@ class Meaning:
         return f"{lines}\n{prose(self.meaning, ' ' * 19, ' ' * 19)}"
 
 
-def methods(as_json: bool) -> None:
+def methods() -> Listing:
     rows = [facts(registry[name]) for name in sorted(registry, key=str.casefold)]
-    if as_json:
-        result_json(rows)
-        return
     head = ["name", "up", "down", "server", "client", "clients", "exact", "title"]
     cells = [
         [
@@ -115,46 +120,31 @@ def methods(as_json: bool) -> None:
         ]
         for row in rows
     ]
-    result(Table(head, cells, head[5:]).text())
-    result("")
-    result(prose(METHODS))
-    if any(row["provisional"] for row in rows):
-        result(prose(PROVISIONAL))
-    result("\nMore on one of them: undrift show FedRecu")
+    more = "\nMore on one of them: undrift show FedRecu"
+    return rows, [Table(head, cells, head[5:]).text(), "", prose(METHODS), more]
 
 
-def objectives(as_json: bool) -> None:
+def objectives() -> Listing:
     found = [losses[name] for name in sorted(losses, key=str.casefold)]
-    if as_json:
-        result_json([facts(cls) for cls in found])
-        return
     cells = [[cls.__name__, ", ".join(cls.needs) or NONE, cls.title] for cls in found]
-    head = ["name", "needs", "title"]
-    result(Table(head, cells, head).text())
-    result("")
-    result(prose(OBJECTIVES))
-    result("\nMore on one of them: undrift show FedLC")
+    head, more = ["name", "needs", "title"], "\nMore on one of them: undrift show FedLC"
+    lines = [Table(head, cells, head).text(), "", prose(OBJECTIVES), more]
+    return [facts(cls) for cls in found], lines
 
 
-def problems(as_json: bool) -> None:
+def problems() -> Listing:
     from undrift.problems.named import registry as known
 
-    if as_json:
-        result_json(
-            [
-                {"name": name, "title": kind.title, "parameters": as_tables(explained(kind))}
-                for name, kind in known.items()
-            ]
-        )
-        return
+    rows: list[dict[str, object]] = []
     head = ["name", "title"]
-    result(Table(head, [[name, kind.title] for name, kind in known.items()], head).text())
+    lines = [Table(head, [[name, kind.title] for name, kind in known.items()], head).text()]
     for name, kind in known.items():
-        result(f"\n{name}\n")
-        explain(explained(kind))
+        rows.append({"name": name, "title": kind.title, "parameters": as_tables(explained(kind))})
+        lines += [f"\n{name}\n", *map(str, explained(kind))]
+    return rows, lines
 
 
-def settings(as_json: bool) -> None:
+def settings() -> Listing:
     from undrift.core.aggregation import registry as rules
     from undrift.core.cohort import Sampling
     from undrift.core.faults import Fault, Judging
@@ -200,17 +190,10 @@ def settings(as_json: bool) -> None:
     for name, engine in engines.items():
         if rows := explained(engine.options):
             parts[f'in [engine] with name = "{name}"'] = rows
-    if as_json:
-        result_json(
-            [{"place": place} | row for place, rows in parts.items() for row in as_tables(rows)]
-        )
-        return
-    for place, rows in parts.items():
-        result(f"{prose(place)}\n")
-        explain(rows)
-        result("")
-    for name, text in TABLES.items():
-        result(prose(text, f"{name:<12}", " " * 12))
+    document = [{"place": place} | row for place, rows in parts.items() for row in as_tables(rows)]
+    lines = [f"{prose(place)}\n\n{shown(rows)}\n" for place, rows in parts.items()]
+    lines += [prose(text, f"{name:<12}", " " * 12) for name, text in TABLES.items()]
+    return document, lines
 
 
 KINDS = {
@@ -249,10 +232,9 @@ def explained(cls: type) -> list[Meaning]:
     ]
 
 
-def explain(rows: Sequence[Meaning]) -> None:
-    """Print each field with what it takes and means."""
-    for row in rows:
-        result(str(row))
+def shown(rows: Sequence[Meaning]) -> str:
+    """Each field with what it takes and means."""
+    return "\n".join(map(str, rows))
 
 
 def as_tables(rows: Sequence[Meaning]) -> list[dict[str, object]]:
@@ -263,6 +245,4 @@ def _default(field: dataclasses.Field[object]) -> object:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     value = None if field.default is dataclasses.MISSING else field.default
-    if isinstance(value, Record):  # another table
-        return value.name if isinstance(value, Variant) else None
-    return value
+    return getattr(value, "name", None) if isinstance(value, Record) else value  # another table

@@ -19,18 +19,10 @@ Row = Mapping[str, float]
 Key = tuple[str, int]
 
 
-def progress(
-    labels: Collection[str] = (),
-    seeds: Collection[int] = (),
-    note: str = "",
-    quiet: bool = False,
-) -> Lines:
-    """A bar where standard error is a terminal, else lines; if ``quiet``, nothing that stays.
-
-    ``note`` is printed next to every accuracy.
-    """
+def progress(labels: Collection[str] = (), seeds: Collection[int] = (), note: str = "") -> Lines:
+    """A bar where standard error is a terminal, else lines; ``note`` stands at every accuracy."""
     kind = Bar if sys.stderr.isatty() else Lines
-    return kind(max(map(len, labels), default=0), len(seeds) > 1, note, quiet)
+    return kind(max(map(len, labels), default=0), len(seeds) > 1, note)
 
 
 class Lines:
@@ -39,10 +31,8 @@ class Lines:
     Labels are padded to ``width``, and have their seeds if there are ``several``.
     """
 
-    def __init__(
-        self, width: int = 0, several: bool = False, note: str = "", quiet: bool = False
-    ) -> None:
-        self.width, self.several, self.note, self.quiet = width, several, note, quiet
+    def __init__(self, width: int = 0, several: bool = False, note: str = "") -> None:
+        self.width, self.several, self.note = width, several, note
         self.rounds: dict[Key, int] = {}
         self.next: dict[Key, int] = {}
         """The round of the next line."""
@@ -73,8 +63,7 @@ class Lines:
         return f"{label:<{self.width}} seed {seed}" if self.several else label.ljust(self.width)
 
     def say(self, key: Key, text: str) -> None:
-        if not self.quiet:
-            say(f"{self.title(key)}  {text}")
+        say(f"{self.title(key)}  {text}")
 
     def close(self) -> None:
         pass
@@ -83,13 +72,11 @@ class Lines:
 class Bar(Lines):
     """A bar for each method at work; colours unless NO_COLOR is set."""
 
-    def __init__(
-        self, width: int = 0, several: bool = False, note: str = "", quiet: bool = False
-    ) -> None:
+    def __init__(self, width: int = 0, several: bool = False, note: str = "") -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-        super().__init__(width, several, note, quiet)
+        super().__init__(width, several, note)
         self.console = Console(stderr=True, highlight=False)
         self.bar = Progress(
             TextColumn("{task.description}", markup=False),
@@ -120,8 +107,7 @@ class Bar(Lines):
         self.say(key, text)
 
     def say(self, key: Key, text: str) -> None:
-        if not self.quiet:
-            self.console.print(clean(f"{self.title(key)}  {text}"), markup=False)
+        self.console.print(clean(f"{self.title(key)}  {text}"), markup=False)
 
     def close(self) -> None:
         self.bar.stop()

@@ -36,10 +36,6 @@ def rehearse(spec: Spec, as_json: bool) -> int:
         result(show(found.methods))
         result("")
         result(prose(f"In all: about {time} for {seeds}, {states} of client states at a time."))
-        models = f"up to {size(found.model_bytes)} of models"
-        kept = f", and {size(found.kept_bytes)} of states, for more rounds" * bool(found.kept_bytes)
-        text = f"Kept on disk: {models}, the last and the best of each method and seed{kept}."
-        result(prose(text))
     return FAILED if any(method.problem for method in found.methods) else OK
 
 
@@ -92,10 +88,5 @@ def show(methods: list[Estimate]) -> str:
         ]
         for m in methods
     ]
-    rows = "".join(
-        f"\n{m.label}: rows take {m.row_share:.0%} of the time; try every = {m.every}"
-        for m in methods
-        if m.every and not m.problem
-    )
     troubles = "".join(f"\n\n{m.label} {m.problem}" for m in methods if m.problem)
-    return Table(head, cells, ["outcome"], [LEGEND + rows + troubles]).text()
+    return Table(head, cells, ["outcome"], [LEGEND + troubles]).text()

@@ -225,7 +225,7 @@ def perform(
 
     writable(folder.path)
     if number := workers(spec):
-        return launch(args, number, lambda: kept(folder, spec, "Continue"))
+        return launch(args, number, lambda: unfinished(folder, spec))
     methods, seeds = count(len(spec.entries), "method"), count(len(spec.seeds), "seed")
     say(f"{spec.name}: {methods} on {spec.problem_name}, {seeds}")
     experiment = make(spec, build) if build else make(spec)
@@ -255,28 +255,24 @@ def perform(
                 jobs=args.jobs,
             )
     except OSError as error:
-        code = cannot(error, folder.path)
-        kept(folder, spec, "Once there is room to write")
-        return code
+        unfinished(folder, spec)  # the log may be what cannot be written
+        return cannot(error, folder.path)
     except (BadSpec, BadFolder):
         raise
     except Broken as error:
         say(str(error))
-        folder.log(str(error))
-        folder.close()
-        kept(folder, spec, "Continue")
+        unfinished(folder, spec, str(error))
         return FAILED
     except KeyboardInterrupt:
         stopped = True
     except Exception as error:  # that nobody foresaw
-        if kept(folder, spec, "Continue"):
-            folder.log("".join(traceback.format_exception(error)).rstrip())
-            folder.close()
+        unfinished(folder, spec, "".join(traceback.format_exception(error)).rstrip())
         raise
     finally:
         bar.close()
     if not folder.complete:
-        return interrupted(folder, spec, stop.code if stopped or stop.asked else FAILED)
+        unfinished(folder, spec, "interrupted" if stopped or stop.asked else "unfinished")
+        return stop.code if stopped or stop.asked else FAILED
     code = report(folder, args.json)
     files = ", ".join(name for name in FILES if folder.file(name).exists())
     say(f"\nKept in {folder.path}: {files}")
@@ -296,25 +292,16 @@ def known(spec: Spec, folder: Folder) -> None:
         say(str(NotCompared(folder.path, unknown)))
 
 
-def interrupted(folder: Folder, spec: Spec, code: int) -> int:
-    """Say how to continue a run that the user stopped, or one of whose processes died."""
-    why = "Unfinished" if code == FAILED else "Interrupted"
-    folder.log(why.lower())
-    folder.close()
-    rows = folder.rows()
-    say(f"{why}. Kept: {count(len(rows), 'row')} in {folder.file('metrics.jsonl')}.")
-    see = f". See them: undrift compare {folder.path}" if rows else ""
-    say(f"Continue: {how(folder, spec)}{see}")
-    return code
-
-
-def kept(folder: Folder, spec: Spec, remedy: str) -> bool:
-    """Say how a run that broke off is continued; false if it had not begun."""
-    begun = folder.file("spec.toml").is_file()
-    if begun:
-        text = f"What was measured before is kept in {folder.path}."
-        say(f"{text} {remedy}: {how(folder, spec)}")
-    return begun
+def unfinished(folder: Folder, spec: Spec, why: str = "") -> None:
+    """Log why a run broke off, and say how to continue it; nothing if it had not begun."""
+    if not folder.file("spec.toml").is_file():
+        return
+    if why:
+        folder.log(why)
+        folder.close()
+    rows = count(len(folder.rows()), "row")
+    say(f"Unfinished. Kept: {rows} in {folder.file('metrics.jsonl')}.")
+    say(f"Continue: {how(folder, spec)}. See them: undrift compare {folder.path}")
 
 
 def draw(folder: Folder, title: str) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from argparse import Namespace
-from contextlib import suppress
-from pathlib import Path
 
-from undrift.cli.listing import as_tables, assumptions, explain, explained, facts
+from undrift.cli.listing import as_tables, assumptions, explained, facts, shown
 from undrift.cli.output import OK, refuse, result, result_json
 from undrift.cli.parser import Parser
 from undrift.core.costs import costs, placeholder
@@ -18,13 +16,8 @@ from undrift.methods import find
 from undrift.objectives import Objective
 from undrift.objectives import find as find_objective
 from undrift.objectives.base import registry as losses
-from undrift.problems.by_file import OBJECTIVE, OF_IMAGES
 from undrift.report.numbers import count
 from undrift.report.table import prose
-from undrift.spec.errors import BadFile
-from undrift.spec.functions import Unfit
-from undrift.spec.functions import parameters as parameters_of
-from undrift.spec.user_files import execute
 
 NEEDS = {
     "global": "the model local training starts from",
@@ -38,87 +31,40 @@ NEEDS = {
 
 def add(parser: Parser) -> None:
     parser.description = (
-        "Show a method (update, hyper-parameters, costs, assumptions, source) or a local "
-        "objective; of a Python file, which is executed, those that it defines and the functions "
-        "that a spec can call."
+        "Show a method (update, hyper-parameters, costs, assumptions, source) or a local objective."
     )
-    text = "from: undrift list methods, or: undrift list objectives; or a file"
+    text = "from: undrift list methods, or: undrift list objectives"
     parser.add_argument("name", metavar="NAME", help=text)
     parser.json()
 
 
 def main(args: Namespace) -> int:
-    if args.name.endswith(".py"):
-        return show_file(Path(args.name), args.json)
     found = find_objective(args.name) or find(args.name)
     if found is None:
         names = sorted([*registry, *losses], key=str.casefold)
         refuse([unknown("method or objective", args.name, names)])
     if args.json:
-        result_json(known(found))
+        more = {
+            "update": update(found),
+            "reference": " ".join(section(found, "References")),
+            "parameters": as_tables(explained(found)),
+            "source": inspect.getsource(found),
+        }
+        result_json(facts(found) | more)
     else:
         show(found)
     return OK
 
 
-def known(cls: type[Method] | type[Objective]) -> dict[str, object]:
-    """All that is known of a method or an objective."""
-    more = {
-        "update": update(cls),
-        "reference": " ".join(section(cls, "References")),
-        "parameters": as_tables(explained(cls)),
-        "source": inspect.getsource(cls),
-    }
-    return facts(cls) | more
-
-
-def show_file(file: Path, as_json: bool) -> int:
-    """Show what a user's file defines."""
-    try:
-        found = execute(file)
-    except BadFile as error:
-        refuse([error])
-    classes: list[type[Method] | type[Objective]] = [*found.methods, *found.objectives]
-    makers = {}
-    for name, maker in found.makers.items():
-        with suppress(Unfit):  # it has parameters that no spec can give
-            makers[name] = parameters_of(maker, (OBJECTIVE, *OF_IMAGES))
-    titles = {name: (cls.__doc__ or "").strip().partition("\n")[0] for name, cls in makers.items()}
-    if as_json:
-        functions = [
-            {"name": name, "title": titles[name], "parameters": as_tables(explained(cls))}
-            for name, cls in makers.items()
-        ]
-        result_json([*map(known, classes), *functions])
-        return OK
-    for shown in classes:
-        show(shown, file)
-        result("")
-    for name, cls in makers.items():
-        result(f"{name} in {file}: {titles[name]}\n")
-        explain(explained(cls))
-        result("")
-    return OK
-
-
-def show(cls: type[Method] | type[Objective], file: Path | None = None) -> None:
-    """Print all that is known of a method or an objective, which a user's ``file`` may define: of
-    such a class not the title and the paper that it inherits.
-    """
-    own = vars(cls) if file else {"title", "paper"}
-    where = f" in {file}" if file else ""
-    derived = f", derived from {cls.__bases__[0].__name__}"
-    result(f"{cls.__name__}{where}{f': {cls.title}' if 'title' in own else derived}")
-    if "paper" in own:
-        result(cls.paper)
+def show(cls: type[Method] | type[Objective]) -> None:
+    """Print all that is known of a method or an objective."""
+    result(f"{cls.__name__}: {cls.title}\n{cls.paper}")
     if issubclass(cls, Method) and cls.provisional:
         result(f"Provisional: {cls.provisional}")
-    result(f"\n{update(cls)}\n")
-    explain(explained(cls))
-    result("")
+    result(f"\n{update(cls)}\n\n{shown(explained(cls))}\n")
     for title, text in remarks(cls).items():
         result(prose(text, f"{title:<12} ", " " * 13))
-    result(f"\nSource       {file or cls.__module__}\n\n{inspect.getsource(cls).rstrip()}")
+    result(f"\nSource       {cls.__module__}\n\n{inspect.getsource(cls).rstrip()}")
 
 
 def remarks(cls: type[Method] | type[Objective]) -> dict[str, str]:

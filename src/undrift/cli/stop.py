@@ -5,11 +5,9 @@ Imports only the standard library, because it is loaded before everything else.
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
@@ -23,87 +21,52 @@ SIGNALS = [
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
     if hasattr(signal, name)
 ]
-MOMENT, PATIENCE = 0.02, 1.0
-"""Seconds between looks at whether an import has ended, and of waiting in all."""
 
 
 class Interrupt:
     """Inside it a signal is a KeyboardInterrupt with its number.
 
-    Python may lose an exception in the middle of an import, and the imported code may turn it into
-    another: there it waits until the import has ended. If that takes long, and at a second signal,
-    the process ends at once, which loses nothing: files are written whole.
+    In the middle of an import, and in a destructor, Python may lose an exception, and imported code
+    may turn it into another. There the process ends at once, which loses nothing: files are written
+    whole.
     """
 
     number = 0
     """The first signal; 0 if there was none."""
-    _again = _over = False
-    _since: float | None = None
-    """When it began to wait for an import to end."""
 
     def __enter__(self) -> Self:
-        self._over = False
         self._lost, self._before = sys.unraisablehook, dict[int, Any]()
-        self._thread = _thread.get_ident()
         with suppress(ValueError):  # only the main thread gets signals
             self._before = {n: signal.signal(n, self._heard) for n in SIGNALS if not _left_alone(n)}
             sys.unraisablehook = self._unraisable
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._over = True
         for number, before in self._before.items():
             signal.signal(number, signal.SIG_DFL if before is None else before)
         if self._before:
             sys.unraisablehook = self._lost
-
-    def settle(self) -> None:
-        """Raise, at the end of the work, an interrupt that still waits."""
-        if self._since is not None:
-            raise KeyboardInterrupt(self.number)
 
     def first(self, number: int, frame: FrameType | None) -> None:
         """What the first signal does."""
         self.insist(number, frame)
 
     def insist(self, number: int, frame: FrameType | None) -> None:
-        """KeyboardInterrupt, now or when the import that is under way has ended."""
-        if not _importing(frame):
-            self._since = None
-            raise KeyboardInterrupt(number)
-        self._since = self._since or time.monotonic()
-        if time.monotonic() - self._since > PATIENCE:
+        if _importing(frame):
             _end(number)
-        _thread.start_new_thread(self._remind, (number,))
+        raise KeyboardInterrupt(number)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
-        again, self._again = self._again, False
+        again, self.number = self.number, self.number or number
         if again:
             self.insist(number, frame)
-        elif not self.number:
-            self.number = number
+        else:
             self.first(number, frame)
-        elif self._since is not None:
-            _end(number)
-        else:
-            self.insist(number, frame)
-
-    def _remind(self, number: int) -> None:
-        time.sleep(MOMENT)
-        if self._over:
-            return
-        self._again = True
-        if hasattr(signal, "pthread_kill"):  # wakes a sleeping thread too
-            signal.pthread_kill(self._thread, number)
-        else:
-            _thread.interrupt_main(signal.Signals(number))
 
     def _unraisable(self, what: Any) -> None:
-        """Raise our exception again where Python could not deliver it."""
         if what.exc_type is KeyboardInterrupt:
-            _thread.start_new_thread(self._remind, (self.number or signal.SIGINT,))
-        else:
-            self._lost(what)
+            _end(self.number)
+        self._lost(what)
 
 
 class Stop(Interrupt):

@@ -10,22 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeGuard, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from undrift._files import write_whole
-from undrift.core.params import hints, values
-from undrift.core.problem import Constants, Facts, Problem, Samples, Sums, taken
+from undrift.core.params import values
+from undrift.core.problem import Constants, Facts, Problem, Samples, taken
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.engines.federated import Federated, Refused, Remote
 from undrift.engines.format import dump, parse
 from undrift.engines.options import FederatedOptions
 from undrift.engines.packet import Packet
-from undrift.federate.spec_job import ONCE, Job, sources, told
+from undrift.federate.spec_job import Job, sources
 from undrift.flower.compat import NoFederation
 from undrift.flower.exchange import About, Carrier, ClientExchange, needs_all
-from undrift.flower.network import agreed
+from undrift.flower.network import agreed, layout, state_of
 from undrift.models.layout import StateDict
 from undrift.objectives import Objective
 from undrift.records.models import MOST
@@ -35,8 +34,6 @@ from undrift.runs.prepare import build_all
 from undrift.spec.errors import Complaint
 from undrift.spec.schema import Spec
 
-HEAD = 2**16
-"""Bytes of the head of tensors in a message."""
 RECORD = "federation.jsonl"
 """The file of the run's folder that tells who was asked again, was waited for or came late."""
 NODES = "nodes.json"
@@ -79,12 +76,6 @@ class FlowerFederation(ClientExchange):
 
     def about_run(self, client: int) -> About:
         return {**dataclasses.replace(self._job, client=client).table(), "data": self._data[client]}
-
-    def shortened(self, packet: Packet) -> Packet:
-        """The spec and the samples of all are told once, and then named by a digest."""
-        table = packet.table
-        rest = {name: value for name, value in table.items() if name not in ONCE}
-        return Packet({**rest, "told": told(*(table[name] for name in ONCE))}, packet.content)
 
     # -- the problem ----------------------------------------------------------------------------
 
@@ -140,12 +131,8 @@ class FlowerFederation(ClientExchange):
             different = {json.dumps(about[field]) for about in said}
             if len(different) > 1:
                 listed = ", ".join(f"{self.who(i)}: {about[field]}" for i, about in enumerate(said))
-                remedy = ""
-                if field == "classes" and "labels" in hints(type(spec.problem)):
-                    remedy = ": write them alike everywhere, and name them: labels = [0, 1]"
-                if field == "dim" and "features" in hints(type(spec.problem)):
-                    remedy = ": where the last columns of a file are all zero, give features = N"
-                raise NoFederation(f"the clients do not have the same {field} ({listed}){remedy}")
+                remedy = "labels = [...] and features = N make files alike that miss some"
+                raise NoFederation(f"the clients do not have the same {field} ({listed}); {remedy}")
         for client, about in enumerate(said):
             if not isinstance(about["samples"], int) or about["samples"] < 1:
                 who = self.who(client)
@@ -185,12 +172,13 @@ class FlowerFederation(ClientExchange):
         described, found = None, list[tuple[Tensor, StateDict | None]]()
         if any(about["network"] is not None for about in said):
             described = agreed([about["network"] for about in said], self.who)
-            if described.layout.dim != said[0]["dim"]:
+            if layout(described).dim != said[0]["dim"]:
                 raise NoFederation(f"{self.who(0)} describes a network of another size")
 
         def accept(client: int, reply: Packet) -> None:
             tensors = parse(reply.content, MOST)
-            found.append((tensors["x"], described and described.state(tensors)))
+            state = None if described is None else state_of(described, tensors)
+            found.append((tensors["x"], state))
 
         table = dataclasses.replace(self._job, samples=self._samples).table()
         self.exchange({0: Packet({**table, "do": "start"})}, accept, "start", True)
@@ -215,12 +203,10 @@ class FlowerFederation(ClientExchange):
             write_whole(self.folder / NODES, json.dumps(self.numbers))
 
     def evaluate(self, problem: Remote, x: Tensor) -> dict[str, float]:
-        sums: dict[int, Sums] = {}
+        if problem.whole is not None:
+            return problem.whole.metrics(x)
         said: dict[int, Mapping[str, object]] = {}
         metrics: dict[int, dict[str, Weighed]] = {}
-        nobody = None
-        if problem.whole is not None:
-            nobody = problem.whole.partial_metrics(x, np.array([], dtype=np.int64))
         content = dump({"x": x.detach().cpu()})
         packets = {
             client: Packet({**self.about_run(client), "do": "evaluate"}, content)
@@ -230,17 +216,11 @@ class FlowerFederation(ClientExchange):
         def accept(client: int, reply: Packet) -> None:
             if "unsound" in reply.table:
                 raise Refused(str(reply.table["unsound"]))
-            if nobody is not None:
-                sums[client] = _sums(parse(reply.content, HEAD), nobody)
-            else:
-                others = next(iter(metrics.values()), None)
-                metrics[client] = _metrics(reply.table, self._samples[client], others)
-                said[client] = reply.table
+            others = next(iter(metrics.values()), None)
+            metrics[client] = _metrics(reply.table, self._samples[client], others)
+            said[client] = reply.table
 
-        wait = self.options.absent == "wait" or problem.whole is not None
-        self.exchange(packets, accept, "evaluate", wait)
-        if problem.whole is not None:
-            return problem.whole.combine([sums[client] for client in sorted(sums)], x)
+        self.exchange(packets, accept, "evaluate", self.options.absent == "wait")
         self._report(problem, x, {client: said[client] for client in sorted(said)})
         return self._means({client: metrics[client] for client in sorted(metrics)})
 
@@ -277,14 +257,6 @@ class FlowerFederation(ClientExchange):
         if len(metrics) < self.clients:
             found |= {MEASURED: len(metrics), EVERYBODY: self.clients}
         return found
-
-
-def _sums(given: Sums, nobody: Sums) -> Sums:
-    """What a node adds to the metrics; refused unless it is what those of nobody look like."""
-    wanted, found = ({n: (v.dtype, [*v.shape]) for n, v in one.items()} for one in (nobody, given))
-    if found != wanted:
-        raise Refused(f"its sums are {found}, not {wanted}")
-    return given
 
 
 def _metrics(

@@ -78,6 +78,8 @@ def serve(run: Callable[[], object], command: str, path: Path) -> NoReturn:
                 connection.close()
                 continue
             if os.fork() == 0:
+                # The copy keeps the connection: the stub, and so Flower, waits until it closes,
+                # which it does however the copy ends.
                 listener.close()
                 sys.argv = [command, *arguments]
                 _run(run, files)

@@ -7,9 +7,9 @@ Loads no torch: that is the worker's.
 
 from __future__ import annotations
 
+import json
 import math
 import re
-import ssl
 import sys
 import tempfile
 import time
@@ -24,8 +24,6 @@ from undrift.federate.supervise import Process, module, script
 from undrift.flower import compat
 from undrift.flower.compat import NoFederation
 
-PROBE = 20.0
-"""Seconds after which a node that hears nothing looks who is there, and in which language."""
 LOOK = 0.2
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -45,10 +43,15 @@ class NodeConfig(NamedTuple):
     """The folder with the files of methods that may run here."""
     device: str = "cpu"
 
-    def words(self) -> list[str]:
+    def text(self) -> str:
         """For the command line of the worker."""
-        found = {name: value for name, value in self._asdict().items() if value is not None}
-        return [word for name, value in found.items() for word in (f"--{name}", str(value))]
+        return json.dumps(self._asdict(), default=str)
+
+    @classmethod
+    def read(cls, text: str) -> NodeConfig:
+        table = json.loads(text)
+        paths = {k: table[k] and Path(table[k]) for k in ("states", "data", "methods")}
+        return cls(**table | paths)
 
 
 class Joined:
@@ -82,7 +85,7 @@ class Joined:
         self._home = Path(tempfile.mkdtemp(prefix="undrift-"))
         self._log = folder / "supernode.log"
         self._began, self._next, self._told = time.monotonic(), 0.0, ""
-        self._in, self._ever_in, self._probed = False, False, False
+        self._in = self._ever_in = False
         # Flower looks for its command on the search path, and finds one that has the launcher do it
         stub = [sys.executable, "-I", "-S", clientapp_stub.__file__]
         script(self._home / "bin", compat.CLIENT_APP, [*stub, str(self._home / "launcher.sock")])
@@ -91,6 +94,7 @@ class Joined:
         self._launcher = self._start_launcher()
         self._worker = self._start_worker()
         self._supernode = self._start_supernode()
+        tell(f"Joining {address.place}, which may take a while to let this node in.")
 
     def __enter__(self) -> Joined:
         return self
@@ -101,6 +105,7 @@ class Joined:
             process.hang_up()
         for process in every:
             process.end()
+        # Only now: a node that is started again must not meet a worker that still writes states.
         release(self.folder, self._held)
 
     def stay(self, stopped: Callable[[], bool]) -> None:
@@ -115,14 +120,6 @@ class Joined:
         if not self._in and compat.LET_IN in self._logged():
             self._in, self._ever_in, self._told = True, True, ""
             self.tell(f"Joined {place} as {self.config.name}.")
-        if not (self._ever_in or self._probed) and now - self._began > PROBE:
-            self._probed = True
-            if not self.address.answers():
-                self.tell(f"Nobody answers at {place} yet. Trying on.")
-            if self.address.ca is None and _speaks_tls(self.address):
-                raise NoFederation(
-                    f"{place} lets in by TLS alone: give this node's key, --key FILE"
-                )
         if self._worker.code is not None:
             self.tell(f"The worker ended ({self._worker.code}); starting it again.")
             self._worker = self._start_worker()
@@ -166,7 +163,7 @@ class Joined:
         return Process(command, self.folder / "launcher.log", self._environment, home)
 
     def _start_worker(self) -> Process:
-        command = [*module("worker"), str(self._home / "worker.sock"), *self.config.words()]
+        command = [*module("worker"), str(self._home / "worker.sock"), self.config.text()]
         log = self.folder / "worker.log"
         return Process(command, log, self._environment, self._home, tells=True)
 
@@ -189,13 +186,3 @@ def _hold(folder: Path) -> int:
                     "own, --states FOLDER"
                 ) from None
             time.sleep(LOOK)
-
-
-def _speaks_tls(address: SuperLinkAddress) -> bool:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        with address.connect(5) as plain, context.wrap_socket(plain):
-            return True
-    except OSError:
-        return False

@@ -61,13 +61,10 @@ class SuperLinkAddress(NamedTuple):
     def port(self) -> int:
         return int(self.place.rpartition(":")[2])
 
-    def connect(self, timeout: float) -> socket.socket:
-        return socket.create_connection((self.host.strip("[]"), self.port), timeout)
-
     def answers(self) -> bool:
         """Whether somebody listens there."""
         try:
-            with self.connect(2):
+            with socket.create_connection((self.host.strip("[]"), self.port), 2):
                 return True
         except OSError:
             return False
@@ -106,7 +103,6 @@ class Session:
 
     def __post_init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="undrift-"))
-        self.keys: dict[str, str] = {}
         self._listener = listen(self.home / "server.sock")
         self._listener.settimeout(0.5)
         self._executor: Process | None = None
@@ -143,6 +139,8 @@ class Session:
         if self._executor is None or self._executor.code is not None:
             command = compat.executor(place, ca, secret)
             self._executor = Process(command, log, self._environment, self.home)
+        # ServerApps of runs that are over may still connect: only the one that names this run is
+        # ours.
         run, until = self._submit(), time.monotonic() + START
         while self._pipe is None:
             try:
@@ -183,9 +181,7 @@ class Session:
     def register(self, keys: Sequence[Path]) -> None:
         """Have the SuperLink let in the nodes with these public keys; some may be known already."""
         for key in keys:
-            done = self._flwr(compat.register(key))
-            with suppress(ValueError, KeyError):
-                self.keys[str(json.loads(done.stdout)["node-id"])] = key.stem
+            self._flwr(compat.register(key))
 
     def nodes(self) -> list[str]:
         """The nodes that are online."""
@@ -208,6 +204,8 @@ class Session:
             self._pipe = None
 
     def _ask(self, packet: Packet) -> dict[str, Any]:
+        # A request and its reply are one after the other, without numbers: once a reply was missed
+        # the next one would be taken for it, and so every error of the pipe ends the run.
         if self._pipe is not None:
             with suppress(Closed):  # then there is nothing to receive either
                 self._pipe.send(packet)

@@ -13,13 +13,6 @@ from undrift.core.method import Method
 from undrift.spec.reader import parse
 from undrift.spec.schema import Entry, Spec
 
-ONCE = ("spec", "sources", "samples")
-"""Of a job: what is told a node once, and then named by a digest."""
-
-
-class Wrong(ValueError):
-    """A message that cannot be answered on this node, however often it is sent."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -55,13 +48,13 @@ class Job:
         """The spec; its files are looked for in ``methods``, and must be those of the server."""
         for name, digest in self.sources.items():
             if methods is None:
-                raise Wrong(
+                raise ValueError(
                     f"the spec has code of its own ({name}), and this node runs none: give the "
                     "folder that has the file, undrift join --methods FOLDER"
                 )
             path = methods / name
             if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-                raise Wrong(f"{path} is not the file of the server (SHA-256 {digest[:16]}...)")
+                raise ValueError(f"{path} is not the file of the server (SHA-256 {digest[:16]}...)")
         folder = Path("federation.toml") if methods is None else methods / "federation.toml"
         return parse(self.spec, str(folder), code=self._known)
 
@@ -69,22 +62,17 @@ class Job:
         """Refuse files that the server did not give the digests of."""
         for name in files:
             if name not in self.sources:
-                raise Wrong(f"the spec names {name}, and the server gave no digest of it")
+                raise ValueError(f"the spec names {name}, and the server gave no digest of it")
 
     def entry(self, spec: Spec) -> Entry:
         for entry in spec.entries:
             if entry.label == self.label:
                 return entry
-        raise Wrong(f"the spec has no method {self.label!r}")
+        raise ValueError(f"the spec has no method {self.label!r}")
 
     def method(self, entry: Entry) -> Method:
         """The method with all its values."""
         return dataclasses.replace(entry.method, **self.values)
-
-
-def told(*once: object) -> str:
-    """The digest of what was told."""
-    return hashlib.sha256(json.dumps(once).encode()).hexdigest()
 
 
 def sources(spec: Spec) -> dict[str, str]:

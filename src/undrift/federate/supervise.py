@@ -127,8 +127,9 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # the pipe alone says when it is over
     threading.Thread(target=watch, daemon=True).start()
+    # What a command leaves behind ends with it, also within GRACE: nobody would end it later.
     code = command.wait()
-    end(signal.SIGKILL)  # what it left behind
+    end(signal.SIGKILL)
     if over.is_set() and folder:  # otherwise the command may be started again
         shutil.rmtree(folder, ignore_errors=True)
     return code if code >= 0 else 128 - code

@@ -7,10 +7,10 @@ methods of files that its owner has put on this machine, never code that came wi
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -29,9 +29,9 @@ from undrift.engines.node import Node, OneOf
 from undrift.engines.packet import Packet
 from undrift.federate.node import NodeConfig
 from undrift.federate.pipe import Closed, Pipe, listen
-from undrift.federate.spec_job import ONCE, Job, Wrong, told
-from undrift.flower.network import FROZEN, Described, known
-from undrift.flower.reply import Untold, reply
+from undrift.federate.spec_job import Job
+from undrift.flower.network import FROZEN, described, known
+from undrift.flower.reply import reply
 from undrift.problems.by_file import own
 from undrift.runs.prepare import build, placed
 from undrift.spec.schema import Entry, Spec
@@ -47,8 +47,6 @@ class ClientWorker:
 
     def __init__(self, config: NodeConfig, tell: Callable[[str], object] = print):
         self.config, self.tell = config, tell
-        self._once: dict[str, Any] = {}
-        """What it was told once, and messages name by a digest."""
         self._spec: tuple[str, Spec] | None = None
         self._problems: dict[object, Problem] = {}
         self._node: tuple[str, Node] | None = None
@@ -79,12 +77,7 @@ class ClientWorker:
         table = asked.table
         known = {"hello": self.hello, "start": self.start}
         do = {**known, "work": self.work, "evaluate": self.evaluate}[table["do"]]
-        if "told" not in table:
-            self._once = {name: table[name] for name in ONCE}
-        elif told(*self._once.values()) != table["told"]:
-            raise Untold
-        table = {**table, **self._once}
-        return do(Packet(table, asked.content), Job.read(table))
+        return do(asked, Job.read(table))
 
     def hello(self, asked: Packet, job: Job) -> Packet:
         """What a server may know of this client."""
@@ -94,14 +87,14 @@ class ClientWorker:
         about["digest"] = self._digest(job)
         if part is not None:
             if part >= problem.clients:
-                raise Wrong(f"there is no client {part} of {problem.clients}")
+                raise ValueError(f"there is no client {part} of {problem.clients}")
             return Packet({**about, "part": part})
         about |= {"samples": problem.samples[0], "dim": problem.dim}
         about |= {"dtype": str(problem.dtype).removeprefix("torch.")}
         about |= {"differentiates": problem.differentiates, "classes": [*problem.class_names]}
         about |= {"metric_samples": problem.metric_samples, "network": None}
         if (state := known(problem)) is not None:
-            about["network"] = Described.of(state).table()
+            about["network"] = described(state)
         if asked.table["constants"]:
             about |= {"L": problem.cheap_constants.L, "mu": problem.cheap_constants.mu}
         return Packet(about)
@@ -117,6 +110,7 @@ class ClientWorker:
 
     def work(self, asked: Packet, job: Job) -> Packet:
         """One phase."""
+        # Before any work: states of a client that has other data now would be no error, but wrong.
         self._compare(asked, job)
         if self._node is None or self._node[0] != job.key:
             spec = self._read(job)
@@ -128,14 +122,11 @@ class ClientWorker:
         return self._node[1].do(asked)
 
     def evaluate(self, asked: Packet, job: Job) -> Packet:
-        """What this client adds to the metrics: sums, or those of its own data."""
+        """The metrics of this client's own data."""
         self._compare(asked, job)
         spec = self._read(job)
         problem = self._problem(spec, job.entry(spec), job)
         x = parse(asked.content, MOST)["x"].to(problem.device)
-        if self.config.part is not None:
-            sums = problem.partial_metrics(x, torch.tensor([self.config.part]).numpy())
-            return Packet({}, dump({name: v.cpu().contiguous() for name, v in sums.items()}))
         hidden = ("gap", "distance", "grad_norm")  # of this client alone, which say nothing of f
         metrics = {k: v for k, v in problem.metrics(x).items() if k not in hidden}
         about: dict[str, object] = {"metrics": metrics, "samples": problem.samples[0]}
@@ -149,7 +140,7 @@ class ClientWorker:
     def _compare(self, asked: Packet, job: Job) -> None:
         """Refuse to go on with other data than the run began with, where that is known."""
         if asked.table["data"] not in (None, self._digest(job)):
-            raise Wrong(
+            raise ValueError(
                 "its data are not those that the run began with: put them back, or begin anew with "
                 "undrift federate --overwrite"
             )
@@ -190,20 +181,13 @@ class ClientWorker:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("socket", type=Path)
-    for name in ("states", "data", "methods"):
-        parser.add_argument(f"--{name}", type=Path)
-    parser.add_argument("--part", type=int)
-    parser.add_argument("--name")
-    parser.add_argument("--device")
-    given = vars(parser.parse_args())
-    listener = listen(given.pop("socket"))
+    path, config = sys.argv[1:]
+    listener = listen(Path(path))
     # Warnings and tracebacks are for the log; the owner's terminal is for what it has to know.
     owner = os.fdopen(os.dup(2), "w", encoding="utf-8")
     os.dup2(1, 2)
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", 0)) or cores()))
-    worker = ClientWorker(NodeConfig(**given), partial(_print, owner))
+    worker = ClientWorker(NodeConfig.read(config), partial(_print, owner))
     while True:
         connection, _ = listener.accept()
         with Pipe(connection) as pipe, suppress(Closed):

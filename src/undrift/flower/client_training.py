@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from flwr.app import Context, Message
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler, default_collate
+from torch.utils.data import Dataset, default_collate
 
 from undrift import __version__
 from undrift._files import drawn_once, naming, write_whole
@@ -26,7 +26,7 @@ from undrift.engines.generations import BadGeneration
 from undrift.engines.node import Node, OneOf
 from undrift.engines.packet import Packet
 from undrift.flower.grid_carrier import packed, unpacked
-from undrift.flower.network import Described
+from undrift.flower.network import described
 from undrift.flower.reply import reply
 from undrift.methods import registry
 from undrift.models.batch_norm import refuse_batch_statistics
@@ -37,8 +37,8 @@ CHUNK = 256
 FEW = 4
 """Samples that a module and a loss are tried on."""
 
-Data = Dataset[Any] | DataLoader[Any]
 Loss = Callable[[Any, Any], Tensor]
+Collate = Callable[[list[Any]], Any]
 FIRST = "first.safetensors"
 """The file of what a run began with, its point and everybody's samples, beside the states."""
 MOST = 2**16
@@ -52,18 +52,19 @@ def train(
     context: Context,
     *,
     model: nn.Module,
-    data: Data,
+    data: Dataset[Any],
     loss: Loss | None = None,
     batch_loss: Loss | None = None,
+    collate: Collate = default_collate,
     states: str | Path | None = None,
     client: int | None = None,
 ) -> Message:
     """Do what :func:`undrift.flower.strategy` asks of this node; return it from ``@app.train()``.
 
     ``model`` is the module in the place and precision it is to be trained in; what it holds is
-    overwritten. ``data`` is this node's Dataset, or its DataLoader, whose batches must be as large
-    as those of the strategy. ``loss(model(inputs), targets)`` is the mean loss of a batch that is a
-    pair, ``batch_loss(model, batch)`` that of any other. ``states`` is a folder that outlives the
+    overwritten. ``data`` is this node's Dataset with a length, which ``collate`` makes batches of.
+    ``loss(model(inputs), targets)`` is the mean loss of a batch that is a pair,
+    ``batch_loss(model, batch)`` that of any other. ``states`` is a folder that outlives the
     process, for what the client has to remember; left out, it is ``states`` of the node's config,
     or a temporary folder of the server's if that is on this machine, as in Flower's simulation.
     ``client`` numbers the clients from 0; left out, it is ``partition-id`` of the node's config, or
@@ -80,8 +81,7 @@ def train(
     def work() -> Packet:
         number = _numbered(client, context, int(asked.table["clients"]))
         here = _here(states, context, asked.table["states"], number)
-        problem = ModuleProblem(model, data, loss, batch_loss)
-        _same_batches(problem, asked.table["setting"].get("batch"))
+        problem = ModuleProblem(model, data, loss, batch_loss, collate)
         if asked.table["do"] == "hello":
             problem.check()
             part = {} if number is None else {"part": number}
@@ -152,24 +152,17 @@ def _numbered(client: int | None, context: Context, clients: int) -> int | None:
     return found
 
 
-def _same_batches(problem: ModuleProblem, batch: int | None) -> None:
-    (samples,) = problem.samples
-    if problem.batch is None or min(problem.batch, samples) == min(batch or samples, samples):
-        return
-    size = "all samples" if batch is None else f"{batch}"
-    raise ValueError(
-        f"the loader has batches of {problem.batch}, and the strategy of {size}: "
-        f"strategy(..., batch={problem.batch}), or give the dataset in the place of the loader"
-    )
-
-
 class ModuleProblem(Problem):
     """f is the mean loss of ``model`` on ``data``; a point is its trainable parameters.
 
     ``loss(model(inputs), targets)`` is the mean loss of a batch that is a pair; for any other batch
-    ``batch_loss(model, batch)`` is. Of a loader the dataset and its ``collate_fn`` are used: the
-    engine draws the mini-batches. Before every gradient the generators of torch, NumPy and Python
-    are set to what the engine has drawn, so that dropout and random transforms can be repeated.
+    ``batch_loss(model, batch)`` is. The engine draws the mini-batches. Before every gradient the
+    generators of torch, NumPy and Python are set to what the engine has drawn, so that dropout and
+    random transforms can be repeated.
+
+    ``undrift.Neural`` cannot take its place: it evaluates whole tables of samples by a functional
+    call with a loss per sample, where here a batch is whatever ``collate`` gives, made anew by the
+    dataset's transforms, and its loss one number of a function that is the user's own.
     """
 
     clients = 1
@@ -177,7 +170,12 @@ class ModuleProblem(Problem):
     keyed = True
 
     def __init__(
-        self, model: nn.Module, data: Data, loss: Loss | None, batch_loss: Loss | None = None
+        self,
+        model: nn.Module,
+        data: Any,
+        loss: Loss | None,
+        batch_loss: Loss | None = None,
+        collate: Collate = default_collate,
     ):
         if not isinstance(model, nn.Module):
             raise TypeError(f"model must be a torch.nn.Module; got a {type(model).__name__}")
@@ -192,8 +190,12 @@ class ModuleProblem(Problem):
         if not kinds <= {torch.float32} and not kinds <= {torch.float64}:
             listed = ", ".join(sorted(map(str, kinds)))
             raise ValueError(f"the trainable parameters are {listed}: use float32, or float64")
-        self.data, self.collate, self.batch = _opened(data)
-        self.samples = [len(self.data)]
+        if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+            raise TypeError(
+                f"data is a {type(data).__name__}: give a Dataset with a length, that of a loader "
+                "as data=loader.dataset, collate=loader.collate_fn"
+            )
+        self.data, self.collate, self.samples = data, collate, [len(data)]
         if not self.samples[0]:
             raise ValueError("this client has no samples")
 
@@ -259,8 +261,7 @@ class ModuleProblem(Problem):
 
     def about(self) -> dict[str, Any]:
         """What a server may know of it."""
-        state = StateDict.of(self.model)
-        return {"samples": self.samples[0], "network": Described.of(state).table()}
+        return {"samples": self.samples[0], "network": described(StateDict.of(self.model))}
 
 
 class ModuleOracle(Oracle):
@@ -279,25 +280,6 @@ class ModuleOracle(Oracle):
         positions = None if batch is None else [at for at in batch[0].tolist() if at >= 0]
         seed = None if keys is None else int(keys[0])
         return self.problem.gradient(y[0], positions, seed).unsqueeze(0)
-
-
-def _opened(data: Data) -> tuple[Any, Callable[[list[Any]], Any], int | None]:
-    """The samples, how they become a batch, and how many a loader puts together."""
-    if not isinstance(data, DataLoader):
-        if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
-            raise TypeError(
-                f"data is a {type(data).__name__} without numbered samples: give a Dataset with a "
-                "length, or its DataLoader"
-            )
-        return data, default_collate, None
-    sampler = data.sampler
-    shuffles = type(sampler) is RandomSampler and not sampler.replacement
-    if data.batch_size is None or not (shuffles or type(sampler) is SequentialSampler):
-        raise ValueError(
-            "the loader draws batches in its own way, and the method has to: give its dataset"
-        )
-    dataset, collate, _ = _opened(data.dataset)
-    return dataset, data.collate_fn or collate, data.batch_size
 
 
 def _chunks(count: int) -> list[range]:

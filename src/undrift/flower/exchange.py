@@ -50,10 +50,6 @@ About = Mapping[str, Any]
 class Carrier(Protocol):
     """Carries packets to nodes, and their replies back."""
 
-    @property
-    def keys(self) -> Mapping[str, str]:
-        """The names of the keys of nodes, where they are known."""
-
     def nodes(self) -> list[str]:
         """The nodes that are online."""
 
@@ -119,8 +115,6 @@ class ClientExchange:
         self._settled, self._gathered = bool(known), False
         """Whether clients have numbers already; whether all of them have joined once."""
         self._greeted: set[str] = set()
-        self._informed: set[str] = set()
-        """Nodes that have answered a whole message."""
         self._sent: dict[str, Sent] = {}
         self._looked, self._life = 0.0, max(LIFE, options.deadline)
 
@@ -131,10 +125,6 @@ class ClientExchange:
     def about_run(self, client: int) -> About:
         """What a message to a client says of its run."""
         raise NotImplementedError
-
-    def shortened(self, packet: Packet) -> Packet:
-        """A message for a node that has answered one before."""
-        return packet
 
     def who(self, client: int) -> str:
         """A client, with the name of its node where that is known."""
@@ -170,17 +160,12 @@ class ClientExchange:
         return [self._members[client].about for client in range(self.clients)]
 
     def _joined(self) -> str:
-        """Who has joined, and who has not, as far as that is known."""
-        keys, here, numbered = self.carrier.keys, list[str](), {*self.numbers.values()}
-        for at, member in sorted(self._members.items(), key=lambda one: f"{one[0]:>9}"):
-            called = self.who(at) if isinstance(at, int) else f"node {at}"
-            here.append(keys.get(member.node, called))
-            numbered |= {*range(self.clients)} if "part" in member.about else set()
-        absent = [self.who(client) for client in sorted(numbered) if client not in self._members]
-        missing = [name for name in keys.values() if name not in here] if keys else absent
-        text = f"{len(here)} of {self.clients} clients have joined"
-        text += f": {', '.join(here)}" if here else ""
-        return f"{text}; missing: {', '.join(missing)}" if missing else text
+        """Who has joined and, where clients have numbers, who has not."""
+        here = [self.who(at) if isinstance(at, int) else f"node {at}" for at in self._members]
+        text = f"{len(here)} of {self.clients} clients have joined: {', '.join(sorted(here))}"
+        numbered = any(isinstance(at, int) for at in self._members)
+        absent = [self.who(at) for at in range(self.clients) if at not in self._members]
+        return f"{text}; missing: {', '.join(absent)}" if numbered and absent else text
 
     def _met(self, node: str, about: About, asking: Asking | None) -> None:
         """A node has replied to a greeting."""
@@ -269,6 +254,7 @@ class ClientExchange:
                 asking.due = dict.fromkeys(asking.pending, 0.0)
             self.carrier.renew()
             return True
+        # What was heard is no longer under way: it is not asked for again.
         for id, reply in replies.items():
             self._hear(self._sent.pop(id), reply, asking)
         return bool(replies)
@@ -294,10 +280,8 @@ class ClientExchange:
             if asking.due[client]:
                 why = asking.words[client]
                 self._note("asked again", group=asking.group, client=client, why=why)
-            known = member.node in self._informed
-            id = self.carrier.push(
-                member.node, self.shortened(packet) if known else packet, self._life, asking.group
-            )
+            id = self.carrier.push(member.node, packet, self._life, asking.group)
+            # It stays pending until a reply is accepted, so that a lost message is sent again.
             asking.due[client] = now + (deadline if id else AGAIN)
             asking.words[client] = f"no answer within {deadline:g} s"
             if id:
@@ -311,10 +295,6 @@ class ClientExchange:
         if asking is None or sent.asking is not asking or client not in asking.pending:
             group = "" if sent.asking is None else sent.asking.group
             return self._note("late or second answer, not counted", group=group, client=client)
-        if "untold" in table:  # it was started again, and needs the whole message
-            self._informed.discard(sent.node)
-            asking.due[client] = 0.0
-            return None
         why = str(table.get("error", ""))
         if why and table.get("lasting"):
             raise NoFederation(f"{self.who(client)} cannot go on: {why}")
@@ -322,7 +302,6 @@ class ClientExchange:
             try:
                 asking.accept(client, reply)
                 del asking.pending[client]
-                self._informed.add(sent.node)
                 return None
             except (Refused, KeyError, ValueError, TypeError) as error:
                 why = f"an answer that cannot be used: {error}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
@@ -59,8 +59,6 @@ def _digest(text: str, content: bytes) -> str:
 
 class GridCarrier:
     """Carries packets by a grid of Flower's."""
-
-    keys: Mapping[str, str] = {}
 
     def __init__(self, grid: Grid):
         self.grid = grid

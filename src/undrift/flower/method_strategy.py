@@ -29,8 +29,8 @@ from undrift.flower.client_training import STATES
 from undrift.flower.compat import LASTING, NoFederation
 from undrift.flower.exchange import About, ClientExchange, needs_all
 from undrift.flower.grid_carrier import CHANGED, GridCarrier
-from undrift.flower.network import Described, agreed
-from undrift.models.layout import Layout, StateDict
+from undrift.flower.network import Description, agreed, described, difference, layout
+from undrift.models.layout import StateDict
 from undrift.spec.schema import as_toml
 
 LOG = logging.getLogger("flwr")
@@ -223,17 +223,16 @@ def _facts(samples: Sequence[int], first: Tensor) -> Facts:
     )
 
 
-def _model(clients: Described, arrays: ArrayRecord) -> StateDict:
+def _model(clients: Description, arrays: ArrayRecord) -> StateDict:
     """The state dict of the server, if it is what the clients train. Raises ``NoFederation``."""
-    initial, layout = dict(arrays.to_torch_state_dict()), clients.layout
-    if missing := [name for name in layout.names if name not in initial]:
-        raise NoFederation(f"initial_arrays have no {missing[0]!r}, which the clients train")
-    shapes = tuple(tuple(initial[name].shape) for name in layout.names)
-    found = StateDict(Layout(layout.names, shapes), clients.tied, initial)
-    if what := Described.of(found).difference(clients):
+    initial = dict(arrays.to_torch_state_dict())
+    found = StateDict(layout(clients), clients["tied"], initial)
+    shapes = [[*initial[name].shape] for name in clients["names"] if name in initial]
+    what = "shapes" if shapes != clients["shapes"] else difference(described(found), clients)
+    if what:
         raise NoFederation(
-            f"initial_arrays are not the model of the clients; different is {what}: load the same "
-            "weights on every node"
+            f"initial_arrays are not the model of the clients ({what}): load the same weights on "
+            "every node"
         )
     return found
 

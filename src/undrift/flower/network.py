@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +17,12 @@ from undrift.records.models import Network
 
 FROZEN = "frozen."
 """What the names of frozen tensors begin with in a message, beside the first point ``x``."""
+
+Description = Mapping[str, Any]
+"""What a node says of its network, as JSON has it: ``names`` and ``shapes`` of what is trained,
+the ``dtypes`` of all tensors of the state dict in the words of safetensors, the trained tensor that
+a name is ``tied`` to, and ``frozen``, the digest of what is not trained.
+"""
 
 
 def known(problem: Problem) -> StateDict | None:
@@ -34,94 +39,75 @@ def known(problem: Problem) -> StateDict | None:
     return state
 
 
-def agreed(tables: Sequence[object], who: Callable[[int], str]) -> Described:
-    """What all clients say of their network; ``who`` names one. Raises :class:`NoFederation`."""
-    told: list[Described] = []
-    for client, table in enumerate(tables):
-        try:
-            told.append(Described.read(table))
-        except ValueError as error:
-            text = f"{who(client)} describes its network in a way that cannot be read ({error})"
-            raise NoFederation(text) from None
-    others = {client: one.difference(told[0]) for client, one in enumerate(told)}
-    if listed := [f"{who(client)}: {what}" for client, what in others.items() if what]:
-        raise NoFederation(
-            f"the clients do not have the same network; different from {who(0)} are "
-            f"{', '.join(listed)}: put the same network, with the same weights, on every node"
-        )
-    return told[0]
-
-
-class Described(NamedTuple):
+def described(state: StateDict) -> dict[str, object]:
     """What a node says of its network."""
+    return {
+        "names": [*state.layout.names],
+        "shapes": [[*shape] for shape in state.layout.shapes],
+        "dtypes": {name: KINDS[v.dtype] for name, v in state.initial.items()},
+        "tied": dict(state.tied),
+        "frozen": digest(state.frozen),
+    }
 
-    layout: Layout
-    dtypes: Mapping[str, str]
-    """Of every tensor of the state dict, in the words of safetensors."""
-    tied: Mapping[str, str]
-    frozen: str
-    """The digest of what is not trained."""
 
-    @classmethod
-    def of(cls, state: StateDict) -> Described:
-        dtypes = {name: KINDS[v.dtype] for name, v in state.initial.items()}
-        return cls(state.layout, dtypes, state.tied, digest(state.frozen))
+def agreed(tables: Sequence[Description], who: Callable[[int], str]) -> Description:
+    """What all clients say of their network; ``who`` names one. Raises :class:`NoFederation`."""
+    for client, table in enumerate(tables):
+        if not _possible(table):
+            raise NoFederation(f"{who(client)} describes what no network is: {str(table)[:200]}")
+        if what := difference(table, tables[0]):
+            raise NoFederation(
+                f"the clients do not have the same network ({who(0)}, {who(client)}): {what}; put "
+                "the same network, with the same weights, on every node"
+            )
+    return tables[0]
 
-    def table(self) -> dict[str, object]:
-        """For a message."""
-        words = {"names": self.layout.names, "shapes": self.layout.shapes}
-        return {**words, "dtypes": self.dtypes, "tied": self.tied, "frozen": self.frozen}
 
-    @classmethod
-    def read(cls, table: object) -> Described:
-        """From a message. Raises :class:`ValueError` for what no network has."""
-        match table:
-            case {
-                "names": [*names],
-                "shapes": [*shapes],
-                "dtypes": dict(dtypes),
-                "tied": dict(tied),
-                "frozen": str(frozen),
-            } if all(isinstance(shape, list) for shape in shapes):
-                layout = Layout(tuple(map(str, names)), tuple(map(tuple, shapes)))
-                if (
-                    all(type(n) is int and n >= 0 for shape in shapes for n in shape)
-                    and len({*layout.names}) == len(names) == len(shapes)
-                    and {*tied.values()} == {*layout.names}
-                    and tied.keys() <= dtypes.keys()
-                    and {*dtypes.values()} <= TYPES.keys()
-                ):
-                    return cls(layout, dtypes, tied, frozen)
-        raise ValueError("no network has such tensors")
+def difference(one: Description, other: Description) -> str:
+    """Which parts of two descriptions are not the same; empty if all are."""
+    return ", ".join(name for name in other if one[name] != other[name])
 
-    def difference(self, first: Described) -> str:
-        """What is not as on the first node; empty if nothing."""
-        pairs = ([*zip(one.layout.names, one.layout.shapes, strict=True)] for one in (self, first))
-        for here, there in zip_longest(*pairs, fillvalue=("nothing", ())):
-            if here != there:
-                texts = (f"{name!r} {[*shape]}" for name, shape in (here, there))
-                return " in the place of ".join(texts)
-        if self.dtypes != first.dtypes:
-            return "the names or types of its tensors"
-        if self.tied != first.tied:
-            return "which of its tensors are tied"
-        same = self.frozen == first.frozen
-        return "" if same else "the values of what is not trained (frozen parameters and buffers)"
 
-    def state(self, tensors: Mapping[str, Tensor]) -> StateDict:
-        """The network that was described, from the first point and what is frozen.
+def layout(table: Description) -> Layout:
+    return Layout(tuple(table["names"]), tuple(map(tuple, table["shapes"])))
 
-        Raises :class:`ValueError` where these are not what was described.
-        """
-        frozen = {n.removeprefix(FROZEN): v for n, v in tensors.items() if n.startswith(FROZEN)}
-        if digest(frozen) != self.frozen or frozen.keys() != self.dtypes.keys() - self.tied.keys():
-            raise ValueError("its frozen tensors are not those that it has described")
-        weights = unflatten(tensors["x"], self.layout)
-        initial = {
-            name: weights[self.tied[name]].to(TYPES[kind]) if name in self.tied else frozen[name]
-            for name, kind in self.dtypes.items()
-        }
-        return StateDict(self.layout, self.tied, initial)
+
+def state_of(table: Description, tensors: Mapping[str, Tensor]) -> StateDict:
+    """The network that was described, from the first point and what is frozen.
+
+    Raises :class:`ValueError` where these are not what was described.
+    """
+    tied, dtypes = table["tied"], table["dtypes"]
+    frozen = {n.removeprefix(FROZEN): v for n, v in tensors.items() if n.startswith(FROZEN)}
+    if digest(frozen) != table["frozen"] or frozen.keys() != dtypes.keys() - tied.keys():
+        raise ValueError("its frozen tensors are not those that it has described")
+    weights = unflatten(tensors["x"], layout(table))
+    initial = {
+        name: weights[tied[name]].to(TYPES[kind]) if name in tied else frozen[name]
+        for name, kind in dtypes.items()
+    }
+    return StateDict(layout(table), tied, initial)
+
+
+def _possible(table: object) -> bool:
+    """Whether a network can be like that: nodes may say anything."""
+    match table:
+        case {
+            "names": [*names],
+            "shapes": [*shapes],
+            "dtypes": dict(dtypes),
+            "tied": dict(tied),
+            "frozen": str(),
+        } if all(isinstance(shape, list) for shape in shapes):
+            return (
+                all(type(n) is int and n >= 0 for shape in shapes for n in shape)
+                and all(isinstance(name, str) for name in names)
+                and len({*names}) == len(names) == len(shapes)
+                and {*tied.values()} == {*names}
+                and tied.keys() <= dtypes.keys()
+                and {*dtypes.values()} <= TYPES.keys()
+            )
+    return False
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:

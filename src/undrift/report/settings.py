@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from undrift.core.aggregation import Mean, Robust
-from undrift.core.aggregation import registry as rules
 from undrift.core.optimisers import registry as optimisers
 from undrift.objectives import find
 from undrift.report.tables import MethodSetting
 
 Document = Mapping[str, Any]
 """A spec, or a table of one, as TOML has it."""
+
+
+MEANS = ("mean", "weighted-mean")
 
 
 def methods(document: Document) -> list[Document]:
@@ -30,14 +31,14 @@ def setting(table: Document, document: Document) -> MethodSetting:
     steps = None if "epochs" in table else table.get("steps", document.get("steps"))
     objective = table.get("objective", document.get("objective"))
     optimiser = table.get("training", document.get("training", {})).get("optimiser")
-    rule = document.get("aggregation", {}).get("name", "mean")
     loss = find(objective["name"]) if isinstance(objective, dict) and "name" in objective else None
     return MethodSetting(
         method=table.get("name", ""),
         steps=steps if isinstance(steps, int) else None,
         clients=_in_a_round(document),
         kept=int(loss is not None and "previous" in loss.needs),
-        biased=issubclass(rules.get(rule, Mean), Robust) or not _keeps_exact(optimiser),
+        biased=document.get("aggregation", {}).get("name", "mean") not in MEANS
+        or not _keeps_exact(optimiser),
         written=table,
         shared={name: document[name] for name in ("schedule", "training") if document.get(name)},
     )

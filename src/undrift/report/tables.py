@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import undrift.methods  # noqa: F401, fills the registry
 from undrift.core.costs import Costs, costs, placeholder
 from undrift.core.method import Method, registry
-from undrift.core.options import PLAIN
-from undrift.core.params import THEORY, BadParameters, hints, values
+from undrift.core.params import THEORY, BadParameters, hints
 from undrift.core.problem import Samples
 from undrift.records.outcome import ENDS
 from undrift.report.numbers import (
@@ -159,20 +158,12 @@ def parameters(summaries: Sequence[Summary], settings: Mapping[str, MethodSettin
         known = s.values or {n: v for n, v in given.items() if method and n in hints(method)}
         theory = [name for name in s.values if given.get(name) == THEORY]
         others = {**setting.shared, **{n: v for n, v in given.items() if n in TRAINING}}
-        others |= _unusual(others.pop("training", {}))
         own = {name: value for name, value in known.items() if name not in theory}
         found = [_values(own), _values({name: known[name] for name in theory}), _values(others)]
         rows.append([s.label, s.method or setting.method, *found])
     head = ["method", "class", "hyper-parameters", "set by theory", "settings"]
     caption = "What each method was run with"
     return Table(head, rows, head, title="Hyper-parameters", caption=caption)
-
-
-def _unusual(training: object) -> dict[str, object]:
-    """What of the table [training] is not at its default."""
-    usual = values(PLAIN)
-    table = training if isinstance(training, Mapping) else {}
-    return {f"training.{name}": v for name, v in table.items() if v != usual.get(name)}
 
 
 def bill(summaries: Sequence[Summary], settings: Mapping[str, MethodSetting]) -> Table:

@@ -79,15 +79,7 @@ def _sound_if_plain(task: Task, draws: int) -> bool:
 
 def remedy(task: Task) -> str:
     """What to try when a method diverges, in words."""
-    method = task.written
-    tries = [f"a {way} {field}" for field, way in tamer(method).items()]
-    fields = [
-        field
-        for field, value in values(method).items()
-        if value != THEORY and has_rule(type(method), field)
-    ]
-    if fields and by_theory(task, fields):
-        tries.append(" and ".join(f'{field} = "theory"' for field in fields))
+    tries = [f"a {way} {field}" for field, way in tamer(task.written).items()]
     return f"try {', or '.join(tries)}" if tries else "try fewer local steps"
 
 

@@ -125,7 +125,7 @@ def run(
     """
     given: Values = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
     call = settle(method, problem, {"rounds": rounds, **given}, settings)
-    found = run_experiment(experiment_of(call), call.save, _emit(call.observers.events))
+    found = run_experiment(experiment_of(call), call.save, _emit(call.observers.events.function))
     one = isinstance(method, Method) and isinstance(call.settings["seed"], int)
     return next(iter(found.values())) if one else found
 

@@ -92,6 +92,10 @@ class Save(Record):
         return wrong
 
 
+NEEDED = ("rounds", "engine", "device", "seed")
+"""What cannot be left out by giving ``None``."""
+
+
 class Call(NamedTuple):
     """The arguments of ``undrift.run``, as they are declared."""
 
@@ -119,8 +123,7 @@ def settle(
     if isinstance(problem, Mapping):
         named = {**plain(problem), **named}
         problem = str(named.pop("name", "without a name"))
-    needed = ("rounds", "engine", "device", "seed")
-    asked = {name: _name(v) for name, v in given.items() if v is not None or name in needed}
+    asked = {name: _name(v) for name, v in given.items() if v is not None or name in NEEDED}
     engine = asked["engine"] if isinstance(asked["engine"], Mapping) else {"name": asked["engine"]}
     options = {"name": "simulate", **engine}
     asked["engine"] = options.pop("name")
@@ -152,7 +155,7 @@ def settle(
     if isinstance(schedule, Computed):  # by its factors, which folders and other processes can have
         settings["schedule"] = schedule.listed(settings["rounds"])
     settings |= {"stop": observers.stop, "best": observers.best}
-    settings["per_client"] = observers.per_client
+    settings["per_client"] = observers.per_client is not None
     settings = vars(Settings(**{"name": "run", **settings}))
     return Call(methods, problem, named, settings, options, observers, given["x0"], save)
 

@@ -95,12 +95,16 @@ class PerClient:
 class Events:
     """Calls ``function`` with every event of a run (:mod:`undrift.runs.events`) as it happens."""
 
-    function: Emit
+    function: Emit | None
 
 
 Observer = Callback | EarlyStopping | Goal | PerClient | Events
 """What ``callbacks`` takes: a function, what ends a run early, what its best model is best in, that
 clients are measured, and who hears of events."""
+
+
+KINDS = {EarlyStopping: "stop", Goal: "best", PerClient: "per_client", Events: "events"}
+"""An EarlyStopping is a Goal too, so it comes first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,37 +114,23 @@ class Observers:
     functions: Sequence[Callback] = ()
     stop: EarlyStopping | None = None
     best: Goal | None = None
-    per_client: bool = False
-    events: Emit | None = None
+    per_client: PerClient | None = None
+    events: Events = Events(None)
 
     @classmethod
     def read(cls, given: object) -> Observers:
         """From one, or a list of them. Raises :class:`BadParameters`."""
-        some = given if isinstance(given, list | tuple) else [given]
-        found, functions = dict[str, Any](), list[Callback]()
-        for one in some:
-            value: object = one
-            match one:
-                case EarlyStopping():
-                    name = "stop"
-                case Goal():
-                    name = "best"
-                case PerClient():
-                    name, value = "per_client", True
-                case Events():
-                    name, value = "events", one.function
-                case _ if callable(one) and not isinstance(one, type):
-                    functions.append(one)
-                    continue
-                case _:
-                    allowed = "functions, or EarlyStopping, Goal, PerClient, Events"
-                    text = not_allowed("callbacks", given, allowed)
-                    raise BadParameters("run", {"callbacks": text})
-            if name in found:
-                text = f"callbacks has two of {type(one).__name__}: leave one out"
-                raise BadParameters("run", {"callbacks": text})
-            found[name] = value
-        return cls(functions, **found)
+        found: dict[str, list[Any]] = {"functions": []}
+        for one in given if isinstance(given, list | tuple) else [given]:
+            name = next((n for kind, n in KINDS.items() if isinstance(one, kind)), "functions")
+            found.setdefault(name, []).append(one)
+        functions = found.pop("functions")
+        good = all(callable(one) and not isinstance(one, type) for one in functions)
+        if not good or any(len(some) > 1 for some in found.values()):
+            allowed = "functions, and at most one EarlyStopping, Goal, PerClient and Events"
+            text = not_allowed("callbacks", given, allowed)
+            raise BadParameters("run", {"callbacks": text})
+        return cls(functions, **{name: one for name, (one,) in found.items()})
 
 
 class Callbacks:

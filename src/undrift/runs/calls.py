@@ -61,11 +61,9 @@ def experiment_of(call: Call) -> Experiment:
     name = "run" if save is None else run_name(save.folder)
     seeds = settings["seed"] if isinstance(settings["seed"], list) else [settings["seed"]]
     recipe = describe(name, tasks, seeds, settings, observers.functions)
-    data = code = None
-    if save is not None:
-        data, code = problem.digest(), code_of(tasks, observers)
+    kept = (problem.digest(), code_of(tasks, observers)) if save is not None else (None, {})
     return Experiment(
-        recipe, tasks, seeds, rules=rules, data=data, code=code or {},
+        recipe, tasks, seeds, rules=rules, data=kept[0], code=kept[1],
         alike=not observers.functions,
     )  # fmt: skip
 

@@ -27,7 +27,7 @@ SHARE = 0.1
 """The clients that ``worst10`` is the mean of: the worst tenth of them, at least one."""
 
 
-class PerClient(Mapping[str, Floats]):
+class ClientHistory(Mapping[str, Floats]):
     """Metrics by name, each ``[rows, clients]``: those of the server's model on every client's own
     samples, and as ``local_loss`` and so on those of the client's own model.
 
@@ -103,7 +103,7 @@ class PerClient(Mapping[str, Floats]):
         known = {name: v[~np.isnan(v)] for name, v in self.last.items()}
         ends = ", ".join(f"{name} {v.mean():.4g}" for name, v in known.items() if len(v))
         what = f"{self.clients} clients on their {self.of} samples, {len(self._rows)} rounds"
-        return f"PerClient({what}; means at the end: {ends})"
+        return f"ClientHistory({what}; means at the end: {ends})"
 
 
 def measured_clients(engine: Engine) -> Row:

@@ -312,10 +312,10 @@ def _first_row(task: Task) -> Row:
 
 
 def _aimless(spec: Spec, task: Task) -> dict[str, str]:
-    """Complaints about targets for what a problem of the user's does not measure."""
+    """Complaints about targets for what a problem does not measure."""
     row, aims = _first_row(task), {"target": "gap", "target_accuracy": "accuracy"}
     return {
-        field: f"{spec.problem_name} measures no {name}: use [stop] with a metric and a target"
+        field: f"{spec.problem_name} measures no {name}: set another target"
         for field, name in aims.items()
         if getattr(spec, field) is not None and row.get(name) is None
     }
@@ -336,7 +336,7 @@ def make(spec: Spec, build: Build = build_all) -> Experiment:
     rules = TrialRules(spec.target, early=spec.stop, best=spec.best or spec.stop or USUALLY)
     if tasks and build is build_all:
         wrong = unmeasured(rules, tasks[0])
-        if spec.problem_file and (spec.target or spec.target_accuracy):
+        if spec.target or spec.target_accuracy:
             wrong |= _aimless(spec, tasks[0])
         for field, text in wrong.items():
             complaints.append(spec.origin.complaint(tuple(field.split(".")), text))

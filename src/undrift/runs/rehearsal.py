@@ -12,7 +12,7 @@ from undrift.engines.judge import Diverged
 from undrift.records.rows import Row
 from undrift.runs.advice import remedy
 from undrift.runs.clients import measured_clients, spreads
-from undrift.runs.experiment import LASTING, Experiment, state_bytes
+from undrift.runs.experiment import Experiment
 from undrift.runs.prepare import Task
 from undrift.runs.trial import measure
 
@@ -38,16 +38,8 @@ class Estimate:
     round_seconds: float = math.nan
     row_seconds: float = math.nan
     full_seconds: float = math.nan
-    row_share: float = 0.0
-    """The share of that which rows take, but for the first."""
-    every: int = 0
-    """Rounds from row to row with which they would take about a tenth; 0: they take less than half
-    already, or the run is too short for it to keep 20 rows.
-    """
     seeded: bool = True
     """Whether a seed changes it: else it is run once."""
-    kept_bytes: int = 0
-    """The state that it leaves on disk, for more rounds."""
     problem: str = ""
     """What is wrong: ``fails: ...`` or ``diverges: ...``."""
 
@@ -61,26 +53,15 @@ class Rehearsal:
     """For all methods that work, with all seeds."""
     state_bytes: int
     """The largest client states, of one method at a time."""
-    model_bytes: int
-    """The models that are kept on disk."""
-    kept_bytes: int
-    """The states that are."""
 
 
 def rehearse(experiment: Experiment) -> Rehearsal:
     """Run two rounds of every method and estimate the rest."""
     with experiment.threads():
         found = [_estimate(experiment, task) for task in experiment.tasks]
-    seeds, problems = len(experiment.seeds), [task.problem for task in experiment.tasks]
-    working = [method for method in found if not method.problem]
-    times = [seeds if method.seeded else 1 for method in working]
-    return Rehearsal(
-        found,
-        sum(method.full_seconds * n for method, n in zip(working, times, strict=True)),
-        max(method.state_bytes for method in found),
-        2 * seeds * sum(p.dim * p.dtype.itemsize for p in problems),
-        sum(method.kept_bytes * n for method, n in zip(working, times, strict=True)),
-    )
+    seeds = len(experiment.seeds)
+    seconds = sum(m.full_seconds * (seeds if m.seeded else 1) for m in found if not m.problem)
+    return Rehearsal(found, seconds, max(method.state_bytes for method in found))
 
 
 def _estimate(experiment: Experiment, task: Task) -> Estimate:
@@ -109,18 +90,13 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
     # The pace is that of the last round, because the first one warms up; and so does the first
     # row, which may also compute f*.
     pace = rounds[-1] * typical(engine, len(rounds) - 1)
-    share = measured / (measured + task.every * pace)
-    every = min(_round(9 * measured / pace), _round(task.rounds // 20 + 1, below=True))
     return dataclasses.replace(
         what,
         vectors=(ledger.vectors_up + ledger.vectors_down) / len(rounds),
         round_seconds=pace,
         row_seconds=measured,
         full_seconds=first + task.rounds * pace + -(-task.rounds // task.every) * measured,
-        row_share=share,
-        every=every if share > 0.5 and every > task.every else 0,
         seeded=seeded,
-        kept_bytes=kept if (kept := state_bytes(engine)) <= LASTING else 0,
         problem=_trouble(engine, row, task),
     )
 
@@ -133,14 +109,6 @@ def _trouble(engine: Engine, row: Row, task: Task) -> str:
         why = engine.rejections[-1].reason if engine.rejections else "nobody took part"
         return f"fails: {engine.ledger.skipped} rounds could not be counted: {why}"
     return ""
-
-
-def _round(number: float, below: bool = False) -> int:
-    """The next of 1, 2, 5, 10, 20, 50, ... that is no smaller, or ``below`` that is smaller."""
-    known: list[int] = [digit * 10**power for power in range(12) for digit in (1, 2, 5)]
-    if below:
-        return max((one for one in known if one < number), default=1)
-    return next((one for one in known if one >= number), known[-1])
 
 
 def typical(engine: Engine, round: int) -> float:

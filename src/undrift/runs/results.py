@@ -27,7 +27,7 @@ from undrift.records.rows import Key, key_of
 from undrift.report.differences import Differences
 from undrift.report.numbers import plain, short, spell, spread
 from undrift.report.table import Table as PrintedTable
-from undrift.runs.clients import PerClient, at_model
+from undrift.runs.clients import ClientHistory, at_model
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
 from undrift.spec.user_files import Code
@@ -92,16 +92,16 @@ class Run:
     """The seed whose run stands for this one, where no seed changes it."""
 
     @cached_property
-    def per_client(self) -> PerClient:
+    def per_client(self) -> ClientHistory:
         """Each client's loss and metrics on its own samples, at the end and over time.
 
         Over time if the run was asked to measure it (``per_client=True``). Otherwise the last
         model is measured now.
         """
         if self.client_rows:
-            return PerClient(self.client_rows)
+            return ClientHistory(self.client_rows)
         now = int(self.history.last["round"]) if self.history.rows else 0
-        return PerClient([at_model(self.problem, self.x, now)])
+        return ClientHistory([at_model(self.problem, self.x, now)])
 
     @property
     def x(self) -> torch.Tensor:
@@ -283,14 +283,14 @@ class Recorded:
         """The columns of one method; ``seed`` may be left out where it has one."""
         return history(_of_one(self.records, label, seed))
 
-    def per_client(self, label: str, seed: int | None = None) -> PerClient:
+    def per_client(self, label: str, seed: int | None = None) -> ClientHistory:
         """Each client's numbers with one method; ``seed`` may be left out where it has one."""
         if not self.client_rows:
             raise Unsupported(
                 f"{self.folder.path} has no numbers of single clients: run it with "
                 "per_client = true"
             )
-        return PerClient(_of_one(self.client_rows, label, seed))
+        return ClientHistory(_of_one(self.client_rows, label, seed))
 
     @cached_property
     def models(self) -> dict[Key, dict[str, dict[str, torch.Tensor]]]:

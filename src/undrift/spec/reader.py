@@ -100,9 +100,6 @@ class Reader:
 
         ``None`` if the problem, its network or its data are not loaded.
         """
-        if ITEM in self.document and "problem" not in self.document:
-            text = "an item of a paper that runs other specs: give its name to undrift reproduce"
-            raise BadSpec([self.origin.complaint((ITEM,), text)])
         more = self.own is None and any("file" in table for table in tables(self.document))
         self.document = override(self.document, flags, self.settable, self.complaints, more=more)
         methods = tables(self.document)
@@ -112,7 +109,6 @@ class Reader:
         self.kind, self.clients = reader.kind, reader.clients
         problem: Named | None = given["problem"]
         settings["objective"] = self.objective(self.document, ())
-        self.judge_targets()
         for part in settings.get("vary", ()):
             if problem and part != "draws" and (reason := problem.fixed(part)):
                 self.complain(("vary",), f"vary = {part!r} is not possible here: {reason}")
@@ -155,16 +151,6 @@ class Reader:
             good["engine_options"] = made
         self.complaints.add_fields((), conflicts(given, given.get("batch")))
         return good
-
-    def judge_targets(self) -> None:
-        """Refuse a target that the problem cannot measure."""
-        judged = self.kind.judged if self.kind else None
-        if self.kind and judged == "accuracy" and "target" in self.document:
-            text = "is not known, so there is no gap to aim at: use target_accuracy"
-            self.complain(("target",), f"the optimum of {self.kind.name} {text}")
-        if self.kind and judged == "gap" and "target_accuracy" in self.document:
-            text = f"{self.kind.name} measures no accuracy: use target, which is a gap"
-            self.complain(("target_accuracy",), text)
 
     def objective(self, table: Values, path: Keys) -> Objective | None:
         """The local loss in ``table``, which has it as a name or as a table."""

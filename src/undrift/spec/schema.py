@@ -170,11 +170,6 @@ class Spec(Settings):
         """One run of every method with each."""
         return [self.seed] if isinstance(self.seed, int) else self.seed
 
-    @property
-    def store(self) -> str:
-        """Where client states are kept, if the engine has a choice."""
-        return str(getattr(self.engine_options, "store", "auto"))
-
     def setting(self, entry: Entry) -> Values:
         """How ``entry`` is run: arguments of ``undrift.runs.api.prepare``."""
         names = (*hints(RunOptions), "engine", "dtype", "device")
@@ -199,7 +194,8 @@ class Spec(Settings):
 
     def document(self) -> Values:
         """The spec with every default written out, as TOML holds it."""
-        top = {name: getattr(self, name) for name in SETTINGS} | {"seed": self.seeds}
+        top = {name: getattr(self, name) for name in SETTINGS}
+        top |= {"seed": self.seeds, "training": changed(self.training) or None}
         if self.epochs is not None:
             del top["steps"]
         if options := changed(self.engine_options):
@@ -227,6 +223,8 @@ class Spec(Settings):
 
     def _table(self, entry: Entry) -> Values:
         own = {name: getattr(entry, name) for name in TRAINING if name in entry.given}
+        if "training" in own:  # what the table leaves out is as the top has it
+            own["training"] = {n: getattr(own["training"], n) for n in entry.given["training"]}
         head = {"name": type(entry.method).__name__, "label": entry.label, "file": entry.file}
         return {**head, **own, **values(entry.method)}
 
