@@ -28,7 +28,7 @@ def test_a_name_and_a_table_are_the_same():
     assert table.engine == "simulate" and table.engine_options == StoreOptions(store="host")
     assert parse(CONVEX + '[engine]\nstore = "host"\n').engine_options == table.engine_options
     assert parse(CONVEX, flags=["engine=wire"]).engine == "wire"
-    assert parse(CONVEX, flags=["engine.store=file"]).store == "file"
+    assert parse(CONVEX, flags=["engine.store=file"]).engine_options.store == "file"
 
 
 @pytest.mark.parametrize("engine", registry)

@@ -95,7 +95,7 @@ def test_a_flag_is_blamed_for_what_it_says():
 
 def test_a_flag_may_have_another_spelling_on_the_command_line():
     spec = parse(CONVEX, flags=[Flag("engine.store=host", "--store host")])
-    assert spec.store == "host"
+    assert spec.engine_options.store == "host"
     (found,) = refused(CONVEX, "engine=wire", Flag("engine.store=host", "--store host"))
     assert found.place == Place("--store host") and found.path == ("engine", "store")
 

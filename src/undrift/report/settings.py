@@ -13,9 +13,6 @@ Document = Mapping[str, Any]
 """A spec, or a table of one, as TOML has it."""
 
 
-MEANS = ("mean", "weighted-mean")
-
-
 def methods(document: Document) -> list[Document]:
     tables = document.get("method", [])
     return [table for table in tables if isinstance(table, dict) and "label" in table]
@@ -37,7 +34,7 @@ def setting(table: Document, document: Document) -> MethodSetting:
         steps=steps if isinstance(steps, int) else None,
         clients=_in_a_round(document),
         kept=int(loss is not None and "previous" in loss.needs),
-        biased=document.get("aggregation", {}).get("name", "mean") not in MEANS
+        biased=document.get("aggregation", {}).get("name", "mean") not in ("mean", "weighted-mean")
         or not _keeps_exact(optimiser),
         written=table,
         shared={name: document[name] for name in ("schedule", "training") if document.get(name)},
