@@ -19,7 +19,8 @@ problem = ud.Neural(
     ud.data.dirichlet(y, clients=20, beta=0.1),
     test=0.2,  # of every client's samples, so that each is judged by its own test samples
 )
-setting = {"rounds": 40, "steps": 10, "batch": 20, "cohort": 5, "every": 20, "per_client": True}
+setting = {"rounds": 40, "steps": 10, "batch": 20, "cohort": 5, "every": 20}
+setting["callbacks"] = ud.PerClient()
 runs = ud.run([ud.FedAvg(lr=0.1), ud.FedDyn(lr=0.1, alpha=0.1)], problem, seed=[0], **setting)
 for (label, _), run in runs.items():
     clients = run.per_client

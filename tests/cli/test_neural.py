@@ -138,7 +138,7 @@ def test_runs_on_different_data_say_it_in_their_names(net, noted, capsys, monkey
 
 
 def test_curves_of_loss_and_drift(net, capsys, monkeypatch):
-    main(["run", "spec.toml", "-s", "rounds=3", "-s", "problem.training=true"])
+    main(["run", "spec.toml", "-s", "rounds=3", "-s", "problem.train_metrics=true"])
     drawn = []
     monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure))
     for words, label, scale in (

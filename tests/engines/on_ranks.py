@@ -117,7 +117,7 @@ def others():
     yield "states that are not finite", Poisoned(), PROBLEM, {"steps": 2, "cohort": 5}
     moon = FedAvg(lr=0.1)
     yield "MOON", moon, federation(MOON()), {"steps": 2, "batch": 5, "cohort": 3}
-    images = {"clients": CLIENTS, "train": 210, "test": 120, "training": True}
+    images = {"clients": CLIENTS, "train": 210, "test": 120, "train_metrics": True}
     setting = {"epochs": 1, "batch": 8, "cohort": 5}
     for name, model in (("MLP", "mlp"), ("CNN", "cnn-small")):
         problem = build("images", model=model, hidden=8, **images)

@@ -160,7 +160,7 @@ def test_theory_sees_the_whole_gradient():
 def test_a_saved_run_has_it(tmp_path):
     given = {"rounds": 3, "steps": 2, "batch": 2, "training": {"accumulate": 3}}
     run = ud.run(um.FedAvg(lr=0.02), "least-squares", save=tmp_path / "r", **given)
-    assert ud.load(tmp_path / "r").spec["train"]["accumulate"] == 3
+    assert ud.load(tmp_path / "r").spec["training"]["accumulate"] == 3
     assert torch.equal(ud.run_spec(tmp_path / "r/spec.toml")["FedAvg", 0].x, run.x)
 
 

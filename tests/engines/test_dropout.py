@@ -237,7 +237,7 @@ def test_clients_steps_rounds_and_seeds_differ():
 
 @EVERY
 def test_it_is_off_in_metrics_and_in_gradients_outside_of_steps(make):
-    problem = federation(make, training=True)
+    problem = federation(make, train_metrics=True)
     x = points(problem, 1)[0]
     module = problem.module(x).double()
     nn.utils.vector_to_parameters(x, module.parameters())

@@ -420,7 +420,7 @@ def test_a_spec_has_it_for_all_or_for_one():
         one.path == ("training", "optimiser", "beta")
         and one.place.line == len(text.splitlines()) + 3
     )
-    assert "optimiser" not in parse(GOOD).document()["train"]
+    assert "training" not in parse(GOOD).document()
     for kind in registry.values():
         assert Optimiser.read(kind.name) == kind()
 
@@ -445,7 +445,7 @@ def test_a_saved_run_is_continued_with_it(tmp_path):
     (found,) = ud.resume(tmp_path / "r", method, problem_of(FED)).values()
     assert torch.equal(found.x, whole.x)
     named = ud.run(method, "quadratic", save=tmp_path / "n", **given)
-    assert ud.load(tmp_path / "n").spec["train"]["optimiser"] == {
+    assert ud.load(tmp_path / "n").spec["training"]["optimiser"] == {
         "name": "adamw",
         "beta1": 0.9,
         "beta2": 0.9,

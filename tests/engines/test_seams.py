@@ -144,7 +144,7 @@ def test_clients_one_by_one_agree_with_clients_side_by_side(case):
 def five(case: str) -> Problem:
     """A small problem of every family with five clients."""
     if case == "images":
-        return build("images", clients=5, model="mlp", hidden=4, test=50, training=True)
+        return build("images", clients=5, model="mlp", hidden=4, test=50, train_metrics=True)
     names = {"softmax": "softmax-synthetic", "logistic": "logistic"}
     settings = {"softmax": {"features": 3, "classes": 3, "samples": 9}, "quadratic": {"dim": 3}}
     return build(names.get(case, case), clients=5, **settings.get(case, {}))

@@ -33,7 +33,7 @@ import torch
 from tests.faults.tally import Tally, arguments
 from undrift.cli import main as undrift
 from undrift.cli import run as verb
-from undrift.engines import checkpoint
+from undrift.engines import format
 from undrift.engines.checkpoint import MOST
 from undrift.engines.engine import Engine
 from undrift.engines.format import digest, read
@@ -148,7 +148,7 @@ class Points:
             setattr(os, name, self._around(name, getattr(os, name)))
         Engine.advance = self._around("phase", Engine.advance)
         journal.io = _Module(io, FileIO=self._torn_lines())
-        checkpoint.writing = self._torn_tensors(checkpoint.writing)
+        format.writing = self._torn_tensors(format.writing)
 
     def _around(self, name: str, call: Callable) -> Callable:
         def called(*about, **more):

@@ -275,7 +275,7 @@ rate = 0.2
 @pytest.mark.parametrize(
     "top",
     [
-        "epochs = 1\nbatch = 3\nweights = 'samples'",
+        "epochs = 1\nbatch = 3\naggregation = 'weighted-mean'",
         "steps = [1, 4, 2]\naggregation = 'median'",
         "steps = 2\nschedule = { name = 'cosine', rounds = 4, warmup = 1 }",
         "steps = 3\nbatch = 2\ntraining = {accumulate = 3, optimiser = 'adamw'}",

@@ -246,7 +246,7 @@ def test_images_that_nobody_else_sees(tmp_path):
     rng, sizes = np.random.default_rng(0), [(40, 4), (10, 60), (16, 22)]
     for k, (train, test) in enumerate(sizes):
         draw(tmp_path / f"data{k}" / "pets", {"train": train, "test": test}, rng)
-    far = run(own(tmp_path), images("training = true"), tmp_path)
+    far = run(own(tmp_path), images("train_metrics = true"), tmp_path)
     assert far.outcome.status == "done"
     assert far.engine.ledger.gradients == 4 * 3 * 3
     sets = [load_images("pets", tmp_path / f"data{k}") for k in range(3)]
@@ -257,7 +257,7 @@ def test_images_that_nobody_else_sees(tmp_path):
         build("mlp", 1, 8, 2, hidden=(4, 4)),
         ImageSet(**joined, classes=sets[0].classes, name="pets"),
         np.split(np.arange(ends[-1]), ends[:-1]),
-        training=True,
+        train_metrics=True,
     ).to(torch.float64, torch.device("cpu"))
     found, expected = far.engine.metrics(), whole.metrics(far.model)
     assert found.keys() == expected.keys()

@@ -141,7 +141,9 @@ def judged(x, features, labels):
 def test_a_network_on_training_samples():
     X, y = classes(np.random.default_rng(5), sum(SIZES))
     split = parts()
-    problem = Neural(network(), (X, y), split, training=True).to(torch.float64, torch.device("cpu"))
+    problem = Neural(network(), (X, y), split, train_metrics=True).to(
+        torch.float64, torch.device("cpu")
+    )
     assert problem.own_samples == problem.metric_samples == "train"
     compare(problem, lambda i, x: judged(x, X[split[i]], y[split[i]]), point(problem.dim))
     found, row = problem.client_metrics(point(problem.dim)), problem.metrics(point(problem.dim))
@@ -323,7 +325,7 @@ class Renamed(Quadratic):
 )
 def test_a_problem_of_ones_own_does_not_replace_columns_of_rows(everyone, each):
     problem = Renamed(torch.eye(2, dtype=torch.float64).repeat(3, 1, 1), torch.zeros(3, 2))
-    setting = {"rounds": 1, "steps": 1, "per_client": True}
+    setting = {"rounds": 1, "steps": 1, "callbacks": ud.PerClient()}
     assert ud.run(ud.FedAvg(lr=0.1), problem, **setting).status == "done"
     problem.everyone, problem.each = everyone, each
     with pytest.raises(BadParameters) as error:

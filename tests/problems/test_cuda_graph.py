@@ -25,7 +25,7 @@ METHODS = [
     FedDyn(lr=0.1),
     FedACG(lr=0.1),
 ]
-SETTING = {"epochs": 1, "batch": 32, "cohort": 3, "training": {"weight_decay": 1e-3, "clip": 10.0}}
+SETTING = {"epochs": 1, "batch": 32, "cohort": 3}
 
 
 @pytest.mark.parametrize("scope", ["task", "reference"])
@@ -34,7 +34,8 @@ def test_five_methods_one_after_another_are_all_recorded(scope):
         warnings.simplefilter("error", UserWarning)
         for method in METHODS:
             task = problem(precision="bf16").to(torch.float32, torch.device("cuda"))
-            engine = Simulate(method, task, **SETTING, training={"clip_scope": scope})
+            training = {"weight_decay": 1e-3, "clip": 10.0, "clip_scope": scope}
+            engine = Simulate(method, task, **SETTING, training=training)
             for _ in range(3):
                 engine.run_round()
             recordings = list(task.placed.captured.values())

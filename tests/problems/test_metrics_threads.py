@@ -42,7 +42,7 @@ def softmax() -> Softmax:
 
 
 def images() -> Problem:
-    return build("images", training=True)
+    return build("images", train_metrics=True)
 
 
 @pytest.mark.parametrize("make", [quadratic, least_squares, logistic, softmax, images])

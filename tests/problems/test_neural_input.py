@@ -62,7 +62,7 @@ def writing():
 )
 def test_the_callers_data_are_never_written(make, data):
     kept = [v.clone() for v in (data.images, data.labels, data.test_images, data.test_labels)]
-    problem = Neural(make(), data, PARTS, training=True)
+    problem = Neural(make(), data, PARTS, train_metrics=True)
     engine = Simulate(FedAvg(lr=0.1), problem, steps=2, batch=4)
     engine.run_round()
     problem.metrics(engine.x)

@@ -42,7 +42,7 @@ def test_metrics_are_those_of_a_loop():
 
 
 def test_on_training_samples_each_client_counts_alike():
-    plain, problem = federation(), federation(training=True)
+    plain, problem = federation(), federation(train_metrics=True)
     x = points(problem)[0]
     clients = [
         scores(problem, x, DIGITS.images[part], DIGITS.labels[part]).mean(0)
@@ -58,7 +58,7 @@ def test_on_training_samples_each_client_counts_alike():
 
 
 def test_the_training_loss_is_the_function_whose_gradient_is_followed():
-    problem = federation(training=True, smooth=True)
+    problem = federation(train_metrics=True, smooth=True)
     x, v = points(problem)[0], points(problem, seed=1)[1]
     step = 1e-5 * v / v.norm()
     slope = (problem.metrics(x + step)["train_loss"] - problem.metrics(x - step)["train_loss"]) / 2
@@ -69,7 +69,7 @@ def test_the_training_loss_is_the_function_whose_gradient_is_followed():
 def test_training_can_be_asked_for_by_name():
     small = {"train": 60, "test": 30, "clients": 3}
     problem, plain = (
-        catalog.build("images", **small, training=True),
+        catalog.build("images", **small, train_metrics=True),
         catalog.build("images", **small),
     )
     assert set(problem.metrics(problem.start())) - set(plain.metrics(plain.start())) == {
@@ -80,7 +80,7 @@ def test_training_can_be_asked_for_by_name():
 
 
 def test_metrics_do_not_depend_on_the_pass(monkeypatch):
-    problem = federation(training=True)
+    problem = federation(train_metrics=True)
     whole = problem.metrics(problem.start())
     monkeypatch.setattr(metrics, "PASS", 7)
     assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-12)

@@ -321,7 +321,7 @@ def test_where_test_samples_are():
         "a Dataset each": [Counted(X[part], Y[part]) for part in spare],
     }
     for name, test in options.items():
-        problem = regression(test=test, training=True).to(torch.float64, CPU)
+        problem = regression(test=test, train_metrics=True).to(torch.float64, CPU)
         x = problem.start()
         module = problem.module(x).double()
         want = scores(x, module, everything).mean()
@@ -366,7 +366,7 @@ def test_without_test_samples_the_loss_is_what_is_minimised():
 def test_the_loss_of_a_row_does_not_follow_the_weights_of_a_run():
     sizes = [len(part) for part in SPLIT]
     assert len({*sizes}) > 1
-    options = {"rounds": 3, "steps": 2, "per_client": True, "dtype": "float64"}
+    options = {"rounds": 3, "steps": 2, "dtype": "float64"}
     run = ud.run(FedAvg(lr=0.1), regression(), aggregation="weighted-mean", **options)
     each = run.problem.client_metrics(run.x)["loss"].numpy()
     assert run.history.last["loss"] == pytest.approx(each.mean(), rel=1e-9)
@@ -374,7 +374,7 @@ def test_the_loss_of_a_row_does_not_follow_the_weights_of_a_run():
 
 
 def test_metrics_do_not_depend_on_the_pass(monkeypatch):
-    problem = regression(test=(X, Y), metrics=["mae", "rmse"], training=True)
+    problem = regression(test=(X, Y), metrics=["mae", "rmse"], train_metrics=True)
     whole = problem.metrics(problem.start())
     monkeypatch.setattr(metrics_module, "PASS", 7)
     assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-7)  # float32

@@ -68,7 +68,7 @@ def test_engines_agree_where_clients_have_fewer_samples_than_a_batch(what):
 
 @pytest.mark.parametrize("what", LOSSES)
 def test_the_loss_of_a_row_is_that_of_each_client(what):
-    problem = federation(what, training=True, test=[(X[p], LOSSES[what][1][p]) for p in SPLIT])
+    problem = federation(what, train_metrics=True, test=[(X[p], LOSSES[what][1][p]) for p in SPLIT])
     x = points(problem)[0]
     each = [by_module(problem, x, torch.from_numpy(part), what)[0].item() for part in SPLIT]
     row = problem.metrics(x)
@@ -138,7 +138,7 @@ def test_targets_that_are_ignored_or_weighted_are_counted_as_torch_does(
         loss = by_settings(form, settings)
         return Neural(
             module(), (X.float(), train), SPLIT, test=test, loss=loss, metrics=["accuracy"],
-            training=True,
+            train_metrics=True,
         )  # fmt: skip
 
     net = module().double()

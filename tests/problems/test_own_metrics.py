@@ -40,7 +40,7 @@ def test_metrics_by_name_and_by_function(monkeypatch):
     wanted = {"mse": "mse", "rmse": "rmse", "mae": "mae", "worst": worst}
     for passes in (512, 7):
         monkeypatch.setattr(metrics, "PASS", passes)
-        problem = federation("mse", test=(X, NUMBERS), metrics=wanted, training=True)
+        problem = federation("mse", test=(X, NUMBERS), metrics=wanted, train_metrics=True)
         x = points(problem)[0]
         out, aim = rows_of(problem, x, NUMBERS)
         away = np.abs(out - aim)
@@ -188,7 +188,7 @@ def test_metrics_of_classes_may_be_chosen():
 @pytest.mark.parametrize("test", [0.2, "nobody's", None])
 def test_metrics_come_in_pieces_that_processes_can_share(what, test):
     nobodys = X, LOSSES[what][1]
-    problem = federation(what, test=nobodys if test == "nobody's" else test, training=True)
+    problem = federation(what, test=nobodys if test == "nobody's" else test, train_metrics=True)
     x = points(problem)[0]
     for n in (1, 2, 5):
         pieces = torch.cat([problem.pieces(x, k, n) for k in range(n)])

@@ -66,15 +66,15 @@ def recording(monkeypatch):
     torch.compiler.reset()
 
 
-def end(method, **options):
+def end(method, scope):
     task = problem(dropping(), stacked=True).to(torch.float64, torch.device("cpu"))
     setting = {
         "epochs": 1,
         "batch": 32,
         "cohort": 3,
-        "training": {"weight_decay": 1e-3, "clip": 0.1},
+        "training": {"weight_decay": 1e-3, "clip": 0.1, "clip_scope": scope},
     }
-    engine = Simulate(method, task, **setting, **options)
+    engine = Simulate(method, task, **setting)
     for _ in range(3):
         engine.run_round()
     return engine
@@ -86,11 +86,11 @@ def end(method, **options):
 def test_recorded_steps_are_those_of_the_method(method, scope, recording, monkeypatch):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        fast = end(method, training={"clip_scope": scope})
+        fast = end(method, scope)
     assert not [w for w in said if "not compiled" in str(w.message)]
     assert recording and all(len(one.steps) == 1 for one in recording)
     monkeypatch.undo()
-    plain = end(method, training={"clip_scope": scope})
+    plain = end(method, scope)
     torch.testing.assert_close(fast.x, plain.x, rtol=1e-10, atol=1e-12)
     assert fast.ledger == plain.ledger
 

@@ -62,7 +62,7 @@ def test_simulate_follows_wire(method, sizes, batch):
     if method.participation == "partial":
         setting["cohort"] = 5
     if method.weighted:
-        setting["weights"] = "samples"
+        setting["aggregation"] = "weighted-mean"
     fast, slow = Simulate(method, problem, **setting), Wire(method, problem, **setting)
     for _ in range(20):
         fast.run_round()

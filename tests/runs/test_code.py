@@ -120,7 +120,7 @@ def test_other_code_and_other_values_are_refused(name, tmp_path):
 def test_what_changed_is_named(tmp_path):
     train(tmp_path / "run", **program(tmp_path, "metrics"))
     about = json.loads((tmp_path / "run" / "environment.json").read_text())
-    assert about["code"].keys() == {"network", "loss", "metrics", "training", "pipeline"}
+    assert about["code"].keys() == {"network", "loss", "metrics", "train_metrics", "pipeline"}
     other = {**about["code"], "metrics": "other", "loss": "new"}
     with pytest.raises(BadFolder, match="other loss and metrics"):
         Folder(tmp_path / "run").refuse_other(about["data"], other)

@@ -77,7 +77,7 @@ def test_a_run_in_one_line(convex, network):
 def test_one_line_has_no_room_for_clients_and_for_a_share_that_is_always_one():
     x, y = torch.randn(12, 3), torch.arange(12) % 2
     halves = [np.arange(6), np.arange(6, 12)]
-    problem = ud.Neural(nn.Linear(3, 2), (x, y), halves, test=(x, y), training=True)
+    problem = ud.Neural(nn.Linear(3, 2), (x, y), halves, test=(x, y), train_metrics=True)
     run = ud.run(ud.FedAvg(lr=0.1), problem, rounds=1, callbacks=ud.PerClient())
     assert {"top5", "train_top5", "client_loss_mean"} <= set(run.history)
     assert "accuracy=" in repr(run) and "top5" not in repr(run) and "client_" not in repr(run)

@@ -220,8 +220,6 @@ def test_one_problem(old, new, line, words):
         (IMAGES, '"fed-lc"', '{name = "FedNTD", form = "mix", beta = 2.0}', 11, "beta is a share"),
         (IMAGES, "target_accuracy = 0.5", "target_accuracy = 80", 10, "80 % is 0.8"),
         (IMAGES, "target_accuracy = 0.5", "target_accuracy = 0.0", 10, "number > 0 and <= 1"),
-        (IMAGES, "target_accuracy = 0.5", "target = 1e-3", 10, "use target_accuracy"),
-        (CONVEX, "steps = 3", "target_accuracy = 0.5", 3, "quadratic measures no accuracy"),
         (CONVEX, "steps = 3", "smooth = 0", 3, "smooth = 0 is not allowed"),
     ],
 )  # fmt: skip

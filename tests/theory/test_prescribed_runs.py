@@ -70,7 +70,9 @@ def test_weight_decay_is_curvature(name, decay=10.0):
     open_method = registry[name](**dict.fromkeys(RULES[name], "theory"), **GIVEN.get(name, {}))
     plain = PROBLEMS["quadratic, condition 5"]
     bent = Quadratic(plain.H + decay * torch.eye(plain.dim), plain.q)
-    found = resolve(open_method, plain, RunOptions(steps=4, training={"weight_decay": decay}))
+    found = resolve(
+        open_method, plain, RunOptions(steps=4, training=ud.Training(weight_decay=decay))
+    )
     want = resolve(open_method, bent, RunOptions(steps=4))
     for field in RULES[name]:
         assert getattr(found, field) == pytest.approx(getattr(want, field), rel=1e-9)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from undrift.core.schedules import Exponential
 from undrift.engines.engine import Engine
 from undrift.records.folder import BadFolder
 from undrift_papers.reproduce import items
@@ -100,7 +101,7 @@ def test_a_key_is_all_that_decides_a_run_and_nothing_else(papers):
         dataclasses.replace(want, rounds=7),
         dataclasses.replace(want, entry=dataclasses.replace(entry, label="another", rounds=99)),
         dataclasses.replace(
-            want, spec=dataclasses.replace(spec, name="x", device="cuda", target=1e-3, seeds=[3])
+            want, spec=dataclasses.replace(spec, name="x", device="cuda", target=1e-3, seed=[3])
         ),
     ]
     assert {w.key for w in same} == {want.key}
@@ -111,7 +112,7 @@ def test_a_key_is_all_that_decides_a_run_and_nothing_else(papers):
             entry=dataclasses.replace(entry, method=dataclasses.replace(entry.method, lr=0.03)),
         ),
         dataclasses.replace(want, entry=dataclasses.replace(entry, steps=4)),
-        dataclasses.replace(want, entry=dataclasses.replace(entry, decay=0.9)),
+        dataclasses.replace(want, entry=dataclasses.replace(entry, schedule=Exponential(rate=0.9))),
         dataclasses.replace(want, spec=dataclasses.replace(spec, every=1)),
         dataclasses.replace(want, spec=dataclasses.replace(spec, batch=2)),
         dataclasses.replace(

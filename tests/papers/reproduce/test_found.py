@@ -57,7 +57,7 @@ def test_a_note_that_was_not_there_is_added(item):
     )
     with pytest.raises(ValueError):  # the line in the reason is none
         written(item, NEW)
-    item.write_text('[item]\nreason = "Because"\nseed = 2\n')
+    item.write_text('[item]\nreason = "Because"\nseeds = 2\n')
     text = written(item, NEW)
     assert tomllib.loads(text) == {"item": {"found": NEW, "reason": "Because", "seeds": 2}}
 

@@ -115,7 +115,7 @@ def test_the_simulators_table_has_the_settings_of_its_readme():
         settings = {
             want.entry.label: (
                 want.entry.method,
-                want.spec.setting(want.entry)["decay"],
+                want.spec.setting(want.entry)["schedule"].rate,
                 want.rounds,
             )
             for want in wants(it, panel, ItemOptions())

@@ -37,7 +37,7 @@ class Images(Named):
         augment: crops and flips of training images, as in a paper's code.
         precision: of products in the gradients of mini-batches; tf32 is for GPUs. Weights and
             updates stay float32.
-        training: measures loss and accuracy on the clients' images too.
+        train_metrics: measures loss and accuracy on the clients' images too.
         seed: decides the split and the first weights.
         split_seed: decides the split; left out: seed does.
         start_seed: decides the first weights; left out: seed does.
@@ -66,7 +66,7 @@ class Images(Named):
     shards: Count = 2
     augment: Literal["none", "fedspeed", "fedacg", "fedrecu"] = "none"
     precision: Literal["f32", "tf32", "bf16"] = "f32"
-    training: bool = False
+    train_metrics: bool = False
     seed: Natural = 0
     split_seed: Natural | None = None
     start_seed: Natural | None = None
@@ -109,7 +109,7 @@ class Images(Named):
             pipeline=None if self.augment == "none" else presets[self.augment](self.data),
             objective=objective,
             precision=self.precision,
-            training=self.training,
+            train_metrics=self.train_metrics,
         )
 
     def _network(self, images: ImageSet) -> nn.Module:

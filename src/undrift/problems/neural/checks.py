@@ -298,8 +298,14 @@ LOSS = (
     ),
     Mistake(
         lambda first: (
-            {"features", "blocks"} & {*getattr(first.objective, "needs", ())}
-            and not (isinstance(first.net, Net) and len(first.net.trunk))
+            (
+                {"features", "blocks"} & {*getattr(first.objective, "needs", ())}
+                and not isinstance(first.net, Net)
+            )
+            or (
+                "blocks" in getattr(first.objective, "needs", ())
+                and not len(getattr(first.net, "trunk", ()))
+            )
         ),
         "objective",
         "the objective looks inside the network; make it an undrift.models.Net with several "

@@ -73,8 +73,8 @@ class Neural(Problem):
     instead. ``metrics`` are names (accuracy, top5, mse, rmse, mae) or functions of outputs and
     targets that give a number for each sample, or a pair of numbers and weights, such as a mean
     over a sample's tokens and how many it has. The row of a run has their means over all test
-    samples, with weights sum(weights * numbers) / sum(weights); ``training`` adds those over the
-    clients' training samples, every client with equal weight whatever the ``weights`` of a run.
+    samples, with weights sum(weights * numbers) / sum(weights); ``train_metrics`` adds those over
+    the clients' training samples, every client with equal weight however uploads are aggregated.
     Without ``test``, ``loss`` is f(x), that mean of the training losses.
 
     **Network.** Training starts from the weights that it has. Frozen parameters stay what they
@@ -127,7 +127,7 @@ class Neural(Problem):
         stacked: bool | None = None,
         precision: Precision = "f32",
         compiled: bool = True,
-        training: bool = False,
+        train_metrics: bool = False,
     ):
         refuse_precision(precision, torch.float32)
         with about("Neural", "module"):
@@ -149,7 +149,7 @@ class Neural(Problem):
         self.own_samples = "train" if found.test_parts is None else "test"
         self.clients, self.samples = len(self.parts), [len(part) for part in self.parts]
         self.note = getattr(train, "note", "")
-        self.pipeline, self.training = pipeline, training or found.test is None
+        self.pipeline, self.train_metrics = pipeline, train_metrics or found.test is None
         self.augmentation = getattr(pipeline, "augmentation", None)
         self.precision, self._stacked = precision, stacked
         self.placed = Placed(network, found, pipeline, precision, compiled)
@@ -229,7 +229,7 @@ class Neural(Problem):
             "network": repr(net) if ours else net,
             "loss": objective.function if isinstance(objective, OwnLoss) else objective,
             "metrics": self.placed.scoring.metrics,
-            "training": self.training,
+            "train_metrics": self.train_metrics,
             "pipeline": self.pipeline,
         }
 
@@ -256,8 +256,8 @@ class Neural(Problem):
     def combine(self, partials: Sequence[Mapping[str, Tensor]], x: Tensor) -> dict[str, float]:
         """Mean loss and metrics of all test samples; those that nobody holds are looked at here.
 
-        With ``training`` also ``train_loss`` and so on of the clients' samples, every client with
-        equal weight and no sample augmented: if that loss is what is minimised, it is f(x).
+        With ``train_metrics`` also ``train_loss`` and so on of the clients' samples, every client
+        with equal weight and no sample augmented: if that loss is what is minimised, it is f(x).
         """
         sums = add_up(partials)
         if self.placed.samples.test_parts is None:
@@ -265,8 +265,8 @@ class Neural(Problem):
         return self._means(sums)
 
     def partial_metrics(self, x: Tensor, members: np.ndarray | None = None) -> Sums:
-        """Sums over their test samples, where clients have some, and with ``training`` over the
-        others.
+        """Sums over their test samples, where clients have some, and with ``train_metrics``
+        over the others.
         """
         of_clients = self.placed.samples.test_parts is not None
         test = self._test(members) if of_clients else None
@@ -326,9 +326,9 @@ class Neural(Problem):
     def _sets(
         self, test: EvaluationSet | None, members: np.ndarray | None = None
     ) -> dict[str, EvaluationSet]:
-        """What is judged: these test samples, and with ``training`` those of some clients."""
+        """What is judged: these test samples, and with ``train_metrics`` those of some clients."""
         found = {} if test is None else {"test": test}
-        return found | ({"train": self._train(members)} if self.training else {})
+        return found | ({"train": self._train(members)} if self.train_metrics else {})
 
     def _test(self, members: np.ndarray | None = None) -> EvaluationSet | None:
         """The test samples, all alike: of everyone, or of some clients."""
@@ -365,7 +365,7 @@ class Neural(Problem):
         """Metrics from sums over test samples, and over those of clients."""
         scoring = self.placed.scoring
         found = scoring.means(sums["test"]) if "test" in sums else {}
-        if self.training:
+        if self.train_metrics:
             known = scoring.means(sums["train"])
             found |= {OF_TRAINING + name: v for name, v in known.items()}
             found = {"loss": known["loss"], **found}
