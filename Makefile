@@ -46,8 +46,9 @@ lint: $(VENV)/tools
 types: $(VENV)/tools
 	$(BIN)/mypy
 
-stubs: $(VENV)/installed  ## write __init__.pyi, docs/api.md and docs/choosing.md after a name was added
+stubs: $(VENV)/installed  ## write __init__.pyi, docs/api.md, settings.md and choosing.md after a name was added
 	$(BIN)/python tools/public_names.py
+	$(BIN)/python -m tools.settings_page
 	$(BIN)/python -m tools.choosing
 
 journeys: $(VENV)/tools  ## what users type, from an empty folder to the result, with every engine

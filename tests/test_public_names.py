@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools import public_names
+from tools import public_names, settings_page
 
 import undrift
 
@@ -79,3 +79,7 @@ def test_an_unknown_name_gets_the_nearest_one():
 def test_the_citation_is_of_this_version():
     text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {undrift.__version__}\n" in text
+
+
+def test_the_page_of_settings_is_what_is_declared():
+    assert settings_page.PAGE.read_text(encoding="utf-8") == settings_page.page()

@@ -1,0 +1,44 @@
+"""Write docs/settings.md, the table of all settings, from where they are declared.
+
+``make stubs`` runs it after a setting was added; tests/test_public_names.py compares the page.
+"""
+
+import json
+from itertools import groupby
+from pathlib import Path
+
+from undrift.cli.listing import settings
+
+PAGE = Path(__file__).parents[1] / "docs/settings.md"
+HEAD = """# Settings
+
+What a spec may set, and `undrift.run` with it: the same names in Python as in TOML, a table there
+where there is a table here. `-s training.clip=10` sets one on the command line; `undrift list
+settings` prints this page. Written by `make stubs`.
+"""
+
+
+def page() -> str:
+    rows, _ = settings()
+    parts = [HEAD]
+    for place, some in groupby(rows, key=lambda row: row["place"]):
+        lines = [f"## {place[0].upper()}{place[1:]}\n", "| name | takes | default | meaning |"]
+        lines.append("|---|---|---|---|")
+        for row in some:
+            default = "required" if row["required"] else _code(row["default"])
+            cells = (f"`{row['name']}`", row["takes"], default, row["meaning"])
+            lines.append(f"| {' | '.join(map(_cell, cells))} |")
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _code(value: object) -> str:
+    return "" if value is None else f"`{json.dumps(value)}`"
+
+
+def _cell(text: object) -> str:
+    return str(text).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
