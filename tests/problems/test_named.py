@@ -73,7 +73,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
 }
 ELSEWHERE = {
-    "images": {"data", "augment", "precision", "training"},
+    "images": {"data", "augment", "precision", "train_metrics"},
     "logistic": {"labels", "features"},
     "quadratic": {"noise"},
 }

@@ -6,6 +6,7 @@ The tables say which field each mistake is told about. The same mistakes in argu
 
 import dataclasses
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -351,6 +352,8 @@ LOSS = {
     "swapped arguments": lambda: classes(loss=lambda t, o: F.cross_entropy(o, t)),
     "random": lambda: numbers(loss=lambda o, t: (o - t + torch.rand(1)).square().mean()),
     "a sum": lambda: numbers(loss=nn.MSELoss(reduction="sum")),
+    "a sum inside a partial": lambda: numbers(loss=partial(F.mse_loss, reduction="sum")),
+    "targets in place": lambda: numbers(loss=lambda o, t: (o - t.add_(1)).square().mean()),
     "two": lambda: classes(loss=F.cross_entropy, objective=ud.objectives.MOON()),
     "no logarithms": lambda: classes(loss=F.nll_loss),
     "no probabilities": lambda: numbers((X, LABELS[:, None].astype(np.float32)), loss=nn.BCELoss()),

@@ -354,4 +354,3 @@ def test_no_intercept_is_the_same_problem_said_or_left_out():
     )
     assert said.identity == left_out.identity != with_one.identity
     assert said.problem == left_out.problem and said.document() == left_out.document()
-    assert "intercept" not in left_out.document()["problem"]

@@ -51,18 +51,13 @@ class LogisticRegression(Named):
     folder: str | None = None
     labels: Pair | None = None
     features: Count | None = None
-    intercept: bool | None = None  # False becomes None, as in specs that are older than it
+    intercept: bool = False
     clients: Count = 10
     partition: Split = "dirichlet"
     beta: Positive = 1.0
     shards: Count = 2
     l2: NonNegative | None = None
     seed: Natural = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.intercept is False:
-            object.__setattr__(self, "intercept", None)
 
     def make(self) -> Logistic:
         import numpy as np

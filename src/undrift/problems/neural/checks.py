@@ -236,7 +236,10 @@ LOSS = (
         "{loss} has parameters, which nobody would train; put them into the network",
     ),
     Mistake(
-        lambda first: getattr(first.loss, "reduction", "mean") == "sum",
+        lambda first: (
+            getattr(getattr(first.loss, "func", first.loss), "reduction", "mean") == "sum"
+            or getattr(first.loss, "keywords", {}).get("reduction") == "sum"
+        ),
         "loss",
         "{loss} adds up over the samples, so that larger batches make larger steps; give "
         'reduction="mean"',
@@ -409,7 +412,10 @@ def _try_loss(placed: Placed, function: Callable[..., Tensor], rows: SampleRows)
         weights = network.start.to(placed.dtype).requires_grad_()
         outputs: Output = network.bound(weights, network.own(training=True), key)(rows.x)
         try:
+            version = getattr(rows.y, "_version", 0)
             value = function(outputs, rows.y)
+            if getattr(rows.y, "_version", 0) != version:  # with the data of later rounds
+                raise ValueError("it writes to its targets")
             refuse_value(name, value)
             torch.autograd.grad(value, weights)
         except Exception as error:  # a user's function may fail in any way
