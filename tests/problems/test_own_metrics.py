@@ -159,7 +159,7 @@ def test_weights_that_are_not_numbers_are_the_metrics_own_trouble():
 
     loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
     wanted = {"accuracy": "accuracy", "odd": odd}
-    options = {"loss": loss, "test": (X.float(), CLASSES), "training": True}
+    options = {"loss": loss, "test": (X.float(), CLASSES), "train_metrics": True}
     alone, beside = (
         Neural(plain(), (X.float(), CLASSES), SPLIT, metrics=metrics, **options)
         for metrics in (["accuracy"], wanted)
