@@ -1,8 +1,8 @@
-"""Robust reductions where a fifth of the clients send the negative of what they should.
+"""Robust aggregation where a fifth of the clients send the negative of what they should.
 
     python benchmarks/robust.py
 
-runs FedAvg on logistic regression with the mean and with every robust reduction, once with honest
+runs FedAvg on logistic regression with the mean and with every robust rule, once with honest
 clients and once with 10 of 50 that flip the sign of every upload. Prints the gap f(x) - f* (the
 geometric mean over the seeds), f being that of all 50 clients, and how many times the honest mean's
 that is.
@@ -80,7 +80,7 @@ def main() -> None:
     clean = found["mean", 0]
     rounds = [f"round {number}" for number in (EARLY, LATE)]
     head = [f"{when}, {what}" for when in rounds for what in ("honest", "flipped", "times")]
-    print(f"| reduction | {' | '.join(head)} |\n|{'---|' * (len(head) + 1)}")
+    print(f"| rule | {' | '.join(head)} |\n|{'---|' * (len(head) + 1)}")
     for name in REDUCTIONS:
         cells = [
             f"{found[name, 0][k]:.1e} | {found[name, LIARS][k]:.1e}"
@@ -105,7 +105,7 @@ def gaps(
     f: Logistic, rule: Mapping[str, object] | None, liars: int, seed: int, factor: float
 ) -> list[float]:
     """f(x) - f* after the early and the late round."""
-    engine = Flipped(ud.FedAvg(lr=LR), f, steps=STEPS, reduction=rule)
+    engine = Flipped(ud.FedAvg(lr=LR), f, steps=STEPS, aggregation=rule)
     engine.liars = np.random.default_rng(seed).choice(CLIENTS, liars, replace=False)
     engine.factor, found = factor, []
     for _ in range(LATE):
