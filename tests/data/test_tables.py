@@ -157,8 +157,7 @@ def test_an_intercept_is_a_last_column_of_ones(tmp_path):
     expected = sorted([[5.0, 3.0, 1.0], [-2.0, 0.0, -1.0]])
     for problem in (kind.build(), own(kind, None, [2, 3])):
         assert problem.dim == 3 and sorted(problem.rows[:2].tolist()) == expected
-    for none in (None, False):
-        assert dataclasses.replace(kind, intercept=none).build().dim == 2
+    assert dataclasses.replace(kind, intercept=False).build().dim == 2
 
 
 def test_labels_that_do_not_fit_are_refused(tmp_path):
