@@ -108,7 +108,6 @@ def test_wrappers_that_change_uploads_are_refused(tmp_path):
         (Scaffold, {}, "method"),
         (Scaffold(lr=0.1), {"clients": 0}, "clients"),
         (Scaffold(lr=0.1), {"joining": 0}, "joining"),
-        (Scaffold(lr=0.1), {"x0": 1}, "x0"),
         (Scaffold(lr=0.1), {"epochs": 1}, "epochs"),
         (Scaffold(lr=0.1), {"schedule": lambda round: 0.5}, "schedule"),
         (Scaffold(lr=0.1), {"schedule": "cosin"}, "schedule"),

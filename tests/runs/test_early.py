@@ -357,7 +357,11 @@ def test_a_run_of_ones_own_network_goes_on_by_resume_too():
     with pytest.raises(BadFolder, match=r"Give .* callbacks of the call that began it") as refused:
         ud.resume("runs/own", FEDAVG, problem)
     assert "overwrite" not in str(refused.value)  # which it does not take
-    runs = ud.resume("runs/own", FEDAVG, problem, callbacks=broken(-1))
+    with pytest.raises(BadFolder, match="stop"):
+        other = EarlyStopping(patience=7)
+        ud.resume("runs/own", FEDAVG, problem, callbacks=[other, broken(-1)])
+    runs = ud.resume("runs/own", FEDAVG, problem, callbacks=[broken(-1), stop])
+    assert ud.resume("runs/own", FEDAVG, problem, callbacks=broken(-1)).keys() == runs.keys()
     run = runs["FedAvg", 0]
     assert (run.status, run.note) == (whole.status, whole.note)
     assert bare(run) == bare(whole) and torch.equal(run.x, whole.x)

@@ -195,7 +195,7 @@ def _fades(method: Method, options: RunOptions, problem: Problem, rounds: int) -
     try:
         factor = schedule.least(rounds)
     except BadParameters as error:
-        return [Refusal(at, f"{why}: use another") for at, why in error.problems.items()]
+        return [Refusal(at, f"{why}: use another schedule") for at, why in error.problems.items()]
     if not isinstance(lr, (int, float)) or factor >= 1 or lr * factor >= least:
         return []
     text = (

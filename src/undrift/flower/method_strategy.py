@@ -16,9 +16,10 @@ from torch import Tensor
 
 from undrift.core.aggregation import Aggregation
 from undrift.core.cohort import Sampling
+from undrift.core.faults import Judging
 from undrift.core.method import Method
 from undrift.core.options import Training
-from undrift.core.params import BadParameters, not_allowed, plain, unknown, values
+from undrift.core.params import BadParameters, not_allowed, plain, values
 from undrift.core.problem import Facts
 from undrift.core.schedules import Schedule
 from undrift.engines.federated import Accept, Federated, Remote
@@ -41,7 +42,6 @@ MODS = (
 )
 PROBE = bytes(16)
 """The content of a greeting: a mod that changes uploads fails on it, or changes it."""
-OPTIONS = ("schedule", "judge")
 
 
 def strategy(
@@ -58,21 +58,22 @@ def strategy(
     absent: Literal["wait", "drop"] = "wait",
     joining: float = 600.0,
     aggregation: str | Aggregation | Mapping[str, object] | None = None,
+    schedule: float | str | Schedule | Mapping[str, object] | None = None,
+    judge: Judging | Mapping[str, object] | None = None,
     fraction_evaluate: float = 1.0,
     weighted_by_key: str = "num-examples",
-    **options: Any,
 ) -> Strategy:
     """A method as a Flower strategy, for ClientApps that call :func:`undrift.flower.train`.
 
     ``clients`` is the number of nodes, all of which have to join within ``joining`` seconds.
     ``cohort`` of them take part in a round (a number or a table), or ``fraction_train``; left out,
     all do. ``steps`` are local steps, ``epochs`` passes over a node's samples in their place,
-    ``batch`` the samples of a mini-batch (all when ``None``), ``training`` how gradients are made.
-    A node that does not answer within the ``timeout`` of ``start`` is
-    asked again (``absent="wait"``), or left out of the round (``"drop"``).
+    ``batch`` the samples of a mini-batch (all when ``None``).
+    A node that does not answer within the ``timeout`` of ``start`` is asked again
+    (``absent="wait"``), or left out of the round (``"drop"``).
     ``fraction_evaluate`` of the nodes evaluate the model after a round by the ClientApp's own
     ``@app.evaluate()``, their metrics weighted by ``weighted_by_key``.
-    ``options`` are ``judge`` and ``schedule``, as :func:`undrift.run` takes them.
+    ``training``, ``aggregation``, ``schedule`` and ``judge`` are as :func:`undrift.run` takes them.
     """
     if fraction_train != 1:
         text = "" if cohort is None else "give cohort or fraction_train, not both"
@@ -81,13 +82,12 @@ def strategy(
         if text:
             raise BadParameters("strategy", {"fraction_train": text})
         cohort = max(1, round(fraction_train * clients))
-    if strange := [name for name in options if name not in OPTIONS]:
-        raise BadParameters("strategy", {n: unknown("option", n, OPTIONS) for n in strange})
-    if callable(options.get("schedule")) and not isinstance(options["schedule"], Schedule):
+    if callable(schedule) and not isinstance(schedule, Schedule):
         text = "a function does not travel to the nodes: use one of undrift.schedules"
         raise BadParameters("strategy", {"schedule": text})
     setting: dict[str, object] = {"steps": steps, "cohort": cohort, "batch": batch}
-    setting |= {"training": training, "epochs": epochs, "aggregation": aggregation, **options}
+    setting |= {"training": training, "epochs": epochs, "aggregation": aggregation}
+    setting |= {"schedule": schedule, "judge": judge}
     return MethodStrategy(
         method,
         clients,

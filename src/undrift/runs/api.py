@@ -24,7 +24,7 @@ from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import Engine
 from undrift.records.folder import BadFolder, Folder
 from undrift.runs.arguments import Methods, Save, labelled, settle
-from undrift.runs.callbacks import Events, Observer, PerClient
+from undrift.runs.callbacks import Events, Observer, Observers, PerClient
 from undrift.runs.calls import experiment_of, from_dictionary, run_name
 from undrift.runs.events import Emit, Event, NotCompared, Unlocked
 from undrift.runs.experiment import make
@@ -125,7 +125,8 @@ def run(
     """
     given: Values = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
     call = settle(method, problem, {"rounds": rounds, **given}, settings)
-    found = run_experiment(experiment_of(call), call.save, _emit(call.observers.events.function))
+    heard = call.observers.events
+    found = run_experiment(experiment_of(call), call.save, _emit(heard.function if heard else None))
     one = isinstance(method, Method) and isinstance(call.settings["seed"], int)
     return next(iter(found.values())) if one else found
 
@@ -212,13 +213,21 @@ def resume(
         raise BadParameters("resume", {"jobs": SHARED})
     if method is None or problem is None:
         raise BadFolder(place.from_python)
-    looking = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
-    looking += [Events(on_event)] if on_event else []
-    looking += [EarlyStopping.read(document["stop"])] if "stop" in document else []
-    looking += [Goal.read(document["best"])] if "best" in document else []
-    looking += [PerClient()] if document.get("per_client") else []
+    # What the folder knows itself may be left out, or given again as the call had it.
+    again = Observers.read(callbacks)
+    looking = (
+        *again.functions,
+        again.stop or (EarlyStopping.read(document["stop"]) if "stop" in document else None),
+        again.best or (Goal.read(document["best"]) if "best" in document else None),
+        again.per_client or (PerClient() if document.get("per_client") else None),
+        again.events or (Events(on_event) if on_event else None),
+    )
     settings: Values = {name: document[name] for name in DEFAULTS if name in document}
-    settings |= {"x0": x0, "callbacks": looking, "dtype": document["problem"]["dtype"]}
+    settings |= {
+        "x0": x0,
+        "callbacks": [*filter(None, looking)],
+        "dtype": document["problem"]["dtype"],
+    }
     try:
         return run(
             labelled(method), problem, save=place.path, rounds=document["rounds"], **settings

@@ -122,7 +122,7 @@ def settle(
     methods, named = labelled(method), dict[str, Any](plain(parameters))
     if isinstance(problem, Mapping):
         named = {**plain(problem), **named}
-        problem = str(named.pop("name", "without a name"))
+        problem = str(named.pop("name", "")) or "a table without its name"
     asked = {name: _name(v) for name, v in given.items() if v is not None or name in NEEDED}
     engine = asked["engine"] if isinstance(asked["engine"], Mapping) else {"name": asked["engine"]}
     options = {"name": "simulate", **engine}

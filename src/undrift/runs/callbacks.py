@@ -95,7 +95,7 @@ class PerClient:
 class Events:
     """Calls ``function`` with every event of a run (:mod:`undrift.runs.events`) as it happens."""
 
-    function: Emit | None
+    function: Emit
 
 
 Observer = Callback | EarlyStopping | Goal | PerClient | Events
@@ -115,7 +115,7 @@ class Observers:
     stop: EarlyStopping | None = None
     best: Goal | None = None
     per_client: PerClient | None = None
-    events: Events = Events(None)
+    events: Events | None = None
 
     @classmethod
     def read(cls, given: object) -> Observers:
