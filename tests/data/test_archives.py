@@ -28,7 +28,7 @@ from tests.data.image_files import (
     write_tiny,
 )
 
-from undrift.data import archives
+from undrift.data import archives, tables
 from undrift.data.files import BadData, unpacking, whole
 from undrift.data.images import load_images
 
@@ -291,8 +291,20 @@ def idx_bytes(path):
         whole(file, path)
 
 
+def large_array(path):
+    out = io.BytesIO()
+    np.savez_compressed(out, jpeg=np.zeros(32 << 20, np.uint8))
+    path.write_bytes(lzma.compress(out.getvalue()))
+
+
 BOMBS = {
     "a pack": ("CIFAR10.npz.xz", lambda path: swollen(lzma.open, path), archives.pack),
+    "an array of a pack": ("CIFAR10.npz.xz", large_array, archives.pack),
+    "svmlight": (
+        "a.xz",
+        lambda path: swollen(lzma.open, path),
+        lambda path: tables.load("a", path.parent),
+    ),
     "idx files": (f"{IDX[0]}.gz", lambda path: swollen(gzip.open, path), idx_bytes),
     "a member": ("cifar.tar.gz", large_member, archives.cifar10),
 }

@@ -15,7 +15,7 @@ from zipfile import ZipFile
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from undrift.data.files import BadData, reading, tar_files, unpacking, whole, zip_archive
+from undrift.data.files import BadData, reading, swelling, tar_files, unpacking, whole, zip_archive
 from undrift.data.pixels import Bytes, Labels, Pixels, decode
 
 NOTE = "JPEG q80"
@@ -92,10 +92,14 @@ def pack(path: Path) -> Pixels:
         arrays = np.load(io.BytesIO(whole(file, path)), allow_pickle=False)
         if not isinstance(arrays, NpzFile):
             raise BadData(f"{path} holds one array and not a NumPy archive; make it again")
+        swelling(path, sum(entry.file_size for entry in arrays.zip.infolist()))
         jpeg, offset, label, split, classes = (arrays[name] for name in _PACKED)
-    kinds = {(a.ndim, a.dtype.kind in "iu") for a in (jpeg, offset, label, split)} == {(1, True)}
-    sound = kinds and jpeg.dtype == np.uint8 and classes.ndim == 1 and classes.dtype.kind in "US"
-    sound = sound and len(offset) == len(label) + 1 == len(split) + 1
+    sound = (
+        {(a.ndim, a.dtype.kind in "iu") for a in (jpeg, offset, label, split)} == {(1, True)}
+        and jpeg.dtype == np.uint8
+        and (classes.ndim, classes.dtype.kind in "US") == (1, True)
+        and len(offset) == len(label) + 1 == len(split) + 1
+    )
     ends = offset.tolist()
     if not sound or ends != sorted(ends) or (ends[0], ends[-1]) != (0, len(jpeg)):
         raise BadData(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn import datasets
 
 from undrift.core.params import unknown
-from undrift.data.files import FOLDER, BadData, existing_folder, reading, unpacking
+from undrift.data.files import FOLDER, BadData, existing_folder, reading, unpacking, whole
 
 Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -109,7 +110,9 @@ def _read(path: Path, labels: Sequence[float] | None, columns: int | None, name:
     """Dense features and labels in {-1, +1}."""
     based = "auto" if columns is None else True
     with reading(path, FORMAT), unpacking(path) as file:
-        features, raw = datasets.load_svmlight_file(file, dtype=np.float64, zero_based=based)
+        features, raw = datasets.load_svmlight_file(
+            io.BytesIO(whole(file, path)), dtype=np.float64, zero_based=based
+        )
     if columns is not None:
         if 0 in features.indices or features.shape[1] > columns + 1:
             raise ValueError(f"{path} must have columns from 1 to features = {columns} alone")
