@@ -47,7 +47,7 @@ class Session:
         self.workers = {str(k): worker for k, worker in enumerate(workers)}
         self.numbers, self.waiting, self.looks = itertools.count(), {}, itertools.count()
         self.spoil = lambda asked, reply: [reply]
-        self.asked, self.lives, self.renewed = [], [], 0
+        self.asked, self.told, self.lives, self.renewed = [], [], [], 0
 
     def nodes(self):
         assert next(self.looks) < 2000, "nodes are waited for in vain"
@@ -56,12 +56,16 @@ class Session:
     def push(self, node, packet, ttl, group):
         asked = Packet(json.loads(json.dumps(packet.table)), packet.content)
         self.asked.append((node, asked.table["do"]))
+        self.told.append((node, asked.table["do"], "spec" in asked.table, "samples" in asked.table))
         self.lives.append(ttl)
         id = str(next(self.numbers))
         worker = self.workers.get(node)
         found = Packet({"gone": True}) if worker is None else worker.answer(asked)
-        self.waiting[id] = deque(self.spoil(asked, found) if worker else [])
+        self.waiting[id] = deque(self._spoilt(asked, found) if worker else [])
         return id
+
+    def _spoilt(self, asked, found):
+        return [found] if "untold" in found.table else self.spoil(asked, found)
 
     def pull(self, ids):
         found = {}

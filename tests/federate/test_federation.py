@@ -9,6 +9,7 @@ import torch
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
 from tests.federate.in_process import SPEC, Session, assert_equal, near, run, spec
+from undrift import __version__
 from undrift.engines import Simulate
 from undrift.engines.format import BadFormat, dump, parse
 from undrift.engines.packet import Packet
@@ -203,6 +204,24 @@ def test_who_has_joined_is_named_and_others_are_not_waited_for_in_vain(tmp_path)
 def test_orders_live_as_long_as_they_are_waited_for(shared):
     run(shared, spec(engine="deadline=7200"))
     assert len(shared.lives) > 12 and min(shared.lives) == 7200
+
+
+def test_the_spec_and_all_samples_are_told_once(shared):
+    chosen = spec()
+    assert_equal(run(shared, chosen), near(chosen))
+    for node in shared.workers:
+        whole = [(do, *known) for to, do, *known in shared.told if to == node and any(known)]
+        assert whole == [("hello", True, True), ("work", True, True)]
+
+
+def test_nodes_that_are_missing_are_named_by_their_keys(tmp_path):
+    one = ClientWorker(NodeConfig("n0", tmp_path, data=tmp_path))
+    session, chosen = Session(one), spec(engine="joining=0.3")
+    keys = {"0": "north", "7": "south"}
+    session.spoil = lambda asked, reply: [Packet({"name": "n0", "version": __version__})]
+    federation = FlowerFederation(session, chosen, print, None, keys)
+    with pytest.raises(NoFederation, match="node n0; missing: key south"):
+        federation.gather()
 
 
 def test_a_worker_may_be_started_again(shared):

@@ -131,10 +131,9 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
                 address = link.here
             revive = link.look if link else lambda: None
             session = stack.enter_context(Session(address, say_when, revive))
-            if args.keys is not None:
-                session.register(sorted(args.keys.glob("*.pub")))
+            keys = session.register(sorted(args.keys.glob("*.pub"))) if args.keys else {}
             session.open()
-            federation = FlowerFederation(session, spec, say_when, folder.path)
+            federation = FlowerFederation(session, spec, say_when, folder.path, keys)
             return perform(spec, folder, args.overwrite, args, federation.build, federation.hear)
     except NoFederation as error:
         say(str(error))

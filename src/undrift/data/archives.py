@@ -13,7 +13,6 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 
 from undrift.data.files import BadData, reading, swelling, tar_files, unpacking, whole, zip_archive
 from undrift.data.pixels import Bytes, Labels, Pixels, decode
@@ -89,10 +88,9 @@ def pack(path: Path) -> Pixels:
     Image k is bytes ``offset[k]`` to ``offset[k + 1]`` of ``jpeg``; ``split`` is 1 for test.
     """
     with reading(path), unpacking(path) as file:
-        arrays = np.load(io.BytesIO(whole(file, path)), allow_pickle=False)
-        if not isinstance(arrays, NpzFile):
-            raise BadData(f"{path} holds one array and not a NumPy archive; make it again")
-        swelling(path, sum(entry.file_size for entry in arrays.zip.infolist()))
+        content = io.BytesIO(whole(file, path))
+        swelling(path, sum(entry.file_size for entry in ZipFile(content).infolist()))
+        arrays = np.load(content, allow_pickle=False)
         jpeg, offset, label, split, classes = (arrays[name] for name in _PACKED)
     sound = (
         {(a.ndim, a.dtype.kind in "iu") for a in (jpeg, offset, label, split)} == {(1, True)}

@@ -56,6 +56,7 @@ class FlowerFederation(ClientExchange):
         spec: Spec,
         tell: Callable[[str], None],
         folder: Path | None = None,
+        keys: Mapping[str, str] | None = None,
     ):
         options, known = spec.engine_options, {}
         assert isinstance(options, FederatedOptions)
@@ -63,7 +64,7 @@ class FlowerFederation(ClientExchange):
             known = json.loads((folder / NODES).read_text(encoding="utf-8"))
         record = None if folder is None else folder / RECORD
         super().__init__(session, spec.problem.clients, options, tell, record, known)
-        self.spec, self.folder = spec, folder
+        self.spec, self.folder, self.keys = spec, folder, keys or {}
         self._job = Job(spec.toml(), sources(spec))
         self._label = spec.entries[0].label
         self._samples: tuple[int, ...] = ()
@@ -75,7 +76,10 @@ class FlowerFederation(ClientExchange):
         return Packet({**self._job.table(), "do": "hello", "constants": needs})
 
     def about_run(self, client: int) -> About:
-        return {**dataclasses.replace(self._job, client=client).table(), "data": self._data[client]}
+        return {**dataclasses.replace(self._job, client=client).short(), "data": self._data[client]}
+
+    def whole(self, packet: Packet) -> Packet:
+        return Packet({**packet.table, **self._job.once()}, packet.content)
 
     # -- the problem ----------------------------------------------------------------------------
 

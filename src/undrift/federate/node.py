@@ -25,6 +25,8 @@ from undrift.flower import compat
 from undrift.flower.compat import NoFederation
 
 LOOK = 0.2
+SLOW = 20.0
+"""Seconds after which a node that was not let in says what may be the cause."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -120,6 +122,12 @@ class Joined:
         if not self._in and compat.LET_IN in self._logged():
             self._in, self._ever_in, self._told = True, True, ""
             self.tell(f"Joined {place} as {self.config.name}.")
+        if not (self._ever_in or self._told) and now - self._began > SLOW:
+            self._told = (
+                f"{place} has not let this node in yet: no SuperLink may listen there, or it speaks"
+                " TLS and this node does not (--key FILE), or the other way round. Trying on."
+            )
+            self.tell(self._told)
         if self._worker.code is not None:
             self.tell(f"The worker ended ({self._worker.code}); starting it again.")
             self._worker = self._start_worker()

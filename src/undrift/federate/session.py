@@ -178,10 +178,17 @@ class Session:
                     self.tell(told)
             time.sleep(1)
 
-    def register(self, keys: Sequence[Path]) -> None:
-        """Have the SuperLink let in the nodes with these public keys; some may be known already."""
+    def register(self, keys: Sequence[Path]) -> dict[str, str]:
+        """Have the SuperLink let in the nodes with these public keys; the key of each node.
+
+        Of keys that it knows already, Flower does not say whose they are.
+        """
+        found = {}
         for key in keys:
-            self._flwr(compat.register(key))
+            with suppress(ValueError, KeyError):
+                done = json.loads(self._flwr(compat.register(key)).stdout)
+                found[str(done["node-id"])] = key.stem
+        return found
 
     def nodes(self) -> list[str]:
         """The nodes that are online."""

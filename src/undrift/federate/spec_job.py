@@ -13,6 +13,9 @@ from undrift.core.method import Method
 from undrift.spec.reader import parse
 from undrift.spec.schema import Entry, Spec
 
+ONCE = ("spec", "sources", "samples")
+"""What a node is told once, and remembers: the samples are as many numbers as there are nodes."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -40,9 +43,18 @@ class Job:
         """For a message."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
+    def once(self) -> dict[str, Any]:
+        """What a node has to be told once."""
+        return {name: getattr(self, name) for name in ONCE}
+
+    def short(self) -> dict[str, Any]:
+        """For a message to a node that was told; it has the digest of that in its place."""
+        table = {name: value for name, value in self.table().items() if name not in ONCE}
+        return {**table, "told": digest(self.once())}
+
     @property
     def key(self) -> str:
-        return hashlib.sha256(json.dumps(self.table(), sort_keys=True).encode()).hexdigest()
+        return digest(self.table())
 
     def parsed(self, methods: Path | None) -> Spec:
         """The spec; its files are looked for in ``methods``, and must be those of the server."""
@@ -73,6 +85,10 @@ class Job:
     def method(self, entry: Entry) -> Method:
         """The method with all its values."""
         return dataclasses.replace(entry.method, **self.values)
+
+
+def digest(table: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
 
 
 def sources(spec: Spec) -> dict[str, str]:

@@ -29,9 +29,9 @@ from undrift.engines.node import Node, OneOf
 from undrift.engines.packet import Packet
 from undrift.federate.node import NodeConfig
 from undrift.federate.pipe import Closed, Pipe, listen
-from undrift.federate.spec_job import Job
+from undrift.federate.spec_job import ONCE, Job, digest
 from undrift.flower.network import FROZEN, described, known
-from undrift.flower.reply import reply
+from undrift.flower.reply import Untold, reply
 from undrift.problems.by_file import own
 from undrift.runs.prepare import build, placed
 from undrift.spec.schema import Entry, Spec
@@ -47,6 +47,8 @@ class ClientWorker:
 
     def __init__(self, config: NodeConfig, tell: Callable[[str], object] = print):
         self.config, self.tell = config, tell
+        self._once: dict[str, Any] = {}
+        """What it was told once, and later messages leave out."""
         self._spec: tuple[str, Spec] | None = None
         self._problems: dict[object, Problem] = {}
         self._node: tuple[str, Node] | None = None
@@ -77,7 +79,11 @@ class ClientWorker:
         table = asked.table
         known = {"hello": self.hello, "start": self.start}
         do = {**known, "work": self.work, "evaluate": self.evaluate}[table["do"]]
-        return do(asked, Job.read(table))
+        if table.keys() >= {*ONCE}:
+            self._once = {name: table[name] for name in ONCE}
+        elif digest(self._once) != table["told"]:
+            raise Untold
+        return do(asked, Job.read({**table, **self._once}))
 
     def hello(self, asked: Packet, job: Job) -> Packet:
         """What a server may know of this client."""

@@ -110,6 +110,8 @@ class ClientExchange:
         self.tell, self.record = tell, record
         self.numbers = dict(known or {})
         """The client of every node by its name, where clients have no numbers of their own."""
+        self.keys: Mapping[str, str] = {}
+        """The names of nodes' keys, where those are known."""
         self._members: dict[int | str, Member] = {}
         """By client, or by name as long as the node has no number."""
         self._settled, self._gathered = bool(known), False
@@ -125,6 +127,10 @@ class ClientExchange:
     def about_run(self, client: int) -> About:
         """What a message to a client says of its run."""
         raise NotImplementedError
+
+    def whole(self, packet: Packet) -> Packet:
+        """A message with what nodes are told once, for one that has not heard it or forgot."""
+        return packet
 
     def who(self, client: int) -> str:
         """A client, with the name of its node where that is known."""
@@ -160,12 +166,15 @@ class ClientExchange:
         return [self._members[client].about for client in range(self.clients)]
 
     def _joined(self) -> str:
-        """Who has joined and, where clients have numbers, who has not."""
+        """Who has joined and, where clients have numbers or keys, who has not."""
         here = [self.who(at) if isinstance(at, int) else f"node {at}" for at in self._members]
         text = f"{len(here)} of {self.clients} clients have joined: {', '.join(sorted(here))}"
         numbered = any(isinstance(at, int) for at in self._members)
         absent = [self.who(at) for at in range(self.clients) if at not in self._members]
-        return f"{text}; missing: {', '.join(absent)}" if numbered and absent else text
+        nodes = {member.node for member in self._members.values()}
+        keys = [f"key {name}" for node, name in self.keys.items() if node not in nodes]
+        missing = absent if numbered else keys
+        return f"{text}; missing: {', '.join(missing)}" if missing else text
 
     def _met(self, node: str, about: About, asking: Asking | None) -> None:
         """A node has replied to a greeting."""
@@ -295,6 +304,9 @@ class ClientExchange:
         if asking is None or sent.asking is not asking or client not in asking.pending:
             group = "" if sent.asking is None else sent.asking.group
             return self._note("late or second answer, not counted", group=group, client=client)
+        if "untold" in table:
+            asking.pending[client], asking.due[client] = self.whole(asking.pending[client]), 0.0
+            return None
         why = str(table.get("error", ""))
         if why and table.get("lasting"):
             raise NoFederation(f"{self.who(client)} cannot go on: {why}")

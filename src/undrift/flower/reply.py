@@ -9,10 +9,16 @@ from undrift.engines.generations import BadGeneration
 from undrift.engines.packet import Packet
 
 
+class Untold(Exception):
+    """A message leaves out what this node was not told yet, or has forgotten."""
+
+
 def reply(work: Callable[[], Packet]) -> Packet:
     """What a client replies; what goes wrong is a reply too, ``lasting`` if it would come again."""
     try:
         return work()
+    except Untold:
+        return Packet({"untold": True})
     except ArithmeticError as error:
         return Packet({"unsound": str(error)})
     except (BadGeneration, ValueError) as error:
