@@ -10,6 +10,7 @@ from flwr.clientapp import ClientApp
 from task import Net, samples
 from torch.nn.functional import cross_entropy
 
+import undrift as ud
 from undrift.flower import train
 
 app = ClientApp()
@@ -18,7 +19,7 @@ app = ClientApp()
 @app.train()
 def work(msg: Message, context: Context) -> Message:
     data = samples(int(context.node_config["partition-id"]))
-    return train(msg, context, model=Net(), data=data, loss=cross_entropy)
+    return train(msg, context, ud.Neural(Net(), [data], loss=cross_entropy))
 
 
 @app.evaluate()

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-from tests.flower.together import Together
+import undrift as ud
 from undrift.core import registry
 from undrift.engines import Simulate
 from undrift.flower import train
@@ -83,14 +83,19 @@ class InProcess(Grid):
         return self.pull_messages(self.push_messages(messages))
 
 
-def app_of(folder, part, mods=(), net=Net, data=None, **given):
+def problem_of(net, *data, **loss):
+    given = loss or {"loss": F.cross_entropy}
+    return ud.Neural(net, [*data], **given).to(torch.float64, torch.device("cpu"))
+
+
+def app_of(folder, part, mods=(), net=Net, data=None, client=None, **loss):
     app = ClientApp(mods=[*mods])
-    given = {"loss": F.cross_entropy, "states": folder, **given}
 
     @app.train()
     def work(msg, context):
         own = samples(part) if data is None else data
-        return train(msg, context, model=net(seed=9), data=own, **given)
+        problem = problem_of(net(seed=9), own, **loss)
+        return train(msg, context, problem, states=folder, client=client)
 
     @app.evaluate()
     def evaluate(msg, context):
@@ -120,7 +125,8 @@ def same(result, engine):
 
 
 def simulated(method, rounds, **setting):
-    engine = Simulate(method, Together(Net, [samples(k) for k in range(CLIENTS)]), **setting)
+    problem = problem_of(Net(), *map(samples, range(CLIENTS)))
+    engine = Simulate(method, problem, **setting)
     for _ in range(rounds):
         engine.run_round()
     return engine
@@ -141,11 +147,3 @@ def pushed_bytes(messages):
 
 
 RUNNABLE = sorted(name for name, kind in registry.items() if not kind.solves)
-
-
-class Pairs(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, at):
-        return {"x": torch.full((4,), float(at), dtype=torch.float64), "y": at % 3}

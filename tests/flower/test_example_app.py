@@ -15,8 +15,9 @@ import torch
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
 from safetensors.torch import load_file
+from torch.nn import functional as F
 
-from tests.flower.together import Together
+import undrift as ud
 from undrift.engines import Simulate
 from undrift.federate.session import SuperLinkAddress, free_port
 from undrift.federate.supervise import Process
@@ -83,7 +84,9 @@ def test_the_app_is_what_simulate_computes(clients, simulated, tmp_path):
     example = task()
     torch.manual_seed(0)
     net = example.Net()
-    together = Together(example.Net, [example.samples(part) for part in range(clients)])
+    together = ud.Neural(
+        example.Net(), [*map(example.samples, range(clients))], loss=F.cross_entropy
+    )
     first = torch.nn.utils.parameters_to_vector(net.parameters()).detach()
     near = Simulate(Scaffold(lr=0.1), together, steps=5, batch=16, x0=first)
     for _ in range(2):

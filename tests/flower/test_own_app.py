@@ -15,22 +15,22 @@ from flwr.serverapp.strategy import Strategy
 from torch import nn
 from torch.nn import functional as F
 
+import undrift as ud
 from tests.flower.own_app import (
     CLIENTS,
     RUNNABLE,
     InProcess,
     Net,
-    Pairs,
     app_of,
     begin,
     grid_of,
+    problem_of,
     pushed_bytes,
     same,
     samples,
     setting_of,
     simulated,
 )
-from tests.flower.together import Together
 from undrift.check.federations import example
 from undrift.core import registry
 from undrift.core.problem import Constants
@@ -39,10 +39,10 @@ from undrift.engines import Simulate
 from undrift.engines.codec import Address, pack
 from undrift.engines.packet import Packet
 from undrift.flower import strategy
-from undrift.flower.client_training import ModuleProblem
 from undrift.flower.compat import NoFederation
 from undrift.flower.grid_carrier import packed, unpacked
 from undrift.methods import FedAvg, FedRecu, Scaffold
+from undrift.objectives import MOON, FedLC
 
 pytestmark = pytest.mark.usefixtures("task", "no_waiting")
 
@@ -357,7 +357,7 @@ def test_tied_weights_and_buffers_come_back_as_a_state_dict(tmp_path):
     chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, batch=4, fraction_evaluate=0.0)
     found = chosen.start(grid_of(tmp_path, net=Tied), ArrayRecord(first.state_dict()), num_rounds=2)
     arrays = found.arrays.to_torch_state_dict()
-    near = Simulate(FedAvg(lr=0.1), Together(Tied, [samples(k) for k in range(CLIENTS)]), batch=4)
+    near = Simulate(FedAvg(lr=0.1), problem_of(Tied(), *map(samples, range(CLIENTS))), batch=4)
     near.run_round()
     near.run_round()
     assert torch.allclose(arrays["one.weight"].reshape(-1), near.x, rtol=1e-10)
@@ -368,56 +368,21 @@ def test_tied_weights_and_buffers_come_back_as_a_state_dict(tmp_path):
     assert float(first.scale) == 2
 
 
-def test_dropout_can_be_repeated_and_leaves_the_generators_alone(tmp_path):
-    data, x = samples(0), Tied().one.weight.detach().reshape(-1)
-    problem = ModuleProblem(Tied(), data, F.cross_entropy)
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    one, again, other = (problem.gradient(x, [0, 1, 2], seed) for seed in (1, 1, 2))
-    assert torch.equal(one, again) and not torch.equal(one, other)
-    whole = problem.gradient(x, None, None)
-    assert torch.equal(whole, problem.gradient(x, None, None))
-    assert torch.equal(torch.get_rng_state(), before)
+class Blocks(ud.models.Net):
+    def __init__(self, seed=0):
+        inner = Net(seed)
+        super().__init__([nn.Sequential(inner.body, nn.Tanh())], nn.Identity(), inner.head)
 
 
-def test_the_engine_draws_what_is_dropped():
-    x, data = Tied().one.weight.detach().reshape(-1), samples(0)
-    problem = ModuleProblem(Tied(), data, F.cross_entropy)
-    rows, batch = x.unsqueeze(0), torch.tensor([[4, 2, -1]])
-    found = problem.at().grad(rows, batch, None, torch.tensor([7]))
-    assert torch.equal(found[0], problem.gradient(x, [4, 2], 7))
-    assert not torch.equal(found[0], problem.gradient(x, [4, 2], None))
-    assert torch.equal(problem.at().grad(rows)[0], problem.gradient(x, None, None))
-
-
-def test_all_samples_are_taken_in_parts_that_fit(monkeypatch):
-    problem = ModuleProblem(Net(), samples(2), F.cross_entropy)
-    whole = problem.gradient(problem.first, None, None)
-    monkeypatch.setattr("undrift.flower.client_training.CHUNK", 3)
-    parts = problem.gradient(problem.first, None, None)
-    assert torch.allclose(whole, parts, rtol=1e-12, atol=1e-14)
-
-
-def test_batches_of_any_kind(tmp_path):
-    def batch_loss(model, batch):
-        return F.cross_entropy(model(batch["x"]), batch["y"])
-
-    problem = ModuleProblem(Net(), Pairs(), None, batch_loss)
-    rows = [Pairs()[at] for at in (1, 6)]
-    net = Net()
-    loss = F.cross_entropy(net(torch.stack([r["x"] for r in rows])), torch.tensor([1, 0]))
-    loss.backward()
-    expected = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
-    assert torch.allclose(problem.gradient(problem.first, [1, 6], 0), expected, atol=1e-14)
-
-
-def test_samples_become_a_batch_as_the_user_says(tmp_path):
-    def collate(rows):
-        return torch.stack([r["x"] for r in rows]), torch.tensor([r["y"] for r in rows])
-
-    def batch_loss(model, batch):
-        return F.cross_entropy(model(batch["x"]), batch["y"])
-
-    one = ModuleProblem(Net(), Pairs(), F.cross_entropy, collate=collate)
-    other = ModuleProblem(Net(), Pairs(), None, batch_loss)
-    assert torch.equal(one.gradient(one.first, [1, 6], 0), other.gradient(one.first, [1, 6], 0))
+@pytest.mark.parametrize("objective", [MOON(), FedLC()], ids=["memory", "labels"])
+def test_local_losses_are_those_of_one_machine(objective, tmp_path):
+    setting = {"steps": 3, "batch": 4, "seed": 5}
+    chosen = strategy(FedAvg(lr=0.1), clients=CLIENTS, fraction_evaluate=0.0, **setting)
+    grid = grid_of(tmp_path, net=Blocks, objective=objective)
+    arrays = chosen.start(grid, begin(Blocks()), num_rounds=3).arrays.to_torch_state_dict()
+    problem = problem_of(Blocks(), *map(samples, range(CLIENTS)), objective=objective)
+    near = Simulate(FedAvg(lr=0.1), problem, **setting)
+    for _ in range(3):
+        near.run_round()
+    found = torch.cat([v.reshape(-1) for v in arrays.values()])
+    assert torch.allclose(found, near.x, rtol=1e-10)

@@ -158,7 +158,8 @@ class MethodStrategy(FedAvg):
             said = federation.gather()
             clients = agreed([about["network"] for about in said], federation.who)
             self._model = _model(clients, initial_arrays)
-            facts = _facts([about["samples"] for about in said], _vector(self._model))
+            dtype = getattr(torch, said[0]["dtype"])
+            facts = _facts([about["samples"] for about in said], _vector(self._model).to(dtype))
             self._engine = self._engine_of(Remote(facts, federation, None), timeout)
             try:
                 return super().start(
