@@ -84,11 +84,6 @@ class Want:
         return dataclasses.replace(self, seed=0)
 
     @property
-    def draws(self) -> bool:
-        """Whether a seed changes it, as far as that follows from its settings."""
-        return bool(self.spec.batch or self.spec.cohort or self.start)
-
-    @property
     def alone(self) -> Spec:
         """A spec of this run and nothing else."""
         given = {**self.entry.given, "rounds": self.rounds}
@@ -130,13 +125,6 @@ class Cache:
             first = self.found(want.first)
             kept = first if first and not first.seeded else None
         return kept is not None and kept.over(want.rounds)
-
-    def undecided(self, want: Want) -> bool:
-        """Whether only the run with the first seed will show if this one is left to run."""
-        if want.draws or not want.seed or self.serves(want):
-            return False
-        first = self.found(want.first)
-        return first is None or first.outcome is None
 
     def pack(self, file: Path, wanted: Iterable[Want] | None = None) -> tuple[int, int]:
         """Write all runs, or those that serve, to one file without checkpoints.

@@ -24,10 +24,7 @@ from undrift_papers.reproduce.verdict import (
     COMPUTED,
     DRAWN,
     LITTLE,
-    NOT,
     OPEN,
-    ORDER,
-    REPRODUCED,
     RULE,
     SHOWN,
     Compared,
@@ -73,51 +70,25 @@ def write(report: Report, root: Path) -> Path:
     return page
 
 
-def lost(report: Report, root: Path) -> str:
-    """What the page that is there has and this one would not have; empty if nothing.
-
-    Only runs of the item as it is today count.
-    """
+def less(report: Report, root: Path) -> bool:
+    """Whether the page that is there shows more than this one would."""
     try:
         page = json.loads(place(report, root).with_suffix(".json").read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
-        return ""
-    if less := _less(report, page):
-        return f"{count(len(less), 'run')} shorter or not here, such as {less[0]}"
-    if report.seeds < page["seeds"] and any(one.seeded for one in report.kept):
-        return f"{count(page['seeds'], 'seed')} there, {report.seeds} here"
-    if "study" in page and not report.measured:
-        return "what was measured is not here"
-    if page["verdict"] == DRAWN and report.verdict != DRAWN:
-        return report.why
-    if page["verdict"] in (REPRODUCED, ORDER, NOT) and not report.searched:
-        return "not all settings that it chose from were tried here"
-    return ""
+        return False
+    return any(
+        there > here for there, here in zip(_amount(page), _amount(numbers(report)), strict=True)
+    )
 
 
-def _less(report: Report, page: agreement.Page) -> list[str]:
-    """The runs that a page has more rounds or seeds of."""
-    rounds, seeds = {}, {}
-    for panel in page["panels"]:
-        for label, reached in panel.get("rounds", {}).items():
-            rounds[panel["panel"], label] = reached
-        for column in panel["columns"]:
-            for cell in column["cells"]:
-                seeds[panel["panel"], cell["label"], column["read"]] = cell.get("seeds", 0)
-    found = []
-    for shown in report.shown:
-        for label, kept in shown.runs.items():
-            run = shown.panel.name, label
-            there, here = min(rounds.get(run, 0), shown.rounds[label]), shown.reached(label)
-            over = kept and shown.over(label)  # one that diverged may be shorter
-            fewer = all(one.seeded for one in kept) and any(
-                cells[label].seeds < seeds.get((*run, column.title), 0)
-                for column, cells in shown.columns
-                if label in cells
-            )
-            if (here < there and not over) or fewer:
-                found.append(f"{label} of panel {shown.panel.name}")
-    return found
+def _amount(page: agreement.Page) -> tuple[int, ...]:
+    """How much a page rests on: rounds, seeds of its numbers, settings tried, and other things."""
+    panels = page["panels"]
+    cells = [c for panel in panels for column in panel["columns"] for c in column["cells"]]
+    rounds = sum(sum(panel["rounds"].values()) for panel in panels)
+    seeds = sum(c.get("seeds", 0) for c in cells)
+    tried = sum(sum(panel.get("tried", {}).values()) for panel in panels)
+    return rounds, seeds, tried, "study" in page, page["verdict"] == DRAWN
 
 
 def write_index(root: Path) -> None:
@@ -209,6 +180,7 @@ def numbers(report: Report) -> dict[str, object]:
                 "rounds": {
                     label: shown.reached(label) for label in shown.runs if shown.runs[label]
                 },
+                **({"tried": shown.tried} if shown.tried else {}),
                 "columns": [
                     {
                         "read": column.title,

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
-from argparse import SUPPRESS, Namespace
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -37,7 +34,8 @@ def add(parser: Parser) -> None:
     parser.description = (
         "Run what a table or figure of the papers shows, and write a page that compares: their "
         "numbers beside ours, what the paper leaves open, and a verdict. Every run is kept and "
-        "none is run twice: items share runs, and an interrupted one is continued. A page that "
+        "none is run twice: items share runs, an interrupted one is continued, and the same "
+        "command started several times shares the work. A page that "
         "shows more than the kept runs do is left as it is. "
         "Start with: undrift reproduce --list"
     )
@@ -56,9 +54,6 @@ def add(parser: Parser) -> None:
     parser.add_argument("--only", default="", metavar="LABEL,...", help="only these methods")
     text = "stop cleanly after M minutes; the same command continues"
     parser.add_argument("--minutes", type=positive, metavar="M", help=text)
-    text = "processes that share the work (default: 1)"
-    parser.add_argument("--jobs", type=natural, default=1, metavar="N", help=text)
-    parser.add_argument("--worker", type=natural, help=SUPPRESS)
     parser.folder("--out", default="reproductions", help="where runs are kept")
     parser.flag("--kept", help="run nothing: write pages from the runs that are kept")
     parser.file("--pages", metavar="FOLDER", help="where pages go (default: pages in --out)")
@@ -99,14 +94,14 @@ def main(args: Namespace) -> int:
             if not args.unpack.is_file():
                 refuse([f"--unpack {args.unpack}: there is no such file"])
             say(f"{count(cache.unpack(args.unpack), 'run')} taken in from {args.unpack}")
-        if chosen and args.worker is None:
+        if chosen:
             pages = args.pages or args.out
             for place in {pages} if args.kept else {pages, args.out}:
                 writable(place)
         if args.pack and args.pack.exists():
             packed(args.pack)  # refuses another kind of file before anything is run
         code = run(chosen, cache, options, args) if chosen else OK
-        if args.pack and args.worker is None:
+        if args.pack:
             asks = needs(chosen, options)
             own = [want for _, _, wanted in asks for want in wanted] if chosen else None
             here, besides = cache.pack(args.pack, own)
@@ -137,42 +132,32 @@ def run(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> 
     from undrift_papers.reproduce.perform import perform, plan
 
     asks = needs(chosen, options)
-    lacking = without_data(asks, cache)
-    if args.worker is None and not args.kept:
-        for name, keys in lacking.items():
-            say(
-                f"{name} is not there, and {count(len(keys), 'run')} cannot do without: {get(name)}"
-            )
+    lacking = {} if args.kept else without_data(asks, cache)
+    for name, keys in lacking.items():
+        say(f"{name} is not there, and {count(len(keys), 'run')} cannot do without: {get(name)}")
     out = {key for keys in lacking.values() for key in keys}
     failed, due, stop = len(out), len(out), Deadline(args.minutes)
-    places = places_of(asks)
-    told = set[str]()
+    places, told = places_of(asks), set[str]()
     for wanted in lots(asks, cache):
         groups = plan(wanted)
         total = sum(map(len, groups))
-        kept = sum(cache.serves(want) for group in groups for want in group)
+        groups = [[w for w in group if not cache.serves(w)] for group in groups]
+        missing = sum(map(len, groups))
         groups = [[want for want in group if want.key not in out] for group in groups]
-        left = sum(not cache.serves(want) for group in groups for want in group)
-        if args.worker is None:
-            what = f"{count(len(chosen), 'item')}, {count(total, 'run')}"
-            maybe = sum(cache.undecided(want) for group in groups for want in group)
-            more = f", {maybe} more where seeds change anything" if maybe else ""
-            rest = f"{total - kept} not run" if args.kept else f"{left - maybe} to do{more}"
-            say(f"{what}: {kept} kept, {rest}")
+        left = sum(map(len, groups))
+        what = f"{count(len(chosen), 'item')}, {count(total, 'run')}"
+        rest = f"{missing} not run" if args.kept else f"{left} to do"
+        say(f"{what}: {total - missing} kept, {rest}")
         due += left
-        if left and not args.kept and not stop.asked:
-            turn = (args.worker or 0) * len(groups) // args.jobs
-            lines = RunLines(left, places)
-            with stop, sharing(args, left, stop):
-                for want, why in perform(groups[turn:] + groups[:turn], cache, stop, lines):
-                    failed += 1
-                    if why not in told:
-                        say(f"{lines.describe(want)}: not run: {why}")
-                    told.add(why)
-            if args.worker is not None:
-                return OK
-    if args.worker is not None:
-        return OK
+        if args.kept or stop.asked:
+            continue
+        lines = RunLines(left, places)
+        with stop:
+            for want, why in perform(groups, cache, stop, lines):
+                failed += 1
+                if why not in told:
+                    say(f"{lines.describe(want)}: not run: {why}")
+                told.add(why)
     for item, _ in chosen:
         if not args.kept and not stop.asked:
             measure(item, options.quick, cache, say)
@@ -248,45 +233,17 @@ def lots(asks: Asks, cache: Cache) -> Iterator[list[Want]]:
             yield lot
 
 
-@contextmanager
-def sharing(args: Namespace, left: int, stop: Stop) -> Iterator[None]:
-    """Start the same command once for every further job, and wait for all of them.
-
-    Whoever locks the folder of a run first carries it out. The processes are groups of their own,
-    which no terminal signals; this process tells them when to stop.
-    """
-    jobs = min(args.jobs, left)
-    if jobs < 2 or args.worker is not None:
-        yield
-        return
-    import torch
-
-    threads = max(torch.get_num_threads() // jobs, 1)
-    torch.set_num_threads(threads)
-    words = [sys.executable, "-m", "undrift", *args.words]
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    group = 0 if os.name == "posix" else None
-    stop.others = [
-        subprocess.Popen([*words, "--worker", str(k)], env=environment, process_group=group)
-        for k in range(1, jobs)
-    ]
-    try:
-        yield
-    finally:
-        for other in stop.others:
-            other.wait()
-        stop.others = ()
-
-
 def pages(chosen: Chosen, cache: Cache, options: ItemOptions, args: Namespace) -> None:
-    from undrift_papers.reproduce.page import lost, numbers, of, place, span, write, write_index
+    from undrift_papers.reproduce.page import less, numbers, of, place, span, write, write_index
     from undrift_papers.reproduce.results import collect
 
     root = args.pages or args.out / "pages"
     reports = [collect(item, options, cache) for item, _ in chosen]
     for report in reports:
-        if less := lost(report, root):
-            say(f"{place(report, root)} has more than the runs in {args.out} and stays: {less}.")
+        if less(report, root):
+            say(
+                f"{place(report, root)} shows more than the runs in {args.out}, and stays as it is."
+            )
             say("Take in its runs with --unpack, or remove it to have it written from these.")
         else:
             write(report, root)

@@ -16,7 +16,7 @@ from undrift_papers.reproduce import grid as search
 from undrift_papers.reproduce import items, measured, results
 from undrift_papers.reproduce.cache import Cache
 from undrift_papers.reproduce.items import Column, item
-from undrift_papers.reproduce.page import lost, text, write
+from undrift_papers.reproduce.page import less, text, write
 from undrift_papers.reproduce.perform import ItemOptions, perform, plan, wants
 from undrift_papers.reproduce.readouts import readout
 from undrift_papers.reproduce.results import Report, collect
@@ -144,13 +144,13 @@ def test_a_page_of_a_whole_search_stays(grid, tmp_path):
     wanted = wants(grid, grid.panel[0], ItemOptions())
     go(part, [wanted[0], wanted[-1]])
     few = collect(grid, ItemOptions(), part)
-    assert not lost(few, pages)  # there is none
+    assert not less(few, pages)  # there is none
     write(few, pages)
     go(cache, wanted)
     whole = collect(grid, ItemOptions(), cache)
-    assert not lost(whole, pages)
+    assert not less(whole, pages)
     write(whole, pages)
-    assert lost(few, pages) and not lost(whole, pages)
+    assert less(few, pages) and not less(whole, pages)
 
 
 def test_a_search_from_the_command_line(grid, tmp_path, capsys):

@@ -281,35 +281,6 @@ def test_a_seed_of_one_method_is_not_lost(undrawn, tmp_path, capsys):
     assert snapshot(pages) == before
 
 
-def test_runs_that_an_item_no_longer_has_keep_no_page(undrawn, tmp_path, capsys):
-    pages, file = tmp_path / "pages", undrawn / "toy" / "figure-1.toml"
-    assert run_toy(tmp_path / "long", pages) == 0
-    text = file.read_text().replace("rounds = 40", "rounds = 30", 1)
-    file.write_text(text[: text.rindex("[[item.panel]]")])
-    for cached in (items.item, items._document, items._spec):
-        cached.cache_clear()
-    assert run_toy(tmp_path / "short", pages) == 0
-    numbers = json.loads((pages / "toy" / "figure-1.json").read_text())
-    assert [panel["rounds"] for panel in numbers["panels"]] == [{"FedAvg": 30, "SCAFFOLD": 30}]
-
-
-def test_what_no_seed_changes_is_not_counted_as_to_do(undrawn, tmp_path, capsys):
-    words = ["reproduce", "toy", "--out", str(tmp_path), "--seeds", "3"]
-    assert main(words) == 0
-    said = capsys.readouterr().err
-    assert "9 runs: 0 kept, 3 to do, 6 more where seeds change anything\n" in said
-    assert [word for word in said.split() if word.startswith("[")] == ["[1/9]", "[2/7]", "[3/5]"]
-    assert main(words) == 0
-    assert "9 runs: 9 kept, 0 to do\n" in capsys.readouterr().err
-    flags = "cohort = 2\n[problem]"
-    file = undrawn / "toy" / "figure-1.toml"
-    file.write_text(file.read_text().replace("[problem]", flags))
-    for cached in (items.item, items._document, items._spec):
-        cached.cache_clear()
-    assert main(words) == 0
-    assert "9 runs: 0 kept, 9 to do\n" in capsys.readouterr().err
-
-
 def test_packing_needs_no_items(undrawn, tmp_path, capsys):
     a, b, pack = tmp_path / "a", tmp_path / "b", tmp_path / "runs.zip"
     assert main(["reproduce", "toy", "--out", str(a), "--pack", str(pack)]) == 0
@@ -329,16 +300,6 @@ def test_another_file_in_the_place_of_a_pack_is_refused_before_anything_runs(
         main(["reproduce", "toy", "--out", str(tmp_path), "--pack", str(tmp_path / "spec.toml")])
     assert "is not a pack of runs" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.slow
-def test_several_processes_share_the_runs(tmp_path, monkeypatch, capfd):
-    monkeypatch.delenv("UNDRIFT_DATA", raising=False)
-    words = ["reproduce", "--quick", "fedrecu/figure-8", "fedrecu/figure-9", "--out", str(tmp_path)]
-    assert main([*words, "--jobs", "2"]) == 0
-    assert capfd.readouterr().err.count("done:") == 4
-    assert main(words) == 0
-    assert "4 kept, 0 to do" in capfd.readouterr().err
 
 
 def test_wrong_names_are_refused(papers, tmp_path, capsys):
