@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.faults.federation import below
 
 from undrift.engines.federated import Accept
-from undrift.engines.packet import Packet
+from undrift.engines.messages.packet import Packet
 from undrift.federate.federation import FlowerFederation
 from undrift.federate.session import LocalFederation, Session
 from undrift.federate.supervise import Process

@@ -21,11 +21,11 @@ from undrift.core import Message, Method, Phase, State, Vec, registry
 from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import Simulate, checkpoint
 from undrift.engines.distributed import Distributed
-from undrift.engines.format import read
 from undrift.engines.judge import Diverged
+from undrift.engines.messages.format import read
 from undrift.engines.options import RENDEZVOUS
 from undrift.engines.ranks import Parted
-from undrift.engines.saved import WRITTEN
+from undrift.engines.site import WRITTEN
 from undrift.methods import DANEPlus, FedAvg, FedRecu, FedRed, MimeMVR, Scaffold
 from undrift.objectives import MOON
 from undrift.problems import regression

@@ -14,10 +14,9 @@ from undrift.core.params import BadParameters
 from undrift.engines import Simulate
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.federated import Federated, Refused, Remote
-from undrift.engines.generations import BadGeneration, Generations, Tag
 from undrift.engines.judge import Diverged
-from undrift.engines.node import Node, OneOf
-from undrift.engines.packet import Packet
+from undrift.engines.messages.packet import Packet, Tag
+from undrift.engines.node import BadNodeStates, Node, NodeStates, OneOf
 from undrift.methods import DANEPlus, FedAvg, FedRecu, FedRed, Mime, Scaffold
 from undrift.objectives import MOON
 from undrift.problems.named import made
@@ -251,7 +250,7 @@ def test_a_server_resumes_though_its_clients_went_on(kept, tmp_path):
     assert apart(again, near) < 1e-13
 
 
-def test_old_generations_are_removed(tmp_path):
+def test_old_states_are_removed(tmp_path):
     far, _ = federation(Scaffold(lr=0.02), tmp_path, seed=2, steps=3)
     for _ in range(12):
         far.run_round()
@@ -266,7 +265,7 @@ def test_a_missing_generation_is_an_error(tmp_path):
     far.run_round()
     for path in (tmp_path / "1").rglob("*.safetensors"):
         path.unlink()
-    with pytest.raises(BadGeneration, match="are not on this node"):
+    with pytest.raises(BadNodeStates, match="are not on this node"):
         far.run_round()
 
 
@@ -279,11 +278,11 @@ def test_states_of_another_run_and_damaged_ones_are_refused(tmp_path):
     (theirs,) = (tmp_path / "other" / "1").rglob("*.safetensors")
     kept = mine.read_bytes()
     mine.write_bytes(theirs.read_bytes())
-    with pytest.raises(BadGeneration, match="another run"):
+    with pytest.raises(BadNodeStates, match="another run"):
         far.run_round()
     assert mine.read_bytes() == theirs.read_bytes()
     mine.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
-    with pytest.raises(BadGeneration, match="damaged"):
+    with pytest.raises(BadNodeStates, match="damaged"):
         far.run_round()
     mine.write_bytes(kept)
     far.run_round()
@@ -312,8 +311,8 @@ def test_a_client_with_states_that_are_not_finite_says_so(tmp_path):
     assert all("finite" in one.reason for one in far.rejections)
 
 
-def test_generations_survive_what_was_left_of_a_kill(tmp_path):
-    states = Generations(tmp_path, "a" * 32, 0)
+def test_states_survive_what_was_left_of_a_kill(tmp_path):
+    states = NodeStates(tmp_path, "a" * 32, 0)
     states.store(Tag(0, 0, 0), {"state.c": torch.ones(3)})
     (tmp_path / ".1-0-0.safetensors.abc.part").write_bytes(b"half")
     states.keep({Tag(0, 0, 0)})

@@ -6,15 +6,23 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load
-from tests.faults.frames import HERE, resealed
+from tests.faults.frames import HERE, begins
 
 import undrift as ud
 from undrift.check.federations import least_squares
 from undrift.core import Message, Method, Sparse, State, Vec, registry
 from undrift.core.costs import costs
 from undrift.engines import Simulate, Wire
-from undrift.engines.codec import BadFrame, decode, encode, header, sparse_bytes
-from undrift.engines.format import content, head, order
+from undrift.engines.messages.format import dump
+from undrift.engines.messages.frames import (
+    BODY,
+    WAYS,
+    BadFrame,
+    decode,
+    encode,
+    header,
+    sparse_bytes,
+)
 from undrift.engines.wire import Mailed
 from undrift.methods.fedlin import top
 from undrift.problems import build
@@ -33,8 +41,8 @@ def upload(*g, dtype=torch.float64):
 
 
 def payload(frame):
-    """Bytes of a safetensors frame after its header, whose length is its first eight bytes."""
-    return len(frame) - 8 - int.from_bytes(frame[:8], "little")
+    """Bytes of the numbers of a frame."""
+    return len(frame) - begins(frame)
 
 
 @pytest.fixture
@@ -43,8 +51,7 @@ def sent(monkeypatch):
     frames = {"down": [], "up": []}
 
     def carry(site, frame):
-        way = "down" if b'"way": "down"' in frame else "up"
-        frames[way].append(frame)
+        frames[WAYS[frame[BODY - 1]]].append(frame)
         return (frame,)
 
     monkeypatch.setattr(Mailed, "carry", carry)
@@ -74,7 +81,7 @@ def test_entries_and_places_travel_where_that_is_less(dtype, size):
         expected = 6 * size if entries is None else entries * (size + 4)
         assert payload(frame) == 6 * size + expected and sparse_bytes(message) == expected
         assert 0 < len(frame) - payload(frame) <= header(Up)
-        assert set(load(frame)) == (
+        assert set(load(frame[BODY:])) == (
             {"y", "g"} if entries is None else {"y", "g.places", "g.values"}
         )
         back = decode(Up, frame, like, HERE)
@@ -107,8 +114,7 @@ def frame(places, values, kind=torch.int32, dtype=torch.float64, **more):
 def made(**tensors):
     """A frame with these tensors, whatever is declared; places and values are those of g."""
     parts = {n if n not in ("places", "values") else f"g.{n}": v for n, v in tensors.items()}
-    start = head(parts, {"digest": "0" * 64, **{n: str(v) for n, v in HERE._asdict().items()}})
-    return resealed(start + b"".join(content(parts[name]) for name in order(parts)))
+    return HERE.frame(dump(parts))
 
 
 def test_entries_that_are_not_some_of_a_vector_are_refused():

@@ -14,7 +14,7 @@ from undrift.core import registry
 from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire, checkpoint
 from undrift.engines import store as stores
-from undrift.engines.saved import WRITTEN
+from undrift.engines.site import WRITTEN
 from undrift.engines.store import DeviceStore, FileStore, OutsideStore
 from undrift.methods import CELGD, FedDC, FedDyn, FedRecu, FedSpeed, MimeMVR, Scaffold
 from undrift.objectives import MOON

@@ -15,11 +15,12 @@ import sys
 
 import torch
 
-from tests.faults.frames import sealed
+from tests.faults.frames import begins, sealed
 from tests.faults.tally import Tally, arguments
 from undrift.check.federations import example, least_squares
 from undrift.engines import Engine, Simulate, Wire
-from undrift.engines.format import LENGTH
+from undrift.engines.messages.format import LENGTH
+from undrift.engines.messages.frames import ABOUT, BODY, DIGEST, WAYS, Address
 from undrift.engines.wire import Mailed
 from undrift.methods import __all__ as METHODS
 from undrift.methods import registry
@@ -41,22 +42,20 @@ class Misled(Mailed):
     fault, phase = "", 0
 
     def carry(self, frame: bytes) -> tuple[bytes, ...]:
-        size = LENGTH + int.from_bytes(frame[:LENGTH], "little")
-        table, numbers = json.loads(frame[LENGTH:size]), frame[size:]
-        about = table["__metadata__"]
-        place = about["way"], int(about["client"]), int(about["phase"])
-        if place != ("up", BAD, self.phase) or int(about["round"]) < SINCE:
+        run, round, phase, client, way = ABOUT.unpack_from(frame, DIGEST)
+        if (WAYS[way], client, phase) != ("up", BAD, self.phase) or round < SINCE:
             return (frame,)
-        return (wrong(self.fault, table, numbers, frame),)
+        return (wrong(self.fault, frame, Address(run.hex(), round, phase, client, "up")),)
 
 
-def wrong(fault: str, table: dict, numbers: bytes, frame: bytes) -> bytes:
+def wrong(fault: str, frame: bytes, address: Address) -> bytes:
     """A frame with something wrong, and the digest of its own bytes."""
     if fault == "cut short":
         return frame[:-1]
-    name = next((name for name in table if name != "__metadata__"), None)
+    table, numbers = json.loads(frame[BODY + LENGTH : begins(frame)]), frame[begins(frame) :]
+    name = next(iter(table), None)
     if name is None:  # a message without vectors
-        return frame[: LENGTH + 10]
+        return frame[:-1]
     if fault == "shape":
         (size,) = table[name]["shape"]
         table[name]["shape"] = [1, size]
@@ -66,7 +65,7 @@ def wrong(fault: str, table: dict, numbers: bytes, frame: bytes) -> bytes:
         table["other"] = table.pop(name)
     else:
         table["other"] = {"dtype": "F64", "shape": [0], "data_offsets": [len(numbers)] * 2}
-    return sealed(json.dumps(table).encode(), numbers)
+    return sealed(json.dumps(table).encode(), numbers, address)
 
 
 def states(engine: Engine) -> dict[str, torch.Tensor]:

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from undrift.core import Message, Sparse, Vec
-from undrift.engines.codec import AFTER, AT, Address, BadFrame, Inbox, encode
+from undrift.engines.messages.frames import BODY, DIGEST, Address, BadFrame, Inbox, encode
 
 RUN, ROUND, PHASE, CLIENT = "0123456789abcdef" * 2, 12, 1, 7
 MOST = 64 * 2**20
@@ -42,14 +42,19 @@ class Empty(Message):
     pass
 
 
-def sealed(head: bytes, numbers: bytes = b"") -> bytes:
+def sealed(head: bytes, numbers: bytes = b"", address: Address = HERE) -> bytes:
     """A frame with this head, whatever it says, and the digest of its own bytes."""
-    return resealed(len(head).to_bytes(8, "little") + head + numbers)
+    return address.frame(len(head).to_bytes(8, "little") + head + numbers)
 
 
 def resealed(frame: bytes) -> bytes:
-    digest = hashlib.sha256(frame[:AT] + frame[AFTER:]).hexdigest().encode()
-    return frame[:AT] + digest + frame[AFTER:] if len(frame) >= AFTER else frame
+    """The frame with the digest of its own bytes."""
+    return hashlib.sha256(frame[DIGEST:]).digest() + frame[DIGEST:]
+
+
+def begins(frame: bytes) -> int:
+    """Where the numbers begin."""
+    return BODY + 8 + int.from_bytes(frame[BODY : BODY + 8], "little")
 
 
 def corpus() -> list[tuple[type[Message], bytes, torch.Tensor]]:
@@ -76,7 +81,7 @@ WORDS = [
 
 def mutant(frame: bytes, others: list[bytes], draw: random.Random) -> bytes:
     """``frame`` with some damage."""
-    size = 8 + int.from_bytes(frame[:8], "little")
+    size = begins(frame)
     made = bytearray(frame)
     for _ in range(draw.choice((1, 1, 1, 2, 5))):
         within = size if draw.random() < 0.7 else len(made)
@@ -98,10 +103,12 @@ def mutant(frame: bytes, others: list[bytes], draw: random.Random) -> bytes:
             word = draw.choice(WORDS)
             made[at : at + len(word)] = word
         elif kind == 7:
-            length = draw.choice((0, 1, size - 9, size - 7, size, 2**31, 2**63, 2**64 - 1))
-            made[:8] = length.to_bytes(8, "little")
+            right = size - BODY - 8
+            length = draw.choice((0, 1, right - 1, right + 1, size, 2**31, 2**63, 2**64 - 1))
+            made[BODY : BODY + 8] = length.to_bytes(8, "little")
         elif kind == 8:
-            made[:8] = (size - 8 + draw.randrange(-40, 40)).to_bytes(8, "little", signed=True)
+            length = size - BODY - 8 + draw.randrange(-40, 40)
+            made[BODY : BODY + 8] = length.to_bytes(8, "little", signed=True)
         elif kind == 9:
             other = draw.choice(others)
             made[at:] = other[draw.randrange(len(other)) :]
@@ -118,7 +125,8 @@ def mutant(frame: bytes, others: list[bytes], draw: random.Random) -> bytes:
         else:
             made[at:at] = made[at : at + draw.randrange(1, 200)]
     if draw.random() < 0.2:  # a head of the length that it has now
-        made[:8] = (max(len(made) - (len(frame) - size), 8) - 8).to_bytes(8, "little")
+        length = max(len(made) - (len(frame) - size) - BODY - 8, 0)
+        made[BODY : BODY + 8] = length.to_bytes(8, "little")
     return bytes(made)
 
 

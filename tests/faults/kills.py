@@ -33,10 +33,10 @@ import torch
 from tests.faults.tally import Tally, arguments
 from undrift.cli import main as undrift
 from undrift.cli import run as verb
-from undrift.engines import format
 from undrift.engines.checkpoint import MOST
 from undrift.engines.engine import Engine
-from undrift.engines.format import digest, read
+from undrift.engines.messages import format
+from undrift.engines.messages.format import dump, read
 from undrift.records import journal
 from undrift.records.folder import CHECKPOINTS, Folder
 from undrift.runs import experiment
@@ -291,8 +291,8 @@ def content(file: Path) -> bytes:
     header, tensors = read(file, MOST)
     notes = json.loads(header["notes"])
     del notes["seconds"]
-    found = [header["identity"], header["counters"], notes, digest(tensors)]
-    return json.dumps(found).encode()
+    found = [header["identity"], header["counters"], notes]
+    return json.dumps(found).encode() + dump(tensors)
 
 
 def clear() -> None:

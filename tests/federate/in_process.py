@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[flower]")
 
-from undrift.engines.packet import Packet
+from undrift.engines.messages.packet import Packet
 from undrift.federate.federation import FlowerFederation
 from undrift.federate.node import NodeConfig
 from undrift.federate.worker import ClientWorker

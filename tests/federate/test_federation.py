@@ -11,8 +11,8 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 from tests.federate.in_process import SPEC, Session, assert_equal, near, run, spec
 from undrift import __version__
 from undrift.engines import Simulate
-from undrift.engines.format import BadFormat, dump, parse
-from undrift.engines.packet import Packet
+from undrift.engines.messages.format import BadFormat, dump, parse
+from undrift.engines.messages.packet import Packet
 from undrift.federate.federation import RECORD, FlowerFederation
 from undrift.federate.node import NodeConfig
 from undrift.federate.worker import ClientWorker

@@ -19,8 +19,8 @@ from tests.federate.in_process import SPEC, Session, draw, run
 from undrift.cli import main as undrift
 from undrift.core.problem import Unsupported
 from undrift.data.images import load_images
-from undrift.engines.format import dump, parse
-from undrift.engines.packet import Packet
+from undrift.engines.messages.format import dump, parse
+from undrift.engines.messages.packet import Packet
 from undrift.federate.federation import RECORD, FlowerFederation
 from undrift.federate.node import NodeConfig
 from undrift.federate.session import SuperLink

@@ -21,7 +21,7 @@ pytest.importorskip("flwr", reason="flwr is not installed: pip install undrift[f
 
 from undrift.cli import main as undrift
 from undrift.cli.run import unfinished
-from undrift.engines.packet import Packet
+from undrift.engines.messages.packet import Packet
 from undrift.federate import apps, clientapp_stub, supervise
 from undrift.federate.keys import make_keys
 from undrift.federate.no_sent_code import Installed

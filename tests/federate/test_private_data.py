@@ -15,7 +15,7 @@ from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.images import ImageSet, load_images
 from undrift.engines import Simulate
 from undrift.engines.federated import Remote
-from undrift.engines.packet import Packet
+from undrift.engines.messages.packet import Packet
 from undrift.federate.federation import NODES, RECORD, FlowerFederation
 from undrift.federate.node import NodeConfig
 from undrift.federate.worker import ClientWorker

@@ -36,8 +36,8 @@ from undrift.core import registry
 from undrift.core.problem import Constants
 from undrift.core.schedules import Cosine
 from undrift.engines import Simulate
-from undrift.engines.codec import Address, pack
-from undrift.engines.packet import Packet
+from undrift.engines.messages.frames import Address, pack
+from undrift.engines.messages.packet import Packet
 from undrift.flower import strategy
 from undrift.flower.compat import NoFederation
 from undrift.flower.grid_carrier import packed, unpacked
@@ -173,7 +173,7 @@ def test_a_model_is_sent_once_to_all_clients_of_a_cohort():
     down = pack(FedAvg.Down(x=torch.randn(2**20)))
     messages = []
     for client in range(10):
-        frame = down.frame(Address(f"{7:032x}", 3, 0, client, "down"))
+        frame = Address(f"{7:032x}", 3, 0, client, "down").frame(down)
         records = packed(Packet({"do": "work", "client": client}, frame))
         assert unpacked(records) == ({"do": "work", "client": client}, frame)
         messages.append(Message(records, client + 1, "train"))

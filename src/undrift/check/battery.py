@@ -40,8 +40,8 @@ from undrift.core.problem import Problem
 from undrift.core.struct import Message, State, Struct
 from undrift.engines import Engine, Simulate, Wire
 from undrift.engines.checkpoint import restore, store
-from undrift.engines.codec import header
 from undrift.engines.judge import Diverged
+from undrift.engines.messages.frames import header
 from undrift.engines.order import Order
 from undrift.problems.quadratic import Quadratic
 

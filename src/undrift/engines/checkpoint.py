@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from undrift.engines.engine import Engine
-from undrift.engines.format import BadFormat, order, read_sealed, write_sealed
 from undrift.engines.ledger import Counters
+from undrift.engines.messages.format import BadFormat, order, read, write
 
 KEPT = 2
 """Checkpoints of one run: should the newest be damaged, there is another."""
@@ -53,7 +53,7 @@ def store(engine: Engine, path: Path, identity: str, **notes: object) -> None:
     parts |= {f"{NOTE}{name}": note for name, note in notes.items() if isinstance(note, Tensor)}
     words = {name: note for name, note in notes.items() if not isinstance(note, Tensor)}
     header = {"identity": identity, "counters": json.dumps(counters), "notes": json.dumps(words)}
-    write_sealed(path, parts, header)
+    write(path, parts, header)
 
 
 def restore(
@@ -69,7 +69,7 @@ def restore(
     so is one whose counters do not fit what was recorded.
     """
     try:
-        header, tensors = read_sealed(path, MOST)
+        header, tensors = read(path, MOST)
     except BadFormat as error:
         raise BadCheckpoint(path, str(error), AGAIN) from error
     if header["identity"] != identity:

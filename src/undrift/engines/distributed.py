@@ -29,14 +29,13 @@ from undrift.core.params import BadParameters
 from undrift.core.problem import Facts, Problem, Sums
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine, Tensors
-from undrift.engines.format import KINDS, TYPES, content
 from undrift.engines.ledger import Counters
 from undrift.engines.memory import Needs, plan
+from undrift.engines.messages.format import KINDS, TYPES, content
 from undrift.engines.options import DistributedOptions
 from undrift.engines.order import Order, Share
 from undrift.engines.ranks import Parted, Ranks, WorkFailed, count, here
-from undrift.engines.saved import WRITTEN
-from undrift.engines.site import PREVIOUS, Common, Kept, Site, saved_name
+from undrift.engines.site import PREVIOUS, WRITTEN, Common, Kept, Site, saved_name
 from undrift.engines.store import StoredRows
 from undrift.engines.work import NOBODY, Work
 

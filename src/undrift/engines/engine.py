@@ -33,16 +33,15 @@ from undrift.core.struct import Message, State
 from undrift.engines.arguments import Seeded, first_point, options_of
 from undrift.engines.batches import Batches
 from undrift.engines.faults import DROPPED, FaultyClients
-from undrift.engines.format import content
 from undrift.engines.judge import Diverged, Sound, Stuck
 from undrift.engines.ledger import Counters, Ledger, Troubles
 from undrift.engines.local import LocalRules
 from undrift.engines.memory import Needs, plan
+from undrift.engines.messages.format import content
 from undrift.engines.options import NoOptions
 from undrift.engines.order import Clock, Order
 from undrift.engines.reduction import Reducer, RobustMeans
-from undrift.engines.saved import check_saved
-from undrift.engines.site import Common, Site, quiet
+from undrift.engines.site import WRITTEN, Common, Site, quiet
 from undrift.engines.store import StoredRows
 from undrift.engines.work import NOBODY, Work
 
@@ -398,8 +397,25 @@ class Engine:
         self.ledger = Ledger(**spent)
 
     def _check(self, tensors: Tensors) -> None:
-        needed = {name for part in self.parts for name in part.names()}
-        check_saved(tensors, self.method, self.problem, self.x0.dtype, needed)
+        """Raise ``ValueError`` unless tensors have the names, shapes and type of this run's."""
+        known = {f"server.{name}" for name in self.method.Server.vectors}
+        known |= {name for part in self.parts for name in part.names()}
+        found = {name for name in tensors if name != WRITTEN and not name.startswith("stale.")}
+        if found != known:
+            words = f"missing {sorted(known - found)}, unknown {sorted(found - known)}"
+            raise ValueError(f"the saved state is not one of {type(self.method).__name__}: {words}")
+        n, dim, dtype = self.problem.clients, self.problem.dim, self.x0.dtype
+        members = tensors.get(WRITTEN, torch.arange(n))
+        bounded = torch.tensor([-1, *members.flatten().tolist(), n])
+        if members.ndim != 1 or bool((bounded.diff() < 1).any()):
+            raise ValueError(f"the saved {WRITTEN} are not clients from 0 to {n - 1}")
+        one, rows = (dim,), (len(members), dim)
+        shapes = {"server": one, "reduction": one, "client": rows, "client_previous": rows}
+        for name, tensor in tensors.items():
+            shape = shapes.get(name.split(".")[0])
+            if shape is not None and (tuple(tensor.shape), tensor.dtype) != (shape, dtype):
+                saved = f"{tensor.dtype} {list(tensor.shape)}"
+                raise ValueError(f"the saved {name} is {saved}, not {dtype} {list(shape)}")
 
     def _book(self, order: Order, down: Message, work: Work) -> None:
         self.ledger.book(order, down, work, self._size)

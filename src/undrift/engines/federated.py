@@ -20,19 +20,18 @@ from undrift.core.method import Method
 from undrift.core.params import BadParameters
 from undrift.core.problem import Constants, Facts, Oracle, Problem, Samples, Sums, Unsupported
 from undrift.core.struct import Message
-from undrift.engines.codec import Address, BadFrame, Inbox, pack
 from undrift.engines.engine import Engine, Tensors
-from undrift.engines.generations import Tag
 from undrift.engines.memory import Needs
+from undrift.engines.messages.frames import Address, BadFrame, Inbox, pack
+from undrift.engines.messages.packet import Packet, Tag
 from undrift.engines.options import FederatedOptions
 from undrift.engines.order import Order
-from undrift.engines.packet import Packet
 from undrift.engines.work import Work
 
-GENERATIONS = "generations"
+LAST_WORKS = "last_works"
 """Of a snapshot: after which work of every client it continues, a row of a tag or of -1."""
 KEPT = 3
-"""Snapshots whose generations nodes keep: those of a shelf, and one that is being written."""
+"""Snapshots whose states nodes keep: those of a shelf, and one that is being written."""
 
 
 class Refused(Exception):
@@ -165,15 +164,15 @@ class CountedWork:
         self.last, self.attempt = [*self._start], self.attempt + 1
 
     def names(self) -> set[str]:
-        return {GENERATIONS}
+        return {LAST_WORKS}
 
     def tensors(self, whole: bool) -> Tensors:
         rows = [(-1, -1, -1) if tag is None else tag for tag in self.last]
         self._stored.append([*self.last])
-        return {GENERATIONS: torch.tensor(rows)}
+        return {LAST_WORKS: torch.tensor(rows)}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        rows = tensors[GENERATIONS].tolist()
+        rows = tensors[LAST_WORKS].tolist()
         if len(rows) != len(self.last):
             raise ValueError(f"the saved state has {len(rows)} clients, not {len(self.last)}")
         self.last = [None if row[0] < 0 else Tag(*row) for row in rows]
@@ -227,7 +226,7 @@ class Federated(Engine):
             drawn[client] = bool(reply.table["drawn"])
 
         orders = {
-            client: self._order(client, packed.frame(self._address(client))) for client in members
+            client: self._order(client, self._address(client).frame(packed)) for client in members
         }
         failed = self.problem.federation.ask(orders, accept)
         for client, reason in unsound.items():

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from undrift.core.struct import Message
-from undrift.engines.codec import sparse_bytes
+from undrift.engines.messages.frames import sparse_bytes
 from undrift.engines.order import Order
 from undrift.engines.work import Work
 
@@ -41,12 +41,11 @@ class Ledger:
         self.syncs += 1
         self.vectors_down += len(Down.vectors)
         self.vectors_up += len(Up.vectors)
-        each = size * len(Down.whole) + (sparse_bytes(down) if Down.sparse else 0)
+        each = size * len(Down.whole) + sparse_bytes(down)
         self.bytes_down += len(order.cohort.members) * each
         self.gradients += work.gradients
         self.bytes_up += size * len(Up.whole) * len(work.senders)
-        if Up.sparse and work.up is not None:
-            self.bytes_up += sparse_bytes(work.up)
+        self.bytes_up += 0 if work.up is None else sparse_bytes(work.up)
 
     def counts(self) -> dict[str, int]:
         """All of it by name; without troubles, where there were none."""

@@ -1,8 +1,16 @@
-"""One client of a federation on its own machine: it works on orders, and keeps its states."""
+"""One client of a federation on its own machine: it works on orders, and keeps its states.
+
+States are files, one for every work that may still count. A file is whole and on disk before the
+reply to that work leaves, and is called after the work. An order says after which work it
+continues: so work that did not count, or is asked for again, is done again from where it began. A
+file that should be there and is not is an error, never a fresh start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +21,69 @@ from torch import Tensor
 from undrift.core.cohort import Sampling
 from undrift.core.method import Method
 from undrift.core.problem import Facts, Oracle, Problem
-from undrift.engines.codec import Address, decode, encode
 from undrift.engines.engine import Engine
-from undrift.engines.generations import Generations, Tag
 from undrift.engines.judge import Sound
 from undrift.engines.memory import Needs
+from undrift.engines.messages.format import BadFormat, read, write
+from undrift.engines.messages.frames import Address, decode, encode
+from undrift.engines.messages.packet import Packet, Tag
 from undrift.engines.order import Order, Share
-from undrift.engines.packet import Packet
 from undrift.engines.site import Kept, Site, quiet
 from undrift.engines.work import Work
 
 STATE, SCRATCH = "state.", "scratch."
+MOST = 2**20
+"""Bytes of the head of a file of states."""
+NAME = re.compile(r"(\d{1,18})-(\d{1,18})-(\d{1,18})")
+
+
+class BadNodeStates(RuntimeError):
+    """The states that an order continues from are not there, or are not those of this run."""
+
+
+class NodeStates:
+    """The states of one client in one run, in ``folder``."""
+
+    def __init__(self, folder: Path, run: str, client: int):
+        self.folder, self.run, self.client = folder, run, client
+
+    def load(self, tag: Tag) -> dict[str, Tensor]:
+        """The states after a work."""
+        path, expected = self._path(tag), self._about(tag)
+        if not path.exists():
+            raise BadNodeStates(
+                f"{path}: the states that the order continues from are not on this node; put the "
+                "folder back, or begin the run afresh"
+            )
+        try:
+            header, tensors = read(path, MOST)
+        except BadFormat as error:
+            raise BadNodeStates(f"{path}: {error}") from error
+        if header != expected:
+            raise BadNodeStates(f"{path}: of another run or client ({header}, not {expected})")
+        return tensors
+
+    def store(self, tag: Tag, tensors: Mapping[str, Tensor]) -> None:
+        """Write the states after a work; they are on disk when this returns."""
+        self.make_folder()
+        write(self._path(tag), tensors, self._about(tag))
+
+    def make_folder(self) -> None:
+        """For this user alone: states can reveal about the data what gradients reveal."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def keep(self, tags: Collection[Tag]) -> None:
+        """Remove the states after all other works."""
+        for path in self.folder.glob("*.safetensors"):
+            found = NAME.fullmatch(path.stem)
+            if found and Tag(*map(int, found.groups())) not in tags:
+                path.unlink(missing_ok=True)
+
+    def _about(self, tag: Tag) -> dict[str, str]:
+        return {"client": str(self.client), "run": self.run, "work": json.dumps(tag)}
+
+    def _path(self, tag: Tag) -> Path:
+        return self.folder / f"{tag.round}-{tag.place}-{tag.attempt}.safetensors"
 
 
 class OneOf(Problem):
@@ -87,7 +147,7 @@ class Node(Site):
         self.alone = np.array([problem.client])
         super().__init__(self.engine.common, self.alone)
         self.client, self.run = problem.client, self.engine.identity
-        self.states = Generations(folder / self.run / str(self.client), self.run, self.client)
+        self.states = NodeStates(folder / self.run / str(self.client), self.run, self.client)
         self._sound = Sound(problem.dim, problem.dtype)
         self._first = {name: v[0].clone() for name, v in self.store.tensors().items()}
 

@@ -20,12 +20,13 @@ from undrift.engines.batches import InParts
 from undrift.engines.local import Group, LocalRules, Stacked
 from undrift.engines.memory import folder
 from undrift.engines.order import Order, Share
-from undrift.engines.saved import WRITTEN
 from undrift.engines.store import BLOCK, StoredRows, opened
 from undrift.engines.work import NOBODY, Work, joined
 
 PREVIOUS = "previous model"
 """The clients' last local models beside what a method declares; no field can have that name."""
+WRITTEN = "client_members"
+"""Of a snapshot: the clients whose states it has, in ascending order; left out: all of them."""
 
 
 @dataclasses.dataclass(frozen=True)

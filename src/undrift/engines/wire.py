@@ -12,9 +12,9 @@ from torch import Tensor
 from undrift.core.method import Method
 from undrift.core.problem import Problem
 from undrift.core.struct import Message, State
-from undrift.engines.codec import Address, BadFrame, Inbox, Packed, Way, pack
 from undrift.engines.engine import Engine
 from undrift.engines.local import One
+from undrift.engines.messages.frames import Address, BadFrame, Inbox, Way, pack
 from undrift.engines.order import Order, Share
 from undrift.engines.site import Common, Site
 from undrift.engines.work import Work
@@ -40,7 +40,7 @@ class Mailed(Site):
         self.refused: Counter[str] = Counter()
         """How many frames were refused, by reason."""
         self._at_client, self._at_server = Inbox(run, "down"), Inbox(run, "up")
-        self._down = Packed("", b"")
+        self._down = b""
 
     def carry(self, frame: bytes) -> Iterable[bytes]:
         """The frames that arrive when one is sent; here there is nothing that could fail."""
@@ -82,14 +82,14 @@ class Mailed(Site):
     def _exchange(self, one: Share, me: State, f: One) -> tuple[State, Message]:
         """The work of one client."""
         order, client = one.order, int(one.members[0])
-        frame = self._down.frame(self._address(order, client, "down"))
+        frame = self._address(order, client, "down").frame(self._down)
         self.frames_down += len(frame)
         self._at_client.expect(order.round, order.place, [client])
         got = self._received(self._at_client, order.phase.Down, frame, client)
         new, up = order.phase.work(me, got, f)
         if order.picked not in (None, client):
             return new, up
-        frame = pack(up).frame(self._address(order, client, "up"))
+        frame = self._address(order, client, "up").frame(pack(up))
         self.frames_up += len(frame)
         return new, self._received(self._at_server, order.phase.Up, frame, client)
 

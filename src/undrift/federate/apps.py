@@ -14,7 +14,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from undrift.engines.packet import Packet
+from undrift.engines.messages.packet import Packet
 from undrift.federate.pipe import Closed, Pipe
 from undrift.flower.grid_carrier import GridCarrier, packed, unpacked
 

@@ -18,9 +18,9 @@ from undrift.core.params import values
 from undrift.core.problem import Constants, Facts, Problem, Samples, taken
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.engines.federated import Federated, Refused, Remote
-from undrift.engines.format import dump, parse
+from undrift.engines.messages.format import dump, parse
+from undrift.engines.messages.packet import Packet
 from undrift.engines.options import FederatedOptions
-from undrift.engines.packet import Packet
 from undrift.federate.spec_job import Job, sources
 from undrift.flower.compat import NoFederation
 from undrift.flower.exchange import About, Carrier, ClientExchange, needs_all

@@ -8,7 +8,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from undrift.engines.packet import Packet
+from undrift.engines.messages.packet import Packet
 
 HEAD = struct.Struct("<IQ")
 """The lengths of the table and of the bytes."""

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from undrift.engines.packet import Packet
+from undrift.engines.messages.packet import Packet
 from undrift.federate import apps
 from undrift.federate.pipe import Closed, Pipe, listen
 from undrift.federate.supervise import Process, module, script

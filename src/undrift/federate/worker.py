@@ -24,9 +24,9 @@ from undrift._files import drawn_once
 from undrift._threads import cores
 from undrift.core.params import hints
 from undrift.core.problem import Problem
-from undrift.engines.format import dump, parse
+from undrift.engines.messages.format import dump, parse
+from undrift.engines.messages.packet import Packet
 from undrift.engines.node import Node, OneOf
-from undrift.engines.packet import Packet
 from undrift.federate.node import NodeConfig
 from undrift.federate.pipe import Closed, Pipe, listen
 from undrift.federate.spec_job import ONCE, Job, digest

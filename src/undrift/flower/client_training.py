@@ -14,10 +14,9 @@ from flwr.app import Context, Message
 from undrift import __version__
 from undrift._files import drawn_once, naming, write_whole
 from undrift.core.method import Method
-from undrift.engines.format import parse
-from undrift.engines.generations import BadGeneration
-from undrift.engines.node import Node, OneOf
-from undrift.engines.packet import Packet
+from undrift.engines.messages.format import parse
+from undrift.engines.messages.packet import Packet
+from undrift.engines.node import BadNodeStates, Node, OneOf
 from undrift.flower.grid_carrier import packed, unpacked
 from undrift.flower.network import described, known
 from undrift.flower.reply import reply
@@ -91,13 +90,13 @@ def _worked(asked: Packet, problem: Neural, folder: Path) -> Packet:
     size = len(asked.content) - (0 if begun else int(table["first"]))
     frame, first = asked.content[:size], asked.content[size:]
     if begun and not place.exists():
-        raise BadGeneration(f"{place}: what this run began with is not on this node")
+        raise BadNodeStates(f"{place}: what this run began with is not on this node")
     began = parse(place.read_bytes() if begun else first, MOST)
     one = OneOf(problem, client, began["samples"].tolist())
     setting = {**table["setting"], "x0": began["x"]}
     node = Node(_method(table), one, folder, setting, table["seed"])
     if node.run != run:
-        raise BadGeneration(
+        raise BadNodeStates(
             f"this node makes another run ({node.run}) of what the server asks ({run}): it has "
             f"another version of undrift or of the method, or {place} is damaged"
         )

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple, Protocol
 from undrift import __version__
 from undrift.core.method import Method
 from undrift.engines.federated import Accept, Refused
+from undrift.engines.messages.packet import Packet
 from undrift.engines.options import FederatedOptions
-from undrift.engines.packet import Packet
 from undrift.flower.compat import Lost, NoFederation
 
 LOOK = 0.2

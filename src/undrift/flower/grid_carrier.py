@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from undrift.engines.packet import Packet
+from undrift.engines.messages.packet import BODY, Packet
 
 TABLE, CONTENT = "table", "content"
-LENGTH = 8
-"""Bytes before the head of tensors, which say how long it is."""
 CHANGED = 0
 """The code of a reply that is not what was sent; Flower's own codes begin at 1."""
 
@@ -22,13 +20,12 @@ def packed(packet: Packet) -> RecordDict:
     """The records of a message."""
     text, content = json.dumps(packet.table), packet.content
     table = ConfigRecord({"json": text, "digest": _digest(text, content)})
-    # The head says whose the tensors are. It travels with the table, so that the tensors of a
-    # model are the same object for all clients of a cohort: Flower sends and stores that once.
-    head = LENGTH + int.from_bytes(content[:LENGTH], "little")
+    # A frame begins with whose it is. That travels with the table, so that the tensors of a model
+    # are the same object for all clients of a cohort: Flower sends and stores that once.
     if content:  # Flower cannot count empty bytes
-        table["head"] = content[:head]
+        table["head"] = content[:BODY]
     records = RecordDict({TABLE: table})
-    if numbers := content[head:]:
+    if numbers := content[BODY:]:
         whole = Array(dtype="uint8", shape=(len(numbers),), stype="undrift", data=numbers)
         records[CONTENT] = ArrayRecord({CONTENT: whole})
     return records

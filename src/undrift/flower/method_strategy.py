@@ -23,9 +23,9 @@ from undrift.core.params import BadParameters, not_allowed, plain, values
 from undrift.core.problem import Facts
 from undrift.core.schedules import Schedule
 from undrift.engines.federated import Accept, Federated, Remote
-from undrift.engines.format import dump
+from undrift.engines.messages.format import dump
+from undrift.engines.messages.packet import Packet
 from undrift.engines.options import FederatedOptions
-from undrift.engines.packet import Packet
 from undrift.flower.client_training import STATES
 from undrift.flower.compat import LASTING, NoFederation
 from undrift.flower.exchange import About, ClientExchange, needs_all

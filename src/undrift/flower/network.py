@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from undrift.core.problem import Problem
-from undrift.engines.format import KINDS, TYPES, content, form
+from undrift.engines.messages.format import KINDS, TYPES, content, form
 from undrift.flower.compat import NoFederation
 from undrift.models.layout import Layout, StateDict, unflatten
 from undrift.records.models import Network

@@ -5,8 +5,8 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 
-from undrift.engines.generations import BadGeneration
-from undrift.engines.packet import Packet
+from undrift.engines.messages.packet import Packet
+from undrift.engines.node import BadNodeStates
 
 
 class Untold(Exception):
@@ -21,7 +21,7 @@ def reply(work: Callable[[], Packet]) -> Packet:
         return Packet({"untold": True})
     except ArithmeticError as error:
         return Packet({"unsound": str(error)})
-    except (BadGeneration, ValueError) as error:
+    except (BadNodeStates, ValueError) as error:
         text, lasting = str(error), True
     except (OSError, MemoryError) as error:
         text, lasting = str(error) or type(error).__name__, False

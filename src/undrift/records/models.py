@@ -37,16 +37,12 @@ def load(
 
 def read(path: Path) -> dict[str, Tensor]:
     """The tensors of a model's file; :class:`BadFolder` if it is not what was written."""
-    from undrift.engines import format
+    from undrift.engines.messages import format
 
     try:
-        metadata, parts = format.read(path, MOST)
-    except (OSError, format.BadFormat) as error:
-        raise BadFolder(f"{path}: cannot be read ({error}); {AGAIN}") from None
-    written = metadata.get("digest")
-    if written != format.digest(parts):
-        raise BadFolder(f"{path}: damaged (its digest does not match); {AGAIN}")
-    return parts
+        return format.read(path, MOST)[1]
+    except format.BadFormat as error:
+        raise BadFolder(f"{path}: {error}; {AGAIN}") from None
 
 
 def find(
@@ -146,8 +142,6 @@ def module(problem: Problem, x: Tensor) -> nn.Module:
 
 
 def _write(path: Path, problem: Problem, x: Tensor, about: Mapping[str, object]) -> None:
-    from undrift.engines import format
+    from undrift.engines.messages import format
 
-    parts = problem.tensors(x)
-    words = {key: str(value) for key, value in about.items()}
-    format.write(path, parts, {**words, "digest": format.digest(parts)})
+    format.write(path, problem.tensors(x), {key: str(value) for key, value in about.items()})

@@ -1,6 +1,8 @@
 """The safetensors format: the length of a head in eight bytes, the head in JSON, the numbers.
 
-A head may be damaged, or made to do harm: it is bounded and checked before anything is made of it.
+The package safetensors wants all tensors in memory to write them, and does not let a reader bound
+the head. Checkpoints are written block by block, and a head may be damaged, or made to do harm: it
+is bounded and checked before anything is made of it.
 """
 
 from __future__ import annotations
@@ -64,31 +66,29 @@ class Extent(NamedTuple):
     end: int
 
 
-def head(parts: Mapping[str, Form], metadata: Mapping[str, str]) -> bytes:
-    """What a file begins with: the metadata, and the form and place of every tensor."""
-    return opening(json.dumps(metadata), fields(parts))
+class Head(NamedTuple):
+    """What a head says: texts, where every tensor is, and the bytes of all of them."""
 
-
-def fields(parts: Mapping[str, Form]) -> str:
-    """The form and place of every tensor, in JSON without the braces."""
-    end, places = 0, dict[str, object]()
-    for name in order(parts):
-        start, end = end, end + math.prod(parts[name].shape) * parts[name].dtype.itemsize
-        kind, shape = KINDS[parts[name].dtype], list(parts[name].shape)
-        places[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
-    return json.dumps(places)[1:-1]
-
-
-def opening(metadata: str, fields: str) -> bytes:
-    """A head of JSON."""
-    text = f'{{"{METADATA}": {metadata}{", " if fields else ""}{fields}}}'.encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(LENGTH, "little") + text
+    metadata: Mapping[str, str]
+    extents: Mapping[str, Extent]
+    size: int
 
 
 def order(parts: Mapping[str, Form]) -> list[str]:
     """Larger numbers first, so that all of them are aligned."""
     return sorted(parts, key=lambda name: (-parts[name].dtype.itemsize, name))
+
+
+def head(parts: Mapping[str, Form], metadata: Mapping[str, str]) -> bytes:
+    """What a file begins with: the metadata, and the form and place of every tensor."""
+    end, found = 0, dict[str, object]({METADATA: metadata} if metadata else {})
+    for name in order(parts):
+        start, end = end, end + math.prod(parts[name].shape) * parts[name].dtype.itemsize
+        kind, shape = KINDS[parts[name].dtype], list(parts[name].shape)
+        found[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(found).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(LENGTH, "little") + text
 
 
 def content(tensor: Tensor) -> memoryview:
@@ -103,16 +103,17 @@ def form(name: str, part: Form) -> bytes:
     return f"{name} {part.dtype} {list(part.shape)}".encode()
 
 
-def digest(tensors: Mapping[str, Tensor], before: bytes = b"") -> str:
-    """The SHA-256 of tensors, after the bytes ``before``."""
-    total = hashlib.sha256(before)
-    for name in order(tensors):
-        total.update(form(name, tensors[name]))
-        total.update(content(tensors[name]))
-    return total.hexdigest()
+def dump(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as the bytes of such a file."""
+    return b"".join([head(tensors, {}), *(content(tensors[name]) for name in order(tensors))])
 
 
-def write_sealed(path: Path, parts: Mapping[str, Any], about: Mapping[str, str]) -> None:
+def parse(whole: bytes, most: int) -> dict[str, Tensor]:
+    """The tensors of such bytes, whose head has at most ``most``."""
+    return _read(io.BytesIO(whole), len(whole), most)[1]
+
+
+def write(path: Path, parts: Mapping[str, Any], about: Mapping[str, str]) -> None:
     """Make a file in one step whose metadata are ``about`` and a digest of it and of all parts.
 
     A part is a tensor, or a sequence of blocks with its dtype and shape, which are read one by one.
@@ -131,94 +132,56 @@ def write_sealed(path: Path, parts: Mapping[str, Any], about: Mapping[str, str])
         file.write(head(parts, {**about, "digest": total.hexdigest()}))
 
 
-def read_sealed(path: Path, most: int) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """What :func:`write_sealed` wrote, of a head of at most ``most`` bytes."""
+def read(path: Path, most: int) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Metadata and tensors as :func:`write` wrote them, of a head of at most ``most`` bytes."""
     try:
-        about, tensors = read(path, most)
+        with opened(path) as file:
+            metadata, tensors = _read(file, os.fstat(file.fileno()).st_size, most)
     except (OSError, BadFormat) as error:
         raise BadFormat(f"cannot be read ({error})") from error
-    found = about.pop("digest", "")
-    if found != digest(tensors, json.dumps(about).encode()):
+    about = {name: text for name, text in metadata.items() if name != "digest"}
+    total = hashlib.sha256(json.dumps(about).encode())
+    for name in order(tensors):
+        total.update(form(name, tensors[name]))
+        total.update(content(tensors[name]))
+    if metadata.get("digest") != total.hexdigest():
         raise BadFormat("damaged (its digest does not match)")
     return about, tensors
 
 
-def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Make a file in one step: the same bytes for the same tensors."""
-    with naming(path), writing(path) as file:
-        file.write(head(tensors, metadata))
-        for name in order(tensors):
-            file.write(content(tensors[name]))
-
-
-def read(path: Path, most: int) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Metadata and tensors of a file with a head of at most ``most`` bytes."""
-    with opened(path) as file:
-        return _read(file, os.fstat(file.fileno()).st_size, most)
-
-
-def dump(tensors: Mapping[str, Tensor]) -> bytes:
-    """Tensors as the bytes of such a file."""
-    return b"".join([head(tensors, {}), *(content(tensors[name]) for name in order(tensors))])
-
-
-def parse(whole: bytes, most: int) -> dict[str, Tensor]:
-    """The tensors of such bytes, whose head has at most ``most``."""
-    _, tensors = _read(io.BytesIO(whole), len(whole), most)
-    return tensors
-
-
-def _read(file: BinaryIO, total: int, most: int) -> tuple[dict[str, str], dict[str, Tensor]]:
+def _read(file: BinaryIO, total: int, most: int) -> tuple[Mapping[str, str], dict[str, Tensor]]:
     length = int.from_bytes(file.read(LENGTH), "little")
     if length > min(most, total - LENGTH):
         raise BadFormat(f"a head of {length} bytes in {total}, where {most} are allowed")
-    found = table(file.read(length))
-    metadata = found.pop(METADATA, {})
-    if not isinstance(metadata, dict) or not all(type(v) is str for v in metadata.values()):
-        raise BadFormat("its metadata are not texts")
-    places, end = placed(found)
-    if LENGTH + length + end != total:
-        raise BadFormat(f"{total} bytes, where its head describes {LENGTH + length + end}")
-    return metadata, {name: _tensor(file, name, place) for name, place in places.items()}
+    metadata, extents, size = parsed(file.read(length))
+    if LENGTH + length + size != total:
+        raise BadFormat(f"{total} bytes, where its head describes {LENGTH + length + size}")
+    # Tensors follow one another in the order of ``extents``: the file is read from end to end.
+    return metadata, {name: _tensor(file, name, extent) for name, extent in extents.items()}
 
 
-def table(text: bytes) -> dict[str, Any]:
-    """The table in a head."""
+def parsed(text: bytes) -> Head:
+    """What the JSON of a head says, if its tensors follow one another without gaps."""
     try:
-        found = _DECODER.decode(text.decode())
+        entries = _DECODER.decode(text.decode())
     except (ValueError, RecursionError) as error:
         raise BadFormat(f"its head is not JSON ({str(error)[:80]})") from None
-    if not isinstance(found, dict):
+    if not isinstance(entries, dict):
         raise BadFormat("its head is not a table")
-    return found
-
-
-def placed(entries: Mapping[str, Any]) -> tuple[dict[str, Extent], int]:
-    """The places of tensors, which follow one another without gaps, and where the last one ends."""
-    places = [(name, _place(name, entry)) for name, entry in entries.items()]
-    places.sort(key=lambda pair: pair[1][2:])
+    metadata = entries.pop(METADATA, {})
+    if not isinstance(metadata, dict) or not all(type(v) is str for v in metadata.values()):
+        raise BadFormat("its metadata are not texts")
+    extents = [(name, _extent(name, entry)) for name, entry in entries.items()]
+    extents.sort(key=lambda pair: pair[1][2:])
     end = 0
-    for name, place in places:
-        if place.start != end:
-            raise BadFormat(f"{name[:80]!r} begins at {place.start}, not at {end}")
-        end = place.end
-    return dict(places), end
+    for name, extent in extents:
+        if extent.start != end:
+            raise BadFormat(f"{name[:80]!r} begins at {extent.start}, not at {end}")
+        end = extent.end
+    return Head(metadata, dict(extents), end)
 
 
-def _tensor(file: BinaryIO, name: str, place: Extent) -> Tensor:
-    """The next tensor of a file."""
-    if place.start == place.end:
-        return torch.empty(place.shape, dtype=place.dtype)
-    try:
-        numbers = np.empty(place.end - place.start, np.uint8)
-    except MemoryError as error:
-        raise BadFormat(f"no memory for {name[:80]!r} ({error})") from None
-    if file.readinto(numbers.data) != len(numbers):  # type: ignore[attr-defined]
-        raise BadFormat("it became shorter while it was read")
-    return torch.from_numpy(numbers).view(place.dtype).reshape(place.shape)
-
-
-def _place(name: str, entry: Any) -> Extent:
+def _extent(name: str, entry: Any) -> Extent:
     """The form and place of a tensor, its numbers small enough to compute with."""
     try:
         dtype, shape, (start, end) = TYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
@@ -237,8 +200,22 @@ def _place(name: str, entry: Any) -> Extent:
     return Extent(dtype, tuple(shape), start, end)
 
 
+def _tensor(file: BinaryIO, name: str, extent: Extent) -> Tensor:
+    """The next tensor of a file."""
+    if extent.start == extent.end:
+        return torch.empty(extent.shape, dtype=extent.dtype)
+    try:
+        numbers = np.empty(extent.end - extent.start, np.uint8)
+    except MemoryError as error:
+        raise BadFormat(f"no memory for {name[:80]!r} ({error})") from None
+    if file.readinto(numbers.data) != len(numbers):  # type: ignore[attr-defined]
+        raise BadFormat("it became shorter while it was read")
+    return torch.from_numpy(numbers).view(extent.dtype).reshape(extent.shape)
+
+
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     table = dict(pairs)
+    # JSON readers differ in which of two equal keys they take: what one checks, another would use.
     if len(table) != len(pairs):
         raise ValueError("a key is repeated")
     return table

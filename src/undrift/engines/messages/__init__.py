@@ -1,0 +1,1 @@
+"""Messages and files of tensors: the format of their bytes, frames, and packets around them."""
