@@ -44,7 +44,7 @@ TRAINING = {
     "aggregation": "core",
 }
 PROBLEMS = {"Neural": "problems.neural.problem"}
-ENGINES = {"Simulate": "engines.simulate", "Wire": "engines.wire"}
+ENGINES = {"Simulate": "engines.engine", "Wire": "engines.wire"}
 CONTRACTS = dict.fromkeys(
     (
         "BadParameters",

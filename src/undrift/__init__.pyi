@@ -37,7 +37,7 @@ from .core import (
 from .core.optimisers import AdamW, Momentum
 from .core.options import Training
 from .core.stopping import EarlyStopping, Goal
-from .engines.simulate import Simulate
+from .engines.engine import Simulate
 from .engines.wire import Wire
 from .methods.celgd import CELGD
 from .methods.dane import DANE

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from undrift.core.streams import Streams
-from undrift.engines import Simulate, draws
-from undrift.engines.draws import CohortDraws
+from undrift.engines import Simulate, batches
+from undrift.engines.batches import CohortDraws
 from undrift.methods import FedAvg
 from undrift.problems import Softmax
 
@@ -17,7 +17,7 @@ PLACES = st.integers(0, 2**32)
 @pytest.fixture(params=[True, False], ids=["side by side", "as is faster"])
 def side_by_side(request, monkeypatch):
     if request.param:
-        monkeypatch.setattr(draws, "FEW", -(10**9))
+        monkeypatch.setattr(batches, "FEW", -(10**9))
 
 
 def clients_with(data, least, most):

@@ -10,11 +10,12 @@ import torch
 import undrift as ud
 from undrift.check.federations import example, least_squares, quadratic
 from undrift.core import Message, Method, Phase, Scratch, State, Vec, registry
+from undrift.core.aggregation import Mean, WeightedMean
 from undrift.core.cohort import Cohort, Sampling
 from undrift.core.problem import Problem, Unsupported
 from undrift.core.streams import Streams
 from undrift.engines import Simulate, Wire
-from undrift.engines.arguments import first_point
+from undrift.engines.engine import first_point
 from undrift.engines.judge import Sound, Stuck
 from undrift.engines.order import Clock
 from undrift.engines.reduction import Reducer
@@ -392,9 +393,11 @@ def test_rounds_with_nobody_left_end_the_run():
 @pytest.mark.parametrize("kind", ["mean", "sum", "stack"])
 def test_uploads_are_reduced(kind, weighted):
     rng = np.random.default_rng(0)
-    samples = torch.from_numpy(rng.integers(1, 50, 9)).double() if weighted else None
+    samples, rule = rng.integers(1, 50, 9), WeightedMean() if weighted else Mean()
     dy, dc = (torch.from_numpy(rng.normal(size=(9, 4))) for _ in "ab")
-    phase, reducer = SimpleNamespace(reduction=kind), Reducer(samples)
+    phase = SimpleNamespace(reduction=kind)
+    reducer = Reducer(rule, Scaffold(lr=0.1), samples, dy[0])
+    samples = torch.from_numpy(samples).double()
     found = reducer.reduce(phase, State(), Scaffold.Up(dy=dy, dc=dc), np.arange(9))
     for rows, got in ((dy, found.dy), (dc, found.dc)):
         expected = {"mean": rows.mean(0), "sum": rows.sum(0), "stack": rows}[kind]
@@ -407,7 +410,8 @@ def test_uploads_are_reduced(kind, weighted):
 
 def test_one_upload_is_picked():
     up = FedAvg.Up(**{n: torch.arange(3.0)[None] for n in FedAvg.Up.vectors})
-    found = Reducer().reduce(SimpleNamespace(reduction="pick"), State(), up, np.array([7]))
+    reducer = Reducer(Mean(), FedAvg(lr=0.1), [1], torch.zeros(3))
+    found = reducer.reduce(SimpleNamespace(reduction="pick"), State(), up, np.array([7]))
     assert all(v.tolist() == [0, 1, 2] for _, v in found.items())
 
 

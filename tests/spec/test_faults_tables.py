@@ -36,7 +36,7 @@ def test_they_reach_every_engine():
     assert spec.faults == plan and spec.judge == Judging(norm="off", patience=4)
     for name in ("simulate", "wire"):  # the others need processes or nodes
         engine = make(parse(WHOLE, flags=[f"engine={name}"])).tasks[0].engine(0)
-        assert [*engine.planned] == plan and engine.judging == spec.judge
+        assert engine.options.faults == plan and engine.judging == spec.judge
 
 
 def test_they_are_part_of_the_identity():
@@ -95,7 +95,7 @@ def test_other_shapes_are_refused(text, path):
 def test_python_takes_the_same_tables(tmp_path):
     fault, judge = {"kind": "drop-after", "clients": [0]}, {"patience": 2}
     engine = prepare(ud.FedAvg(lr=0.01), "quadratic", faults=[fault], judge=judge)
-    assert [*engine.planned] == [Fault(kind="drop-after", clients=[0])]
+    assert engine.options.faults == [Fault(kind="drop-after", clients=[0])]
     assert engine.judging == Judging(patience=2)
     with pytest.raises(BadParameters) as error:
         ud.run(

@@ -77,7 +77,7 @@ reveal_type(mine.lr)  # float
 Mine(lr="theroy")  # error: arg-type
 Mine(lr=0.1, server_lr="theory")  # error: arg-type
 Mine(lr=0.1, momentum=0.9)  # error: call-arg
-reveal_type(ud.Simulate)  # undrift.engines.simulate.Simulate
+reveal_type(ud.Simulate)  # undrift.engines.engine.Simulate
 
 
 class Theirs(ud.FedAvg):

@@ -13,7 +13,7 @@ from undrift.core.method import Exchange, Method, Round
 from undrift.core.params import THEORY, fits, hints, numeric
 from undrift.core.problem import Constants, Problem
 from undrift.engines import Engine, Simulate
-from undrift.engines.ledger import Counters
+from undrift.engines.work import Counters
 from undrift.problems.quadratic import LeastSquares, Quadratic
 from undrift.theory import has_rule, prescribe
 

@@ -1,6 +1,5 @@
-from .engine import Engine
-from .ledger import Ledger
-from .simulate import Simulate
+from .engine import Engine, Simulate
 from .wire import Wire
+from .work import Ledger
 
 __all__ = ["Engine", "Ledger", "Simulate", "Wire"]

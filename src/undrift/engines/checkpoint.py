@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from undrift.engines.engine import Engine
-from undrift.engines.ledger import Counters
 from undrift.engines.messages.format import BadFormat, order, read, write
+from undrift.engines.work import Counters
 
 KEPT = 2
 """Checkpoints of one run: should the newest be damaged, there is another."""

@@ -29,15 +29,15 @@ from undrift.core.params import BadParameters
 from undrift.core.problem import Facts, Problem, Sums
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine, Tensors
-from undrift.engines.ledger import Counters
+from undrift.engines.local import Common
 from undrift.engines.memory import Needs, plan
 from undrift.engines.messages.format import KINDS, TYPES, content
 from undrift.engines.options import DistributedOptions
 from undrift.engines.order import Order, Share
 from undrift.engines.ranks import Parted, Ranks, WorkFailed, count, here
-from undrift.engines.site import PREVIOUS, WRITTEN, Common, Kept, Site, saved_name
+from undrift.engines.site import PREVIOUS, WRITTEN, Kept, Site, saved_name
 from undrift.engines.store import StoredRows
-from undrift.engines.work import NOBODY, Work
+from undrift.engines.work import NOBODY, Counters, Work
 
 LARGEST = 2**26
 """Bytes of the uploads of a phase up to which ``auto`` sends all of them to all ranks."""
@@ -430,7 +430,7 @@ class Distributed(Engine):
         n, rule, faults = self.problem.clients, self.options.aggregation, self.faulty
         if wrong := options.refuse(self.ranks.size, n, rule, faults):
             raise BadParameters("distributed", wrong)
-        if options.collect != "auto" or self.reducer.robust is not None or faults is not None:
+        if options.collect != "auto" or self.reducer.rule is not None or faults is not None:
             return options.collect == "sums"
         phases = self.method.exchanges()
         everyone = any(phase.who == "all" for phase in phases)

@@ -13,58 +13,45 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.aggregation import Robust
 from undrift.core.cohort import Sampling
 from undrift.core.faults import Faults, Judging, Rejection
 from undrift.core.method import Method
-from undrift.core.options import refuse
-from undrift.core.params import BadParameters, check, hints, plain, read
+from undrift.core.options import RunOptions, conflicts, refuse
+from undrift.core.params import (
+    BadParameters,
+    Natural,
+    describe,
+    fits,
+    hints,
+    not_allowed,
+    plain,
+    read,
+)
 from undrift.core.problem import Facts, Problem, Sums
 from undrift.core.streams import Streams
 from undrift.core.struct import Message, State
-from undrift.engines.arguments import Seeded, first_point, options_of
 from undrift.engines.batches import Batches
 from undrift.engines.faults import DROPPED, FaultyClients
 from undrift.engines.judge import Diverged, Sound, Stuck
-from undrift.engines.ledger import Counters, Ledger, Troubles
-from undrift.engines.local import LocalRules
+from undrift.engines.local import Common
 from undrift.engines.memory import Needs, plan
 from undrift.engines.messages.format import content
-from undrift.engines.options import NoOptions
+from undrift.engines.options import NoOptions, StoreOptions
 from undrift.engines.order import Clock, Order
-from undrift.engines.reduction import Reducer, RobustMeans
-from undrift.engines.site import WRITTEN, Common, Site, quiet
-from undrift.engines.store import StoredRows
-from undrift.engines.work import NOBODY, Work
+from undrift.engines.reduction import Reducer
+from undrift.engines.site import PREVIOUS, WRITTEN, Site, quiet
+from undrift.engines.store import Store
+from undrift.engines.work import NOBODY, Counters, Ledger, Part, Troubles, Work
 
 Tensors = dict[str, Tensor]
-
-
-class Part(Protocol):
-    """What a round changes beside the server's state: clients, or memories of the server."""
-
-    def begin(self) -> None:
-        """A round begins."""
-
-    def roll_back(self) -> None:
-        """Be as the round began."""
-
-    def names(self) -> Collection[str]:
-        """The tensors that every snapshot has."""
-
-    def tensors(self, whole: bool) -> Mapping[str, Tensor | StoredRows]:
-        """What a continuation needs."""
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from ``tensors``, which are copied, from whatever device."""
 
 
 class Engine:
@@ -92,63 +79,60 @@ class Engine:
         **settings: object,
     ):
         owner = type(self).__name__
-        mine = {name: settings.pop(name) for name in hints(self.Options) if name in settings}
+        given = {name: value for name, value in settings.items() if value is not None}
+        mine = {name: given.pop(name) for name in hints(self.Options) if name in given}
         own, problems = read(self.Options, mine)
-        options, wrong = options_of(method, problem, settings)
-        problems |= wrong | check(Seeded, {"seed": plain(seed)})
+        values, wrong = read(RunOptions, given, kind="setting")
+        problems |= conflicts(given, given.get("batch")) | wrong | not_methods(method, problem)
+        if not fits(plain(seed), Natural):
+            problems["seed"] = not_allowed("seed", seed, describe(Natural))
         if isinstance(problem, str):
             text = "an engine takes a Problem, undrift.run a name"
-            problems["problem"] = f"problem = {problem!r} is not allowed: {text}"
-        if problems or options is None:
+            problems["problem"] = not_allowed("problem", problem, text)
+        if problems:
             raise BadParameters(owner, problems)
-        self.options = options
+        self.options = options = RunOptions(**values)
         if reasons := refuse(method, options, None, problem):
             raise BadParameters(owner, dict(reasons))
         if fields := method.open_fields():
             texts = {name: f"{name} must be set before an engine runs it" for name in fields}
             raise BadParameters(type(method).__name__, texts)
-        n, batch, drawn = problem.clients, options.batch, options.drawn
         self.method, self.problem, self.own = method, problem, self.Options(**own)
+        self.streams, self.x0 = Streams(plain(seed)), first_point(x0, problem)
         self.steps = options.local_steps(problem.samples)
-        self.cohort = options.cohort or Sampling(n)
-        self.planned, self.judging = options.faults or [], options.judge or Judging()
-        rule = options.aggregation if isinstance(options.aggregation, Robust) else None
+        self.cohort = options.cohort or Sampling(problem.clients)
         self.memory = self.needs(method, problem, self.cohort, self.own)
-        self.streams = Streams(plain(seed))
-        self.x0 = first_point(x0, problem)
-        part = batch if drawn != batch else None
-        self.batches = Batches(self.streams, problem, drawn, options.epochs is not None, part)
-        planned = Faults(self.planned, self.streams, n) if self.planned else None
-        at_clients = problem
-        if planned is not None and planned.mislabels:
-            at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
-        rules = LocalRules(self.batches, options.training)
-        self.common = Common(method, problem, at_clients, self.x0, rules)
         self.clock = Clock(method, self.steps, self.cohort, self.streams, options.schedule)
-        samples = None
-        if options.aggregation.by_samples:
-            samples = torch.tensor(problem.samples, dtype=self.x0.dtype, device=self.x0.device)
+        part = options.batch if options.training.accumulate > 1 else None
+        epochs = options.epochs is not None
+        self.batches = Batches(self.streams, problem, options.drawn, epochs, part)
+        self.judging = options.judge or Judging()
         # A round that needs everybody is not skipped because of a length alone.
         unbounded = self.judging.norm == "off" or method.participation == "full"
         norm = math.inf if unbounded else float(self.judging.norm)
-        means = None if rule is None else RobustMeans(rule, method, self.x0)
-        self.reducer = Reducer(samples, means)
-        self.memories: list[Part] = [] if means is None else [means]
-        """What the server remembers beside its state."""
         self.soundness = Sound(problem.dim, self.x0.dtype, norm)
+        self.reducer = Reducer(options.aggregation, method, problem.samples, self.x0)
+        self.memories: list[Part] = [self.reducer]
+        """What the server remembers beside its state."""
         self.faulty: FaultyClients | None = None
-        if planned is not None and any(fault.kind != "label-noise" for fault in self.planned):
+        planned = Faults(options.faults or [], self.streams, problem.clients)
+        if any(fault.kind != "label-noise" for fault in options.faults or []):
             self.faulty = FaultyClients(planned, self.x0.device)
             self.memories.append(self.faulty)
+        at_clients = problem
+        if planned.mislabels:
+            at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
+        training = options.training
+        self.common = Common(method, problem, at_clients, self.x0, self.batches, training)
         self.round = self.phase = 0
-        self.ledger = Ledger()
+        self.ledger, self.troubles = Ledger(), Troubles()
         self.rejections: list[Rejection] = []
         """Clients whose work did not count, and why; who runs an engine for long empties it."""
         self.server: State = method.server(self.x0).lasting()
         self.moved: float | None = None
         """How far the last round that counted moved the model."""
-        self.troubles = Troubles()
         self._start = self.server
+        """The server's state when the round began, which a round that fails returns to."""
         self._size = problem.dim * self.x0.element_size()
 
     @classmethod
@@ -419,3 +403,58 @@ class Engine:
 
     def _book(self, order: Order, down: Message, work: Work) -> None:
         self.ledger.book(order, down, work, self._size)
+
+
+class Simulate(Engine):
+    """All clients on one site, in one process, the vectors of a cohort stacked.
+
+    ``store`` says where the vectors of all clients are kept: on the ``device``, in memory beside
+    the GPU (``host``), in a ``file``, or in the first of these with room for them (``auto``). The
+    numbers are the same.
+    """
+
+    Options = StoreOptions
+    site: Site
+
+    def __init__(self, method: Method, problem: Problem, **arguments: Any):
+        super().__init__(method, problem, **arguments)
+        self.site = Site(self.common, place=self.memory.place)
+
+    @property
+    def store(self) -> Store:
+        """What the clients remember."""
+        return self.site.store
+
+    @property
+    def clients(self) -> State:
+        """What the clients remember: a record of vectors ``[N, d]``."""
+        tensors = self.store.tensors()
+        return self.method.Client(**{name: v for name, v in tensors.items() if name != PREVIOUS})
+
+
+def not_methods(method: object, problem: object) -> dict[str, str]:
+    """What is wrong with the kind of a method and of a problem, which may be a name."""
+    problems = {}
+    if not isinstance(method, Method):
+        wanted = "first a method, as undrift.FedAvg(lr=0.1), then the problem"
+        problems["method"] = not_allowed("method", method, wanted)
+    known = all(hasattr(problem, name) for name in ("clients", "dim", "at", "metrics"))
+    if isinstance(problem, type) or not (known or isinstance(problem, str)):
+        wanted = "the name of a problem, or a Problem"
+        problems["problem"] = not_allowed("problem", problem, wanted)
+    return problems
+
+
+def first_point(x0: object, problem: Problem | Facts) -> Tensor:
+    """Where a run starts, in the problem's own type and place. Raises :class:`BadParameters`."""
+    if x0 is None:
+        x0 = problem.start()
+    try:
+        point = torch.as_tensor(x0)
+        sound = tuple(point.shape) == (problem.dim,) and bool(point.isfinite().all())
+    except (TypeError, ValueError, RuntimeError):
+        sound = False
+    if not sound or point.is_complex():
+        text = f"x0 is not a vector of {problem.dim} finite numbers, as problem.start() is"
+        raise BadParameters("run", {"x0": text})
+    return point.to(problem.dtype).to(problem.device)

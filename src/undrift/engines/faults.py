@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from undrift._device import upload
 from undrift.core.faults import Fault, Faults
 from undrift.core.struct import Message
 from undrift.engines.order import Order
-from undrift.engines.work import Work
+from undrift.engines.work import Part, Work
 
 Tensors = dict[str, Tensor]
 DROPPED, LOST = "it dropped out before the work", "its upload was lost"
@@ -22,22 +22,14 @@ AWAY = (DROPPED, LOST, LATE)
 """Reasons why a client did not count though nothing was wrong with its work."""
 
 
-class FaultyClients:
+class FaultyClients(Part):
     """Spoils the work of a phase, and holds uploads that are sent again."""
 
     def __init__(self, faults: Faults, device: torch.device):
         self.faults, self._device, self._stale = faults, device, faults.stale()
-        self._last: dict[tuple[int, int], dict[str, Tensor]] = {}
+        self.last: dict[tuple[int, int], dict[str, Tensor]] = {}
         """(phase, client) -> its last upload."""
         self.begin()
-
-    def begin(self) -> None:
-        """A round begins, which :meth:`roll_back` returns to."""
-        self._start = dict(self._last)
-
-    def roll_back(self) -> None:
-        """Hold what was held when the round began."""
-        self._last = dict(self._start)
 
     def spoil(self, order: Order, work: Work) -> Work:
         """The work of a phase as the server receives it."""
@@ -52,24 +44,18 @@ class FaultyClients:
             work = work._replace(up=_spoiled(work.up, work.senders, struck, before))
         return work._replace(failed={**work.failed, **failed})
 
-    def names(self) -> Collection[str]:
-        """None of its tensors is in every snapshot."""
-        return ()
-
     def tensors(self, whole: bool) -> Tensors:
-        """What a continuation needs."""
         found: Tensors = {}
-        for (phase, client), rows in self._last.items():
+        for (phase, client), rows in self.last.items():
             found |= {f"stale.{phase}.{client}.{name}": v for name, v in rows.items()}
         return found
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from these."""
-        self._last = {}
+        self.last = {}
         for key, v in tensors.items():
             if key.startswith("stale."):
                 _, phase, client, name = key.split(".", 3)
-                rows = self._last.setdefault((int(phase), int(client)), {})
+                rows = self.last.setdefault((int(phase), int(client)), {})
                 rows[name] = v.to(self._device)
         self.begin()
 
@@ -79,9 +65,9 @@ class FaultyClients:
         for place, client in enumerate(work.senders.tolist() if self._stale else ()):
             if client in self._stale:
                 key = order.place, client
-                if key in self._last:
-                    before[client] = self._last[key]
-                self._last[key] = {name: v[place].clone() for name, v in work.vectors()}
+                if key in self.last:
+                    before[client] = self.last[key]
+                self.last[key] = {name: v[place].clone() for name, v in work.vectors()}
         return before
 
 

@@ -20,13 +20,13 @@ from undrift.core.method import Method
 from undrift.core.params import BadParameters
 from undrift.core.problem import Constants, Facts, Oracle, Problem, Samples, Sums, Unsupported
 from undrift.core.struct import Message
-from undrift.engines.engine import Engine, Tensors
+from undrift.engines.engine import Engine
 from undrift.engines.memory import Needs
 from undrift.engines.messages.frames import Address, BadFrame, Inbox, pack
 from undrift.engines.messages.packet import Packet, Tag
 from undrift.engines.options import FederatedOptions
 from undrift.engines.order import Order
-from undrift.engines.work import Work
+from undrift.engines.work import Part, Work
 
 LAST_WORKS = "last_works"
 """Of a snapshot: after which work of every client it continues, a row of a tag or of -1."""
@@ -142,7 +142,7 @@ class Remote(Problem):
         return self._digest
 
 
-class CountedWork:
+class CountedWork(Part):
     """After which work every client continues, now and in the snapshots that may be restored."""
 
     def __init__(self, clients: int):
@@ -154,19 +154,17 @@ class CountedWork:
 
     def needed(self, client: int) -> list[Tag]:
         """The works of a client that a round or a snapshot may return to."""
-        held = {self._start[client], *(stored[client] for stored in self._stored)}
+        held = {self._begun[client], *(stored[client] for stored in self._stored)}
         return sorted(tag for tag in held if tag is not None)
 
-    def begin(self) -> None:
-        self._start = [*self.last]
-
     def roll_back(self) -> None:
-        self.last, self.attempt = [*self._start], self.attempt + 1
+        super().roll_back()
+        self.attempt += 1
 
     def names(self) -> set[str]:
         return {LAST_WORKS}
 
-    def tensors(self, whole: bool) -> Tensors:
+    def tensors(self, whole: bool) -> dict[str, Tensor]:
         rows = [(-1, -1, -1) if tag is None else tag for tag in self.last]
         self._stored.append([*self.last])
         return {LAST_WORKS: torch.tensor(rows)}

@@ -1,6 +1,8 @@
-"""``f`` for one client, for a stack of clients, and for a group of them on a thread.
+"""``f`` for one client and for a stack of clients, and the steps of local SGD.
 
-It knows its share of an order, an oracle, the run's draws and options; never an engine.
+It knows its share of an order, an oracle, the run's draws and options; never an engine. A step of
+local SGD is ``step(y, grad) -> y``, with one maker for each way in which steps are taken; all of
+them follow ``direction(y, grad) + prox * (y - x)``.
 """
 
 from __future__ import annotations
@@ -17,42 +19,48 @@ from torch import Tensor
 
 from undrift._device import upload
 from undrift.core.local import Direction, Grad, Iterate, Step, Until
+from undrift.core.method import Method
+from undrift.core.optimisers import Optimiser
 from undrift.core.options import Training
-from undrift.core.problem import MiniBatch, Oracle, Recording
+from undrift.core.problem import MiniBatch, Oracle, Problem, Recording
 from undrift.core.struct import State
-from undrift.engines.batches import Batches
+from undrift.engines.batches import Batches, InParts
 from undrift.engines.compile import fused
 from undrift.engines.order import Share
-from undrift.engines.sgd import (
-    along_the_gradient,
-    clipped_step,
-    optimised_step,
-    overwriting_step,
-    plain_step,
-)
 
 NOTHING: tuple[int | np.ndarray, MiniBatch] = -1, ()
 
 
-class LocalRules(NamedTuple):
-    """What local work follows in every round: the run's mini-batches and options."""
+class Common(NamedTuple):
+    """What clients work by in every round: the method, their data, the first point, the rules."""
 
+    method: Method
+    problem: Problem
+    at_clients: Problem
+    """The same with the labels that clients train on, some of which may be wrong."""
+    x0: Tensor
     batches: Batches
-    options: Training
+    training: Training
+
+    def oracle(self, share: Share) -> Oracle:
+        """The problems of some clients."""
+        found = self.at_clients.at(None if share.everyone else share.members)
+        part = self.batches.part
+        return found if part is None else InParts(found, part)
 
 
 class Descent:
     """What every ``f`` shares: the numbers of its order, and local SGD."""
 
-    def __init__(self, share: Share, rules: LocalRules, oracle: Oracle, previous: Tensor | None):
+    def __init__(self, share: Share, common: Common, previous: Tensor | None):
         order = share.order
         self.round, self.decay = order.counted, order.decay
         self.blocks, self.blocks_before = order.blocks, order.blocks_before
         self.steps: float | Tensor = 0
         self.gradients = 0
         self.members = share.members
-        self._planned, self._batches, self._options = share.steps, rules.batches, rules.options
-        self._oracle, self._previous = oracle, previous
+        self._planned, self._batches, self._options = share.steps, common.batches, common.training
+        self._oracle, self._previous = common.oracle(share), previous
         self._raw = False
         self._drawing = order.round
         self._drawn: int | np.ndarray = 0
@@ -164,11 +172,25 @@ class One(Descent):
         return self._treated(y, self._oracle.grad(y.unsqueeze(0), *batch).squeeze(0))
 
 
-class Stacked(Descent):
-    """``f`` for several clients side by side: vectors are ``[C, d]``."""
+class Halted(Exception):
+    """A group must stop: another one failed, or the run was interrupted."""
 
-    def __init__(self, share: Share, rules: LocalRules, oracle: Oracle, previous: Tensor | None):
-        super().__init__(share, rules, oracle, previous)
+
+class Stacked(Descent):
+    """``f`` for several clients side by side: vectors are ``[C, d]``.
+
+    A group of clients on a thread raises :class:`Halted` at a step once ``halted()``.
+    """
+
+    def __init__(
+        self,
+        share: Share,
+        common: Common,
+        previous: Tensor | None,
+        halted: Callable[[], bool] | None = None,
+    ):
+        super().__init__(share, common, previous)
+        self._halted = halted
         self.end: Tensor | None = None
         """Their last local models."""
         self._size = len(share.members)
@@ -243,14 +265,16 @@ class Stacked(Descent):
 
     def _gradients(self, steps: range) -> Iterator[Gradient]:
         """``grad`` inside each of these steps."""
-        if self._batches.whole:
+        if self._batches.whole and self._halted is None:
             yield from repeat(Gradient(self, ()), len(steps))
-        else:
-            for step in (self._drawn + j for j in steps):
-                gradient = Gradient(self, self._batch(step))
-                if self._batches.part is not None:
-                    gradient.parts = self._batches.parts(self.members, step)
-                yield gradient
+            return
+        for step in (self._drawn + j for j in steps):
+            if self._halted is not None and self._halted():
+                raise Halted
+            gradient = Gradient(self, self._batch(step))
+            if self._batches.part is not None:
+                gradient.parts = self._batches.parts(self.members, step)
+            yield gradient
 
     def _compiles(self, x: Tensor) -> bool:
         self._recording = self._recorded(x) if x.is_cuda else None
@@ -322,31 +346,6 @@ class Gradient:
         self._f._calls += calls
 
 
-class Halted(Exception):
-    """A group must stop: another one failed, or the run was interrupted."""
-
-
-class Group(Stacked):
-    """``f`` for a group on a thread: it raises :class:`Halted` at a step once ``halted()``."""
-
-    def __init__(
-        self,
-        share: Share,
-        rules: LocalRules,
-        oracle: Oracle,
-        previous: Tensor | None,
-        halted: Callable[[], bool],
-    ):
-        super().__init__(share, rules, oracle, previous)
-        self._halted = halted
-
-    def _gradients(self, steps: range) -> Iterator[Gradient]:
-        for grad in super()._gradients(steps):
-            if self._halted():
-                raise Halted
-            yield grad
-
-
 def iterate(y: Tensor | State) -> Tensor:
     """The iterate itself, where local work carries more than that."""
     if isinstance(y, Tensor):
@@ -362,3 +361,82 @@ def _where(mask: Tensor, new: Iterate, old: Iterate) -> Iterate:
     if isinstance(new, State) and isinstance(old, State):
         return new.map(chosen, old)
     return cast(Iterate, chosen(cast(Tensor, new), cast(Tensor, old)))
+
+
+def along_the_gradient(y: Tensor, grad: Grad) -> Tensor:
+    """The direction of plain SGD."""
+    return grad(y)
+
+
+def plain_step(
+    x: Tensor, lr: float | Tensor, direction: Direction, prox: float, options: Training
+) -> Step[Tensor]:
+    """Clips gradients and adds weight decay itself, and writes nothing in place: for compiling."""
+
+    def step(y: Tensor, grad: Grad) -> Tensor:
+        v = direction(y, grad if options.plain else lambda z: options.treated(z, grad(z)))
+        return y - lr * (v + prox * (y - x) if prox else v)
+
+    return step
+
+
+def clipped_step(
+    x: Tensor, lr: float | Tensor, direction: Direction, prox: float, options: Training
+) -> Step[Tensor]:
+    """Clips the whole direction; of the reference's proximal term the part in y stays outside."""
+    whole = options.clip_scope == "whole"
+    outside = options.weight_decay + (0.0 if whole else prox)
+
+    def step(y: Tensor, grad: Grad) -> Tensor:
+        v = direction(y, grad)
+        if prox:
+            v = torch.add(v, y - x, alpha=prox) if whole else torch.sub(v, x, alpha=prox)
+        kept = (1 - lr * outside) * y
+        return kept.addcmul_(v, -lr * options.scale(v))
+
+    return step
+
+
+def optimised_step(
+    x: Tensor, lr: float, direction: Direction, prox: float, options: Training, local: Optimiser
+) -> Step[Tensor]:
+    """Hands what a step of SGD would follow to another optimiser, from its beginning on."""
+    scope = "task" if options.clip is None else options.clip_scope
+    outside = options.weight_decay + (prox if scope == "reference" else 0.0)
+    move = local.begin(lr)
+
+    def step(y: Tensor, grad: Grad) -> Tensor:
+        v = direction(y, grad)
+        if prox:
+            v = torch.sub(v, x, alpha=prox) if scope == "reference" else v + prox * (y - x)
+        if scope != "task":
+            v = (v * options.scale(v)).add_(y, alpha=outside)
+        return move(y, v)
+
+    return step
+
+
+def overwriting_step(
+    x: Tensor,
+    lr: float,
+    direction: Direction,
+    prox: float,
+    fast: Callable[[Tensor, float, Grad], Tensor] | None,
+) -> Step[Tensor]:
+    """Writes over what it made itself, which nobody else holds: that saves passes through memory.
+
+    ``fast(y, lr, grad)`` writes ``y - lr * grad(y)`` over ``y``, where a step is no more than that.
+    """
+    own: Tensor | None = None
+
+    def step(y: Tensor, grad: Grad) -> Tensor:
+        nonlocal own
+        if fast is not None:
+            own = fast(y if y is own else y.clone(), lr, grad)
+            return own
+        v = direction(y, grad)
+        v = torch.add(v, y - x, alpha=prox) if prox else v
+        own = y.sub_(v, alpha=lr) if y is own else torch.sub(y, v, alpha=lr)
+        return own
+
+    return step

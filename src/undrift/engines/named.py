@@ -43,7 +43,7 @@ class NamedEngine:
 registry: dict[str, NamedEngine] = {
     engine.name: engine
     for engine in (
-        NamedEngine("simulate", "the cohort side by side", StoreOptions, "simulate:Simulate"),
+        NamedEngine("simulate", "the cohort side by side", StoreOptions, "engine:Simulate"),
         NamedEngine("wire", "one client after another, by messages", NoOptions, "wire:Wire"),
         NamedEngine(
             "distributed",

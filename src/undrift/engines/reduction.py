@@ -6,7 +6,7 @@ Means weigh clients alike, or by their samples; a robust rule may take their pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -14,80 +14,39 @@ from torch import Tensor
 
 from undrift._device import upload
 from undrift._threads import one_for_few
-from undrift.core.aggregation import Robust
+from undrift.core.aggregation import Aggregation, Robust
 from undrift.core.method import Exchange, Method, Reduction
 from undrift.core.struct import Message, State
+from undrift.engines.work import Part
 
 
-class RobustMeans:
-    """Applies a rule to whole uploads; the last results of a rule that remembers start at 0."""
+class Reducer(Part):
+    """Reduces uploads as ``aggregation`` says; what a rule remembers starts at 0."""
 
-    def __init__(self, rule: Robust, method: Method, x0: Tensor):
-        self.rule, self._device = rule, x0.device
+    def __init__(self, aggregation: Aggregation, method: Method, counts: Sequence[int], x0: Tensor):
+        self.rule = aggregation if isinstance(aggregation, Robust) else None
+        self._device = x0.device
+        self._samples: Tensor | None = None
+        if aggregation.by_samples:
+            self._samples = torch.tensor(counts, dtype=x0.dtype, device=x0.device)
         self.last: dict[str, Tensor] = {}
-        """The last results by phase and vector, as differences from ``Phase.centre``."""
-        if rule.remembers:
+        """The last results of a rule by phase and vector, as differences from ``Phase.centre``."""
+        if self.rule is not None and self.rule.remembers:
             names = [name for phase in method.exchanges() for name in _names(phase)]
             self.last = dict.fromkeys(names, torch.zeros_like(x0))
-        self._begun = self.last
-
-    def __call__(self, phase: Exchange, server: State, up: Message) -> Message:
-        """What the server receives of the uploads ``up``, one row for each client."""
-        rows, parts = _whole(up), len(up.vectors)
-        centre = phase.centre(server) if self.rule.centred else None
-        if centre is not None:
-            rows = rows - _whole(centre)
-        last = torch.cat([self.last[name] for name in _names(phase)]) if self.last else None
-        found = self.rule.reduce(rows, last)
-        if self.last:
-            new = zip(_names(phase), found.tensor_split(parts), strict=True)
-            self.last = {**self.last, **dict(new)}
-        if centre is not None:
-            found = found + _whole(centre)
-        return type(up)(**dict(zip(up.vectors, found.tensor_split(parts), strict=True)))
-
-    def begin(self) -> None:
-        """A round begins."""
-        self._begun = self.last
-
-    def roll_back(self) -> None:
-        """Be as the round began."""
-        self.last = self._begun
-
-    def names(self) -> Collection[str]:
-        """What its last results are called."""
-        return self.last.keys()
-
-    def tensors(self, whole: bool) -> dict[str, Tensor]:
-        """The last results."""
-        return self.last
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue from the ``last`` of a snapshot, which is copied, from whatever device."""
-        self.last = {name: tensors[name].to(self._device, copy=True) for name in self.last}
         self.begin()
-
-
-class Reducer:
-    """Reduces uploads; ``samples [N]`` weighs clients in means (uniformly when ``None``).
-
-    ``robust`` takes the place of means, where it is given.
-    """
-
-    def __init__(self, samples: Tensor | None = None, robust: RobustMeans | None = None):
-        self._samples, self.robust = samples, robust
 
     @property
     def least(self) -> int:
         """The fewest uploads that can be reduced."""
-        return 1 if self.robust is None else self.robust.rule.least
+        return 1 if self.rule is None else self.rule.least
 
     def reduce(self, phase: Exchange, server: State, up: Message, senders: np.ndarray) -> Message:
         """What becomes of the uploads of the clients ``senders``, one row each."""
         if phase.reduction != "mean":
             return up.map(_REDUCED[phase.reduction])
-        if self.robust is not None:
-            return self.robust(phase, server, up)
+        if self.rule is not None:
+            return self._by_rule(self.rule, phase, server, up)
         if self._samples is None:
             return up.map(_mean)
         weights = self._weights(self._samples, senders)
@@ -99,6 +58,31 @@ class Reducer:
         if self._samples is None:
             return len(senders)
         return self._weights(self._samples, senders).sum()
+
+    def names(self) -> Collection[str]:
+        return self.last.keys()
+
+    def tensors(self, whole: bool) -> dict[str, Tensor]:
+        return self.last
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self.last = {name: tensors[name].to(self._device, copy=True) for name in self.last}
+        self.begin()
+
+    def _by_rule(self, rule: Robust, phase: Exchange, server: State, up: Message) -> Message:
+        """A rule sees whole uploads: a client is in or out for all of its vectors."""
+        rows, parts = _whole(up), len(up.vectors)
+        centre = phase.centre(server) if rule.centred else None
+        if centre is not None:
+            rows = rows - _whole(centre)
+        last = torch.cat([self.last[name] for name in _names(phase)]) if self.last else None
+        found = rule.reduce(rows, last)
+        if self.last:
+            new = zip(_names(phase), found.tensor_split(parts), strict=True)
+            self.last = {**self.last, **dict(new)}
+        if centre is not None:
+            found = found + _whole(centre)
+        return type(up)(**dict(zip(up.vectors, found.tensor_split(parts), strict=True)))
 
     def _weights(self, samples: Tensor, senders: np.ndarray) -> Tensor:
         return samples.index_select(0, upload(senders, samples.device))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import ClassVar, NamedTuple
@@ -14,36 +13,18 @@ from torch import Tensor
 from undrift._device import upload
 from undrift._threads import each
 from undrift.core.method import Method
-from undrift.core.problem import Facts, Oracle, Problem
+from undrift.core.problem import Facts, Problem
 from undrift.core.struct import Message, State
-from undrift.engines.batches import InParts
-from undrift.engines.local import Group, LocalRules, Stacked
+from undrift.engines.local import Common, Stacked
 from undrift.engines.memory import folder
 from undrift.engines.order import Order, Share
 from undrift.engines.store import BLOCK, StoredRows, opened
-from undrift.engines.work import NOBODY, Work, joined
+from undrift.engines.work import NOBODY, Part, Work, joined
 
 PREVIOUS = "previous model"
 """The clients' last local models beside what a method declares; no field can have that name."""
 WRITTEN = "client_members"
 """Of a snapshot: the clients whose states it has, in ascending order; left out: all of them."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Common:
-    """What clients work by: the method, the data, the first point, and the rules."""
-
-    method: Method
-    problem: Problem
-    at_clients: Problem
-    """The same with the labels that clients train on, some of which may be wrong."""
-    x0: Tensor
-    rules: LocalRules
-
-    def oracle(self, members: np.ndarray | None) -> Oracle:
-        """The problems of some clients."""
-        found, part = self.at_clients.at(members), self.rules.batches.part
-        return found if part is None else InParts(found, part)
 
 
 class Kept(NamedTuple):
@@ -53,7 +34,7 @@ class Kept(NamedTuple):
     rows: Mapping[str, Tensor]
 
 
-class Site:
+class Site(Part):
     """Holds the clients ``held`` (ascending numbers; all when ``None``), their states at ``place``.
 
     It works on what it is ordered to do, and keeps nothing of it until it is committed.
@@ -188,19 +169,18 @@ class Site:
 
     def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
         """Local work side by side, or in groups on threads where the problem prefers that."""
-        rules, problem = self.common.rules, self.common.at_clients
-        if problem.together is None:
-            oracle = self.common.oracle(None if share.everyone else share.members)
-            return self._did(share, me, got, Stacked(share, rules, oracle, previous))
+        together = self.common.at_clients.together
+        if together is None:
+            return self._did(share, me, got, Stacked(share, self.common, previous))
 
         @torch.no_grad()
         def part(rows: slice, halted: Callable[[], bool]) -> Work:
             some = share.part(rows)
             before = None if previous is None else previous[rows]
-            f = Group(some, rules, self.common.oracle(some.members), before, halted)
+            f = Stacked(some, self.common, before, halted)
             return self._did(some, me.map(lambda v: v[rows]), got, f)
 
-        return joined(each(part, share.groups(problem.together)))
+        return joined(each(part, share.groups(together)))
 
     def _did(self, share: Share, me: State, got: Message, f: Stacked) -> Work:
         new, up = share.order.phase.work(me, got, f)

@@ -13,10 +13,10 @@ from undrift.core.method import Method
 from undrift.core.problem import Problem
 from undrift.core.struct import Message, State
 from undrift.engines.engine import Engine
-from undrift.engines.local import One
+from undrift.engines.local import Common, One
 from undrift.engines.messages.frames import Address, BadFrame, Inbox, Way, pack
 from undrift.engines.order import Order, Share
-from undrift.engines.site import Common, Site
+from undrift.engines.site import Site
 from undrift.engines.work import Work
 
 
@@ -59,7 +59,7 @@ class Mailed(Site):
         for k in range(len(share.members)):
             one = share.part(slice(k, k + 1))
             before = None if previous is None else previous[k : k + 1]
-            f = One(one, self.common.rules, self.common.oracle(one.members), before)
+            f = One(one, self.common, before)
             mine = self.method.Client(**{name: v[k] for name, v in rows.items()})
             try:
                 did.append(self._exchange(one, mine, f))

@@ -1,10 +1,15 @@
-"""What clients did in one phase. Nothing of it is kept until a site commits it."""
+"""What clients did in one phase, what a run has spent so far, and what went wrong in it.
+
+Nothing of a work is kept until a site commits it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +17,11 @@ from torch import Tensor
 
 from undrift._device import upload
 from undrift.core.struct import Message
+from undrift.engines.messages.frames import sparse_bytes
+from undrift.engines.order import Order
 
+Counters = dict[str, Any]
+"""Numbers that JSON holds."""
 NOBODY = np.arange(0)
 
 
@@ -75,3 +84,86 @@ def joined(works: Sequence[Work]) -> Work:
 def _chooser(mask: np.ndarray) -> Callable[[Tensor], Tensor]:
     at = np.flatnonzero(mask)
     return lambda v: v.index_select(0, upload(at, v.device))
+
+
+class Part:
+    """What a round changes beside the server's state, and a snapshot has: here ``last``."""
+
+    last: Any
+
+    def begin(self) -> None:
+        """A round begins."""
+        self._begun = copy(self.last)
+
+    def roll_back(self) -> None:
+        """Be as the round began."""
+        # A copy again: the round that now begins anew may be rolled back too.
+        self.last = copy(self._begun)
+
+    def names(self) -> Collection[str]:
+        """The tensors that every snapshot has."""
+        return ()
+
+    def tensors(self, whole: bool) -> Mapping[str, Any]:
+        """What a continuation needs."""
+        raise NotImplementedError
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from ``tensors``, which are copied, from whatever device."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass
+class Ledger:
+    """What has been spent so far: vectors per participating client, bytes and gradients in all.
+
+    Vectors are those that a method declares to send, each of them whole; bytes are those that
+    travel, which for a ``Sparse`` vector are its non-zero entries and their places where that is
+    less.
+    """
+
+    vectors_up: int = 0
+    vectors_down: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+    gradients: int = 0
+    iterations: int = 0
+    syncs: int = 0
+    left_out: int = 0
+    """Clients whose work did not count, summed over rounds."""
+    skipped: int = 0
+    """Rounds that did not count."""
+
+    def book(self, order: Order, down: Message, work: Work, size: int) -> None:
+        """Add a phase, with vectors of ``size`` bytes."""
+        Down, Up = order.phase.Down, order.phase.Up
+        self.syncs += 1
+        self.vectors_down += len(Down.vectors)
+        self.vectors_up += len(Up.vectors)
+        each = size * len(Down.whole) + sparse_bytes(down)
+        self.bytes_down += len(order.cohort.members) * each
+        self.gradients += work.gradients
+        self.bytes_up += size * len(Up.whole) * len(work.senders)
+        self.bytes_up += 0 if work.up is None else sparse_bytes(work.up)
+
+    def counts(self) -> dict[str, int]:
+        """All of it by name; without troubles, where there were none."""
+        spent = dataclasses.asdict(self)
+        return {k: v for k, v in spent.items() if v or k not in ("left_out", "skipped")}
+
+
+@dataclasses.dataclass
+class Troubles:
+    """What went wrong, as far as the rounds to come depend on it."""
+
+    gone: list[int] = dataclasses.field(default_factory=list)
+    """Clients that are left out of the round in progress."""
+    skipped_rounds: list[int] = dataclasses.field(default_factory=list)
+    failing: int = 0
+    """Rounds in a row, up to now, that could not be counted."""
+    useless: int = 0
+    """Those of them in which all work was done and none of it was sound."""
+
+    def counters(self) -> Counters:
+        """All of it by name, where there was any."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value}

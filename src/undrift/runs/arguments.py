@@ -26,7 +26,7 @@ from undrift.core.params import (
 )
 from undrift.core.problem import Problem
 from undrift.core.schedules import Computed
-from undrift.engines.arguments import first_point, not_methods
+from undrift.engines.engine import first_point, not_methods
 from undrift.engines.named import registry as engines
 from undrift.problems import named as catalog
 from undrift.runs.callbacks import Observers

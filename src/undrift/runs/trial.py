@@ -18,7 +18,7 @@ from undrift.core.stopping import MEASURED, USUALLY, EarlyStopping, Goal, Waitin
 from undrift.engines import Engine
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.judge import Diverged, Stuck
-from undrift.engines.ledger import Counters
+from undrift.engines.work import Counters
 from undrift.records.best import Best
 from undrift.records.journal import Journal
 from undrift.records.outcome import Status
