@@ -286,7 +286,7 @@ def memory():
     whole, ranks = (kind(Scaffold(lr=0.05), problem) for kind in (Simulate, Distributed))
     for engine in (whole, ranks):
         engine.run_round()
-    one, mine = (engine.site.store.tensors()["c"].nbytes for engine in (whole, ranks))
+    one, mine = (engine.site.store.gather(None)["c"].nbytes for engine in (whole, ranks))
     return None if mine <= 1.1 * one / ranks.ranks.size else f"{mine} bytes of {one}"
 
 

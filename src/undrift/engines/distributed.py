@@ -147,7 +147,7 @@ class Shard(Site):
     def tensors(self, whole: bool) -> Mapping[str, Tensor | StoredRows]:
         names = self.store.names
         if whole:
-            homes, mine = self._homes(np.arange(self.problem.clients)), self.store.tensors()
+            homes, mine = self._homes(np.arange(self.problem.clients)), self.store.gather(None)
             return {saved_name(name): self.together(mine[name], homes) for name in names}
         here = self.written()
         members = self.ranks.gather(here, self.ranks.sizes(len(here))) if names else here

@@ -428,7 +428,7 @@ class Simulate(Engine):
     @property
     def clients(self) -> State:
         """What the clients remember: a record of vectors ``[N, d]``."""
-        tensors = self.store.tensors()
+        tensors = self.store.gather(None)
         return self.method.Client(**{name: v for name, v in tensors.items() if name != PREVIOUS})
 
 

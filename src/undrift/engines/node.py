@@ -149,7 +149,7 @@ class Node(Site):
         self.client, self.run = problem.client, self.engine.identity
         self.states = NodeStates(folder / self.run / str(self.client), self.run, self.client)
         self._sound = Sound(problem.dim, problem.dtype)
-        self._first = {name: v[0].clone() for name, v in self.store.tensors().items()}
+        self._first = {name: v[0].clone() for name, v in self.store.gather(None).items()}
 
     def do(self, asked: Packet) -> Packet:
         """Work on an order. New states are on disk when this returns."""
@@ -197,7 +197,7 @@ class Node(Site):
 
     def _remembered(self, work: Work, order: Order) -> dict[str, Tensor]:
         """What the client has after this work."""
-        before = {name: v[0] for name, v in self.store.tensors().items()}
+        before = {name: v[0] for name, v in self.store.gather(None).items()}
         after = before | {name: v[0] for name, v in work.states.items()}
         found = {f"{STATE}{name}": v for name, v in after.items()}
         if not order.last:

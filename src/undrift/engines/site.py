@@ -142,7 +142,7 @@ class Site(Part):
         have taken part, ``client_members`` unless all have; others have those of the start.
         """
         if whole:
-            return {saved_name(name): v for name, v in self.store.tensors().items()}
+            return {saved_name(name): v for name, v in self.store.gather(None).items()}
         rows = {saved_name(name): v for name, v in self.store.rows().items()}
         members = self.written()
         index = {WRITTEN: members} if rows and len(members) < self.problem.clients else {}

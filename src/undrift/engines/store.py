@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import errno
 import mmap
 import os
@@ -10,6 +9,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,57 +17,89 @@ import torch
 from torch import Tensor
 
 from undrift._device import upload
+from undrift._files import naming
 
 BLOCK = 2**28
 """Bytes read at a time where a vector of all clients goes to a checkpoint."""
 
 
-class Store(abc.ABC):
-    """Vectors of N clients by name, ``[N, d]`` each. Nothing handed out is written to later.
+class Store:
+    """Vectors of N clients by name, ``[N, d]`` each, on the device.
 
-    Clients are their places 0 ... N-1 in the store, in ascending order; ``None`` stands for all.
+    Nothing handed out is written to later. Clients are their places 0 ... N-1 in the store, in
+    ascending order; ``None`` stands for all, who are handed out, and taken back, without a copy.
     """
 
-    _all: dict[str, Tensor]
-
-    @abc.abstractmethod
-    def gather(self, members: np.ndarray | None) -> dict[str, Tensor]:
-        """The rows of some clients, in their order."""
-
-    @abc.abstractmethod
-    def scatter(self, members: np.ndarray | None, rows: dict[str, Tensor]) -> None:
-        """Replace rows of clients that were gathered, or those of their vectors that are given."""
-
-    def expect(self, who: Callable[[], np.ndarray]) -> None:
-        """``who()`` is gathered next, once the rows that are out have been scattered."""
-        return
-
-    @abc.abstractmethod
-    def tensors(self) -> dict[str, Tensor]:
-        """Every vector of every client."""
-
-    @abc.abstractmethod
-    def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
-        """Copies of ``tensors`` in place of all that was there: the rows of the clients
-        ``written``, where others have those of the start, or of all.
-        """
-
-    @abc.abstractmethod
-    def read(self, name: str, which: slice | np.ndarray) -> Tensor:
-        """Rows on the CPU, good until the next scatter."""
-
-    @abc.abstractmethod
-    def written(self) -> np.ndarray:
-        """The clients whose rows were scattered or loaded; those of others are the start's."""
+    def __init__(self, start: dict[str, Tensor], clients: int):
+        self._all = {name: row.expand(clients, -1) for name, row in start.items()}
+        self._own: set[str] = set()
+        """Names of tensors that nobody else has seen, which may be written to."""
+        self._start, self._taken = start, np.zeros(clients, dtype=bool)
+        self._members, self._at = np.arange(0), torch.arange(0)
 
     @property
     def names(self) -> list[str]:
         return list(self._all)
 
+    def gather(self, members: np.ndarray | None) -> dict[str, Tensor]:
+        """The rows of some clients, in their order."""
+        if members is None or not self._all:
+            self._own.clear()
+            return dict(self._all)
+        at = self._index(members)
+        return {name: v.index_select(0, at) for name, v in self._all.items()}
+
+    def scatter(self, members: np.ndarray | None, rows: dict[str, Tensor]) -> None:
+        """Replace rows of clients that were gathered, or those of their vectors that are given."""
+        self._taken[slice(None) if members is None else members] = True
+        if members is None:
+            self._all.update(rows)
+            return
+        at = self._index(members)
+        for name, new in rows.items():
+            # Copy on the first write: what was handed out for everybody stays as it is.
+            if name not in self._own:
+                self._all[name] = _writable(self._all[name])
+                self._own.add(name)
+            self._all[name].index_copy_(0, at, new)
+
+    def expect(self, who: Callable[[], np.ndarray]) -> None:
+        """``who()`` is gathered next, once the rows that are out have been scattered."""
+
+    def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
+        """Copies of ``tensors`` in place of all that was there: the rows of the clients
+        ``written``, where others have those of the start, or of all.
+        """
+        rows = {name: tensors[name].to(v.device, copy=True) for name, v in self._all.items()}
+        self._taken[:] = written is None
+        if written is None:
+            self._all, self._own = rows, set(rows)
+        else:
+            shape = len(self._taken), -1
+            self._all = {name: row.expand(*shape) for name, row in self._start.items()}
+            self._own.clear()
+            self.scatter(written, rows)
+
+    def read(self, name: str, which: slice | np.ndarray) -> Tensor:
+        """Rows on the CPU, good until the next scatter."""
+        rows = self._all[name]
+        return rows[which if isinstance(which, slice) else upload(which, rows.device)].cpu()
+
+    def written(self) -> np.ndarray:
+        """The clients whose rows were scattered or loaded; those of others are the start's."""
+        return np.flatnonzero(self._taken)
+
     def rows(self) -> dict[str, StoredRows]:
         """Every vector of the clients that are written, for reading only."""
         written = self.written()
         return {name: StoredRows(self, name, written, v) for name, v in self._all.items()}
+
+    def _index(self, members: np.ndarray) -> Tensor:
+        # A round gathers and scatters the same cohort: its numbers go to the device once.
+        if members is not self._members and not np.array_equal(members, self._members):
+            device = next(iter(self._all.values())).device
+            self._members, self._at = members, upload(members, device)
+        return self._at
 
 
 class StoredRows:
@@ -93,64 +125,6 @@ class StoredRows:
 def zeros(size: int) -> mmap.mmap:
     """Zeros in memory that take no room until they are written."""
     return mmap.mmap(-1, size, access=mmap.ACCESS_COPY)
-
-
-class DeviceStore(Store):
-    """Vectors on the device. A full cohort is handed out, and taken back, without a copy."""
-
-    def __init__(self, start: dict[str, Tensor], clients: int):
-        self._all = {name: row.expand(clients, -1) for name, row in start.items()}
-        self._own: set[str] = set()
-        """Names of tensors that nobody else has seen, which may be written to."""
-        self._start, self._written = start, np.zeros(clients, dtype=bool)
-        self._members, self._at = np.arange(0), torch.arange(0)
-
-    def gather(self, members: np.ndarray | None) -> dict[str, Tensor]:
-        if members is None or not self._all:
-            self._own.clear()
-            return dict(self._all)
-        at = self._index(members)
-        return {name: v.index_select(0, at) for name, v in self._all.items()}
-
-    def scatter(self, members: np.ndarray | None, rows: dict[str, Tensor]) -> None:
-        self._written[slice(None) if members is None else members] = True
-        if members is None:
-            self._all.update(rows)
-            return
-        at = self._index(members)
-        for name, new in rows.items():
-            if name not in self._own:
-                self._all[name] = _writable(self._all[name])
-                self._own.add(name)
-            self._all[name].index_copy_(0, at, new)
-
-    def tensors(self) -> dict[str, Tensor]:
-        self._own.clear()
-        return dict(self._all)
-
-    def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
-        rows = {name: tensors[name].to(v.device, copy=True) for name, v in self._all.items()}
-        self._written[:] = written is None
-        if written is None:
-            self._all, self._own = rows, set(rows)
-        else:
-            shape = len(self._written), -1
-            self._all = {name: row.expand(*shape) for name, row in self._start.items()}
-            self._own.clear()
-            self.scatter(written, rows)
-
-    def read(self, name: str, which: slice | np.ndarray) -> Tensor:
-        rows = self._all[name]
-        return rows[which if isinstance(which, slice) else upload(which, rows.device)].cpu()
-
-    def written(self) -> np.ndarray:
-        return np.flatnonzero(self._written)
-
-    def _index(self, members: np.ndarray) -> Tensor:
-        if members is not self._members and not np.array_equal(members, self._members):
-            device = next(iter(self._all.values())).device
-            self._members, self._at = members, upload(members, device)
-        return self._at
 
 
 def _writable(v: Tensor) -> Tensor:
@@ -180,6 +154,7 @@ class OutsideStore(Store):
         self._block = torch.frombuffer(buffer, dtype=row.dtype).view(len(start), clients, -1)
         self._all = dict(zip(start, self._block, strict=True))
         self._start, self._device = start, row.device
+        # A phase may renew some vectors of a client and not others, which then have no row yet.
         self._written = {name: np.zeros(clients, dtype=bool) for name in start}
         self._held = CohortRows(np.arange(0), {})
         self._coming: CohortRows | None = None
@@ -199,8 +174,8 @@ class OutsideStore(Store):
         members = self._held.members if members is None else members
         with self._beside_the_work():
             for name, new in rows.items():
+                self._written[name][members] = True
                 for k, i in enumerate(members):
-                    self._claim(name, i)
                     self._copy(self._all[name][i], new[k])
                 self._used(new)
         if len(members) < len(self._held.members):
@@ -214,17 +189,14 @@ class OutsideStore(Store):
         if self._coming is None and not np.array_equal(members := who(), self._held.members):
             self._prepare(members)
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {name: self.read(name, slice(None)) for name in self._all}
-
     def load(self, tensors: dict[str, Tensor], written: np.ndarray | None = None) -> None:
         self._settle()
         self._held, self._coming = CohortRows(np.arange(0), {}), None
         clients = np.arange(self._block.shape[1]) if written is None else written
         for name, mine in self._all.items():
             self._written[name][:] = False
+            self._written[name][clients] = True
             for k, i in enumerate(clients):
-                self._claim(name, i)
                 mine[i].copy_(tensors[name][k])
 
     def read(self, name: str, which: slice | np.ndarray) -> Tensor:
@@ -266,10 +238,6 @@ class OutsideStore(Store):
         """Fetch the rows of the next cohort ahead."""
         self._coming = self._fetch(members)
 
-    def _claim(self, name: str, client: int) -> None:
-        """Note that a row is about to be written."""
-        self._written[name][client] = True
-
     def _copy(self, to: Tensor, row: Tensor) -> None:
         to.copy_(row)
 
@@ -293,8 +261,12 @@ class FileStore(OutsideStore):
 
     def __init__(self, start: dict[str, Tensor], clients: int, folder: str):
         size = len(start) * clients * next(iter(start.values())).nbytes
-        self._file, self._folder = tempfile.TemporaryFile(dir=folder), folder  # noqa: SIM115
-        self._file.truncate(size)
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+        with naming(Path(folder)):
+            # Without room on disk a write to mapped memory would end the process by a signal.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._file.fileno(), 0, size)
+            self._file.truncate(size)
         self._buffer = mmap.mmap(self._file.fileno(), size)
         super().__init__(start, clients, self._buffer)
 
@@ -303,32 +275,10 @@ class FileStore(OutsideStore):
             return
         for name, written in self._written.items():
             for i in members[written[members]]:
-                place, size = self._place(name, i)
+                row = self._all[name][i]
+                place = row.data_ptr() - self._block.data_ptr()
                 before = place % mmap.PAGESIZE
-                self._buffer.madvise(mmap.MADV_WILLNEED, place - before, size + before)
-
-    def _claim(self, name: str, client: int) -> None:
-        """Reserve room on disk first: without it the process would die of a signal."""
-        if not self._written[name][client]:
-            try:
-                _reserve(self._file.fileno(), *self._place(name, client))
-            except OSError as error:
-                error.filename = self._folder
-                raise
-        super()._claim(name, client)
-
-    def _place(self, name: str, client: int) -> tuple[int, int]:
-        """Where a row begins in the file, and its bytes."""
-        first = self._all[name][client].data_ptr() - self._block.data_ptr()
-        return first, self._start[name].nbytes
-
-
-def _reserve(file: int, start: int, size: int) -> None:
-    """Room on disk for a part of a file that nobody has written to yet."""
-    # Windows has no pwrite, and reserves the whole file when it is made.
-    zeros, end = bytes(min(size, 2**20)), start + size
-    while start < end and hasattr(os, "pwrite"):
-        start += os.pwrite(file, zeros[: end - start], start)
+                self._buffer.madvise(mmap.MADV_WILLNEED, place - before, row.nbytes + before)
 
 
 class HostStore(OutsideStore):
@@ -382,5 +332,5 @@ def _cudart() -> Any:
 def opened(place: str, start: dict[str, Tensor], clients: int, folder: str) -> Store:
     """A store at ``place`` whose clients all have the vectors ``start``; files go to ``folder``."""
     if place == "device":
-        return DeviceStore(start, clients)
+        return Store(start, clients)
     return HostStore(start, clients) if place == "host" else FileStore(start, clients, folder)
