@@ -23,19 +23,20 @@ import torch
 from torch import Tensor
 
 from undrift._threads import one_thread
-from undrift.core.cohort import Sampling
+from undrift.core.cohort import Cohort, Sampling
 from undrift.core.method import Method
 from undrift.core.params import BadParameters
 from undrift.core.problem import Facts, Problem, Sums
 from undrift.core.struct import Message
 from undrift.engines.engine import Engine, Tensors
+from undrift.engines.judge import lengths
 from undrift.engines.local import Common
 from undrift.engines.memory import Needs, plan
 from undrift.engines.messages.format import KINDS, TYPES, content
 from undrift.engines.options import DistributedOptions
 from undrift.engines.order import Order, Share
 from undrift.engines.ranks import Parted, Ranks, WorkFailed, count, here
-from undrift.engines.site import PREVIOUS, WRITTEN, Kept, Site, saved_name
+from undrift.engines.site import PREVIOUS, WRITTEN, Site, saved_name
 from undrift.engines.store import StoredRows
 from undrift.engines.work import NOBODY, Counters, Work
 
@@ -63,10 +64,10 @@ class Shard(Site):
         self.bounds = [clients * k // ranks.size for k in range(ranks.size + 1)]
         super().__init__(common, np.arange(*self.bounds[ranks.rank : ranks.rank + 2]), place)
         self.route = Route(NOBODY, NOBODY, NOBODY)
-        self.sound, self.lengths = True, list[tuple[float, float]]()
-        """Whether all new states and uploads are finite; per upload its shortest and longest."""
-        self.norms = list[list[float]]()
-        """Per upload the lengths on this rank."""
+        self.sound, self.norms = True, list[float]()
+        """Whether all new states and uploads are finite; the lengths of the uploads."""
+        self.gradients = 0
+        """Those that all ranks took in the last phase."""
         self._names, self._passed = list[str](), list[str]()
         """What clients remember anew, and what they pass on to the next phase."""
         self._scratched = NOBODY
@@ -82,38 +83,34 @@ class Shard(Site):
         return whole if last - first == size else whole.part(slice(first, last))
 
     def work(self, share: Share, got: Message) -> Work:
-        order, (members, homes, workers) = share.order, self.route
-        if order.place == 0:
-            self.ends = []
-        mine = members[homes == self.ranks.rank]
-        rows = self._none(self.store.names)
-        if len(mine):
-            rows = self.store.gather(self._places(mine))
-        self._read = None if order.last else Kept(mine, {**rows})
-        self.store.expect(lambda: self._own(order.following()))
-        rows = self.ranks.move(rows, self.store.names, homes, workers)
+        # Outside: who fails among collectives must not go on to another one.
+        mine = self._states(share)
+        # An error of the method is told to all ranks before it is raised, or the others would wait
+        # in the next collective until their patience ends.
+        work, error = Work(), None
+        try:
+            work = self._worked(share, got, mine)
+            self._refuse_misfits(work)
+        except Exception as raised:
+            work, error = Work(), raised
+        self._heed(share.order, work, error)
+        return work
+
+    def _states(self, share: Share) -> Tensors:
+        """Moved here from where the clients live."""
+        members, homes, workers = self.route
+        mine, names = members[homes == self.ranks.rank], self.store.names
+        self._read = None
+        rows = self._gathered(share.order, mine) if len(mine) else self._none(names)
         # Every rank asks about all members, so that all of them move scratch vectors or none does:
         # a collective that one rank leaves out would wait for ever.
         known = np.isin(members, self._scratched)
         if known.any() and not known.all():
             raise ValueError("a phase needs scratch vectors of clients that took no part before")
         passed = self._passed if known.any() else []
-        scratch = self._none(passed)
-        if passed and len(mine):
-            scratch = dict(self._recalled(mine))
-        scratch = self.ranks.move(scratch, passed, homes, workers)
-        # An error of the method is told to all ranks before it is raised, or the others would wait
-        # in the next collective until their patience ends.
-        work, error = Work(), None
-        try:
-            if len(share.members):
-                previous = rows.pop(PREVIOUS, None)
-                work = self._perform(share, self.method.Client(**rows, **scratch), got, previous)
-                self._refuse_misfits(work)
-        except Exception as raised:
-            work, error = Work(), raised
-        self._heed(order, work, error)
-        return work
+        scratch = self._recalled(mine) if passed and len(mine) else self._none(passed)
+        rows = self.ranks.move(rows, names, homes, workers)
+        return rows | self.ranks.move(scratch, passed, homes, workers)
 
     def send_home(self, work: Work, kept: np.ndarray) -> None:
         """Commit the work of all ranks on the clients ``kept``."""
@@ -128,9 +125,13 @@ class Shard(Site):
             self.enders = work.members
         self._scratched = kept if self._passed else NOBODY
 
+    def senders(self, order: Order) -> np.ndarray:
+        """The clients of all ranks that upload something."""
+        return order.cohort.members if order.picked is None else np.array([order.picked])
+
     def uploads(self, order: Order, work: Work) -> Work:
         """The same with the uploads of all ranks."""
-        senders = order.cohort.members if order.picked is None else np.array([order.picked])
+        senders = self.senders(order)
         workers, mine = self.route.only(senders).workers, dict(work.vectors())
         names = order.phase.Up.vectors
         rows = {name: self.together(mine.get(name), workers) for name in names}
@@ -156,31 +157,41 @@ class Shard(Site):
         return {**rows, **index}
 
     def _heed(self, order: Order, work: Work, error: Exception | None) -> None:
-        """Let all ranks know what has become of the work on each of them."""
-        ranks, declared = self.ranks, self.method.Client.scratch
-        vectors = [*work.states.values(), *(v for _, v in work.vectors())]
-        norms = [torch.linalg.vector_norm(v, dim=-1) for v in vectors]
-        known = torch.cat(norms).tolist() if norms else []
-        ends, at = list[float](), sum(map(len, work.states.values()))
-        self.norms = []
-        for _ in order.phase.Up.vectors:
-            some, at = known[at : at + len(work.senders)], at + len(work.senders)
-            self.norms.append(some)
-            ends += [max(some, default=-math.inf), -min(some, default=math.inf)]
-        # One collective for all that ranks must know of each other's work. Of several that failed
-        # the largest number wins, which is that of the lowest rank.
-        flags = [0 if error is None else ranks.size - ranks.rank, not math.isfinite(sum(known))]
-        flags += [bool(work.ends), *(name in work.scratch for name in declared)]
-        failed, unsound, made, *found = ranks.most([*flags, *ends])
+        """Let all ranks know what has become of the work on each of them.
+
+        One collective for all of it: a line of each rank about its work as a whole, then a line for
+        every upload with the lengths of its vectors.
+        """
+        ranks, declared, names = self.ranks, self.method.Client.scratch, order.phase.Up.vectors
+        vectors = [v for _, v in work.vectors()] + [*work.states.values()]
+        norms = lengths(vectors) if vectors else []
+        streams, unsound = self.common.batches.streams, not math.isfinite(sum(norms))
+        mine = [error is not None, unsound, bool(work.ends), streams.used, work.gradients]
+        mine += [name in work.scratch for name in declared]
+        counts = np.bincount(self.route.only(self.senders(order)).workers, minlength=ranks.size)
+        lines = torch.zeros(
+            1 + int(counts[ranks.rank]), max(len(mine), len(names)), dtype=torch.float64
+        )
+        lines[0, : len(mine)] = torch.tensor(mine, dtype=torch.float64)
+        if work.up is not None:
+            uploads = norms[: len(names) * len(work.senders)]
+            lines[1:, : len(names)] = (
+                torch.tensor(uploads, dtype=torch.float64).view(len(names), -1).T
+            )
+        every = ranks.gather(lines, (1 + counts).tolist())
+        first = np.isin(np.arange(len(every)), np.cumsum(1 + counts) - 1 - counts)
+        about, rest = every[torch.from_numpy(first)], every[torch.from_numpy(~first)]
+        failed, unsound, made, used, gradients, *passed = about.sum(0).tolist()
         if failed:
-            source = ranks.size - int(failed)
+            source = about[:, 0].tolist().index(1)  # the lowest of them, on all ranks
             said = ranks.tell(f"rank {source}: {type(error).__name__}: {error}", source)
             raise error if error and ranks.rank == 0 else WorkFailed(said) from error
-        self.sound, self._names = not unsound, [*self.method.Client.vectors]
+        self.sound = not unsound
+        self.norms = rest[:, : len(names)].T.flatten().tolist()
+        self.gradients, streams.used = int(gradients), used > 0
+        self._names = [*self.method.Client.vectors]
         self._names += [PREVIOUS] if made and self.problem.remembers else []
-        self._passed = [n for n, there in zip(declared, found, strict=False) if there]
-        bounds = found[len(declared) :]
-        self.lengths = [(-low, high) for high, low in zip(bounds[::2], bounds[1::2], strict=True)]
+        self._passed = [name for name, there in zip(declared, passed, strict=False) if there]
 
     def _refuse_misfits(self, work: Work) -> None:
         """What has another size or type cannot travel."""
@@ -242,8 +253,6 @@ class Distributed(Engine):
         self.leads = ranks.rank == 0
         self.sums = self._chosen(cast(DistributedOptions, self.own))
         self.site = Shard(self.common, ranks, self.memory.place)
-        self._spent = [0, 0]
-        """Gradients, and bytes sent up, of this rank that the ledger does not have yet."""
 
     @classmethod
     def needs(
@@ -261,15 +270,12 @@ class Distributed(Engine):
 
     def collect(self, order: Order, down: Message) -> Work:
         work = self.site.work(self.site.share(order), down)
-        self._spent[0] += work.gradients
         if not self._adds(order):
             work = self.site.uploads(order, work)
-        return work._replace(gradients=0)
+        return work._replace(gradients=self.site.gradients)
 
-    def commit(self, work: Work) -> None:
-        gone, skipped = self.troubles.gone, self.troubles.skipped_rounds
-        kept = self.clock.at(self.round, self.phase, skipped, gone).cohort.members
-        self.site.send_home(work, kept)
+    def commit(self, work: Work, cohort: Cohort) -> None:
+        self.site.send_home(work, cohort.members)
 
     def reduce(self, order: Order, work: Work) -> Message:
         if not self._adds(order):
@@ -289,7 +295,6 @@ class Distributed(Engine):
     def metrics(self) -> dict[str, float]:
         # Every row of metrics compares the servers: ranks that have parted stop here, before what
         # they would go on to write.
-        self._settle()
         digest = hashlib.sha256(b"".join(content(v) for _, v in self.server.items())).digest()
         if not self.ranks.same(digest):
             text = "the processes of the run have come to different models"
@@ -324,10 +329,6 @@ class Distributed(Engine):
                 mine = (torch.cat(self.site.ends) - self.x).square().sum(-1)
         sizes = self.ranks.sizes(len(mine))
         return float(self.ranks.gather(mine, sizes).mean()) if any(sizes) else None
-
-    def snapshot(self, whole: bool = True) -> tuple[dict[str, Any], Counters]:
-        self._settle()
-        return super().snapshot(whole)
 
     def restore(self, tensors: Tensors, counters: Counters) -> None:
         """From what rank 0 is given; the others need not have it."""
@@ -366,14 +367,6 @@ class Distributed(Engine):
                     if rank == self.ranks.rank:
                         found[saved] = rows
         self._continue(found, said["counters"])
-        self._spent = [0, 0]
-
-    def _settle(self) -> None:
-        """Add to the ledger what all ranks have spent."""
-        spent = self.ranks.total([*self._spent, int(self.streams.used)])
-        self.ledger.gradients += spent[0]
-        self.ledger.bytes_up += spent[1]
-        self.streams.used, self._spent = spent[2] > 0, [0, 0]
 
     def _from_leader(self) -> dict[str, float]:
         """Metrics that only rank 0 computes."""
@@ -390,16 +383,14 @@ class Distributed(Engine):
         return cast(dict[str, float], said["metrics"])
 
     def _book(self, order: Order, down: Message, work: Work) -> None:
-        before = self.ledger.bytes_up
-        super()._book(order, down, work)
-        if self._adds(order):  # these are the uploads of this rank alone
-            self._spent[1] += self.ledger.bytes_up - before
-            self.ledger.bytes_up = before
+        # Where sums travel, the work has the uploads of this rank alone.
+        super()._book(order, down, work._replace(senders=self.site.senders(order)))
 
     def judge(self, order: Order, down: Message, work: Work) -> Mapping[int, str]:
         """The same answer on all ranks."""
         site = self.site
-        if site.sound and self.faulty is None and self._even(order):
+        senders = len(site.senders(order))
+        if site.sound and self.faulty is None and self.soundness.even(order, site.norms, senders):
             return {}
         if self._adds(order):
             work = site.uploads(order, work)
@@ -408,22 +399,10 @@ class Distributed(Engine):
         whole = work._replace(members=order.cohort.members, states=states)
         return super().judge(order, down, whole)
 
-    def _even(self, order: Order) -> bool:
-        """Whether no upload is too long; only lengths travel for it."""
-        judge, ranks, even = self.soundness, self.ranks, True
-        if not judge.bounds(order):
-            return even
-        fields = zip(order.phase.Up.vectors, self.site.norms, self.site.lengths, strict=True)
-        for name, mine, (shortest, longest) in fields:
-            if not judge.within(order, name, shortest, longest):
-                norms = torch.tensor(mine, dtype=torch.float64)
-                every = ranks.gather(norms, ranks.sizes(len(mine))).tolist()
-                even &= longest <= judge.norm * judge.scale(order, name, every)
-        return even
-
     def _adds(self, order: Order) -> bool:
-        """Whether sums travel in this phase."""
-        return self.sums and order.phase.reduction in ("mean", "sum")
+        """Whether sums travel in this phase; of sparse vectors they would no longer be sparse."""
+        phase = order.phase
+        return self.sums and phase.reduction in ("mean", "sum") and not phase.Up.sparse
 
     def _chosen(self, options: DistributedOptions) -> bool:
         """Whether to send sums. Raises :class:`BadParameters`."""

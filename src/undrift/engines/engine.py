@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.cohort import Sampling
+from undrift.core.cohort import Cohort, Sampling
 from undrift.core.faults import Faults, Judging, Rejection
 from undrift.core.method import Method
 from undrift.core.options import RunOptions, conflicts, refuse
@@ -79,6 +79,7 @@ class Engine:
         **settings: object,
     ):
         owner = type(self).__name__
+        # Everything that is wrong is said at once, before anything is made.
         given = {name: value for name, value in settings.items() if value is not None}
         mine = {name: given.pop(name) for name in hints(self.Options) if name in given}
         own, problems = read(self.Options, mine)
@@ -112,16 +113,17 @@ class Engine:
         norm = math.inf if unbounded else float(self.judging.norm)
         self.soundness = Sound(problem.dim, self.x0.dtype, norm)
         self.reducer = Reducer(options.aggregation, method, problem.samples, self.x0)
-        self.memories: list[Part] = [self.reducer]
+        self.memories: list[Part] = [self.reducer] if self.reducer.last else []
         """What the server remembers beside its state."""
         self.faulty: FaultyClients | None = None
-        planned = Faults(options.faults or [], self.streams, problem.clients)
-        if any(fault.kind != "label-noise" for fault in options.faults or []):
-            self.faulty = FaultyClients(planned, self.x0.device)
-            self.memories.append(self.faulty)
         at_clients = problem
-        if planned.mislabels:
-            at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
+        if options.faults:
+            planned = Faults(options.faults, self.streams, problem.clients)
+            if any(fault.kind != "label-noise" for fault in options.faults):
+                self.faulty = FaultyClients(planned, self.x0.device)
+                self.memories.append(self.faulty)
+            if planned.mislabels:
+                at_clients = problem.with_label_noise(planned.label_noise(problem.samples))
         training = options.training
         self.common = Common(method, problem, at_clients, self.x0, self.batches, training)
         self.round = self.phase = 0
@@ -216,6 +218,7 @@ class Engine:
     def advance(self) -> None:
         """One phase; or none, where the round begins again or is skipped."""
         order = self.order()
+        # Nobody works for a round that cannot count any more.
         if self.troubles.gone and not self._counts(order):
             return self._skip(order)
         with quiet(self.problem):
@@ -225,6 +228,7 @@ class Engine:
                 work = self.faulty.spoil(order, work)
             refused = {**self.judge(order, down, work), **work.failed}
             cohort, counted = order.cohort, work
+            # Booked before anybody is left out: what was spent was spent for nothing, too.
             self._book(order, down, work)
             if refused:
                 self._leave_out(order, refused)
@@ -232,12 +236,15 @@ class Engine:
                 if not self._counts(order._replace(cohort=cohort)):
                     useless = not cohort.size and not work.failed
                     return self._skip(order, useless)
+                # Earlier phases have used something of these clients; in the first one it is
+                # enough to leave out their rows, unless one of them was to upload for all.
                 if order.place or order.picked in refused:
                     return self._again(order)
                 counted = work.only(cohort.members)
             server = order.phase.merge(self.server, self.reduce(order, counted), cohort)
+            # The clients' states change last: what raises before has left them as they were.
             self._check_server(order, server)
-            self.commit(counted)
+            self.commit(counted, cohort)
         self.server = server
         self.phase += 1
         if order.last:
@@ -256,6 +263,7 @@ class Engine:
     def order(self) -> Order:
         """What the next phase asks of the clients."""
         troubles = self.troubles
+        # Once a round: when it begins again, those who dropped out are among the gone already.
         if self.phase == 0 and not troubles.gone and self.faulty is not None:
             order = self.clock.at(self.round, 0, troubles.skipped_rounds)
             asked = self.clock.asked(self.round, troubles.skipped_rounds)
@@ -306,6 +314,8 @@ class Engine:
 
     def _check_server(self, order: Order, server: State) -> None:
         """Raise :class:`Diverged` unless every vector of the server is finite."""
+        # Norms tell whether a vector is finite without a copy of it, and a single look at all of
+        # them waits for a GPU once. That of the model is taken as the way it has moved.
         sizes, point = [], None
         if order.last:
             point = self.method.point(server)
@@ -322,6 +332,7 @@ class Engine:
         self.phase, self.round = 0, self.round + 1
         self.troubles = Troubles(skipped_rounds=self.troubles.skipped_rounds)
         self.ledger.iterations += order.iterations
+        # Scratch vectors are for the phases of one round.
         self.server = self._start = self.server.lasting()
         for part in self.parts:
             part.begin()
@@ -335,8 +346,8 @@ class Engine:
         """Client -> why its work does not count, of those that have returned something."""
         return self.soundness(order, down, work)
 
-    def commit(self, work: Work) -> None:
-        """Let the clients keep their work."""
+    def commit(self, work: Work, cohort: Cohort) -> None:
+        """Let the clients of ``cohort`` keep their work."""
         if self.site is not None:
             self.site.commit(work)
 
@@ -438,8 +449,7 @@ def not_methods(method: object, problem: object) -> dict[str, str]:
     if not isinstance(method, Method):
         wanted = "first a method, as undrift.FedAvg(lr=0.1), then the problem"
         problems["method"] = not_allowed("method", method, wanted)
-    known = all(hasattr(problem, name) for name in ("clients", "dim", "at", "metrics"))
-    if isinstance(problem, type) or not (known or isinstance(problem, str)):
+    if not isinstance(problem, str | Problem):
         wanted = "the name of a problem, or a Problem"
         problems["problem"] = not_allowed("problem", problem, wanted)
     return problems

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from undrift.core.cohort import Sampling
+from undrift.core.cohort import Cohort, Sampling
 from undrift.core.method import Method
 from undrift.core.params import BadParameters
 from undrift.core.problem import Constants, Facts, Oracle, Problem, Samples, Sums, Unsupported
@@ -109,6 +109,7 @@ class Remote(Problem):
         """
         if self.whole is not None:
             return self.whole.client_metrics(x, members)
+        # Metrics and numbers of clients of one model are one question to the nodes.
         if self.reported is None or not torch.equal(self.reported[0], x):
             self.metrics(x)
         if self.reported is None:
@@ -159,6 +160,7 @@ class CountedWork(Part):
 
     def roll_back(self) -> None:
         super().roll_back()
+        # Work that did not count must not be taken for the work that is done in its place.
         self.attempt += 1
 
     def names(self) -> set[str]:
@@ -166,6 +168,7 @@ class CountedWork(Part):
 
     def tensors(self, whole: bool) -> dict[str, Tensor]:
         rows = [(-1, -1, -1) if tag is None else tag for tag in self.last]
+        # From here on a run may be resumed from these works: nodes are told to keep their states.
         self._stored.append([*self.last])
         return {LAST_WORKS: torch.tensor(rows)}
 
@@ -208,7 +211,7 @@ class Federated(Engine):
         senders = members if order.picked is None else [order.picked]
         inbox, uploads = Inbox(self.identity, "up"), dict[int, Message]()
         inbox.expect(order.round, order.place, senders)
-        gradients, drawn, unsound = dict[int, int](), dict[int, bool](), dict[int, str]()
+        gradients, unsound = dict[int, int](), dict[int, str]()
 
         def accept(client: int, reply: Packet) -> None:
             if "unsound" in reply.table:  # its own word: it kept and sent nothing
@@ -221,14 +224,16 @@ class Federated(Engine):
                     raise Refused(str(error)) from None
                 uploads[sender] = message
             gradients[client] = int(reply.table["gradients"])
-            drawn[client] = bool(reply.table["drawn"])
+            self.streams.used |= bool(reply.table["drawn"])
 
         orders = {
             client: self._order(client, self._address(client).frame(packed)) for client in members
         }
         failed = self.problem.federation.ask(orders, accept)
+        # Work that is not finite is the judge's to refuse, as if the numbers had been sent: only
+        # so a run in which nobody's work is finite ends as diverged, as on one machine.
         for client, reason in unsound.items():
-            if client in senders:  # for the judge to see
+            if client in senders:
                 nothing = torch.full_like(self.x0, torch.nan)
                 uploads[client] = order.phase.Up(**dict.fromkeys(order.phase.Up.vectors, nothing))
             else:
@@ -239,11 +244,15 @@ class Federated(Engine):
         if sent:
             rows = [uploads[client] for client in sent]
             up = rows[0].map(lambda *vectors: torch.stack(vectors), *rows[1:])
-        self.streams.used |= any(drawn.values())
-        spent = sum(gradients.values())
-        return Work(np.array(answered, int), {}, {}, up, np.array(sent, int), spent, (), failed)
+        return Work(
+            members=np.array(answered, int),
+            up=up,
+            senders=np.array(sent, int),
+            gradients=sum(gradients.values()),
+            failed=failed,
+        )
 
-    def commit(self, work: Work) -> None:
+    def commit(self, work: Work, cohort: Cohort) -> None:
         for client in work.members.tolist():
             self.counted.last[client] = self._now
 

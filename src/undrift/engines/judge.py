@@ -64,8 +64,13 @@ class Sound:
     def __call__(self, order: Order, down: Message, work: Work) -> dict[int, str]:
         uploads = [ClientRows(name, work.senders, v) for name, v in work.vectors()]
         states = [ClientRows(name, work.members, v) for name, v in work.states.items()]
-        if self._plainly_sound(order, uploads, states):
+        rows = [*uploads, *states]
+        if not rows:
             return {}
+        if all([self._fits(row) for row in rows]):
+            norms = lengths([row.v for row in rows])
+            if math.isfinite(sum(norms)) and self.even(order, norms, len(work.senders)):
+                return {}
         found: dict[int, str] = {}
         for client, reason in self._reasons(order, down, uploads, states):
             found.setdefault(client, reason)
@@ -75,12 +80,21 @@ class Sound:
         """Whether the uploads of a phase may be too long."""
         return self.norm < math.inf and order.phase.who != "all"
 
-    def within(self, order: Order, name: str, shortest: float, longest: float) -> bool:
-        """Whether all uploads are short enough, which need not be looked at one by one."""
-        if (usual := self.usual.get(key := f"{order.place}.{name}")) is None:
-            return False
-        self._remember(key, shortest)  # the median is no less
-        return longest <= self.norm * max(usual, shortest)
+    def even(self, order: Order, norms: Sequence[float], size: int) -> bool:
+        """Whether no upload is too long: ``norms`` begins with the lengths of its vectors, one
+        after another, each of ``size`` clients.
+        """
+        if not size or not self.bounds(order):
+            return True
+        named = [
+            (name, norms[k * size : (k + 1) * size])
+            for k, name in enumerate(order.phase.Up.vectors)
+        ]
+        if all([self._within(order, name, some) for name, some in named]):
+            return True
+        # All of them, not until the first that is too long: what is usual is to be remembered.
+        bounds = [self.norm * self.scale(order, name, some) for name, some in named]
+        return all(max(some) <= most for (_, some), most in zip(named, bounds, strict=True))
 
     def scale(self, order: Order, name: str, lengths: Iterable[float]) -> float:
         """What is usual among these lengths; it is remembered."""
@@ -94,32 +108,17 @@ class Sound:
         self._remember(key, high)
         return max(usual, high)
 
+    def _within(self, order: Order, name: str, norms: Sequence[float]) -> bool:
+        """Whether all are short enough, which need not be sorted for their median."""
+        key, shortest = f"{order.place}.{name}", min(norms)
+        if (usual := self.usual.get(key)) is None:
+            return False
+        self._remember(key, shortest)  # the median is no less
+        return max(norms) <= self.norm * max(usual, shortest)
+
     def _remember(self, key: str, median: float) -> None:
         if median > self.usual.get(key, 0.0):  # as a power of two: engines do not round alike
             self.usual[key] = 2.0 ** math.frexp(median)[1]
-
-    def _plainly_sound(
-        self, order: Order, uploads: Sequence[ClientRows], states: Sequence[ClientRows]
-    ) -> bool:
-        """One look at the norms of all vectors; ``False`` where that does not suffice."""
-        rows = [*states, *uploads]
-        if not rows:
-            return True
-        if not all(self._fits(row) for row in rows):
-            return False
-        # One list for all vectors: on a GPU every look waits for the work before it.
-        norms = [_norms(row.v) for row in rows]
-        together = (torch.cat(norms) if len(norms) > 1 else norms[0]).tolist()
-        if not math.isfinite(sum(together)):
-            return False
-        if not self.bounds(order):
-            return True
-        at = sum(len(row.clients) for row in states)
-        for row in uploads:
-            some, at = together[at : at + len(row.clients)], at + len(row.clients)
-            if not self.within(order, row.name, min(some), max(some)):
-                return False
-        return True
 
     def _reasons(
         self,
@@ -137,6 +136,7 @@ class Sound:
                 continue
             for place in (~row.v.isfinite().all(-1)).nonzero().squeeze(-1).tolist():
                 yield clients[place], f"{row.name} has entries that are not finite"
+        # Where a cohort has converged, uploads are rounding errors, of any ratio to each other.
         sent_down = max((float(v.norm()) for _, v in down.items()), default=0.0)
         rounding = torch.finfo(self.dtype).eps * sent_down
         for row in uploads if self.bounds(order) else ():
@@ -153,6 +153,14 @@ class Sound:
 
     def _fits(self, row: ClientRows) -> bool:
         return tuple(row.v.shape) == (len(row.clients), self.dim) and row.v.dtype == self.dtype
+
+
+def lengths(rows: Sequence[Tensor]) -> list[float]:
+    """The lengths of all rows of these tensors."""
+    # One list for all vectors: on a GPU every look waits for the work before it.
+    norms = [_norms(v) for v in rows]
+    found: list[float] = (torch.cat(norms) if len(norms) > 1 else norms[0]).tolist()
+    return found
 
 
 def _norms(v: Tensor) -> Tensor:

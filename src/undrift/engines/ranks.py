@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,11 +73,13 @@ def join(device: str, patience: float = PATIENCE) -> None:
     if device == "cuda" and 1 < about["LOCAL_WORLD_SIZE"] <= torch.cuda.device_count():
         torch.cuda.set_device(about["LOCAL_RANK"])
         backend = "cpu:gloo,cuda:nccl"
+    # Ranks on one machine share its cores, or each would use all of them.
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(cores() // about["LOCAL_WORLD_SIZE"], 1))
     rank, size, limit = about["RANK"], about["WORLD_SIZE"], timedelta(seconds=patience)
     meeting = f"file://{file}" if file else "env://"
     try:
+        # One store, two names: places of ranks must not be taken for torch's own entries.
         store, _, _ = next(rendezvous(meeting, rank, size, timeout=limit))
         kept = PrefixStore("run", store)
         dist.init_process_group(backend, store=kept, rank=rank, world_size=size, timeout=limit)
@@ -179,6 +180,7 @@ class Ranks:
     def tell(self, value: Any = None, source: int = 0) -> Any:
         """What one rank says, which JSON holds, on every rank."""
         text = json.dumps(value).encode() if self.rank == source else b""
+        # The others must know how much to receive: a broadcast fills what is there.
         size = torch.tensor([len(text)])
         self._broadcast(size, source)
         content = torch.empty(int(size), dtype=torch.uint8)
@@ -192,11 +194,6 @@ class Ranks:
         said = torch.tensor([int(decision)])
         self._broadcast(said)
         return bool(said)
-
-    def most(self, numbers: Sequence[float]) -> list[float]:
-        """The largest of every number; NaN counts as infinity."""
-        found = [math.inf if math.isnan(number) else number for number in numbers]
-        return self._reduced(torch.tensor(found, dtype=torch.float64), dist.ReduceOp.MAX).tolist()
 
     def total(self, numbers: Sequence[int]) -> list[int]:
         """The sum of every whole number."""
@@ -220,6 +217,7 @@ class Ranks:
         """The rows of all ranks, of which rank r has ``sizes[r]``, in the order of ranks."""
         width, most = rows.shape[1:], max(sizes)
         mine = rows.to(self._road).contiguous()
+        # all_gather wants as many rows of every rank.
         if len(mine) < most:
             mine = torch.cat([mine, mine.new_zeros(most - len(mine), *width)])
         every = mine.new_empty(self.size, most, *width)
@@ -234,6 +232,7 @@ class Ranks:
         self, rows: Mapping[str, Tensor], names: Sequence[str], source: np.ndarray, to: np.ndarray
     ) -> dict[str, Tensor]:
         """Rows that lie on the ranks ``source`` to the ranks ``to``; both are ascending."""
+        # The same answer on all ranks, so that none is left alone in the collective.
         if (source == to).all():
             return {name: rows[name] for name in names if name in rows}
         out = np.bincount(to[source == self.rank], minlength=self.size).tolist()

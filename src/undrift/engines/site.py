@@ -16,7 +16,6 @@ from undrift.core.method import Method
 from undrift.core.problem import Facts, Problem
 from undrift.core.struct import Message, State
 from undrift.engines.local import Common, Stacked
-from undrift.engines.memory import folder
 from undrift.engines.order import Order, Share
 from undrift.engines.store import BLOCK, StoredRows, opened
 from undrift.engines.work import NOBODY, Part, Work, joined
@@ -47,10 +46,11 @@ class Site(Part):
         self.common, self.held = common, held
         self.method, self.problem = common.method, common.problem
         clients = self.problem.clients if held is None else len(held)
-        start = self._start()
+        start = dict(self.method.client(common.x0).lasting().items())
+        start |= {PREVIOUS: common.x0} if self.problem.remembers else {}
         if self.stacks:  # 0 * x0 has negative zeros, which would differ from row to row
             start = {name: v if v.any() else torch.zeros_like(v) for name, v in start.items()}
-        self.store = opened(place, start, clients, folder())
+        self.store = opened(place, start, clients)
         self.ends: list[Tensor] = []
         """Local models of this round."""
         self.enders: np.ndarray = NOBODY
@@ -65,17 +65,16 @@ class Site(Part):
 
     def work(self, share: Share, got: Message) -> Work:
         """What these clients make of a message. Nothing changes here but what is fetched ahead."""
-        self._read = None
+        return self._worked(share, got, self._states(share))
+
+    def _worked(self, share: Share, got: Message, mine: dict[str, Tensor]) -> Work:
+        """The same, of clients that remember ``mine``."""
         if share.order.place == 0:
             self.ends = []
         if not len(share.members):
             return Work()
-        mine = self.store.gather(self._places(share.members))
-        # What the last phase did is never undone: it is judged before any of it is committed.
-        self._read = None if share.order.last else Kept(share.members, {**mine})
-        self.store.expect(lambda: self._own(share.order.following()))
         previous = mine.pop(PREVIOUS, None)
-        me = self.method.Client(**mine, **self._recalled(share.members))
+        me = self.method.Client(**mine)
         if torch.is_inference_mode_enabled():
             return self._perform(share, me, got, previous)
         with quiet(self.problem):  # an engine may call from another thread
@@ -87,6 +86,7 @@ class Site(Part):
             self.store.scatter(self._places(work.members), dict(work.states))
             if self._read is not None:
                 self._undo.append(self._read)
+        # Those of the last phase alone: a phase without scratch vectors ends their life.
         self._scratch = Kept(work.members, work.scratch) if work.scratch else None
         if work.ends:
             self.ends, self.enders = [*work.ends], work.members
@@ -162,10 +162,21 @@ class Site(Part):
         self.ends = []
         self.begin()
 
-    def _start(self) -> dict[str, Tensor]:
-        """What every client remembers before the first round."""
-        start = dict(self.method.client(self.common.x0).lasting().items())
-        return start | ({PREVIOUS: self.common.x0} if self.problem.remembers else {})
+    def _states(self, share: Share) -> dict[str, Tensor]:
+        """What these clients remember, with the scratch vectors of this round."""
+        if not len(share.members):
+            return {}
+        rows = self._gathered(share.order, share.members)
+        return rows if self._scratch is None else rows | self._recalled(share.members)
+
+    def _gathered(self, order: Order, members: np.ndarray) -> dict[str, Tensor]:
+        """What clients remember whose states are here."""
+        mine = self.store.gather(self._places(members))
+        # What the last phase did is never undone: it is judged before any of it is committed.
+        self._read = None if order.last else Kept(members, {**mine})
+        # The next cohort's rows come while these clients work.
+        self.store.expect(lambda: self._own(order.following()))
+        return mine
 
     def _perform(self, share: Share, me: State, got: Message, previous: Tensor | None) -> Work:
         """Local work side by side, or in groups on threads where the problem prefers that."""
@@ -173,6 +184,7 @@ class Site(Part):
         if together is None:
             return self._did(share, me, got, Stacked(share, self.common, previous))
 
+        # Threads have gradient modes of their own.
         @torch.no_grad()
         def part(rows: slice, halted: Callable[[], bool]) -> Work:
             some = share.part(rows)
@@ -204,13 +216,13 @@ class Site(Part):
         ends = () if end is None else (end,)
         return Work(members, vectors, scratch, sent, senders, gradients, ends)
 
-    def _recalled(self, members: np.ndarray) -> Mapping[str, Tensor]:
+    def _recalled(self, members: np.ndarray) -> dict[str, Tensor]:
         """The scratch vectors of these clients."""
         if self._scratch is None:
             return {}
         there, rows = self._scratch
         if there is members or np.array_equal(there, members):
-            return rows
+            return {**rows}
         at, known = np.searchsorted(there, members), np.isin(members, there)
         if not known.any():
             return {}

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from undrift._device import upload
 from undrift._files import naming
+from undrift.engines.memory import folder
 
 BLOCK = 2**28
 """Bytes read at a time where a vector of all clients goes to a checkpoint."""
@@ -329,8 +330,8 @@ def _cudart() -> Any:
     return torch.cuda.cudart()  # type: ignore[no-untyped-call]
 
 
-def opened(place: str, start: dict[str, Tensor], clients: int, folder: str) -> Store:
-    """A store at ``place`` whose clients all have the vectors ``start``; files go to ``folder``."""
+def opened(place: str, start: dict[str, Tensor], clients: int) -> Store:
+    """A store at ``place`` whose clients all have the vectors ``start``."""
     if place == "device":
         return Store(start, clients)
-    return HostStore(start, clients) if place == "host" else FileStore(start, clients, folder)
+    return HostStore(start, clients) if place == "host" else FileStore(start, clients, folder())
