@@ -59,11 +59,6 @@ class Share(NamedTuple):
         """Some of them."""
         return Share(self.order, self.members[rows], self.steps[rows], False)
 
-    def without(self, gone: Collection[int]) -> Share:
-        """The others."""
-        at = [k for k, client in enumerate(self.members.tolist()) if client not in gone]
-        return Share(self.order, self.members[at], [self.steps[k] for k in at], False)
-
     def groups(self, most: int) -> list[slice]:
         """Rows of groups of at most ``most`` clients, as equal as possible.
 
@@ -143,6 +138,8 @@ class Clock:
 
     def plan(self, round: int, counted: int) -> Plan:
         """Steps, phases and blocks of a round."""
+        # Phases of one round, and all rounds of most methods, share a plan: making it anew would
+        # cost more than a round of a small problem.
         if self._plan is not None and (self._repeats or self._plan[0] == (round, counted)):
             return self._plan[1]
         method = self.method
@@ -174,6 +171,8 @@ class Clock:
         return Cohort(members, n, counted, [steps[i] for i in members.tolist()])
 
     def _blocks_before(self, round: int, skipped: Sequence[int]) -> int:
+        # Goes on from the last answer: from the beginning each round would take longer than the
+        # one before. Another list of skipped rounds makes that answer void.
         known, before, blocks = self._blocks
         if known != tuple(skipped) or before > round:
             before, blocks = 0, 0

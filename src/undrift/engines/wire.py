@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from undrift.core.method import Method
@@ -17,7 +16,7 @@ from undrift.engines.local import Common, One
 from undrift.engines.messages.frames import Address, BadFrame, Inbox, Way, pack
 from undrift.engines.order import Order, Share
 from undrift.engines.site import Site
-from undrift.engines.work import Work
+from undrift.engines.work import Work, joined
 
 
 class Unanswered(Exception):
@@ -52,32 +51,21 @@ class Mailed(Site):
             senders = [client for client in senders if client == order.picked]
         self._at_server.expect(order.round, order.place, senders)
         self._down = pack(got)
-        did: list[tuple[State, Message]] = []
-        ends: list[Tensor] = []
-        failed: dict[int, str] = {}
-        gradients, rows = 0, {name: v.unbind() for name, v in me.items()}
+        did, failed, gradients = list[Work](), dict[int, str](), 0
+        rows = {name: v.unbind() for name, v in me.items()}
         for k in range(len(share.members)):
             one = share.part(slice(k, k + 1))
-            before = None if previous is None else previous[k : k + 1]
-            f = One(one, self.common, before)
+            f = One(one, self.common, None if previous is None else previous[k : k + 1])
             mine = self.method.Client(**{name: v[k] for name, v in rows.items()})
             try:
-                did.append(self._exchange(one, mine, f))
+                new, up = self._exchange(one, mine, f)
             except Unanswered as error:
                 failed[int(one.members[0])] = str(error)
-                continue
-            finally:
-                gradients += f.gradients
-            if f.end is not None:
-                ends.append(f.end)
-        if not did:
-            return Work(gradients=gradients, failed=failed)
-        (new, up), *others = did
-        new = new.map(_stack, *(other for other, _ in others))
-        up = up.map(_stack, *(other for _, other in others))
-        answered = share.without(failed) if failed else share
-        work = self._work(answered, new, up, torch.stack(ends) if ends else None, gradients)
-        return work._replace(failed=failed)
+            else:
+                end = None if f.end is None else _row(f.end)
+                did.append(self._work(one, new.map(_row), up.map(_row), end, 0))
+            gradients += f.gradients
+        return joined(did)._replace(gradients=gradients, failed=failed)
 
     def _exchange(self, one: Share, me: State, f: One) -> tuple[State, Message]:
         """The work of one client."""
@@ -112,8 +100,8 @@ class Mailed(Site):
         return found[client]
 
 
-def _stack(*rows: Tensor) -> Tensor:
-    return torch.stack(rows)
+def _row(v: Tensor) -> Tensor:
+    return v.unsqueeze(0)
 
 
 class Wire(Engine):
