@@ -83,6 +83,10 @@ def fused(step: Step[Tensor], **options: Any) -> Step[Tensor]:
         refused = _refused if recording is None else recording.refused
         if codes in refused or codes in _refused:
             return _as_it_is(step, y, grad, recording)
+        # A step is traced once and called with a new ``grad`` each time, which compiled code cannot
+        # take as an argument: it is set here, read by the operation ``gradient`` while the step
+        # runs, and cleared below. ``recording`` is read by the replay, which sets ``calls`` and,
+        # where it made a graph, ``made``. Threads run steps side by side: each has its own.
         try:
             _now.grad = grad
             if recording is None:

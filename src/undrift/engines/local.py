@@ -78,6 +78,8 @@ class Descent:
     def sgd(
         self, x: Tensor, lr: float, direction: Direction | None = None, prox: float = 0.0
     ) -> Tensor:
+        # Only plain SGD may write over its iterates, or leave its steps to the oracle. With an
+        # optimiser, with clipping and in compiled code it is the step that treats the gradient.
         options, along = self._options, direction or along_the_gradient
         clips = options.clip is not None and options.clip_scope != "task"
         if options.optimiser is not None:
@@ -159,6 +161,7 @@ class One(Descent):
             taken += 1
             if until is not None and bool(until(y)):
                 break
+        # As planned, not as taken: what is drawn next must not depend on when ``until`` was met.
         self._drawn += planned
         self.steps, self.end = taken, iterate(y)
         return y
@@ -296,6 +299,7 @@ class Stacked(Descent):
 
     def _straight(self, x: Tensor, lr: float) -> Tensor:
         steps, batches = max(self._planned), self._batches
+        # An oracle takes these steps by itself only where they are the same for all clients.
         if min(self._planned) < steps or (batches.part is not None and not batches.whole):
             return super()._straight(x, lr)
         start = self.rows(x)
@@ -431,6 +435,7 @@ def overwriting_step(
 
     def step(y: Tensor, grad: Grad) -> Tensor:
         nonlocal own
+        # The first point is the caller's: it is copied once, and what comes of it is ours.
         if fast is not None:
             own = fast(y if y is own else y.clone(), lr, grad)
             return own

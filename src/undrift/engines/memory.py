@@ -85,6 +85,7 @@ def plan(
     needs = Needs(vectors, model, states, work, "device")
     if store in ("auto", "device") and states + work < SMALL:
         return needs
+    # Work is an estimate, ``least`` is not: only what cannot fit is refused.
     on_device = free("device", device) // here
     if least > on_device:
         raise NoRoom(
@@ -144,6 +145,8 @@ def _memory() -> int:
     """Free memory that a container allows; all there is where the system does not say what is free,
     and no bound where it does not say that either.
     """
+    # The least of what the machine has, what it says is free, and what a container leaves: a
+    # container does not see its own bound in the numbers of the machine.
     found = [sys.maxsize]
     if hasattr(os, "sysconf"):
         found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]

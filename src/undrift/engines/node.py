@@ -50,6 +50,7 @@ class NodeStates:
     def load(self, tag: Tag) -> dict[str, Tensor]:
         """The states after a work."""
         path, expected = self._path(tag), self._about(tag)
+        # Starting afresh would go on with a run that nobody could repeat.
         if not path.exists():
             raise BadNodeStates(
                 f"{path}: the states that the order continues from are not on this node; put the "
@@ -104,6 +105,7 @@ class OneOf(Problem):
         self._at = np.array([0 if held.clients == 1 else client])
 
     def at(self, members: np.ndarray | None = None) -> Oracle:
+        # Data of others are on other machines: asking for them is a mistake of the engine.
         if members is None or members.tolist() != [self.client]:
             raise ValueError(f"this machine has client {self.client} alone, not {members}")
         return self.held.at(self._at)
@@ -159,12 +161,14 @@ class Node(Site):
         address = Address(self.run, tag.round, tag.place, self.client, "down")
         order = self.engine.clock.at(tag.round, tag.place, table["skipped"], table["gone"])
         got = decode(order.phase.Down, asked.content, x0, address)
+        # The server says where the client continues: what was done since may not have counted.
         self._return_to(before, tag)
         with quiet(self.problem):
             share = Share(order, self.alone, [self._steps(order)], False)
             work = self.work(share, got)
             for reason in self._sound(order, got, work).values():
                 raise ArithmeticError(reason)
+        # On disk before the reply: the server may count on what it was told.
         self.states.store(tag, self._remembered(work, order))
         kept = (Tag(*one) for one in table["keep"])
         self.states.keep({tag, *kept, *([before] if before else [])})
@@ -192,6 +196,7 @@ class Node(Site):
             for name, v in found.items()
             if name.startswith(SCRATCH)
         }
+        # Scratch vectors are those of the phase before, never of an earlier round.
         next_phase = before is not None and before[:2] == (tag.round, tag.place - 1)
         self._scratch = Kept(self.alone, scratch) if scratch and next_phase else None
 

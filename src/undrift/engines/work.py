@@ -64,6 +64,7 @@ class Work(NamedTuple):
 
 def joined(works: Sequence[Work]) -> Work:
     """The work of several groups of clients as one."""
+    # Nothing is copied where one group did everything.
     works = [work for work in works if len(work.members)]
     if len(works) < 2:
         return works[0] if works else Work()
@@ -140,14 +141,16 @@ class Ledger:
         self.syncs += 1
         self.vectors_down += len(Down.vectors)
         self.vectors_up += len(Up.vectors)
-        each = size * len(Down.whole) + sparse_bytes(down)
+        each = size * len(Down.whole) + (sparse_bytes(down) if Down.sparse else 0)
         self.bytes_down += len(order.cohort.members) * each
         self.gradients += work.gradients
         self.bytes_up += size * len(Up.whole) * len(work.senders)
-        self.bytes_up += 0 if work.up is None else sparse_bytes(work.up)
+        if Up.sparse and work.up is not None:
+            self.bytes_up += sparse_bytes(work.up)
 
     def counts(self) -> dict[str, int]:
         """All of it by name; without troubles, where there were none."""
+        # Rows of runs without troubles have no columns for them.
         spent = dataclasses.asdict(self)
         return {k: v for k, v in spent.items() if v or k not in ("left_out", "skipped")}
 

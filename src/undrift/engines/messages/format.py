@@ -13,6 +13,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
@@ -105,7 +106,16 @@ def form(name: str, part: Form) -> bytes:
 
 def dump(tensors: Mapping[str, Tensor]) -> bytes:
     """Tensors as the bytes of such a file."""
-    return b"".join([head(tensors, {}), *(content(tensors[name]) for name in order(tensors))])
+    start, names = _opening(tuple((name, v.dtype, v.shape) for name, v in tensors.items()))
+    return b"".join([start, *(content(tensors[name]) for name in names)])
+
+
+@lru_cache(256)
+def _opening(forms: tuple[tuple[str, torch.dtype, torch.Size], ...]) -> tuple[bytes, list[str]]:
+    """The head of such tensors, and their names in its order."""
+    # The uploads of a run all have the same one, and JSON takes longer than a small upload.
+    parts = {name: Extent(dtype, shape, 0, 0) for name, dtype, shape in forms}
+    return head(parts, {}), order(parts)
 
 
 def parse(whole: bytes, most: int) -> dict[str, Tensor]:
@@ -172,6 +182,7 @@ def parsed(text: bytes) -> Head:
     if not isinstance(metadata, dict) or not all(type(v) is str for v in metadata.values()):
         raise BadFormat("its metadata are not texts")
     extents = [(name, _extent(name, entry)) for name, entry in entries.items()]
+    # A gap would hide bytes that no digest of tensors sees; an overlap, tensors in one another.
     extents.sort(key=lambda pair: pair[1][2:])
     end = 0
     for name, extent in extents:
@@ -191,6 +202,7 @@ def _extent(name: str, entry: Any) -> Extent:
     if not known:
         raise BadFormat(f"{name[:80]!r} has no known dtype, shape and data_offsets")
     size, room = dtype.itemsize, MOST_NUMBERS
+    # One dimension after another: the product of what was not looked at may have any size.
     for n in shape:
         if type(n) is not int or not 0 <= n <= room:
             raise BadFormat(f"{name[:80]!r} has a shape that no tensor has")
