@@ -47,7 +47,7 @@ CEILINGS = {
     "report plots": 1181,
     "federate flower": 1742,
     "cli": 1460,
-    "undrift_papers": 2207,
+    "undrift_papers": 2205,
 }
 """Statements of rooms; what is in no room is counted with none."""
 SAYING_WHY = ("engines",)

@@ -207,11 +207,6 @@ class KeptRun:
 
     def __init__(self, folder: Folder):
         self.folder = folder
-        key = folder.environment.get("key", folder.name)  # one that just begins has none
-        if key != folder.name:
-            raise BadFolder(
-                f"{folder.path} holds another run, {key}: give it back its name, or remove it"
-            )
         found = folder.record()
         self.rows = found.rows
         self.outcome: Outcome | None = next(iter(found.outcomes), None)
