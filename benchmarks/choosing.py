@@ -376,7 +376,7 @@ def draw(results: Mapping[str, Any]) -> None:
     import matplotlib.pyplot as plt
 
     by = {(one["situation"], one["method"]): one for one in results["found"]}
-    shown = [s for s in SITUATIONS if s.name in page.complete(results)]
+    shown = [s for s in SITUATIONS if s.name in results["situations"]]
     figure, grid = plt.subplots(
         (len(shown) + 1) // 2, 2, figsize=(10, 1.9 * len(shown)), layout="constrained"
     )

@@ -139,15 +139,15 @@ def facts() -> str:
 def measured() -> str:
     """What benchmarks/choosing.py found."""
     results = json.loads(MEASURED.read_text(encoding="utf-8"))
-    titles = {name: results["situations"][name]["title"] for name in complete(results)}
+    titles = {name: one["title"] for name, one in results["situations"].items()}
     by = {(one["method"], one["situation"]): one for one in results["found"]}
     fewest = {
         situation: min(one["round"] for one in results["found"] if _reached(one, situation))
         for situation in titles
     }
     lines = [f"| method | {' | '.join(titles.values())} |", "|---" * (len(titles) + 1) + "|"]
-    for name in sorted({name for name, _ in by}, key=str.casefold):
-        cells = [_cell(by[name, situation], fewest[situation]) for situation in titles]
+    for name in sorted(registry, key=str.casefold):
+        cells = [_cell(by.get((name, situation)), fewest[situation]) for situation in titles]
         lines.append(f"| {' | '.join([name, *cells])} |")
     when = (
         f"`python -m benchmarks.choosing`, {results['date']}, commit {results['commit']}, "
@@ -156,18 +156,14 @@ def measured() -> str:
     return "\n".join([*lines, "", when])
 
 
-def complete(results: Mapping[str, Any]) -> list[str]:
-    """The situations in which every method was measured."""
-    found = [one["situation"] for one in results["found"]]
-    return [name for name in results["situations"] if found.count(name) == len(registry)]
-
-
 def _reached(one: Mapping[str, Any], situation: str) -> bool:
     return one["situation"] == situation and "round" in one
 
 
-def _cell(one: Mapping[str, Any], fewest: int) -> str:
+def _cell(one: Mapping[str, Any] | None, fewest: int) -> str:
     """Rounds, vectors and gradients until the target, or why there are none."""
+    if one is None:
+        return "not measured"  # python -m benchmarks.choosing --missing does
     if "refused" in one:
         return str(one["refused"])
     if "round" not in one:
