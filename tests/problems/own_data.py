@@ -4,9 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import (
-    Dataset,
-)
+from torch.utils.data import Dataset
 
 import undrift as ud
 from tests.objectives.world import CPU
@@ -26,17 +24,14 @@ def line(bias=True):
         return nn.Linear(4, 1, bias=bias)
 
 
-class Counted(Dataset):
-    """Samples one by one, with a note of who was read."""
-
+class OneByOne(Dataset):
     def __init__(self, x=X, y=Y):
-        self.x, self.y, self.read = torch.tensor(x), torch.tensor(y), []
+        self.x, self.y = torch.tensor(x), torch.tensor(y)
 
     def __len__(self):
         return len(self.x)
 
     def __getitem__(self, k):
-        self.read.append(k)
         return self.x[k], self.y[k]
 
 

@@ -66,38 +66,5 @@ def test_a_network_refuses_them_as_it_is_run(field):
     with pytest.raises(BadParameters) as caught:
         ud.run(ud.FedAvg(lr=0.1), problem, rounds=1)
     assert [*caught.value.problems] == ["train"]
-    assert caught.value.problems["train"].startswith(f"sample 3 of train: its {field} hold 1e+39")
-    assert ud.run(ud.FedAvg(lr=1e-90), problem, rounds=1, dtype="float64").status
-
-
-def test_samples_of_clients_apart_and_of_tests_have_their_own_numbers():
-    fine, huge = torch.ones(2, 3).double(), torch.from_numpy(with_huge(2, 3, at=(1, 0)))
-    targets = torch.ones(2, 1).double()
-    apart = ud.Neural(nn.Linear(3, 1), [(fine, targets), (huge, targets)], loss=nn.MSELoss())
-    tested = neural(fine, targets, parts=[[0], [1]], test=(huge, targets))
-    for problem, field, start in (
-        (apart, "train", "sample 1 of train[1]:"),
-        (tested, "test", "sample 1 of test:"),
-    ):
-        with pytest.raises(BadParameters) as caught:
-            problem.refuse_overflow()
-        assert caught.value.problems[field].startswith(start)
-
-
-class Stored(torch.utils.data.Dataset):
-    def __init__(self, inputs):
-        self.inputs = inputs
-
-    def __len__(self):
-        return len(self.inputs)
-
-    def __getitem__(self, k):
-        return self.inputs[k], self.inputs[k, :1] * 0
-
-
-def test_samples_that_are_read_are_judged_as_they_are_read():
-    stored = Stored(torch.from_numpy(with_huge(4, 3, at=(3, 1))))
-    problem = ud.Neural(nn.Linear(3, 1), stored, PARTS, loss=nn.MSELoss())
-    with pytest.raises(ValueError, match="in float32"):
-        ud.run(ud.FedAvg(lr=0.1), problem, rounds=1)
+    assert f"{field} of sample 3" in caught.value.problems["train"]
     assert ud.run(ud.FedAvg(lr=1e-90), problem, rounds=1, dtype="float64").status

@@ -1,23 +1,17 @@
 """Any data: whatever holds the samples, the numbers are those of a plain loop over them."""
 
 import random
-import time
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import (
-    DataLoader,
-    Subset,
-    TensorDataset,
-    random_split,
-)
+from torch.utils.data import Subset, TensorDataset, random_split
 
 import undrift as ud
 from tests.objectives.world import CPU, DIGITS, PARTS
-from tests.problems.own_data import RNG, SPLIT, Counted, X, Y, line, on_disk, regression, trained
+from tests.problems.own_data import RNG, SPLIT, OneByOne, X, Y, line, on_disk, regression, trained
 from undrift.core.params import BadParameters
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg
@@ -64,12 +58,10 @@ HOLDERS = {
     "files": lambda folder: ((on_disk(X, folder, "x"), on_disk(Y, folder, "y")), SPLIT),
     "inputs in a file": lambda folder: ((on_disk(X, folder, "x"), Y), SPLIT),
     "TensorDataset": lambda _: (TensorDataset(torch.tensor(X), torch.tensor(Y)), SPLIT),
-    "Dataset": lambda _: (Counted(), SPLIT),
-    "loader": lambda _: (DataLoader(Counted(), batch_size=7, shuffle=True), SPLIT),
-    "subsets": lambda _: ([Subset(Counted.one, part.tolist()) for part in SPLIT], None),
+    "Dataset": lambda _: (OneByOne(), SPLIT),
+    "subsets": lambda _: ([Subset(OneByOne.one, part.tolist()) for part in SPLIT], None),
     "a pair each": lambda _: ([(X[part], Y[part]) for part in SPLIT], None),
-    "a Dataset each": lambda _: ([Counted(X[part], Y[part]) for part in SPLIT], None),
-    "a loader each": lambda _: ([DataLoader(Counted(X[p], Y[p])) for p in SPLIT], None),
+    "a Dataset each": lambda _: ([OneByOne(X[part], Y[part]) for part in SPLIT], None),
     "a pair in files each": lambda folder: (
         [
             (on_disk(X[p], folder, f"x{k}"), on_disk(Y[p], folder, f"y{k}"))
@@ -78,13 +70,13 @@ HOLDERS = {
         None,
     ),
 }
-Counted.one = Counted()
+OneByOne.one = OneByOne()
 
 
-@pytest.mark.parametrize("small", [2**30, 0], ids=["in memory", "by rows"])
+@pytest.mark.parametrize("piece", [4096, 40])
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_whatever_holds_the_samples(holder, small, tmp_path, monkeypatch):
-    monkeypatch.setattr(data_module, "SMALL", small)
+def test_whatever_holds_the_samples(holder, piece, tmp_path, monkeypatch):
+    monkeypatch.setattr(data_module, "PIECE", piece)
     train, parts = HOLDERS[holder](tmp_path)
     problem, plain = regression(train, parts), regression()
     assert problem.samples == plain.samples
@@ -103,42 +95,10 @@ def test_nothing_is_copied(tmp_path):
     assert np.shares_memory(arrays.x.numpy(), X)
     files = on_disk(X, tmp_path, "x"), on_disk(Y, tmp_path, "y")
     problem = regression(files)
-    assert not problem.placed.samples.train.held
+    assert problem.placed.samples.train.on_disk and problem.digest() is None
+    assert np.shares_memory(problem.placed.samples.train.x.numpy(), files[0])
     read = problem.placed.samples.train.take(torch.tensor([3, 1]))
     assert np.array_equal(read.x.numpy(), X[[3, 1]])
-
-
-def test_a_large_dataset_is_read_where_it_is_used(monkeypatch):
-    monkeypatch.setattr(data_module, "SMALL", 0)
-    data = Counted()
-    problem = regression(data)
-    assert set(data.read) <= {0, 1, *SPLIT[0]} and problem.digest() is None
-    data.read.clear()
-    problem.at(np.array([2])).grad(problem.start().float()[None], torch.tensor([[3, 0]]))
-    assert data.read == [SPLIT[2][3], SPLIT[2][0]]
-
-
-def test_a_dataset_is_read_by_one_thread_at_a_time(monkeypatch):
-    monkeypatch.setattr(data_module, "SMALL", 0)
-    inside, alone = [], []
-
-    class Watched(Counted):
-        def __getitem__(self, k):
-            inside.append(k)
-            time.sleep(1e-4)  # another thread may come in
-            alone.append(inside == [k])
-            inside.remove(k)
-            return super().__getitem__(k)
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(4)
-    try:
-        recurrent = nn.Sequential(line(), nn.Unflatten(1, (1, 1)), nn.Flatten())
-        problem = regression(Watched(), module=recurrent, stacked=False)
-        assert problem.together == 1 and trained(problem).isfinite().all()
-        assert len(alone) > 100 and all(alone)
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_the_data_of_a_run_have_a_digest():
@@ -225,7 +185,7 @@ DRAWS = {
 
 @pytest.mark.parametrize("who", DRAWS)
 def test_a_dataset_that_draws_random_numbers_is_refused_whatever_it_draws(who):
-    class Flipped(Counted):
+    class Flipped(OneByOne):
         def __getitem__(self, k):
             x, y = super().__getitem__(k)
             return (x.flip(0) if DRAWS[who](k) else x), y
@@ -240,7 +200,7 @@ def test_a_dataset_that_draws_random_numbers_is_refused_whatever_it_draws(who):
 
 
 def test_a_dataset_may_have_a_generator_for_each_sample():
-    class Noisy(Counted):
+    class Noisy(OneByOne):
         def __getitem__(self, k):
             x, y = super().__getitem__(k)
             return x + torch.randn(4, generator=torch.Generator().manual_seed(k)), y
@@ -318,7 +278,7 @@ def test_where_test_samples_are():
     options = {
         "nobody's": (X[everything], Y[everything]),
         "each client's": [(X[part], Y[part]) for part in spare],
-        "a Dataset each": [Counted(X[part], Y[part]) for part in spare],
+        "a Dataset each": [OneByOne(X[part], Y[part]) for part in spare],
     }
     for name, test in options.items():
         problem = regression(test=test, train_metrics=True).to(torch.float64, CPU)
@@ -342,16 +302,6 @@ def test_a_share_is_held_out_of_every_client():
     module = problem.module(problem.start()).double()
     want = scores(problem.start(), module, np.concatenate(taken)).mean()
     assert problem.metrics(problem.start()) == pytest.approx({"loss": want}, rel=1e-12)
-
-
-def test_test_samples_of_one_site_are_seen_by_that_site_alone(monkeypatch):
-    monkeypatch.setattr(data_module, "SMALL", 0)
-    tests = [Counted(X[part][:3], Y[part][:3]) for part in SPLIT]
-    problem = regression(test=tests)
-    for data in tests:
-        data.read.clear()
-    problem.partial_metrics(problem.start(), np.array([1, 3]))
-    assert [bool(data.read) for data in tests] == [False, True, False, True, False]
 
 
 def test_without_test_samples_the_loss_is_what_is_minimised():
@@ -378,37 +328,6 @@ def test_metrics_do_not_depend_on_the_pass(monkeypatch):
     whole = problem.metrics(problem.start())
     monkeypatch.setattr(metrics_module, "PASS", 7)
     assert problem.metrics(problem.start()) == pytest.approx(whole, rel=1e-7)  # float32
-
-
-# -- samples that are read later
-
-
-def holed():
-    x = X.copy()
-    x[7, 0] = np.nan
-    return x, Y
-
-
-OWNER = next(c for c, part in enumerate(SPLIT) if 7 in part)
-PLACE = SPLIT[OWNER].tolist().index(7)
-
-
-@pytest.mark.parametrize("by_rows", [OWNER, OWNER - 1], ids=["itself", "another client's"])
-def test_a_sample_that_is_read_later_is_called_by_its_clients_number(by_rows, tmp_path):
-    train = [tuple(v[part] for v in holed()) for part in SPLIT]
-    x, y = train[by_rows]
-    train[by_rows] = on_disk(x, tmp_path, "x"), y
-    problem = regression(train, None)
-    with pytest.raises(ValueError) as error:
-        problem.at(np.array([OWNER])).grad(problem.start()[None].float(), torch.tensor([[PLACE]]))
-    assert f"sample {PLACE} of train[{OWNER}]" in str(error.value)
-
-
-def test_what_is_read_later_is_looked_at_later(tmp_path):
-    x, y = holed()
-    problem = regression((on_disk(x, tmp_path, "x"), y))
-    with pytest.raises(ValueError, match=r"^sample 7 of train: its inputs hold nan"):
-        problem.at().grad(problem.start().float().expand(5, -1))
 
 
 def test_parts_of_random_split():

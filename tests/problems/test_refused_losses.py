@@ -3,25 +3,16 @@
 import warnings
 
 import pytest
-import torch
 from torch.nn import functional as F
 
-from tests.objectives.world import points
 from tests.problems.own_losses import (
-    BATCH,
-    CLASSES,
     LOSSES,
     NUMBERS,
-    SPLIT,
     X,
     federation,
     make,
-    plain,
 )
 from undrift.core.params import BadParameters
-from undrift.objectives import FedLC
-from undrift.problems import Neural
-from undrift.problems.neural import data
 
 
 def fussy(outputs, targets):
@@ -62,24 +53,3 @@ def test_nothing_is_said_aloud():
         for what in LOSSES:
             problem = federation(what, test=0.2)
             problem.metrics(problem.start())
-
-
-def test_an_objective_that_counts_classes_needs_to_know_them(monkeypatch):
-    monkeypatch.setattr(data, "SMALL", 0)
-    pairs = [(x, y) for x, y in zip(X.float(), CLASSES, strict=True)]
-
-    class Rows(torch.utils.data.Dataset):
-        def __len__(self):
-            return 60
-
-        def __getitem__(self, k):
-            return pairs[k]
-
-    with pytest.raises(BadParameters) as error:
-        Neural(plain(), Rows(), SPLIT, objective=FedLC())
-    assert [*error.value.problems] == ["objective"]
-    problem = Neural(plain(), Rows(), SPLIT)
-    assert not problem.labelled and problem.label_counts() is None
-    held = Neural(plain(), (X.float(), CLASSES), SPLIT)
-    y = points(held)
-    assert torch.equal(problem.at().grad(y, BATCH), held.at().grad(y, BATCH))

@@ -19,9 +19,7 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     IterableDataset,
-    RandomSampler,
     Subset,
-    SubsetRandomSampler,
     TensorDataset,
 )
 
@@ -166,7 +164,6 @@ def holed(part):
 
 TRAIN = {
     "data sets in a tuple": lambda: numbers((Samples(), Samples())),
-    "a loader that collates": lambda: numbers(DataLoader(Samples(), collate_fn=list)),
     "an empty Dataset": lambda: numbers(Samples(X[:0], Y[:0])),
     "a client's infinite input": lambda: numbers([(X, Y), holed(0)], None),
     "fewer labels than images": lambda: digits(labels=DIGITS.labels[:50]),
@@ -190,16 +187,7 @@ TRAIN = {
     "one tensor": lambda: numbers(TensorDataset(torch.tensor(X))),
     "a length too large": lambda: numbers(Samples(length=70)),
     "a file that is gone": lambda: numbers(Broken()),
-    "a loader of some": lambda: numbers(
-        DataLoader(Samples(), sampler=SubsetRandomSampler(range(9)))
-    ),
-    "a loader of some at random": lambda: numbers(
-        DataLoader(Samples(), sampler=RandomSampler(X, num_samples=9))
-    ),
-    "a loader in batches of its own": lambda: numbers(
-        DataLoader(Samples(), batch_sampler=[[0, 1], [2]])
-    ),
-    "a loader of a stream": lambda: numbers(DataLoader(Stream())),
+    "a loader": lambda: numbers(DataLoader(Samples())),
     "fewer targets": lambda: numbers((X, Y[:9])),
     "nobody": lambda: numbers((X[:0], Y[:0])),
     "a site without samples": lambda: numbers([(X, Y), (X[:0], Y[:0])], None),
@@ -471,9 +459,6 @@ TAKEN = {
     "parts one by one": lambda: numbers(parts=(part for part in PARTS)),
     "a sample held twice": lambda: numbers(parts=[[0, 0, 1]]),
     "a share of NumPy's": lambda: numbers(test=np.float32(0.2)),
-    "a loader that shuffles": lambda: numbers(
-        DataLoader(Samples(), batch_size=7, shuffle=True, drop_last=True)
-    ),
     "answers as a metric": lambda: numbers(metrics={"m": lambda o, t: (o > t)[:, 0]}),
 }
 

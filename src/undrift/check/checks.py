@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from undrift.core.params import meanings
+from undrift.problems.randomness import generators
 from undrift.spec.user_files import OWN
 
 STEP = 1e-5
@@ -68,9 +67,9 @@ def shape_of(found: object) -> str:
 @contextmanager
 def drawing_nothing(allowed: str = "", remedy: str = "") -> Iterator[None]:
     """Fail if a global generator other than the ``allowed`` one is used inside."""
-    before = _generators()
+    before = generators()
     yield
-    for name, state in _generators().items():
+    for name, state in generators().items():
         expect(
             name == allowed or state == before[name], f"{name}'s global generator is used{remedy}"
         )
@@ -122,12 +121,3 @@ def _place(error: BaseException) -> str:
         and frame.f_code.co_filename != "<string>"  # what dataclasses write
     ]
     return lines[-1] if lines else ""
-
-
-def _generators() -> dict[str, object]:
-    numpy = np.random.get_state(legacy=False)["state"]
-    return {
-        "torch": torch.get_rng_state().tolist(),
-        "NumPy": (numpy["key"].tolist(), numpy["pos"]),
-        "Python": random.getstate(),
-    }

@@ -23,7 +23,7 @@ from undrift.models.batch_norm import refuse_batch_statistics
 from undrift.models.net import Net, where
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
-from undrift.problems.neural.data import Fields, Output, Result, SampleRows, count, shown, watched
+from undrift.problems.neural.data import Fields, Output, SampleRows, count, shown
 from undrift.problems.neural.loss import (
     PROBABILITIES,
     LocalLoss,
@@ -46,6 +46,7 @@ from undrift.problems.neural.metrics import (
     try_metrics,
 )
 from undrift.problems.neural.oracle import Placed
+from undrift.problems.randomness import Result, watched
 
 
 class Mistake(NamedTuple):
@@ -177,8 +178,8 @@ class FirstPass(NamedTuple):
     """In evaluation mode."""
     single: Output
     """Of the first sample alone."""
-    known: list[Fields]
-    """All targets of training and of test data that are known without reading samples."""
+    targets: list[Fields]
+    """All those of training and of test data."""
     names: tuple[str, ...] | None = None
     """Those of the classes, where the data have them."""
 
@@ -194,11 +195,11 @@ class FirstPass(NamedTuple):
 
     @property
     def in_range(self) -> bool:
-        """Whether all known targets of a cross-entropy that it does not ignore number outputs."""
+        """Whether all targets of a cross-entropy that it does not ignore number outputs."""
         settings = settings_of(self.loss)
         if (self.loss is not None and settings is None) or getattr(self.outputs, "ndim", 0) < 2:
             return True
-        whole = [y for y in self.known if isinstance(y, Tensor) and not y.is_floating_point()]
+        whole = [y for y in self.targets if isinstance(y, Tensor) and not y.is_floating_point()]
         kept = [y if settings is None else y[y != settings.ignore_index] for y in whole]
         ends = [(int(y.min()), int(y.max())) for y in kept if y.numel()]
         return all(low >= 0 and high < self.outputs.shape[1] for low, high in ends)
@@ -328,13 +329,13 @@ def repeatable(who: str, work: Callable[[], Result], draws: bool = False) -> tup
     """What ``work`` gives, and whether it draws from torch's generator; refused unless it ``draws``
     from nothing else.
     """
-    found, by_torch, by_others = watched(work)
-    if by_others or (by_torch and not draws):
+    found, drawn = watched(work)
+    if drawn - ({"torch"} if draws else set()):
         raise ValueError(
             f"{who} draws random numbers, so that no run could be repeated; only a network may, by "
             "torch and in training mode, as F.dropout(x, p, self.training) does"
         )
-    return found, by_torch
+    return found, bool(drawn)
 
 
 class Choice(NamedTuple):
@@ -359,12 +360,11 @@ def choose(
     samples = placed.samples
     tables = [table for table in (samples.train, samples.test) if table is not None]
     targets = [table.y for table in tables]
-    known = [y for y in targets if y is not None]
     with about("Neural", "metrics"):
         wanted = None if metrics is None else chosen(metrics)
     with about("Neural", "module"):
         first = _first_pass(placed, placed.few())
-    first = first._replace(loss=loss, objective=objective, known=known, names=names)
+    first = first._replace(loss=loss, objective=objective, targets=targets, names=names)
     refuse_first(first)
     local: LocalLoss
     if loss is None or (first.classes and plain_cross_entropy(loss, targets)):
@@ -372,7 +372,7 @@ def choose(
         scoring = ClassScoring() if wanted is None else Scoring(cross_entropy, wanted)
         _try_loss(placed, F.cross_entropy, first.rows)
     else:
-        own = own_loss(loss, first.rows.y, targets)  # type: ignore[arg-type]  # refuse_first
+        own = own_loss(loss, targets)  # type: ignore[arg-type]  # refuse_first
         local, scoring = own, _scoring(own, wanted, first)
         with about("Neural", "loss"):
             function = own.to(placed.dtype, placed.device).function

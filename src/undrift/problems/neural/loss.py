@@ -114,18 +114,15 @@ def called(function: object) -> str:
     return str(getattr(plain, "__name__", type(plain).__name__))
 
 
-def own_loss(function: Loss, targets: Fields, known: Sequence[Fields | None]) -> OwnLoss:
-    """A user's loss, after a look at a few ``targets``, and at all that are ``known``.
-
-    ``None`` stands for targets that are not known without reading samples.
-    """
-    if comparing(function) is not None or _alike(function, known):
+def own_loss(function: Loss, everything: Sequence[Fields]) -> OwnLoss:
+    """A user's loss, after a look at the targets of all samples."""
+    if comparing(function) is not None or _alike(function, everything):
         return OwnLoss(function, _each(function))
-    classes = isinstance(targets, Tensor) and not targets.is_floating_point()
+    classes = isinstance(everything[0], Tensor) and not everything[0].is_floating_point()
     return OwnLoss(function, None, classes and settings_of(function) is not None)
 
 
-def plain_cross_entropy(function: object, everything: Sequence[Fields | None]) -> bool:
+def plain_cross_entropy(function: object, everything: Sequence[Fields]) -> bool:
     """Whether it is the cross-entropy of all samples alike, as undrift's own is."""
     smooth = getattr(function, "label_smoothing", 0.0)
     return not smooth and _alike(function, everything)
@@ -181,7 +178,7 @@ def settings_of(function: object) -> CrossEntropySettings | None:
     return CrossEntropySettings(**function.keywords) if known else None
 
 
-def _alike(function: object, everything: Sequence[Fields | None]) -> bool:
+def _alike(function: object, everything: Sequence[Fields]) -> bool:
     """Whether it is a mean of cross-entropies over as many positions of each of these samples."""
     settings = settings_of(function)
     if settings is None or isinstance(function, functools.partial):

@@ -85,7 +85,7 @@ class Placed:
         there = dataclasses.replace(
             self,
             network=self.network.to(dtype, device),
-            samples=self.samples.to(dtype, device),
+            samples=self.samples.to(device),
             fused=False,
             dtype=dtype,
             device=device,
@@ -445,7 +445,7 @@ class NeuralOracle(Oracle):
         if (
             placed.device.type != "cuda"
             or not placed.records
-            or not placed.samples.train.held
+            or placed.samples.train.on_disk
             or placed.network.draws
         ):
             return False

@@ -19,13 +19,7 @@ from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.exact import digest
 from undrift.problems.neural.checks import BYTES, PIPELINE, choose, refuse, refuse_network
-from undrift.problems.neural.data import (
-    InMemory,
-    SampleRows,
-    SampleTable,
-    client_data,
-    is_image_set,
-)
+from undrift.problems.neural.data import SampleRows, SampleTable, client_data, is_image_set
 from undrift.problems.neural.loss import Loss, OwnLoss
 from undrift.problems.neural.metrics import (
     OF_TRAINING,
@@ -61,8 +55,8 @@ class Neural(Problem):
     they are scaled to [0, 1]. Other inputs reach the network as they are: floating point, which
     must be finite, in the precision of the run, and whole numbers unchanged.
 
-    A ``Dataset`` of up to a gigabyte is read into memory once, a larger one whenever samples are
-    needed, as are arrays of ``np.memmap``. Nothing else is copied.
+    A ``Dataset`` is read into memory once. Arrays and tensors are not copied; those of
+    ``np.memmap`` stay on disk, and samples are read whenever they are needed.
 
     **Test data.** ``test`` is data like ``train`` that no client holds, a list with the test data
     of each client (``None`` for one without), or a share such as 0.2 that is held out of every
@@ -159,12 +153,8 @@ class Neural(Problem):
             self.placed, names, loss, objective, metrics
         )
         self.keyed = network.drops
-        self.labelled = bool(self.class_names) and isinstance(found.train.y, Tensor)
+        self.labelled = bool(self.class_names)
         self.remembers = "previous" in self.objective.needs
-        if "label_counts" in self.objective.needs and not self.labelled:
-            name = type(self.objective).__name__
-            text = f"{name} looks at how many samples of each class a client has: give tensors"
-            raise BadParameters("Neural", {"objective": text})
         self.placed.objective, self.placed.scoring = self.objective, scoring
         some = self.placed.few().x
         if isinstance(self.objective, OwnLoss) or type(self.objective) is CrossEntropy:
@@ -209,16 +199,16 @@ class Neural(Problem):
 
     def digest(self) -> str | None:
         layout, start, found = self.layout, self.start(), self.placed.samples
+        tables = [table for table in (found.train, found.test) if table is not None]
+        if any(table.on_disk for table in tables):
+            return None
         # Digests are kept in run folders: these words must stay.
         words = f"Spec(names={layout.names!r}, shapes={layout.shapes!r})".encode()
         if is_image_set(data := self.data):
             rows: list[object] = [data.images, data.labels, data.test_images, data.test_labels]
-        elif isinstance(found.train, InMemory) and isinstance(found.test, InMemory | None):
-            tables = [found.train.rows, *([] if found.test is None else [found.test.rows])]
-            rows = [part for table in tables for pair in table.tensors() for part in pair]
-            rows += [] if found.test_parts is None else [np.concatenate(found.test_parts)]
         else:
-            return None
+            rows = [part for table in tables for pair in table.rows.tensors() for part in pair]
+            rows += [] if found.test_parts is None else [np.concatenate(found.test_parts)]
         held = (np.concatenate(self.parts), self.samples)
         return digest("neural", *rows, *held, words, start, *self.tensors(start).values())
 
@@ -373,8 +363,9 @@ class Neural(Problem):
 
     def label_counts(self, members: np.ndarray | None = None) -> Tensor | None:
         y = self.placed.samples.train.y
-        if not self.labelled or not isinstance(y, Tensor):
+        if not self.labelled:
             return None
+        assert isinstance(y, Tensor)
         labels, classes = y.cpu().numpy(), len(self.class_names)
         chosen = np.arange(self.clients) if members is None else members
         counts = [np.bincount(labels[self.parts[i]], minlength=classes) for i in chosen]
@@ -391,15 +382,12 @@ class Neural(Problem):
         numbers = np.concatenate([NO_NOISE, *noise.values()])
         rows = np.concatenate([NOBODY, *(self.parts[client] for client in noise)])
         rows, numbers = rows[numbers >= 0], numbers[numbers >= 0]
-        samples, classes = self.placed.samples, len(self.class_names)
-        if not isinstance(samples.train, InMemory) or not isinstance(samples.train.y, Tensor):
-            text = "label-noise needs samples in memory: give tensors"
-            raise BadParameters("Neural", {"faults": text})
-        y = samples.train.y
-        y = relabelled(y, torch.from_numpy(rows), torch.from_numpy(numbers), classes)
-        wrong = samples._replace(
-            train=InMemory(SampleRows(samples.train.x, y), samples.train.called)
-        )
+        samples, train = self.placed.samples, self.placed.samples.train
+        assert isinstance(train.y, Tensor)
+        given = torch.from_numpy(rows), torch.from_numpy(numbers)
+        y = relabelled(train.y, *given, len(self.class_names))
+        noisy = SampleTable(SampleRows(train.x, y), train.on_disk, train.device)
+        wrong = samples._replace(train=noisy)
         twin = copy.copy(self)
         twin.placed = dataclasses.replace(self.placed, samples=wrong, captured={})
         return twin
