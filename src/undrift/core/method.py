@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, dataclass_transform
 
 from undrift.core.aggregation import MEAN, Aggregation, Robust
-from undrift.core.params import THEORY, BadParameters, Refusal, check, hints, plain, values
+from undrift.core.params import THEORY, BadParameters, Record, Refusal, check, hints, plain, values
 from undrift.core.problem import NO_MINIMISER
 from undrift.core.struct import Message, State
 
@@ -106,7 +106,7 @@ class Phase(Exchange):
 
 
 @dataclass_transform(kw_only_default=True)
-class Method(Exchange):
+class Method(Exchange, Record):
     """A federated method: a frozen dataclass whose fields are the hyper-parameters.
 
     Nested :class:`Phase` classes run in the order written; the method's own ``send``, ``work`` and
@@ -175,10 +175,6 @@ class Method(Exchange):
             problems = self.conditions()
         if problems:
             raise BadParameters(type(self).__name__, problems)
-
-    def conditions(self) -> dict[str, str]:
-        """Hyper-parameter -> what is wrong with it, given the others."""
-        return {}
 
     def open_fields(self) -> list[str]:
         """Hyper-parameters still to be set by theory."""

@@ -369,13 +369,16 @@ def _all_as_declared(hint: object, values: Sequence[object]) -> list[object]:
 
 
 class Record:
-    """A frozen dataclass that is checked when it is made; ``owner`` is its name in a spec."""
+    """A frozen dataclass that is checked when it is made.
+
+    ``owner`` is its name in a spec and in complaints; left out, it is that of its class.
+    """
 
     owner: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        if problems := check(type(self), vars(self)) or self.conditions():
-            raise BadParameters(self.owner, problems)
+        if problems := check(type(self), values(self)) or self.conditions():
+            raise BadParameters(self.owner or type(self).__name__, problems)
 
     def conditions(self) -> dict[str, str]:
         """Field -> what is wrong with it, given the others."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from undrift.core.params import BadParameters, check, hints, unknown
+from undrift.core.params import hints, unknown
+from undrift.core.params import made as checked
 from undrift.problems.named.base import Named, registry
 from undrift.problems.named.quadratics import (
     FedCETQuadratic,
@@ -65,8 +65,4 @@ def build(name: str, **parameters: object) -> Problem:
 def made(name: str, **parameters: object) -> Named:
     """The parameters of a problem by name, checked."""
     kind, preset = find(name)
-    values = preset | parameters
-    if problems := check(kind, values):
-        raise BadParameters(name, problems)
-    make: Callable[..., Named] = kind
-    return make(**values)
+    return checked(kind, preset | parameters, kind="parameter")

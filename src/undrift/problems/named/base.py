@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, dataclass_transform
 
-from undrift.core.params import BadParameters, check
+from undrift.core.params import BadParameters, Record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ registry: dict[str, type[Named]] = {}
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-class Named:
+class Named(Record):
     """The parameters of a named problem; subclasses become frozen dataclasses and are registered.
 
     Args:
@@ -33,7 +33,7 @@ class Named:
         seed: decides all that is drawn.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = ""
     title: ClassVar[str]
     objectives: ClassVar[bool] = False
     """Whether the local loss can be chosen."""
@@ -51,17 +51,10 @@ class Named:
 
     def __init_subclass__(cls, *, register: bool = True, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
+        cls.owner = cls.name
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         if register:
             registry[cls.name] = cls
-
-    def __post_init__(self) -> None:
-        if problems := check(type(self), vars(self)) or self.conditions():
-            raise BadParameters(self.name, problems)
-
-    def conditions(self) -> dict[str, str]:
-        """Field -> what is wrong with it, given the others."""
-        return {}
 
     def build(self, objective: Objective | None = None) -> Problem:
         """The problem itself, with this local loss where :attr:`objectives` is true."""
