@@ -1,5 +1,8 @@
 """Gradients over several mini-batches: those of a large one, in the memory of a small one."""
 
+import copy
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,14 +10,19 @@ from tests.engines.test_dropout import federation as dropping
 from tests.engines.test_dropout import layered
 from tests.objectives.world import federation
 from tests.spec.texts import GOOD
+from torch import nn
+from torch.nn import functional as F
 
 import undrift as ud
 import undrift.methods as um
 from undrift.check.federations import least_squares
 from undrift.core.params import BadParameters
+from undrift.core.problem import Oracle
 from undrift.engines import Simulate, Wire
 from undrift.engines.batches import InParts
+from undrift.models.net import seeded
 from undrift.problems.named import build
+from undrift.problems.neural import oracle
 from undrift.problems.neural.oracle import NeuralOracle
 from undrift.runs.prepare import lay_out
 from undrift.spec.reader import parse
@@ -46,6 +54,49 @@ def test_it_is_the_gradient_of_one_large_mini_batch(engine, name, work, batch=3)
         parts.run_round()
     torch.testing.assert_close(parts.x, large.x, rtol=0, atol=1e-11)
     assert parts.steps == large.steps and parts.identity != large.identity
+
+
+WEIGHED = {
+    "weights": (nn.CrossEntropyLoss(weight=torch.tensor([0.1, 1.0, 5.0])), nn.Identity),
+    "ignored": (nn.CrossEntropyLoss(ignore_index=1), nn.Identity),
+    "both": (
+        partial(F.cross_entropy, weight=torch.tensor([0.1, 1.0, 5.0]), ignore_index=0),
+        nn.Identity,
+    ),
+    "logarithms": (
+        nn.NLLLoss(weight=torch.tensor([0.1, 1.0, 5.0])),
+        lambda: nn.LogSoftmax(1),
+    ),
+}
+
+
+@EVERY
+@pytest.mark.parametrize("what", WEIGHED)
+def test_a_mean_by_the_weights_of_classes_is_that_of_all_samples(engine, what, monkeypatch):
+    """By torch.optim on all samples of a client at once: in parts, and in passes of three."""
+    monkeypatch.setattr(oracle, "PASS", 3)
+    loss, last = WEIGHED[what]
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(20, 4, generator=draw, dtype=torch.float64)
+    y = torch.randint(3, (20,), generator=draw)
+    y[:4] = 1  # a whole part that is ignored
+    with seeded(0):
+        net = nn.Sequential(nn.Linear(4, 3), last())
+    parts, ends = [range(8), range(8, 20)], []
+    placed = oracle.OwnLoss(loss, None).to(torch.float64, torch.device("cpu")).function
+    for part in parts:
+        mine = copy.deepcopy(net).double()
+        optimiser = torch.optim.SGD(mine.parameters(), lr=0.5)
+        for _ in range(2):
+            optimiser.zero_grad()
+            placed(mine(x[part]), y[part]).backward()
+            optimiser.step()
+        ends.append(nn.utils.parameters_to_vector(mine.parameters()).detach())
+    problem = ud.Neural(net, (x, y), parts, loss=loss).to(torch.float64, torch.device("cpu"))
+    for given in ({"batch": 3, "training": {"accumulate": 4}}, {"batch": 12}, {}):
+        machine = engine(um.FedAvg(lr=0.5), problem, steps=2, **given)
+        machine.run_round()
+        torch.testing.assert_close(machine.x, torch.stack(ends).mean(0), rtol=0, atol=1e-12)
 
 
 @EVERY
@@ -105,7 +156,7 @@ def test_each_mini_batch_drops_something_else():
     assert not torch.allclose(fast.x, large.x, atol=1e-6)
     seen = []
 
-    class Spy:
+    class Spy(Oracle):
         def grad(self, y, batch, draws, key):
             seen.append(key)
             return 0 * y
@@ -116,7 +167,7 @@ def test_each_mini_batch_drops_something_else():
 
 
 def test_a_client_without_samples_in_a_part_adds_nothing_to_it():
-    class Spy:
+    class Spy(Oracle):
         def grad(self, y, batch):
             assert (batch >= 0).any(1).all()
             return (batch.double() * (batch >= 0)).sum(1, keepdim=True) / (batch >= 0).sum(

@@ -83,7 +83,7 @@ LOSSES = {
     ),
     "letters": (writer, LETTERS, F.cross_entropy, False),
     "letters, some ignored": (writer, SOME, F.cross_entropy, True),
-    "a mean by partial": (plain, NUMBERS, functools.partial(F.mse_loss, reduction="mean"), True),
+    "a mean by partial": (plain, NUMBERS, functools.partial(F.mse_loss, reduction="mean"), False),
 }
 COUNTED = (
     "weighted classes",

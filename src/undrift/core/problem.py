@@ -186,6 +186,10 @@ class Oracle(abc.ABC):
         decides what each client drops, or its noise (nothing without it).
         """
 
+    def counts(self, batch: Tensor) -> Tensor:
+        """How much each mini-batch counts in a mean over several, ``[C, 1]``: by its samples."""
+        return (batch >= 0).sum(1, keepdim=True)
+
     def step_(self, y: Tensor, lr: float, *batch: Any) -> Tensor:
         """``y - lr * grad(y, *batch)``, written over ``y``."""
         return y.sub_(self.grad(y, *batch), alpha=lr)

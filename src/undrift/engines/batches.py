@@ -137,8 +137,8 @@ class Batches:
 class InParts(Oracle):
     """The gradients of ``oracle`` on ``size`` samples at a time.
 
-    Their mean is over samples, not over parts: it is the gradient on all of them, where the loss is
-    a mean over samples.
+    Their mean is by what the samples count, not over parts: it is the gradient on all of them,
+    where the loss is such a mean.
     """
 
     def __init__(self, oracle: Oracle, size: int):
@@ -159,18 +159,17 @@ class InParts(Oracle):
     ) -> Tensor:
         if batch is None:
             return self._given(y, None, draws, key)
-        held = (batch >= 0).sum(1, keepdim=True)
-        total = torch.zeros_like(y)
+        held, total = self._oracle.counts(batch).to(y.dtype), torch.zeros_like(y)
         for k, part in enumerate(torch.split(batch, self._size, dim=1)):
-            here = (part >= 0).sum(1, keepdim=True)
+            here = self._oracle.counts(part).to(y.dtype)
             # a client without samples in this part is shown one that counts nothing, whatever its
-            # gradient: some losses have none on a single sample
-            shown = torch.where(here > 0, part, 0)
+            # gradient: some losses have none on a single sample, or on targets that they ignore
+            shown = torch.where((part >= 0).any(1, keepdim=True), part, 0)
             which = slice(k * self._size, k * self._size + part.shape[1])
             drawn = None if draws is None else draws.columns(len(batch), which)
             part_key = None if key is None else key + k * SLICE
             found = self._given(y, shown, drawn, part_key)
-            total += torch.where(here > 0, found * (here.to(y.dtype) / held), 0.0)
+            total += torch.where(here > 0, found * (here / held), 0.0)
         return total
 
     def _given(

@@ -25,7 +25,7 @@ from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.neural.data import Fields, Output, SampleRows, count, shown
 from undrift.problems.neural.loss import (
-    PROBABILITIES,
+    ANSWERS,
     LocalLoss,
     OwnLoss,
     called,
@@ -34,6 +34,7 @@ from undrift.problems.neural.loss import (
     plain_cross_entropy,
     refuse_value,
     settings_of,
+    target_weights,
 )
 from undrift.problems.neural.metrics import (
     ClassScoring,
@@ -195,12 +196,12 @@ class FirstPass(NamedTuple):
 
     @property
     def in_range(self) -> bool:
-        """Whether all targets of a cross-entropy that it does not ignore number outputs."""
-        settings = settings_of(self.loss)
-        if (self.loss is not None and settings is None) or getattr(self.outputs, "ndim", 0) < 2:
+        """Whether all targets of a loss of classes that it does not ignore number outputs."""
+        counted = target_weights(self.loss)
+        if (self.loss is not None and counted is None) or getattr(self.outputs, "ndim", 0) < 2:
             return True
         whole = [y for y in self.targets if isinstance(y, Tensor) and not y.is_floating_point()]
-        kept = [y if settings is None else y[y != settings.ignore_index] for y in whole]
+        kept = [y if counted is None else y[y != counted.ignore_index] for y in whole]
         ends = [(int(y.min()), int(y.max())) for y in kept if y.numel()]
         return all(low >= 0 and high < self.outputs.shape[1] for low, high in ends)
 
@@ -237,10 +238,7 @@ LOSS = (
         "{loss} has parameters, which nobody would train; put them into the network",
     ),
     Mistake(
-        lambda first: (
-            getattr(getattr(first.loss, "func", first.loss), "reduction", "mean") == "sum"
-            or getattr(first.loss, "keywords", {}).get("reduction") == "sum"
-        ),
+        lambda first: settings_of(first.loss).get("reduction") == "sum",
         "loss",
         "{loss} adds up over the samples, so that larger batches make larger steps; give "
         'reduction="mean"',
@@ -428,13 +426,13 @@ def _try_loss(placed: Placed, function: Callable[..., Tensor], rows: SampleRows)
 
 def _scoring(own: OwnLoss, metrics: Mapping[str, Metric] | None, first: FirstPass) -> Scoring:
     """Of a user's loss: by default with accuracy, where that is known to mean something."""
-    outputs, y, settings = first.outputs, first.rows.y, settings_of(own.function)
-    answers = comparing(own.function) in PROBABILITIES
+    outputs, y, kind = first.outputs, first.rows.y, comparing(own.function)
+    answers = kind in ANSWERS
     scored = False
     if isinstance(outputs, Tensor) and isinstance(y, Tensor) and y.dtype == torch.int64:
         axes = outputs.dim() == y.dim() + 1
         scored = axes and outputs.shape[:1] + outputs.shape[2:] == y.shape
-    usual = answers or (scored and (first.classes or settings is not None))
+    usual = answers or (scored and (first.classes or target_weights(own.function) is not None))
     wanted = metrics if metrics is not None else {"accuracy": accuracy} if usual else {}
     if accuracy in wanted.values() and not (answers or scored):
         text = (
@@ -442,6 +440,6 @@ def _scoring(own: OwnLoss, metrics: Mapping[str, Metric] | None, first: FirstPas
             f"axis of outputs, not {shown(y)} with {shown(outputs)}; give another metric"
         )
         raise BadParameters("Neural", {"metrics": text})
-    ignored = None if own.settings is None else own.settings.ignore_index
-    limit = 0.5 if comparing(own.function) is nn.BCELoss else 0.0
+    ignored = None if own.counted is None else own.counted.ignore_index
+    limit = 0.5 if kind in ANSWERS[2:] else 0.0
     return Scoring.of(own, adapted(wanted, limit, ignored))

@@ -17,26 +17,41 @@ from undrift.problems.neural.data import Fields, Output, count, mapped
 
 Loss = Callable[[Output, Fields], Tensor]
 """Of a network's outputs and the targets of a mini-batch: one number."""
-COMPARING = {
-    F.mse_loss: nn.MSELoss,
-    F.l1_loss: nn.L1Loss,
-    F.smooth_l1_loss: nn.SmoothL1Loss,
-    F.huber_loss: nn.HuberLoss,
-    F.binary_cross_entropy_with_logits: nn.BCEWithLogitsLoss,
-    F.binary_cross_entropy: nn.BCELoss,
-}
+COMPARING = (
+    F.mse_loss,
+    nn.MSELoss,
+    F.l1_loss,
+    nn.L1Loss,
+    F.smooth_l1_loss,
+    nn.SmoothL1Loss,
+    F.huber_loss,
+    nn.HuberLoss,
+    F.binary_cross_entropy_with_logits,
+    nn.BCEWithLogitsLoss,
+    F.binary_cross_entropy,
+    nn.BCELoss,
+)
 """Losses that compare each output with a number: means of as many terms for every sample."""
-PROBABILITIES = (nn.BCEWithLogitsLoss, nn.BCELoss)
+ANSWERS = COMPARING[-4:]
+"""Those of yes and no; the last two take probabilities, the others logits."""
+OF_CLASSES = (F.cross_entropy, nn.CrossEntropyLoss, F.nll_loss, nn.NLLLoss)
+"""Losses of classes, whose mean is by the weights of the targets that count."""
 IGNORED = -100
 """A target that cross-entropy leaves out unless told otherwise."""
 
 
-class CrossEntropySettings(NamedTuple):
-    """Of torch's cross-entropy, under its names."""
+class TargetWeights(NamedTuple):
+    """How much targets count in a mean of a loss of classes, under torch's names."""
 
     weight: Tensor | None = None
     ignore_index: int = IGNORED
-    label_smoothing: float = 0.0
+
+    def counts(self, targets: Tensor) -> Tensor:
+        """Of each sample: the weights of its targets that are not ignored."""
+        kept = targets != self.ignore_index
+        known = targets.where(kept, 0).long()
+        each = kept if self.weight is None else self.weight[known] * kept
+        return each.double().reshape(len(targets), -1).sum(1)
 
 
 class Totals(NamedTuple):
@@ -51,15 +66,15 @@ class OwnLoss:
 
     Where it is known to be the mean of a number for each sample, ``each`` gives those numbers, and
     rows that are only padding have no weight. Otherwise it may compare samples with one another,
-    and must be given a client's own rows ``alone``. Cross-entropy that leaves out targets or weighs
-    classes is ``counted``: its mean over many samples is taken of sums and counts.
+    and must be given a client's own rows ``alone``. Of a loss that leaves out targets or weighs
+    classes, the mean over several mini-batches is by ``counted``.
     """
 
     needs: tuple[Need, ...] = ()
 
-    def __init__(self, function: Loss, each: Loss | None, counted: bool = False):
+    def __init__(self, function: Loss, each: Loss | None, counted: TargetWeights | None = None):
         self.function, self.each, self.alone = function, each, each is None
-        self.counted, self.settings = counted, settings_of(function) if counted else None
+        self.counted = counted
 
     def loss(self, local: Network, batch: Batch, others: Others) -> Tensor:
         if self.each is None:
@@ -84,8 +99,10 @@ class OwnLoss:
 
     def values(self, outputs: Output, targets: Fields) -> Tensor | Totals:
         """A number for each sample; where there is only one for all of them, that one."""
-        if self.settings is not None and isinstance(targets, Tensor):
-            return _totals(self.settings, outputs, targets)
+        if self.counted is not None and isinstance(targets, Tensor):
+            values = _each(self.function)(outputs, targets)
+            sums = values.double().reshape(len(targets), -1).sum(1)
+            return Totals(sums, self.counted.counts(targets))
         if self.each is None:
             with about("Neural", "loss"):
                 value = self.function(outputs, targets)
@@ -96,7 +113,8 @@ class OwnLoss:
     def to(self, dtype: torch.dtype, device: torch.device) -> OwnLoss:
         """With tensors of a module or ``partial``, such as weights of classes, in that place."""
         function, each = (_placed(f, dtype, device) for f in (self.function, self.each))
-        return OwnLoss(function, each, self.counted)  # type: ignore[arg-type]
+        counted = None if self.counted is None else target_weights(function)
+        return OwnLoss(function, each, counted)  # type: ignore[arg-type]
 
     @property
     def name(self) -> str:
@@ -119,13 +137,28 @@ def own_loss(function: Loss, everything: Sequence[Fields]) -> OwnLoss:
     if comparing(function) is not None or _alike(function, everything):
         return OwnLoss(function, _each(function))
     classes = isinstance(everything[0], Tensor) and not everything[0].is_floating_point()
-    return OwnLoss(function, None, classes and settings_of(function) is not None)
+    return OwnLoss(function, None, target_weights(function) if classes else None)
 
 
 def plain_cross_entropy(function: object, everything: Sequence[Fields]) -> bool:
     """Whether it is the cross-entropy of all samples alike, as undrift's own is."""
-    smooth = getattr(function, "label_smoothing", 0.0)
-    return not smooth and _alike(function, everything)
+    return not settings_of(function).get("label_smoothing") and _alike(function, everything)
+
+
+def settings_of(function: object) -> dict[str, Any]:
+    """What was set of the arguments of a loss of torch's, under their names."""
+    if isinstance(function, functools.partial):
+        return function.keywords
+    names = ("reduction", "weight", "ignore_index", "label_smoothing")
+    return {name: getattr(function, name) for name in names if hasattr(function, name)}
+
+
+def _kind(function: object) -> object:
+    """The function or class of torch's that a mean is taken of; ``None`` if no mean is."""
+    kind: object = type(function) if isinstance(function, nn.Module) else function
+    if isinstance(function, functools.partial):
+        kind = None if function.args else function.func
+    return kind if settings_of(function).get("reduction", "mean") == "mean" else None
 
 
 def refuse_value(name: str, value: object) -> None:
@@ -137,17 +170,10 @@ def refuse_value(name: str, value: object) -> None:
         )
 
 
-def comparing(function: object) -> type[nn.Module] | None:
-    """Which of the losses in ``COMPARING`` it is, with its own settings."""
-    if isinstance(function, nn.Module):
-        known = type(function) in COMPARING.values() and getattr(function, "weight", None) is None
-        return type(function) if known and getattr(function, "reduction", "") == "mean" else None
-    plain, keywords = function, {}
-    if isinstance(function, functools.partial) and not function.args:
-        plain, keywords = function.func, function.keywords
-    other = {"reduction", "weight", "size_average", "reduce"} & set(keywords)
-    known_kinds = (kind for known, kind in COMPARING.items() if known is plain and not other)
-    return next(known_kinds, None)
+def comparing(function: object) -> object:
+    """Which of the losses in ``COMPARING`` it is, every term counting alike; ``None`` if none."""
+    alike = settings_of(function).get("weight") is None
+    return kind if alike and (kind := _kind(function)) in COMPARING else None
 
 
 def _each(function: Any) -> Loss:
@@ -164,48 +190,24 @@ def _means(values: Tensor) -> Tensor:
     return values.flatten(1).mean(1) if values.dim() > 1 else values
 
 
-def settings_of(function: object) -> CrossEntropySettings | None:
-    """Those of a loss that is torch's cross-entropy."""
-    if isinstance(function, nn.CrossEntropyLoss) and type(function) is nn.CrossEntropyLoss:
-        return CrossEntropySettings(
-            function.weight, function.ignore_index, function.label_smoothing
-        )
-    if function is F.cross_entropy:
-        return CrossEntropySettings()
-    if not isinstance(function, functools.partial) or function.func is not F.cross_entropy:
+def target_weights(function: object) -> TargetWeights | None:
+    """Those of torch's losses of classes."""
+    if _kind(function) not in OF_CLASSES:
         return None
-    known = not function.args and function.keywords.keys() <= set(CrossEntropySettings._fields)
-    return CrossEntropySettings(**function.keywords) if known else None
+    settings = settings_of(function)
+    return TargetWeights(settings.get("weight"), settings.get("ignore_index", IGNORED))
 
 
 def _alike(function: object, everything: Sequence[Fields]) -> bool:
     """Whether it is a mean of cross-entropies over as many positions of each of these samples."""
-    settings = settings_of(function)
-    if settings is None or isinstance(function, functools.partial):
-        return False
-    if getattr(function, "reduction", "mean") != "mean" or settings.weight is not None:
+    counted = target_weights(function) if _kind(function) in OF_CLASSES[:2] else None
+    if counted is None or counted.weight is not None:
         return False
     return all(
         isinstance(targets, Tensor)
-        and (targets.is_floating_point() or not bool((targets == settings.ignore_index).any()))
+        and (targets.is_floating_point() or not bool((targets == counted.ignore_index).any()))
         for targets in everything
     )
-
-
-def _totals(settings: CrossEntropySettings, outputs: Tensor, targets: Tensor) -> Totals:
-    """Cross-entropies, and the weights of the targets that count."""
-    weight, ignored, smoothing = settings
-    values = F.cross_entropy(
-        outputs,
-        targets,
-        weight=weight,
-        ignore_index=ignored,
-        label_smoothing=smoothing,
-        reduction="none",
-    )
-    kept = targets != ignored
-    counts = kept if weight is None else weight[targets.where(kept, 0).long()] * kept
-    return Totals(*(v.double().reshape(len(targets), -1).sum(1) for v in (values, counts)))
 
 
 def _placed(function: object, dtype: torch.dtype, device: torch.device) -> object:

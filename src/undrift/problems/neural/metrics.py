@@ -55,7 +55,7 @@ class Scoring:
     def of(
         cls, own: OwnLoss, metrics: Mapping[str, Metric], counted: frozenset[str] = frozenset()
     ) -> Scoring:
-        return cls(own.values, metrics, counted | {"loss"} if own.counted else counted)
+        return cls(own.values, metrics, counted | {"loss"} if own.counted is not None else counted)
 
     @property
     def by_counts(self) -> list[int]:

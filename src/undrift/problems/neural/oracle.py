@@ -156,6 +156,18 @@ class Placed:
             return self.number(v)
         return v.to(self.dtype).mul_(1 / 255)  # a division takes three times as long
 
+    def counts(self, samples: Tensor) -> Tensor | None:
+        """How much each of these samples counts in a mean of the loss; ``None`` where all do alike.
+
+        A mean of means is not the mean of all where classes have weights or targets are ignored.
+        """
+        counted, y = getattr(self.objective, "counted", None), self.samples.train.y
+        if counted is None or not isinstance(y, Tensor):
+            return None
+        targets = y.index_select(0, samples.reshape(-1).to(y.device)).to(self.device)
+        found: Tensor = counted.counts(targets).view(samples.shape)
+        return found
+
     def few(self, test: bool = False) -> SampleRows:
         """Two samples, for a trial."""
         table = self.samples.test if test and self.samples.test else self.samples.train
@@ -232,7 +244,7 @@ class NeuralOracle(Oracle):
     def __init__(self, placed: Placed, parts: Sequence[np.ndarray], label_counts: Tensor | None):
         self.placed = placed
         self.net = placed.network.own(training=True, form="rows" if placed.by_rows else "plain")
-        self.counts = [len(part) for part in parts]
+        self.sizes = [len(part) for part in parts]
         rows = [torch.from_numpy(part) for part in parts]
         self.rows = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(placed.device)
         self.needs = placed.objective.needs
@@ -276,6 +288,12 @@ class NeuralOracle(Oracle):
         except RuntimeError as error:
             text = f"torch cannot run this network in bf16 here: {error}; leave out precision"
             raise BadParameters("Neural", {"precision": text}) from error
+
+    def counts(self, batch: Tensor) -> Tensor:
+        counts = self.placed.counts(self.rows.gather(-1, batch.clamp(min=0)))
+        if counts is None:
+            return super().counts(batch)
+        return (counts * (batch >= 0)).sum(1, keepdim=True)
 
     def recorded(self, y: Tensor, batch: Tensor | None = None, *drawn: Any) -> Captured | None:
         if batch is None or not self.placed.compiled or not self._captures(batch):
@@ -347,7 +365,7 @@ class NeuralOracle(Oracle):
 
     def takes_vmap(self) -> bool:
         """False where torch would run one network after another anyway, and warn of that."""
-        y = self.placed.network.start.to(self.placed.dtype).repeat(len(self.counts), 1)
+        y = self.placed.network.start.to(self.placed.dtype).repeat(len(self.sizes), 1)
         batch = torch.zeros(len(y), 1, dtype=torch.int64)
         self.begin(y, y)
         with warnings.catch_warnings(record=True) as caught:
@@ -421,19 +439,25 @@ class NeuralOracle(Oracle):
 
     def _full(self, client: int, y: Tensor, key: Tensor | None) -> Tensor:
         """Over all samples, none augmented; an objective compares samples within each pass only."""
-        placed, n = self.placed, self.counts[client]
+        placed, n = self.placed, self.sizes[client]
         row = slice(client, client + 1)
         start, previous, label_counts = (
             None if a is None else a[row] for a in (self.start, self.previous, self.label_counts)
         )
-        total = torch.zeros_like(y)
-        for k, samples in enumerate(torch.split(self.rows[client, :n], PASS)):
+        every, total = self.rows[client, :n], torch.zeros_like(y)
+        counts = placed.counts(every)
+        if counts is None:
+            counts = torch.ones(n, dtype=torch.float64)  # on the CPU: nobody waits for a GPU
+        for k, samples in enumerate(torch.split(every, PASS)):
+            share = float(counts[k * PASS : (k + 1) * PASS].sum() / counts.sum())
+            if share == 0:  # all targets are ignored, so that the loss is no number
+                continue
             rows = placed.prepared(placed.samples.train.take(samples))
             x, labels = rows.mapped(lambda v: v.unsqueeze(0))
             weights = y.new_full((1, len(samples)), 1 / len(samples))
             slice_key = None if key is None else (key + k * SLICE).unsqueeze(0)
             given = Arguments(x, labels, weights, start, previous, label_counts, slice_key)
-            total += len(samples) / n * self._gradients(y.unsqueeze(0), given)[0]
+            total += share * self._gradients(y.unsqueeze(0), given)[0]
         return total
 
     def _captures(self, batch: Tensor) -> bool:
@@ -449,7 +473,7 @@ class NeuralOracle(Oracle):
             or placed.network.draws
         ):
             return False
-        return not placed.alone or all(n % batch.shape[1] == 0 for n in self.counts)
+        return not placed.alone or all(n % batch.shape[1] == 0 for n in self.sizes)
 
     def _capture(self, y: Tensor, inputs: Inputs) -> Captured | None:
         """This gradient as a CUDA graph, recorded once for every shape of mini-batch."""
