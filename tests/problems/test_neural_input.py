@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tests.objectives.world import CPU, DIGITS, PARTS, network, points
-from undrift.core import BadParameters
 from undrift.engines import Simulate, Wire
 from undrift.methods import FedAvg
 from undrift.models import build
@@ -147,43 +146,6 @@ def test_masks_are_the_samples_they_mark():
         for parts in ([first, ~first], np.split(np.arange(60), [25]))
     )
     assert torch.equal(masked.rows, numbered.rows)
-
-
-class Labels(np.ndarray):
-    """As an Index of pandas: labels of rows, not their positions."""
-
-    def get_indexer(self, labels):
-        return np.flatnonzero(np.isin(self, labels))
-
-
-def labelled(rows):
-    """As ``frame.groupby(column)`` gives them: names of groups, and the labels of their rows."""
-    return [("even", rows[::2].view(Labels)), ("odd", rows[1::2].view(Labels))]
-
-
-NOT_PARTS = {
-    "floats": [[0.5, 1.5], [3, 4]],
-    "words": [[0, 1], ["a", "b"]],
-    "short mask": [np.ones(60, bool), np.ones(59, bool)],
-    "empty mask": [np.ones(60, bool), np.zeros(60, bool)],
-    "empty": [[0], []],
-    "ragged": [[0], [[1, 2], [3]]],
-    "numbers": np.arange(8),
-    "nothing": [[0], None],
-    "outside": [[0], [60]],
-    "a count": 5,
-    "labels of rows": [rows for _, rows in labelled(np.arange(60)[::-1])],
-}
-
-
-@pytest.mark.parametrize("what", NOT_PARTS)
-def test_other_parts_are_refused(what):
-    labels = DIGITS.labels.double() % 2 * 2 - 1
-    with pytest.raises(BadParameters) as error:
-        Neural(dense(), DIGITS, NOT_PARTS[what])
-    assert [*error.value.problems] == ["parts"]
-    with pytest.raises((ValueError, TypeError)):
-        Logistic(DIGITS.images.flatten(1).double(), labels, NOT_PARTS[what])
 
 
 # -- networks that torch would stack one by one

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from undrift.problems import LeastSquares, Quadratic, build
-from undrift.problems.quadratic import Dense, Wide
+from undrift.problems.quadratic import QuadraticOracle, Wide
 
 
 def test_diagonal_and_dense_agree():
@@ -148,7 +148,7 @@ def test_least_squares_constants():
 
 
 def test_least_squares_go_through_the_smaller_matrix():
-    for rows, dim, kind in ((6, 3, Dense), (3, 3, Dense), (3, 6, Wide)):
+    for rows, dim, kind in ((6, 3, QuadraticOracle), (3, 3, QuadraticOracle), (3, 6, Wide)):
         assert type(LeastSquares(np.ones((2, rows, dim)), np.ones((2, rows))).at()) is kind
 
 

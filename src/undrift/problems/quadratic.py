@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -42,15 +42,23 @@ Sampler = Callable[[Tensor, Tensor], Tensor]
 class QuadraticOracle(Oracle):
     """Gradients and minimisers; without ``sample``, mini-batch gradients are over all the data.
 
-    ``q [N, d]`` is that of all clients; the rows of ``members`` are gathered on first use.
+    ``H [N, d, d]`` or diagonals ``[N, d]`` and ``q [N, d]`` are those of all clients; the rows of
+    ``members`` are gathered on first use.
     """
 
     noise: float = 0.0
     """The root of the expected square of what is added to gradients with a key."""
 
-    def __init__(self, members: np.ndarray, q: Tensor, beta: float, sample: Sampler | None):
-        self.members, self.beta, self.sample = members, beta, sample
-        self._q = q
+    def __init__(
+        self,
+        members: np.ndarray,
+        H: Tensor,
+        q: Tensor,
+        sample: Sampler | None = None,
+        beta: float = 0.0,
+    ):
+        self.members, self.sample, self.beta = members, sample, beta
+        self._H, self._q = H, q
         self._factor: tuple[float, Tensor] | None = None
 
     def grad(
@@ -64,6 +72,13 @@ class QuadraticOracle(Oracle):
         g = g if self.beta == 0 else g + bend(y, self.beta)
         return g if key is None else g + self.noise * directions(key, y)
 
+    def full(self, y: Tensor) -> Tensor:
+        """H y - q."""
+        if self.H.ndim == 2:
+            return torch.addcmul(self.minus_q, self.H, y)
+        # A row vector times a symmetric H is the faster product on a CPU.
+        return torch.baddbmm(self.minus_q, y.unsqueeze(1), self.H).squeeze(1)
+
     def solve(self, v: Tensor, lam: float) -> Tensor:
         if self.beta:
             raise Unsupported(
@@ -71,76 +86,24 @@ class QuadraticOracle(Oracle):
                 "set beta = 0 or use a method whose local solver is gradient descent"
             )
         if self._factor is None or self._factor[0] != lam:
-            self._factor = lam, factor(self.hessians(), lam)
+            self._factor = lam, factor(self.H, lam)
         return back(self._factor[1], self.q + v)
-
-    @cached_property
-    def q(self) -> Tensor:
-        return pick(self._q, self.members)
-
-    @abc.abstractmethod
-    def full(self, y: Tensor) -> Tensor:
-        """H y - q."""
-
-    @abc.abstractmethod
-    def hessians(self) -> Tensor:
-        """H, ``[C, d]`` or ``[C, d, d]``."""
-
-
-class Explicit(QuadraticOracle):
-    """``H`` is that of all clients."""
-
-    def __init__(
-        self,
-        members: np.ndarray,
-        H: Tensor,
-        q: Tensor,
-        beta: float = 0.0,
-        sample: Sampler | None = None,
-    ):
-        super().__init__(members, q, beta, sample)
-        self._H = H
 
     @cached_property
     def H(self) -> Tensor:
         return pick(self._H, self.members)
 
     @cached_property
-    def minus_q(self) -> Tensor:
-        return -self.q
-
-    def hessians(self) -> Tensor:
-        return self.H
-
-
-class Diagonal(Explicit):
-    """Hessians are the rows of ``H [N, d]``."""
-
-    def full(self, y: Tensor) -> Tensor:
-        return torch.addcmul(self.minus_q, self.H, y)
-
-
-class Dense(Explicit):
-    """Hessians ``H [N, d, d]``, symmetric: a row vector times H is the faster product on a CPU."""
+    def q(self) -> Tensor:
+        return pick(self._q, self.members)
 
     @cached_property
-    def offsets(self) -> Tensor:
-        """-q, ``[C, 1, d]``."""
-        return self.minus_q.unsqueeze(1)
-
-    def full(self, y: Tensor) -> Tensor:
-        return torch.baddbmm(self.offsets, y.unsqueeze(1), self.H).squeeze(1)
+    def minus_q(self) -> Tensor:
+        """As :meth:`full` adds it: ``[C, d]``, or ``[C, 1, d]`` where Hessians are dense."""
+        return -self.q if self.H.ndim == 2 else -self.q.unsqueeze(1)
 
 
-class QuadraticShare(NamedTuple):
-    """What some clients contribute to f, exact."""
-
-    H: Tensor
-    q: Tensor
-    c: Tensor
-
-
-class QuadraticForm(ExactProblem[QuadraticShare]):
+class QuadraticForm(ExactProblem[tuple[Tensor, ...]]):
     """What quadratic problems share: optimum, metrics and constants, exact from their Hessians."""
 
     beta: float = 0.0
@@ -231,8 +194,8 @@ class QuadraticForm(ExactProblem[QuadraticShare]):
         return x if best is None else x - best
 
     @one_thread()
-    def _gather(self, members: np.ndarray | None) -> QuadraticShare:
-        """Their share of f: sums over these clients, divided by the number of all."""
+    def _gather(self, members: np.ndarray | None) -> tuple[Tensor, ...]:
+        """H, q and c of their share of f: sums over these clients, divided by the number of all."""
         if members is None:
             H, q, c = torch.from_numpy(self.mean_hessian), self.q.mean(0), self.c.mean()
         else:
@@ -240,7 +203,7 @@ class QuadraticForm(ExactProblem[QuadraticShare]):
             each = self.c if self.c.ndim else self.c.expand(self.clients)
             H, q = self.mean(some), self.q[some].sum(0) / self.clients
             c = each[some].sum() / each.numel()
-        return QuadraticShare(*(part.to(self.precise) for part in (H, q, c)))
+        return tuple(part.to(self.precise) for part in (H, q, c))
 
     @cached_property
     @one_thread()
@@ -341,8 +304,7 @@ class Quadratic(QuadraticForm):
 
     def _oracle(self, members: np.ndarray) -> QuadraticOracle:
         sample = ComponentSampler(members, *self._components) if self._components else None
-        kind = Dense if self.H.ndim == 3 else Diagonal
-        oracle = kind(members, self._H, self._q, self.beta, sample)
+        oracle = QuadraticOracle(members, self._H, self._q, sample, self.beta)
         oracle.noise = self.noise
         return oracle
 
@@ -410,7 +372,7 @@ class LeastSquares(QuadraticForm):
         sample = RowSampler(members, self._A, self._b)
         if self._gram is None:
             return Wide(members, self._A, self._b, self._q, sample)
-        return Dense(members, self._gram, self._q, sample=sample)
+        return QuadraticOracle(members, self._gram, self._q, sample)
 
 
 class RowSampler:
@@ -427,15 +389,15 @@ class RowSampler:
 
 
 class Wide(QuadraticOracle):
-    """Fewer rows than columns: gradients through A, and A'A only for ``solve``."""
+    """Fewer rows than columns: gradients through A, and A'A only to minimise."""
 
     def __init__(self, members: np.ndarray, A: Tensor, b: Tensor, q: Tensor, rows: RowSampler):
-        super().__init__(members, q, 0.0, rows)
-        self._A, self._b = A, b
+        super().__init__(members, A, q, rows)
+        self._b = b
 
     @cached_property
     def A(self) -> Tensor:
-        return pick(self._A, self.members)
+        return pick(self._H, self.members)
 
     @cached_property
     def minus_b(self) -> Tensor:
@@ -444,7 +406,8 @@ class Wide(QuadraticOracle):
     def full(self, y: Tensor) -> Tensor:
         return torch.bmm(torch.baddbmm(self.minus_b, y.unsqueeze(1), self.A.mT), self.A).squeeze(1)
 
-    def hessians(self) -> Tensor:
+    @property
+    def H(self) -> Tensor:  # once for each factor, and not kept
         return torch.bmm(self.A.mT, self.A)
 
 

@@ -46,6 +46,7 @@ from undrift.problems.neural.metrics import (
     cross_entropy,
     try_metrics,
 )
+from undrift.problems.neural.network import FlatNetwork
 from undrift.problems.neural.oracle import Placed
 from undrift.problems.randomness import Result, watched
 
@@ -177,8 +178,6 @@ class FirstPass(NamedTuple):
     rows: SampleRows
     outputs: Output
     """In evaluation mode."""
-    single: Output
-    """Of the first sample alone."""
     targets: list[Fields]
     """All those of training and of test data."""
     names: tuple[str, ...] | None = None
@@ -245,16 +244,6 @@ LOSS = (
     ),
     Mistake(
         lambda first: (
-            isinstance(first.single, Tensor)
-            and isinstance(first.outputs, Tensor)
-            and first.single.dim() != first.outputs.dim()
-        ),
-        "module",
-        "the network loses the axis of samples when it is given one alone; keep it, as by "
-        ".squeeze(1) in the place of .squeeze()",
-    ),
-    Mistake(
-        lambda first: (
             first.names is not None
             and getattr(first.outputs, "shape", None) != (count(first.rows.x), len(first.names))
         ),
@@ -278,16 +267,6 @@ LOSS = (
         "loss",
         "some targets are no numbers of outputs; number classes from 0, and give the network an "
         "output for each",
-    ),
-    Mistake(
-        lambda first: (
-            (first.loss is F.nll_loss or isinstance(first.loss, nn.NLLLoss))
-            and isinstance(first.outputs, Tensor)
-            and bool((first.outputs > 0).any())
-        ),
-        "loss",
-        "{loss} takes logarithms of probabilities, but some outputs are above 0; give "
-        "loss=torch.nn.functional.cross_entropy",
     ),
     Mistake(
         lambda first: (
@@ -336,33 +315,26 @@ def repeatable(who: str, work: Callable[[], Result], draws: bool = False) -> tup
     return found, bool(drawn)
 
 
-class Choice(NamedTuple):
-    """What is minimised, what is measured, and the names of the classes, if samples have some."""
-
-    loss: LocalLoss
-    scoring: Scoring
-    classes: tuple[str, ...]
-
-
 def choose(
     placed: Placed,
     names: tuple[str, ...] | None,
     loss: object,
     objective: object,
     metrics: object,
-) -> Choice:
-    """Refuses what the network, the loss and the metrics cannot do with these samples.
+) -> tuple[LocalLoss, Scoring, tuple[str, ...]]:
+    """What is minimised, what is measured, and the names of the classes, if samples have some.
 
-    ``names`` are those of the classes, where they are known.
+    Refuses what the network, the loss and the metrics cannot do with these samples. ``names`` are
+    those of the classes, where they are known.
     """
-    samples = placed.samples
+    samples, rows = placed.samples, placed.few()
     tables = [table for table in (samples.train, samples.test) if table is not None]
     targets = [table.y for table in tables]
     with about("Neural", "metrics"):
         wanted = None if metrics is None else chosen(metrics)
     with about("Neural", "module"):
-        first = _first_pass(placed, placed.few())
-    first = first._replace(loss=loss, objective=objective, targets=targets, names=names)
+        outputs = _outputs(placed.network, rows)
+    first = FirstPass(placed.network.net, loss, objective, rows, outputs, targets, names)
     refuse_first(first)
     local: LocalLoss
     if loss is None or (first.classes and plain_cross_entropy(loss, targets)):
@@ -377,7 +349,6 @@ def choose(
             repeatable("the loss", lambda: _try_loss(placed, function, first.rows))
     with about("Neural", "metrics"):
         scoring.counted |= try_metrics(scoring.metrics, first.outputs, first.rows.y)
-        try_metrics(scoring.metrics, first.single, first.rows.mapped(lambda v: v[:1]).y)
     if samples.test is not None:
         with about("Neural", "test", "test data: "):
             rows = placed.few(test=True)
@@ -385,12 +356,11 @@ def choose(
             refuse_first(first._replace(rows=rows, outputs=outputs))
             try_metrics(scoring.metrics, outputs, rows.y)
     labelled = first.classes and first._replace(loss=None).in_range
-    return Choice(local, scoring, first.classes if labelled else ())
+    return local, scoring, first.classes if labelled else ()
 
 
-def _first_pass(placed: Placed, rows: SampleRows) -> FirstPass:
+def _outputs(network: FlatNetwork, rows: SampleRows) -> Output:
     """What the network makes of some samples when it is judged; tried in training too."""
-    network = placed.network
     outputs, _ = repeatable(
         "the network in evaluation mode", lambda: network.trial(rows.x, training=False)
     )
@@ -398,8 +368,7 @@ def _first_pass(placed: Placed, rows: SampleRows) -> FirstPass:
         "the network", lambda: network.trial(rows.x, training=True), draws=True
     )
     refuse_memory(network.net, network.own(training=True))
-    single = network.trial(rows.mapped(lambda v: v[:1]).x, training=False)
-    return FirstPass(network.net, None, None, rows, outputs, single, [])
+    return outputs
 
 
 def _try_loss(placed: Placed, function: Callable[..., Tensor], rows: SampleRows) -> None:
@@ -410,10 +379,7 @@ def _try_loss(placed: Placed, function: Callable[..., Tensor], rows: SampleRows)
         weights = network.start.to(placed.dtype).requires_grad_()
         outputs: Output = network.bound(weights, network.own(training=True), key)(rows.x)
         try:
-            version = getattr(rows.y, "_version", 0)
             value = function(outputs, rows.y)
-            if getattr(rows.y, "_version", 0) != version:  # with the data of later rounds
-                raise ValueError("it writes to its targets")
             refuse_value(name, value)
             torch.autograd.grad(value, weights)
         except Exception as error:  # a user's function may fail in any way
@@ -425,21 +391,12 @@ def _try_loss(placed: Placed, function: Callable[..., Tensor], rows: SampleRows)
 
 
 def _scoring(own: OwnLoss, metrics: Mapping[str, Metric] | None, first: FirstPass) -> Scoring:
-    """Of a user's loss: by default with accuracy, where that is known to mean something."""
-    outputs, y, kind = first.outputs, first.rows.y, comparing(own.function)
-    answers = kind in ANSWERS
-    scored = False
-    if isinstance(outputs, Tensor) and isinstance(y, Tensor) and y.dtype == torch.int64:
-        axes = outputs.dim() == y.dim() + 1
-        scored = axes and outputs.shape[:1] + outputs.shape[2:] == y.shape
-    usual = answers or (scored and (first.classes or target_weights(own.function) is not None))
-    wanted = metrics if metrics is not None else {"accuracy": accuracy} if usual else {}
-    if accuracy in wanted.values() and not (answers or scored):
-        text = (
-            "accuracy needs targets that are classes, with a score for each class along the second "
-            f"axis of outputs, not {shown(y)} with {shown(outputs)}; give another metric"
-        )
-        raise BadParameters("Neural", {"metrics": text})
+    """Of a user's loss: by default with accuracy, where targets are answers or classes."""
+    kind, y = comparing(own.function), first.rows.y
+    whole = isinstance(y, Tensor) and y.dtype == torch.int64
+    scores = first.classes or target_weights(own.function) is not None
+    usual = {"accuracy": accuracy} if kind in ANSWERS or (whole and scores) else {}
     ignored = None if own.counted is None else own.counted.ignore_index
     limit = 0.5 if kind in ANSWERS[2:] else 0.0
-    return Scoring.of(own, adapted(wanted, limit, ignored))
+    wanted = adapted(usual if metrics is None else metrics, limit, ignored)
+    return Scoring(own.values, wanted, frozenset() if own.counted is None else frozenset({"loss"}))

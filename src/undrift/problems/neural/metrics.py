@@ -17,7 +17,7 @@ from undrift.core.problem import taken
 from undrift.core.stopping import EVERYBODY, MEASURED
 from undrift.data.files import brief
 from undrift.problems.neural.data import Fields, Output, SampleRows, SampleTable, count, shown
-from undrift.problems.neural.loss import IGNORED, OwnLoss, Totals, called
+from undrift.problems.neural.loss import IGNORED, Totals, called
 
 PASS = 512
 """Samples per forward pass on a CPU; ten times as many on a GPU."""
@@ -50,12 +50,6 @@ class Scoring:
         self.loss, self.metrics, self.counted = loss, dict(metrics), counted
         self.names = ("loss", *metrics)
         self.roots = {name for name, metric in metrics.items() if metric is root_mean_square}
-
-    @classmethod
-    def of(
-        cls, own: OwnLoss, metrics: Mapping[str, Metric], counted: frozenset[str] = frozenset()
-    ) -> Scoring:
-        return cls(own.values, metrics, counted | {"loss"} if own.counted is not None else counted)
 
     @property
     def by_counts(self) -> list[int]:

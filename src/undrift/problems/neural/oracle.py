@@ -93,7 +93,7 @@ class Placed:
         )
         if isinstance(self.objective, OwnLoss):
             loss = there.objective = self.objective.to(dtype, device)
-            there.scoring = Scoring.of(loss, self.scoring.metrics, self.scoring.counted)
+            there.scoring = Scoring(loss.values, self.scoring.metrics, self.scoring.counted)
         return there
 
     def fuse(self) -> None:
