@@ -77,6 +77,7 @@ class Captured:
         self.graph, self.out = self.record(lambda: self.gradient(parts))
 
     def __call__(self, y: Tensor, inputs: tuple[Tensor | None, ...]) -> Tensor:
+        # Into the buffers first: a replay reads them and nothing else.
         self.arrangement.place(y, *self.parts(self.y, self.short))
         self.load(inputs)
         self.graph.replay()
@@ -152,6 +153,7 @@ class Captured:
 
     def release(self) -> None:
         """Give the graphs and their memory back; it cannot be replayed any more."""
+        # The steps' graphs hold memory of the same pool: it is freed only with the last of them.
         for graph in (self.graph, *(step.graph for step in self.steps.values())):
             graph.reset()
         self.steps.clear()
@@ -202,6 +204,7 @@ class Captured:
         return [g.contiguous() for g in self._differentiated(leaves, *leaves, *arguments)]
 
     def _differentiated(self, leaves: Sequence[Tensor], *arguments: object) -> list[Tensor]:
+        # Only the forward pass is cast: its backward runs in the types that it recorded.
         short = self.autocast is not None
         with torch.enable_grad():
             with torch.autocast("cuda", dtype=self.autocast or torch.bfloat16, enabled=short):
@@ -232,6 +235,7 @@ def _without_cudnn_attention() -> Iterator[None]:
 @contextmanager
 def _without_collection() -> Iterator[None]:
     """No garbage collection: freeing an older graph would break the capture of another."""
+    # What is garbage already goes now, so that none of it is collected by chance in between.
     gc.collect()
     on = gc.isenabled()
     gc.disable()
@@ -284,6 +288,7 @@ def capture(
         return made
 
     def compare(plain: Captured, form: LossForm) -> Captured:
+        # At points that differ from client to client: equal rows would hide a mix-up of clients.
         made = record(plain.way, form, compiled=True)
         for one in (plain, made):
             one.place(one.arranged(apart(y)))
@@ -312,6 +317,7 @@ def capture(
             stacklevel=2,
         )
         return None
+    # The slower ones go before anything is compiled: each holds the memory of a whole gradient.
     best = found.pop(min(found))
     for other in found.values():
         other.release()

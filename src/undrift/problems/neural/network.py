@@ -67,6 +67,8 @@ class Bound:
 @contextmanager
 def _seeded(seed: Tensor) -> Iterator[None]:
     """torch's generator on the device of ``seed`` starts from it, and is restored."""
+    # F.dropout takes no generator: it draws from the global one, whose state is the user's. So the
+    # state is put back, and the step's own seed decides what is dropped whoever drew before.
     devices = [seed.get_device()] if seed.is_cuda else []
     with torch.random.fork_rng(devices=devices):
         generators = [torch.cuda.default_generators[k] for k in devices]
@@ -121,10 +123,12 @@ class FlatNetwork:
         self.dtype, self.device = dtype, device
         self.by_rows = ONE_BY_ONE and device.type == "cpu" and dtype == torch.float32
         """Whether convolutions are faster by rows than in oneDNN, which has its own for x86."""
+        # Copies made for another place hold buffers there: a twin starts without any.
         self.net, self._copies = self._arranged, Copies()
         frozen = not all(p.requires_grad for p in self.net.parameters())
         if frozen or any(True for _ in self.net.buffers()):
-            # All but the weights, which come with the call.
+            # All but the weights, which come with the call. A network that has nothing else is
+            # shared by all places, and copied by each thread that calls it.
             self.net = copy.deepcopy(self._arranged).to(device, dtype)
 
     def bound(
@@ -148,6 +152,8 @@ class FlatNetwork:
 
         It takes that form where this is possible; no ``vmap`` takes another than the plain one.
         """
+        # functional_call puts the weights into the module and takes them out again: two threads
+        # that called one module at a time would train on each other's weights.
         copies, mode = self._copies.by_mode, (training, form)
         if mode not in copies:
             net = copy.deepcopy(self.net).train(training)
@@ -209,6 +215,7 @@ class FlatNetwork:
 
         Nothing is dropped. Weights are moved a little, since those of a layer may all be zero.
         """
+        # In training mode, as gradients are taken: some layers mix samples only then.
         moved = torch.randn(self.layout.dim, generator=torch.Generator().manual_seed(0))
         weights = (self.start + 0.01 * moved).to(self.device, self.dtype)
         model, half = self.bound(weights, self.own(training=True)), count(x) // 2
@@ -241,6 +248,7 @@ class FlatNetwork:
             return False
         weights = self.start.to(self.device, self.dtype)
         expected = self.judging(weights)(images)
+        # Tried on real samples: a kernel that compiles may still give other numbers.
         try:
             found = self.judging(weights, fused=True)(images)
             error, size = float((found - expected).norm()), float(expected.norm())

@@ -314,6 +314,8 @@ class NeuralOracle(Oracle):
         """With the samples of many steps laid out at once, where nothing augments them."""
         if (mlp := self._stepping) is None:
             return super().follow_(y, lr, batches)
+        # Small steps cost more to lay out than to compute: the samples of as many steps as fit are
+        # gathered by one index. Draws of an augmentation come with each step and cannot be.
         coming = iter(batches)
         for first in coming:
             ahead = 0 if len(first) > 1 else mlp.ahead(first[0].numel())
@@ -330,6 +332,8 @@ class NeuralOracle(Oracle):
     @property
     def _stepping(self) -> MLPGradient | None:
         """The gradient by formula, where a step can be taken without storing it."""
+        # Not for losses that compare samples: the step scales weights by lr, to which their slope
+        # need not be proportional. On a GPU the whole step is recorded instead.
         placed = self.placed
         slow = placed.alone or placed.device.type != "cpu" or self._lowered
         return None if slow else placed.mlp
@@ -365,6 +369,7 @@ class NeuralOracle(Oracle):
 
     def takes_vmap(self) -> bool:
         """False where torch would run one network after another anyway, and warn of that."""
+        # With models to compare with, so that an objective that needs them can be tried.
         y = self.placed.network.start.to(self.placed.dtype).repeat(len(self.sizes), 1)
         batch = torch.zeros(len(y), 1, dtype=torch.int64)
         self.begin(y, y)
@@ -412,6 +417,7 @@ class NeuralOracle(Oracle):
 
     def _differentiated(self, y: Tensor, given: Arguments) -> Tensor:
         """By automatic differentiation."""
+        # Before anything is stacked: only here is it known that a row is padded.
         if self.placed.alone and not bool((whole := (given.weights > 0).all(1)).all()):
             return self._unpadded(y, given, whole)
         if len(y) == 1:
@@ -466,6 +472,8 @@ class NeuralOracle(Oracle):
         All samples must be on the GPU, and no client's padded where they are seen alone.
         """
         placed = self.placed
+        # A graph replays fixed kernels on fixed shapes: it can neither read a file, nor seed a
+        # generator from the host, nor leave out the padded rows of some mini-batches.
         if (
             placed.device.type != "cuda"
             or not placed.records
