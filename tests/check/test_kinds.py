@@ -58,13 +58,6 @@ def test_names_that_nothing_new_can_have(tmp_path, kind, name):
     assert not any(tmp_path.iterdir())
 
 
-COUNTS = """
-    class_names = ("a", "b")
-
-    def label_counts(self, members=None):
-        return torch.ones(self.clients, 2)
-
-    def at("""
 MUTANTS = {
     "problem": [
         ("away / far.unsqueeze(-1)", "away", {"gradient"}),
@@ -79,12 +72,11 @@ MUTANTS = {
         ("away = y.unsqueeze(1)", "y *= 1.001; away = y.unsqueeze(1)", {"purity"}),
         ("[samples] * self.clients", "[samples]", {"sizes"}),
         ("torch.randn(clients, ", "torch.randn(2, ", {"sizes"}),
-        ("\n    def at(", COUNTS, {"labels"}),
         ('float(total["slope"].norm())', "1.0", {"gradient"}),
         ('"slope"].norm())}', '"slope"].norm()), "one": torch.rand(1).item()}', {"purity"}),
     ],
     "network": [
-        ("nn.GroupNorm(4, width)", "nn.BatchNorm2d(width)", {"samples_apart", "buffers"}),
+        ("nn.GroupNorm(4, width)", "nn.BatchNorm2d(width)", {"learns"}),
         ("** 2, classes)", "** 2, classes + 1)", {"outputs"}),
         ("nn.Flatten(),", "nn.Flatten(0),", {"outputs", "learns"}),
         ("nn.Dropout(dropout)", "Always()", {"repeats", "samples_apart"}),

@@ -25,14 +25,14 @@ from undrift.check.checks import (
 from undrift.check.federations import (
     STEPS,
     RoundMap,
+    after,
     example,
-    least_squares,
+    on_samples,
     phases,
     quadratic,
     quadratics,
     random_clients,
     random_rounds,
-    uneven,
 )
 from undrift.core.cohort import Cohort
 from undrift.core.method import Exchange, Method, Reduction, Who
@@ -136,14 +136,9 @@ def engines_agree(cls: type[Method]) -> None:
 
     With partial cohorts, unequal steps and mini-batches.
     """
-    problem = least_squares()
-    method = example(cls, problem.constants)
-    setting = uneven(method, problem.clients, batch=3)
-    fast = Simulate(method, problem, seed=3, **setting)
-    slow = Wire(method, problem, seed=3, **setting)
-    for _ in range(50):
-        fast.run_round()
-        slow.run_round()
+    method, problem, setting = on_samples(cls, batch=3)
+    fast = after(50, Simulate(method, problem, seed=3, **setting))
+    slow = after(50, Wire(method, problem, seed=3, **setting))
     mine, theirs = fast.snapshot(), slow.snapshot()
     for name, tensor in theirs[0].items():
         error = float((mine[0][name] - tensor).abs().max() / tensor.abs().max().clamp(min=1))
@@ -158,11 +153,8 @@ def engines_agree(cls: type[Method]) -> None:
 
 def traffic(cls: type[Method]) -> None:
     """The bytes that travel are those that the ledger counts, and small headers."""
-    problem = least_squares()
-    method = example(cls, problem.constants)
-    engine = Wire(method, problem, **uneven(method, problem.clients))
-    for _ in range(5):
-        engine.run_round()
+    method, problem, setting = on_samples(cls)
+    engine = after(5, Wire(method, problem, **setting))
     kinds = [kind for p in phases(method) for kind in (p.Down, p.Up)]
     most = 5 * problem.clients * len(kinds) // 2 * max(map(header, kinds))
     for way, real, payload in (
@@ -178,9 +170,7 @@ def resumption(cls: type[Method]) -> None:
 
     Other states are refused.
     """
-    problem = least_squares()
-    method = example(cls, problem.constants)
-    setting = uneven(method, problem.clients, batch=3)
+    method, problem, setting = on_samples(cls, batch=3)
     whole = Simulate(method, problem, **setting)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "state.safetensors"
@@ -192,10 +182,7 @@ def resumption(cls: type[Method]) -> None:
             ahead = Simulate(method, problem, **setting)
             tensors, counters = whole.snapshot()
             ahead.restore({name: t.clone() for name, t in tensors.items()}, counters)
-            for engine in (resumed, ahead):
-                engine.run_round()
-                engine.run_round()
-            _expect_equal(resumed, ahead)
+            _expect_equal(after(2, resumed), after(2, ahead))
     tensors, counters = whole.snapshot()
     name = next(iter(tensors))
     for broken in (
@@ -214,13 +201,9 @@ def purity(cls: type[Method]) -> None:
 
     Nor do they draw from a global generator.
     """
-    problem = least_squares()
-    method = example(cls, problem.constants)
-    setting = uneven(method, problem.clients)
+    method, problem, setting = on_samples(cls)
     with drawing_nothing():
-        engine = _Twice(method, problem, **setting)
-        for _ in range(3):
-            engine.run_round()
+        after(3, _Twice(method, problem, **setting))
 
 
 def bad_clients(cls: type[Method]) -> None:
@@ -228,13 +211,11 @@ def bad_clients(cls: type[Method]) -> None:
 
     A round that cannot do without it is skipped.
     """
-    problem = least_squares()
-    method = example(cls, problem.constants)
     bad = {"clients": [1], "since": 1}
-    spoiled = _faulty(method, problem, 4, [{"kind": "nan", **bad}])
+    spoiled = _faulty(cls, 4, [{"kind": "nan", **bad}])
     rounds = sorted({rejection.round for rejection in spoiled.rejections})
     masks = [{"kind": "drop-before", "clients": [1], "since": r, "until": r + 1} for r in rounds]
-    masked = _faulty(method, problem, 4, masks)
+    masked = _faulty(cls, 4, masks)
     mine, theirs = spoiled.snapshot()[0], masked.snapshot()[0]
     for name, vectors in mine.items():
         expect(vectors.isfinite().all(), f"one client's NaN reaches {name}")
@@ -247,15 +228,13 @@ def drop_outs(cls: type[Method]) -> None:
 
     Which vectors are, a run with cohorts of one size tells.
     """
-    problem = least_squares()
-    method = example(cls, problem.constants)
-    if method.participation == "full":
+    if cls.participation == "full":
         raise Inapplicable("it needs every client in every round")
-    if random_clients(method):
+    if random_clients(on_samples(cls)[0]):
         raise Inapplicable(DRAWN)
-    steady = _faulty(method, problem, 8, [])
+    steady = _faulty(cls, 8, [])
     faults = [{"kind": kind, "rate": 0.3} for kind in ("drop-before", "drop-after", "late")]
-    tensors = _faulty(method, problem, 20, faults).snapshot()[0]
+    tensors = _faulty(cls, 20, faults).snapshot()[0]
     for server, client, factor in _means(steady):
         error = _distance(tensors[server], factor * tensors[client].mean(0))
         times = "" if abs(factor - 1) < 1e-9 else f"{factor:.3g} times "
@@ -306,9 +285,7 @@ def _cold(method: Method, problem: Problem, shift: float) -> np.ndarray:
 
 def _run(step: RoundMap, rounds: int) -> np.ndarray:
     step.place(step.cold)
-    for _ in range(rounds):
-        step.engine.run_round()
-    return step.pack(step.engine.snapshot()[0])
+    return step.pack(after(rounds, step.engine).snapshot()[0])
 
 
 def _same_points(
@@ -339,18 +316,11 @@ def _expect_equal(one: Engine, other: Engine) -> None:
         expect(torch.equal(mine[name], theirs[name]), f"{name} is not bit-equal after resuming")
 
 
-def _faulty(
-    method: Method,
-    problem: Problem,
-    rounds: int,
-    faults: Sequence[Mapping[str, object]],
-) -> Engine:
+def _faulty(cls: type[Method], rounds: int, faults: Sequence[Mapping[str, object]]) -> Engine:
     """A run with faults, after so many rounds; with partial cohorts where they are allowed."""
-    setting = uneven(method, problem.clients)
-    engine = Simulate(method, problem, faults=faults, judge={"patience": rounds}, **setting)
-    for _ in range(rounds):
-        engine.run_round()
-    return engine
+    method, problem, setting = on_samples(cls)
+    judge = {"patience": rounds}
+    return after(rounds, Simulate(method, problem, faults=faults, judge=judge, **setting))
 
 
 def _means(engine: Engine) -> list[tuple[str, str, float]]:

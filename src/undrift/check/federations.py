@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from undrift.engines.work import Counters
 from undrift.problems.quadratic import LeastSquares, Quadratic
 from undrift.theory import has_rule, prescribe
 
+AnyEngine = TypeVar("AnyEngine", bound=Engine)
 STEPS = 3
 
 
@@ -73,6 +74,20 @@ def uneven(method: Method, clients: int, batch: int | None = None) -> Setting:
     }
 
 
+def on_samples(cls: type[Method], batch: int | None = None) -> tuple[Method, LeastSquares, Setting]:
+    """The method on a problem with samples, as unevenly as it allows."""
+    problem = least_squares()
+    method = example(cls, problem.constants)
+    return method, problem, uneven(method, problem.clients, batch)
+
+
+def after(rounds: int, engine: AnyEngine) -> AnyEngine:
+    """The engine itself, so many rounds later."""
+    for _ in range(rounds):
+        engine.run_round()
+    return engine
+
+
 def random_clients(method: Method) -> bool:
     """Whether some phase draws single clients, so that renaming the clients changes the run."""
     return any(p.who == "one" or p.reduction == "pick" for p in phases(method))
@@ -116,9 +131,7 @@ class RoundMap:
     def __call__(self, state: np.ndarray, counters: Counters | None = None) -> np.ndarray:
         """The state after ``rounds`` rounds."""
         self.place(state, counters)
-        for _ in range(self.rounds):
-            self.engine.run_round()
-        return self.pack(self.engine.snapshot()[0])
+        return self.pack(after(self.rounds, self.engine).snapshot()[0])
 
     def place(self, state: np.ndarray, counters: Counters | None = None) -> None:
         tensors, start = {}, 0
