@@ -79,8 +79,3 @@ def test_state_on_self_is_told_with_its_line(tmp_path):
     file.write_text(code[:at] + kept + code[at:])
     line = code[:at].count("\n") + 1
     assert f"mine.py:{line})" in failures(execute(file).methods[0])["purity"]
-
-
-def test_titles_are_whole_sentences():
-    for check in CHECKS.values():
-        assert check.__doc__.strip().splitlines()[0].endswith(".")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import abc
 import copy
 import hashlib
-import math
 from collections.abc import Callable
 from functools import cached_property
 from typing import Generic, Self, TypeVar
@@ -93,20 +92,15 @@ def exact(name: str, values: Values) -> Tensor:
         raise ValueError(
             f"{name} is not an array of numbers ({error}); give nested lists of equal length"
         ) from error
-    return moderate(name, tensor)
+    return finite(name, tensor)
 
 
-def moderate(name: str, tensor: Tensor) -> Tensor:
-    """``tensor``, refused unless its numbers, and sums of many of their squares, are finite."""
-    if not tensor.numel():
-        return tensor
-    ends = [abs(float(end)) for end in tensor.aminmax()]
-    if not all(map(math.isfinite, ends)):
-        raise ValueError(f"{name} holds numbers that are not finite; remove or replace them")
-    if (largest := max(ends)) > (most := torch.finfo(tensor.dtype).max ** 0.5 / 1e4):
+def finite(name: str, tensor: Tensor) -> Tensor:
+    """``tensor``, refused unless its numbers are finite."""
+    if tensor.numel() and not all(map(torch.isfinite, tensor.aminmax())):
         raise ValueError(
-            f"{name} holds numbers up to {largest:.3g}, whose squares overflow; "
-            f"scale it below {most:.0e}"
+            f"{name} holds numbers that are not finite; remove them, scale them, or run with dtype "
+            "float64"
         )
     return tensor
 
@@ -114,13 +108,8 @@ def moderate(name: str, tensor: Tensor) -> Tensor:
 def narrowed(name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
     """``tensor`` in the precision of a run and on its device, refused unless it stays finite."""
     found = tensor.to(dtype).to(device)
-    if dtype == tensor.dtype or not found.numel() or all(map(torch.isfinite, found.aminmax())):
-        return found
-    raise ValueError(
-        f"{name} holds {float(tensor.abs().max()):.3g}, which is infinite in "
-        f"{str(dtype).removeprefix('torch.')}, the precision of this run: scale {name}, or use "
-        "dtype float64"
-    )
+    short = f"{name} in {str(dtype).removeprefix('torch.')}"
+    return found if dtype == tensor.dtype else finite(short, found)
 
 
 def pick(tensor: Tensor, members: np.ndarray) -> Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.special import roots_sh_jacobi
 from torch import Tensor
 
-from undrift.problems.exact import Values, digest, exact, moderate, narrowed, pick, weights
+from undrift.problems.exact import Values, digest, exact, finite, narrowed, pick, weights
 from undrift.problems.ragged import Ragged, relabelled
 from undrift.problems.regression import BlockSums, Pooled, Regression, RegressionOracle, Regularised
 from undrift.problems.small_matmul import by_numpy, times_transposed
@@ -373,4 +373,4 @@ def _features(values: Values) -> Tensor:
         values = torch.from_numpy(values)
     if not isinstance(values, Tensor) or values.dtype != torch.float32:
         return exact("features", values)
-    return moderate("features", values.detach())
+    return finite("features", values.detach())

@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from undrift.core.params import BadParameters, about
+from undrift.data.augment import Pipeline
 from undrift.data.files import brief
 from undrift.models.batch_norm import refuse_batch_statistics
 from undrift.models.net import Net, where
@@ -67,22 +68,20 @@ def refuse(rules: Sequence[Mistake], given: object, **words: object) -> None:
             raise BadParameters("Neural", {rule.field: rule.text.format(**words)})
 
 
-BYTES = (
+INPUTS = (
     Mistake(
-        lambda inputs: any(v.dtype == torch.uint8 and v.dim() < 3 for v in tree_leaves(inputs)),
+        lambda pair: any(v.dtype == torch.uint8 and v.dim() < 3 for v in tree_leaves(pair[0])),
         "train",
         "uint8 inputs are images, which are scaled to [0, 1], and these are none; give .float() of "
         "numbers, .long() of tokens, .bool() of a mask",
     ),
-)
-PIPELINE = (
     Mistake(
-        lambda pair: not all(hasattr(pair[0], name) for name in ("normalise", "augmentation")),
+        lambda pair: not isinstance(pair[1], Pipeline | None),
         "pipeline",
         "pipeline must be an undrift.data.augment.Pipeline",
     ),
     Mistake(
-        lambda pair: getattr(pair[1], "dtype", None) != torch.uint8,
+        lambda pair: pair[1] is not None and getattr(pair[0], "dtype", None) != torch.uint8,
         "pipeline",
         "a pipeline normalises uint8 images; leave it out: other inputs reach the network as they "
         "are",
@@ -170,7 +169,7 @@ def refuse_memory(before: nn.Module, after: nn.Module) -> None:
 
 
 class FirstPass(NamedTuple):
-    """Two samples, what the network makes of them, and the loss that it is to be trained with."""
+    """Some samples, what the network makes of them, and the loss that it is to be trained with."""
 
     net: nn.Module
     loss: object

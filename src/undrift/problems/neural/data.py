@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from undrift.data.files import brief
 from undrift.data.partition import hold_out
 from undrift.problems.ragged import positions
 from undrift.problems.randomness import watched
-
-if TYPE_CHECKING:
-    from undrift.data.images import ImageSet
 
 CPU = torch.device("cpu")
 Fields = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
@@ -41,21 +38,13 @@ def mapped(change: Callable[[Tensor], Tensor], fields: Fields) -> Fields:
     """The same fields, each one changed."""
     if isinstance(fields, Tensor):
         return change(fields)
-    if isinstance(fields, tuple):
-        return tuple(map(change, fields))
-    return {name: change(field) for name, field in fields.items()}
-
-
-def leaves(fields: Fields) -> tuple[Tensor, ...]:
-    """The tensors themselves."""
-    if isinstance(fields, Tensor):
-        return (fields,)
-    return fields if isinstance(fields, tuple) else tuple(fields.values())
+    found: Fields = tree_map(change, fields)
+    return found
 
 
 def count(fields: Fields) -> int:
     """How many samples they are of."""
-    return len(leaves(fields)[0])
+    return len(tree_leaves(fields)[0])
 
 
 class SampleRows(NamedTuple):
@@ -167,11 +156,6 @@ def client_data(train: object, parts: Sequence[ArrayLike] | None, test: object) 
         found = _with_test(table, held, test)
     found.refuse_overflow(torch.float64)
     return found
-
-
-def is_image_set(given: object) -> TypeGuard[ImageSet]:
-    fields = ("images", "labels", "test_images", "test_labels", "classes")
-    return all(hasattr(given, name) for name in fields)
 
 
 def _with_test(table: SampleTable, parts: list[np.ndarray], test: object) -> ClientData:

@@ -263,16 +263,17 @@ COMPARING = (squared_error, root_mean_square, absolute_error)
 
 def chosen(given: object) -> dict[str, Metric]:
     """Metrics by their names; functions are called what Python calls them."""
-    wanted = given if isinstance(given, Mapping | list | tuple) else [given]
-    names = [one if isinstance(one, str) else called(one) for one in wanted]
-    named = dict(wanted) if isinstance(wanted, Mapping) else dict(zip(names, wanted, strict=True))
+    several = given if isinstance(given, Mapping | list | tuple) else [given]
+    pairs = [(one if isinstance(one, str) else called(one), one) for one in several]
+    if isinstance(several, Mapping):
+        pairs = [*several.items()]
     found: dict[str, Metric] = {}
-    for name, metric in named.items():
+    for name, metric in pairs:
         function = METRICS.get(metric) if isinstance(metric, str) else metric
         if isinstance(function, type) or not callable(function):
             raise ValueError(unknown("metric", str(metric), METRICS) + ", or give a function")
         used = name in OURS or name.startswith(OF_TRAINING) or taken(name)
-        if used or not name.isidentifier() or names.count(name) > 1:
+        if used or not name.isidentifier() or name in found:
             raise ValueError(
                 f"a metric cannot be called {name!r}: names are words that rows use for nothing "
                 "else; give {name: metric}"

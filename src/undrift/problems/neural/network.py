@@ -20,7 +20,7 @@ from undrift.models.dropout import keyed
 from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.models.layout import flatten, unflatten
 from undrift.models.net import Net, channels_last, pool_first
-from undrift.problems.neural.data import Fields, Output, count, leaves, mapped, shown
+from undrift.problems.neural.data import Fields, Output, count, mapped, shown
 from undrift.problems.small_matmul import ONE_BY_ONE
 
 Result = TypeVar("Result")
@@ -204,7 +204,7 @@ class FlatNetwork:
             return self.bound(self.start.to(self.dtype), self.own(training), key)(x)
         except Exception as error:  # a user's module may fail in any way
             raise ValueError(
-                f"the network does not take inputs {' and '.join(map(shown, leaves(x)))}, "
+                f"the network does not take inputs {' and '.join(map(shown, tree_leaves(x)))}, "
                 f"{count(x)} of them: {brief(error)}; floating-point inputs reach it in the "
                 "precision of the run, whole numbers as they are"
             ) from error

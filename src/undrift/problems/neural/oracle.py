@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
+from torch.utils._pytree import tree_leaves
 
 from undrift.core.params import BadParameters, describe, not_allowed
 from undrift.core.problem import SLICE, MiniBatch, Oracle
@@ -23,7 +24,7 @@ from undrift.models.group_norm import TRITON, group_norms_fused
 from undrift.objectives.base import Batch, Others
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.neural.cuda_graph import Captured, LossForm, capture
-from undrift.problems.neural.data import ClientData, Fields, Output, SampleRows, leaves, mapped
+from undrift.problems.neural.data import ClientData, Fields, Output, SampleRows, mapped
 from undrift.problems.neural.loss import LocalLoss, OwnLoss
 from undrift.problems.neural.metrics import ClassScoring, Scoring
 from undrift.problems.neural.mlp_gradient import MLPGradient, Slope, slope_of_cross_entropy
@@ -169,15 +170,10 @@ class Placed:
         return found
 
     def few(self, test: bool = False) -> SampleRows:
-        """Two samples, for a trial."""
+        """Eight samples from all over a table, or as many as there are, for a trial."""
         table = self.samples.test if test and self.samples.test else self.samples.train
-        return self.prepared(table.take(torch.arange(min(2, len(table)), device=self.device)))
-
-    def spread(self) -> SampleRows:
-        """Eight training samples from all over the table, or as many as there are."""
-        total = len(self.samples.train)
-        numbers = torch.arange(0, total, max(total // 8, 1), device=self.device)[:8]
-        return self.prepared(self.samples.train.take(numbers))
+        numbers = torch.arange(0, len(table), max(len(table) // 8, 1), device=self.device)[:8]
+        return self.prepared(table.take(numbers))
 
     def release(self) -> None:
         """Free the CUDA graphs."""
@@ -229,7 +225,7 @@ class Arguments(NamedTuple):
 
     def flat(self) -> tuple[Tensor | None, ...]:
         """Every tensor by itself, as recordings take them."""
-        return (*leaves(self.x), *leaves(self.labels), *self[2:])
+        return (*tree_leaves(self.x), *tree_leaves(self.labels), *self[2:])
 
     def like(self, flat: Sequence[Tensor | None]) -> Arguments:
         """Arguments of the same structure from what is :meth:`flat`."""
@@ -528,6 +524,4 @@ class NeuralOracle(Oracle):
 
 def _folded(fields: Fields, shape: torch.Size) -> Fields:
     """SampleRows ``[C * B, ...]`` as ``[C, B, ...]``."""
-    if isinstance(fields, Tensor):
-        return fields.reshape(*shape, *fields.shape[1:])
     return mapped(lambda v: v.reshape(*shape, *v.shape[1:]), fields)

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from undrift.core.params import BadParameters, about
 from undrift.core.problem import Problem, Sums, add_up
+from undrift.data.images import ImageSet
 from undrift.objectives.base import Objective
 from undrift.objectives.crossentropy import CrossEntropy
 from undrift.problems.exact import digest
-from undrift.problems.neural.checks import BYTES, PIPELINE, choose, refuse, refuse_network
-from undrift.problems.neural.data import SampleRows, SampleTable, client_data, is_image_set
+from undrift.problems.neural.checks import INPUTS, choose, refuse, refuse_network
+from undrift.problems.neural.data import SampleRows, SampleTable, client_data
 from undrift.problems.neural.loss import Loss, OwnLoss
 from undrift.problems.neural.metrics import (
     OF_TRAINING,
@@ -129,15 +130,13 @@ class Neural(Problem):
             network = FlatNetwork(module)
         self.layout, self.dim = network.layout, network.layout.dim
         self.data, names, data = train, None, train
-        if is_image_set(train):
+        if isinstance(train, ImageSet):
             if test is not None:
                 text = "an ImageSet has test images of its own: leave out test"
                 raise BadParameters("Neural", {"test": text})
             names = tuple(map(str, train.classes))
             data, test = (train.images, train.labels), (train.test_images, train.test_labels)
         found = client_data(data, parts, test)
-        inputs = found.train.take(torch.tensor([0])).x
-        refuse(BYTES, inputs)
         self.parts = found.parts
         self.metric_samples = "train" if found.test is None else "test"
         self.own_samples = "train" if found.test_parts is None else "test"
@@ -147,8 +146,7 @@ class Neural(Problem):
         self.augmentation = getattr(pipeline, "augmentation", None)
         self.precision, self._stacked = precision, stacked
         self.placed = Placed(network, found, pipeline, precision, compiled)
-        if pipeline is not None:
-            refuse(PIPELINE, (pipeline, inputs))
+        refuse(INPUTS, (found.train.x, pipeline))
         self.objective, scoring, self.class_names = choose(
             self.placed, names, loss, objective, metrics
         )
@@ -160,7 +158,7 @@ class Neural(Problem):
         if isinstance(self.objective, OwnLoss) or type(self.objective) is CrossEntropy:
             flat = isinstance(some, Tensor) and some.dim() == 2
             self.placed.mlp = MLPGradient.of(network.net, network.layout, flat)
-        self.placed.mixes = self.placed.mlp is None and network.mixes(self.placed.spread().x)
+        self.placed.mixes = self.placed.mlp is None and network.mixes(some)
         self.placed.stacked = not network.convolves if stacked is None else stacked
         self.placed.stacked &= not network.draws
         self._settle()
@@ -204,7 +202,7 @@ class Neural(Problem):
             return None
         # Digests are kept in run folders: these words must stay.
         words = f"Spec(names={layout.names!r}, shapes={layout.shapes!r})".encode()
-        if is_image_set(data := self.data):
+        if isinstance(data := self.data, ImageSet):
             rows: list[object] = [data.images, data.labels, data.test_images, data.test_labels]
         else:
             rows = [part for table in tables for pair in table.rows.tensors() for part in pair]
