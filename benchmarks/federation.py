@@ -29,7 +29,6 @@ from undrift.federate.federation import FlowerFederation
 from undrift.federate.session import LocalFederation, Session
 from undrift.federate.supervise import Process
 from undrift.runs.experiment import make
-from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse
 from undrift.spec.schema import Spec
 
@@ -93,7 +92,7 @@ class Counter:
 
 
 def read(text: str) -> Spec:
-    return parse(text, "spec.toml", [Flag("engine.name=flower", "the benchmark")])
+    return parse(text, "spec.toml", ["engine.name=flower"])
 
 
 class Timed(FlowerFederation):

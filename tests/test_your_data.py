@@ -98,4 +98,4 @@ def test_a_missing_number_is_named_and_never_made_up(recipe, cell, column):
 
 def test_its_spec_is_a_good_one():
     (entry,) = parse(SPECS[2]).entries
-    assert entry.training.optimiser and entry.schedule
+    assert entry.options.training.optimiser and entry.options.schedule

@@ -9,7 +9,7 @@ def test_the_new_file_passes_the_battery(tmp_path):
     file = write("Mine", tmp_path)
     with pytest.raises(BadName, match="exists already"):
         write("Mine", tmp_path)
-    (method,) = execute(file).methods
+    (method,) = execute(file).methods.values()
     assert method.__name__ == "Mine"
     assert failures(method) == {}
 
@@ -38,7 +38,7 @@ def test_what_is_wrong_is_said(tmp_path, text):
     code = file.read_text()
     assert code.count(text) == 1
     file.write_text(code.replace(text, wrong))
-    found = failures(execute(file).methods[0])
+    found = failures(execute(file).methods["Mine"])
     assert expected <= set(found) <= set(CHECKS)
     assert all(len(sentence) > 20 for sentence in found.values())
 
@@ -56,11 +56,11 @@ def test_an_adaptive_server_step_is_told_what_to_declare(tmp_path):
     code = code[: code.index("    def merge")] + ADAPTIVE
     code = code.replace("- me.c + got.c", "").replace("exact = True", "exact = False")
     file.write_text(code)
-    found = failures(execute(file).methods[0])
+    found = failures(execute(file).methods["Mine"])
     assert "affine = False" in found["affine"] and "coordinatewise = True" in found["rotation"]
     declared = "exact = False\n    affine = False\n    coordinatewise = True"
     file.write_text(code.replace("exact = False", declared))
-    ended = {check.name: check for check in examine(execute(file).methods[0])}
+    ended = {check.name: check for check in examine(execute(file).methods["Mine"])}
     assert [name for name in ended if ended[name].inapplicable] == ["affine", "rotation"]
     assert not {"affine", "rotation"} & {name for name in ended if ended[name].failure}
 
@@ -78,4 +78,4 @@ def test_state_on_self_is_told_with_its_line(tmp_path):
     at = code.index("        return self.Client(c=c)")
     file.write_text(code[:at] + kept + code[at:])
     line = code[:at].count("\n") + 1
-    assert f"mine.py:{line})" in failures(execute(file).methods[0])["purity"]
+    assert f"mine.py:{line})" in failures(execute(file).methods["Mine"])["purity"]

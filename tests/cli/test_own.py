@@ -92,7 +92,7 @@ def test_every_method_of_a_file_is_checked(place, capsys):
 
 def test_files_that_cannot_be_loaded(place, capsys):
     code, out, err = told(capsys, "check", "nothing.py")
-    assert code == 2 and out == "" and err == "nothing.py: there is no such file\n"
+    assert code == 2 and out == "" and err.startswith("nothing.py: FileNotFoundError")
     (place / "bad.py").write_text("x = 1\ny = 1 / 0\n")
     code, out, err = told(capsys, "check", "bad.py")
     assert code == 2 and out == "" and err == "bad.py:2: ZeroDivisionError: division by zero\n"
@@ -113,7 +113,7 @@ def test_a_spec_with_a_method_of_ones_own(place, capsys):
     assert "holds this run already" in told(capsys, "run", "spec.toml")[2]
     (place / "mine.py").write_text((place / "mine.py").read_text() + "\n# changed\n")
     code, _, err = told(capsys, "run", "spec.toml")
-    assert code == 2 and "with other code" in err
+    assert code == 2 and "other code" in err
 
 
 def test_a_run_goes_on_without_the_file_it_came_from(place, capsys, monkeypatch):
@@ -143,15 +143,11 @@ def test_a_folder_that_brings_code_has_to_be_trusted(place, capsys, monkeypatch)
     before = {f: f.read_bytes() for f in (place / "runs/mine").rglob("*") if f.is_file()}
     code, out, err = told(capsys, "resume", "mine")
     assert code == 2 and out == "" and not (place / "executed").exists()
-    assert (
-        "runs/mine/mine.py" in err and "Mine" in err and "undrift resume runs/mine --trust" in err
-    )
+    assert "runs/mine/spec.toml" in err and "undrift resume runs/mine --trust" in err
     assert {f: f.read_bytes() for f in (place / "runs/mine").rglob("*") if f.is_file()} == before
     brought.write_text(brought.read_text().removeprefix(NOTICED))
     code, _, err = told(capsys, "resume", "mine", "--trust")
-    assert (
-        code == 0 and err.splitlines()[0] == "Executes runs/mine/mine.py: the Python code of Mine."
-    )
+    assert code == 0 and err.splitlines()[0] == "Executes runs/mine/mine.py."
     assert told(capsys, "resume", "mine")[0] == 0  # finished: nothing to execute
     brought.write_text(NOTICED + brought.read_text())
     with pytest.warns(UserWarning, match=r"mine\.py changed"):
@@ -168,7 +164,7 @@ def test_a_run_says_which_file_it_executes_before_it_does(place, capsys, monkeyp
     (place / "spec.toml").write_text((place / "spec.toml").read_text() + OWN + 'label = "My own"\n')
     code, _, err = told(capsys, "run", "spec.toml", *flags)
     assert code == 0 and err.splitlines()[:2] == [
-        "Executes mine.py: the Python code of My own.",
+        "Executes mine.py.",
         "here",
     ]
 

@@ -288,7 +288,7 @@ def test_finished_and_missing_runs(many, capsys):
     capsys.readouterr()
     assert main(["resume", "mine"]) == 0
     out, err = capsys.readouterr()
-    assert "is finished" in err and "Scaffold" in out
+    assert "holds this run already" in err and "Scaffold" in out
     for name, words in (("mne", "did you mean mine?"), ("whole", "no spec.toml")):
         with pytest.raises(SystemExit) as end:
             main(["resume", name])

@@ -89,9 +89,9 @@ def test_what_does_not_fit_is_refused_before_it_starts(place, capsys, monkeypatc
         )
         assert "TMPDIR" in err and not (place / "runs").exists()
     code, _, err = told(capsys, "run", "spec.toml", "--store", "host")
-    assert code == 2 and "--store host: store = 'host' is not allowed: auto, device, file" in err
+    assert code == 2 and "engine.store=host: store = 'host' is not allowed" in err
     code, _, err = told(capsys, "run", "spec.toml", "--store", "file", "-s", "engine=wire")
-    assert code == 2 and "--store file: unknown option of the engine wire 'store'" in err
+    assert code == 2 and "engine.store=file: unknown option of the engine wire 'store'" in err
 
 
 def test_check_says_where(place, capsys):

@@ -191,7 +191,7 @@ def test_what_is_wrong_is_told():
     found = []
     lay_out(parse("training.accumulate = 2\n" + GOOD), 0, found)
     assert {one.path for one in found} == {("training", "accumulate")}
-    assert {one.place.line for one in found} == {1}
+    assert {one.line for one in found} == {1}
     spec = parse(
         "training.accumulate = 2\nbatch = 4\n" + GOOD.replace("quadratic", "least-squares")
     )

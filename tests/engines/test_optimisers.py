@@ -406,20 +406,20 @@ def test_a_spec_has_it_for_all_or_for_one():
         + '[training.optimiser]\nname = "momentum"\n'
     )
     first, second = spec.entries
-    assert (first.training.optimiser, second.training.optimiser) == (ud.Momentum(), ud.AdamW())
+    assert [e.options.training.optimiser for e in (first, second)] == [ud.Momentum(), ud.AdamW()]
     again = parse(spec.toml())
-    assert again.identity == spec.identity and again.entries[1].training.optimiser == ud.AdamW()
+    assert (
+        again.identity == spec.identity
+        and again.entries[1].options.training.optimiser == ud.AdamW()
+    )
     flags = ["training.optimiser=adamw", "training.optimiser.beta2=0.9"]
-    assert {entry.training.optimiser for entry in parse(text, flags=flags).entries} == {
+    assert {entry.options.training.optimiser for entry in parse(text, flags=flags).entries} == {
         ud.AdamW(beta2=0.9)
     }
     (one,) = refused(GOOD + '[training.optimiser]\nname = "momentum"\n')
-    assert one.path == ("training", "optimiser") and one.place.line == len(GOOD.splitlines()) + 1
+    assert one.path == ("training", "optimiser") and one.line == len(GOOD.splitlines()) + 1
     (one,) = refused(text + '[training.optimiser]\nname = "adamw"\nbeta = 1\n')
-    assert (
-        one.path == ("training", "optimiser", "beta")
-        and one.place.line == len(text.splitlines()) + 3
-    )
+    assert one.path == ("training", "optimiser", "beta") and one.line == len(text.splitlines()) + 3
     assert "training" not in parse(GOOD).document()
     for kind in registry.values():
         assert Optimiser.read(kind.name) == kind()

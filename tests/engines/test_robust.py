@@ -399,7 +399,7 @@ def test_a_wrong_reduction_is_refused_at_its_line(old, new, path):
     found = refused(text)
     assert path in [complaint.path for complaint in found]
     first = text.split("\n").index("[aggregation]") + 1
-    assert {c.place.line for c in found if c.path[0] == "aggregation"} <= {
+    assert {c.line for c in found if c.path[0] == "aggregation"} <= {
         first,
         first + 1,
         first + 2,

@@ -145,25 +145,25 @@ TABLE = 'schedule = { name = "cosine", rounds = 20, warmup = 2 }\n'
 def test_a_spec_has_schedules_for_all_or_for_one():
     spec = parse(TABLE + GOOD.replace("lr = 0.01", "lr = 0.01\nschedule = 'constant'"))
     first, second = spec.entries
-    assert first.schedule == ud.schedules.Cosine(rounds=20, warmup=2)
-    assert second.schedule == ud.schedules.Constant()
+    assert first.options.schedule == ud.schedules.Cosine(rounds=20, warmup=2)
+    assert second.options.schedule == ud.schedules.Constant()
     again = parse(spec.toml())
-    assert again.identity == spec.identity and again.entries[0].schedule == first.schedule
+    assert again.identity == spec.identity and again.entries[0].options == first.options
     flags = ["schedule.last=0.5", "method.FedAvg.schedule=constant"]
     changed = parse(TABLE + GOOD, flags=flags)
-    assert changed.entries[0].schedule.last == 0.5
-    assert changed.entries[1].schedule == ud.schedules.Constant()
+    assert changed.entries[0].options.schedule.last == 0.5
+    assert changed.entries[1].options.schedule == ud.schedules.Constant()
     assert parse(GOOD).identity != spec.identity
     assert "schedule" not in parse(GOOD).document()
 
 
 def test_a_wrong_schedule_in_a_spec_has_its_line():
     table = '\n[schedule]\nname = "cosine"\nlast = 2\n'
-    found = {(c.path, c.place.line) for c in refused(GOOD + table)}
+    found = {(c.path, c.line) for c in refused(GOOD + table)}
     last = len(GOOD.splitlines()) + 4
     assert found == {(("schedule", "last"), last), (("schedule", "rounds"), last - 2)}
     (one,) = refused(GOOD.replace("lr = 0.01", "lr = 0.01\nschedule = 'cosin'"))
-    assert one.path == ("method", 1, "schedule") and one.place.line == 17
+    assert one.path == ("method", 1, "schedule") and one.line == 17
 
 
 def test_a_function_is_kept_by_its_factors(tmp_path):

@@ -15,7 +15,6 @@ from undrift.federate.federation import FlowerFederation
 from undrift.federate.node import NodeConfig
 from undrift.federate.worker import ClientWorker
 from undrift.runs.experiment import make
-from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse as read
 
 SPEC = """\
@@ -36,7 +35,7 @@ lr = 0.002
 
 def spec(method="Scaffold", top="batch = 3", problem="least-squares", more="", engine=""):
     text = SPEC.format(method=method, top=top, problem=problem, more=more)
-    flags = [Flag("engine.name=flower", "the test"), *(f"engine.{one}" for one in engine.split())]
+    flags = ["engine.name=flower", *(f"engine.{one}" for one in engine.split())]
     return read(text, "mine.toml", flags)
 
 

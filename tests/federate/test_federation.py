@@ -20,7 +20,6 @@ from undrift.flower.compat import Lost, NoFederation
 from undrift.methods import Scaffold
 from undrift.runs.experiment import make
 from undrift.spec.errors import BadSpec
-from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
 from undrift.spec.reader import parse as read
 
@@ -304,7 +303,7 @@ rate = 0.2
 def test_settings_are_those_of_one_machine(shared, top):
     text = SPEC.format(method="FedAvg", top=top, problem="least-squares", more="")
     text = text.replace("steps = 3\n", "")
-    chosen = read(text, "mine.toml", [Flag("engine.name=flower", "the test")])
+    chosen = read(text, "mine.toml", ["engine.name=flower"])
     assert_equal(run(shared, chosen), near(chosen))
 
 
@@ -349,7 +348,7 @@ def test_a_method_of_a_file_runs_where_the_same_file_is(tmp_path):
     text = SPEC.format(method="Mine", top="", problem="least-squares", more="")
     text += 'file = "mine.py"\n'
     (tmp_path / "server" / "spec.toml").write_text(text)
-    chosen = load(tmp_path / "server" / "spec.toml", [Flag("engine.name=flower", "the test")])
+    chosen = load(tmp_path / "server" / "spec.toml", ["engine.name=flower"])
 
     def session(folder):
         methods = folder and tmp_path / folder

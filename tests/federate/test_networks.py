@@ -32,7 +32,6 @@ from undrift.models import build
 from undrift.records.folder import Folder
 from undrift.runs.experiment import make
 from undrift.runs.saved_run import run_in_folder
-from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
 
 FILE = '[network]\nfile = "nets.py"\nname = "Net"'
@@ -55,7 +54,7 @@ def spec(folder, more="", end=FILE, rounds=2):
     )
     text = text.replace("rounds = 4", f"rounds = {rounds}").replace("0.002", "0.2")
     (folder / "spec.toml").write_text(f"{text}\n{end}\n")
-    return load(folder / "spec.toml", [Flag("engine.name=flower", "the test")])
+    return load(folder / "spec.toml", ["engine.name=flower"])
 
 
 def nodes(folder):

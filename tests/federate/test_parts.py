@@ -339,7 +339,7 @@ def spec(tmp_path):
         (["federate", "SPEC", "--local", "0"], "a whole number >= 1"),
         (["federate", "SPEC", "--local", "3", "--jobs", "2"], "one method after another"),
         (["federate", "SPEC", "--local", "3", "-s", "engine.deadline=0"], "deadline"),
-        (["federate", "missing.toml", "--local", "3"], "no such file"),
+        (["federate", "missing.toml", "--local", "3"], "No such file"),
         (["join", "--superlink", "10.0.0.5:8000", "--part", "0"], "undrift federate keys"),
         (["join", "--superlink", "127.0.0.1:1"], "--data FOLDER"),
         (["join", "--superlink", "127.0.0.1:1", "--data", "nowhere"], "no such folder"),
@@ -387,11 +387,10 @@ def test_without_flower(spec, words, capsys, monkeypatch):
 
 def test_resume_names_the_command(tmp_path, spec, capsys):
     from undrift.records.folder import Folder
-    from undrift.spec.overrides import Flag
     from undrift.spec.reader import load
 
     folder = Folder(tmp_path / "mine")
-    folder.start(load(spec, [Flag("engine.name=flower", "the test")]), {}, [])
+    folder.start(load(spec, ["engine.name=flower"]), {}, [])
     folder.close()
     with pytest.raises(SystemExit):
         undrift(["resume", str(tmp_path / "mine")])
@@ -401,10 +400,9 @@ def test_resume_names_the_command(tmp_path, spec, capsys):
 @pytest.mark.parametrize("why", ["interrupted", ""])
 def test_a_run_that_broke_off_names_the_command(tmp_path, spec, capsys, why):
     from undrift.records.folder import Folder
-    from undrift.spec.overrides import Flag
     from undrift.spec.reader import load
 
-    chosen = load(spec, [Flag("engine.name=flower", "the test")])
+    chosen = load(spec, ["engine.name=flower"])
     folder = Folder(tmp_path / "mine")
     folder.start(chosen, {}, [])
     unfinished(folder, chosen, why)

@@ -26,7 +26,6 @@ from undrift.problems.neural.problem import Neural
 from undrift.runs.events import Measured
 from undrift.runs.experiment import make
 from undrift.spec.errors import BadSpec
-from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse as read
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
@@ -311,7 +310,7 @@ def test_a_row_that_nobody_measured_is_not_one_of_a_run_that_diverged(tmp_path, 
 
 def test_theory_by_hello(tmp_path, hospitals):
     text = SPEC.format(method="FedRecu", **{**OWN, "top": ""}).replace("0.002", '"theory"')
-    chosen = read(text, "mine.toml", [Flag("engine.name=flower", "the test")])
+    chosen = read(text, "mine.toml", ["engine.name=flower"])
     far = run(own(tmp_path), chosen, tmp_path)
     assert 0 < far.engine.method.lr < 10
 
@@ -319,7 +318,7 @@ def test_theory_by_hello(tmp_path, hospitals):
 def test_steps_that_need_hessians_of_all_are_refused(tmp_path, hospitals):
     text = SPEC.format(method="FedRed", **{**OWN, "top": ""})
     text = text.replace("lr = 0.002", 'p = "theory"\neta = "theory"\nlam = "theory"')
-    chosen = read(text, "mine.toml", [Flag("engine.name=flower", "the test")])
+    chosen = read(text, "mine.toml", ["engine.name=flower"])
     with pytest.raises(BadSpec) as error:
         run(own(tmp_path), chosen, tmp_path)
     assert "delta" in str(error.value)

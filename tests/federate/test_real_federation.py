@@ -12,7 +12,6 @@ from undrift.cli import main as undrift
 from undrift.federate.federation import FlowerFederation
 from undrift.federate.session import LocalFederation, Session
 from undrift.runs.experiment import make
-from undrift.spec.overrides import Flag
 from undrift.spec.reader import parse
 
 NEAR = 1e-10
@@ -75,7 +74,7 @@ def session(tmp_path_factory):
 
 def far(session, name, rounds, record):
     """The result of a run of the federation."""
-    chosen = spec(name, rounds, [Flag("engine.name=flower", "the test")])
+    chosen = spec(name, rounds, ["engine.name=flower"])
     federation = FlowerFederation(session, chosen, print, record)
     (result,) = make(chosen, federation.build).run(emit=federation.hear)
     return result

@@ -12,7 +12,7 @@ from undrift.problems import Quadratic
 from undrift.spec.user_files import execute
 from undrift_papers.reproduce.items import PAPERS
 
-(AsCoded,) = execute(PAPERS / "fedrecu" / "as_coded.py").methods
+(AsCoded,) = execute(PAPERS / "fedrecu" / "as_coded.py").methods.values()
 rng = np.random.default_rng(0)
 DIAGONALS, LINEAR = rng.uniform(0.5, 3.0, (4, 5)), rng.standard_normal((4, 6, 5))
 
@@ -69,7 +69,7 @@ def test_feddcs_control_variates_are_over_the_first_step_size():
     """By hand, two clients with f_i(x) = d_i x^2 / 2 - q_i x and one local step: c_i(1) = g_i(x0)
     and x1 follow FedDC; then lr halves, and c_i(2) = c_i - c + (its move) / (the first lr).
     """
-    (code,) = execute(PAPERS / "fedacg" / "as_coded.py").methods
+    (code,) = execute(PAPERS / "fedacg" / "as_coded.py").methods.values()
     d, q, lr, alpha, x = np.array([1.0, 3.0]), np.array([1.0, -2.0]), 0.1, 0.5, 1.0
     h, c = np.zeros(2), np.zeros(2)
     engine = Simulate(

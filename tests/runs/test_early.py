@@ -166,7 +166,7 @@ def test_what_a_spec_has_wrong_is_told_with_its_line(tmp_path, table, line):
     (tmp_path / "spec.toml").write_text(SPEC.replace("[stop]\npatience = 4\n", table))
     with pytest.raises(BadSpec) as error:
         ud.run_spec(tmp_path / "spec.toml")
-    assert [complaint.place.line for complaint in error.value.complaints] == [line]
+    assert [complaint.line for complaint in error.value.complaints] == [line]
 
 
 def test_a_flag_sets_it(tmp_path, capsys):

@@ -136,15 +136,10 @@ def test_a_problem_that_some_seed_cannot_build_is_told_before_anything_is_run(mo
 
 
 def test_in_words():
-    problem = {"name": "images", "augment": "fedacg"}
-    document = {"problem": problem, "cohort": {"size": 3}, "batch": 8}
-    kinds = "cohorts, mini-batches, augmentation and other draws"
-    assert varied(document) == f"{kinds} (same split, same first weights)"
-    assert varied(document | {"vary": ["start"]}) == f"first weights (same {kinds}, same split)"
-    assert (
-        varied({"problem": {"name": "logistic-a9a"}, "batch": 8})
-        == "mini-batches and other draws (same split)"
-    )
+    document = {"problem": {"name": "images"}}
+    assert varied(document) == "random draws (same split, same first weights)"
+    assert varied(document | {"vary": ["start"]}) == "first weights (same random draws, same split)"
+    assert varied({"problem": {"name": "logistic-a9a"}}) == "random draws (same split)"
     assert varied({"problem": {"name": "of another version"}}) == "random draws"
 
 

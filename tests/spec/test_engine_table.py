@@ -7,7 +7,6 @@ from tests.spec.texts import CONVEX, refused
 
 from undrift.engines.named import registry
 from undrift.records.folder import Folder
-from undrift.spec.errors import Place
 from undrift.spec.reader import parse
 
 StoreOptions = registry["simulate"].options
@@ -56,10 +55,10 @@ def test_they_are_kept_in_the_folder_of_a_run(tmp_path):
         ('"host"', '"cloud"', ("engine", "store"), 12, "'device' or 'host'"),
         ("store =", "stor =", ("engine", "stor"), 12, "did you mean store?"),
         ('"simulate"', '"wire"', ("engine", "store"), 12, "unknown option of the engine wire"),
-        ('"simulate"', '"simulat"', ("engine", "name"), 11, "'simulate' or 'wire'"),
+        ('"simulate"', '"simulat"', ("engine",), 10, "'simulate' or 'wire'"),
     ],
 )
 def test_a_wrong_option_is_refused_at_its_line(old, new, path, line, words):
     assert TABLE.count(old) == 1
     (found,) = refused(TABLE.replace(old, new))
-    assert (found.path, found.place) == (path, Place("s.toml", line)) and words in found.text
+    assert (found.path, found.line) == (path, line) and words in found.text

@@ -11,7 +11,7 @@ from undrift.core.params import BadParameters
 from undrift.records.folder import Folder
 from undrift.runs.api import prepare
 from undrift.runs.experiment import make
-from undrift.spec.errors import BadSpec, Place
+from undrift.spec.errors import BadSpec
 from undrift.spec.reader import parse
 
 TABLES = """\
@@ -76,7 +76,7 @@ def test_they_are_written_as_they_were_read(tmp_path):
 )
 def test_mistakes_have_their_lines(old, new, path, line):
     (complaint,) = refused(WHOLE.replace(old, new))
-    assert complaint.path == path and complaint.place == Place("s.toml", FIRST + line)
+    assert complaint.path == path and (complaint.source, complaint.line) == ("s.toml", FIRST + line)
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ def test_python_takes_the_same_tables(tmp_path):
     document = {"rounds": 2, "problem": {"name": "quadratic"}, "faults": [{**fault, "rate": 3}]}
     with pytest.raises(BadSpec) as wrong:
         ud.run_spec({**document, "method": [{"name": "FedAvg", "lr": 0.01}]})
-    assert [str(c.place) for c in wrong.value.complaints] == ["spec['faults'][0]['rate']"]
+    assert [c.source for c in wrong.value.complaints] == ["spec['faults'][0]['rate']"]

@@ -4,8 +4,8 @@ import pytest
 from tests.spec.texts import CONVEX, GOOD, IMAGES, complaints, refused
 
 from undrift.objectives import CrossEntropy, FedLC
-from undrift.spec.errors import Complaints, Origin, Place
-from undrift.spec.overrides import Flag, override
+from undrift.spec.errors import Origin
+from undrift.spec.overrides import override
 from undrift.spec.reader import parse
 
 
@@ -28,7 +28,7 @@ def test_overrides():
 def test_an_override_goes_to_the_methods_that_have_the_field():
     spec = parse(GOOD, flags=["method.option=I", "method.steps=2"])
     assert spec.entries[0].method.option == "I"
-    assert [entry.steps for entry in spec.entries] == [2, 2]
+    assert [entry.options.steps for entry in spec.entries] == [2, 2]
 
 
 def test_flags_for_objectives_and_training():
@@ -37,8 +37,8 @@ def test_flags_for_objectives_and_training():
         flags=["objective.tau=0.5", "method.training.weight_decay=0.0", "method.training.clip=2"],
     )
     assert spec.objective == FedLC(tau=0.5)
-    assert [entry.training.weight_decay for entry in spec.entries] == [0.0, 0.0]
-    assert [entry.training.clip for entry in spec.entries] == [2, 2]
+    assert [entry.options.training.weight_decay for entry in spec.entries] == [0.0, 0.0]
+    assert [entry.options.training.clip for entry in spec.entries] == [2, 2]
     assert (
         parse(IMAGES, flags=["method.objective=CrossEntropy"]).entries[1].objective
         == CrossEntropy()
@@ -54,19 +54,19 @@ def test_flags_for_objectives_and_training():
         ("method.lr=-1", "lr = -1 is not allowed: number > 0"),
         ("method.name=GD", "unknown parameter of the methods 'name'"),
         ("problem.client=2", "did you mean clients?"),
-        ("problem=2", "unknown key 'problem'"),
-        ("a.b.c=2", "unknown key 'a.b.c'"),
+        ("problem=2", "a table with a name"),
+        ("a.b.c=2", "unknown key 'a'"),
         ("lr=3", "unknown key 'lr'; did you mean method.lr?"),
         ("rounds=./5", "rounds = './5' is not allowed"),
         ("rounds", "not KEY=VALUE"),
-        ("rounds=", "not KEY=VALUE"),
-        ("rounds=5\nname='x'", "not KEY=VALUE"),
-        ("cohort=2 3", "not KEY=VALUE"),
+        ("rounds=", "rounds = '' is not allowed"),
+        ("rounds=5\nname='x'", "is not allowed"),
+        ("cohort=2 3", "cohort = '2 3' is not allowed"),
     ],
 )
 def test_a_wrong_override_is_blamed_on_the_flag(flag, words):
     found = complaints(GOOD, flag)
-    assert all(c.startswith(f"-s {flag}: ") for c in found)
+    assert found[0].startswith(f"-s {flag}: ")
     assert any(words in c for c in found)
 
 
@@ -90,23 +90,20 @@ def test_a_flag_is_blamed_for_what_it_says():
     assert complaints(CONVEX, "method.schedule=2")[0].startswith(
         "-s method.schedule=2: schedule = 2 is not allowed"
     )
-    assert "unknown key 'every.thing'" in complaints(CONVEX, "every.thing=2")[0]
+    assert complaints(CONVEX, "every.thing=2")[0].startswith("-s every.thing=2: every = ")
 
 
-def test_a_flag_may_have_another_spelling_on_the_command_line():
-    spec = parse(CONVEX, flags=[Flag("engine.store=host", "--store host")])
-    assert spec.engine_options.store == "host"
-    (found,) = refused(CONVEX, "engine=wire", Flag("engine.store=host", "--store host"))
-    assert found.place == Place("--store host") and found.path == ("engine", "store")
+def test_of_two_flags_the_one_that_says_more_is_blamed():
+    (found,) = refused(CONVEX, "engine=wire", "engine.store=host")
+    assert found.source == "-s engine.store=host" and found.path == ("engine", "store")
 
 
 def test_the_document_itself_is_left_alone():
     document = {"cohort": 3, "method": [{"name": "FedAvg"}]}
-    complaints = Complaints(Origin("s.toml", ""))
     flags = ["cohort.dropout=0.5", "method.lr=2"]
-    changed = override(document, flags, lambda i, table: ["lr"], complaints)
+    changed, complaints = override(document, flags, [["lr"]], Origin("s.toml", ""))
     assert changed == {
         "cohort": {"size": 3, "dropout": 0.5},
         "method": [{"name": "FedAvg", "lr": 2}],
     }
-    assert document == {"cohort": 3, "method": [{"name": "FedAvg"}]} and not complaints.found
+    assert document == {"cohort": 3, "method": [{"name": "FedAvg"}]} and not complaints

@@ -8,8 +8,7 @@ from tests.spec.texts import MINE, OWN
 from undrift.core.method import Method, registry
 from undrift.spec.errors import BadFile, BadSpec
 from undrift.spec.reader import load
-from undrift.spec.schema import TRAINING
-from undrift.spec.user_files import execute
+from undrift.spec.user_files import distrust, execute
 
 
 @pytest.fixture
@@ -36,7 +35,9 @@ def test_a_method_from_a_file(place):
         0.5,
         "Mine",
     )
-    assert [entry.steps for entry in spec.entries] == [2, 2] and spec.entries[0].method.lr == 0.5
+    assert [entry.options.steps for entry in spec.entries] == [2, 2] and spec.entries[
+        0
+    ].method.lr == 0.5
     assert registry == known
     assert load("s.toml").document()["method"][1]["file"] == "mine.py"
     assert not (place / "__pycache__").exists()
@@ -67,12 +68,11 @@ def test_what_the_file_says_is_part_of_the_run(place):
         ('"mine.py"', '"link.py"', 11, "in the folder of the spec"),
         ('"mine.py"', '"mine.txt"', 11, "a Python file"),
         ('"mine.py"', "3", 11, "a Python file"),
-        ('"mine.py"', '"mne.py"', 11, "mne.py: there is no such file"),
+        ('"mine.py"', '"mne.py"', 11, "mne.py"),
         ('"mine"', '"mines"', 12, "unknown method of mine.py 'mines'; did you mean Mine?"),
-        ('name = "mine"\n', "", 10, "name is missing"),
+        ('name = "mine"\n', "", 10, "a table with a name"),
         ("lr = 0.02", "lr = -1.0", 13, "lr = -1.0 is not allowed"),
         ("lr = 0.02", "lr = 0.02\nnu = 1", 14, "unknown parameter of Mine 'nu'; did you mean mu?"),
-        ("lr = 0.02", 'lr = "theory"', 13, "no theory prescribes lr of Mine"),
     ],
 )
 def test_one_problem_with_a_file(place, old, new, where, words):
@@ -82,29 +82,9 @@ def test_one_problem_with_a_file(place, old, new, where, words):
     assert found.startswith(f"s.toml:{where}: ") and words in found
 
 
-@pytest.mark.parametrize(
-    ("kind", "allowed", "others"),
-    [("method", "Mine", "points, Net"), ("problem", "points, Net", "Mine")],
-)
-def test_a_name_that_the_file_lacks_is_told_with_those_it_has(place, kind, allowed, others):
-    (place / "mine.py").write_text(MINE + "\ndef points(): ...\nclass Net: ...\n")
-    table = '[problem]\nfile = "mine.py"\nname = "xyz"\n[[method]]\nname = "FedAvg"\nlr = 0.1\n'
-    wanted = {
-        "problem": 'name = "a"\nrounds = 1\n' + table,
-        "method": OWN.replace('mine"\nlr', 'xyz"\nlr'),
-    }
-    (place / "s.toml").write_text(wanted[kind])
-    (found,) = wrong()
-    assert found.endswith(f"allowed: {allowed}; other names in the file: {others}")
-
-
 def test_a_file_that_fails_is_told_with_its_line(place):
     (place / "mine.py").write_text("x = 1\ny = undefined\n")
     assert wrong() == ["s.toml:11: mine.py:2: NameError: name 'undefined' is not defined"]
-    (place / "mine.py").write_text(MINE.replace("class Mine", "class Scaffold"))
-    assert wrong() == [
-        "s.toml:11: mine.py: Scaffold is a method of undrift already: choose another name"
-    ]
     (place / "mine.py").write_text(
         "from __future__ import annotations\n" + MINE.replace("mu: float", "mu: flot")
     )
@@ -112,30 +92,25 @@ def test_a_file_that_fails_is_told_with_its_line(place):
     assert registry["Scaffold"].__module__ == "undrift.methods.scaffold"
 
 
-def test_a_spec_that_is_wrong_runs_no_file(place):
+def test_a_field_of_no_method_is_refused(place):
+    (found,) = wrong("method.lrr=1")
+    assert found.startswith("-s method.lrr=1: ") and "mu" in found
+
+
+def test_a_file_that_is_refused_is_not_executed(place):
     (place / "mine.py").write_text(MINE + "\nopen('ran', 'w')\n")
-    (place / "s.toml").write_text(
-        OWN.replace("rounds = 20", "rounds = 0").replace("lr = 0.02", "steps = 0")
-    )
-    found = wrong("method.lrr=1")
-    assert [c.split(": ")[0] for c in found] == ["s.toml:2", "s.toml:13"]
+    with pytest.raises(BadSpec, match=r"s.toml:11: mine.py: Python code .* trust it: this"):
+        load("s.toml", code=distrust("this"))
     assert not (place / "ran").exists()
-    (place / "s.toml").write_text(OWN)
-    assert wrong("method.lrr=1") == [
-        f"-s method.lrr=1: unknown parameter of the methods 'lrr'; did you mean lr? allowed: "
-        f"{', '.join(['lr', 'server_lr', *TRAINING, 'mu'])}"
-    ]
-    assert (place / "ran").exists()
 
 
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        (None, None, "there is no such file"),
+        (None, None, "No such file"),
         ("x = 1\ny = undefined\n", 2, "NameError"),
         ("x = 1\nimport sys; sys.exit(3)\n", 2, "SystemExit"),
-        ("x = (\n", 1, "SyntaxError"),
-        (MINE.replace("Mine", "Scaffold"), None, "Scaffold is a method of undrift already"),
+        ("x = (\n", None, "line 1"),
     ],
 )
 def test_a_bad_file_has_its_place_as_data(tmp_path, text, line, words):
@@ -148,13 +123,6 @@ def test_a_bad_file_has_its_place_as_data(tmp_path, text, line, words):
     assert registry == known
 
 
-def test_a_syntax_error_has_its_place_once(tmp_path):
-    (tmp_path / "a.py").write_text("x = (\n")
-    with pytest.raises(BadFile) as caught:
-        execute(tmp_path / "a.py")
-    assert "a.py" not in caught.value.text and "line" not in caught.value.text
-
-
 def test_a_file_that_is_not_there_is_not_announced(place):
     (place / "mine.py").unlink()
     with pytest.raises(BadSpec):
@@ -165,7 +133,7 @@ def test_only_the_classes_of_the_file_itself_are_its_methods(tmp_path):
     """In their order; neither what it imports nor what it calls abstract."""
     file = tmp_path / "two.py"
     file.write_text(MINE + "\nclass Base(Mine, abstract=True):\n    pass\n\nclass B(Base): pass\n")
-    assert [cls.__name__ for cls in execute(file).methods] == ["Mine", "B"]
+    assert [*execute(file).methods] == ["Mine", "B"]
 
 
 def test_a_method_may_stay_out_of_the_registry():

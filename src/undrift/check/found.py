@@ -14,8 +14,7 @@ from undrift.check.checks import Check, Result, results
 from undrift.core.problem import Problem
 from undrift.problems.by_file import OBJECTIVE, OF_IMAGES, own_problem
 from undrift.spec.errors import BadFile
-from undrift.spec.functions import Maker, Unfit, UserCall, parameters
-from undrift.spec.user_files import Plugin
+from undrift.spec.user_files import Maker, Plugin, UserCall, parameters
 
 
 class Checked(NamedTuple):
@@ -30,11 +29,12 @@ class Checked(NamedTuple):
 def checked(plugin: Plugin) -> list[Checked]:
     """The methods, problems, networks and objectives of a file. Raises :class:`BadFile`."""
     found = [
-        _checked(cls.__name__, "[[method]]", plugin, cls, battery.CHECKS) for cls in plugin.methods
+        _checked(name, "[[method]]", plugin, cls, battery.CHECKS)
+        for name, cls in plugin.methods.items()
     ]
     found += [
-        _checked(cls.__name__, "[objective]", plugin, cls, objectives.CHECKS)
-        for cls in plugin.objectives
+        _checked(name, "[objective]", plugin, cls, objectives.CHECKS)
+        for name, cls in plugin.objectives.items()
     ]
     try:
         for name, maker in _made(plugin, Problem).items():
@@ -75,7 +75,7 @@ def _made(plugin: Plugin, cls: type) -> dict[str, Maker]:
         elif issubclass(maker, cls) and (cls is Problem or "classes" in _names(maker)):
             try:
                 parameters(maker, (OBJECTIVE, *OF_IMAGES))()
-            except (Unfit, TypeError):
+            except (ValueError, TypeError):
                 continue  # a part of something else
             classes[name] = maker
     return functions or classes

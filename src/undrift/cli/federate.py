@@ -13,15 +13,14 @@ from undrift.cli.run import (
     add_changes,
     add_options,
     executes,
+    finished,
     other,
     perform,
     refusing,
-    report,
 )
 from undrift.core.params import hints
 from undrift.flower.compat import NoFederation, misfit
 from undrift.records.folder import Folder, writable
-from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec
 
@@ -75,9 +74,8 @@ def main(args: Namespace) -> int:
     if args.jobs > 1:
         refuse(["--jobs: a federation runs one method after another"])
     with refusing():
-        place = Path(args.spec).parent
-        flags = [*args.changes, Flag("engine.name=flower", "undrift federate")]
-        spec = load(args.spec, flags, lambda files: executes(place, files))
+        flags = [*args.changes, "engine.name=flower"]
+        spec = load(args.spec, flags, executes(Path(args.spec).parent))
         if "clients" not in hints(type(spec.problem)):
             name = spec.problem_name
             text = f"{name} has no parameter clients, which a federation tells it: add one"
@@ -87,18 +85,14 @@ def main(args: Namespace) -> int:
             )
             refuse([text], remedy)
         if args.local is not None and args.local != spec.problem.clients:
-            spec = load(
-                args.spec,
-                [*flags, Flag(f"problem.clients={args.local}", f"--local {args.local}")],
-            )
+            spec = load(args.spec, [*flags, f"problem.clients={args.local}"])
         folder = Folder(args.out / spec.name)
         state = folder.state(spec)
         if args.overwrite or state in ("new", "unfinished"):
             return federate(spec, folder, args)
         if state in ("shorter", "other"):
             other(spec, folder)
-        say(f"{folder.path} holds this run already; --overwrite runs it again.")
-        return report(folder, args.json)
+        return finished(folder, args, "; --overwrite runs it again")
 
 
 def need_flower() -> None:

@@ -145,45 +145,42 @@ def problems() -> Listing:
 
 
 def settings() -> Listing:
-    from undrift.core.aggregation import registry as rules
-    from undrift.core.cohort import Sampling
-    from undrift.core.faults import Fault, Judging
-    from undrift.core.optimisers import registry as optimisers
-    from undrift.core.options import Training
-    from undrift.core.schedules import registry as schedules
-    from undrift.core.stopping import EarlyStopping, Goal
+    from undrift.core import aggregation, cohort, faults, optimisers, options, schedules, stopping
     from undrift.engines.named import registry as engines
-    from undrift.spec.schema import SETTINGS, TRAINING, Settings
+    from undrift.spec.schema import PER_METHOD, SETTINGS, Settings
 
     known = {row.name: row for row in explained(Settings)}
     also = {
         "cohort": "whole number >= 1 or table",
         "objective": "text or table",
         "engine": f"{known['engine'].takes} or table",
-        "aggregation": f"{' or '.join(map(repr, rules))} or table",
+        "aggregation": f"{' or '.join(map(repr, aggregation.registry))} or table",
         "training": "table",
         "faults": "tables",
         "judge": "table",
         "stop": "table",
         "best": "text or table",
-        "schedule": f"number > 0 and <= 1, {' or '.join(map(repr, schedules))} or table",
+        "schedule": f"number > 0 and <= 1, {' or '.join(map(repr, schedules.registry))} or table",
     }
     for name, takes in also.items():
         known[name] = dataclasses.replace(known[name], takes=takes)
     parts = {
-        "at the top of a spec": [known[name] for name in SETTINGS if name not in TRAINING],
-        "at the top, or in a [[method]] for that one": [known[name] for name in TRAINING],
-        "in [cohort]; cohort = 5 is the same as size = 5": explained(Sampling),
+        "at the top of a spec": [known[name] for name in SETTINGS if name not in PER_METHOD],
+        "at the top, or in a [[method]] for that one": [known[name] for name in PER_METHOD],
+        "in [cohort]; cohort = 5 is the same as size = 5": explained(cohort.Sampling),
         "in [training]; a [[method]] may have one of its own, for what differs": explained(
-            Training
+            options.Training
         ),
-        "in [[faults]], one for each thing that goes wrong": explained(Fault),
-        "in [judge]": explained(Judging),
-        "in [stop]": explained(EarlyStopping),
-        'in [best]; best = "loss" is the same as metric = "loss"': explained(Goal),
+        "in [[faults]], one for each thing that goes wrong": explained(faults.Fault),
+        "in [judge]": explained(faults.Judging),
+        "in [stop]": explained(stopping.EarlyStopping),
+        'in [best]; best = "loss" is the same as metric = "loss"': explained(stopping.Goal),
     }
-    named: dict[str, Mapping[str, Any]] = {"aggregation": rules, "schedule": schedules}
-    named["training.optimiser"] = optimisers
+    named: dict[str, Mapping[str, Any]] = {
+        "aggregation": aggregation.registry,
+        "schedule": schedules.registry,
+        "training.optimiser": optimisers.registry,
+    }
     for table, kinds in named.items():
         for name, kind in kinds.items():
             parts[f'in [{table}] with name = "{name}", {kind.title}'] = explained(kind)

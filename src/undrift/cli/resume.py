@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from undrift.cli.folders import missing, place
 from undrift.cli.launch import together
-from undrift.cli.output import refuse, say
+from undrift.cli.output import refuse
 from undrift.cli.parser import RUN, Parser
 from undrift.cli.run import (
     add_engine,
     add_options,
-    again,
     executes,
+    finished,
     loggable,
     perform,
     placed,
     refusing,
-    report,
 )
 from undrift.records.folder import BadFolder, Folder
 from undrift.spec.reader import load
+from undrift.spec.user_files import distrust
 
 
 def add(parser: Parser) -> None:
@@ -46,18 +44,12 @@ def main(args: Namespace) -> int:
             refuse([wrong])
         folder = Folder.of_run(place(args.run))
         if folder.complete:
-            folder.tidy()
-            unlogged = ", so nothing was logged" if args.logs else ""
-            say(f"{folder.path} is finished{unlogged}.")
-            return report(folder, args.json)
+            return finished(folder, args)
         if folder.from_python:
             refuse([folder.from_python])
-        told = executes if args.trust else distrust
-        spec = load(
-            folder.file("spec.toml"),
-            placed(args),
-            lambda files: told(folder.path, files),
-        )
+        trusting = f"undrift resume {folder.path} --trust"
+        told = executes(folder.path) if args.trust else distrust(trusting)
+        spec = load(folder.file("spec.toml"), placed(args), told)
         if folder.state(spec) == "other":
             if args.engine:
                 refuse([f"--engine {args.engine}: {'; '.join(folder.differences(spec).values())}"])
@@ -67,14 +59,3 @@ def main(args: Namespace) -> int:
             )
         with together(spec, args) as code:
             return perform(spec, folder, False, args) if code is None else code
-
-
-def distrust(place: Path, files: Mapping[str, Sequence[str]]) -> None:
-    """Refuse the code that a folder brings."""
-    named = ", ".join(f"{place / file} ({', '.join(labels)})" for file, labels in files.items())
-    refuse(
-        [
-            f"{named}: Python code in the folder, which would be executed. "
-            f"If you trust it: {again(place, files)}"
-        ]
-    )

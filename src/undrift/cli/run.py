@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from argparse import Namespace
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -36,9 +36,9 @@ from undrift.runs.events import (
 )
 from undrift.runs.loggers import LOGGERS, missing
 from undrift.spec.errors import BadSpec
-from undrift.spec.overrides import Flag
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec
+from undrift.spec.user_files import Code
 
 if TYPE_CHECKING:
     from undrift.runs.prepare import Build
@@ -116,9 +116,7 @@ def add_options(parser: Parser) -> None:
 def main(args: Namespace) -> int:
     with refusing():
         loggable(args.logs)
-        flags: list[str | Flag] = [*args.changes, *placed(args)]
-        place = Path(args.spec).parent
-        spec = load(args.spec, flags, lambda files: executes(place, files))
+        spec = load(args.spec, [*args.changes, *placed(args)], executes(Path(args.spec).parent))
         with together(spec, args) as code:
             if code is not None:
                 return code
@@ -131,10 +129,15 @@ def main(args: Namespace) -> int:
             if state == "other":
                 other(spec, folder)
             known(spec, folder)
-            folder.tidy()
-            unlogged = ", so nothing was logged" if args.logs else ""
-            say(f"{folder.path} holds this run already{unlogged}; --overwrite runs it again.")
-            return report(folder, args.json)
+            return finished(folder, args, "; --overwrite runs it again")
+
+
+def finished(folder: Folder, args: Namespace, more: str = "") -> int:
+    """Print the table of a run that is there already."""
+    folder.tidy()
+    unlogged = ", so nothing was logged" if args.logs else ""
+    say(f"{folder.path} holds this run already{unlogged}{more}.")
+    return report(folder, args.json)
 
 
 def check(spec: Spec, args: Namespace) -> int:
@@ -144,47 +147,33 @@ def check(spec: Spec, args: Namespace) -> int:
     return rehearse(spec, args.json)
 
 
-def placed(args: Namespace) -> list[Flag]:
+def placed(args: Namespace) -> list[str]:
     """What ``--engine``, ``--store`` and ``--workers`` change in a spec."""
     store = None if args.store == "auto" else args.store
     given = {"engine": args.engine, "engine.store": store, "engine.workers": args.workers}
-    return [
-        Flag(f"{key}={value}", f"--{key.rpartition('.')[2]} {value}")
-        for key, value in given.items()
-        if value is not None
-    ]
+    return [f"{key}={value}" for key, value in given.items() if value is not None]
 
 
 def other(spec: Spec, folder: Folder) -> None:
     """Refuse a folder that holds another run."""
     found = folder.differences(spec)
-    changed = [*found.values()]
-    what = f"a run of this spec with other code ({', '.join(spec.sources)})"
-    if changed:
-        what = f"another spec's run: {'; '.join(changed[:5])}{'; ...' if len(changed) > 5 else ''}"
+    what = "; ".join([*found.values()][:5]) or f"other code in {', '.join(spec.sources)}"
     more = MORE_ROUNDS if [*found] == ["rounds"] else ""
     remedy = f"{more}Use --overwrite to replace it, or another name: -s name=NAME"
-    refuse([f"{folder.path} holds {what}"], remedy)
+    refuse([f"{folder.path} holds another run: {what}"], remedy)
 
 
-def executes(place: Path, files: Mapping[str, Sequence[str]]) -> None:
-    """Say whose code is about to be executed, once where several processes do it."""
-    if rank() or RENDEZVOUS in os.environ:
-        return
-    for file, labels in files.items():
-        say(f"Executes {place / file}: the Python code of {', '.join(labels)}.")
-
-
-def again(place: Path, code: Collection[str]) -> str:
-    """The command that continues a run; a folder that brings code has to be trusted."""
-    return f"undrift resume {place}{' --trust' if code else ''}"
+def executes(place: Path) -> Code:
+    """Says what is about to be executed, once where several processes do it."""
+    quiet = rank() or RENDEZVOUS in os.environ
+    return lambda file: None if quiet else say(f"Executes {place / file}.")
 
 
 def how(folder: Folder, spec: Spec) -> str:
     """What continues a run; clients who keep their data are asked by ``federate`` alone."""
     if spec.engine == "flower":
         return "the same undrift federate command"
-    return again(folder.path, spec.sources)
+    return f"undrift resume {folder.path}{' --trust' if spec.sources else ''}"
 
 
 def loggable(logs: Sequence[str]) -> None:

@@ -82,23 +82,12 @@ PLAIN = Training()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalWork:
-    """How much a client does in a round.
+class RunOptions:
+    """How any method is run on any engine. Specs, engines and ``undrift.run`` share it.
 
     Args:
         steps: local steps of a round: one number for all clients, or a list with one for each.
         epochs: passes over a client's samples, instead of steps.
-    """
-
-    steps: Count | list[Count] = 1
-    epochs: Count | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions(LocalWork):
-    """How any method is run on any engine. Specs, engines and ``undrift.run`` share it.
-
-    Args:
         cohort: clients that take part in a round: a number or a table; left out: all of them.
         batch: samples of a mini-batch; left out: all that a client has.
         schedule: what lr is multiplied by in each round: a number, by which it falls after every
@@ -110,6 +99,8 @@ class RunOptions(LocalWork):
         judge: whose work counts, and when a run gives up: a table.
     """
 
+    steps: Count | list[Count] = 1
+    epochs: Count | None = None
     cohort: Sampling | None = None
     batch: Count | None = None
     schedule: Schedule | None = None

@@ -70,11 +70,10 @@ class Job:
         folder = Path("federation.toml") if methods is None else methods / "federation.toml"
         return parse(self.spec, str(folder), code=self._known)
 
-    def _known(self, files: Mapping[str, Sequence[str]]) -> None:
-        """Refuse files that the server did not give the digests of."""
-        for name in files:
-            if name not in self.sources:
-                raise ValueError(f"the spec names {name}, and the server gave no digest of it")
+    def _known(self, name: str) -> None:
+        """Refuse a file that the server did not give the digest of."""
+        if name not in self.sources:
+            raise ValueError(f"the spec names {name}, and the server gave no digest of it")
 
     def entry(self, spec: Spec) -> Entry:
         for entry in spec.entries:

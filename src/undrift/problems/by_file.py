@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from undrift.core.params import BadParameters, fields, hints, values
 from undrift.problems.named import Images, Named, registry
@@ -94,10 +94,9 @@ def own_images(
     names: Mapping[str, str],
 ) -> type[Images]:
     """``images`` with a network or data of the user's; ``names`` are what they are called."""
-    fixed: Mapping[str, type] = dict.fromkeys(names, str)
     body: dict[str, object] = {
         "__doc__": Images.__doc__,
-        "__annotations__": dict(fixed),
+        "__annotations__": {field: Literal[name] for field, name in names.items()},
         "name": Images.name,
         "own_network": None if network is None else staticmethod(network),
         "own_data": None if data is None else staticmethod(data),

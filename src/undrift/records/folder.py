@@ -20,7 +20,7 @@ from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, NEEDED, Row, column
 from undrift.spec.document import parsed, read
 from undrift.spec.errors import BadSpec
 from undrift.spec.schema import Table, Values, normal
-from undrift.spec.user_files import own_tables
+from undrift.spec.user_files import source_files
 
 __all__ = [
     "CHECKPOINTS",
@@ -312,7 +312,7 @@ class Folder(Journal):
         content = io.BytesIO()
         parquet.write_table(pyarrow.table(columns(self.rows())), content)
         self.write("metrics.parquet", content.getvalue())
-        own = (str(table["file"]) for table in own_tables(self.document()).values())
+        own = source_files(self.document())
         self.conclude(outcomes, dict.fromkeys([*DIGESTED, *own]))
         self._clear(but_last=True)
         self.close()

@@ -10,7 +10,7 @@ from undrift.report.clients import Partition
 from undrift.report.comparison import RunOnDisk
 from undrift.report.numbers import count
 from undrift.report.settings import Document, methods
-from undrift.spec.user_files import own_tables
+from undrift.spec.user_files import source_files
 from undrift.spec.vary import varied
 
 BUNDLED = ("breast-cancer", "digits")
@@ -39,13 +39,12 @@ def about(run: RunOnDisk) -> dict[str, object]:
 
 def repetition(name: str, document: Document) -> tuple[str, list[str]]:
     """The command that repeats a run whose spec is saved as ``name``, and what it needs."""
-    problem, own = document.get("problem", {}), own_tables(dict(document))
-    files = sorted({str(table["file"]) for table in own.values()})
+    problem, files = document.get("problem", {}), source_files(document)
     remark = f"with the spec below saved as {name}"
     remarks = [f"{remark}, and beside it {', '.join(files)}" if files else remark]
     command, data = f"undrift run {shlex.quote(name)} --out again", problem.get("data")
     read = data is not None and data not in BUNDLED and "folder" not in problem
-    if read and not {("problem",), ("data",)} & own.keys():  # their functions read what they like
+    if read and "file" not in problem and "data" not in document:  # functions read what they like
         command = f"UNDRIFT_DATA=FOLDER {command}"
         remarks.append(f"FOLDER has the files of {data}")
     return command, remarks

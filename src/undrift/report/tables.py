@@ -26,7 +26,7 @@ from undrift.report.numbers import (
 )
 from undrift.report.summary import COUNTED, NO_END, NUMBER, ON, Summary, goal, partly
 from undrift.report.table import Best, Cell, Table, mark_best
-from undrift.spec.schema import TRAINING
+from undrift.spec.schema import PER_METHOD
 
 COSTS = {
     "up": "vectors_up",
@@ -157,7 +157,7 @@ def parameters(summaries: Sequence[Summary], settings: Mapping[str, MethodSettin
         given, method = setting.written, registry.get(s.method or setting.method)
         known = s.values or {n: v for n, v in given.items() if method and n in hints(method)}
         theory = [name for name in s.values if given.get(name) == THEORY]
-        others = {**setting.shared, **{n: v for n, v in given.items() if n in TRAINING}}
+        others = {**setting.shared, **{n: v for n, v in given.items() if n in PER_METHOD}}
         own = {name: value for name, value in known.items() if name not in theory}
         found = [_values(own), _values({name: known[name] for name in theory}), _values(others)]
         rows.append([s.label, s.method or setting.method, *found])

@@ -29,10 +29,11 @@ from undrift.runs.calls import experiment_of, from_dictionary, run_name
 from undrift.runs.events import Emit, Event, NotCompared, Unlocked
 from undrift.runs.experiment import make
 from undrift.runs.prepare import resolve
-from undrift.runs.results import Recorded, Run, Runs, distrust
+from undrift.runs.results import Recorded, Run, Runs
 from undrift.runs.run_experiment import SHARED, AnotherRun, run_experiment
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Values
+from undrift.spec.user_files import distrust
 
 __all__ = ["Run", "Runs", "load", "prepare", "resolve", "resume", "run", "run_spec"]
 
@@ -147,6 +148,8 @@ def prepare(
     """The engine of a :func:`run`, before its first round; takes the same settings."""
     given = {name: settings.pop(name, usual) for name, usual in DEFAULTS.items()}
     call = settle(method, problem, {"rounds": rounds, "every": 1, **given}, settings)
+    if isinstance(call.settings["seed"], list):
+        raise BadParameters("prepare", {"seed": "an engine has one seed: give a number"})
     if given["schedule"] is not None:
         call.settings["schedule"] = Schedule.read(given["schedule"])  # of any number of rounds
     return experiment_of(call).tasks[0].engine(call.settings["seed"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from undrift.core import params
 from undrift.core.method import registry
+from undrift.core.options import RunOptions
 from undrift.core.params import BadParameters, fits, hints, not_allowed, plain, values
 from undrift.core.schedules import Listed
 from undrift.core.stopping import USUALLY
@@ -21,7 +22,7 @@ from undrift.runs.script import code_of, describe
 from undrift.runs.trial import TrialRules
 from undrift.spec.errors import BadSpec, Origin
 from undrift.spec.reader import interpret
-from undrift.spec.schema import Entry, FolderName, Label, MethodSettings, Spec, Values
+from undrift.spec.schema import Entry, FolderName, Label, Spec, Values
 
 MOST_FACTORS = 10_000
 """Of a schedule in a folder, whose spec is read whole."""
@@ -89,12 +90,14 @@ def _spec(call: Call, problem: str, save: Save) -> Spec:
             "run", {"method": not_allowed("label", wrong[0], params.describe(Label))}
         )
     top = call.settings | {"name": run_name(save.folder)}
-    training = {key: top[key] for key in hints(MethodSettings)}
+    options = RunOptions(**{key: top[key] for key in hints(RunOptions)})
     entries = tuple(
         Entry(
-            **training,
-            method=method,
             label=label,
+            method=method,
+            rounds=top["rounds"],
+            options=options,
+            objective=None,
             given={"name": type(method).__name__, "label": label, **values(method)},
         )
         for label, method in call.methods.items()

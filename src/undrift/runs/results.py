@@ -20,7 +20,7 @@ from undrift.engines import Engine, Ledger
 from undrift.engines.options import FederatedOptions
 from undrift.records import models
 from undrift.records.differences import against
-from undrift.records.folder import BadFolder, Folder, Outcome, Row
+from undrift.records.folder import Folder, Outcome, Row
 from undrift.records.history import Frame, History, frame
 from undrift.records.outcome import UNCHANGED, at_end, in_words
 from undrift.records.rows import Key, key_of
@@ -30,7 +30,7 @@ from undrift.report.table import Table as PrintedTable
 from undrift.runs.clients import ClientHistory, at_model
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
-from undrift.spec.user_files import Code
+from undrift.spec.user_files import distrust
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -356,18 +356,6 @@ def _of_one(rows: Sequence[Row], label: str, seed: int | None) -> list[Row]:
     """The rows of one method and seed; :class:`KeyError` if there is none, or several."""
     key = _only(map(key_of, rows), label, seed)
     return [row for row in rows if key_of(row) == key]
-
-
-def distrust(remedy: str) -> Code:
-    """Refuses the code that a folder brings."""
-
-    def refuse(files: Mapping[str, Sequence[str]]) -> None:
-        raise BadFolder(
-            f"{', '.join(files)}: Python code in the folder, which would be executed. If you trust "
-            f"it: {remedy}"
-        )
-
-    return refuse
 
 
 def _only(keys: Iterable[Key], label: object, seed: object) -> Key:

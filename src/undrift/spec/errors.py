@@ -4,22 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 
-from undrift.spec.lines import Keys, line_of, locate
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    """A line of the file ``source``, the whole file, or (without a line) a command-line flag."""
-
-    source: str
-    line: int | None = None
-
-    def __str__(self) -> str:
-        text = self.source if self.line is None else f"{self.source}:{self.line}"
-        return text if len(text) <= 300 else f"{text[:297]}..."
+from undrift.spec.lines import Keys, line_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,18 +15,21 @@ class Complaint:
 
     path: Keys
     text: str
-    place: Place
+    source: str
+    """A file, the keys of a dictionary, or a flag of the command line."""
+    line: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.text}"
+        line = "" if self.line is None else f":{self.line}"
+        return f"{self.source}{line}: {self.text}"
 
 
 class BadSpec(ValueError):
     """A spec that cannot be run; ``complaints`` has everything that is wrong with it."""
 
     def __init__(self, complaints: Iterable[Complaint]):
-        different = {(c.place, c.text): c for c in reversed([*complaints])}  # the first of equals
-        self.complaints = sorted(reversed(different.values()), key=lambda c: c.place.line or 0)
+        different = {str(complaint): complaint for complaint in complaints}
+        self.complaints = sorted(different.values(), key=lambda c: c.line or 0)
         super().__init__("\n".join(map(str, self.complaints)))
 
 
@@ -61,36 +51,18 @@ class Origin:
         self.source, self.text = source, text
         self.flags: dict[Keys, str] = {}
 
-    @cached_property
-    def lines(self) -> Mapping[Keys, int]:
-        """The lines of its keys; only complaints need them."""
-        return locate(self.text or "")
-
-    def place(self, path: Keys) -> Place:
-        for k in range(len(path), 0, -1):
-            if flag := self.flags.get(path[:k]):
-                return Place(flag)
-        if self.text is None:
-            return Place(self.source + "".join(f"[{key!r}]" for key in path))
-        return Place(self.source, line_of(self.lines, path))
-
     def complaint(self, path: Keys, text: str) -> Complaint:
-        return Complaint(path, text, self.place(path))
+        # A flag may have set what is wrong, the table around it, or something inside.
+        near = [at for at in self.flags if all(a == b for a, b in zip(at, path, strict=False))]
+        if near and path:
+            return Complaint(path, text, self.flags[max(near, key=len)])
+        if self.text is None:
+            return Complaint(path, text, self.source + "".join(f"[{key!r}]" for key in path))
+        return Complaint(path, text, self.source, line_of(self.text, path))
 
-
-class Complaints:
-    """The complaints about one document, gathered until all of it has been read."""
-
-    def __init__(self, origin: Origin):
-        self.origin, self.found = origin, list[Complaint]()
-
-    def add(self, path: Keys, text: str) -> None:
-        self.found.append(self.origin.complaint(path, text))
-
-    def add_fields(self, path: Keys, problems: Mapping[str, str]) -> None:
-        """Complain about fields of the table at ``path``, written with dots."""
-        for field, text in problems.items():
-            self.add((*path, *keys_of(field)), text)
+    def complaints(self, path: Keys, problems: Mapping[str, str]) -> list[Complaint]:
+        """About fields of the table at ``path``, written with dots."""
+        return [self.complaint((*path, *keys_of(at)), text) for at, text in problems.items()]
 
 
 def keys_of(field: str) -> Keys:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 Keys = tuple[str | int, ...]
 """Keys and array positions from the top: ``("method", 1, "lr")`` is lr of the second [[method]]."""
 
-_QUOTED = r'"(?:\\.|[^"\\])*"' + r"|'[^']*'"
-_STRING = (
-    r'"""(?:\\.|[^\\])*?"""(?:"{0,2})'  # up to two quotes may stand before the closing three
-    r"|'''.*?'''(?:'{0,2})|" + _QUOTED
-)
-_KEY = rf"(?:[A-Za-z0-9_-]+|{_QUOTED})"
-_START = re.compile(rf"[ \t]*(\[?\[?)[ \t]*({_KEY}(?:[ \t]*\.[ \t]*{_KEY})*)")
-_TOKEN = re.compile(rf"{_STRING}|#[^\n]*|[\[\]{{}}\n]", re.DOTALL)
+
+def line_of(text: str, path: Keys) -> int:
+    """The line of ``path``, or of the innermost table or key around it that has one."""
+    lines = locate(text)
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, 1)
 
 
+@lru_cache(maxsize=8)
 def locate(text: str) -> dict[Keys, int]:
     """The line (from 1) of every table and key at the start of a line; tomllib accepts ``text``.
 
@@ -28,49 +27,26 @@ def locate(text: str) -> dict[Keys, int]:
     lines: dict[Keys, int] = {}
     sizes: dict[Keys, int] = {}
     table: Keys = ()
-    for line, brackets, keys in _statements(text):
-        path: Keys = () if brackets else table
-        for k, key in enumerate(keys):
+    statement, first = "", 1
+    for number, line in enumerate(text.split("\n"), 1):
+        statement += f"{line}\n"
+        try:
+            found: object = tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
+            continue  # in the middle of a string or a list of several lines
+        header = statement.lstrip().startswith("[")
+        path: Keys = () if header else table
+        # A header, or a key with its value, is a table with one key at each level of its name.
+        while isinstance(found, dict) and len(found) == 1:
+            ((key, found),) = found.items()
             path = (*path, key)
-            lines.setdefault(path, line)
-            if brackets == "[[" and k == len(keys) - 1:
+            lines.setdefault(path, first)
+            if header and isinstance(found, list):
                 sizes[path] = sizes.get(path, 0) + 1
             if path in sizes:
                 path = (*path, sizes[path] - 1)
-                lines.setdefault(path, line)
-        if brackets:
+                lines.setdefault(path, first)
+        if header:
             table = path
+        statement, first = "", number + 1
     return lines
-
-
-def line_of(lines: Mapping[Keys, int], path: Keys) -> int:
-    """The line of ``path``, or of the innermost table or key around it that has one."""
-    while path and path not in lines:
-        path = path[:-1]
-    return lines.get(path, 1)
-
-
-def _statements(text: str) -> Iterator[tuple[int, str, list[str]]]:
-    """The line, the opening brackets and the dotted key of every header and key-value pair."""
-    at, line = 0, 1
-    while at < len(text):
-        if start := _START.match(text, at):
-            yield line, start[1], _parts(start[2])
-        depth = 0
-        for token in _TOKEN.finditer(text, at):
-            at, line = token.end(), line + token[0].count("\n")
-            depth += (token[0] in "[{") - (token[0] in "]}")
-            if token[0] == "\n" and depth == 0:
-                break
-        else:
-            return
-
-
-def _parts(dotted: str) -> list[str]:
-    """The parts of a dotted key, unquoted."""
-    found, table = [], tomllib.loads(f"{dotted} = 0")
-    while isinstance(table, dict):
-        (key,) = table
-        found.append(key)
-        table = table[key]
-    return found

@@ -11,17 +11,16 @@ from typing import Annotated, Any, Literal
 
 from undrift._files import reserved
 from undrift.core.method import Method
-from undrift.core.options import PLAIN, LocalWork, RunOptions, Training
+from undrift.core.options import RunOptions
 from undrift.core.params import Count, Natural, Positive, Record, Rule, Variant, hints, values
-from undrift.core.schedules import Schedule
 from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import named as engines
 from undrift.objectives import Objective
 from undrift.problems.named import Named
 from undrift.spec import writer
 from undrift.spec.errors import Complaint, Origin, keys_of
-from undrift.spec.functions import UserCall
 from undrift.spec.lines import Keys
+from undrift.spec.user_files import UserCall
 
 Values = dict[str, Any]
 """A table of TOML."""
@@ -66,30 +65,14 @@ Accuracy = Annotated[float, Rule("number > 0 and <= 1 (80 % is 0.8)", lambda sha
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MethodSettings(LocalWork):
-    """How a method trains: given at the top of a spec for all, or in a [[method]] for that one.
-
-    Args:
-        rounds: rounds of communication, after which a method is done.
-        schedule: what lr is multiplied by in each round: a number, by which it falls after every
-            round, or a table with a name and parameters; left out: 1.
-        training: how clients make their local gradients: a table.
-        objective: the local loss, where the problem leaves it open: a name, or a table with its
-            parameters.
-    """
-
-    rounds: Count
-    schedule: Schedule | None = None
-    training: Training = PLAIN
-    objective: Objective | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(RunOptions, MethodSettings):
+class Settings(RunOptions):
     """The top of a spec: what all its methods share.
 
     Args:
         name: the results go to a folder of this name.
+        rounds: rounds of communication, after which a method is done.
+        objective: the local loss, where the problem leaves it open: a name, or a table with its
+            parameters.
         seed: decides cohorts, mini-batches and coins: a number, or a list, one run with each.
         vary: what a seed decides: draws (cohorts, mini-batches, augmentation, coins; left out:
             those of seed 0), start (the first weights), split (who holds which samples; where data
@@ -112,6 +95,8 @@ class Settings(RunOptions, MethodSettings):
     """
 
     name: FolderName
+    rounds: Count
+    objective: Objective | None = None
     seed: Natural | Seeds = 0
     vary: Parts = dataclasses.field(default_factory=lambda: ["draws"])
     every: Count | None = None
@@ -126,18 +111,21 @@ class Settings(RunOptions, MethodSettings):
     best: Goal | None = None
 
 
-TRAINING = tuple(hints(MethodSettings))
-"""The keys of a [[method]] besides its hyper-parameters; at the top they are for all methods."""
-SETTINGS = tuple(dict.fromkeys(("name", "rounds", *hints(Settings))))
+PER_METHOD = ("rounds", "steps", "epochs", "schedule", "training", "objective")
+"""Settings that a [[method]] may have for itself; at the top they are for all methods."""
+SETTINGS = tuple(dict.fromkeys(("name", *PER_METHOD, *hints(Settings))))
 """The keys of the top."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Entry(MethodSettings):
+class Entry:
     """One [[method]], with what it takes from the top of the spec."""
 
+    label: str
     method: Method
-    label: Label
+    rounds: int
+    options: RunOptions
+    objective: Objective | None
     given: Table
     """The table as it stands in the spec."""
     file: str | None = None
@@ -153,8 +141,7 @@ class Spec(Settings):
     problem_name: str
     problem_file: str | None = None
     """The user's file the problem is from, relative to the spec."""
-    network: UserCall | None = None
-    data: UserCall | None = None
+    calls: Mapping[str, UserCall] = dataclasses.field(default_factory=dict)
     """A network and data of the user's, for the problem images."""
     entries: tuple[Entry, ...]
     engine_options: object = dataclasses.field(
@@ -162,7 +149,7 @@ class Spec(Settings):
     )
     """The options that only this engine takes (``engines.named``); they decide no numbers."""
     sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict, repr=False)
-    """The users' files, by their place relative to the spec."""
+    """The users' files, by their place relative to the spec, in its order."""
     origin: Origin = dataclasses.field(compare=False, repr=False)
 
     @property
@@ -172,8 +159,8 @@ class Spec(Settings):
 
     def setting(self, entry: Entry) -> Values:
         """How ``entry`` is run: arguments of ``undrift.runs.api.prepare``."""
-        names = (*hints(RunOptions), "engine", "dtype", "device")
-        return {name: getattr(entry if name in TRAINING else self, name) for name in names}
+        here = {name: getattr(self, name) for name in ("engine", "dtype", "device")}
+        return vars(entry.options) | here
 
     @property
     def anew(self) -> bool:
@@ -206,12 +193,6 @@ class Spec(Settings):
         methods = [self._table(entry) for entry in self.entries]
         return as_toml(top | {"problem": problem, **own, "method": methods})
 
-    @property
-    def calls(self) -> dict[str, UserCall]:
-        """The network and the data of the user's, as far as the spec has them."""
-        both = {"network": self.network, "data": self.data}
-        return {name: call for name, call in both.items() if call is not None}
-
     def toml(self) -> str:
         """The document as a file."""
         return writer.toml(self.document())
@@ -219,22 +200,18 @@ class Spec(Settings):
     @property
     def identity(self) -> str:
         """A fingerprint of all that decides what a run computes."""
-        return fingerprint(self.document(), self.sources)
+        total = hashlib.sha256(json.dumps(normal(self.document()), sort_keys=True).encode())
+        for name, content in self.sources.items():
+            total.update(f"\n{name} {len(content)}\n".encode() + content)
+        return total.hexdigest()
 
     def _table(self, entry: Entry) -> Values:
-        own = {name: getattr(entry, name) for name in TRAINING if name in entry.given}
+        used = {**vars(entry.options), "rounds": entry.rounds, "objective": entry.objective}
+        own = {name: used[name] for name in PER_METHOD if name in entry.given}
         if "training" in own:  # what the table leaves out is as the top has it
             own["training"] = {n: getattr(own["training"], n) for n in entry.given["training"]}
         head = {"name": type(entry.method).__name__, "label": entry.label, "file": entry.file}
         return {**head, **own, **values(entry.method)}
-
-
-def fingerprint(document: Table, sources: Mapping[str, bytes]) -> str:
-    """The identity of the spec with this document and these files of the user's."""
-    total = hashlib.sha256(json.dumps(normal(document), sort_keys=True).encode())
-    for name, content in sorted(sources.items()):
-        total.update(f"\n{name} {len(content)}\n".encode() + content)
-    return total.hexdigest()
 
 
 def normal(document: Table) -> Values:
@@ -258,14 +235,9 @@ def path_of(field: str, i: int, table: Mapping[str, object]) -> Keys:
 
     The field of another table is written with a dot, as ``cohort.size`` or ``faults.0.rate``.
     """
-    keys = keys_of(field)
-    if keys[0] not in SETTINGS:  # a hyper-parameter
-        return ("method", i, *keys)
-    same: Keys = ("steps", "epochs") if field == "steps" else keys[:1]
-    own = next((key for key in same if key in table and key in TRAINING), None)
-    inside = table.get(own) if own else None
-    deep = keys[1:] if isinstance(inside, Mapping) and keys[1:2] and keys[1] in inside else ()
-    return keys if own is None else ("method", i, own, *deep)
+    keys = ("epochs",) if field == "steps" and "epochs" in table else keys_of(field)
+    own = keys[0] in PER_METHOD and keys[0] in table
+    return ("method", i, *keys) if own or keys[0] not in SETTINGS else keys
 
 
 def absent(device: str) -> str | None:
@@ -273,12 +245,8 @@ def absent(device: str) -> str | None:
     import torch
 
     kind, _, number = device.partition(":")
-    here = {
-        "cpu": 1,
-        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
-        "mps": int(torch.backends.mps.is_available()),
-    }
-    if int(number or 0) < here[kind]:
+    here = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if int(number or 0) < here.get(kind, 1):
         return None
     return f"device = {device!r} is not on this machine; use 'cpu'"
 

@@ -3,91 +3,81 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import inspect
 import sys
 import traceback
+import typing
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal
 
-from undrift import methods
+from undrift._files import read_plain
 from undrift.core.method import Method, registry
-from undrift.core.params import fold, hints, not_allowed, unknown
+from undrift.core.params import alternatives, fold, hints, not_allowed, unknown, values
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.problems.named import registry as problems
-from undrift.spec.errors import BadFile, BadSpec, Complaints, Origin
-from undrift.spec.functions import Maker
-from undrift.spec.lines import Keys
-from undrift.spec.overrides import tables
-from undrift.spec.schema import Values
+from undrift.spec.errors import BadFile
 
+LARGEST_SOURCE = 2**22
+"""Bytes of a user's file."""
 OWN = "undrift_own_"
 """What the names of modules begin with that are users' files."""
+NAMES = ("name", "file")
+"""Keys of a table that calls a function; no parameter can have these names."""
+PARAMETERS = (
+    "a spec gives parameters by their names, which are not name or file, and their types: "
+    "int, float, str, bool, a Literal or a list of these"
+)
+Maker = Callable[..., Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Plugin:
-    """What a user's file defines."""
+    """What a user's file defines, by its names."""
 
     file: Path
-    methods: list[type[Method]]
-    objectives: list[type[Objective]]
+    source: bytes
+    methods: dict[str, type[Method]]
+    objectives: dict[str, type[Objective]]
     makers: dict[str, Maker]
-    """Its functions and other classes by their names."""
-
-    @property
-    def names(self) -> list[str]:
-        """Of all that it defines."""
-        return [*(cls.__name__ for cls in (*self.methods, *self.objectives)), *self.makers]
+    """Its functions and other classes."""
 
 
 def execute(file: Path) -> Plugin:
     """Execute a file, as any module is, and return what it defines."""
-    if not file.is_file():
-        raise BadFile(file, "there is no such file")
     whole = file.absolute()  # as tracebacks have it
-    spec = importlib.util.spec_from_file_location(f"{OWN}{file.stem}", whole)
-    if spec is None or spec.loader is None:
-        raise BadFile(file, "not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look up annotations
+    loader = SourceFileLoader(f"{OWN}{file.stem}", str(whole))
+    module = ModuleType(loader.name)
+    module.__file__ = loader.path
+    sys.modules[module.__name__] = module  # where dataclasses look up annotations
     registries: list[dict[str, Any]] = [registry, losses, problems]
     before, bytecode = [dict(known) for known in registries], sys.dont_write_bytecode
-    sys.dont_write_bytecode = True  # the user's folder stays as it is
+    # A file that is changed twice in a second would be taken from the bytecode of the first time.
+    sys.dont_write_bytecode = True
     try:
+        source = read_plain(file, LARGEST_SOURCE)
         with _importing_from(whole.parent):
-            spec.loader.exec_module(module)
+            loader.exec_module(module)
         own = {k: v for k, v in vars(module).items() if _stands_in(v, module)}
-        classes = [cls for cls in own.values() if isinstance(cls, type)]
-        found = [cls for cls in classes if issubclass(cls, Method) and not cls.abstract]
-        objectives = [cls for cls in classes if issubclass(cls, Objective)]
-        for cls in (*found, *objectives):
+        classes = {k: v for k, v in own.items() if isinstance(v, type)}
+        methods = {k: v for k, v in classes.items() if issubclass(v, Method) and not v.abstract}
+        objectives = {k: v for k, v in classes.items() if issubclass(v, Objective)}
+        for cls in (*methods.values(), *objectives.values()):
             hints(cls)  # an annotation may be anything
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # sys.exit() too: the file does not end this program
-        line = line_in(error, whole)
-        what = error.msg if isinstance(error, SyntaxError) and line == error.lineno else error
-        raise BadFile(file, f"{type(error).__name__}: {what}", line) from error
+    except (Exception, SystemExit) as error:  # the file does not end this program
+        raise BadFile(file, f"{type(error).__name__}: {error}", line_in(error, whole)) from error
     finally:
         sys.dont_write_bytecode = bytecode
         for known, entries in zip(registries, before, strict=True):
             known.clear()
             known.update(entries)
-    for kind, names, others in (
-        ("a method", [cls.__name__ for cls in found], methods.__all__),
-        ("an objective", [cls.__name__ for cls in objectives], losses),
-    ):
-        for name in names:
-            if name in others:
-                raise BadFile(file, f"{name} is {kind} of undrift already: choose another name")
-    makers = {k: v for k, v in own.items() if v not in found and v not in objectives}
-    return Plugin(file, found, objectives, makers)
+    makers = {k: v for k, v in own.items() if k not in methods and k not in objectives}
+    return Plugin(file, source, methods, objectives, makers)
 
 
 @contextmanager
@@ -99,22 +89,15 @@ def _importing_from(folder: Path) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(str(folder))
-    new = {name.partition(".")[0] for name in {*sys.modules} - before}
-    if own := sorted(name for name in new if _is_in(folder, name)):
+    if own := sorted(name for name in {*sys.modules} - before if (folder / f"{name}.py").is_file()):
         text = f"{', '.join(own)} from {folder}: imported, but not recorded with the run"
         warnings.warn(text, stacklevel=3)
-
-
-def _is_in(folder: Path, module: str) -> bool:
-    return (folder / f"{module}.py").is_file() or (folder / module / "__init__.py").is_file()
 
 
 def line_in(error: BaseException, file: Path) -> int | None:
     """The last line of ``file`` that ``error`` passed through."""
     frames = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if Path(frame.f_code.co_filename) == file]
-    if isinstance(error, SyntaxError) and error.lineno and error.filename == str(file):
-        lines.append(error.lineno)
     return lines[-1] if lines else None
 
 
@@ -124,98 +107,128 @@ def _stands_in(thing: object, module: ModuleType) -> bool:
     return isinstance(thing, kinds) and getattr(thing, "__module__", "") == module.__name__
 
 
-Code = Callable[[Mapping[str, Sequence[str]]], None]
-"""Called before any file of a spec is executed, with the labels of the methods in each file."""
+Code = Callable[[str], None]
+"""Called with the name of each file of a spec before it is executed. A ``ValueError`` of it is a
+complaint about the spec, and the file is not executed.
+"""
 
 
-def own_tables(document: Values) -> dict[Keys, Values]:
-    """The tables of a document that name a file of the user's, by their places."""
-    places: list[tuple[Keys, object]] = [
-        ((key,), document.get(key)) for key in ("problem", "network", "data", "objective")
-    ]
-    for i, table in enumerate(tables(document)):
-        places += [(("method", i), table), (("method", i, "objective"), table.get("objective"))]
-    return {path: table for path, table in places if isinstance(table, dict) and "file" in table}
+def distrust(remedy: str) -> Code:
+    """Refuses the code that a run's folder brings."""
+
+    def refuse(file: str) -> None:
+        text = "Python code in the folder, which would be executed. If you trust it"
+        raise BadFile(Path(file), f"{text}: {remedy}")
+
+    return refuse
 
 
-def labels_by_file(calls: Mapping[Keys, Values]) -> dict[str, list[str]]:
-    """The users' files, with what is from each: labels of methods, names of the rest."""
-    files: dict[str, list[str]] = {}
-    for table in calls.values():
-        files.setdefault(table["file"], []).append(str(table.get("label", table["name"])))
-    return {file: list(dict.fromkeys(names)) for file, names in files.items()}
+class UserFiles:
+    """The Python files that a spec in ``folder`` names, each executed once."""
+
+    def __init__(self, folder: Path, code: Code | None):
+        self.folder, self.code = folder, code
+        self.executed: dict[str, Plugin] = {}
+
+    def find(self, kind: str, file: object, name: str) -> Maker:
+        """What a file has under a name; :class:`BadFile`, or ``ValueError`` about the name."""
+        plugin = self._plugin(file)
+        of_kind: dict[str, Mapping[str, Maker]] = {
+            "method": plugin.methods,
+            "objective": plugin.objectives,
+        }
+        known = of_kind.get(kind, plugin.makers)
+        for there, found in known.items():
+            if fold(there) == fold(name):
+                return found
+        raise ValueError(unknown(f"{kind} of {file}", name, known))
+
+    def _plugin(self, file: object) -> Plugin:
+        """A file must lie in the folder of the spec: a run's folder keeps it in the same place."""
+        if not isinstance(file, str) or not _is_inside(self.folder.resolve(), file):
+            text = "a Python file in the folder of the spec or below it"
+            raise BadFile(self.folder, not_allowed("file", file, text))
+        if file not in self.executed:
+            if self.code and (self.folder / file).is_file():
+                self.code(file)
+            self.executed[file] = execute(self.folder / file)
+        return self.executed[file]
 
 
-@dataclasses.dataclass
-class Own:
-    """What is from users' files, by its place in the spec."""
-
-    methods: dict[Keys, type[Method]] = dataclasses.field(default_factory=dict)
-    objectives: dict[Keys, type[Objective]] = dataclasses.field(default_factory=dict)
-    makers: dict[Keys, Maker] = dataclasses.field(default_factory=dict)
+def _is_inside(folder: Path, file: str) -> bool:
+    if not (file.isprintable() and file.endswith(".py")):
+        return False
+    found = (folder / file).resolve()
+    return found.is_relative_to(folder) and found.relative_to(folder).as_posix() == file
 
 
-def load_files(calls: Mapping[Keys, Values], origin: Origin, folder: Path) -> Own:
-    """Execute the files of users, and find in them what the spec names."""
-    own, complaints = Own(), Complaints(origin)
-    executed = cache(execute)
-    for path, table in calls.items():
-        try:
-            found = executed(folder / table["file"])
-        except BadFile as error:
-            complaints.add((*path, "file"), str(error))
+def source_files(document: Mapping[str, Any]) -> list[str]:
+    """The users' files that the document of a checked spec names."""
+    methods = document.get("method", [])
+    found = [document.get(key) for key in ("problem", "network", "data", "objective")]
+    found += [*methods, *(table.get("objective") for table in methods)]
+    return sorted({t["file"] for t in found if isinstance(t, Mapping) and "file" in t})
+
+
+def parameters(maker: Maker, offered: Collection[str] = ()) -> type:
+    """A dataclass of what a spec may set of a function, or of the constructor of a class.
+
+    Parameters called as something that is ``offered`` are left out. Raises ``ValueError``.
+    """
+    name = getattr(maker, "__name__", type(maker).__name__)
+    try:
+        found = inspect.signature(maker).parameters.values()
+        function = maker.__init__ if isinstance(maker, type) else maker  # type: ignore[misc]
+        declared = typing.get_type_hints(function, include_extras=True)
+    except (TypeError, ValueError, NameError) as error:
+        raise ValueError(f"{name} has parameters that cannot be read: {error}") from None
+    made: list[tuple[str, Any, Any]] = []
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    for parameter in found:
+        hint = declared.get(parameter.name)
+        if parameter.name in offered:
             continue
-        kind = str(path[0] if len(path) == 2 else path[-1])  # ("method", i), or what a key says
-        if kind == "method":
-            _choose(own.methods, found.methods, found, kind, path, table, complaints)
-        elif kind == "objective":
-            _choose(own.objectives, found.objectives, found, kind, path, table, complaints)
-            if path in own.objectives:
-                own.objectives[path].file = table["file"]
-        else:
-            _choose(own.makers, found.makers.values(), found, kind, path, table, complaints)
-    if complaints.found:
-        raise BadSpec(complaints.found)
-    return own
+        if parameter.kind not in by_name or parameter.name in NAMES or not _in_toml(hint):
+            raise ValueError(f"the parameter {parameter.name} of {name}: {PARAMETERS}")
+        made.append((parameter.name, hint, _field(parameter.default)))
+    cls = dataclasses.make_dataclass(name, made, frozen=True, kw_only=True)
+    cls.__doc__ = inspect.getdoc(maker) or ""
+    return cls
 
 
-Found = TypeVar("Found", bound=Callable[..., object])
+def _field(default: object) -> object:
+    """The field of a parameter with this default."""
+    if default is inspect.Parameter.empty:
+        return dataclasses.field()
+    return dataclasses.field(default_factory=lambda: default)
 
 
-def _choose(
-    own: dict[Keys, Found],
-    found: Iterable[Found],
-    plugin: Plugin,
-    kind: str,
-    path: Keys,
-    table: Values,
-    complaints: Complaints,
-) -> None:
-    """Take the one that ``table`` names, or complain that the file has no such thing."""
-    known = {fold(one.__name__): one for one in found}
-    if one := known.get(fold(table["name"])):
-        own[path] = one
-        return
-    names = [one.__name__ for one in known.values()]
-    text = unknown(f"{kind} of {table['file']}", table["name"], names)
-    if others := [name for name in plugin.names if name not in names]:
-        text += f"; other names in the file: {', '.join(others)}"
-    complaints.add((*path, "name"), text)
+def _in_toml(hint: object) -> bool:
+    """Whether TOML has values of a type."""
+    if choices := alternatives(hint):
+        return all(choice is type(None) or _in_toml(choice) for choice in choices)
+    origin = typing.get_origin(hint)
+    if origin is Annotated or origin is list:
+        return _in_toml(typing.get_args(hint)[0])
+    return origin is Literal or hint in (int, float, str, bool)
 
 
-def judge_file(file: object, path: Keys, folder: Path, complaints: Complaints) -> None:
-    """Complain about a file that is not there, or not where a spec may have it."""
-    if not _inside(file, folder):
-        text = "a Python file in the folder of the spec or below it"
-        complaints.add((*path, "file"), not_allowed("file", file, text))
-    elif not (folder / str(file)).is_file():
-        complaints.add((*path, "file"), f"{folder / str(file)}: there is no such file")
+@dataclasses.dataclass(frozen=True)
+class UserCall:
+    """A function of the user's, and the values that it is called with."""
 
+    file: str
+    """Relative to the spec."""
+    name: str
+    maker: Maker = dataclasses.field(compare=False)
+    values: object
+    """The parameters that the spec sets."""
 
-def _inside(file: object, folder: Path) -> bool:
-    """Whether ``file`` names a Python file in the folder of the spec or below it."""
-    if not (isinstance(file, str) and file.isprintable() and file.endswith(".py")):
-        return False
-    if Path(file).is_absolute() or ".." in Path(file).parts:
-        return False
-    return (folder / file).resolve().is_relative_to(folder.resolve())
+    def table(self) -> Mapping[str, object]:
+        """What the spec has of it."""
+        return {"file": self.file, "name": self.name, **values(self.values)}
+
+    def __call__(self, **offered: object) -> object:
+        taken = inspect.signature(self.maker).parameters
+        given = {name: value for name, value in offered.items() if name in taken}
+        return self.maker(**given, **values(self.values))

@@ -10,12 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from undrift.core.params import Count, Natural, fold, hints, unknown
+from undrift.core.params import BadParameters, Count, Natural, fold, hints, made, unknown
 from undrift.plots.columns import SHARES
-from undrift.spec.errors import BadSpec, Complaints, Origin
+from undrift.spec.errors import BadSpec, Origin
 from undrift.spec.reader import ITEM, interpret
 from undrift.spec.schema import Entry, Spec, Values
-from undrift.spec.structure import structure
 
 PAPERS = Path(str(files("undrift_papers")))
 RUNNABLE = ("curves", "sweep")
@@ -250,12 +249,10 @@ def names() -> list[str]:
 def item(name: str) -> Item:
     """The item of that exact name; :class:`BadSpec` has everything that is wrong with its file."""
     file = _file(name)
-    complaints = Complaints(_origin(file))
-    table = _common(file) | {"name": name}
-    found = structure(Item, table, (ITEM,), complaints, kind="key of an item")
-    if found is None:
-        raise BadSpec(complaints.found)
-    return found
+    try:
+        return made(Item, _common(file) | {"name": name}, kind="key of an item")
+    except BadParameters as error:
+        raise BadSpec(_origin(file).complaints((ITEM,), error.problems)) from None
 
 
 def find(wanted: str) -> Iterator[tuple[Item, list[Panel]]]:
@@ -310,9 +307,12 @@ def _at(point: Mapping[str, float], entry: Entry) -> Entry:
             kind = f"setting of {entry.label} in a grid"
             raise ValueError(unknown(kind, name, [*declared, "steps"]))
     own = {name: value for name, value in point.items() if name in declared}
-    training: Values = {"steps": point["steps"], "epochs": None} if "steps" in point else {}
+    options = entry.options
+    if "steps" in point:
+        options = dataclasses.replace(options, steps=int(point["steps"]), epochs=None)
     method = dataclasses.replace(entry.method, **own)
-    return dataclasses.replace(entry, method=method, given={**entry.given, **point}, **training)
+    given = {**entry.given, **point}
+    return dataclasses.replace(entry, method=method, given=given, options=options)
 
 
 def _file(name: str) -> Path:

@@ -12,7 +12,7 @@ import pytest
 
 from undrift.cli import main
 from undrift.core import params
-from undrift.spec import errors
+from undrift.spec import lines
 from undrift.spec.errors import BadSpec
 from undrift_papers.reproduce import items
 from undrift_papers.reproduce.items import find, item, names
@@ -179,7 +179,7 @@ def test_a_file_that_is_wrong_is_refused_with_the_line(papers, old, new, path):
     line = text[: text.index(old)].count("\n") + 1
     with pytest.raises(BadSpec) as refused:
         item("toy/figure-1")
-    found = {complaint.path: complaint.place for complaint in refused.value.complaints}
+    found = {complaint.path: complaint for complaint in refused.value.complaints}
     assert (found[path].source, found[path].line) == (str(file), line)
 
 
@@ -212,7 +212,7 @@ def test_the_list_parses_a_file_once_and_looks_for_no_lines(tmp_path, monkeypatc
     parsed, described, loads, describe = Counter(), [], tomllib.loads, params.describe
     monkeypatch.setattr(tomllib, "loads", lambda text: parsed.update([text]) or loads(text))
     monkeypatch.setattr(params, "describe", lambda hint: described.append(hint) or describe(hint))
-    monkeypatch.setattr(errors, "locate", lambda text: pytest.fail("nobody has complained"))
+    monkeypatch.setattr(lines, "locate", lambda text: pytest.fail("nobody has complained"))
     read = Mock(side_effect=items.interpret)
     monkeypatch.setattr(items, "interpret", read)
     assert main(["reproduce", "--list", "--out", str(tmp_path)]) == 0
@@ -226,7 +226,7 @@ def test_a_grid_of_settings_that_a_method_lacks_is_refused(papers):
     it = item("toy/figure-1")
     entry = it.spec(it.panel[0]).entries[0]
     (found,) = dataclasses.replace(it, grid={"FedAvg": [{"lr": 0.5, "steps": 7}]}).tried(entry)
-    assert (found.method.lr, found.steps, found.label) == (0.5, 7, "FedAvg")
+    assert (found.method.lr, found.options.steps, found.label) == (0.5, 7, "FedAvg")
     assert found.given["lr"] == 0.5 and entry.given["lr"] == 0.02
     with pytest.raises(ValueError, match="lam"):
         dataclasses.replace(it, grid={"FedAvg": [{"lam": 1.0}]}).tried(entry)
