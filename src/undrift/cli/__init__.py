@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Protocol, cast
+from types import ModuleType
 
 from undrift.cli.output import FAILED, refuse, say
 from undrift.cli.parser import Parser
@@ -39,16 +39,6 @@ VERBS = {
     "check": "check what a file of your own defines",
     "data": "fetch, describe or verify image sets",
 }
-
-
-class Verb(Protocol):
-    """The module of a verb."""
-
-    def add(self, parser: Parser) -> None:
-        """Declare the options."""
-
-    def main(self, args: argparse.Namespace) -> int:
-        """Do the work; the exit code."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,7 +81,7 @@ def answer(words: list[str]) -> int:
         from undrift.runs.environment import deterministic
 
         deterministic()
-    return verb.main(args)
+    return int(verb.main(args))
 
 
 def added() -> dict[str, tuple[str, str]]:
@@ -100,12 +90,12 @@ def added() -> dict[str, tuple[str, str]]:
     return {verb: (at.__name__, text) for at in packages for verb, text in at.VERBS.items()}
 
 
-def load(name: str, others: dict[str, tuple[str, str]]) -> Verb:
+def load(name: str, others: dict[str, tuple[str, str]]) -> ModuleType:
     package, _ = others.get(name, (__name__, ""))
-    return cast(Verb, import_module(f"{package}.{'listing' if name == 'list' else name}"))
+    return import_module(f"{package}.{'listing' if name == 'list' else name}")
 
 
-def commands(name: str, verb: Verb | None, others: dict[str, tuple[str, str]]) -> Parser:
+def commands(name: str, verb: ModuleType | None, others: dict[str, tuple[str, str]]) -> Parser:
     """The parser of every verb; only the one that is used has its options."""
     from undrift import __version__
 

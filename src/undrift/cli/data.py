@@ -99,15 +99,11 @@ def needed(name: str | None, folder: Path | None) -> str:
     """The name, if a set of that name can be looked for."""
     if name is None:
         raise ValueError(f"name a set: one of {', '.join(CARDS)}")
-    somewhere = folder is not None or bool(os.environ.get(FOLDER))
-    if name not in CARDS:
-        complaint = unknown("image set", name, CARDS)
-        if not somewhere:
-            raise ValueError(complaint)
-        place = data_folder(folder) / name / "train"
-        if not place.is_dir():
-            raise ValueError(f"{complaint}; looked for {place}")
-    if name != "digits" and not somewhere:
+    where = folder or os.environ.get(FOLDER)
+    if name not in CARDS and not (where and (data_folder(folder) / name / "train").is_dir()):
+        place = f"{where or 'the folder of the data'}/{name}/train"
+        raise ValueError(f"{unknown('image set', name, CARDS)}; your own is {place}")
+    if name != "digits" and not where:
         raise ValueError(f"no data folder is named: add --folder FOLDER, or set {FOLDER} to one")
     return name
 

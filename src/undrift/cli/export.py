@@ -39,10 +39,8 @@ def main(args: Namespace) -> int:
         read(source)
     except BadFolder as error:
         refuse([error], "See: undrift export --help")
-    if out.suffix != ".safetensors" and not out.is_dir():
-        refuse([f"-o {out}: models are kept as safetensors: end the name with .safetensors"])
-    if out.is_dir():
-        refuse([f"-o {out}: is a folder; give the name of a file"])
+    if out.suffix != ".safetensors":
+        refuse([f"-o {out}: give the name of a file that ends in .safetensors"])
     if out.exists() and not args.overwrite:
         refuse([f"-o {out}: exists already; --overwrite replaces it"])
     try:

@@ -19,7 +19,7 @@ from undrift.cli import output
 from undrift.cli.output import FAILED, OK, refuse, say
 from undrift.cli.stop import Stop
 from undrift.engines.named import registry as engines
-from undrift.engines.options import PATIENCE, RENDEZVOUS, DistributedOptions
+from undrift.engines.options import RENDEZVOUS, DistributedOptions
 from undrift.spec.schema import Spec
 
 MOMENT, LONGEST = 0.05, 5.0
@@ -51,26 +51,31 @@ def together(spec: Spec, args: Namespace) -> Iterator[int | None]:
 
     A process that follows does its part first, and enters with its exit code.
     """
+    number, options = rank(), spec.engine_options
     if command := engines[spec.engine].run_by:
         text = f"the engine {spec.engine} is run by {command}, which also continues a run"
         refuse([spec.origin.complaint(("engine",), text)])
-    number, shares = rank(), engines[spec.engine].shared
-    output.muted = bool(shares and number)
-    if shares and args.jobs > 1:
+    if not isinstance(options, DistributedOptions):
+        if number is not None and os.environ["WORLD_SIZE"] != "1":
+            text = f"the engine {spec.engine} runs in one process, and torchrun has started several"
+            refuse([text], "Use --engine distributed, or leave out torchrun.")
+        yield None
+        return
+    output.muted = bool(number)
+    if args.jobs > 1:
         refuse([JOBS])
-    if shares and number is None and not workers(spec):
+    if number is None and options.workers is None:
         refuse([ALONE])
-    if not shares and number is not None and os.environ["WORLD_SIZE"] != "1":
-        text = f"the engine {spec.engine} runs in one process, and torchrun has started several"
-        refuse([text], "Use --engine distributed, or leave out torchrun.")
-    if shares:
-        refuse_settings(spec)
-    if not shares or number is None:
+    clients = getattr(spec.problem, "clients", sys.maxsize)
+    faults = [fault for fault in spec.faults or () if fault.kind != "label-noise"]
+    if wrong := options.refuse(workers(spec) or 1, clients, spec.aggregation, faults):
+        refuse(spec.origin.complaints((), wrong))
+    if number is None:
         yield None
         return
     from undrift.engines.ranks import leave
 
-    meet(spec, args)
+    meet(spec.device, options.patience)
     try:
         yield follow(spec, args) if number else None
     finally:
@@ -78,42 +83,22 @@ def together(spec: Spec, args: Namespace) -> Iterator[int | None]:
         leave()
 
 
-def refuse_settings(spec: Spec) -> None:
-    """Refuse what several processes cannot do."""
-    options, clients = spec.engine_options, getattr(spec.problem, "clients", None)
-    if not isinstance(options, DistributedOptions):
-        return
-    count, most = workers(spec) or 1, clients if isinstance(clients, int) else sys.maxsize
-    faults = [fault for fault in spec.faults or () if fault.kind != "label-noise"]
-    wrong = options.refuse(count, most, spec.aggregation, faults)
-    if wrong:
-        place = spec.origin.complaint
-        refuse(place(tuple(key.split(".")), text) for key, text in wrong.items())
-
-
 def workers(spec: Spec) -> int:
     """Processes to start for a spec: 0 where this one is to do it."""
-    if not engines[spec.engine].shared or rank() is not None:
-        return 0
-    return int(getattr(spec.engine_options, "workers", None) or 0)
+    options = spec.engine_options
+    asked = options.workers if isinstance(options, DistributedOptions) else None
+    return asked or 0 if rank() is None else 0
 
 
-def meet(spec: Spec, args: Namespace) -> None:
+def meet(device: str, patience: float) -> None:
     """Join the other processes, or say why that is not possible."""
     from undrift.core.params import BadParameters
-    from undrift.engines.ranks import RankLost, join, told
+    from undrift.engines.ranks import RankLost, join
 
-    patience = getattr(spec.engine_options, "patience", PATIENCE)
     if RENDEZVOUS in os.environ:
         Thread(target=_end_with_launcher, daemon=True).start()
     try:
-        started = told()["WORLD_SIZE"]
-        if args.workers not in (None, started):
-            text = f"--workers {args.workers}: torchrun has started {started} processes"
-            refuse([f"{text}: leave it out"])
-        if RENDEZVOUS not in os.environ:
-            say(f"Waits for {started} processes, for {patience:g} s at most.")
-        join(spec.device, patience)
+        join(device, patience)
     except BadParameters as error:
         output.muted = False
         refuse(error.problems.values())
@@ -155,8 +140,6 @@ def follow(spec: Spec, args: Namespace) -> int:
 
 def launch(args: Namespace, count: int, lost: Callable[[], object]) -> int:
     """Run the same command in so many processes; ``lost`` is called if the one that leads dies."""
-    if count > (cores := os.cpu_count() or count):
-        say(f"{count} processes share {cores} cores: fewer of them would be faster.")
     with tempfile.TemporaryDirectory(prefix="undrift-") as place, SignalRelay() as stop:
         common = os.environ | {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
         common[RENDEZVOUS] = str(Path(place) / "meet")
@@ -174,15 +157,14 @@ def launch(args: Namespace, count: int, lost: Callable[[], object]) -> int:
         ]
         stop.others = processes
         try:
-            codes = watch(processes)
+            first = watch(processes)
         finally:
             for process in processes:
                 process.kill()
                 process.wait()
-        lead = codes[0]
-        if killed := [k for k, found in codes.items() if found < 0]:
-            number = -codes[killed[0]]
-            say(f"Rank {killed[0]} of {count} was ended by signal {number}, the others after it.")
+        lead, number = processes[0].returncode, processes[first].returncode
+        if lead and number < 0:
+            say(f"Rank {first} of {count} was ended by signal {-number}, the others after it.")
         if lead < 0:
             lost()
         if stop.asked and lead:
@@ -190,23 +172,20 @@ def launch(args: Namespace, count: int, lost: Callable[[], object]) -> int:
         return FAILED if lead < 0 else lead
 
 
-def watch(processes: Sequence[subprocess.Popen[bytes]]) -> dict[int, int]:
-    """Wait for all; the exit codes in the order of ending. If one fails, none outlives it long."""
-    codes: dict[int, int] = {}
-    deadline = float("inf")
-    while len(codes) < len(processes):
-        for k, process in enumerate(processes):
-            if k not in codes and (found := process.poll()) is not None:
-                codes[k] = found
-                if found or k == 0:
-                    deadline = min(deadline, time.monotonic() + LONGEST)
+def watch(processes: Sequence[subprocess.Popen[bytes]]) -> int:
+    """Wait for all; the rank that failed first. None outlives it, or the one that leads, long."""
+    failed, deadline = list[int](), float("inf")
+    while True:
+        codes = [process.poll() for process in processes]
+        failed = failed or [k for k, code in enumerate(codes) if code]
+        if None not in codes:
+            return failed[0] if failed else 0
+        if failed or codes[0] is not None:
+            deadline = min(deadline, time.monotonic() + LONGEST)
         if time.monotonic() > deadline:
-            for k in {*range(len(processes))} - codes.keys():
-                processes[k].kill()
-                processes[k].wait()
-                codes[k] = FAILED
+            for process in processes:
+                process.kill()
         time.sleep(MOMENT)
-    return codes
 
 
 def _end_with_launcher() -> None:

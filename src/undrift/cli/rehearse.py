@@ -45,20 +45,9 @@ def takes(experiment: Experiment) -> str:
 
     known = [(task, task.needs) for task in experiment.tasks if task.needs]
     task, needs = max(known, key=lambda pair: pair[1].states)
-    problem = task.problem
-    states = "none"
-    if needs.states:
-        of_one = needs.vectors * needs.model
-        held = needs.states // of_one
-        vectors, clients = count(needs.vectors, "vector"), count(held, "client")
-        if held < problem.clients:
-            clients = f"{held} of {count(problem.clients, 'client')}, those of this process,"
-        place = where(needs.place, problem.device)
-        free = f" ({size(needs.free)} free)" if needs.free is not None else ""
-        states = (
-            f"{vectors} x {clients} x {whole(problem.dim)} numbers = {size(needs.states)}, "
-            f"{place}{free}"
-        )
+    free = f" ({size(needs.free)} free)" if needs.free is not None else ""
+    place = where(needs.place, task.problem.device)
+    states = f"{size(needs.states)}, {place}{free}" if needs.states else "none"
     of = f" of {task.label}" if len(experiment.tasks) > 1 else ""
     work = f"model: {size(needs.model)}; the cohort at work: about {size(needs.work)}"
     return f"Client states{of}: {states}; {work}"
