@@ -41,12 +41,12 @@ CEILINGS = {
     "data models": 1649,
     "problems": 3256,
     "engines": 3060,
-    "spec": 660,
-    "records runs": 3094,
+    "spec": 649,
+    "records runs": 3081,
     "check": 814,
     "report plots": 1181,
     "federate flower": 1742,
-    "cli": 1402,
+    "cli": 1400,
     "undrift_papers": 2205,
 }
 """Statements of rooms; what is in no room is counted with none."""

@@ -16,7 +16,7 @@ from undrift.core.options import Training
 from undrift.core.params import hints, meanings
 from undrift.core.schedules import registry as schedules
 from undrift.core.stopping import EarlyStopping, Goal
-from undrift.engines.named import registry as engines
+from undrift.engines.options import registry as engines
 from undrift.methods import FedCET, FedTrack, Scaffold
 from undrift.objectives import MOON
 from undrift.objectives.base import registry as objectives
@@ -78,7 +78,7 @@ def test_the_tables_name_everything_and_fit(capsys, monkeypatch):
 
 def test_every_setting_of_a_spec_is_explained(capsys):
     rows = json.loads(told(capsys, "list", "settings", "--json"))
-    options = [engine.options for engine in engines.values()]
+    options = [*engines.values()]
     tables = (Settings, Training, Sampling, Fault, Judging, EarlyStopping, Goal)
     tables += (*reductions.values(), *options)
     tables += (*schedules.values(), *optimisers.values())

@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_refused_before_it_starts(place, capsys, monkeypatc
         code == 2 and "engine.store=host: store = 'host' is not allowed: auto, device, file" in err
     )
     code, _, err = told(capsys, "run", "spec.toml", "--store", "file", "-s", "engine=wire")
-    assert code == 2 and "engine.store=file: unknown option of the engine wire 'store'" in err
+    assert code == 2 and "engine.store=file: unknown parameter of wire 'store'" in err
 
 
 def test_check_says_where(place, capsys):

@@ -5,11 +5,11 @@ import tomllib
 import pytest
 from tests.spec.texts import CONVEX, refused
 
-from undrift.engines.named import registry
+from undrift.engines.options import registry
 from undrift.records.folder import Folder
 from undrift.spec.reader import parse
 
-StoreOptions = registry["simulate"].options
+StoreOptions = registry["simulate"]
 TABLE = (
     CONVEX
     + """\
@@ -22,12 +22,12 @@ store = "host"
 
 def test_a_name_and_a_table_are_the_same():
     plain = parse(CONVEX)
-    assert plain.engine == "simulate" and plain.engine_options == StoreOptions()
+    assert plain.engine == StoreOptions()
     table = parse(TABLE)
-    assert table.engine == "simulate" and table.engine_options == StoreOptions(store="host")
-    assert parse(CONVEX + '[engine]\nstore = "host"\n').engine_options == table.engine_options
-    assert parse(CONVEX, flags=["engine=wire"]).engine == "wire"
-    assert parse(CONVEX, flags=["engine.store=file"]).engine_options.store == "file"
+    assert table.engine == StoreOptions(store="host")
+    assert parse(CONVEX + '[engine]\nstore = "host"\n').engine == table.engine
+    assert parse(CONVEX, flags=["engine=wire"]).engine.name == "wire"
+    assert parse(CONVEX, flags=["engine.store=file"]).engine.store == "file"
 
 
 @pytest.mark.parametrize("engine", registry)
@@ -41,7 +41,7 @@ def test_they_are_kept_in_the_folder_of_a_run(tmp_path):
     plain, table = parse(CONVEX), parse(TABLE)
     assert plain.identity == table.identity
     assert tomllib.loads(table.toml())["engine"] == {"name": "simulate", "store": "host"}
-    assert parse(table.toml()).engine_options == table.engine_options
+    assert parse(table.toml()).engine == table.engine
     folder = Folder(tmp_path / table.name)
     folder.start(table, {}, [])
     folder.close()
@@ -54,8 +54,8 @@ def test_they_are_kept_in_the_folder_of_a_run(tmp_path):
     [
         ('"host"', '"cloud"', ("engine", "store"), 12, "'device' or 'host'"),
         ("store =", "stor =", ("engine", "stor"), 12, "did you mean store?"),
-        ('"simulate"', '"wire"', ("engine", "store"), 12, "unknown option of the engine wire"),
-        ('"simulate"', '"simulat"', ("engine",), 10, "'simulate' or 'wire'"),
+        ('"simulate"', '"wire"', ("engine", "store"), 12, "unknown parameter of wire"),
+        ('"simulate"', '"simulat"', ("engine", "name"), 11, "did you mean simulate?"),
     ],
 )
 def test_a_wrong_option_is_refused_at_its_line(old, new, path, line, words):

@@ -17,6 +17,7 @@ from undrift.core.method import registry
 from undrift.core.options import RunOptions as Options
 from undrift.core.options import Training
 from undrift.core.params import hints
+from undrift.engines.options import StoreOptions
 from undrift.objectives import MOON, FedLC
 from undrift.runs import api as runner
 from undrift.spec.errors import BadSpec
@@ -34,7 +35,7 @@ def test_a_good_spec_is_read():
         1e-8,
         None,
     )
-    assert (spec.engine, spec.dtype, spec.device, spec.every) == ("simulate", None, "cpu", None)
+    assert (spec.engine.name, spec.dtype, spec.device) == ("simulate", None, "cpu")
     assert spec.problem.clients == 4
     assert (scaffold.label, scaffold.method.lr, scaffold.options.steps, scaffold.rounds) == (
         "SCAFFOLD",
@@ -65,7 +66,7 @@ def test_every_key_reaches_the_engine():
         "cohort": spec.cohort,
         "batch": 16,
         "aggregation": WeightedMean(),
-        "engine": "simulate",
+        "engine": StoreOptions(),
         "dtype": None,
         "faults": None,
         "judge": None,
@@ -157,7 +158,7 @@ def test_an_item_of_a_paper_names_its_verb():
         ("steps = 3", "steps = [1, 2]", 3, "2 numbers of local steps were given for 4 clients"),
         ("steps = 3", "batch = 0", 3, "batch = 0 is not allowed"),
         ("steps = 3", "cohort = 9", 3, "a cohort of 9 is more than the 4 clients there are"),
-        ("steps = 3", "engine = 'simulat'", 3, "'simulate' or 'wire'"),
+        ("steps = 3", "engine = 'simulat'", 3, "did you mean simulate?"),
         ("steps = 3", "device = 'gpu'", 3, "cuda"),
         ("seed = [0, 1]", "seed = [1, 1]", 4, "different"),
         ("seed = [0, 1]", "seed = []", 4, "one or more"),

@@ -18,7 +18,6 @@ from types import FrameType
 from undrift.cli import output
 from undrift.cli.output import FAILED, OK, refuse, say
 from undrift.cli.stop import Stop
-from undrift.engines.named import registry as engines
 from undrift.engines.options import RENDEZVOUS, DistributedOptions
 from undrift.spec.schema import Spec
 
@@ -51,13 +50,13 @@ def together(spec: Spec, args: Namespace) -> Iterator[int | None]:
 
     A process that follows does its part first, and enters with its exit code.
     """
-    number, options = rank(), spec.engine_options
-    if command := engines[spec.engine].run_by:
-        text = f"the engine {spec.engine} is run by {command}, which also continues a run"
+    number, options = rank(), spec.engine
+    if command := options.run_by:
+        text = f"the engine {options.name} is run by {command}, which also continues a run"
         refuse([spec.origin.complaint(("engine",), text)])
     if not isinstance(options, DistributedOptions):
         if number is not None and os.environ["WORLD_SIZE"] != "1":
-            text = f"the engine {spec.engine} runs in one process, and torchrun has started several"
+            text = f"torchrun has started several processes, {options.name} runs in one"
             refuse([text], "Use --engine distributed, or leave out torchrun.")
         yield None
         return
@@ -85,7 +84,7 @@ def together(spec: Spec, args: Namespace) -> Iterator[int | None]:
 
 def workers(spec: Spec) -> int:
     """Processes to start for a spec: 0 where this one is to do it."""
-    options = spec.engine_options
+    options = spec.engine
     asked = options.workers if isinstance(options, DistributedOptions) else None
     return asked or 0 if rank() is None else 0
 

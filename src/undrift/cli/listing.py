@@ -146,14 +146,14 @@ def problems() -> Listing:
 
 def settings() -> Listing:
     from undrift.core import aggregation, cohort, faults, optimisers, options, schedules, stopping
-    from undrift.engines.named import registry as engines
+    from undrift.engines.options import registry as engines
     from undrift.spec.schema import PER_METHOD, SETTINGS, Settings
 
     known = {row.name: row for row in explained(Settings)}
     also = {
         "cohort": "whole number >= 1 or table",
         "objective": "text or table",
-        "engine": f"{known['engine'].takes} or table",
+        "engine": f"{' or '.join(map(repr, engines))} or table",
         "aggregation": f"{' or '.join(map(repr, aggregation.registry))} or table",
         "training": "table",
         "faults": "tables",
@@ -185,7 +185,7 @@ def settings() -> Listing:
         for name, kind in kinds.items():
             parts[f'in [{table}] with name = "{name}", {kind.title}'] = explained(kind)
     for name, engine in engines.items():
-        if rows := explained(engine.options):
+        if rows := explained(engine):
             parts[f'in [engine] with name = "{name}"'] = rows
     document = [{"place": place} | row for place, rows in parts.items() for row in as_tables(rows)]
     lines = [f"{prose(place)}\n\n{shown(rows)}\n" for place, rows in parts.items()]

@@ -16,8 +16,8 @@ from undrift.cli.parser import Parser, natural, seconds
 from undrift.cli.progress import progress
 from undrift.cli.rehearse import rehearse, takes
 from undrift.cli.stop import Stop
-from undrift.engines.named import registry as engines
 from undrift.engines.options import RENDEZVOUS, StatePlace
+from undrift.engines.options import registry as engines
 from undrift.records.folder import FILES, MORE_ROUNDS, BadFolder, Folder, writable
 from undrift.records.outcome import ENDS
 from undrift.report.clients import by_client, left_out
@@ -171,7 +171,7 @@ def executes(place: Path) -> Code:
 
 def how(folder: Folder, spec: Spec) -> str:
     """What continues a run; clients who keep their data are asked by ``federate`` alone."""
-    if spec.engine == "flower":
+    if spec.engine.name == "flower":
         return "the same undrift federate command"
     return f"undrift resume {folder.path}{' --trust' if spec.sources else ''}"
 

@@ -1,12 +1,13 @@
-"""The options that only one engine takes. Reading them loads no torch."""
+"""The engines by name, with the options each of them takes. Listing them loads no torch."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal, Self
 
 from undrift.core.aggregation import Aggregation, Robust
-from undrift.core.params import Count, Positive
+from undrift.core.params import Count, Positive, Variant
 
 RENDEZVOUS = "UNDRIFT_RENDEZVOUS"
 """The environment variable with the file by which processes on one machine find each other."""
@@ -15,18 +16,43 @@ PATIENCE = 1800.0
 StatePlace = Literal["auto", "device", "host", "file"]
 
 
+class EngineOptions(Variant):
+    """The engine of a run: its name, or a table with the options that only this one takes."""
+
+    owner = "engine"
+    home: ClassVar[str]
+    """``module:class`` inside ``undrift.engines``."""
+    same_as: ClassVar[str] = ""
+    """The engine whose runs it continues, and that continues its runs."""
+    run_by: ClassVar[str] = ""
+    """The command that runs it, where that is not ``undrift run``."""
+    shared: ClassVar[bool] = False
+    """Whether several processes, of which one leads, share a run."""
+
+    @classmethod
+    def read(cls, given: object) -> Self:
+        """A table without a name is about ``simulate``."""
+        return super().read({"name": "simulate", **given} if isinstance(given, Mapping) else given)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NoOptions:
+class NoOptions(EngineOptions):
     """The options of an engine that takes none."""
 
+    name, title = "wire", "one client after another, by messages"
+    home = "wire:Wire"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StoreOptions:
+class StoreOptions(EngineOptions):
     """Where client states are kept. The numbers do not depend on it.
 
     Args:
         store: device, host (memory beside a GPU), file, or auto: the first of them with room.
     """
+
+    name, title = "simulate", "the cohort side by side"
+    home = "engine:Simulate"
 
     store: StatePlace = "auto"
 
@@ -43,6 +69,10 @@ class DistributedOptions(StoreOptions):
             auto: rows up to 64 MiB in a phase.
         patience: seconds that a process waits for another one, which it names after a minute.
     """
+
+    name, title = "distributed", "the cohort dealt among processes"
+    home = "distributed:Distributed"
+    same_as, shared = "simulate", True
 
     workers: Count | None = None
     collect: Literal["auto", "rows", "sums"] = "auto"
@@ -64,7 +94,7 @@ class DistributedOptions(StoreOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FederatedOptions:
+class FederatedOptions(EngineOptions):
     """How long a federation waits for its clients.
 
     Args:
@@ -74,6 +104,18 @@ class FederatedOptions:
             it, and it returns to its last state that counted.
     """
 
+    name, title = "flower", "clients on machines of their own"
+    home = "federated:Federated"
+    run_by = "undrift federate"
+
     joining: Positive = 600.0
     deadline: Positive = 60.0
     absent: Literal["wait", "drop"] = "wait"
+
+
+registry: dict[str, type[EngineOptions]] = {
+    options.name: options
+    for options in (StoreOptions, NoOptions, DistributedOptions, FederatedOptions)
+}
+"""Every engine by name."""
+EngineOptions.kinds = registry

@@ -58,7 +58,7 @@ class FlowerFederation(ClientExchange):
         folder: Path | None = None,
         keys: Mapping[str, str] | None = None,
     ):
-        options, known = spec.engine_options, {}
+        options, known = spec.engine, {}
         assert isinstance(options, FederatedOptions)
         if folder is not None and (folder / NODES).is_file():
             known = json.loads((folder / NODES).read_text(encoding="utf-8"))

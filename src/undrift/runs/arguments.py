@@ -27,12 +27,11 @@ from undrift.core.params import (
 from undrift.core.problem import Problem
 from undrift.core.schedules import Computed
 from undrift.engines.engine import first_point, not_methods
-from undrift.engines.named import registry as engines
 from undrift.problems import named as catalog
 from undrift.runs.callbacks import Observers
 from undrift.runs.loggers import missing
 from undrift.runs.prepare import Setup
-from undrift.spec.schema import Settings, Values, absent, readable
+from undrift.spec.schema import Settings, Values, absent, changed, readable
 
 Methods = Method | Sequence[Method] | Mapping[str, Method]
 
@@ -105,8 +104,6 @@ class Call(NamedTuple):
     """Of a named problem."""
     settings: Values
     """Those of :class:`Settings` that the call may give."""
-    engine: Values
-    """The options of the engine alone."""
     observers: Observers
     x0: object
     save: Save | None
@@ -124,9 +121,6 @@ def settle(
         named = {**plain(problem), **named}
         problem = str(named.pop("name", "")) or "a table without its name"
     asked = {name: _name(v) for name, v in given.items() if v is not None or name in NEEDED}
-    engine = asked["engine"] if isinstance(asked["engine"], Mapping) else {"name": asked["engine"]}
-    options = {"name": "simulate", **engine}
-    asked["engine"] = options.pop("name")
     mine = {name: value for name, value in asked.items() if name in hints(Settings)}
     settings, wrong = read(Settings, mine, kind="setting", partial=True)
     wrong |= conflicts(mine, mine.get("batch"))
@@ -134,10 +128,6 @@ def settle(
         wrong |= not_methods(one, problem)
     if "device" in settings and (text := absent(settings["device"])):
         wrong["device"] = text
-    if "engine" in settings:
-        cls = engines[settings["engine"]].options
-        _, problems = read(cls, options, kind=f"option of the engine {settings['engine']}")
-        wrong |= {f"engine.{name}": text for name, text in problems.items()}
     observers, save = Observers(), None
     try:
         observers = Observers.read(asked.get("callbacks", ()))
@@ -157,14 +147,14 @@ def settle(
     settings |= {"stop": observers.stop, "best": observers.best}
     settings["per_client"] = observers.per_client is not None
     settings = vars(Settings(**{"name": "run", **settings}))
-    return Call(methods, problem, named, settings, options, observers, given["x0"], save)
+    return Call(methods, problem, named, settings, observers, given["x0"], save)
 
 
 def setup(call: Call, problem: Problem) -> Setup:
     """How a call runs its methods."""
-    own = {name: call.settings[name] for name in (*hints(RunOptions), "engine")}
+    own, engine = {name: call.settings[name] for name in hints(RunOptions)}, call.settings["engine"]
     x0 = None if call.x0 is None else first_point(call.x0, problem)
-    return Setup(**own, x0=x0, own=call.engine)
+    return Setup(**own, x0=x0, engine=engine.name, own=changed(engine))
 
 
 def _about(

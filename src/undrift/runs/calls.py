@@ -12,7 +12,6 @@ from undrift.core.options import RunOptions
 from undrift.core.params import BadParameters, fits, hints, not_allowed, plain, values
 from undrift.core.schedules import Listed
 from undrift.core.stopping import USUALLY
-from undrift.engines.named import registry as engines
 from undrift.problems.named import made
 from undrift.records.folder import Folder
 from undrift.runs.arguments import Call, Save, setup
@@ -107,7 +106,6 @@ def _spec(call: Call, problem: str, save: Save) -> Spec:
         problem=made(problem, **call.parameters),
         problem_name=problem,
         entries=entries,
-        engine_options=params.made(engines[top["engine"]].options, call.engine),
         origin=Origin("run"),
     )
 

@@ -8,8 +8,8 @@ from typing import cast
 
 from undrift import __version__
 from undrift.engines.checkpoint import Shelf
-from undrift.engines.named import registry as engines
 from undrift.engines.options import PATIENCE
+from undrift.engines.options import registry as engines
 from undrift.engines.ranks import Parted, Ranks, WorkFailed
 from undrift.records.folder import Folder
 from undrift.runs.events import Emit, ignore

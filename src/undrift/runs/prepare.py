@@ -20,7 +20,7 @@ from undrift.core.problem import Problem
 from undrift.data.files import BadData
 from undrift.engines import Engine
 from undrift.engines.memory import Needs, NoRoom, afford
-from undrift.engines.named import registry as engines
+from undrift.engines.named import load
 from undrift.objectives import Objective
 from undrift.problems.named import Named, find
 from undrift.spec.errors import BadSpec, Complaint
@@ -46,8 +46,7 @@ class Setup(RunOptions):
     @classmethod
     def of(cls, spec: Spec, entry: Entry) -> Self:
         """How a spec runs one of its methods."""
-        given = {k: v for k, v in spec.setting(entry).items() if k not in ("dtype", "device")}
-        return cls(**given, own=changed(spec.engine_options))
+        return cls(**vars(entry.options), engine=spec.engine.name, own=changed(spec.engine))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +70,7 @@ class Task:
         """The engine before its first round."""
         given = dict(vars(self.setup))
         name, own = given.pop("engine"), given.pop("own")
-        return engines[name].load()(self.method, self.problem, seed=seed, **given, **own)
+        return load(name)(self.method, self.problem, seed=seed, **given, **own)
 
     def refuse(self) -> list[Refusal]:
         """Why it cannot run."""
@@ -259,9 +258,9 @@ def _task(
     for field, text in task.refuse():
         path = ("method", i, field) if field == "name" else path_of(field, i, entry.given)
         complaints.append(say_where(path, text))
-    engine = engines[spec.engine].load()
+    engine = load(spec.engine.name)
     try:
-        needs = engine.needs(task.method, problem, cohort, spec.engine_options)
+        needs = engine.needs(task.method, problem, cohort, spec.engine)
     except NoRoom as error:
         complaints.append(say_where(("problem",), f"{entry.label}: {error}"))
         return None

@@ -320,7 +320,7 @@ class Recorded:
             net = models.module(problem, problem.start())
             net.load_state_dict(tensors)
         except (OSError, RuntimeError, TypeError, ValueError) as error:
-            if not isinstance(spec.engine_options, FederatedOptions):
+            if not isinstance(spec.engine, FederatedOptions):
                 raise
             raise self._elsewhere(label, tensors, error) from error
         return net

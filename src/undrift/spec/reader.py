@@ -20,7 +20,6 @@ from undrift.core.params import (
     read,
     unknown,
 )
-from undrift.engines.named import registry as engines
 from undrift.objectives import Objective
 from undrift.objectives.base import registry as losses
 from undrift.problems import named
@@ -84,7 +83,9 @@ class Reader:
         self.complaints += wrong
         calls = {key: self.call(key) for key in CALLS if key in self.document}
         problem = self.problem(calls)
-        top = self.top()
+        others = (*TABLES, ITEM)
+        given = {key: value for key, value in self.document.items() if key not in others}
+        top = self.settings(given, (), given.get("batch"))
         for part in top.get("vary", ()):
             if problem and part != "draws" and (reason := problem.fixed(part)):
                 self.complain(("vary",), f"vary = {part!r} is not possible here: {reason}")
@@ -139,20 +140,6 @@ class Reader:
         problems |= conflicts(given, batch)
         self.complaints += self.origin.complaints(path, problems)
         return values
-
-    def top(self) -> Values:
-        """The settings that all methods share, with the options of the engine."""
-        others = (*TABLES, ITEM)
-        given = {key: value for key, value in self.document.items() if key not in others}
-        engine = given.get("engine", {})
-        options = {"name": "simulate", **(engine if isinstance(engine, dict) else {"name": engine})}
-        given["engine"] = options.pop("name")
-        found = self.settings(given, (), given.get("batch"))
-        if name := found.get("engine"):
-            with self.complaining(("engine",)):
-                kind = f"option of the engine {name}"
-                found["engine_options"] = made(engines[name].options, options, kind=kind)
-        return found
 
     def objective(self, given: object, path: Keys) -> Objective | None:
         """The local loss: a name, or a table with one."""

@@ -14,7 +14,8 @@ from undrift.core.method import Method
 from undrift.core.options import RunOptions
 from undrift.core.params import Count, Natural, Positive, Record, Rule, Variant, hints, values
 from undrift.core.stopping import EarlyStopping, Goal
-from undrift.engines import named as engines
+from undrift.engines.options import EngineOptions, StoreOptions
+from undrift.engines.options import registry as engines
 from undrift.objectives import Objective
 from undrift.problems.named import Named
 from undrift.spec import writer
@@ -53,14 +54,12 @@ _PARTS = "a list of one or more different ones of 'draws', 'start' and 'split'"
 _DEVICE = re.compile(r"mps|(cpu|cuda)(:\d+)?")
 FolderName = Annotated[str, Rule(_FOLDER, _folder_name)]
 Label = Annotated[str, Rule("1 to 40 printable characters, not only spaces, none of < > &", _label)]
-EngineName = Annotated[
-    str, Rule(" or ".join(map(repr, engines.registry)), engines.registry.__contains__)
-]
 Device = Annotated[
     str, Rule("cpu, cuda, cuda:0 (or another number) or mps", lambda s: bool(_DEVICE.fullmatch(s)))
 ]
 Seeds = Annotated[list[Natural], Rule("a list of one or more different ones", _different)]
 Parts = Annotated[list[Literal["draws", "start", "split"]], Rule(_PARTS, _different)]
+SIMULATE = StoreOptions()
 Accuracy = Annotated[float, Rule("number > 0 and <= 1 (80 % is 0.8)", lambda share: 0 < share <= 1)]
 
 
@@ -101,7 +100,7 @@ class Settings(RunOptions):
     vary: Parts = dataclasses.field(default_factory=lambda: ["draws"])
     every: Count | None = None
     per_client: bool = False
-    engine: EngineName = "simulate"
+    engine: EngineOptions = SIMULATE
     dtype: Literal["float64", "float32"] | None = None
     device: Device = "cpu"
     target: Positive | None = None
@@ -144,10 +143,6 @@ class Spec(Settings):
     calls: Mapping[str, UserCall] = dataclasses.field(default_factory=dict)
     """A network and data of the user's, for the problem images."""
     entries: tuple[Entry, ...]
-    engine_options: object = dataclasses.field(
-        default_factory=engines.registry["simulate"].options, compare=False
-    )
-    """The options that only this engine takes (``engines.named``); they decide no numbers."""
     sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict, repr=False)
     """The users' files, by their place relative to the spec, in its order."""
     origin: Origin = dataclasses.field(compare=False, repr=False)
@@ -185,8 +180,8 @@ class Spec(Settings):
         top |= {"seed": self.seeds, "training": changed(self.training) or None}
         if self.epochs is not None:
             del top["steps"]
-        if options := changed(self.engine_options):
-            top["engine"] = {"name": self.engine, **options}
+        options = changed(self.engine)
+        top["engine"] = {"name": self.engine.name, **options} if options else self.engine.name
         file = {} if self.problem_file is None else {"file": self.problem_file}
         problem = {"name": self.problem_name, **file, **values(self.problem)}
         own = {name: call.table() for name, call in self.calls.items()}
@@ -226,7 +221,7 @@ def normal(document: Table) -> Values:
 
 def numbers_of(engine: str) -> str:
     """The engine whose numbers an engine has."""
-    known = engines.registry.get(engine)
+    known = engines.get(engine)
     return known.same_as or engine if known else engine
 
 
