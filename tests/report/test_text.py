@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from undrift.report.numbers import count, duration, percent, plain, size, small, whole
-from undrift.report.table import Table, clean, columns, prose
+from undrift.report.table import Table, clean, prose, terminal_width
 
 
 def table(head, rows, right=(), width=None):
@@ -89,7 +89,7 @@ def test_how_wide_a_line_may_be(terminal, variable, expected, monkeypatch):
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((132, 40)))
     if variable is not None:
         monkeypatch.setenv("COLUMNS", variable)
-    assert columns() == expected
+    assert terminal_width() == expected
 
 
 def test_without_a_terminal_a_row_is_one_line(monkeypatch):

@@ -59,7 +59,7 @@ def affine(cls: type[Method]) -> None:
     problem = quadratic()
     step = RoundMap(example(cls, problem.constants), problem)
     state = np.random.default_rng(1).normal(size=step.cold.shape)
-    remedy = "where a round divides by its states or takes roots of them, declare affine = False"
+    remedy = "where a round takes roots, signs or quotients of its states, declare affine = False"
     try:
         m, b = step.matrix()
         error = np.abs(step(state) - (m @ state + b)).max()

@@ -13,7 +13,7 @@ from undrift.records.differences import curves
 from undrift.records.folder import BadFolder, Folder, Row, writable
 from undrift.report.ascii_chart import chart
 from undrift.report.comparison import Comparison, compare, read
-from undrift.report.table import columns, prose
+from undrift.report.table import prose, terminal_width
 from undrift.spec.reader import load
 
 SPECS = {
@@ -85,7 +85,7 @@ def curves_of(rows: list[Row]) -> str:
     """The gaps of two methods in characters."""
     found = curves(rows)
     points = {name: [(row["round"], row["gap"]) for row in found[name][0]] for name in CHART}
-    width = int(min(columns(), 80)) - 20  # beside the curves stand numbers and names
+    width = int(min(terminal_width(), 80)) - 20  # beside the curves stand numbers and names
     head = f"f(x) - f* of {CHART[0]} and of {CHART[1]}, at the same step size"
     return f"\n{head}\n\n{chart(points, width)}"
 

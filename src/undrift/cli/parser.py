@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from undrift.cli.output import refuse
-from undrift.report.table import PAGE, columns, prose
+from undrift.report.table import PAGE, prose, terminal_width
 
 N = TypeVar("N", int, float)
 
@@ -25,7 +25,7 @@ class Help(argparse.HelpFormatter):
     """As wide as other prose; the lines of a description stay separate."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=int(min(columns(), PAGE)))
+        super().__init__(prog, width=int(min(terminal_width(), PAGE)))
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return prose(text)

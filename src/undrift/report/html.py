@@ -19,7 +19,7 @@ from undrift.report.comparison import Comparison
 from undrift.report.csv_files import clients_csv, rows_csv
 from undrift.report.figures import biased
 from undrift.report.numbers import finite
-from undrift.report.summary import SPENT, complete
+from undrift.report.summary import SPENT, with_bytes
 
 MEASURED = {
     "gap": "gap, f(x) − f*",
@@ -107,7 +107,7 @@ def _files(runs: Comparison, clients: Sequence[Row]) -> list[tuple[str, str, str
 
 def _charts(runs: Comparison) -> dict[str, object]:
     """What the charts are drawn from."""
-    rows = complete(runs.rows)
+    rows = with_bytes(runs.rows)
     measured = {name for row in rows for name, value in row.items() if value is not None}
     offered = [name for name in MEASURED if name in measured]
     axes = [name for name in SPENT.values() if name in measured]

@@ -154,7 +154,7 @@ class Summary:
         return {"metric": self.fares.removeprefix("client_"), **means, "sd": deviations}
 
 
-def complete(rows: Iterable[Row]) -> list[Row]:
+def with_bytes(rows: Iterable[Row]) -> list[Row]:
     """The rows with a column for the bytes sent and received together."""
     return [
         row | {"bytes": row["bytes_up"] + row["bytes_down"]}
@@ -197,7 +197,7 @@ def summarise(
     Without outcomes all have ended. ``planned`` has the seeds each label should be run with, by
     default those that are recorded, and ``rounds`` for how many rounds.
     """
-    column, found = metric(rows), curves(complete(rows))
+    column, found = metric(rows), curves(with_bytes(rows))
     if outcomes is None:
         outcomes = [
             Outcome(label, str(curve[0].get("method", "")), seed, "done", {})

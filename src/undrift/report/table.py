@@ -72,7 +72,7 @@ class Table:
         By default ``width`` is the terminal's. The last column of text is wrapped as long as that
         leaves it readable; columns that still do not fit continue on an indented line below.
         """
-        limit = columns() if width is None else width
+        limit = terminal_width() if width is None else width
         right = {k for k, name in enumerate(self.head) if k and name not in self.words}
         texts = [[*self.head], *([cell.text for cell in row] for row in self.cells)]
         texts = [[clean(text).replace("\n", " ") for text in row] for row in texts]
@@ -120,7 +120,7 @@ def clean(text: str) -> str:
     )
 
 
-def columns() -> float:
+def terminal_width() -> float:
     """The width of a line: COLUMNS if it is set, else the terminal's; without one, no limit.
 
     So a row in a pipe or a file is one line, whatever its length.
@@ -135,7 +135,7 @@ def prose(text: str, before: str = "", below: str = "") -> str:
 
     ``before`` precedes each line, ``below`` its continuation lines.
     """
-    width = int(min(columns(), PAGE))
+    width = int(min(terminal_width(), PAGE))
     lines = text.split("\n")
     return "\n".join(
         fill(t, width, initial_indent=before, subsequent_indent=below, break_on_hyphens=False)
