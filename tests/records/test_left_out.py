@@ -14,7 +14,7 @@ from undrift.engines import Simulate
 from undrift.methods import FedAvg
 from undrift.records.folder import Folder
 from undrift.records.rows import LEFT_OUT
-from undrift.runs.events import LeftOut, from_json, to_json
+from undrift.runs.events import LeftOut
 from undrift.runs.experiment import make
 from undrift.runs.saved_run import run_in_folder
 from undrift.runs.trial import Trial
@@ -190,9 +190,3 @@ def test_a_trial_empties_the_list_of_its_engine():
 
     assert Trial(engine, 9, 3, lambda row: None, leave_out=hear).run() == "done"
     assert len(told) == 9 and max(longest) == 1 and engine.rejections == []
-
-
-def test_the_event_travels_between_processes():
-    event = LeftOut("A", 1, [Rejection(3, 0, 2, "why")])
-    assert from_json(json.loads(json.dumps(to_json(event)))) == event
-    assert "client 2" in str(event)

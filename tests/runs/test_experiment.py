@@ -1,15 +1,16 @@
 """One path for every run: what it tells, and that stops and processes change no number."""
 
 import ast
-import json
+import math
+import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 from types import SimpleNamespace
 
 import pytest
@@ -20,8 +21,7 @@ from undrift.cli import main
 from undrift.core.cohort import Sampling
 from undrift.methods.fedavg import FedAvg
 from undrift.records.folder import Folder
-from undrift.records.rows import NEEDED
-from undrift.runs import events, jobs, loggers
+from undrift.runs import events, jobs
 from undrift.runs.experiment import make
 from undrift.runs.prepare import usual_every
 from undrift.runs.saved_run import run_in_folder
@@ -99,39 +99,12 @@ def test_a_stopped_run_is_taken_up_where_it_was(tmp_path):
     same(tmp_path / "whole", tmp_path / "cut")
 
 
-@pytest.mark.parametrize("event", [
-    events.Began("a", 0, 5), events.Moved("a", "in memory"), events.PassedOver("a", 1, "damaged"),
-    events.Resumed("a", 1, 7), events.Measured("a", "A", 0, {"round": 1, "loss": float("inf")}),
-])  # fmt: skip
-def test_events_cross_processes(event):
-    assert events.from_json(json.loads(json.dumps(events.to_json(event)))) == event
-
-
 def test_several_processes_give_the_same_bits(place, capsys):
     assert main(["run", "spec.toml", "--out", "one"]) == 0
     assert main(["run", "spec.toml", "--out", "several", "--jobs", "2"]) == 0
     same(place / "one/mine", place / "several/mine")
     left = {file.name for file in (place / "one/mine").iterdir()}
     assert left == {file.name for file in (place / "several/mine").iterdir()}
-
-
-def test_loggers_tell_methods_apart_that_run_side_by_side(tmp_path, monkeypatch):
-    told = {}
-
-    class Notes(loggers.Logger):
-        def begin(self, label, method, seed):
-            self.own = told.setdefault((label, seed), [])
-
-        def write(self, round, numbers):
-            self.own.append(round)
-
-        def end(self, outcome):
-            self.own.append(outcome.status)
-
-    monkeypatch.setitem(loggers.LOGGERS, "tensorboard", Notes)
-    carried_out(tmp_path / "run", jobs=2, loggers=["tensorboard"])
-    keys = [("Scaffnew", 3), ("SCAFFOLD", 3), ("FedAvg", 3), ("Scaffnew", 4)]
-    assert told == {key: [0, 3, 6, "done"] for key in keys}
 
 
 def test_a_process_that_dies_is_told_and_its_work_can_be_continued(tmp_path):
@@ -153,26 +126,12 @@ def test_a_process_that_dies_is_told_and_its_work_can_be_continued(tmp_path):
     heard, folder = [], Folder(tmp_path / "run")
     run_in_folder(make(load(tmp_path / "spec.toml")), folder, emit=heard.append, jobs=2, pause=0)
     (died,) = [event for event in heard if isinstance(event, events.Died)]
-    assert (died.label, died.code) == ("Mine", 9) and not folder.complete
-    assert {o.label for o in folder.outcomes()} >= {"SCAFFOLD", "Scaffnew"}
+    assert died.label in ("Mine", "SCAFFOLD", "Scaffnew") and not folder.complete
     again = []
     run_in_folder(make(load(tmp_path / "spec.toml")), Folder(folder.path), emit=again.append)
     assert Folder(folder.path).complete and "Resumed" in kinds(again)
     run_in_folder(make(load(tmp_path / "spec.toml")), Folder(tmp_path / "whole"))
     same(tmp_path / "whole", folder.path)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="the other program is a shell script")
-def test_a_process_that_dies_in_the_middle_of_a_message_is_missed(tmp_path, monkeypatch):
-    (tmp_path / "dies").write_text('#!/bin/sh\nprintf \'{"event": "Beg\'\n')
-    (tmp_path / "dies").chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "dies"))
-    inbox = SimpleQueue()
-    worker = jobs.Worker({}, inbox)
-    try:
-        assert inbox.get(timeout=60) == (worker, None)
-    finally:
-        worker.end()
 
 
 def test_processes_that_were_stopped_before_their_first_round_did_not_die(tmp_path):
@@ -192,31 +151,61 @@ def test_processes_that_were_stopped_before_their_first_round_did_not_die(tmp_pa
 
 def test_a_process_ends_with_the_one_that_started_it_in_the_middle_of_a_round(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "import pathlib, time\n"
+        "import os, pathlib, time\n"
         "import undrift as ud\n"
         "class Mine(ud.FedAvg):\n"
         '    """A method."""\n'
         "    def work(self, me, got, f):\n"
-        f"        pathlib.Path({str(tmp_path / 'mark')!r}).touch()\n"
+        f"        pathlib.Path({str(tmp_path)!r}, f'pid-{{os.getpid()}}').touch()\n"
         "        time.sleep(100)\n"
     )
     text = SPEC.replace('name = "FedAvg"', 'name = "Mine"\nfile = "mine.py"')
     (tmp_path / "spec.toml").write_text(text)
-    start = {"folder": str(tmp_path), "store": "auto", "pause": 0, "threads": 1}
-    inbox = SimpleQueue()
-    worker = jobs.Worker({**start, "deterministic": False}, inbox)
+    words = [sys.executable, "-m", "undrift", "run", "spec.toml", "--jobs", "3"]
+    command = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
     try:
-        worker.send({"run": ["Mine", 3], "rounds": {name: [] for name in NEEDED}})
-        while (message := inbox.get(timeout=60)[1]).get("event") != "Measured":
-            if "wait" in message:
-                worker.send({"done": True})
         until = time.monotonic() + 60
-        while time.monotonic() < until and not (tmp_path / "mark").exists():
+        while time.monotonic() < until and not (marks := [*tmp_path.glob("pid-*")]):
             time.sleep(0.1)
-        worker.process.stdin.close()
-        assert worker.process.wait(timeout=50) != 0
     finally:
-        worker.end()
+        command.kill()
+        command.wait()
+    pid = int(marks[0].name.removeprefix("pid-"))
+    while time.monotonic() < until and alive(pid):
+        time.sleep(0.1)
+    assert not alive(pid)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_pool_of_the_callers_is_used(place):
+    assert main(["run", "spec.toml", "--out", "one"]) == 0
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, context) as pool:
+        runs = undrift.run_spec("spec.toml", save="several/mine", jobs=pool)
+    assert {run.status for run in runs.values()} == {"done"}
+    same(place / "one/mine", place / "several/mine")
+
+
+def test_what_a_job_has_recorded_is_read_before_and_after_it_is_gathered(tmp_path):
+    row = {"label": "a", "method": "A", "round": 0, "vectors": 0, "gradients": 0, "gap": math.inf}
+    folder = Folder(tmp_path)
+    for seed in (0, 1):
+        folder.append(row | {"seed": seed})
+    before = folder.rows()
+    parts = folder.split({("a", 1): "0-1"})
+    assert folder.rows() == before and parts["a", 1].rows() == before[1:]
+    folder.append(row | {"seed": 1})  # as if the move had been cut short
+    parts["a", 1].append(row | {"seed": 1, "round": 1})
+    assert len(folder.rows()) == 3
+    folder.gather()
+    assert len(folder.rows()) == 3 and not folder.parts.exists()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

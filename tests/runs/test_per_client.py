@@ -17,7 +17,7 @@ from undrift.problems import Quadratic
 from undrift.records.folder import Folder
 from undrift.records.rows import CLIENTS
 from undrift.runs.clients import ClientHistory, measured_clients, spreads
-from undrift.runs.events import Measured, PassedOver, from_json, to_json
+from undrift.runs.events import Measured, PassedOver
 from undrift.runs.experiment import make
 from undrift.runs.rehearsal import rehearse
 from undrift.runs.saved_run import run_in_folder
@@ -393,8 +393,3 @@ def test_several_processes_record_the_same(whole, tmp_path):
     place = Folder(tmp_path / "again")
     run_in_folder(make(parse(SPEC)), place, jobs=2)
     assert lines(place) == lines(whole) and rows(place.path) == rows(whole.path)
-
-
-def test_an_event_goes_between_processes():
-    event = Measured("a", "FedAvg", 0, {"round": 1}, True, {"round": 1, "loss": [1.0, 2.0]})
-    assert from_json(json.loads(json.dumps(to_json(event)))) == event

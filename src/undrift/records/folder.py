@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -260,6 +261,7 @@ class Folder(Journal):
         with suppress(OSError):
             self.file(MODELS).rmdir()
         _remove(self.file("tensorboard").rglob("events.out.tfevents.*"))
+        shutil.rmtree(self.parts, ignore_errors=True)
         self._clear()
         self._describe(environment)
         self._write_recipe(recipe, comments)
@@ -271,6 +273,7 @@ class Folder(Journal):
         """
         self.lock()
         self._tidy()
+        self.gather()
         # The recipe comes last: until it is there, the folder is that of the shorter run.
         self._describe(self.environment | {SPECS: [*self._specs, recipe.identity]})
         going = self._going_on(normal(self.document()))
@@ -306,6 +309,7 @@ class Folder(Journal):
         import pyarrow
         from pyarrow import parquet
 
+        self.gather()
         if not self.file(METRICS).exists():
             self.write(METRICS, "")
         self.arrange({outcome.key: k for k, outcome in enumerate(outcomes)})

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import time
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -35,6 +36,8 @@ COMPLETE = "summary.json"
 CHECKPOINTS = "checkpoints"
 """The folder an unfinished run continues from; removed once the run is finished."""
 ENDED = f"{CHECKPOINTS}/outcomes.jsonl"
+PARTS = f"{CHECKPOINTS}/parts"
+"""The folder of journals of jobs, each with one method and seed, until they are gathered."""
 LARGEST = 1 << 31
 """Bytes of a file that is read: some million rows."""
 ANEW = "Run it anew: undrift run SPEC --overwrite"
@@ -158,8 +161,39 @@ class Journal:
         """The ``rounds`` of one label and seed, by file."""
         return {name: found.get(key, []) for name, found in self.rounds.items()}
 
+    @property
+    def parts(self) -> Path:
+        """The folder with the journals of jobs, while there are some."""
+        return self.file(PARTS)
+
+    def split(self, names: Mapping[Key, str]) -> dict[Key, Journal]:
+        """Journals for some methods and seeds, each with what it has recorded so far."""
+        parts = {key: Journal(self.parts / name) for key, name in names.items()}
+        for part in parts.values():
+            part.path.mkdir(parents=True, exist_ok=True)
+        for name in NEEDED:
+            rows = self._rows(name)
+            moving = [row for row in rows if key_of(row) in parts]
+            for key in {*map(key_of, moving)}:
+                parts[key]._rewrite(name, (row for row in moving if key_of(row) == key))
+            # In this order: a line in both files counts once, one in neither would be lost.
+            if moving:
+                self._rewrite(name, (row for row in rows if key_of(row) not in parts))
+        return parts
+
+    def gather(self) -> None:
+        """Take in what jobs have recorded, and remove their journals."""
+        if not self.parts.is_dir():
+            return
+        for name in (*NEEDED, ENDED):
+            if lines := self._lines(name):
+                self.write(name, b"".join(line + b"\n" for line in lines))
+        # A job that is still there finds its journal gone, and stops: see settle.
+        shutil.rmtree(self.parts)
+
     def mend(self) -> None:
         """Drop last lines that a crash cut short, and learn which rounds have rows."""
+        self.gather()
         for name in (*NEEDED, LOG, ENDED):
             whole, newline, torn = self._content(name).rpartition(b"\n")
             if torn:
@@ -177,12 +211,12 @@ class Journal:
             if [*map(key_of, ordered)] != [*map(key_of, rows)]:
                 self._rewrite(name, ordered)
 
-    def rows(self) -> list[Row]:
-        """Every recorded row, without a last line that a crash cut short; none without a file.
+    def rows(self, first: int = 0) -> list[Row]:
+        """Every recorded row from the ``first`` on, without a last line that a crash cut short.
 
         Raises :class:`BadFolder` if a line is none.
         """
-        return self._rows(METRICS)
+        return self._rows(METRICS, first)
 
     def outcomes(self) -> list[Outcome]:
         """How the methods ended; of an unfinished run, those that have."""
@@ -238,12 +272,16 @@ class Journal:
             raise BadFolder(f"{self.file(name)} cannot be read: {error.strerror}") from None
 
     def _lines(self, name: str) -> list[bytes]:
-        """The lines of a file, without a last one that a crash cut short."""
-        return self._content(name).split(b"\n")[:-1]
+        """The lines of a file and of those of jobs, without last ones that a crash cut short."""
+        lines = self._content(name).split(b"\n")[:-1]
+        if parts := sorted(self.parts.glob("*/")):
+            lines += [line for part in parts for line in Journal(part)._lines(name)]
+            lines = [*dict.fromkeys(lines)]  # a line that is on its way is in two files
+        return lines
 
-    def _rows(self, name: str) -> list[Row]:
+    def _rows(self, name: str, first: int = 0) -> list[Row]:
         rows = []
-        for number, line in enumerate(self._lines(name), 1):
+        for number, line in enumerate(self._lines(name)[first:], first + 1):
             row = row_of(line, NEEDED[name])
             if row is None:
                 path = self.file(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, dataclass_transform
+from typing import dataclass_transform
 
 from undrift.core.faults import Rejection
 from undrift.records.outcome import Outcome, in_words
@@ -170,35 +170,15 @@ class LoggerLost(Event):
         return f"The logger {self.logger} failed, and the run continues without it: {self.why}"
 
 
-class Crowded(Event):
-    """Several processes have more threads than the machine has cores."""
-
-    jobs: int
-    threads: int
-    cores: int
-
-    def __str__(self) -> str:
-        fair = max(self.cores // self.jobs, 1)
-        return (
-            f"{self.jobs} processes compute with {self.threads} threads each on {self.cores} "
-            "cores, so that the numbers are those of one process. "
-            f"OMP_NUM_THREADS={fair} shares the cores; set it for every run that is compared."
-        )
-
-
 class Died(Event):
-    """A process of several ended in the middle of its work."""
+    """A process of several ended in the middle of its work, and the others with it."""
 
     label: str
     seed: int
-    code: int
-    """Its exit code; minus the number of the signal that killed it."""
-    error: str = ""
-    """The traceback, if it left one."""
+    why: str
 
     def __str__(self) -> str:
-        last = self.error.strip().splitlines()[-1:] or [f"exit code {self.code}"]
-        return f"{self.label}, seed {self.seed}: its process died ({last[0]})"
+        return f"{self.label}, seed {self.seed}: a process died ({self.why})"
 
 
 Emit = Callable[[Event], None]
@@ -206,23 +186,3 @@ Emit = Callable[[Event], None]
 
 def ignore(event: Event) -> None:
     """Nobody listens."""
-
-
-Message = dict[str, Any]
-"""What JSON holds, between processes."""
-
-
-def to_json(event: Event) -> Message:
-    """An event for another process."""
-    return {"event": type(event).__name__, **dataclasses.asdict(event)}
-
-
-def from_json(found: Message) -> Event:
-    """The inverse of :func:`to_json`, for the events of a single method."""
-    fields = {key: value for key, value in found.items() if key != "event"}
-    if found["event"] == "Ended":
-        return Ended(Outcome(**fields["outcome"]))
-    if found["event"] == "LeftOut":
-        fields["rejections"] = [Rejection(*one) for one in fields["rejections"]]
-    kinds: tuple[type[Event], ...] = (Began, Moved, PassedOver, Resumed, Measured, LeftOut)
-    return {kind.__name__: kind for kind in kinds}[found["event"]](**fields)

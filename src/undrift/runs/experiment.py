@@ -20,6 +20,7 @@ from undrift.engines.memory import where
 from undrift.records import models
 from undrift.records.best import Best
 from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Row, checkpoint
+from undrift.records.journal import Journal
 from undrift.records.recipe import Recipe
 from undrift.records.rows import Key
 from undrift.runs.advice import advise, failure, way_on
@@ -47,10 +48,13 @@ LASTING = 2**26
 class RunPlace:
     """Where one method with one seed is kept."""
 
-    folder: Folder
+    journal: Journal
+    """Where rows go: the folder of the run, or the part of it that a job has."""
     shelf: Shelf
+    folder: Folder | None = None
+    """Where models go; ``None``: they are not kept."""
     stem: str = ""
-    """What the names of the model files begin with; empty: models are not kept."""
+    """What the names of their files begin with."""
     largest: float = math.inf
     """Bytes of the largest state that is worth a checkpoint."""
     lasting: float = 0
@@ -90,15 +94,15 @@ def perform(
     def watch(row: Row) -> None:
         about = {"label": label, "method": name, "seed": seed}
         if place and engine.leads:
-            place.folder.append({**about, **row}, trial.clients)
+            place.journal.append({**about, **row}, trial.clients)
         emit(Measured(label, name, seed, row, engine.streams.used, trial.clients))
 
     def leave_out(rejections: Sequence[Rejection]) -> None:
         if place and engine.leads:
-            place.folder.leave_out(label, seed, rejections)
+            place.journal.leave_out(label, seed, rejections)
         emit(LeftOut(label, seed, rejections))
 
-    best = Best(goal=rules.best) if place is None or place.stem else None
+    best = Best(goal=rules.best) if place is None or place.folder else None
     callbacks = Callbacks(rules.callbacks, label, seed) if rules.callbacks else None
     trial = Trial(
         engine,
@@ -112,9 +116,9 @@ def perform(
         callbacks,
     )
     if place:
-        trial.resume(place.folder, place.shelf, label, seed, emit)
+        trial.resume(place.journal, place.shelf, label, seed, emit)
         if engine.agree(state_bytes(engine) > place.largest):
-            trial.keep = place.folder.settle
+            trial.keep = place.journal.settle
     status = trial.run(stop, pause)
     note, suggested, files = "", None, dict[str, str]()
     last = SoundModel(engine.round, engine.x)
@@ -130,7 +134,7 @@ def perform(
     lasts = place is not None and status == "done" and engine.agree(_lasts(engine, place))
     if lasts:
         trial.keep()
-    if place and place.stem and status != "stopped":
+    if place and place.folder and status != "stopped":
         about: dict[str, object] = {"label": label, "seed": seed, "round": last.round}
         files = models.keep(place.folder, task.problem, place.stem, about, last.x, trial.best)
     outcome = Outcome(
@@ -220,10 +224,11 @@ class Experiment:
         pause: float = PAUSE,
         only: Collection[Key] | None = None,
         announce: Callable[[Key], object] = lambda key: None,
+        journal: Journal | None = None,
     ) -> Iterator[MethodResult]:
         """Run what is left to run, or ``only`` some of it, seed by seed.
 
-        ``announce`` is told what is trained next.
+        ``announce`` is told what is trained next; ``journal`` records it instead of the folder.
         """
         ended = {outcome.key: outcome for outcome in folder.outcomes()} if folder else {}
         with self.threads():
@@ -240,7 +245,7 @@ class Experiment:
                     if folder:
                         folder.ended(twin)
                 else:
-                    task, place = self.at(seed)[k], self.place(k, seed, folder)
+                    task, place = self.at(seed)[k], self.place(k, seed, folder, journal)
                     emit(Began(label, seed, task.rounds))
                     announce((label, seed))
                     try:
@@ -258,7 +263,7 @@ class Experiment:
                         result = MethodResult(self.failed(task, seed, error))
                     ended[label, seed] = result.outcome
                     if place and result.outcome.status != "stopped":
-                        place.folder.ended(result.outcome)
+                        place.journal.ended(result.outcome)
                         place.shelf.clear(but=1 if result.lasts else 0)
                 emit(Ended(result.outcome))
                 yield result
@@ -282,7 +287,9 @@ class Experiment:
         name = type(task.method).__name__
         return Outcome(task.label, name, seed, "failed", values(task.method), note)
 
-    def place(self, k: int, seed: int, folder: Folder | None) -> RunPlace | None:
+    def place(
+        self, k: int, seed: int, folder: Folder | None, journal: Journal | None
+    ) -> RunPlace | None:
         """Where the k-th method with one seed keeps its checkpoints and models."""
         if folder is None:
             return None
@@ -290,7 +297,7 @@ class Experiment:
         identity = f"{folder.identity} {label!r} {seed}"
         shelf = Shelf(folder.file(CHECKPOINTS), checkpoint(k, seed), identity)
         stem = models.stems(task.label for task in self.tasks)[label]
-        return RunPlace(folder, shelf, f"{stem}-{seed}", lasting=LASTING)
+        return RunPlace(journal or folder, shelf, folder, f"{stem}-{seed}", lasting=LASTING)
 
 
 def unmeasured(rules: TrialRules, task: Task) -> dict[str, str]:

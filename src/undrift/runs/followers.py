@@ -11,7 +11,7 @@ from undrift.engines.checkpoint import Shelf
 from undrift.engines.options import PATIENCE
 from undrift.engines.options import registry as engines
 from undrift.engines.ranks import Parted, Ranks, WorkFailed
-from undrift.records.folder import Folder
+from undrift.records.journal import Journal
 from undrift.runs.events import Emit, ignore
 from undrift.runs.experiment import Experiment, RunPlace, perform
 
@@ -38,7 +38,7 @@ def meet(experiment: Experiment, ranks: Ranks) -> None:
 
 def follow(experiment: Experiment, ranks: Ranks, emit: Emit = ignore) -> None:
     """Train what the process that leads announces, until it has nothing more."""
-    nowhere = Folder(Path())  # that of the one that leads; this process has nothing to write
+    nowhere = Journal(Path())  # that of the one that leads; this process has nothing to write
     with experiment.threads():
         while (key := ranks.tell()) is not None:
             label, seed = key

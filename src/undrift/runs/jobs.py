@@ -1,9 +1,8 @@
-"""Methods and seeds of a spec in several processes.
+"""Methods and seeds of a spec shared among the processes of a pool.
 
-This process keeps the folder: it hands out the work and writes every row, outcome and message. The
-workers (:mod:`undrift.runs.worker`) train, and write only their own checkpoints and models. A
-worker waits until its rows are on disk before it keeps a checkpoint, and stops when this process
-dies.
+A job runs one method with one seed, and records into a journal of its own inside the run's folder.
+This process shows the rows as they appear, and gathers the journals. All that crosses to a job is
+plain data, so any :class:`concurrent.futures.Executor` of processes will do.
 
 Numbers do not depend on how many processes there are: each computes with as many threads as a
 single one would, since sums of floating-point numbers can depend on that.
@@ -11,205 +10,206 @@ single one would, since sums of floating-point numbers can depend on that.
 
 from __future__ import annotations
 
-import dataclasses
-import json
+import functools
+import multiprocessing
 import os
-import subprocess
-import sys
+import signal
+import time
 from collections.abc import Iterator
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
+from typing import NamedTuple
 
 import torch
 
-from undrift.records.folder import Folder, Outcome
+from undrift.records.folder import Folder, checkpoint
+from undrift.records.journal import Journal
+from undrift.records.outcome import Outcome
 from undrift.records.rows import Key
-from undrift.runs.events import (
-    Crowded,
-    Died,
-    Emit,
-    Ended,
-    LeftOut,
-    Measured,
-    Message,
-    from_json,
-)
-from undrift.runs.experiment import Experiment, MethodResult
+from undrift.runs.environment import deterministic
+from undrift.runs.events import Began, Died, Emit, Ended, Event, Measured
+from undrift.runs.experiment import Experiment, MethodResult, make
 from undrift.runs.trial import StopSignal
+from undrift.spec.reader import load
 
-PATIENCE = 0.2
-"""Seconds between looks at whether to stop."""
-
-
-class Worker:
-    """A process that runs one method with one seed after another."""
-
-    def __init__(self, start: Message, inbox: SimpleQueue[tuple[Worker, Message | None]]):
-        self.process = subprocess.Popen(  # a group of its own, which no terminal interrupts
-            [sys.executable, "-m", "undrift.runs.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"},
-            process_group=0 if os.name == "posix" else None,
-        )
-        self.key: Key | None = None
-        """What it is running."""
-        self.error = ""
-        self._inbox = inbox
-        self.send(start)
-        Thread(target=self._read, daemon=True).start()
-
-    def send(self, message: Message) -> None:
-        assert self.process.stdin
-        with suppress(OSError):  # it is dead, as the end of its output tells
-            self.process.stdin.write(json.dumps(message) + "\n")
-            self.process.stdin.flush()
-
-    def _read(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            if line.endswith("\n"):  # not cut short by its death
-                self._inbox.put((self, json.loads(line)))
-        self._inbox.put((self, None))
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe:
-                with suppress(OSError):  # what was not sent is lost
-                    pipe.close()
+LOOK = 0.2
+"""Seconds between looks at new rows, and at whether to stop."""
+STOP, DRAWN = "stop", "drawn"
+"""Empty files: in the folder, jobs are to stop; in a part, its seed has changed something."""
 
 
-@dataclasses.dataclass
-class Shared:
-    """An experiment whose methods and seeds several workers share."""
+class JobStart(NamedTuple):
+    """What every job of a run is told."""
 
-    experiment: Experiment
-    folder: Folder
-    emit: Emit
-    stop: StopSignal | None
-    jobs: int
+    folder: str
+    identity: str
+    flags: tuple[str, ...]
+    """What this process changes of the folder's spec, as after ``-s``."""
+    pause: float
+    threads: int
+    deterministic: bool
 
-    def __post_init__(self) -> None:
-        self.ended = {outcome.key: outcome for outcome in self.folder.outcomes()}
-        self.waiting = [key for key in self.experiment.order if key not in self.ended]
-        self.drawn: set[str] = set()
-        """Labels of which a first seed is known to draw at random."""
-        self.inbox: SimpleQueue[tuple[Worker, Message | None]] = SimpleQueue()
-        self.workers: list[Worker] = []
-        self.stopping = False
 
-    def run(self, pause: float) -> Iterator[MethodResult]:
-        """Run what is left to run; results come as they end."""
-        yield from map(MethodResult, self.ended.values())
-        start = {
-            "folder": str(self.folder.path),
-            "store": self.experiment.tasks[0].setup.own.get("store", "auto"),
-            "pause": pause,
-            "threads": torch.get_num_threads(),
-            "deterministic": torch.are_deterministic_algorithms_enabled(),
-        }
-        self._crowded()
-        try:
-            self.workers = [
-                Worker(start, self.inbox) for _ in range(min(self.jobs, len(self.waiting)))
-            ]
-            while self.workers and (self.waiting or any(w.key for w in self.workers)):
-                yield from self._hand_out()
-                yield from self._hear()
-        finally:
-            for worker in self.workers:
-                worker.end()
+class StopFile:
+    """Asks jobs to stop, wherever they run, by a file in the run's folder."""
 
-    def _crowded(self) -> None:
-        """Say so if there are more threads than cores."""
-        with self.experiment.threads():
-            threads = torch.get_num_threads()
-        cores = os.cpu_count() or 1
-        jobs = min(self.jobs, len(self.waiting))
-        if threads > 1 and threads * jobs > cores:
-            self.emit(Crowded(jobs, threads, cores))
+    def __init__(self, folder: Folder):
+        self.file = folder.parts / STOP
+        self.asked_at, self.found = -LOOK, False
 
-    def _hand_out(self) -> Iterator[MethodResult]:
-        """Give idle workers something to do; what no seed changes is not run again."""
-        if self.stop and self.stop.asked and not self.stopping:
-            self.stopping = True
-            for worker in self.workers:
-                worker.send({"stop": True})
-        if self.stopping:
-            self.waiting.clear()
-        for key in list(self.waiting):
-            if twin := self.experiment.twin(*key, self.ended):
-                self.waiting.remove(key)
-                self.folder.ended(twin)
-                self.emit(Ended(twin))
-                yield MethodResult(twin)
-        for worker in self.workers:
-            ready = [key for key in self.waiting if self._ready(key)]
-            if worker.key is None and ready:
-                worker.key = ready[0]
-                self.waiting.remove(worker.key)
-                rounds = self.folder.rounds_of(worker.key)
-                worker.send({"run": worker.key, "rounds": rounds})
-        if not any(worker.key for worker in self.workers):  # what is left waits for a dead worker
-            self.waiting.clear()
+    @property
+    def asked(self) -> bool:
+        # Rounds can be shorter than a look at the disk.
+        if time.monotonic() - self.asked_at >= LOOK:
+            self.asked_at, self.found = time.monotonic(), self.file.exists()
+        return self.found
 
-    def _ready(self, key: Key) -> bool:
-        """Whether it is known that this seed is not the same as the first one."""
-        label, seed = key
-        first = self.experiment.seeds[0]
-        ended = self.ended.get((label, first))
-        return (
-            not self.experiment.alike
-            or seed == first
-            or label in self.drawn
-            or (ended is not None and ended.seeded)
-        )
 
-    def _hear(self) -> Iterator[MethodResult]:
-        """Wait a moment for a message, and act on it."""
-        try:
-            worker, message = self.inbox.get(timeout=PATIENCE)
-        except Empty:
-            return
-        if message is None:
-            self.workers.remove(worker)
-            code = worker.process.wait()
-            worker.end()
-            if worker.key and not (self.stopping and code == 0):  # stopped before its first round
-                self.emit(Died(*worker.key, code, worker.error))
-                self.folder.log(f"{Died(*worker.key, code)}\n{worker.error}")
-        elif "error" in message:
-            worker.error = message["error"]
-        elif "event" in message:
-            event = from_json(message)
-            if isinstance(event, Measured):
-                about = {"label": event.label, "method": event.method, "seed": event.seed}
-                self.folder.append({**about, **event.row}, event.clients)
-                if event.drawn and event.seed == self.experiment.seeds[0]:
-                    self.drawn.add(event.label)
-            elif isinstance(event, LeftOut):
-                self.folder.leave_out(event.label, event.seed, event.rejections)
-            self.emit(event)
-            if isinstance(event, Ended):
-                worker.key = None
-                yield MethodResult(event.outcome)
-        else:
-            self._serve(worker, message)
+def run_part(start: JobStart, label: str, seed: int) -> Outcome | None:
+    """Run one method with one seed; ``None`` if it was stopped before it began."""
+    torch.set_num_threads(start.threads)
+    if start.deterministic:
+        deterministic()
+    folder, experiment = Folder(Path(start.folder)), _experiment(*start[:3])
+    journal = Journal(folder.parts / checkpoint(experiment.order[label, seed], seed))
 
-    def _serve(self, worker: Worker, message: Message) -> None:
-        """Do to the folder what a worker asks for, and tell it once that is done."""
-        match message["wait"]:
-            case "settle":
-                self.folder.settle()
-            case "keep":
-                self.folder.keep(message["label"], message["seed"], message["last"])
-            case "ended":
-                outcome = Outcome(**message["outcome"])
-                self.folder.ended(outcome)
-                self.ended[outcome.key] = outcome
-        worker.send({"done": True})
+    def emit(event: Event) -> None:
+        if isinstance(event, Measured) and event.drawn:
+            journal.file(DRAWN).touch()
+
+    journal.mend()
+    try:
+        for result in experiment.run(
+            folder, emit, StopFile(folder), start.pause, [(label, seed)], journal=journal
+        ):
+            return result.outcome
+    finally:
+        journal.close()
+    return None
+
+
+@functools.lru_cache(maxsize=1)
+def _experiment(folder: str, identity: str, flags: tuple[str, ...]) -> Experiment:
+    """The experiment of a folder, built once for all jobs of a process."""
+    return make(load(Path(folder) / "spec.toml", flags))
+
+
+def run_jobs(
+    experiment: Experiment,
+    folder: Folder,
+    emit: Emit,
+    stop: StopSignal | None,
+    pause: float,
+    jobs: int | Executor,
+) -> Iterator[MethodResult]:
+    """Run what is left to run; results come as they end."""
+    ended = {outcome.key: outcome for outcome in folder.outcomes()}
+    yield from map(MethodResult, ended.values())
+    waiting = {key: k for key, k in experiment.order.items() if key not in ended}
+    parts = folder.split({key: checkpoint(k, key[1]) for key, k in waiting.items()})
+    store = experiment.tasks[0].setup.own.get("store", "auto")  # the folder may have another one
+    start = JobStart(
+        str(folder.path.absolute()),
+        experiment.recipe.identity,
+        () if store == "auto" else (f"engine.store={store}",),
+        pause,
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+    )
+    shown = dict.fromkeys(parts, 0)
+    running: dict[Future[Outcome | None], Key] = {}
+
+    def show(key: Key) -> None:
+        """Tell of the rows that a job has recorded since the last look."""
+        for row in parts[key].rows(shown[key]):
+            about = {name: row.pop(name) for name in ("label", "method", "seed")}
+            if not shown[key]:
+                emit(Began(*key, experiment.tasks[experiment.order[key]].rounds))
+            shown[key] += 1
+            emit(Measured(**about, row=row))
+
+    try:
+        with _pool(jobs, len(waiting)) as pool:
+            while waiting or running:
+                if stop and stop.asked:
+                    (folder.parts / STOP).touch()
+                    waiting.clear()
+                for key in [*waiting]:
+                    if twin := experiment.twin(*key, ended):
+                        del waiting[key]
+                        folder.ended(twin)
+                        emit(Ended(twin))
+                        yield MethodResult(twin)
+                    elif _ready(experiment, key, ended, parts):
+                        del waiting[key]
+                        running[pool.submit(run_part, start, *key)] = key
+                done, _ = wait(running, LOOK, FIRST_COMPLETED)
+                for key in running.values():
+                    show(key)
+                for future in done:
+                    key = running.pop(future)
+                    try:
+                        outcome = future.result()
+                    except BrokenExecutor as error:  # which ends all the others too
+                        emit(event := Died(*key, str(error)))
+                        folder.log(str(event))
+                        return
+                    if outcome is not None:
+                        ended[key] = outcome
+                        emit(Ended(outcome))
+                        yield MethodResult(outcome)
+    finally:
+        folder.gather()
+
+
+def _ready(
+    experiment: Experiment, key: Key, ended: dict[Key, Outcome], parts: dict[Key, Journal]
+) -> bool:
+    """Whether it is known that this seed is not the same as the first one."""
+    first = key[0], experiment.seeds[0]
+    if key == first or not experiment.alike or first in ended:
+        return True
+    return first in parts and parts[first].file(DRAWN).exists()
+
+
+@contextmanager
+def _pool(jobs: int | Executor, most: int) -> Iterator[Executor]:
+    """The pool that was given, or one of so many processes that ends with the block."""
+    if isinstance(jobs, Executor):
+        yield jobs
+        return
+    others, context = multiprocessing.active_children(), multiprocessing.get_context("spawn")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for those that are started from here
+    pool = ProcessPoolExecutor(max(1, min(jobs, most)), context, _end_with_parent)
+    try:
+        yield pool
+    except BaseException:
+        # Waiting for their rounds could take hours; files are written whole.
+        for child in multiprocessing.active_children():
+            if child not in others:
+                child.kill()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _end_with_parent() -> None:
+    """In a process of the pool: leave Ctrl-C to the parent, and do not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=follow, daemon=True).start()

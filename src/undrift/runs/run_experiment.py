@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 import torch
@@ -41,20 +42,20 @@ def run_experiment(
     experiment: Experiment,
     save: Save | None,
     emit: Emit,
-    jobs: int = 1,
+    jobs: int | Executor = 1,
 ) -> Runs:
     """Run an experiment, in a folder if it is to be saved, and gather its runs."""
     wrong = {}
-    if not fits(jobs, Count):
+    if not isinstance(jobs, Executor) and not fits(jobs, Count):
         wrong["jobs"] = not_allowed("jobs", jobs, describe(Count))
-    elif jobs > 1 and save is None:
+    elif jobs != 1 and save is None:
         wrong["save"] = "several jobs need a folder: give save"
-    elif jobs > 1 and not isinstance(experiment.recipe, Spec):
+    elif jobs != 1 and not isinstance(experiment.recipe, Spec):
         wrong["jobs"] = SHARED
     if wrong:
         raise BadParameters("run", wrong)
     ranks = shared(experiment)
-    if jobs > 1 and ranks is not None:
+    if jobs != 1 and ranks is not None:
         wrong["jobs"] = "the engine distributed shares each run among its processes: leave out jobs"
         raise BadParameters("run", wrong)
     if save is None:

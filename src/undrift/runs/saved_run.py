@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import Executor
 
 from undrift.records.folder import METRIC_SAMPLES, SPECS, BadFolder, Folder
 from undrift.runs.environment import environment
@@ -19,7 +20,7 @@ from undrift.runs.events import (
 )
 from undrift.runs.experiment import Experiment, MethodResult
 from undrift.runs.followers import meet, shared
-from undrift.runs.jobs import Shared
+from undrift.runs.jobs import run_jobs
 from undrift.runs.loggers import Log
 from undrift.runs.trial import PAUSE, StopSignal
 
@@ -33,7 +34,7 @@ def run_in_folder(
     stop: StopSignal | None = None,
     pause: float | None = None,
     loggers: Sequence[str] = (),
-    jobs: int = 1,
+    jobs: int | Executor = 1,
 ) -> list[MethodResult]:
     """Run what is left of an experiment into a folder; ``afresh`` empties the folder first.
 
@@ -57,8 +58,8 @@ def run_in_folder(
         else:
             meet(experiment, ranks)
             found = experiment.run(folder, emit, stop, pause, announce=ranks.tell)
-        if jobs > 1:
-            found = Shared(experiment, folder, emit, stop, jobs).run(pause)
+        if jobs != 1:
+            found = run_jobs(experiment, folder, emit, stop, pause, jobs)
         results = []
         for result in found:
             results.append(result)
