@@ -70,10 +70,11 @@ from .methods.sonata import SONATA
 from .methods.svrp import SVRP
 from .problems.neural.problem import Neural
 from .records.history import History
+from .records.models import Best
 from .runs.api import load, resume, run, run_spec
-from .runs.arguments import Save
 from .runs.callbacks import CallbackFailed, Events, Moment, PerClient
-from .runs.results import BestModel, Recorded, Run, Runs
+from .runs.calls import Save
+from .runs.results import Recorded, Run, Runs
 
 __version__: str
 
@@ -86,7 +87,7 @@ __all__ = [
     "SVRP",
     "AdamW",
     "BadParameters",
-    "BestModel",
+    "Best",
     "CallbackFailed",
     "Constants",
     "DANEPlus",

@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -126,11 +126,11 @@ def sync(file: int) -> None:
     os.fsync(file)
 
 
-def hold(folder: Path, lacking: Callable[[], object] = lambda: None) -> int:
+def hold(folder: Path) -> int:
     """Lock ``folder`` until the descriptor is given to :func:`release`, or the process ends.
 
-    Raises ``BlockingIOError`` if another process holds it; where the file system has no locks,
-    ``lacking`` is called.
+    Raises ``BlockingIOError`` if another process holds it. Some file systems have no locks: there
+    nothing is locked.
     """
     held = os.open(
         folder if fcntl else folder / LOCK, os.O_RDONLY if fcntl else os.O_RDWR | os.O_CREAT
@@ -144,7 +144,7 @@ def hold(folder: Path, lacking: Callable[[], object] = lambda: None) -> int:
         os.close(held)
         raise
     except OSError:
-        lacking()
+        pass
     return held
 
 

@@ -117,21 +117,3 @@ objective = "MOON"
     code, out, _ = told(capsys, "--json")
     (need,) = json.loads(out)["methods"]
     assert code == 0 and need["state_bytes"] == 3 * 1 * need["parameters"] * 4
-
-
-def test_the_pace_is_that_of_an_average_cohort(place):
-    from undrift.runs.experiment import make
-    from undrift.runs.rehearsal import typical
-    from undrift.spec.reader import load
-
-    experiment = make(load("spec.toml"))
-    assert typical(experiment.tasks[0].engine(0), 1) == 1
-    uneven = make(load("spec.toml", ["steps=[1, 1, 1, 13]", "cohort=1"]))
-    engine = uneven.tasks[0].engine(0)
-    drawn = [engine.steps[engine.cohort.draw(engine.streams, k, 4).members[0]] for k in range(100)]
-    short, long = drawn.index(1), drawn.index(13)
-    assert (
-        typical(engine, short)
-        == pytest.approx(13 * typical(engine, long))
-        == pytest.approx(sum(drawn) / 100)
-    )

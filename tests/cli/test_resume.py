@@ -178,7 +178,7 @@ def test_every_method_goes_on_where_it_stopped(place, capsys):
     ready = experiment.make(parse(tomli_w.dumps(document | {"method": tables})))
     one, other = Folder(place / "one"), Folder(place / "other")
     for folder in (one, other):
-        folder.start(ready.recipe, {}, [])
+        folder.start(ready.recipe, {})
     outcomes = [result.outcome for result in ready.run(one)]
     for k, outcome in enumerate(outcomes):
         ends = [again(ready, k, other) for _ in range(5)]

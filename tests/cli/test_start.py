@@ -43,7 +43,7 @@ def places(tmp_path_factory):
         "from undrift.methods.fedavg import FedAvg\n\n\nclass Own(FedAvg):\n    pass\n"
     )
     folder = Folder(root / "runs" / "x")
-    folder.start(parse(good), {}, [])
+    folder.start(parse(good), {})
     folder.append(
         {
             "label": "FedAvg",

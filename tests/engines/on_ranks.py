@@ -31,7 +31,7 @@ from undrift.objectives import MOON
 from undrift.problems import regression
 from undrift.problems.named import build
 from undrift.problems.neural import metrics as passes
-from undrift.records.best import Best
+from undrift.records.models import Best
 from undrift.runs.callbacks import Callbacks
 from undrift.runs.clients import measured_clients
 from undrift.runs.trial import Trial, TrialRules, measure
@@ -271,7 +271,7 @@ def watched():
         seen.append(moment.round)
         return {"score": -moment.round}
 
-    rows, best = [], Best(goal=Goal(metric="score", mode="max"))
+    rows, best = [], Best(engine.problem, Goal(metric="score", mode="max"))
     rules = TrialRules(early=EarlyStopping(metric="score", mode="max", patience=2))
     callbacks = Callbacks([score], "one", 0)
     trial = Trial(engine, 9, 1, rows.append, best, rules=rules, callbacks=callbacks)

@@ -21,10 +21,11 @@ import torch
 
 from undrift.engines.checkpoint import BadCheckpoint, restore
 from undrift.records.folder import Folder
-from undrift.runs import saved_run, trial
+from undrift.runs import run_experiment as saved_run
+from undrift.runs import trial
 from undrift.runs.events import Event, Measured
 from undrift.runs.experiment import Experiment, make
-from undrift.runs.saved_run import begin, reopen, run_in_folder
+from undrift.runs.run_experiment import begin, reopen, run_in_folder
 from undrift.spec.reader import parse
 
 SPEC = """\

@@ -37,7 +37,8 @@ from tests.faults.tally import Tally, arguments
 from undrift.cli import launch
 from undrift.cli import main as undrift
 from undrift.cli import run as verb
-from undrift.runs import experiment, followers
+from undrift.runs import experiment
+from undrift.runs import run_experiment as followers
 
 RANKS = (2, 4)
 LONGEST = 10.0

@@ -31,7 +31,7 @@ from undrift.flower.network import known
 from undrift.models import build
 from undrift.records.folder import Folder
 from undrift.runs.experiment import make
-from undrift.runs.saved_run import run_in_folder
+from undrift.runs.run_experiment import run_in_folder
 from undrift.spec.reader import load
 
 FILE = '[network]\nfile = "nets.py"\nname = "Net"'

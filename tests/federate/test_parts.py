@@ -390,7 +390,7 @@ def test_resume_names_the_command(tmp_path, spec, capsys):
     from undrift.spec.reader import load
 
     folder = Folder(tmp_path / "mine")
-    folder.start(load(spec, ["engine.name=flower"]), {}, [])
+    folder.start(load(spec, ["engine.name=flower"]), {})
     folder.close()
     with pytest.raises(SystemExit):
         undrift(["resume", str(tmp_path / "mine")])
@@ -404,7 +404,7 @@ def test_a_run_that_broke_off_names_the_command(tmp_path, spec, capsys, why):
 
     chosen = load(spec, ["engine.name=flower"])
     folder = Folder(tmp_path / "mine")
-    folder.start(chosen, {}, [])
+    folder.start(chosen, {})
     unfinished(folder, chosen, why)
     folder.close()
     said = capsys.readouterr().err

@@ -16,7 +16,7 @@ from undrift.records.folder import Folder
 from undrift.records.rows import LEFT_OUT
 from undrift.runs.events import LeftOut
 from undrift.runs.experiment import make
-from undrift.runs.saved_run import run_in_folder
+from undrift.runs.run_experiment import run_in_folder
 from undrift.runs.trial import Trial
 from undrift.spec.reader import parse
 
@@ -130,7 +130,7 @@ def test_a_checkpoint_is_passed_over_if_lines_are_missing(whole, tmp_path):
     place.file(LEFT_OUT).write_bytes(b"".join(lines[1:]))
     told = []
     run_in_folder(make(parse(SPEC)), Folder(place.path), emit=lambda event: told.append(event))
-    assert "PassedOver" in {type(event).__name__ for event in told}
+    assert any("passed over" in str(event) for event in told)
     assert absences(place) == absences(whole) and rows(place.path) == rows(whole.path)
 
 

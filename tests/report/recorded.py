@@ -77,7 +77,7 @@ def record(
     """
     folder = Folder(path)
     about = {"undrift": "0.0.9", "python": "3", "note": "", "metric_samples": "train"}
-    folder.start(parse(SPEC), about, [])
+    folder.start(parse(SPEC), about)
     outcomes = []
     for seed in SEEDS:
         for label, rate in RATE.items():

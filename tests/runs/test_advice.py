@@ -8,8 +8,6 @@ import torch
 from torch import nn
 
 import undrift as ud
-from undrift.check.federations import least_squares
-from undrift.core.faults import Fault, Rejection
 from undrift.engines import Simulate
 from undrift.engines.checkpoint import Shelf
 from undrift.methods import registry
@@ -72,15 +70,13 @@ def test_the_deltas_are_found_only_for_rules_that_need_them(name, monkeypatch):
     assert asked and problem.constants.L == problem.cheap_constants.L == BUILT[name].constants.L
 
 
-def test_theory_is_preferred_and_rounded_to_the_safe_side():
+def test_theory_is_preferred():
     given = task(ud.FedRed(eta=0.2, lam=0.02, p=0.2))
     theory = task(ud.FedRed(eta="theory", lam="theory", p=0.2)).method
     found = advice.prescribed(given)
     assert found.keys() == {"eta", "lam"}
     for field, value in found.items():
-        assert getattr(theory, field) <= value <= 1.01 * getattr(theory, field)
-    step = task(ud.FedAvg(lr="theory")).method.lr
-    assert 0.99 * step <= advice.prescribed(task(ud.FedAvg(lr=5.0)))["lr"] <= step
+        assert value == pytest.approx(getattr(theory, field), rel=0.01)
 
 
 def test_theory_is_not_named_where_it_prescribes_nothing():
@@ -127,48 +123,6 @@ def test_theory_is_not_repeated_to_who_used_it():
     assert advice.prescribed(task(ud.FedAvg(lr="theory"))) is None
     assert advice.prescribed(task(ud.FedAvg(lr=1e-9))) is None
     assert advice.prescribed(task(ud.FedAvgM(lr=5.0, beta=0.9))) is None
-
-
-def test_if_half_of_the_clients_are_refused_nobody_is_named():
-    refused = [Rejection(k, 0, client, "not finite") for k in range(3) for client in (0, 2)]
-    assert advice.suspects(refused, 4) == {}
-    assert [*advice.suspects(refused, 5)] == [0, 2]
-
-
-def test_a_client_that_is_refused_again_and_again_is_named():
-    problem = least_squares()
-    setting = {"steps": 2, "faults": [Fault(kind="nan", clients=[1])]}
-    engine = Simulate(ud.FedAvg(lr=0.01), problem, **setting)
-    for _ in range(advice.REPEATED - 1):
-        engine.run_round()
-    assert advice.suspects(engine.rejections, problem.clients) == {}
-    engine.run_round()
-    found = advice.suspects(engine.rejections, problem.clients)
-    assert found == {1: engine.rejections[-1].reason}
-    trial = Trial(engine, 10, 1, lambda row: None)
-    trial.rejections.extend(engine.rejections)
-    given = task(ud.FedAvg(lr=0.01), problem)
-    assert "client 1 " in advice.advise(given, 0, trial).note
-
-
-@pytest.mark.parametrize("kind", ["drop-before", "drop-after", "late"])
-def test_clients_that_were_away_are_not_to_blame(kind):
-    faults = [Fault(kind=kind, clients=[1])]
-    engine = Simulate(ud.FedAvg(lr=0.01), least_squares(), faults=faults)
-    for _ in range(5):
-        engine.run_round()
-    assert (
-        len(engine.rejections) == 5
-        and advice.suspects(engine.rejections, engine.problem.clients) == {}
-    )
-
-
-def test_if_most_clients_are_refused_it_is_the_step():
-    everybody = [Fault(kind="nan", share=0.7)]
-    engine = Simulate(ud.FedAvg(lr=0.01), least_squares(), faults=everybody)
-    for _ in range(5):
-        engine.run_round()
-    assert engine.rejections and advice.suspects(engine.rejections, engine.problem.clients) == {}
 
 
 def test_the_last_sound_model_is_kept(tmp_path):

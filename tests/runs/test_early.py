@@ -20,7 +20,7 @@ from undrift.cli import main
 from undrift.cli import run as verb
 from undrift.core.stopping import EarlyStopping, Waiting
 from undrift.records.folder import BadFolder, Folder
-from undrift.runs import saved_run
+from undrift.runs import run_experiment as saved_run
 from undrift.spec.errors import BadSpec
 
 FEDAVG = ud.FedAvg(lr=0.05)

@@ -24,7 +24,7 @@ from undrift.records.folder import Folder
 from undrift.runs import events, jobs
 from undrift.runs.experiment import make
 from undrift.runs.prepare import usual_every
-from undrift.runs.saved_run import run_in_folder
+from undrift.runs.run_experiment import run_in_folder
 from undrift.spec.reader import load, parse
 
 SPEC = """\
@@ -95,7 +95,7 @@ def test_a_stopped_run_is_taken_up_where_it_was(tmp_path):
     heard = carried_out(tmp_path / "cut", stop=type("Then", (Soon,), {"rounds": 12})())
     assert not Folder(tmp_path / "cut").complete and heard[-1].outcome.status == "stopped"
     heard = carried_out(tmp_path / "cut")
-    assert kinds(heard)[:3] == ["Continued", "Began", "Resumed"] and heard[0].done == 1
+    assert kinds(heard)[:3] == ["Notice", "Began", "Resumed"] and "1 of 6" in str(heard[0])
     same(tmp_path / "whole", tmp_path / "cut")
 
 
@@ -125,8 +125,8 @@ def test_a_process_that_dies_is_told_and_its_work_can_be_continued(tmp_path):
     (tmp_path / "spec.toml").write_text(text)
     heard, folder = [], Folder(tmp_path / "run")
     run_in_folder(make(load(tmp_path / "spec.toml")), folder, emit=heard.append, jobs=2, pause=0)
-    (died,) = [event for event in heard if isinstance(event, events.Died)]
-    assert died.label in ("Mine", "SCAFFOLD", "Scaffnew") and not folder.complete
+    (died,) = [event for event in heard if isinstance(event, events.Notice)]
+    assert died.warning and not folder.complete
     again = []
     run_in_folder(make(load(tmp_path / "spec.toml")), Folder(folder.path), emit=again.append)
     assert Folder(folder.path).complete and "Resumed" in kinds(again)

@@ -229,7 +229,7 @@ def test_something_that_was_drawn_before_a_stop_is_not_forgotten(tmp_path):
     """Even if nothing is drawn after it."""
     spec = parse(SURE)
     ready, folder = experiment.make(spec), Folder(tmp_path / "sure")
-    folder.start(spec, {}, [])
+    folder.start(spec, {})
     for used in (True, False):
         folder.rounds["metrics.jsonl"].clear()
         shelf = Shelf(tmp_path, f"state-{used}", "mine")

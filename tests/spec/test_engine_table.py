@@ -43,7 +43,7 @@ def test_they_are_kept_in_the_folder_of_a_run(tmp_path):
     assert tomllib.loads(table.toml())["engine"] == {"name": "simulate", "store": "host"}
     assert parse(table.toml()).engine == table.engine
     folder = Folder(tmp_path / table.name)
-    folder.start(table, {}, [])
+    folder.start(table, {})
     folder.close()
     assert folder.state(table) == folder.state(plain) == "unfinished"
     assert folder.state(parse(CONVEX, flags=["engine=wire"])) == "other"

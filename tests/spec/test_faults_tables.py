@@ -55,7 +55,7 @@ def test_they_are_written_as_they_were_read(tmp_path):
     again = parse(spec.toml())
     assert again.document() == spec.document() and again.identity == spec.identity
     folder = Folder(tmp_path / "first")
-    folder.start(spec, {}, [])
+    folder.start(spec, {})
     folder.close()
     assert folder.state(again) == "unfinished" and folder.state(parse(CONVEX)) == "other"
 

@@ -10,7 +10,7 @@ from undrift.cli.output import OK, cannot, refuse, result, say
 from undrift.cli.parser import Parser
 from undrift.cli.stop import Stop
 from undrift.records.differences import curves
-from undrift.records.folder import BadFolder, Folder, Row, writable
+from undrift.records.folder import BadFolder, Folder, Row, made
 from undrift.report.ascii_chart import chart
 from undrift.report.comparison import Comparison, compare, read
 from undrift.report.table import prose, terminal_width
@@ -43,7 +43,7 @@ def add(parser: Parser) -> None:
 def main(args: Namespace) -> int:
     out: Path = args.out
     try:
-        writable(out)
+        made(out)
     except BadFolder as error:
         refuse([error])
     say("Loading torch, then running seven methods on two federations: a few seconds in all.")
@@ -69,7 +69,7 @@ def main(args: Namespace) -> int:
 def perform(source: Path, out: Path) -> Comparison:
     """Run one of the specs into a folder of its own."""
     from undrift.runs.experiment import make
-    from undrift.runs.saved_run import run_in_folder
+    from undrift.runs.run_experiment import run_in_folder
 
     spec = load(source)
     folder = Folder(out / spec.name)

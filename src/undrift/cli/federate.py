@@ -20,7 +20,7 @@ from undrift.cli.run import (
 )
 from undrift.core.params import hints
 from undrift.flower.compat import NoFederation, misfit
-from undrift.records.folder import Folder, writable
+from undrift.records.folder import Folder, made
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec
 
@@ -108,7 +108,7 @@ def federate(spec: Spec, folder: Folder, args: Namespace) -> int:
 
     if spec.target is not None:
         say(GAP)
-    writable(folder.path)
+    made(folder.path)
     new = [path for path in (folder.path, *folder.path.parents) if not path.exists()]
     folder.path.mkdir(parents=True, exist_ok=True)
     folder.lock()

@@ -112,7 +112,7 @@ def follow(spec: Spec, args: Namespace) -> int:
     from undrift.cli.rehearse import rehearse
     from undrift.core.params import BadParameters
     from undrift.engines.ranks import Broken, RankLost
-    from undrift.runs import followers
+    from undrift.runs import run_experiment as followers
     from undrift.runs.experiment import make
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a method prints is printed once

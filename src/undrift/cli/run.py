@@ -18,7 +18,7 @@ from undrift.cli.rehearse import rehearse, takes
 from undrift.cli.stop import Stop
 from undrift.engines.options import RENDEZVOUS, StatePlace
 from undrift.engines.options import registry as engines
-from undrift.records.folder import FILES, MORE_ROUNDS, BadFolder, Folder, writable
+from undrift.records.folder import FILES, MORE_ROUNDS, BadFolder, Folder, made
 from undrift.records.outcome import ENDS
 from undrift.report.clients import by_client, left_out
 from undrift.report.comparison import compare, read
@@ -31,10 +31,9 @@ from undrift.runs.events import (
     Finishing,
     LeftOut,
     Measured,
-    NotCompared,
     ignore,
 )
-from undrift.runs.loggers import LOGGERS, missing
+from undrift.runs.tensorboard import LOGGER, missing
 from undrift.spec.errors import BadSpec
 from undrift.spec.reader import load
 from undrift.spec.schema import Spec
@@ -105,7 +104,7 @@ def add_options(parser: Parser) -> None:
         "--log",
         dest="logs",
         action="append",
-        choices=LOGGERS,
+        choices=[LOGGER],
         default=[],
         metavar="LOGGER",
         help="also log every row to tensorboard (in RUN/tensorboard)",
@@ -177,8 +176,8 @@ def how(folder: Folder, spec: Spec) -> str:
 
 
 def loggable(logs: Sequence[str]) -> None:
-    if wrong := missing(logs):
-        refuse([f"--log {name}: {text}" for name, text in wrong.items()])
+    if logs and missing():
+        refuse([f"--log {LOGGER}: {missing()}"])
 
 
 @contextmanager
@@ -210,9 +209,9 @@ def perform(
     """
     from undrift.engines.ranks import Broken
     from undrift.runs.experiment import make
-    from undrift.runs.saved_run import run_in_folder
+    from undrift.runs.run_experiment import run_in_folder
 
-    writable(folder.path)
+    made(folder.path)
     if number := workers(spec):
         return launch(args, number, lambda: unfinished(folder, spec))
     methods, seeds = count(len(spec.entries), "method"), count(len(spec.seeds), "seed")
@@ -277,8 +276,8 @@ def known(spec: Spec, folder: Folder) -> None:
 
         with suppress(BadSpec):  # they cannot be loaded now
             data = make(spec).data
-    if unknown := folder.refuse_other(data, {}):
-        say(str(NotCompared(folder.path, unknown)))
+    if text := folder.refuse_other(data, {}):
+        say(text)
 
 
 def unfinished(folder: Folder, spec: Spec, why: str = "") -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal, Self
 
-from undrift.core.params import Count, NonNegative, Record, made, unknown
+from undrift.core.params import Count, NonNegative, Record, made
 
 Mode = Literal["min", "max"]
 LOWER = ("gap", "loss", "mse", "rmse", "mae", "grad_norm", "distance", "drift")
@@ -67,12 +67,6 @@ class Goal(Record):
         """The name of the number in the rows of a run."""
         known = (name for name in USUAL if row.get(name) is not None)
         return self.metric or next(known, "loss")
-
-    def missing(self, row: Mapping[str, float]) -> dict[str, str]:
-        """The complaint about a metric that a run does not record, by its field in a spec."""
-        if self.metric is None or self.metric in row:
-            return {}
-        return {f"{self.owner}.metric": unknown("metric", self.metric, row)}
 
     def larger(self, column: str) -> bool:
         """Whether larger numbers are better."""

@@ -6,11 +6,11 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Literal, Self, get_args
+from typing import Literal, Self
 
 from undrift._files import LOCK, hold, read_json, release
 from undrift.core.problem import Samples
@@ -38,7 +38,6 @@ __all__ = [
     "Recipe",
     "Row",
     "made",
-    "writable",
 ]
 
 FILES = {
@@ -80,35 +79,16 @@ class Busy(BadFolder):
     """A folder that another process is running."""
 
 
-@contextmanager
-def _usable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        raise BadFolder(
-            f"{path}: {reason}: nothing can be kept there; choose another folder"
-        ) from None
-
-
 def made(path: Path) -> None:
     """Make a folder, or refuse one that cannot be made or written."""
-    with _usable(path):
+    try:
         path.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=path):
             pass
-
-
-def writable(path: Path) -> None:
-    """Refuse a folder that cannot be made or written; trying leaves nothing behind."""
-    with _usable(path):
-        new = [place for place in (path, *path.parents) if not place.exists()]
-    try:
-        made(path)
-    finally:
-        for place in new:
-            with suppress(OSError):
-                place.rmdir()
+    except OSError as error:
+        reason = error.strerror or error
+        text = f"{path}: {reason}: nothing can be kept there; choose another folder"
+        raise BadFolder(text) from None
 
 
 class Folder(Journal):
@@ -117,8 +97,6 @@ class Folder(Journal):
     def __init__(self, path: Path):
         super().__init__(path)
         self._held: int | None = None
-        self.locks = True
-        """Whether the file system has locks, as far as that is known."""
 
     @classmethod
     def of_run(cls, path: str | Path) -> Self:
@@ -134,12 +112,10 @@ class Folder(Journal):
 
     def state(self, recipe: Recipe) -> Literal["new", "same", "unfinished", "shorter", "other"]:
         """What it holds, compared with ``recipe``; a shorter run has fewer rounds."""
-        with _usable(self.path):
-            there = self.path.exists()
-            if self.path.is_symlink() or (there and not self.path.is_dir()):
-                raise BadFolder(f"{self.path} is not a folder; choose another name or --out")
-        if not there:
+        if not self.path.exists():
             return "new"
+        if not self.path.is_dir():
+            raise BadFolder(f"{self.path} is not a folder; choose another name or --out")
         if not self.file("spec.toml").is_file():
             if self._strangers(recipe):
                 raise BadFolder(
@@ -154,9 +130,9 @@ class Folder(Journal):
         longer = {**before, "rounds": now.get("rounds")} == now and self._can_go_on(before, now)
         return "shorter" if kept == dict(recipe.sources) and longer else "other"
 
-    def refuse_other(self, data: str | None, code: Mapping[str, str | None]) -> list[str]:
-        """Refuse a run on other data or with other code, by their digests; returns the names of
-        what could not be compared.
+    def refuse_other(self, data: str | None, code: Mapping[str, str | None]) -> str:
+        """Refuse a run on other data or with other code, by their digests; says what could not be
+        compared, if anything.
         """
         about = self.environment
         before = {"data": about.get("data"), **dict(about.get("code") or {})}
@@ -172,7 +148,10 @@ class Folder(Journal):
                 "or run it anew: in another folder (-s name=NAME), or in place of this "
                 "run (--overwrite; in Python, overwrite=True)"
             )
-        return unknown
+        if not unknown:
+            return ""
+        what = " and ".join(unknown)
+        return f"{self.path}: {what} cannot be compared with what the run began with."
 
     def document(self) -> Values:
         """The spec that was run, as TOML holds it."""
@@ -216,20 +195,14 @@ class Folder(Journal):
     @property
     def metric_samples(self) -> Samples | None:
         """Which samples losses and accuracies are of; ``None`` where that is not known."""
-        found = self.environment.get(METRIC_SAMPLES)
-        return next((one for one in get_args(Samples) if one == found), None)
+        found: Samples | None = self.environment.get(METRIC_SAMPLES)
+        return found
 
     @property
     def partition(self) -> Values | None:
         """``classes``, and ``counts`` of each client's samples by class."""
-        try:
-            found = read_json(self._content("partition.json"))
-            classes = [*map(str, found["classes"])]
-            counts = [[*map(int, row)] for row in found["counts"]]
-        except (OSError, ValueError, TypeError, LookupError):
-            return None
-        whole = counts and all(len(row) == len(classes) for row in counts)
-        return {"classes": classes, "counts": counts} if whole else None
+        content = self._content("partition.json")
+        return dict(read_json(content)) if content else None
 
     @property
     def identity(self) -> str:
@@ -243,12 +216,9 @@ class Folder(Journal):
 
     @property
     def _specs(self) -> list[str]:
-        found = self.environment.get(SPECS)
-        return [*map(str, found)] if isinstance(found, list) else []
+        return [*map(str, self.environment.get(SPECS, []))]
 
-    def start(
-        self, recipe: Recipe, environment: Mapping[str, object], comments: Sequence[str]
-    ) -> None:
+    def start(self, recipe: Recipe, environment: Mapping[str, object]) -> None:
         """Make the folder, or empty it of an earlier run; other files in it stay."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.lock()
@@ -264,9 +234,9 @@ class Folder(Journal):
         shutil.rmtree(self.parts, ignore_errors=True)
         self._clear()
         self._describe(environment)
-        self._write_recipe(recipe, comments)
+        self._write_recipe(recipe)
 
-    def extend(self, recipe: Recipe, comments: Sequence[str]) -> None:
+    def extend(self, recipe: Recipe) -> None:
         """Make it the folder of a ``recipe`` with more rounds: what has ended goes on from there.
 
         If it is cut short, what is there is one of the two runs, and none of its rows is lost.
@@ -280,7 +250,7 @@ class Folder(Journal):
         if self.complete or going:
             self.reopen([outcome.key for outcome in going])
             self.file("metrics.parquet").unlink(missing_ok=True)
-        self._write_recipe(recipe, comments)
+        self._write_recipe(recipe)
 
     def _going_on(self, before: Table) -> list[Outcome]:
         """Those that ended with their last round, which the top of the spec sets."""
@@ -336,7 +306,7 @@ class Folder(Journal):
         """Keep other processes out until :meth:`close`, or until this process ends."""
         if self._held is None:
             try:
-                self._held = hold(self.path, lambda: setattr(self, "locks", False))
+                self._held = hold(self.path)
             except BlockingIOError:
                 raise Busy(f"{self.path} is in use: another undrift is running it") from None
 
@@ -347,11 +317,10 @@ class Folder(Journal):
     def _describe(self, environment: Mapping[str, object]) -> None:
         self.write("environment.json", json.dumps(environment, indent=2) + "\n")
 
-    def _write_recipe(self, recipe: Recipe, comments: Sequence[str]) -> None:
+    def _write_recipe(self, recipe: Recipe) -> None:
         for name, content in recipe.sources.items():
             self.write(name, content)
-        head = "".join(f"# {comment}\n" for comment in comments)
-        self.write("spec.toml", head + recipe.toml())
+        self.write("spec.toml", recipe.toml())
 
     def _strangers(self, recipe: Recipe) -> bool:
         """Whether it holds more than what :meth:`start` leaves when it is cut short."""

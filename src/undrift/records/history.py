@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from undrift.core.stopping import of_some
 from undrift.records.rows import Row, columns
 
 FRAMES = ("pandas", "polars")
@@ -27,9 +26,6 @@ class History(Mapping[str, NDArray[np.float64]]):
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._rows = list(rows)
-
-    def append(self, row: Row) -> None:
-        self._rows.append(row)
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
         if not any(column in row for row in self._rows):
@@ -50,17 +46,6 @@ class History(Mapping[str, NDArray[np.float64]]):
     @property
     def last(self) -> Row:
         return self._rows[-1]
-
-    def first(self, column: str, at_most: float, of: str = "round") -> float | None:
-        """The first value of ``of`` at which ``column`` is at most ``at_most``, or ``None``.
-
-        Rows that were measured on some clients only are passed over.
-        """
-        for row in self._rows:
-            if not of_some(row) and row.get(column, np.nan) <= at_most:
-                found: float = row[of]
-                return found
-        return None
 
     def frame(self) -> Frame:
         """The rows as a DataFrame of pandas or polars, whichever is installed."""

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from undrift._files import naming, read_plain, sync, write_whole
 from undrift.core.faults import Rejection
@@ -60,22 +60,13 @@ class BadFolder(ValueError):
     """Not a folder a run can be kept in, or read from; the message says what to do."""
 
 
-class Listener(Protocol):
-    """Hears of every row and outcome once it is on disk."""
-
-    def row(self, row: Row) -> None: ...
-    def ended(self, outcome: Outcome) -> None: ...
-    def close(self) -> None: ...
-
-
 class Journal:
-    """Rows and log lines are on disk as soon as they are given; a failed write leaves no trace."""
+    """Rows and log lines are on disk as soon as they are given."""
 
     def __init__(self, path: Path):
         self.path = path
         self.rounds: dict[str, dict[Key, list[int]]] = {name: {} for name in NEEDED}
         """Of the rows that an interrupted run has in each file, their rounds."""
-        self.listeners: list[Listener] = []
         self._open: dict[str, io.FileIO] = {}
 
     @property
@@ -101,8 +92,6 @@ class Journal:
             label, seed = key_of(row)
             self._line(CLIENTS, text_of({"label": label, "seed": seed, **clients}))
         self._line(METRICS, text_of(row))
-        for listener in self.listeners:
-            listener.row(row)
 
     def leave_out(self, label: str, seed: int, rejections: Sequence[Rejection]) -> None:
         """Record whose work did not count in a round, and why."""
@@ -118,8 +107,6 @@ class Journal:
         self.settle()
         self.file(CHECKPOINTS).mkdir(exist_ok=True)
         self._line(ENDED, json.dumps(outcome.record()).encode())
-        for listener in self.listeners:
-            listener.ended(outcome)
 
     def conclude(self, outcomes: Sequence[Outcome], files: Iterable[str] = NEEDED) -> None:
         """Record how all of them ended and the digests of ``files``; this marks the run as over."""
@@ -241,8 +228,6 @@ class Journal:
         return RunRecord(metrics, outcomes, left_out, clients)
 
     def close(self) -> None:
-        for listener in self.listeners:
-            listener.close()
         for file in self._open.values():
             file.close()
         self._open.clear()
@@ -299,13 +284,8 @@ class Journal:
             file = self._open.get(name)
             if file is None:
                 file = self._open[name] = io.FileIO(self.file(name), "a")
-            size = file.seek(0, os.SEEK_END)
-            try:
-                while line:
-                    line = line[file.write(line) :]
-            except OSError:
-                file.truncate(size)
-                raise
+            while line:  # a disk that is full may take a part of it, which mend drops
+                line = line[file.write(line) :]
 
 
 def _outcome(entry: Any) -> Outcome | None:

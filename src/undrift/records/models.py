@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from undrift.core.params import unknown
 from undrift.core.problem import Unsupported
+from undrift.core.stopping import USUALLY, Goal, of_some
 from undrift.records.folder import MODELS, Folder
 from undrift.records.journal import BadFolder
 from undrift.records.outcome import Outcome
+from undrift.records.rows import Row, choose
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from undrift.core.problem import Problem
-    from undrift.records.best import Best
 
 MOST = 2**21
 """Bytes of a file's head: the names and places of some 15,000 tensors."""
@@ -41,7 +43,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
     try:
         return format.read(path, MOST)[1]
-    except format.BadFormat as error:
+    except (OSError, format.BadFormat) as error:
         raise BadFolder(f"{path}: {error}; {AGAIN}") from None
 
 
@@ -49,34 +51,17 @@ def find(
     folder: Folder, label: str, seed: int | None = None, best: bool = False
 ) -> tuple[Outcome, Path]:
     """How that method ended, and the file of its model. Raises :class:`BadFolder`."""
-    outcomes = folder.record().outcomes
-    tables = [table for table in folder.document().get("method", []) if isinstance(table, dict)]
-    labels = [
-        *dict.fromkeys([str(table.get("label")) for table in tables] + [o.label for o in outcomes])
-    ]
-    if label not in labels:
-        raise BadFolder(f"{folder.path}: {unknown('method', label, labels)}")
-    ended = {outcome.seed: outcome for outcome in outcomes if outcome.label == label}
-    if not ended or (seed is not None and seed not in ended):
-        planned = folder.document().get("seed", [0])
-        if seed is not None and seed not in planned:
-            raise BadFolder(f"{folder.path}: {unknown('seed', str(seed), map(str, planned))}")
-        raise BadFolder(
-            f"{folder.path}: {label} has not ended; continue with undrift resume {folder.path}"
-        )
-    run = [outcome for outcome in ended.values() if outcome.same_as is None]
-    if seed is None and len(run) > 1:
-        seeds = ", ".join(map(str, ended))
-        raise BadFolder(f"{folder.path}: {label} was run with several seeds: {seeds}; choose one")
-    outcome = run[0] if seed is None else ended[seed]
+    ended = {outcome.key: outcome for outcome in folder.record().outcomes}
+    run = [key for key, outcome in ended.items() if outcome.same_as is None]
+    try:
+        outcome = ended[choose(run if seed is None else ended, label, seed)]
+    except KeyError as error:
+        raise BadFolder(f"{folder.path}: of those that have ended, {error.args[0]}") from None
     which = "best" if best else "last"
     if which not in outcome.files:
         why = outcome.note or "none was kept"
         raise BadFolder(f"{folder.path}: no {which} model of {label}: {why}")
-    path = folder.file(outcome.files[which])
-    if not path.is_file() or path.parent != folder.file(MODELS):
-        raise BadFolder(f"{path} does not exist: {AGAIN}")
-    return outcome, path
+    return outcome, folder.file(outcome.files[which])
 
 
 def keep(
@@ -145,3 +130,37 @@ def _write(path: Path, problem: Problem, x: Tensor, about: Mapping[str, object])
     from undrift.engines.messages import format
 
     format.write(path, problem.tensors(x), {key: str(value) for key, value in about.items()})
+
+
+@dataclasses.dataclass(repr=False)
+class Best:
+    """The best model that a run has measured so far."""
+
+    problem: Problem
+    goal: Goal = USUALLY
+    metric: str = ""
+    """What it is best in."""
+    value: float = math.nan
+    round: int = -1
+    x: Tensor | None = None
+
+    def see(self, row: Row, x: Tensor) -> None:
+        """Compare with another one, if all clients measured it; of equals the first stays."""
+        if of_some(row):
+            return
+        metric = self.goal.column(row)
+        value = row[metric]
+        if self.goal.better(metric, value, None if self.x is None else self.value):
+            self.metric, self.value, self.round, self.x = metric, value, row["round"], x.clone()
+
+    @property
+    def about(self) -> dict[str, object]:
+        return {"metric": self.metric, "value": self.value, "round": self.round}
+
+    def module(self) -> nn.Module:
+        """The network with this model, where the problem is one."""
+        assert self.x is not None
+        return module(self.problem, self.x)
+
+    def __repr__(self) -> str:
+        return f"Best({self.metric} = {self.value:.6g} in round {self.round})"

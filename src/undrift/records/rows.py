@@ -31,6 +31,20 @@ def key_of(row: Row) -> Key:
     return row["label"], row["seed"]
 
 
+def choose(keys: Iterable[Key], label: str, seed: int | None = None) -> Key:
+    """The key with that label and seed, or the only one with that label.
+
+    :class:`KeyError` if there is none, or several.
+    """
+    known = [*dict.fromkeys(keys)]
+    found = [key for key in known if key[0] == label and seed in (None, key[1])]
+    if len(found) == 1:
+        return found[0]
+    wanted = repr(label) if seed is None else f"{label!r} with seed {seed}"
+    there = ", ".join(f"{name!r} with seed {number}" for name, number in known) or "none"
+    raise KeyError(f"not one method is {wanted}: there are {there}")
+
+
 def text_of(row: Row) -> bytes:
     """The line of a row."""
     return json.dumps({key: _spelled(value) for key, value in row.items()}).encode()

@@ -24,10 +24,17 @@ from undrift.core.schedules import Schedule
 from undrift.core.stopping import EarlyStopping, Goal
 from undrift.engines import Engine
 from undrift.records.folder import BadFolder, Folder
-from undrift.runs.arguments import Methods, Save, labelled, settle
 from undrift.runs.callbacks import Events, Observer, Observers, PerClient
-from undrift.runs.calls import experiment_of, from_dictionary, run_name
-from undrift.runs.events import Emit, Event, NotCompared, Unlocked
+from undrift.runs.calls import (
+    Methods,
+    Save,
+    experiment_of,
+    from_dictionary,
+    labelled,
+    run_name,
+    settle,
+)
+from undrift.runs.events import Emit, Event, Notice
 from undrift.runs.experiment import make
 from undrift.runs.prepare import resolve
 from undrift.runs.results import Recorded, Run, Runs
@@ -253,7 +260,7 @@ def _emit(on_event: Emit | None) -> Emit:
     def emit(event: Event) -> None:
         if on_event:
             on_event(event)
-        elif isinstance(event, (Unlocked, NotCompared)):
-            warnings.warn(str(event), stacklevel=2)
+        elif isinstance(event, Notice) and event.warning:
+            warnings.warn(event.text, stacklevel=2)
 
     return emit

@@ -156,8 +156,10 @@ class Callbacks:
                 text = f"failed with {type(error).__name__}: {error}"
                 raise CallbackFailed(moment, name_of(callback), text) from error
             added = {} if found is None else found
-            if wrong := _refuse(added, row, self.columns.setdefault(k, set(_names(added)))):
-                raise CallbackFailed(moment, name_of(callback), wrong)
+            good = isinstance(added, Mapping) and all(_is_new(*pair, row) for pair in added.items())
+            if not good or self.columns.setdefault(k, {*added}) != {*added}:
+                text = f"returned {shown(added)}: nothing, or numbers by new names, always the same"
+                raise CallbackFailed(moment, name_of(callback), text)
             numbers |= {name: plain(value) for name, value in added.items()}
             row |= numbers
         self.why = "; ".join(wishes)
@@ -169,23 +171,8 @@ def name_of(callback: Callback) -> str:
     return str(getattr(callback, "__qualname__", type(callback).__qualname__))
 
 
-def _names(added: object) -> list[str]:
-    return list(added) if isinstance(added, Mapping) else []
-
-
-def _refuse(added: object, row: Row, before: set[str]) -> str:
-    """Why ``added`` cannot be added to a row; empty if it can."""
-    if not isinstance(added, Mapping):
-        return f"returned {shown(added)}: nothing, or numbers by their names"
-    for name, value in added.items():
-        if not (isinstance(name, str) and name.isidentifier()):
-            return f"returned {shown(name)} as a name: letters, digits and _"
-        if name in row or name in COLUMNS:
-            return f"returned {name}, which is recorded already: choose another name"
-        number = plain(value)
-        if not isinstance(number, Real) or isinstance(number, bool):
-            return f"returned {name} = {shown(value)}: a number is recorded"
-    if before != set(added):
-        names = ", ".join(sorted(before)) or "nothing"
-        return f"returned {', '.join(added) or 'nothing'}, but {names} before: the same every time"
-    return ""
+def _is_new(name: object, value: object, row: Row) -> bool:
+    """Whether a callback may add a number by that name to a row."""
+    if not isinstance(name, str) or not name.isidentifier() or name in row or name in COLUMNS:
+        return False
+    return isinstance(plain(value), Real) and not isinstance(plain(value), bool)

@@ -1,41 +1,208 @@
-"""A call of ``undrift.run`` as an experiment, and a dictionary as a spec."""
+"""A call of ``undrift.run``: its arguments, its experiment, and the recipe of its folder."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
 
-from undrift.core import params
-from undrift.core.method import registry
-from undrift.core.options import RunOptions
-from undrift.core.params import BadParameters, fits, hints, not_allowed, plain, values
-from undrift.core.schedules import Listed
+import numpy as np
+import torch
+
+from undrift.core.method import Method, registry
+from undrift.core.options import RunOptions, conflicts
+from undrift.core.params import (
+    BadParameters,
+    NonNegative,
+    Record,
+    describe,
+    fits,
+    hints,
+    made,
+    not_allowed,
+    plain,
+    read,
+    unknown,
+    values,
+)
+from undrift.core.problem import Problem
+from undrift.core.schedules import Computed
 from undrift.core.stopping import USUALLY
-from undrift.problems.named import made
+from undrift.engines.engine import first_point, not_methods
+from undrift.problems import named as catalog
 from undrift.records.folder import Folder
-from undrift.runs.arguments import Call, Save, setup
+from undrift.records.recipe import PYTHON, digest_of_call
+from undrift.runs.callbacks import Callback, Observers, name_of
+from undrift.runs.code import code_digest, is_known
 from undrift.runs.experiment import Experiment, make, unmeasured
-from undrift.runs.prepare import build, placed, ready, resolved
-from undrift.runs.script import code_of, describe
+from undrift.runs.prepare import Setup, Task, build, placed, ready, resolved
+from undrift.runs.tensorboard import missing
 from undrift.runs.trial import TrialRules
+from undrift.spec import writer
 from undrift.spec.errors import BadSpec, Origin
 from undrift.spec.reader import interpret
-from undrift.spec.schema import Entry, FolderName, Label, Spec, Values
+from undrift.spec.schema import (
+    Entry,
+    FolderName,
+    Label,
+    Settings,
+    Spec,
+    Table,
+    Values,
+    absent,
+    as_toml,
+    changed,
+    numbers_of,
+    readable,
+)
 
-MOST_FACTORS = 10_000
-"""Of a schedule in a folder, whose spec is read whole."""
-NAMED = "use another of undrift.schedules than a function or a list, or leave out save"
+Methods = Method | Sequence[Method] | Mapping[str, Method]
+
+
+def labelled(methods: Methods) -> dict[str, Method]:
+    """Label -> method; a method without a label has that of its class."""
+    if isinstance(methods, Mapping):
+        pairs = [(str(label), method) for label, method in methods.items()]
+    else:
+        given: Sequence[Any] = methods if isinstance(methods, list | tuple) else [methods]
+        pairs = [(type(method).__name__, method) for method in given]
+    labels = [label for label, _ in pairs]
+    if not labels or len({*labels}) < len(labels) or not all(map(readable, labels)):
+        text = "give a method, or several by labels that differ and can be printed"
+        raise BadParameters("run", {"method": not_allowed("method", labels, text)})
+    return dict(pairs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Save(Record):
+    """The folder of a run, and how it is kept.
+
+    Args:
+        folder: its path; the same call continues the run in it.
+        overwrite: replace an earlier run there.
+        checkpoint: seconds between checkpoints, 0: after every round; left out: 10.
+        loggers: also log every row: "tensorboard".
+    """
+
+    owner = "save"
+
+    folder: str | Path
+    overwrite: bool = False
+    checkpoint: NonNegative | None = None
+    loggers: list[Literal["tensorboard"]] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def read(cls, given: object) -> Self:
+        """From the path of a folder too."""
+        return made(cls, {"folder": given} if isinstance(given, str | Path) else given)
+
+    def conditions(self) -> dict[str, str]:
+        wrong = {"loggers": missing()} if self.loggers and missing() else {}
+        if Path(self.folder).name in ("", ".."):
+            text = not_allowed("save", self.folder, 'the path of a folder, as "runs/mine"')
+            wrong["folder"] = text
+        return wrong
+
+
+NEEDED = ("rounds", "engine", "device", "seed")
+"""What cannot be left out by giving ``None``."""
+
+
+class Call(NamedTuple):
+    """The arguments of ``undrift.run``, as they are declared."""
+
+    methods: dict[str, Method]
+    problem: Problem | str
+    parameters: Values
+    """Of a named problem."""
+    settings: Values
+    """Those of :class:`Settings` that the call may give."""
+    observers: Observers
+    x0: object
+    save: Save | None
+
+
+def settle(
+    method: Methods,
+    problem: Problem | str | Mapping[str, object],
+    given: Mapping[str, object],
+    parameters: Mapping[str, object],
+) -> Call:
+    """What a call asks for. Raises :class:`BadParameters` with everything that is wrong with it."""
+    methods, named = labelled(method), dict[str, Any](plain(parameters))
+    if isinstance(problem, Mapping):
+        named = {**plain(problem), **named}
+        problem = str(named.pop("name", "")) or "a table without its name"
+    asked = {name: _name(v) for name, v in given.items() if v is not None or name in NEEDED}
+    mine = {name: value for name, value in asked.items() if name in hints(Settings)}
+    settings, wrong = read(Settings, mine, kind="setting", partial=True)
+    wrong |= conflicts(mine, mine.get("batch"))
+    for one in methods.values():
+        wrong |= not_methods(one, problem)
+    if "device" in settings and (text := absent(settings["device"])):
+        wrong["device"] = text
+    observers, save = Observers(), None
+    try:
+        observers = Observers.read(asked.get("callbacks", ()))
+    except BadParameters as error:
+        wrong |= error.problems
+    try:
+        save = None if given.get("save") is None else Save.read(given["save"])
+    except BadParameters as error:
+        wrong |= {f"save.{name}".rstrip("."): text for name, text in error.problems.items()}
+    if "problem" not in wrong and not isinstance(problem, Method):
+        wrong |= _about(problem, named, [*given])
+    if wrong:
+        raise BadParameters("run", wrong)
+    schedule = settings.get("schedule")
+    if isinstance(schedule, Computed):  # by its factors, which folders and other processes can have
+        settings["schedule"] = schedule.listed(settings["rounds"])
+    settings |= {"stop": observers.stop, "best": observers.best}
+    settings["per_client"] = observers.per_client is not None
+    settings = vars(Settings(**{"name": "run", **settings}))
+    return Call(methods, problem, named, settings, observers, given["x0"], save)
+
+
+def setup(call: Call, problem: Problem) -> Setup:
+    """How a call runs its methods."""
+    own, engine = {name: call.settings[name] for name in hints(RunOptions)}, call.settings["engine"]
+    x0 = None if call.x0 is None else first_point(call.x0, problem)
+    return Setup(**own, x0=x0, engine=engine.name, own=changed(engine))
+
+
+def _about(
+    problem: object, parameters: Mapping[str, object], settings: list[str]
+) -> dict[str, str]:
+    """What is wrong with the parameters of a problem; a misspelt setting is among them."""
+    if not isinstance(problem, str):
+        return {name: unknown("setting", name, settings) for name in parameters}
+    try:
+        kind, preset = catalog.find(problem)
+    except ValueError as error:
+        return {"problem": str(error)}
+    what, known = f"setting or parameter of {problem}", [*hints(kind), *settings]
+    wrong = {name: unknown(what, name, known) for name in parameters.keys() - hints(kind).keys()}
+    try:
+        kind(**{**preset, **{name: v for name, v in parameters.items() if name not in wrong}})
+    except BadParameters as error:
+        wrong |= error.problems
+    return wrong
+
+
+def _name(value: object) -> object:
+    """Types and devices of torch, and types of NumPy, by their names."""
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return np.dtype(value).name
+    if isinstance(value, torch.dtype | torch.device):
+        return str(value).removeprefix("torch.")
+    return value
 
 
 def experiment_of(call: Call) -> Experiment:
     """The experiment of a call: of a spec where one can say it all, else of what was given."""
     settings, save, observers = call.settings, call.save, call.observers
-    schedule = settings["schedule"]
-    long = isinstance(schedule, Listed) and len(schedule.factors) > MOST_FACTORS
-    if save is not None and long:
-        text = f"more than {MOST_FACTORS} factors do not fit into the spec of a folder: {NAMED}"
-        raise BadParameters("run", {"schedule": text})
     place = settings["dtype"], settings["device"]
     if isinstance(call.problem, str):
         if save is not None and _speakable(call):
@@ -45,7 +212,7 @@ def experiment_of(call: Call) -> Experiment:
                 found = {".".join(map(str, c.path)): c.text for c in error.complaints}
                 raise BadParameters("run", found) from None
             return dataclasses.replace(said, tolerant=False)
-        problem = build(made(call.problem, **call.parameters), None, *place)
+        problem = build(catalog.made(call.problem, **call.parameters), None, *place)
     else:
         problem = placed(call.problem, *place)
     how = setup(call, problem)
@@ -56,11 +223,13 @@ def experiment_of(call: Call) -> Experiment:
     ]
     goal = observers.best or observers.stop or USUALLY
     rules = TrialRules(None, observers.stop, goal, observers.functions)
-    if wrong := unmeasured(rules, tasks[0]):
+    # Callbacks may measure anything, and what is measured of clients is known with the first row.
+    measures_more = observers.functions or settings["per_client"]
+    if not measures_more and (wrong := unmeasured(rules.metrics, tasks[0])):
         raise BadParameters("run", wrong)
     name = "run" if save is None else run_name(save.folder)
     seeds = settings["seed"] if isinstance(settings["seed"], list) else [settings["seed"]]
-    recipe = describe(name, tasks, seeds, settings, observers.functions)
+    recipe = _recipe(name, tasks, seeds, settings, observers.functions)
     kept = (problem.digest(), code_of(tasks, observers)) if save is not None else (None, {})
     return Experiment(
         recipe, tasks, seeds, rules=rules, data=kept[0], code=kept[1],
@@ -85,25 +254,23 @@ def _speakable(call: Call) -> bool:
 def _spec(call: Call, problem: str, save: Save) -> Spec:
     """What a spec of a call would be read as."""
     if wrong := [label for label in call.methods if not fits(label, Label)]:
-        raise BadParameters(
-            "run", {"method": not_allowed("label", wrong[0], params.describe(Label))}
-        )
+        raise BadParameters("run", {"method": not_allowed("label", wrong[0], describe(Label))})
     top = call.settings | {"name": run_name(save.folder)}
     options = RunOptions(**{key: top[key] for key in hints(RunOptions)})
     entries = tuple(
         Entry(
-            label=label,
             method=method,
             rounds=top["rounds"],
             options=options,
             objective=None,
+            label=label,
             given={"name": type(method).__name__, "label": label, **values(method)},
         )
         for label, method in call.methods.items()
     )
     return Spec(
         **top,
-        problem=made(problem, **call.parameters),
+        problem=catalog.made(problem, **call.parameters),
         problem_name=problem,
         entries=entries,
         origin=Origin("run"),
@@ -114,15 +281,103 @@ def from_dictionary(
     source: Mapping[str, object], name: str, overrides: Sequence[str]
 ) -> Experiment:
     """The experiment of a spec whose content is given; complaints name the keys."""
-    return make(interpret(_without_none({"name": name, **source}), Origin("spec"), overrides))
+    return make(interpret({"name": name, **plain(source)}, Origin("spec"), overrides))
 
 
-def _without_none(table: Mapping[str, object]) -> Values:
-    """A dictionary as TOML would have it: ``None`` is what is left out."""
+@dataclasses.dataclass(frozen=True)
+class Script:
+    """The recipe of a run that was called from Python."""
 
-    def clean(value: object) -> object:
-        if isinstance(value, Mapping):
-            return {str(key): clean(inner) for key, inner in value.items() if inner is not None}
-        return [clean(inner) for inner in value] if isinstance(value, list | tuple) else value
+    name: str
+    tables: Values
+    """The document without its name."""
+    sources: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
 
-    return {key: clean(value) for key, value in plain(table).items() if value is not None}
+    @property
+    def identity(self) -> str:
+        return digest_of_call(self.tables)
+
+    def document(self) -> Values:
+        return {"name": self.name, **self.tables}
+
+    def toml(self) -> str:
+        return (
+            "# Called from Python, with a problem, a method or a function that only that program\n"
+            "# has: continue with the same call, or undrift.resume(FOLDER, method, problem).\n"
+        ) + writer.toml(self.document())
+
+
+def _recipe(
+    name: str,
+    tasks: Sequence[Task],
+    seeds: Sequence[int],
+    given: Table,
+    callbacks: Sequence[Callback],
+) -> Script:
+    """The recipe of some tasks: settings and methods in full, the problem by its facts."""
+    first = tasks[0]
+    top = {
+        "rounds": first.rounds,
+        "every": first.every,
+        "seed": list(seeds),
+        "device": given["device"],
+        **_setup(first),
+        "stop": given["stop"],
+        "best": given["best"],
+    }
+    if first.per_client:
+        top["per_client"] = True
+    if callbacks:
+        top["callbacks"] = [name_of(callback) for callback in callbacks]
+    methods = [
+        {"name": type(task.written).__name__, "label": task.label, **values(task.written)}
+        for task in tasks
+    ]
+    return Script(name, as_toml({**top, "problem": _facts(first.problem), "method": methods}))
+
+
+def code_of(tasks: Sequence[Task], given: Observers) -> dict[str, str | None]:
+    """The digest of each part of a call that no document can hold; ``None`` if it has none.
+
+    Methods and settings of undrift's own are in the document. Callbacks are known by name alone:
+    one that failed may be mended.
+    """
+    first = tasks[0]
+    things = dict(first.problem.choices())
+    if not is_known(type(first.problem)):
+        things["problem"] = type(first.problem)
+    things |= {f"method {task.label}": task.written for task in tasks if _is_own(task.written)}
+    settings = {**vars(first.setup), "stop": given.stop, "best": given.best}
+    things |= {name: value for name, value in settings.items() if _is_own(value)}
+    return {name: code_digest(thing) for name, thing in things.items()}
+
+
+def _is_own(value: object) -> bool:
+    parts = value if isinstance(value, list | tuple) else [value]
+    return not all(is_known(type(part)) for part in parts)
+
+
+def _setup(task: Task) -> Values:
+    """The settings of a task that decide numbers; the place of client states does not."""
+    found = dict(vars(task.setup))
+    del found["own"]
+    found["engine"] = numbers_of(found["engine"])
+    if found["x0"] is not None:
+        start = found["x0"].detach().cpu().numpy()
+        found["x0"] = hashlib.sha256(start.tobytes()).hexdigest()
+    if found["epochs"] is not None:
+        del found["steps"]
+    return found
+
+
+def _facts(problem: Problem) -> Values:
+    kind, precision = type(problem), getattr(problem, "precision", "f32")
+    return {
+        "name": kind.__name__,
+        PYTHON: f"{kind.__module__}.{kind.__qualname__}",
+        "clients": problem.clients,
+        "dim": problem.dim,
+        "samples": sum(problem.samples),
+        "dtype": str(problem.dtype).removeprefix("torch."),
+        **({} if precision == "f32" else {"precision": precision}),
+    }

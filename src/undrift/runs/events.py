@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import dataclass_transform
 
@@ -22,52 +22,15 @@ class Event:
         dataclasses.dataclass(frozen=True)(cls)
 
 
-class Continued(Event):
-    """An unfinished run is taken up again."""
+class Notice(Event):
+    """Something worth a sentence: a run is continued, a checkpoint cannot be used."""
 
-    folder: Path
-    done: int
-    total: int
-
-    def __str__(self) -> str:
-        return f"Continues in {self.folder}: {self.done} of {self.total} are done."
-
-
-class NotCompared(Event):
-    """Whether the run began with the same data and code is not known of some of them."""
-
-    folder: Path
-    names: Sequence[str]
+    text: str
+    warning: bool = False
+    """Whether a program that does not listen is warned."""
 
     def __str__(self) -> str:
-        names = " and ".join(self.names)
-        return f"{self.folder}: {names} cannot be compared with what the run began with."
-
-
-class Unlocked(Event):
-    """Nothing keeps others from running into the same folder."""
-
-    folder: Path
-
-    def __str__(self) -> str:
-        return (
-            f"{self.folder} is on a file system without locks: undrift cannot tell whether another "
-            "one is running it, so start it once."
-        )
-
-
-class Elsewhere(Event):
-    """Versions or hardware have changed since the run began."""
-
-    changes: Mapping[str, tuple[object, object]]
-    """Name -> before and now."""
-
-    def __str__(self) -> str:
-        words = ", ".join(f"{name} was {a} and is {b}" for name, (a, b) in self.changes.items())
-        return (
-            f"Since the run began, {words}: "
-            "its numbers may differ from those of an uninterrupted run."
-        )
+        return self.text
 
 
 class Began(Event):
@@ -79,27 +42,6 @@ class Began(Event):
 
     def __str__(self) -> str:
         return f"{self.label}, seed {self.seed}: {self.rounds} rounds"
-
-
-class Moved(Event):
-    """Client states are kept elsewhere than planned, because free memory has changed."""
-
-    label: str
-    place: str
-
-    def __str__(self) -> str:
-        return f"{self.label}: client states go {self.place}, because free memory has changed"
-
-
-class PassedOver(Event):
-    """A checkpoint that cannot be used."""
-
-    label: str
-    seed: int
-    why: str
-
-    def __str__(self) -> str:
-        return self.why
 
 
 class Resumed(Event):
@@ -133,10 +75,6 @@ class LeftOut(Event):
     seed: int
     rejections: Sequence[Rejection]
 
-    def __str__(self) -> str:
-        why = "; ".join(f"client {one.client}: {one.reason}" for one in self.rejections)
-        return f"{self.label}, seed {self.seed}, round {self.rejections[0].round}: {why}"
-
 
 class Ended(Event):
     """A method is through with a seed."""
@@ -155,30 +93,6 @@ class Finishing(Event):
     """Everything has ended; the folder is about to be marked as finished."""
 
     folder: Path
-
-    def __str__(self) -> str:
-        return f"Finishing {self.folder}."
-
-
-class LoggerLost(Event):
-    """A logger failed; the run continues without it."""
-
-    logger: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"The logger {self.logger} failed, and the run continues without it: {self.why}"
-
-
-class Died(Event):
-    """A process of several ended in the middle of its work, and the others with it."""
-
-    label: str
-    seed: int
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.label}, seed {self.seed}: a process died ({self.why})"
 
 
 Emit = Callable[[Event], None]

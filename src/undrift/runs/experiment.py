@@ -16,16 +16,15 @@ from undrift.core.problem import Unsupported
 from undrift.core.stopping import USUALLY
 from undrift.engines import Engine
 from undrift.engines.checkpoint import Shelf
-from undrift.engines.memory import where
 from undrift.records import models
-from undrift.records.best import Best
 from undrift.records.folder import CHECKPOINTS, Folder, Outcome, Row, checkpoint
 from undrift.records.journal import Journal
+from undrift.records.models import Best
 from undrift.records.recipe import Recipe
 from undrift.records.rows import Key
 from undrift.runs.advice import advise, failure, way_on
 from undrift.runs.callbacks import Callbacks
-from undrift.runs.events import Began, Emit, Ended, LeftOut, Measured, Moved, ignore
+from undrift.runs.events import Began, Emit, Ended, LeftOut, Measured, ignore
 from undrift.runs.prepare import Build, Task, build_all, lay_out, together
 from undrift.runs.threads import threads
 from undrift.runs.trial import (
@@ -36,6 +35,7 @@ from undrift.runs.trial import (
     Trial,
     TrialRules,
     fingerprint,
+    missing,
 )
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.schema import Spec, absent
@@ -88,8 +88,6 @@ def perform(
     """One method with one seed, from where it was left; ``draws`` is the seed of the engine."""
     label, name = task.label, type(task.method).__name__
     engine = task.engine(draws)
-    if task.needs and engine.memory.place != task.needs.place:
-        emit(Moved(label, where(engine.memory.place, task.problem.device)))
 
     def watch(row: Row) -> None:
         about = {"label": label, "method": name, "seed": seed}
@@ -102,7 +100,7 @@ def perform(
             place.journal.leave_out(label, seed, rejections)
         emit(LeftOut(label, seed, rejections))
 
-    best = Best(goal=rules.best) if place is None or place.folder else None
+    best = Best(task.problem, rules.best) if place is None or place.folder else None
     callbacks = Callbacks(rules.callbacks, label, seed) if rules.callbacks else None
     trial = Trial(
         engine,
@@ -288,7 +286,7 @@ class Experiment:
         return Outcome(task.label, name, seed, "failed", values(task.method), note)
 
     def place(
-        self, k: int, seed: int, folder: Folder | None, journal: Journal | None
+        self, k: int, seed: int, folder: Folder | None, journal: Journal | None = None
     ) -> RunPlace | None:
         """Where the k-th method with one seed keeps its checkpoints and models."""
         if folder is None:
@@ -300,32 +298,13 @@ class Experiment:
         return RunPlace(journal or folder, shelf, folder, f"{stem}-{seed}", lasting=LASTING)
 
 
-def unmeasured(rules: TrialRules, task: Task) -> dict[str, str]:
-    """Complaints about metrics that a task does not measure.
-
-    Callbacks may measure anything, and what is measured of clients is known with the first row.
-    """
-    goals = [rules.best, *([rules.early] if rules.early else [])]
-    if rules.callbacks or task.per_client or all(goal.metric is None for goal in goals):
+def unmeasured(metrics: Mapping[str, str], task: Task) -> dict[str, str]:
+    """Complaints about metrics that the problem of a task does not measure, by their fields."""
+    if not metrics:
         return {}
-    return rules.missing(_first_row(task))
-
-
-def _first_row(task: Task) -> Row:
-    """What the problem of a task measures at the first point."""
     problem = task.problem
     start = problem.start() if task.setup.x0 is None else task.setup.x0
-    return dict(problem.metrics(start.to(problem.device, problem.dtype)))
-
-
-def _aimless(spec: Spec, task: Task) -> dict[str, str]:
-    """Complaints about targets for what a problem does not measure."""
-    row, aims = _first_row(task), {"target": "gap", "target_accuracy": "accuracy"}
-    return {
-        field: f"{spec.problem_name} measures no {name}: set another target"
-        for field, name in aims.items()
-        if getattr(spec, field) is not None and row.get(name) is None
-    }
+    return missing(metrics, dict(problem.metrics(start.to(problem.device, problem.dtype))))
 
 
 def make(spec: Spec, build: Build = build_all) -> Experiment:
@@ -341,11 +320,12 @@ def make(spec: Spec, build: Build = build_all) -> Experiment:
         digests += [task.problem.digest() for task in again[:1]]
 
     rules = TrialRules(spec.target, early=spec.stop, best=spec.best or spec.stop or USUALLY)
-    if tasks and build is build_all:
-        wrong = unmeasured(rules, tasks[0])
-        if spec.target or spec.target_accuracy:
-            wrong |= _aimless(spec, tasks[0])
-        for field, text in wrong.items():
+    # What is measured of clients is known with the first row, and what nodes hold is not here.
+    if tasks and build is build_all and not spec.per_client:
+        metrics = rules.metrics
+        if spec.target_accuracy is not None:
+            metrics["target_accuracy"] = "accuracy"
+        for field, text in unmeasured(metrics, tasks[0]).items():
             complaints.append(spec.origin.complaint(tuple(field.split(".")), text))
     if complaints:
         raise BadSpec(complaints)

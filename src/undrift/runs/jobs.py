@@ -36,7 +36,7 @@ from undrift.records.journal import Journal
 from undrift.records.outcome import Outcome
 from undrift.records.rows import Key
 from undrift.runs.environment import deterministic
-from undrift.runs.events import Began, Died, Emit, Ended, Event, Measured
+from undrift.runs.events import Began, Emit, Ended, Event, Measured, Notice
 from undrift.runs.experiment import Experiment, MethodResult, make
 from undrift.runs.trial import StopSignal
 from undrift.spec.reader import load
@@ -160,8 +160,9 @@ def run_jobs(
                     try:
                         outcome = future.result()
                     except BrokenExecutor as error:  # which ends all the others too
-                        emit(event := Died(*key, str(error)))
-                        folder.log(str(event))
+                        text = f"{key[0]}, seed {key[1]}: a process died ({error})"
+                        emit(Notice(text, warning=True))
+                        folder.log(text)
                         return
                     if outcome is not None:
                         ended[key] = outcome

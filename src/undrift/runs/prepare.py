@@ -17,12 +17,11 @@ from undrift.core.method import Method
 from undrift.core.options import RunOptions, refuse
 from undrift.core.params import BadParameters, Refusal, hints
 from undrift.core.problem import Problem
-from undrift.data.files import BadData
 from undrift.engines import Engine
 from undrift.engines.memory import Needs, NoRoom, afford
 from undrift.engines.named import load
 from undrift.objectives import Objective
-from undrift.problems.named import Named, find
+from undrift.problems.named import Named
 from undrift.spec.errors import BadSpec, Complaint
 from undrift.spec.lines import Keys
 from undrift.spec.schema import Entry, Spec, changed, path_of
@@ -32,6 +31,8 @@ from undrift.theory import prescribe
 MANY = 100_000
 """Samples up to which a row takes milliseconds."""
 STRIDES = (1, 2, 5, 10, 20, 50)
+EXPECTED = (ValueError, OSError, RuntimeError, MemoryError, OverflowError)
+"""Errors of problems that cannot be built from what was given."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,51 +188,35 @@ def build_all(
     """The problem for each objective of a spec, built once for all methods that share it."""
     problems: dict[Objective | None, Problem] = {}
     for i, entry in enumerate(spec.entries):
-        objective = entry.objective
-        if objective in problems:
+        if entry.objective in problems:
             continue
         try:
-            problems[objective] = build(spec.problem_at(seed), objective, spec.dtype, spec.device)
-        except RecursionError:
-            raise
-        except (MemoryError, OverflowError) as error:
-            why = str(error) or "too little is free"
-            text = f"{spec.problem_name} of this size does not fit into memory ({why})"
-            complaints.append(spec.origin.complaint(("problem",), text))
+            found = build(spec.problem_at(seed), entry.objective, spec.dtype, spec.device)
+            problems[entry.objective] = found
         except Exception as error:
-            own = spec.problem_file or spec.calls or (objective and objective.file)
-            if not own and not isinstance(error, ValueError | OSError | RuntimeError):
-                raise
-            if isinstance(error, BadParameters) and "objective" in error.problems:
-                complaints.append(spec.complaint(i, "objective", error.problems["objective"]))
-                continue
-            text, path = _blamed(spec, error)
-            if not text and isinstance(error, BadParameters):
-                text = "; ".join(error.problems.values())
-                fields = [name for name in error.problems if name in hints(type(spec.problem))]
-                path = ("problem", *fields[:1])
-            text = text or str(error)
-            text = f"seed {seed}: {text}" if spec.anew else text
-            if isinstance(error, BadData) and spec.problem_file is None:
-                preset = find(spec.problem_name)[1]
-                path = ("problem", "name" if "data" in preset else "data")
-            complaints.append(spec.origin.complaint(path, text))
+            if not isinstance(error, EXPECTED) and not spec.sources:
+                raise  # a fault of undrift's own
+            complaints.append(_blamed(spec, i, seed, error))
     return problems
 
 
-def _blamed(spec: Spec, error: Exception) -> tuple[str, Keys]:
-    """An error with the line of the user's file that it is from, and the table that names the file.
+def _blamed(spec: Spec, i: int, seed: int, error: Exception) -> Complaint:
+    """Why the problem of the i-th method cannot be built, at the key that the error names.
 
-    The text is empty if it is from none.
+    An error of a user's code has the line of the file.
     """
+    if isinstance(error, BadParameters) and "objective" in error.problems:
+        return spec.complaint(i, "objective", error.problems["objective"])
+    path: Keys = ("problem",)
+    text = " ".join(str(error).split()) or "too little memory is free"
+    if isinstance(error, BadParameters):
+        text = "; ".join(error.problems.values())
+        path += tuple(name for name in error.problems if name in hints(type(spec.problem)))[:1]
     folder = Path(spec.origin.source).parent
     for file in spec.sources:
         if line := line_in(error, (folder / file).absolute()):
-            one_line = " ".join(str(error).split())
-            asked = [key for key, call in spec.calls.items() if call.file == file]
-            table = asked[0] if len(asked) == 1 and spec.problem_file != file else "problem"
-            return f"{file}:{line}: {type(error).__name__}: {one_line}", (table,)
-    return "", ("problem",)
+            text = f"{file}:{line}: {type(error).__name__}: {text}"
+    return spec.origin.complaint(path, f"seed {seed}: {text}" if spec.anew else text)
 
 
 def together(digests: Sequence[str | None]) -> str | None:

@@ -7,9 +7,7 @@ import math
 import time
 from collections.abc import Callable
 
-from undrift.engines import Engine
 from undrift.engines.judge import Diverged
-from undrift.records.rows import Row
 from undrift.runs.advice import remedy
 from undrift.runs.clients import measured_clients, spreads
 from undrift.runs.experiment import Experiment
@@ -17,8 +15,6 @@ from undrift.runs.prepare import Task
 from undrift.runs.trial import measure
 
 ROUNDS = 2
-COHORTS = 100
-"""Cohorts that an average one is estimated from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +74,8 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
                 row.update(spreads(measured_clients(engine)))
 
         first = _seconds(look)
+        # The pace is that of the last round, because the first one warms up; and so does the first
+        # row, which may also compute f*.
         rounds = [_seconds(engine.run_round) for _ in range(min(ROUNDS, task.rounds))]
         measured = _seconds(look)
     except KeyboardInterrupt:
@@ -86,39 +84,20 @@ def _estimate(experiment: Experiment, task: Task) -> Estimate:
         return dataclasses.replace(what, problem=f"diverges: {remedy(task)}")
     except BaseException as error:  # a user's method may do anything
         return dataclasses.replace(what, problem=f"fails: {error}")
-    ledger, seeded = engine.ledger, engine.streams.used or not experiment.alike
-    # The pace is that of the last round, because the first one warms up; and so does the first
-    # row, which may also compute f*.
-    pace = rounds[-1] * typical(engine, len(rounds) - 1)
+    problem, ledger = "", engine.ledger
+    if ledger.skipped:
+        problem = f"fails: {ledger.skipped} rounds could not be counted"
+    elif not math.isfinite(row["loss"]):
+        problem = f"diverges: {remedy(task)}"
     return dataclasses.replace(
         what,
         vectors=(ledger.vectors_up + ledger.vectors_down) / len(rounds),
-        round_seconds=pace,
+        round_seconds=rounds[-1],
         row_seconds=measured,
-        full_seconds=first + task.rounds * pace + -(-task.rounds // task.every) * measured,
-        seeded=seeded,
-        problem=_trouble(engine, row, task),
+        full_seconds=first + task.rounds * rounds[-1] + -(-task.rounds // task.every) * measured,
+        seeded=engine.streams.used or not experiment.alike,
+        problem=problem,
     )
-
-
-def _trouble(engine: Engine, row: Row, task: Task) -> str:
-    """What is wrong after a few rounds; empty if nothing is."""
-    if not math.isfinite(row["loss"]):
-        return f"diverges: {remedy(task)}"
-    if engine.ledger.skipped:
-        why = engine.rejections[-1].reason if engine.rejections else "nobody took part"
-        return f"fails: {engine.ledger.skipped} rounds could not be counted: {why}"
-    return ""
-
-
-def typical(engine: Engine, round: int) -> float:
-    """Local work of an average round relative to ``round``: cohorts differ where clients do."""
-    n = engine.problem.clients
-
-    def work(round: int) -> int:
-        return sum(engine.steps[i] for i in engine.cohort.draw(engine.streams, round, n).members)
-
-    return sum(map(work, range(COHORTS))) / COHORTS / work(round)
 
 
 def _seconds(work: Callable[[], None]) -> float:

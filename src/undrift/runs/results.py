@@ -13,7 +13,6 @@ import torch
 
 from undrift.core.faults import Rejection
 from undrift.core.method import Method
-from undrift.core.params import unknown
 from undrift.core.problem import OF_CLIENTS, OF_OWN_MODELS, Problem, Unsupported
 from undrift.data.files import brief
 from undrift.engines import Engine, Ledger
@@ -22,11 +21,12 @@ from undrift.records import models
 from undrift.records.differences import against
 from undrift.records.folder import Folder, Outcome, Row
 from undrift.records.history import Frame, History, frame
-from undrift.records.outcome import UNCHANGED, at_end, in_words
-from undrift.records.rows import Key, key_of
+from undrift.records.models import Best
+from undrift.records.outcome import in_words
+from undrift.records.rows import Key, choose, key_of
 from undrift.report.differences import Differences
-from undrift.report.numbers import plain, short, spell, spread
-from undrift.report.table import Table as PrintedTable
+from undrift.report.summary import summarise
+from undrift.report.tables import results
 from undrift.runs.clients import ClientHistory, at_model
 from undrift.spec.reader import load as load_spec
 from undrift.spec.schema import Table
@@ -38,25 +38,6 @@ if TYPE_CHECKING:
 
 SPENT = tuple(field.name for field in dataclasses.fields(Ledger))
 KEYS = ("label", "method", "seed")
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class BestModel:
-    """The best model that a run measured."""
-
-    metric: str
-    """What it is best in."""
-    value: float
-    round: int
-    x: torch.Tensor
-    problem: Problem
-
-    def module(self) -> nn.Module:
-        """The network with this model, where the problem is one."""
-        return models.module(self.problem, self.x)
-
-    def __repr__(self) -> str:
-        return f"BestModel({self.metric} = {self.value:.6g} in round {self.round})"
 
 
 @dataclasses.dataclass(repr=False)
@@ -84,7 +65,7 @@ class Run:
     """Clients whose work did not count, in which round and phase, and why."""
     client_rows: Sequence[Row] = dataclasses.field(default=(), repr=False)
     """What each client had at every row, if it was asked for."""
-    best: BestModel | None = None
+    best: Best | None = None
     """The best model that was measured, by the gap, else the accuracy, else the loss, or by what
     ``best`` or ``stop`` said; ``None`` where it is not known.
     """
@@ -122,21 +103,14 @@ class Run:
 
         Without ``y`` that is the gap where the optimum is known, else the accuracy, else the loss.
         """
-        from undrift.plots.columns import metric
-        from undrift.plots.curves import curve
-
-        label = self.label or type(self.method).__name__
-        column, samples = y or metric(self.history.rows), self.problem.metric_samples
-        return curve(self.history, column, x, label=label, ax=ax, samples=samples)
+        return Runs({(self.label or type(self.method).__name__, self.seed): self}).plot(y, x, ax)
 
     def __repr__(self) -> str:
         problem = self.problem
         where = f"{type(problem).__name__} with {problem.clients} clients, dim {problem.dim}"
         of_clients = (name for name in self.history if name.startswith((OF_CLIENTS, OF_OWN_MODELS)))
-        hidden = {*SPENT, *of_clients}
-        if 0 < len(problem.class_names) <= 5:
-            hidden |= {"top5", "train_top5"}  # always 1
-        return f"Run({self.method} on {where}: {self.status}; {self.history.ending(hidden)})"
+        shown = self.history.ending({*SPENT, *of_clients})
+        return f"Run({self.method} on {where}: {self.status}; {shown})"
 
 
 class Runs(Mapping[Key, Run]):
@@ -157,8 +131,8 @@ class Runs(Mapping[Key, Run]):
         """Where they are kept."""
 
     def __getitem__(self, key: Key | str) -> Run:
-        label, seed = key if isinstance(key, tuple) and len(key) == 2 else (key, None)
-        return self._runs[_only(self._runs, label, seed)]
+        label, seed = (key, None) if isinstance(key, str) else key
+        return self._runs[choose(self._runs, label, seed)]
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._runs)
@@ -183,30 +157,8 @@ class Runs(Mapping[Key, Run]):
         return frame([row | {"same_as": self[key_of(row)].same_as} for row in self.records])
 
     def table(self) -> str:
-        """How each run ended, as text; of several seeds also their means ± standard deviations.
-
-        A method that no seed changes has one line.
-        """
-        columns = ["round", "gap", "accuracy", "loss", "vectors", "gradients", "seconds"]
-        runs = {key: run for key, run in self.items() if run.same_as is None}
-        still = {label for (label, _), run in self.items() if run.same_as is not None}
-        lasts = {
-            key: at_end(run.history.last, run.status) if run.history.rows else {}
-            for key, run in runs.items()
-        }
-        shown = [n for n in columns if any(row.get(n) is not None for row in lasts.values())]
-        rows = []
-        for (label, seed), last in lasts.items():
-            status = in_words(runs[label, seed].status)
-            drawn = UNCHANGED if label in still else str(seed)
-            rows.append([label, drawn, *(plain(last.get(name)) for name in shown), status])
-        for label in dict.fromkeys(label for label, _ in runs):
-            own = [last for (name, _), last in lasts.items() if name == label]
-            if len(own) > 1:
-                means = [spell(spread([last.get(name) for last in own]), short) for name in shown]
-                rows.append([label, "mean", *means, f"{len(own)} seeds"])
-        head = ["method", "seed", *shown, "outcome"]
-        return PrintedTable(head, rows, ["seed", "outcome"]).text(math.inf)
+        """How each method ended, as text: means ± standard deviations over its seeds."""
+        return results(summarise(self._drawn, None, self._outcomes)).text(math.inf)
 
     def against(self, baseline: str, target: float | None = None) -> Differences:
         """How much the others differ from the method with that label, seed by seed.
@@ -220,13 +172,21 @@ class Runs(Mapping[Key, Run]):
         labels = [*dict.fromkeys(label for label, _ in self)]
         if baseline not in labels:
             raise KeyError(f"no method is called {baseline!r}; there are {', '.join(labels)}")
-        outcomes = [
+        column = metric(self._drawn)
+        found = against(self._drawn, self._outcomes, column, target, baseline)
+        return Differences(baseline, column, found)
+
+    @property
+    def _drawn(self) -> list[Row]:
+        """The records without those of seeds that change nothing."""
+        return [row for row in self.records if self[key_of(row)].same_as is None]
+
+    @property
+    def _outcomes(self) -> list[Outcome]:
+        return [
             Outcome(label, type(run.method).__name__, seed, run.status, {}, same_as=run.same_as)
             for (label, seed), run in self.items()
         ]
-        rows = [row for row in self.records if self[key_of(row)].same_as is None]
-        column = metric(rows)
-        return Differences(baseline, column, against(rows, outcomes, column, target, baseline))
 
     def plot(self, y: str | None = None, x: str = "round", ax: Axes | None = None) -> Axes:
         """Draw one column of every run against another, on the same axes.
@@ -322,30 +282,12 @@ class Recorded:
         except (OSError, RuntimeError, TypeError, ValueError) as error:
             if not isinstance(spec.engine, FederatedOptions):
                 raise
-            raise self._elsewhere(label, tensors, error) from error
+            raise Unsupported(
+                f"{self.folder.path} was trained by a federation whose nodes keep the data, and "
+                f"its network cannot be built from what is here ({brief(error)}): build it in your "
+                "program and give it the tensors in models, by load_state_dict"
+            ) from error
         return net
-
-    def _elsewhere(
-        self, label: str, tensors: Mapping[str, torch.Tensor], error: Exception
-    ) -> Unsupported:
-        """Why a network that nodes have trained cannot be built here, and what to do."""
-        path = self.folder.path
-        remedy = (
-            "build it in your program and load the weights: undrift export "
-            f"{path} {label} -o model.safetensors, and "
-            "net.load_state_dict(safetensors.torch.load_file('model.safetensors'))"
-        )
-        if tensors.keys() == {"x"}:
-            remedy = (
-                "its model is one vector x. That is no network, or one whose nodes had an undrift "
-                "that did not say how its tensors are called: "
-                "torch.nn.utils.vector_to_parameters(x, parameters) gives the trainable parameters "
-                "of your own module these weights"
-            )
-        return Unsupported(
-            f"{path} was trained by a federation whose nodes keep the data, and its network "
-            f"cannot be built from what is here ({brief(error)}): {remedy}"
-        )
 
     def __repr__(self) -> str:
         ends = ", ".join(f"{o.label} (seed {o.seed}): {in_words(o.status)}" for o in self.outcomes)
@@ -354,28 +296,8 @@ class Recorded:
 
 def _of_one(rows: Sequence[Row], label: str, seed: int | None) -> list[Row]:
     """The rows of one method and seed; :class:`KeyError` if there is none, or several."""
-    key = _only(map(key_of, rows), label, seed)
+    key = choose(map(key_of, rows), label, seed)
     return [row for row in rows if key_of(row) == key]
-
-
-def _only(keys: Iterable[Key], label: object, seed: object) -> Key:
-    """The one of ``keys`` with that label and seed, or the only one with that label.
-
-    :class:`KeyError` if there is none, or several.
-    """
-    known = list(dict.fromkeys(keys))
-    own = [key for key in known if key[0] == label]
-    if not own:
-        raise KeyError(unknown("method", str(label), dict.fromkeys(name for name, _ in known)))
-    if seed is None and len(own) == 1:
-        return own[0]
-    for key in own:
-        if key[1] == seed and seed is not None:
-            return key
-    seeds = ", ".join(str(key[1]) for key in own)
-    if seed is None:
-        raise KeyError(f"{label!r} was run with seeds {seeds}: give one too, as in {own[0]!r}")
-    raise KeyError(f"{label!r} was not run with seed {seed!r}, only with {seeds}")
 
 
 def history(rows: Iterable[Row]) -> History:

@@ -1,30 +1,39 @@
-"""Runs an experiment from Python, and gathers what it recorded as runs."""
+"""Experiments run to the end: in memory, in a folder, or as one of several processes."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from undrift import __version__
 from undrift.core.faults import Rejection
 from undrift.core.params import BadParameters, Count, describe, fits, not_allowed
 from undrift.core.problem import Problem
-from undrift.engines.ranks import Ranks
+from undrift.engines.checkpoint import Shelf
+from undrift.engines.options import PATIENCE
+from undrift.engines.options import registry as engines
+from undrift.engines.ranks import Parted, Ranks, WorkFailed
 from undrift.records import models
-from undrift.records.best import Best
-from undrift.records.folder import MORE_ROUNDS, BadFolder, Folder, Row, made
-from undrift.records.journal import RunRecord
+from undrift.records.folder import METRIC_SAMPLES, MORE_ROUNDS, SPECS, BadFolder, Folder, Row, made
+from undrift.records.journal import Journal, RunRecord
+from undrift.records.models import Best
 from undrift.records.outcome import Outcome
 from undrift.records.rows import Key, key_of
-from undrift.runs.arguments import Save
-from undrift.runs.events import Emit, Event, LeftOut, Measured
-from undrift.runs.experiment import Experiment, MethodResult
-from undrift.runs.followers import follow, meet, shared
-from undrift.runs.results import BestModel, Run, Runs, history
-from undrift.runs.saved_run import compare, run_in_folder
+from undrift.runs.calls import Save
+from undrift.runs.environment import environment
+from undrift.runs.events import Emit, Ended, Event, Finishing, LeftOut, Measured, Notice, ignore
+from undrift.runs.experiment import Experiment, MethodResult, RunPlace, perform
+from undrift.runs.jobs import run_jobs
+from undrift.runs.results import Run, Runs, history
+from undrift.runs.tensorboard import TensorBoard
+from undrift.runs.trial import PAUSE, StopSignal
 from undrift.spec.schema import Spec, Table
 
 SHARED = "only the runs of a spec can be shared among processes: leave out jobs"
@@ -105,10 +114,8 @@ def _told(runs: Runs, folder: Folder, ranks: Ranks | None) -> Runs:
     ranks.tell([rows, [outcome.record() for outcome in outcomes], left_out, clients])
     for outcome in outcomes:
         run = runs[outcome.key]
-        best = run.best
-        about = best and {"metric": best.metric, "value": best.value, "round": best.round}
-        ranks.tell([run.model is not None, about])
-        for x in (run.model, best.x if best else None):
+        ranks.tell([run.model is not None, run.best and run.best.about])
+        for x in (run.model, run.best.x if run.best else None):
             if x is not None:
                 ranks.broadcast(x)
     return runs
@@ -124,7 +131,7 @@ def _heard(experiment: Experiment, ranks: Ranks) -> Runs:
         blank = torch.empty(problem.dim, dtype=problem.dtype)
         kept, best = ranks.tell()
         model = ranks.broadcast(blank.clone()).to(problem.device) if kept else None
-        found = best and Best(**best, x=ranks.broadcast(blank).to(problem.device))
+        found = best and Best(problem, **best, x=ranks.broadcast(blank).to(problem.device))
         results.append(MethodResult(outcome, model=model, best=found))
     return _collect(experiment, results, RunRecord(rows, [], left_out, clients))
 
@@ -166,15 +173,13 @@ def _collect(
         key = outcome.label, outcome.seed if outcome.same_as is None else outcome.same_as
         task = experiment.at(outcome.seed)[experiment.order[outcome.key]]
         model = None if last is None else last.clone()
-        chosen = None
-        if best is not None and best.x is not None:
-            chosen = BestModel(best.metric, best.value, best.round, best.x, task.problem)
+        chosen = best if best is not None and best.x is not None else None
         if engine is None and folder and "last" in outcome.files:
             model = _read(folder, task.problem, outcome.files["last"])
             if outcome.best and "best" in outcome.files:
                 about: Table = outcome.best
                 x = _read(folder, task.problem, outcome.files["best"])
-                chosen = BestModel(**about, x=x, problem=task.problem)
+                chosen = Best(task.problem, **about, x=x)
         elif engine is None and outcome.same_as is not None:
             model, chosen = found[key].x, found[key].best
         found[outcome.key] = Run(
@@ -209,3 +214,145 @@ def _by_key(rows: Iterable[Row]) -> dict[Key, list[Row]]:
 
 def _read(folder: Folder, problem: Problem, file: str) -> Tensor:
     return models.vector(problem, models.read(folder.file(file)))
+
+
+def run_in_folder(
+    experiment: Experiment,
+    folder: Folder,
+    *,
+    afresh: bool = False,
+    emit: Emit = ignore,
+    stop: StopSignal | None = None,
+    pause: float | None = None,
+    loggers: Sequence[str] = (),
+    jobs: int | Executor = 1,
+) -> list[MethodResult]:
+    """Run what is left of an experiment into a folder; ``afresh`` empties the folder first.
+
+    The folder is complete afterwards, unless the run was stopped, or one of several processes
+    died.
+    """
+    board = None
+    try:
+        if not afresh and folder.file("spec.toml").is_file():
+            reopen(folder, experiment, emit)
+        else:
+            begin(folder, experiment)
+        share(folder, experiment)
+        if loggers:
+            names = models.stems(task.label for task in experiment.tasks)
+            board = TensorBoard(folder.file("tensorboard"), names, emit)
+            emit = board.hear
+        pause = PAUSE if pause is None else pause
+        ranks = shared(experiment)
+        if ranks is None:
+            found = experiment.run(folder, emit, stop, pause)
+        else:
+            meet(experiment, ranks)
+            found = experiment.run(folder, emit, stop, pause, announce=ranks.tell)
+        if jobs != 1:
+            found = run_jobs(experiment, folder, emit, stop, pause, jobs)
+        results = []
+        for result in found:
+            results.append(result)
+            folder.log(str(Ended(result.outcome)))
+        order = list(experiment.order)
+        results.sort(key=lambda result: order.index(result.outcome.key))
+        ended = [result.outcome for result in results if result.outcome.status != "stopped"]
+        if len(ended) == len(experiment.order):
+            emit(Finishing(folder.path))
+            folder.finish(ended)
+        if ranks is not None:
+            ranks.tell(None)
+    finally:
+        folder.close()
+        if board:
+            board.close()
+    return results
+
+
+def begin(folder: Folder, experiment: Experiment) -> None:
+    """Make an empty folder for a new run."""
+    about = {"note": experiment.note, "data": experiment.data, "code": experiment.code}
+    known: dict[str, object] = {key: value for key, value in about.items() if value}
+    known[METRIC_SAMPLES] = experiment.tasks[0].problem.metric_samples
+    known[SPECS] = [experiment.recipe.identity]
+    folder.start(experiment.recipe, environment(_device(experiment)) | known)
+
+
+def reopen(folder: Folder, experiment: Experiment, emit: Emit) -> None:
+    """Open a folder that holds a part of the run."""
+    recipe, before = experiment.recipe, folder.environment
+    compare(folder, experiment, emit)
+    if folder.state(recipe) == "shorter":
+        folder.extend(recipe)
+    if not folder.made_by(recipe.identity):
+        raise BadFolder(
+            f"{' or '.join(['spec.toml', *recipe.sources])} in {folder.path} is not what this run "
+            "began with: put that back, or run this one elsewhere: undrift run SPEC -s name=NAME"
+        )
+    folder.resume()
+    done = f"{len(folder.outcomes())} of {len(experiment.order)} are done"
+    emit(Notice(f"Continues in {folder.path}: {done}."))
+    now = environment(_device(experiment))
+    changes = [f"{k} was {before[k]} and is {v}" for k, v in now.items() if before.get(k, v) != v]
+    if changes:
+        text = f"Since the run began, {', '.join(changes)}: its numbers may differ."
+        emit(Notice(text))
+        folder.log(text)
+
+
+def compare(folder: Folder, experiment: Experiment, emit: Emit) -> None:
+    """Refuse a folder whose run had other code or other data; report what cannot be compared."""
+    if text := folder.refuse_other(experiment.data, experiment.code):
+        emit(Notice(text, warning=True))
+
+
+def share(folder: Folder, experiment: Experiment) -> None:
+    """Write who holds what, where samples have classes."""
+    problem = experiment.tasks[0].problem
+    counts = problem.label_counts()
+    if counts is not None and not folder.file("partition.json").exists():
+        found = {"classes": list(problem.class_names), "counts": counts.long().tolist()}
+        folder.write("partition.json", json.dumps(found) + "\n")
+
+
+def _device(experiment: Experiment) -> str:
+    return str(experiment.recipe.document().get("device", "cpu"))
+
+
+OTHER = "the processes of the run have other specs, data or versions of undrift"
+
+
+def shared(experiment: Experiment) -> Ranks | None:
+    """The processes that share an experiment; ``None`` where it has but one."""
+    first, setup = experiment.tasks[0], experiment.tasks[0].setup
+    if not engines[setup.engine].shared:
+        return None
+    patience = cast(float, setup.own.get("patience", PATIENCE))
+    return Ranks(first.problem.device, patience)
+
+
+def meet(experiment: Experiment, ranks: Ranks) -> None:
+    """Make sure that all processes are about to do the same. Raises :class:`Parted`."""
+    options = {**experiment.tasks[0].setup.own, "workers": ranks.size}
+    what = experiment.recipe.identity, experiment.data, experiment.code, [*experiment.order]
+    about = [*what, __version__, options]
+    if not ranks.same(hashlib.sha256(repr(about).encode()).digest()):
+        raise Parted(OTHER)
+
+
+def follow(experiment: Experiment, ranks: Ranks, emit: Emit = ignore) -> None:
+    """Train what the process that leads announces, until it has nothing more."""
+    nowhere = Journal(Path())  # that of the one that leads; this process has nothing to write
+    with experiment.threads():
+        while (key := ranks.tell()) is not None:
+            label, seed = key
+            task = experiment.at(seed)[experiment.order[label, seed]]
+            place = RunPlace(nowhere, Shelf(nowhere.path, "", ""))
+            try:
+                perform(task, seed, experiment.draws(seed), place, emit, rules=experiment.rules)
+            except WorkFailed:
+                pass  # the one that leads says what becomes of it
+            except BaseException as error:
+                experiment.failed(task, seed, error)

@@ -6,35 +6,31 @@ import dataclasses
 import hashlib
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
 
 from undrift.core.faults import Rejection
-from undrift.core.params import BadParameters
+from undrift.core.params import BadParameters, unknown
 from undrift.core.stopping import MEASURED, USUALLY, EarlyStopping, Goal, Waiting, of_some
 from undrift.engines import Engine
 from undrift.engines.checkpoint import Shelf
 from undrift.engines.judge import Diverged, Stuck
 from undrift.engines.work import Counters
-from undrift.records.best import Best
 from undrift.records.journal import Journal
+from undrift.records.models import Best
 from undrift.records.outcome import Status
 from undrift.records.rows import CLIENTS, LEFT_OUT, METRICS, Row
 from undrift.runs.callbacks import Callback, Callbacks
 from undrift.runs.clients import measured_clients, refuse_names, spreads
 from undrift.runs.divergence import Alarm
-from undrift.runs.events import Emit, PassedOver, Resumed, ignore
+from undrift.runs.events import Emit, Notice, Resumed, ignore
 
 PAUSE = 10.0
 """Seconds between checkpoints; 0 is after every round."""
 SHARE = 20
 """Rounds take at least this many times as long as the checkpoint before them."""
-
-
-RECENT = 1000
 
 
 class StopSignal(Protocol):
@@ -54,10 +50,12 @@ class TrialRules:
     best: Goal = USUALLY
     callbacks: Sequence[Callback] = ()
 
-    def missing(self, row: Row) -> dict[str, str]:
-        """Complaints about metrics that a row lacks, by their fields in a spec."""
-        wrong = self.best.missing(row)
-        return wrong | self.early.missing(row) if self.early else wrong
+    @property
+    def metrics(self) -> dict[str, str]:
+        """The metrics that these rules name, by their fields in a spec."""
+        goals = [self.best, *([self.early] if self.early else [])]
+        found = {f"{goal.owner}.metric": goal.metric for goal in goals if goal.metric is not None}
+        return found if self.target is None else found | {"target": "gap"}
 
 
 NO_RULES = TrialRules()
@@ -101,8 +99,6 @@ class Trial:
         """Why the engine itself ended the run."""
         self.judged = ""
         """The column that early stopping looks at."""
-        self.rejections: deque[Rejection] = deque(maxlen=RECENT)
-        """The last clients whose work did not count."""
         self.sound = SoundModel(0, engine.x.clone())
         self.keep: Callable[[], None] = lambda: None
 
@@ -124,7 +120,6 @@ class Trial:
                 self.trouble = trouble
             if engine.rejections:
                 self.leave_out(engine.rejections)
-                self.rejections.extend(engine.rejections)
                 engine.rejections = []
             if isinstance(self.trouble, Diverged):
                 return "diverged"
@@ -167,7 +162,7 @@ class Trial:
             whole = sum(round < now for round in rejected) == counters.get("left_out", 0)
             return whole and measured.issuperset(self.grid(now))
 
-        notes = shelf.restore(self.engine, fits, lambda why: emit(PassedOver(label, seed, why)))
+        notes = shelf.restore(self.engine, fits, lambda why: emit(Notice(why)))
         if notes is not None:
             self.seconds = notes["seconds"]
             self.alarm = Alarm(**notes["alarm"]) if notes["alarm"] else None
@@ -175,7 +170,7 @@ class Trial:
             self.waiting = Waiting(**notes.get("waiting", {}))
             if self.best and "model" in notes:
                 x = notes["model"].to(self.engine.x0.device)
-                self.best = Best(**notes["best"], x=x, goal=self.best.goal)
+                self.best = dataclasses.replace(self.best, **notes["best"], x=x)
             self.sound = SoundModel(self.engine.round, self.engine.x.clone())
             if "sound_model" in notes:  # which the process that leads has alone
                 self.sound = SoundModel(
@@ -242,15 +237,8 @@ class Trial:
         """Why the run ended early, in words."""
         if self.callbacks and self.callbacks.why:
             return self.callbacks.why
-        early, waiting = self.rules.early, self.waiting
-        if early is None:
-            return ""
-        rows = "row" if waiting.rows == 1 else f"{waiting.rows} rows"
-        if waiting.value is None:
-            return f"no finite {self.judged} in the last {rows}"
-        best = f"{waiting.value:.6g} (round {waiting.round})"
-        least = f" by more than {early.min_delta:g}" if early.min_delta else ""
-        return f"no {self.judged} better than {best}{least} in the last {rows}"
+        rows = f"{self.waiting.rows} rows" if self.waiting.rows > 1 else "row"
+        return f"no better {self.judged} in the last {rows}" if self.rules.early else ""
 
     def _record(self, row: Row) -> None:
         if self.per_client:
@@ -259,14 +247,23 @@ class Trial:
         if self.callbacks:
             added = self.callbacks.see(row, self.engine) if self.engine.leads else {}
             row |= self.engine.told(added)
-        if self.alarm is None and (wrong := self.rules.missing(row)):  # so on every process
-            raise BadParameters("run", wrong)
+        if self.alarm is None and (wrong := missing(self.rules.metrics, row)):
+            raise BadParameters("run", wrong)  # so on every process
         if self.rules.early:
             self.judged = self.rules.early.column(row)
             self.waiting.see(self.rules.early, row)
         self.watch(row)
         if self.best:
             self.best.see(row, self.engine.x)
+
+
+def missing(metrics: Mapping[str, str], row: Row) -> dict[str, str]:
+    """Complaints about metrics that a row lacks, by the fields that name them."""
+    return {
+        field: unknown("metric", name, row)
+        for field, name in metrics.items()
+        if row.get(name) is None
+    }
 
 
 def fingerprint(x: torch.Tensor) -> str:

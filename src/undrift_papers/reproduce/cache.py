@@ -247,7 +247,7 @@ def begin(folder: Folder, want: Want, note: str, samples: Samples | None) -> Non
     about = {"date": time.strftime("%Y-%m-%d"), "precision": want.precision, "note": note}
     known: dict[str, object] = {name: value for name, value in about.items() if value}
     known |= {METRIC_SAMPLES: samples, "key": want.key}
-    folder.start(want.alone, environment(want.spec.device) | known, [])
+    folder.start(want.alone, environment(want.spec.device) | known)
 
 
 def end(folder: Folder, outcome: Outcome) -> None:
